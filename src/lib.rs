@@ -1,0 +1,1 @@
+//! A re-entrant lock over Redis.

@@ -1,0 +1,35 @@
+-- acquire: let an owner reach a hold count, if the name is free or its own.
+--
+-- KEYS[1]  the lock: a hash with one field, owner -> hold count
+-- ARGV[1]  owner
+-- ARGV[2]  lease in milliseconds, a whole number, at least 1
+-- ARGV[3]  hold count to reach: 1 for a first hold, more for a nested one
+--
+-- Replies  nil      granted; the count is ARGV[3]
+--          integer  refused; what PTTL says of the other's lease (-1: it has none)
+--          +GONE    the outer holds, on which a nested one was to stand, no
+--                   longer exist; nothing was written
+--
+-- The count to reach is absolute, so this sent twice counts once. A first hold
+-- that finds the field already there takes over what is left of an earlier
+-- hold of the same owner, whose release never arrived. A nested hold never
+-- shortens the lease that the outer one was promised.
+-- Why atomic: between "is it free" and "it is mine" nobody may come in, and a
+-- hash without a TTL must never be seen.
+
+if ARGV[3] ~= '1' then
+  if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+    return redis.status_reply('GONE')
+  end
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  end
+  return nil
+end
+if redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  return redis.call('PTTL', KEYS[1])
+end
+redis.call('HSET', KEYS[1], ARGV[1], 1)
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return nil

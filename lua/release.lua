@@ -1,0 +1,34 @@
+-- release: let an owner's hold count sink to a number, and free the lock at zero.
+--
+-- KEYS[1]  the lock: a hash with one field, owner -> hold count
+-- ARGV[1]  owner
+-- ARGV[2]  hold count to reach
+-- ARGV[3]  longest lease still promised to a hold that stays, in milliseconds, at least 1
+--
+-- Replies  0  the owner holds nothing here; nothing was written
+--          1  held still, with the count ARGV[2] or fewer
+--          2  freed: the key is gone and its waiters have been told
+--
+-- The count to reach is absolute, so this sent twice releases once.
+-- The first write is a PEXPIRE or a DEL because Redis allows those when its
+-- memory is full, and after the first allowed write it lets the script finish;
+-- HSET in their place would keep a lock until its lease ended.
+-- PUBLISH is called protected: without permission to publish, the release has
+-- happened all the same, and an error would say that it had not.
+-- Why atomic: between "it is mine" and "it is gone" the lease may end and
+-- another owner may come in, whose lock this would delete.
+
+local held = redis.call('HGET', KEYS[1], ARGV[1])
+if not held then
+  return 0
+end
+if ARGV[2] ~= '0' then
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  if tonumber(held) > tonumber(ARGV[2]) then
+    redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+  end
+  return 1
+end
+redis.call('DEL', KEYS[1])
+redis.pcall('PUBLISH', ARGV[4], '0')
+return 2

@@ -1,0 +1,90 @@
+//! The options of a client, checked in one place.
+
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// The options that the rooms share, after [`Config::check`].
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) watchdog_timeout: Duration,
+    pub(crate) command_timeout: Duration,
+    pub(crate) outage_limit: Duration,
+    pub(crate) name_prefix: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            watchdog_timeout: Duration::from_secs(30),
+            command_timeout: Duration::from_secs(3),
+            outage_limit: Duration::from_secs(30),
+            name_prefix: String::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Renewals of a default lease are this far apart.
+    pub(crate) fn renewal_period(&self) -> Duration {
+        self.watchdog_timeout / 3
+    }
+
+    /// Refuses what can never work, before any I/O.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        between(
+            "watchdog_timeout",
+            self.watchdog_timeout,
+            Duration::from_millis(30),
+            DAY,
+        )?;
+        let hour = Duration::from_secs(60 * 60);
+        between(
+            "command_timeout",
+            self.command_timeout,
+            Duration::from_millis(10),
+            hour,
+        )
+    }
+}
+
+fn between(option: &str, value: Duration, least: Duration, most: Duration) -> Result<(), Error> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{option} is {value:?}; it must be from {least:?} to {most:?}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_out_of_bounds_are_refused_by_name() {
+        let day = Duration::from_secs(24 * 60 * 60);
+        for (option, value, accepted) in [
+            ("watchdog_timeout", Duration::from_millis(29), false),
+            ("watchdog_timeout", Duration::from_millis(30), true),
+            ("watchdog_timeout", day, true),
+            ("watchdog_timeout", day + Duration::from_millis(1), false),
+            ("command_timeout", Duration::from_millis(9), false),
+            ("command_timeout", Duration::from_millis(10), true),
+            ("command_timeout", Duration::MAX, false),
+        ] {
+            let mut config = Config::default();
+            match option {
+                "watchdog_timeout" => config.watchdog_timeout = value,
+                _ => config.command_timeout = value,
+            }
+            match config.check() {
+                Ok(()) => assert!(accepted, "{option} = {value:?} was accepted"),
+                Err(error) => {
+                    assert!(!accepted && error.to_string().contains(option), "{error}");
+                }
+            }
+        }
+    }
+}

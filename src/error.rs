@@ -1,0 +1,123 @@
+//! The one error type: what kind of failure, and whether the command was executed.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// Why a call failed.
+///
+/// A lock that is busy is not an error: it is `Ok(None)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The lock is not held any more: its lease ended, or the key was deleted or taken by
+    /// somebody else. Work done under it may have run beside another holder's.
+    Lost,
+    /// Redis could not be asked, or did not answer, in time.
+    Unavailable,
+    /// An argument or an option that can never work; nothing was sent.
+    InvalidArgument,
+    /// The key holds something that is not a lock. It was left untouched.
+    NotALock,
+    /// The client was closed.
+    Closed,
+    /// Redis answered with an error: a refused password, a missing permission, full memory.
+    Server,
+}
+
+/// Whether the command behind an error has had its effect in Redis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It was not executed, and will not be.
+    NotExecuted,
+    /// It was executed.
+    Executed,
+    /// It was sent and never answered. What it may have done is undone, or done again, in the
+    /// background.
+    Unknown,
+}
+
+/// A failed call: [`kind`](Error::kind) says why, [`outcome`](Error::outcome) says whether
+/// anything happened.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    outcome: Outcome,
+    message: String,
+    source: Option<redis::RedisError>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, outcome: Outcome, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            outcome,
+            message: message.into(),
+            source: None,
+        }))
+    }
+
+    pub(crate) fn caused_by(mut self, source: redis::RedisError) -> Self {
+        self.0.source = Some(source);
+        self
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidArgument, Outcome::NotExecuted, message)
+    }
+
+    pub(crate) fn lost(name: &str) -> Self {
+        Self::new(
+            ErrorKind::Lost,
+            Outcome::NotExecuted,
+            format!("the lock `{name}` was lost"),
+        )
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self::new(
+            ErrorKind::Closed,
+            Outcome::NotExecuted,
+            "the lock client is closed",
+        )
+    }
+
+    /// Why the call failed.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Whether the command behind the error was executed.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        self.0.outcome
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)?;
+        match &self.0.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("outcome", &self.0.outcome)
+            .field("message", &self.to_string())
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_ref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,130 @@
+//! How long a hold may be believed: the lease that was asked for, and the term that was granted.
+//!
+//! 1. A term counts from *before* its request was sent, minus a margin, on a monotonic clock.
+//! 2. Its deadline passing *is* loss, whether or not anybody can be asked.
+//! 3. Loss is latched: nothing makes a lost term good again.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::error::Error;
+
+/// How long a lock is held when nobody gives it back.
+///
+/// A [`Duration`] converts into a fixed lease, so `try_lock(wait, Duration::from_secs(10))` works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lease {
+    /// The watchdog timeout of the client (30 s by default), renewed in the background every
+    /// third of it for as long as the guard lives.
+    #[default]
+    Watchdog,
+    /// Exactly this long, never renewed. Rounded up to whole milliseconds; zero and more than a
+    /// hundred years are refused.
+    Fixed(Duration),
+}
+
+impl From<Duration> for Lease {
+    fn from(lease: Duration) -> Self {
+        Self::Fixed(lease)
+    }
+}
+
+/// The longest lease that is accepted: far below where Redis refuses a TTL.
+pub(crate) const MAX_LEASE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+impl Lease {
+    /// The lease in whole milliseconds, checked before any I/O.
+    pub(crate) fn checked(self, watchdog_timeout: Duration) -> Result<Duration, Error> {
+        match self {
+            Self::Watchdog => Ok(watchdog_timeout),
+            Self::Fixed(lease) if lease.is_zero() => {
+                Err(Error::invalid("a lease of zero would end before it began"))
+            }
+            Self::Fixed(lease) if lease > MAX_LEASE => {
+                Err(Error::invalid("a lease may be at most 100 years"))
+            }
+            Self::Fixed(lease) => Ok(whole_millis(lease)),
+        }
+    }
+}
+
+/// Rounds up to whole milliseconds: the unit of a TTL, which zero would end at once.
+pub(crate) fn whole_millis(duration: Duration) -> Duration {
+    let millis = duration.as_nanos().div_ceil(1_000_000).max(1);
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+}
+
+/// Until when a lease is believed whose request was sent at `sent` (invariant 1).
+///
+/// The margin covers clocks that run at different speeds (1 %, far more than real ones differ)
+/// and the millisecond by which Redis may round a TTL down.
+pub(crate) fn believed_until(sent: Instant, lease: Duration) -> Instant {
+    let margin = lease / 100 + Duration::from_millis(1);
+    sent + lease.saturating_sub(margin)
+}
+
+/// The time for which one guard is believed. Shared by the guard and whoever renews it.
+#[derive(Debug)]
+pub(crate) struct Term {
+    /// `None` once lost.
+    until: Mutex<Option<Instant>>,
+    lost: Notify,
+}
+
+impl Term {
+    pub(crate) fn new(until: Instant) -> Self {
+        Self {
+            until: Mutex::new(Some(until)),
+            lost: Notify::new(),
+        }
+    }
+
+    /// The deadline, or `None` if the term is lost. Looking is what latches a passed deadline.
+    pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
+        let mut until = self.until.lock();
+        if until.is_some_and(|deadline| deadline <= now) {
+            *until = None;
+        }
+        *until
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.until(Instant::now()).is_none()
+    }
+
+    /// Moves the deadline after a confirmed renewal, never back. False if the term was lost
+    /// before the confirmation came (invariants 2 and 3).
+    pub(crate) fn extend(&self, to: Instant, now: Instant) -> bool {
+        let mut until = self.until.lock();
+        *until = until
+            .filter(|deadline| *deadline > now)
+            .map(|deadline| deadline.max(to));
+        until.is_some()
+    }
+
+    /// Latches the loss and wakes whoever awaits it.
+    pub(crate) fn lose(&self) {
+        *self.until.lock() = None;
+        self.lost.notify_waiters();
+    }
+
+    /// Completes when the term is lost.
+    pub(crate) async fn lost(&self) {
+        loop {
+            // Registered before the look, so that a loss in between is not missed.
+            let told = self.lost.notified();
+            let Some(deadline) = self.until(Instant::now()) else {
+                return;
+            };
+            tokio::select! {
+                () = told => {}
+                () = tokio::time::sleep_until(deadline.into()) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

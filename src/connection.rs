@@ -1,0 +1,419 @@
+//! The one room that talks to Redis: connections, sending again, and what an answer means.
+//!
+//! **A connection belongs to the runtime that drives it.** Every Tokio runtime that calls gets
+//! one connection of its own, made on first use and made again when it broke. The client's own
+//! thread is such a runtime too. So a runtime whose threads are blocked, or which has ended,
+//! delays nobody else: renewals, background releases and wake-ups never wait behind a user's
+//! code or a user's flood of commands. And an uncontended call crosses no thread.
+//!
+//! 1. A request is sent again after a cut, because every command of this crate may be executed
+//!    twice and count once. Nothing is sent again after its deadline.
+//! 2. One runtime dials one connection at a time, and ever more slowly until a command has been
+//!    answered: a server that accepts and then resets is not hammered either.
+//! 3. A connection on which an answer did not come in time is not used for new requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ProtocolVersion, PushInfo, PushKind, RedisError, Script, Value};
+use tokio::runtime::{self, Handle};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::timeout_at;
+
+use crate::error::{Error, ErrorKind, Outcome};
+
+mod verdict;
+use verdict::{Verdict, verdict};
+
+/// A push from a connection, which it names by its number.
+pub(crate) type Push = (u64, PushInfo);
+
+/// The way to one Redis.
+pub(crate) struct Link {
+    client: redis::Client,
+    dial_timeout: Duration,
+    pushes: UnboundedSender<Push>,
+    lanes: Mutex<Vec<(runtime::Id, Arc<Lane>)>>,
+    numbers: AtomicU64,
+}
+
+/// What one runtime has of a link.
+#[derive(Default)]
+struct Lane {
+    wire: Mutex<Option<Wire>>,
+    /// Held while dialling; the time and the error of the last try.
+    dialling: tokio::sync::Mutex<Option<(Instant, Option<RedisError>)>>,
+    /// Dials since a command was last answered (invariant 2).
+    unanswered: AtomicU32,
+}
+
+/// One connection. What is sent on a clone of it comes after what was sent before.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    connection: MultiplexedConnection,
+    number: u64,
+}
+
+impl Wire {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+/// A command's answer.
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    /// Taken before the request that was answered left.
+    pub(crate) sent: Instant,
+    /// Whether an earlier sending of it was never answered.
+    pub(crate) repeated: bool,
+}
+
+impl Link {
+    /// Checks the address, with no I/O. `pushes` hears what subscriptions bring.
+    pub(crate) fn new(
+        info: &redis::ConnectionInfo,
+        dial_timeout: Duration,
+        pushes: UnboundedSender<Push>,
+    ) -> Result<Self, Error> {
+        // RESP3 lets messages and commands share a connection, so that a message can never
+        // arrive before the answer to the SUBSCRIBE that asked for it, and a cut of one is a cut
+        // of the other. Without TCP_NODELAY the second of two commands waits for the first's ACK.
+        let redis = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_lib_name("redlatch", env!("CARGO_PKG_VERSION"));
+        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        let info = info.clone().set_redis_settings(redis).set_tcp_settings(tcp);
+        let client = redis::Client::open(info).map_err(bad_address)?;
+        Ok(Self {
+            client,
+            dial_timeout,
+            pushes,
+            lanes: Mutex::default(),
+            numbers: AtomicU64::new(1),
+        })
+    }
+
+    /// One try to connect this runtime, for a caller who wants to hear at once why not.
+    pub(crate) async fn connect(&self) -> Result<(), Error> {
+        let lane = self.lane();
+        let wire = self.dial().await.map_err(|error| match verdict(&error) {
+            Verdict::Broken | Verdict::Later => {
+                unavailable("could not connect to Redis", false, Some(error))
+            }
+            Verdict::Final(kind) => refused(kind, "Redis refused the connection", false, error),
+        })?;
+        *lane.wire.lock() = Some(wire);
+        Ok(())
+    }
+
+    /// Sends `cmd` until it is answered or `deadline` has passed, first on `wire` if there is
+    /// one. Before each sending the connection in use is left in `wire`, so that whoever drops
+    /// this call half-way can send something behind it.
+    ///
+    /// With a `script`, a server that does not know it is taught it.
+    pub(crate) async fn call(
+        &self,
+        wire: &mut Option<Wire>,
+        cmd: &Cmd,
+        script: Option<&Script>,
+        what: &str,
+        deadline: Instant,
+    ) -> Result<Answer, Error> {
+        let lane = self.lane();
+        let mut given = wire.clone();
+        let mut repeated = false;
+        let mut pause = Duration::from_millis(10);
+        let mut trouble: Option<RedisError> = None;
+        loop {
+            let mut on = match given.take() {
+                Some(wire) => wire,
+                None => self
+                    .wire(&lane, deadline)
+                    .await
+                    .map_err(|error| dial_failed(what, repeated, error, trouble.take()))?,
+            };
+            *wire = Some(on.clone());
+            let sent = Instant::now();
+            let answer = timeout_at(deadline.into(), cmd.query_async(&mut on.connection)).await;
+            let error = match answer {
+                Ok(Ok(value)) => {
+                    lane.answered();
+                    return Ok(Answer {
+                        value,
+                        sent,
+                        repeated,
+                    });
+                }
+                Ok(Err(error)) => error,
+                Err(_) => {
+                    self.forget(on.number);
+                    return Err(unavailable(&format!("no answer for {what}"), true, trouble));
+                }
+            };
+            if let Some(script) = script
+                && verdict::is_unknown_script(&error)
+            {
+                let taught = script.load_async(&mut on.connection);
+                match timeout_at(deadline.into(), taught).await {
+                    Ok(Ok(_)) => given = Some(on),
+                    Ok(Err(error)) => trouble = Some(error),
+                    Err(_) => {
+                        return Err(unavailable(
+                            &format!("no answer for {what}"),
+                            repeated,
+                            trouble,
+                        ));
+                    }
+                }
+                continue;
+            }
+            match verdict(&error) {
+                Verdict::Broken => {
+                    self.forget(on.number);
+                    repeated = true;
+                }
+                Verdict::Later => {
+                    lane.answered();
+                    if verdict::is_read_only(&error) {
+                        self.forget(on.number);
+                    }
+                    if Instant::now() + pause >= deadline {
+                        return Err(unavailable(
+                            &format!("Redis cannot serve {what} now"),
+                            repeated,
+                            Some(error),
+                        ));
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_millis(200));
+                }
+                Verdict::Final(kind) => {
+                    lane.answered();
+                    return Err(refused(kind, what, repeated, error));
+                }
+            }
+            trouble = Some(error);
+        }
+    }
+
+    /// This runtime's connection, for subscriptions; made if there is none, however long it takes.
+    pub(crate) async fn subscriber(&self) -> Wire {
+        let lane = self.lane();
+        loop {
+            let far = Instant::now() + Duration::from_secs(3600);
+            if let Ok(wire) = self.wire(&lane, far).await {
+                return wire;
+            }
+        }
+    }
+
+    /// Subscribes and unsubscribes; done when Redis has confirmed all of it.
+    pub(crate) async fn resubscribe(
+        &self,
+        wire: &Wire,
+        subscribe: &[Arc<str>],
+        unsubscribe: &[Arc<str>],
+        deadline: Instant,
+    ) -> Result<(), Error> {
+        let lane = self.lane();
+        let mut connection = wire.connection.clone();
+        let asked = async {
+            if !subscribe.is_empty() {
+                connection.subscribe(channels(subscribe)).await?;
+            }
+            if !unsubscribe.is_empty() {
+                connection.unsubscribe(channels(unsubscribe)).await?;
+            }
+            Ok(())
+        };
+        match timeout_at(deadline.into(), asked).await {
+            Ok(Ok(())) => {
+                lane.answered();
+                Ok(())
+            }
+            Ok(Err(error)) if let Verdict::Final(kind) = verdict(&error) => {
+                lane.answered();
+                Err(refused(kind, "a subscription", false, error))
+            }
+            failed => {
+                self.forget(wire.number);
+                let cause = failed.ok().and_then(Result::err);
+                Err(unavailable("no answer to a subscription", true, cause))
+            }
+        }
+    }
+
+    /// No new request goes to that connection (invariant 3), and what it subscribed is gone.
+    pub(crate) fn forget(&self, number: u64) {
+        let forgotten = self
+            .lanes
+            .lock()
+            .iter()
+            .find_map(|(_, lane)| lane.wire.lock().take_if(|wire| wire.number == number));
+        if forgotten.is_some() {
+            tracing::warn!(connection = number, "lost a connection to Redis");
+            // Its driver may be stopped before it can say so itself.
+            let push = PushInfo {
+                kind: PushKind::Disconnection,
+                data: Vec::new(),
+            };
+            let _ = self.pushes.send((number, push));
+        }
+    }
+
+    /// Forgets all connections; they close when the last request on them is done.
+    pub(crate) fn hang_up(&self) {
+        self.lanes.lock().clear();
+    }
+
+    fn lane(&self) -> Arc<Lane> {
+        let runtime = Handle::current().id();
+        let mut lanes = self.lanes.lock();
+        if let Some((_, lane)) = lanes.iter().find(|(id, _)| *id == runtime) {
+            return lane.clone();
+        }
+        // Lanes of ended runtimes go when a new runtime comes, so that they cannot pile up.
+        lanes.retain(|(_, lane)| Arc::strong_count(lane) > 1 || lane.wire.lock().is_some());
+        let lane = Arc::new(Lane::default());
+        lanes.push((runtime, lane.clone()));
+        lane
+    }
+
+    async fn wire(&self, lane: &Lane, deadline: Instant) -> Result<Wire, Option<RedisError>> {
+        if let Some(wire) = &*lane.wire.lock() {
+            return Ok(wire.clone());
+        }
+        let Ok(mut last) = timeout_at(deadline.into(), lane.dialling.lock()).await else {
+            return Err(None);
+        };
+        loop {
+            if let Some(wire) = &*lane.wire.lock() {
+                return Ok(wire.clone());
+            }
+            let unanswered = lane.unanswered.load(Ordering::Relaxed);
+            let known = last.as_ref().and_then(|(_, error)| error.clone());
+            if let Some((at, _)) = &*last
+                && timeout_at(
+                    deadline.into(),
+                    tokio::time::sleep_until((*at + backoff(unanswered)).into()),
+                )
+                .await
+                .is_err()
+            {
+                return Err(known);
+            }
+            lane.unanswered.fetch_add(1, Ordering::Relaxed);
+            let at = Instant::now();
+            let Ok(dialled) = timeout_at(deadline.into(), self.dial()).await else {
+                *last = Some((at, known.clone()));
+                return Err(known);
+            };
+            match dialled {
+                Ok(wire) => {
+                    *last = Some((at, None));
+                    if wire.number > 1 {
+                        tracing::info!(connection = wire.number, "connected to Redis");
+                    }
+                    *lane.wire.lock() = Some(wire.clone());
+                    return Ok(wire);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "could not connect to Redis");
+                    *last = Some((at, Some(error.clone())));
+                    if let Verdict::Final(_) = verdict(&error) {
+                        return Err(Some(error));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn dial(&self) -> Result<Wire, RedisError> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let pushes = self.pushes.clone();
+        let config = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.dial_timeout))
+            // Deadlines are this room's own: the driver's default of 500 ms would report a
+            // slow server's grant as a failure.
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(1024)
+            .set_push_sender(move |push| pushes.send((number, push)));
+        let connection = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        Ok(Wire { connection, number })
+    }
+}
+
+impl Lane {
+    fn answered(&self) {
+        if self.unanswered.load(Ordering::Relaxed) != 0 {
+            self.unanswered.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How long after the last dial the next may follow: at once, then 20 ms doubling to half a
+/// second, with a quarter of it at random so that a fleet does not dial in step.
+fn backoff(unanswered: u32) -> Duration {
+    let Some(doublings) = unanswered.checked_sub(1) else {
+        return Duration::ZERO;
+    };
+    let pause = Duration::from_millis(20 << doublings.min(5)).min(Duration::from_millis(500));
+    pause - pause / 4 * u32::from(uuid::Uuid::new_v4().as_bytes()[0]) / 255
+}
+
+fn channels(names: &[Arc<str>]) -> Vec<&str> {
+    names.iter().map(|name| &**name).collect()
+}
+
+fn bad_address(error: RedisError) -> Error {
+    Error::invalid("the address of Redis is not usable").caused_by(error)
+}
+
+fn unavailable(message: &str, sent: bool, cause: Option<RedisError>) -> Error {
+    let outcome = if sent {
+        Outcome::Unknown
+    } else {
+        Outcome::NotExecuted
+    };
+    let error = Error::new(ErrorKind::Unavailable, outcome, message);
+    match cause {
+        Some(cause) => error.caused_by(cause),
+        None => error,
+    }
+}
+
+fn refused(kind: ErrorKind, what: &str, sent: bool, cause: RedisError) -> Error {
+    let outcome = if sent {
+        Outcome::Unknown
+    } else {
+        Outcome::NotExecuted
+    };
+    let message = match kind {
+        ErrorKind::NotALock => format!("the key `{what}` holds something that is not a lock"),
+        _ => format!("Redis answered with an error ({what})"),
+    };
+    Error::new(kind, outcome, message).caused_by(cause)
+}
+
+fn dial_failed(
+    what: &str,
+    sent: bool,
+    error: Option<RedisError>,
+    trouble: Option<RedisError>,
+) -> Error {
+    match error {
+        Some(error) if let Verdict::Final(kind) = verdict(&error) => {
+            refused(kind, what, sent, error)
+        }
+        error => unavailable("Redis could not be reached", sent, error.or(trouble)),
+    }
+}

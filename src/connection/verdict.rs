@@ -1,0 +1,128 @@
+//! What an error of the driver or of the server means for the request behind it.
+
+use redis::{ErrorKind as Driver, RedisError, ServerErrorKind};
+
+use crate::error::ErrorKind;
+
+/// What to do about an error.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The connection is gone and the request's fate unknown: send it again on another.
+    Broken,
+    /// Redis did not execute it and will be able to soon: send it again later.
+    Later,
+    /// Sending it again would change nothing.
+    Final(ErrorKind),
+}
+
+/// Redis 6.2 wraps an error inside a script into `ERR Error running script ...: -CODE ...`, so
+/// the text is searched, not only the code.
+pub(super) fn verdict(error: &RedisError) -> Verdict {
+    match error.kind() {
+        Driver::Server(ServerErrorKind::NoPerm) => return Verdict::Final(ErrorKind::Server),
+        Driver::Server(_) | Driver::Extension => {}
+        Driver::AuthenticationFailed | Driver::InvalidClientConfig | Driver::RESP3NotSupported => {
+            return Verdict::Final(ErrorKind::Server);
+        }
+        _ => return Verdict::Broken,
+    }
+    const LATER: [&str; 8] = [
+        "BUSY",
+        "LOADING",
+        "MASTERDOWN",
+        "READONLY",
+        "NOREPLICAS",
+        "TRYAGAIN",
+        "CLUSTERDOWN",
+        "MISCONF",
+    ];
+    if has_code(error, "WRONGTYPE") {
+        Verdict::Final(ErrorKind::NotALock)
+    } else if LATER.iter().any(|code| has_code(error, code)) {
+        Verdict::Later
+    } else {
+        Verdict::Final(ErrorKind::Server)
+    }
+}
+
+/// The server has not seen this script, or has forgotten it.
+pub(super) fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == Driver::Server(ServerErrorKind::NoScript)
+}
+
+/// The server has become a replica: another one has to be found.
+pub(super) fn is_read_only(error: &RedisError) -> bool {
+    has_code(error, "READONLY")
+}
+
+fn has_code(error: &RedisError, code: &str) -> bool {
+    let wrapped = format!("-{code} ");
+    error.code() == Some(code)
+        || error
+            .detail()
+            .is_some_and(|text| text.contains(&wrapped) || text.contains(&format!(": {code} ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(line: &str) -> RedisError {
+        let parsed = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        parsed.extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn an_error_inside_a_script_is_recognised_in_the_words_of_every_version() {
+        for (line, expected) in [
+            (
+                "WRONGTYPE Operation against a key holding the wrong kind of value script: 1f, on @user_script:1.",
+                Verdict::Final(ErrorKind::NotALock),
+            ),
+            (
+                "ERR Error running script (call to f_1f): @user_script:1: WRONGTYPE Operation against a key",
+                Verdict::Final(ErrorKind::NotALock),
+            ),
+            (
+                "READONLY You can't write against a read only replica.",
+                Verdict::Later,
+            ),
+            (
+                "ERR Error running script (call to f_1f): @user_script:9: -READONLY You can't write against a read only replica.",
+                Verdict::Later,
+            ),
+            (
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+                Verdict::Later,
+            ),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                Verdict::Later,
+            ),
+            (
+                "NOREPLICAS Not enough good replicas to write.",
+                Verdict::Later,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                Verdict::Final(ErrorKind::Server),
+            ),
+            (
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+                Verdict::Final(ErrorKind::Server),
+            ),
+            (
+                "WRONGPASS invalid username-password pair or user is disabled.",
+                Verdict::Final(ErrorKind::Server),
+            ),
+        ] {
+            assert_eq!(verdict(&server(line)), expected, "{line}");
+        }
+        assert!(is_read_only(&server(
+            "ERR Error running script: @user_script:9: -READONLY You"
+        )));
+        assert!(is_unknown_script(&server(
+            "NOSCRIPT No matching script. Please use EVAL."
+        )));
+    }
+}

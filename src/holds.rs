@@ -1,0 +1,267 @@
+//! What one owner holds: an account of its live guards against the count in Redis.
+//!
+//! An owner is a handle, `<uuid of the client>:<number>`. Its account is pure state: no I/O, no
+//! clock. Invariants:
+//!
+//! 1. **At most one exchange of an owner is under way**: whoever talks to Redis for it holds its
+//!    `gate`. So the count in Redis moves only between two known numbers.
+//! 2. **The undo exists before the request.** `server` is the highest count that Redis may hold
+//!    for this owner. It rises *before* an acquire is sent and sinks only on an answer. Whenever
+//!    `server` is above the number of live guards, a release is *owed*, whatever the reason: a
+//!    guard given back, a call dropped half-way, an answer that never came.
+//! 3. **A tenure is one unbroken possession**, from a first hold to the last one given back or to
+//!    loss. An answer about one tenure says nothing about another.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::lease::{Lease, Term, believed_until, whole_millis};
+use crate::protocol::Names;
+
+/// A lock's name as one owner uses it. Shared by its handle, its guards and the background work.
+pub(crate) struct Owner {
+    pub(crate) names: Names,
+    /// The field in the hash.
+    pub(crate) id: String,
+    /// Held during an exchange with Redis (invariant 1). First come, first served.
+    pub(crate) gate: Arc<tokio::sync::Mutex<()>>,
+    /// Held by the one call of this owner that is parked in the waiters' line. Its siblings wait
+    /// for it here: once it has the lock they nest.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) account: Mutex<Account>,
+}
+
+impl Owner {
+    pub(crate) fn new(names: Names, id: String) -> Self {
+        Self {
+            names,
+            id,
+            gate: Arc::default(),
+            turn: tokio::sync::Mutex::default(),
+            account: Mutex::default(),
+        }
+    }
+}
+
+/// Names one hold of one tenure, so that it can never give back another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HoldId {
+    tenure: u64,
+    number: u64,
+}
+
+struct Hold {
+    number: u64,
+    lease: Lease,
+    term: Arc<Term>,
+}
+
+/// What to ask of Redis for one more hold: the absolute count to reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ask {
+    pub(crate) count: u32,
+}
+
+/// A release that Redis has still to hear of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owed {
+    pub(crate) count: u32,
+    /// The longest lease that is promised to a hold which stays.
+    pub(crate) lease: Duration,
+}
+
+/// What the watchdog finds when an owner's turn has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    /// Ask Redis now; the lease in force is believed until then.
+    Due { tenure: u64, until: Instant },
+    /// Not before that instant.
+    NotBefore(Instant),
+    /// Nothing to renew; the next default hold has to register again.
+    Idle {
+        /// Holds that were believed at the last look and ran out since, unrenewed.
+        ran_out: bool,
+    },
+}
+
+#[derive(Default)]
+pub(crate) struct Account {
+    tenure: u64,
+    live: Vec<Hold>,
+    next_number: u64,
+    server: u32,
+    /// The latest tenure of which Redis said that it is gone.
+    gone: u64,
+    /// Whether the watchdog has this owner on its list.
+    watched: bool,
+    /// When the watched leases were last known to be in force: what their renewal counts from.
+    renewed_at: Option<Instant>,
+}
+
+impl Account {
+    /// Whether a live guard is still believed: the next hold is then a nested one.
+    pub(crate) fn holding(&self, now: Instant) -> bool {
+        self.live.iter().any(|hold| hold.term.until(now).is_some())
+    }
+
+    /// One more hold is about to be asked for. From here on a release is owed (invariant 2).
+    pub(crate) fn ask(&mut self, now: Instant) -> Ask {
+        let count = if self.holding(now) {
+            u32::try_from(self.live.len() + 1).unwrap_or(u32::MAX)
+        } else {
+            self.live.clear();
+            self.tenure += 1;
+            1
+        };
+        self.server = self.server.max(count);
+        Ask { count }
+    }
+
+    /// Redis granted `ask`, whose request was sent at `sent`. Returns the new hold, and whether
+    /// the watchdog has to be told of this owner.
+    pub(crate) fn granted(
+        &mut self,
+        ask: Ask,
+        lease: Lease,
+        term: Arc<Term>,
+        sent: Instant,
+    ) -> (HoldId, bool) {
+        self.server = ask.count;
+        self.next_number += 1;
+        let number = self.next_number;
+        let mut register = false;
+        if lease == Lease::Watchdog {
+            let watching = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
+            if !watching {
+                self.renewed_at = Some(sent);
+            }
+            register = !std::mem::replace(&mut self.watched, true);
+        }
+        self.live.push(Hold {
+            number,
+            lease,
+            term,
+        });
+        (
+            HoldId {
+                tenure: self.tenure,
+                number,
+            },
+            register,
+        )
+    }
+
+    /// Redis said that another owner has the lock, so it counts nothing for this one.
+    pub(crate) fn refused(&mut self) {
+        self.server = 0;
+    }
+
+    /// Redis said that it counts nothing for this owner although it should. Returns whether
+    /// somebody still believed in a hold.
+    pub(crate) fn gone(&mut self, now: Instant) -> bool {
+        let believed = self.holding(now);
+        for hold in self.live.drain(..) {
+            hold.term.lose();
+        }
+        self.server = 0;
+        self.gone = self.tenure;
+        self.tenure += 1;
+        believed
+    }
+
+    /// A guard gives its hold back. From here on a release is owed, unless its tenure is over.
+    pub(crate) fn give_back(&mut self, hold: HoldId) {
+        if hold.tenure == self.tenure {
+            self.live.retain(|live| live.number != hold.number);
+        }
+    }
+
+    /// Whether Redis has said that this hold's tenure was gone before it was given back.
+    pub(crate) fn was_gone(&self, hold: HoldId) -> bool {
+        hold.tenure <= self.gone
+    }
+
+    /// The release that Redis has still to hear of.
+    pub(crate) fn owed(&self, now: Instant, watchdog_timeout: Duration) -> Option<Owed> {
+        let mut lease = None;
+        for hold in &self.live {
+            let Some(until) = hold.term.until(now) else {
+                continue;
+            };
+            let promised = match hold.lease {
+                Lease::Watchdog => watchdog_timeout,
+                // Without the margin that its deadline has: Redis owes what was asked for, and
+                // every guard's deadline stays ahead of the key's.
+                Lease::Fixed(asked) => {
+                    let margin = asked - (believed_until(now, asked) - now);
+                    whole_millis(until - now + margin)
+                }
+            };
+            lease = lease.max(Some(promised));
+        }
+        // Guards that are all lost keep nothing in Redis.
+        let (count, lease) = match lease {
+            Some(lease) => (u32::try_from(self.live.len()).unwrap_or(u32::MAX), lease),
+            None => (0, Duration::from_millis(1)),
+        };
+        (self.server > count).then_some(Owed { count, lease })
+    }
+
+    /// Redis has done what was owed.
+    pub(crate) fn released(&mut self, owed: Owed) {
+        self.server = self.server.min(owed.count);
+    }
+
+    /// The watchdog's turn has come for this owner.
+    pub(crate) fn renewal(&mut self, now: Instant, period: Duration) -> Renewal {
+        let watched = || {
+            self.live
+                .iter()
+                .filter(|hold| hold.lease == Lease::Watchdog)
+        };
+        let any = watched().next().is_some();
+        let believed = watched().filter_map(|hold| hold.term.until(now)).min();
+        match (believed, self.renewed_at) {
+            (Some(until), Some(at)) if at + period <= now => Renewal::Due {
+                tenure: self.tenure,
+                until,
+            },
+            (Some(_), Some(at)) => Renewal::NotBefore(at + period),
+            _ => {
+                self.watched = false;
+                Renewal::Idle { ran_out: any }
+            }
+        }
+    }
+
+    /// Redis confirmed a renewal that was sent at `sent`. False if it came too late.
+    pub(crate) fn renewed(
+        &mut self,
+        tenure: u64,
+        sent: Instant,
+        lease: Duration,
+        now: Instant,
+    ) -> bool {
+        if tenure != self.tenure {
+            return true;
+        }
+        self.renewed_at = self.renewed_at.max(Some(sent));
+        let until = believed_until(sent, lease);
+        let watched = self
+            .live
+            .iter()
+            .filter(|hold| hold.lease == Lease::Watchdog);
+        watched.fold(true, |kept, hold| hold.term.extend(until, now) && kept)
+    }
+
+    /// Redis said in answer to a renewal that the owner does not hold the lock. Returns whether
+    /// somebody still believed in it.
+    pub(crate) fn renewal_refused(&mut self, tenure: u64, now: Instant) -> bool {
+        tenure == self.tenure && !self.live.is_empty() && self.gone(now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! The wire: names, and one typed call for each script in `lua/`.
+//!
+//! Everything that Redis is told of a lock is built here, and every reply is decoded here. The
+//! layout is Redisson's `RLock`, so that a Java service can share a lock. Every call may be sent
+//! twice and counts once (each script says why), which is what lets [`Link`] send it again after
+//! a connection was cut.
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Script, Value};
+
+use crate::connection::{Answer, Link, Wire};
+use crate::error::{Error, ErrorKind, Outcome};
+
+/// The names under which Redis knows one lock.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    pub(crate) key: Box<str>,
+    pub(crate) channel: Box<str>,
+}
+
+impl Names {
+    /// A name that brings a hash tag of its own stays as it is; any other becomes the tag, so
+    /// that all keys of one lock share a cluster slot.
+    pub(crate) fn new(prefix: &str, name: &str) -> Self {
+        let key = format!("{prefix}{name}");
+        let tagged = if key.contains('{') {
+            key.clone()
+        } else {
+            format!("{{{key}}}")
+        };
+        Self {
+            key: key.into(),
+            channel: format!("redisson_lock__channel:{tagged}").into(),
+        }
+    }
+}
+
+/// The scripts, with the digests by which they are called.
+struct Scripts {
+    acquire: Script,
+    release: Script,
+    renew: Script,
+    force_unlock: Script,
+}
+
+static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: Script::new(include_str!("../lua/acquire.lua")),
+    release: Script::new(include_str!("../lua/release.lua")),
+    renew: Script::new(include_str!("../lua/renew.lua")),
+    force_unlock: Script::new(include_str!("../lua/force_unlock.lua")),
+});
+
+/// The reply to an acquire.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    Granted,
+    /// Another owner has it, for this long if nobody renews it; `None` if its key has no TTL.
+    Refused(Option<Duration>),
+    /// The outer holds, on which a nested one was to stand, no longer exist.
+    Gone,
+}
+
+/// The reply to a release.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// The owner held nothing.
+    Nothing,
+    /// Fewer holds are left.
+    Held,
+    /// The last one went, and waiters were told.
+    Freed,
+}
+
+/// How a request is sent: where to, and until when its answer is of use.
+pub(crate) struct Call<'a> {
+    pub(crate) link: &'a Link,
+    /// The connection in use, there before a request leaves. Whatever has to undo the request
+    /// is sent behind it, on the same connection. Given one, the request is first tried there.
+    pub(crate) wire: Option<Wire>,
+    pub(crate) deadline: Instant,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(link: &'a Link, deadline: Instant) -> Self {
+        Self {
+            link,
+            wire: None,
+            deadline,
+        }
+    }
+
+    /// Asks that `owner` hold the lock `count` times. Also says when the request left.
+    pub(crate) async fn acquire(
+        &mut self,
+        names: &Names,
+        owner: &str,
+        lease: Duration,
+        count: u32,
+    ) -> Result<(Acquired, Instant), Error> {
+        let mut cmd = evalsha(&SCRIPTS.acquire, &[&names.key]);
+        cmd.arg(owner).arg(millis(lease)).arg(count);
+        let answer = self.send(&cmd, Some(&SCRIPTS.acquire), &names.key).await?;
+        let acquired = match answer.value {
+            Value::Nil => Acquired::Granted,
+            Value::Int(left) => {
+                Acquired::Refused(u64::try_from(left).ok().map(Duration::from_millis))
+            }
+            Value::SimpleString(reply) if reply == "GONE" => Acquired::Gone,
+            other => return Err(unexpected("acquire", &other)),
+        };
+        Ok((acquired, answer.sent))
+    }
+
+    /// Asks that `owner` hold the lock only `count` times; `lease` is what those are promised.
+    /// The flag says that an earlier sending was never answered: `Nothing` may be its work.
+    pub(crate) async fn release(
+        &mut self,
+        names: &Names,
+        owner: &str,
+        count: u32,
+        lease: Duration,
+    ) -> Result<(Released, bool), Error> {
+        let mut cmd = evalsha(&SCRIPTS.release, &[&names.key]);
+        cmd.arg(owner)
+            .arg(count)
+            .arg(millis(lease))
+            .arg(&*names.channel);
+        let answer = self.send(&cmd, Some(&SCRIPTS.release), &names.key).await?;
+        let released = match answer.value {
+            Value::Int(0) => Released::Nothing,
+            Value::Int(1) => Released::Held,
+            Value::Int(2) => Released::Freed,
+            other => return Err(unexpected("release", &other)),
+        };
+        Ok((released, answer.repeated))
+    }
+
+    /// Prolongs the leases of many locks, given as key and owner. Says of each, in order,
+    /// whether it is still held, and when the request left.
+    pub(crate) async fn renew(
+        &mut self,
+        locks: &[(&str, &str)],
+        lease: Duration,
+    ) -> Result<(Vec<bool>, Instant), Error> {
+        let keys: Vec<&str> = locks.iter().map(|(key, _)| *key).collect();
+        let mut cmd = evalsha(&SCRIPTS.renew, &keys);
+        cmd.arg(millis(lease));
+        for (_, owner) in locks {
+            cmd.arg(*owner);
+        }
+        let answer = self
+            .send(&cmd, Some(&SCRIPTS.renew), "a batch of renewals")
+            .await?;
+        match answer.value {
+            Value::Array(held) if held.len() == locks.len() => Ok((
+                held.iter().map(|one| *one == Value::Int(1)).collect(),
+                answer.sent,
+            )),
+            other => Err(unexpected("renew", &other)),
+        }
+    }
+
+    /// Frees the lock whoever holds it. False if it was free.
+    pub(crate) async fn force_unlock(&mut self, names: &Names) -> Result<bool, Error> {
+        let mut cmd = evalsha(&SCRIPTS.force_unlock, &[&names.key]);
+        cmd.arg(&*names.channel);
+        match self
+            .send(&cmd, Some(&SCRIPTS.force_unlock), &names.key)
+            .await?
+            .value
+        {
+            Value::Int(freed) => Ok(freed == 1),
+            other => Err(unexpected("force_unlock", &other)),
+        }
+    }
+
+    /// Whether anybody holds the lock. HLEN, not EXISTS: it refuses a key of another type.
+    pub(crate) async fn is_locked(&mut self, names: &Names) -> Result<bool, Error> {
+        match self
+            .send(redis::cmd("HLEN").arg(&*names.key), None, &names.key)
+            .await?
+            .value
+        {
+            Value::Int(owners) => Ok(owners > 0),
+            other => Err(unexpected("HLEN", &other)),
+        }
+    }
+
+    /// What Redis counts for `owner`.
+    pub(crate) async fn hold_count(&mut self, names: &Names, owner: &str) -> Result<u32, Error> {
+        let mut cmd = redis::cmd("HGET");
+        cmd.arg(&*names.key).arg(owner);
+        let answer = self.send(&cmd, None, &names.key).await?;
+        let count: Option<u32> =
+            redis::from_redis_value(answer.value).map_err(|_| unexpected("HGET", &Value::Nil))?;
+        Ok(count.unwrap_or(0))
+    }
+
+    /// What is left of the lease; `None` if the lock is free, `Duration::MAX` if it has no TTL.
+    pub(crate) async fn remaining_lease(
+        &mut self,
+        names: &Names,
+    ) -> Result<Option<Duration>, Error> {
+        let mut cmd = redis::cmd("PTTL");
+        cmd.arg(&*names.key);
+        // HLEN is there for its refusal of a key of another type, which PTTL would not notice.
+        // Both travel at once on one connection: one round trip.
+        let mut beside = Call::new(self.link, self.deadline);
+        let (locked, ttl) =
+            tokio::join!(self.is_locked(names), beside.send(&cmd, None, &names.key));
+        match (locked?, ttl?.value) {
+            (false, _) | (_, Value::Int(-2)) => Ok(None),
+            (true, Value::Int(left)) => Ok(Some(
+                u64::try_from(left).map_or(Duration::MAX, Duration::from_millis),
+            )),
+            (_, other) => Err(unexpected("PTTL", &other)),
+        }
+    }
+
+    async fn send(
+        &mut self,
+        cmd: &Cmd,
+        script: Option<&Script>,
+        what: &str,
+    ) -> Result<Answer, Error> {
+        self.link
+            .call(&mut self.wire, cmd, script, what, self.deadline)
+            .await
+    }
+}
+
+fn evalsha(script: &Script, keys: &[&str]) -> Cmd {
+    let mut cmd = redis::cmd("EVALSHA");
+    cmd.arg(script.get_hash()).arg(keys.len());
+    for key in keys {
+        cmd.arg(*key);
+    }
+    cmd
+}
+
+/// A lease as the scripts want it. Leases are whole milliseconds, at least one, long before here.
+fn millis(lease: Duration) -> u64 {
+    u64::try_from(lease.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+fn unexpected(call: &str, reply: &Value) -> Error {
+    let message = format!("Redis gave {call} a reply that is none of its replies: {reply:?}");
+    Error::new(ErrorKind::Server, Outcome::Unknown, message)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,402 @@
+//! Who is parked on which channel: the pure state of the waiters' room.
+//!
+//! 1. **Only the head of a line asks Redis**; the others of this client stand behind it in the
+//!    order in which they came, and cost Redis nothing.
+//! 2. **Subscribed, then asked again, then parked.** A head asks as soon as its channel has become
+//!    live, also after a cut. Before that it counts on no message, only on its due time.
+//! 3. **A wake-up is a baton.** It belongs to the line, not to the waiter whom it woke: if that
+//!    one leaves before it has asked, or while it asks, the next in line asks at once.
+//! 4. A parked head is due when the holder's lease could have ended, and never later than
+//!    [`LONGEST_PARK`], since a message can get lost.
+//! 5. A subscription is wanted while somebody waits, and for [`LINGER`] after the last waiter was
+//!    granted the lock: a hand-off is not worth a SUBSCRIBE. When the last one gave up instead,
+//!    nothing is kept.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// The longest time for which a waiter trusts that it will be told.
+pub(crate) const LONGEST_PARK: Duration = Duration::from_secs(30);
+
+/// How long a subscription outlives the last waiter who got the lock.
+pub(crate) const LINGER: Duration = Duration::from_millis(200);
+
+/// A waiter's place: lower came earlier.
+pub(crate) type Ticket = u64;
+
+/// Whoever has to look at the board again. To be notified outside its mutex.
+pub(crate) type Wakes = Vec<Arc<Notify>>;
+
+/// What a waiter does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Ask Redis for the lock, and say what came of it.
+    Ask,
+    /// Sleep until woken, or until then.
+    Park(Option<Instant>),
+}
+
+#[derive(Default)]
+pub(crate) struct Board {
+    channels: HashMap<Arc<str>, Channel>,
+    next_ticket: Ticket,
+    waiting: usize,
+    /// Since when Redis has been out of reach for those who wait.
+    outage: Option<Instant>,
+    /// When the driver looks next by itself.
+    next_look: Option<Instant>,
+    pub(crate) closed: bool,
+}
+
+/// One subscription. Two lock names can share a channel (`a` and `{a}`), so it has lines.
+struct Channel {
+    subscription: Subscription,
+    lines: Vec<Line>,
+    /// Nobody waits here: until when the subscription is kept all the same.
+    kept_until: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subscription {
+    Wanted,
+    /// Sent, not confirmed yet.
+    Asked,
+    Live,
+}
+
+struct Line {
+    key: Box<str>,
+    waiters: BTreeMap<Ticket, Waiter>,
+    /// When the head asks next.
+    due: Instant,
+}
+
+struct Waiter {
+    wake: Arc<Notify>,
+    asking: bool,
+    /// A wake-up came while it asked: the answer may be older than the wake-up.
+    again: bool,
+}
+
+/// What the driver has to tell Redis.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) subscribe: Vec<Arc<str>>,
+    pub(crate) unsubscribe: Vec<Arc<str>>,
+    /// When to look again if nothing happens before.
+    pub(crate) next: Option<Instant>,
+}
+
+impl Board {
+    /// Whether somebody waits for that lock, or did a moment ago: whoever comes now stands in
+    /// line, where the subscription is there already.
+    pub(crate) fn has_line(&self, channel: &str) -> bool {
+        self.channels.contains_key(channel)
+    }
+
+    pub(crate) fn outage(&self) -> Option<Instant> {
+        self.outage
+    }
+
+    /// Stands in line. `left` is what a refusal just said of the holder's lease. The flag says
+    /// whether the driver has something to do.
+    pub(crate) fn join(
+        &mut self,
+        channel: &str,
+        key: &str,
+        left: Option<Duration>,
+        wake: Arc<Notify>,
+        now: Instant,
+    ) -> (Ticket, bool) {
+        self.waiting += 1;
+        self.next_ticket += 1;
+        let ticket = self.next_ticket;
+        let fresh = !self.channels.contains_key(channel);
+        if fresh {
+            let subscription = Subscription::Wanted;
+            let new = Channel {
+                subscription,
+                lines: Vec::new(),
+                kept_until: None,
+            };
+            self.channels.insert(channel.into(), new);
+        }
+        let channel = self
+            .channels
+            .get_mut(channel)
+            .expect("BUG: the channel was just there");
+        channel.kept_until = None;
+        let live = channel.subscription == Subscription::Live;
+        let due = if live { now } else { now + park_for(left) };
+        let waiter = Waiter {
+            wake,
+            asking: false,
+            again: false,
+        };
+        match channel.lines.iter_mut().find(|line| &*line.key == key) {
+            Some(line) => {
+                line.waiters.insert(ticket, waiter);
+            }
+            None => channel.lines.push(Line {
+                key: key.into(),
+                waiters: BTreeMap::from([(ticket, waiter)]),
+                due,
+            }),
+        }
+        (ticket, fresh)
+    }
+
+    pub(crate) fn step(&mut self, channel: &str, ticket: Ticket, now: Instant) -> Step {
+        let Some(line) = self.line_of(channel, ticket) else {
+            return Step::Park(None);
+        };
+        let due = line.due;
+        let is_head = line.is_head(ticket);
+        let waiter = line
+            .waiters
+            .get_mut(&ticket)
+            .expect("BUG: a waiter outside its line");
+        if !is_head {
+            return Step::Park(None);
+        }
+        if !waiter.again && due > now {
+            return Step::Park(Some(due));
+        }
+        waiter.asking = true;
+        waiter.again = false;
+        Step::Ask
+    }
+
+    /// The head was refused; the holder's lease could end after `left`.
+    pub(crate) fn refused(
+        &mut self,
+        channel: &str,
+        ticket: Ticket,
+        left: Option<Duration>,
+        now: Instant,
+    ) {
+        self.outage = None;
+        let Some(line) = self.line_of(channel, ticket) else {
+            return;
+        };
+        line.due = now + park_for(left);
+        if let Some(waiter) = line.waiters.get_mut(&ticket) {
+            waiter.asking = false;
+        }
+    }
+
+    /// The head could not ask. It tries again after `pause`, or when the connection is back.
+    pub(crate) fn unanswered(
+        &mut self,
+        channel: &str,
+        ticket: Ticket,
+        pause: Duration,
+        now: Instant,
+    ) {
+        self.outage.get_or_insert(now);
+        let Some(line) = self.line_of(channel, ticket) else {
+            return;
+        };
+        line.due = now + pause;
+        if let Some(waiter) = line.waiters.get_mut(&ticket) {
+            waiter.asking = false;
+        }
+    }
+
+    /// The waiter has the lock, for `lease` if nobody renews it, and leaves. The flag says
+    /// whether the driver has something to do.
+    pub(crate) fn granted(
+        &mut self,
+        channel: &str,
+        ticket: Ticket,
+        lease: Duration,
+        now: Instant,
+    ) -> (Wakes, bool) {
+        self.outage = None;
+        let Some(line) = self.line_of(channel, ticket) else {
+            return (Wakes::new(), false);
+        };
+        line.due = now + park_for(Some(lease));
+        self.remove(channel, ticket, now + LINGER)
+    }
+
+    /// The waiter leaves without the lock. The flag says whether the driver has something to do.
+    pub(crate) fn left(&mut self, channel: &str, ticket: Ticket, now: Instant) -> (Wakes, bool) {
+        let Some(line) = self.line_of(channel, ticket) else {
+            return (Wakes::new(), false);
+        };
+        if line.is_head(ticket)
+            && line
+                .waiters
+                .get(&ticket)
+                .is_some_and(|w| w.asking || w.again)
+        {
+            line.due = now;
+        }
+        self.remove(channel, ticket, now)
+    }
+
+    fn remove(&mut self, name: &str, ticket: Ticket, keep_until: Instant) -> (Wakes, bool) {
+        let mut wakes = Wakes::new();
+        let channel = self
+            .channels
+            .get_mut(name)
+            .expect("BUG: a waiter without a channel");
+        let at = channel
+            .lines
+            .iter()
+            .position(|line| line.waiters.contains_key(&ticket));
+        let at = at.expect("BUG: a waiter without a line");
+        let line = &mut channel.lines[at];
+        let was_head = line.is_head(ticket);
+        line.waiters.remove(&ticket);
+        if line.waiters.is_empty() {
+            channel.lines.swap_remove(at);
+        } else if was_head {
+            wakes.extend(line.head_wake());
+        }
+        let unused = channel.lines.is_empty();
+        if unused {
+            channel.kept_until = Some(keep_until);
+        }
+        self.waiting -= 1;
+        if self.waiting == 0 {
+            self.outage = None;
+        }
+        (
+            wakes,
+            unused && self.next_look.is_none_or(|look| keep_until < look),
+        )
+    }
+
+    /// A message came on a channel: one waiter of each line asks.
+    pub(crate) fn message(&mut self, channel: &str, now: Instant) -> Wakes {
+        let mut wakes = Wakes::new();
+        if let Some(channel) = self.channels.get_mut(channel) {
+            channel.ask_now(now, &mut wakes);
+        }
+        wakes
+    }
+
+    /// What to tell Redis now. What it names counts as asked for.
+    pub(crate) fn plan(&mut self, now: Instant) -> Plan {
+        let mut plan = Plan::default();
+        self.channels.retain(|name, channel| {
+            let wanted = channel.subscription == Subscription::Wanted;
+            if let Some(until) = channel.kept_until {
+                if wanted || until <= now {
+                    plan.unsubscribe.extend((!wanted).then(|| name.clone()));
+                    return false;
+                }
+                plan.next = Some(plan.next.map_or(until, |next| next.min(until)));
+            } else if wanted {
+                channel.subscription = Subscription::Asked;
+                plan.subscribe.push(name.clone());
+            }
+            true
+        });
+        self.next_look = plan.next;
+        plan
+    }
+
+    /// Redis confirmed the subscriptions: the heads ask now (invariant 2).
+    pub(crate) fn subscribed(&mut self, names: &[Arc<str>], now: Instant) -> Wakes {
+        self.outage = None;
+        let mut wakes = Wakes::new();
+        for name in names {
+            let Some(channel) = self.channels.get_mut(name) else {
+                continue;
+            };
+            if channel.subscription == Subscription::Asked {
+                channel.subscription = Subscription::Live;
+                channel.ask_now(now, &mut wakes);
+            }
+        }
+        wakes
+    }
+
+    /// The connection was cut, and every subscription with it. Everybody looks up, because from
+    /// now on the time of an outage counts.
+    pub(crate) fn cut(&mut self, now: Instant) -> Wakes {
+        for channel in self.channels.values_mut() {
+            channel.subscription = Subscription::Wanted;
+        }
+        if self.waiting > 0 {
+            self.outage.get_or_insert(now);
+        }
+        self.everybody()
+    }
+
+    /// Redis did not subscribe these. They are asked for again with the next plan; until then
+    /// their waiters go by the due time alone.
+    pub(crate) fn not_subscribed(&mut self, names: &[Arc<str>]) {
+        for name in names {
+            if let Some(channel) = self.channels.get_mut(name) {
+                channel.subscription = Subscription::Wanted;
+            }
+        }
+    }
+
+    /// The client was closed: everybody goes.
+    pub(crate) fn close(&mut self) -> Wakes {
+        self.closed = true;
+        self.everybody()
+    }
+
+    fn everybody(&self) -> Wakes {
+        let lines = self.channels.values().flat_map(|channel| &channel.lines);
+        lines
+            .flat_map(|line| line.waiters.values())
+            .map(|waiter| waiter.wake.clone())
+            .collect()
+    }
+
+    fn line_of(&mut self, channel: &str, ticket: Ticket) -> Option<&mut Line> {
+        let channel = self.channels.get_mut(channel)?;
+        channel
+            .lines
+            .iter_mut()
+            .find(|line| line.waiters.contains_key(&ticket))
+    }
+}
+
+/// Until a lease could have ended of which `left` was left, one millisecond more because a TTL
+/// counts whole ones (invariant 4). `None`: nobody knows.
+fn park_for(left: Option<Duration>) -> Duration {
+    left.map_or(LONGEST_PARK, |left| {
+        LONGEST_PARK.min(left + Duration::from_millis(1))
+    })
+}
+
+impl Channel {
+    fn ask_now(&mut self, now: Instant, wakes: &mut Wakes) {
+        for line in &mut self.lines {
+            line.due = now;
+            let head = line.waiters.first_entry();
+            let mut head = head.expect("BUG: a line with nobody in it");
+            let head = head.get_mut();
+            head.again = head.asking;
+            wakes.push(head.wake.clone());
+        }
+    }
+}
+
+impl Line {
+    fn is_head(&self, ticket: Ticket) -> bool {
+        self.waiters
+            .first_key_value()
+            .is_some_and(|(head, _)| *head == ticket)
+    }
+
+    fn head_wake(&self) -> Option<Arc<Notify>> {
+        self.waiters
+            .first_key_value()
+            .map(|(_, head)| head.wake.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests;

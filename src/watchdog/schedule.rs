@@ -1,0 +1,67 @@
+//! Which owner is due when: the pure state of the watchdog's room.
+//!
+//! Entries are weak: an owner that went away needs no call to say so. What is left of it is
+//! swept out when the dead could outnumber the living.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// Below this many entries nothing is swept.
+const SWEEP_FROM: usize = 1024;
+
+pub(crate) struct Schedule<T> {
+    entries: BTreeMap<(Instant, u64), Weak<T>>,
+    number: u64,
+    sweep_at: usize,
+    /// When the driver looks next by itself; `None` while it sleeps until it is told.
+    next_look: Option<Instant>,
+}
+
+impl<T> Default for Schedule<T> {
+    fn default() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            number: 0,
+            sweep_at: SWEEP_FROM,
+            next_look: None,
+        }
+    }
+}
+
+impl<T> Schedule<T> {
+    /// Says whether the driver has to be told, because it would look too late.
+    pub(crate) fn insert(&mut self, due: Instant, item: &Arc<T>) -> bool {
+        if self.entries.len() >= self.sweep_at {
+            self.entries.retain(|_, item| item.strong_count() > 0);
+            self.sweep_at = SWEEP_FROM.max(2 * self.entries.len());
+        }
+        self.number += 1;
+        self.entries
+            .insert((due, self.number), Arc::downgrade(item));
+        self.next_look.is_none_or(|look| due < look)
+    }
+
+    /// Takes out everything that is due by `by` and alive.
+    pub(crate) fn take_due(&mut self, by: Instant) -> Vec<Arc<T>> {
+        let later = self.entries.split_off(&(by, u64::MAX));
+        let due = std::mem::replace(&mut self.entries, later);
+        due.into_values()
+            .filter_map(|item| item.upgrade())
+            .collect()
+    }
+
+    /// When to look next, if nobody tells before.
+    pub(crate) fn next_look(&mut self) -> Option<Instant> {
+        self.next_look = self.entries.first_key_value().map(|((due, _), _)| *due);
+        self.next_look
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! The rooms of one client, and the thread that does what nobody awaits.
+//!
+//! One named thread with a runtime of its own renews leases, pays releases that nobody awaits and
+//! listens for wake-ups. It holds nothing of the client but the shared rooms, and ends by itself
+//! when the client, its handles and its guards are gone and their debts are paid.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::mpsc::unbounded_channel;
+
+use crate::config::Config;
+use crate::connection::Link;
+use crate::error::{Error, ErrorKind, Outcome};
+use crate::releaser::{Releaser, pay_debts};
+use crate::waiters::Waiters;
+use crate::watchdog::Watchdog;
+
+/// Everything that a client, its handles and its guards share.
+pub(crate) struct Engine {
+    pub(crate) config: Arc<Config>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) releaser: Releaser,
+    stop_renewing: tokio::sync::watch::Sender<bool>,
+    uuid: uuid::Uuid,
+    owners: AtomicU64,
+}
+
+impl Engine {
+    /// Connects once, so that a wrong address or password shows here, and starts the thread.
+    pub(crate) async fn start(info: &redis::ConnectionInfo, config: Config) -> Result<Self, Error> {
+        let (pushes, pushed) = unbounded_channel();
+        let link = Arc::new(Link::new(info, config.command_timeout, pushes)?);
+        link.connect().await?;
+
+        let (jobs, to_pay) = unbounded_channel();
+        let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
+        let config = Arc::new(config);
+        let waiters = Arc::new(Waiters::default());
+        let watchdog = Arc::new(Watchdog::new(&config));
+        let engine = Self {
+            config: config.clone(),
+            link: link.clone(),
+            waiters: waiters.clone(),
+            watchdog: watchdog.clone(),
+            releaser: Releaser::new(jobs),
+            stop_renewing,
+            uuid: uuid::Uuid::new_v4(),
+            owners: AtomicU64::new(1),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| no_thread(&error))?;
+        let work = async move {
+            let renewing = async {
+                tokio::select! {
+                    () = watchdog.keep_renewed(&link) => {}
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+                std::future::pending::<()>().await;
+            };
+            // Paying debts ends with the last sender of jobs, and everything else ends with it.
+            tokio::select! {
+                () = pay_debts(to_pay, &link, &config) => {}
+                () = renewing => {}
+                () = waiters.keep_subscribed(&link, config.command_timeout) => {}
+                () = waiters.listen(&link, pushed) => {}
+            }
+        };
+        std::thread::Builder::new()
+            .name("redlatch".into())
+            .spawn(move || runtime.block_on(work))
+            .map_err(|error| no_thread(&error))?;
+        Ok(engine)
+    }
+
+    /// An owner nobody else is.
+    pub(crate) fn new_owner_id(&self) -> String {
+        format!(
+            "{}:{}",
+            self.uuid,
+            self.owners.fetch_add(1, Ordering::Relaxed)
+        )
+    }
+
+    /// Refuses new calls, pays all debts and stops renewing.
+    pub(crate) async fn close(&self) {
+        self.waiters.close();
+        let _ = tokio::time::timeout(self.config.command_timeout, self.releaser.flush()).await;
+        self.stop_renewing.send_replace(true);
+        self.link.hang_up();
+    }
+}
+
+fn no_thread(error: &std::io::Error) -> Error {
+    let message = format!("could not start the client's thread: {error}");
+    Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
+}

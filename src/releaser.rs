@@ -1,0 +1,259 @@
+//! Pays what is owed to Redis: releases, awaited or not.
+//!
+//! Whatever leaves a debt, the way to pay it is the same, and an account knows its debt by itself
+//! (see [`crate::holds`]). So a dropped guard, an `unlock` that got no answer and an acquire that
+//! was dropped half-way all end here.
+//!
+//! 1. **Whoever talks to Redis for an owner does so through an [`Exchange`].** Its drop, at
+//!    whatever point, hands a debt to the background. Nothing else has to remember to.
+//! 2. An undo goes behind what it undoes, on the same connection, while that one lives.
+//! 3. A debt is tried again until the lease has ended that it is about; then Redis has forgotten.
+//! 4. Handing over needs no runtime, blocks nobody and cannot panic.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::OwnedMutexGuard;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::timeout_at;
+
+use crate::config::Config;
+use crate::connection::{Link, Wire};
+use crate::error::{Error, ErrorKind, Outcome};
+use crate::holds::{HoldId, Owner};
+use crate::protocol::{Call, Released};
+
+/// After a release was refused for a reason that may pass.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Where debts are handed to the background.
+pub(crate) struct Releaser {
+    jobs: UnboundedSender<Job>,
+}
+
+/// What the background is asked for.
+pub(crate) enum Job {
+    Pay(Debt),
+    /// Say when nothing is left to pay.
+    Flush(oneshot::Sender<()>),
+}
+
+/// An owner that owes a release, or may.
+pub(crate) struct Debt {
+    owner: Arc<Owner>,
+    gate: Option<OwnedMutexGuard<()>>,
+    wire: Option<Wire>,
+    /// The lease that ends it all by itself.
+    lease: Duration,
+}
+
+impl Releaser {
+    pub(crate) fn new(jobs: UnboundedSender<Job>) -> Self {
+        Self { jobs }
+    }
+
+    /// The path of a dropped guard: its hold is given back in the account, and the background
+    /// tells Redis.
+    pub(crate) fn give_back(&self, owner: &Arc<Owner>, hold: HoldId, lease: Duration) {
+        owner.account.lock().give_back(hold);
+        // Taken now if it is free, so that a `lock` that follows at once comes after the release.
+        let gate = owner.gate.clone().try_lock_owned().ok();
+        self.hand_over(Debt {
+            owner: owner.clone(),
+            gate,
+            wire: None,
+            lease,
+        });
+    }
+
+    /// Completes when everything that was handed over before is paid or given up.
+    pub(crate) async fn flush(&self) {
+        let (done, told) = oneshot::channel();
+        if self.jobs.send(Job::Flush(done)).is_ok() {
+            let _ = told.await;
+        }
+    }
+
+    fn hand_over(&self, debt: Debt) {
+        // It fails only when the client's thread has ended; then the lease ends the hold.
+        let _ = self.jobs.send(Job::Pay(debt));
+    }
+}
+
+/// The right to talk to Redis for one owner, which one call has at a time (invariant 1).
+pub(crate) struct Exchange<'a> {
+    pub(crate) call: Call<'a>,
+    owner: &'a Arc<Owner>,
+    releaser: &'a Releaser,
+    gate: Option<OwnedMutexGuard<()>>,
+    lease: Duration,
+}
+
+impl<'a> Exchange<'a> {
+    /// `lease` is what would end the debt if nobody paid it.
+    pub(crate) fn new(
+        call: Call<'a>,
+        owner: &'a Arc<Owner>,
+        releaser: &'a Releaser,
+        lease: Duration,
+    ) -> Self {
+        Self {
+            call,
+            owner,
+            releaser,
+            gate: None,
+            lease,
+        }
+    }
+
+    /// Waits for its turn.
+    pub(crate) async fn enter(&mut self) -> Result<(), Error> {
+        let gate = self.owner.gate.clone().lock_owned();
+        let Ok(gate) = timeout_at(self.call.deadline.into(), gate).await else {
+            let message = "an earlier request of this handle is still unanswered";
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                Outcome::NotExecuted,
+                message,
+            ));
+        };
+        self.gate = Some(gate);
+        Ok(())
+    }
+
+    /// Tells Redis what is owed, if anything is. Only after [`enter`](Self::enter).
+    pub(crate) async fn pay(&mut self, watchdog_timeout: Duration) -> Result<(), Error> {
+        pay(&mut self.call, self.owner, watchdog_timeout).await
+    }
+}
+
+impl Drop for Exchange<'_> {
+    fn drop(&mut self) {
+        // The durations matter to what is paid, not to whether something is.
+        if self
+            .owner
+            .account
+            .lock()
+            .owed(Instant::now(), Duration::ZERO)
+            .is_some()
+        {
+            self.releaser.hand_over(Debt {
+                owner: self.owner.clone(),
+                gate: self.gate.take(),
+                wire: self.call.wire.take(),
+                lease: self.lease,
+            });
+        }
+    }
+}
+
+/// Gives a hold back and waits for Redis to confirm it, or to say that it was gone.
+pub(crate) async fn unlock(
+    releaser: &Releaser,
+    call: Call<'_>,
+    owner: &Arc<Owner>,
+    hold: HoldId,
+    lease: Duration,
+    watchdog_timeout: Duration,
+) -> Result<(), Error> {
+    // In the account before the first await: from here on the exchange's drop sees to it.
+    let mut exchange = Exchange::new(call, owner, releaser, lease);
+    owner.account.lock().give_back(hold);
+    exchange.enter().await?;
+    exchange.pay(watchdog_timeout).await?;
+    let gone = owner.account.lock().was_gone(hold);
+    if gone {
+        Err(Error::lost(&owner.names.key))
+    } else {
+        Ok(())
+    }
+}
+
+async fn pay(call: &mut Call<'_>, owner: &Owner, watchdog_timeout: Duration) -> Result<(), Error> {
+    let Some(owed) = owner.account.lock().owed(Instant::now(), watchdog_timeout) else {
+        return Ok(());
+    };
+    let (released, repeated) = call
+        .release(&owner.names, &owner.id, owed.count, owed.lease)
+        .await?;
+    // An earlier sending that was never answered may be what freed it.
+    if released == Released::Nothing && !(repeated && owed.count == 0) {
+        let believed = owner.account.lock().gone(Instant::now());
+        if believed {
+            tracing::warn!(name = %owner.names.key, owner = %owner.id, "lost a lock: found gone");
+        }
+    } else {
+        owner.account.lock().released(owed);
+    }
+    Ok(())
+}
+
+/// Pays debts until nobody is left who could run one up, and everything is paid.
+pub(crate) async fn pay_debts(
+    mut jobs: UnboundedReceiver<Job>,
+    link: &Arc<Link>,
+    config: &Arc<Config>,
+) {
+    let mut under_way = JoinSet::new();
+    let mut flushes: Vec<oneshot::Sender<()>> = Vec::new();
+    loop {
+        if under_way.is_empty() {
+            for flush in flushes.drain(..) {
+                let _ = flush.send(());
+            }
+        }
+        tokio::select! {
+            // Debts before completions, and all that are there before a flush can be answered.
+            biased;
+            job = jobs.recv() => match job {
+                Some(Job::Pay(debt)) => {
+                    under_way.spawn(pay_in_background(debt, link.clone(), config.clone()));
+                }
+                Some(Job::Flush(flush)) => flushes.push(flush),
+                None => break,
+            },
+            Some(_) = under_way.join_next() => {}
+        }
+    }
+    while under_way.join_next().await.is_some() {}
+}
+
+async fn pay_in_background(mut debt: Debt, link: Arc<Link>, config: Arc<Config>) {
+    let owner = &debt.owner;
+    let give_up = Instant::now() + config.command_timeout + debt.lease;
+    let _gate = match debt.gate.take() {
+        Some(gate) => gate,
+        None => owner.gate.clone().lock_owned().await,
+    };
+    while owner
+        .account
+        .lock()
+        .owed(Instant::now(), config.watchdog_timeout)
+        .is_some()
+    {
+        let now = Instant::now();
+        if now >= give_up {
+            tracing::warn!(name = %owner.names.key, owner = %owner.id,
+                "a release could not be confirmed; its lease has ended");
+            return;
+        }
+        let mut call = Call::new(&link, now + config.command_timeout);
+        call.wire = debt.wire.take();
+        match pay(&mut call, owner, config.watchdog_timeout).await {
+            Ok(()) => {
+                tracing::debug!(name = %owner.names.key, owner = %owner.id,
+                    "released in the background");
+            }
+            Err(error) if error.kind() == ErrorKind::NotALock => {
+                owner.account.lock().gone(now);
+            }
+            Err(error) => {
+                tracing::warn!(name = %owner.names.key, owner = %owner.id, %error,
+                    "a release in the background failed; trying again");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}

@@ -1,1 +1,25 @@
-//! A re-entrant lock over Redis.
+//! A Redisson-style re-entrant lock over Redis for Tokio.
+#![deny(missing_docs)]
+
+mod acquire;
+mod builder;
+mod client;
+mod config;
+mod connection;
+mod engine;
+mod error;
+mod guard;
+mod holds;
+mod lease;
+mod lock;
+mod protocol;
+mod releaser;
+mod waiters;
+mod watchdog;
+
+pub use builder::LockClientBuilder;
+pub use client::LockClient;
+pub use error::{Error, ErrorKind, Outcome};
+pub use guard::LockGuard;
+pub use lease::Lease;
+pub use lock::Lock;

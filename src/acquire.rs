@@ -1,0 +1,224 @@
+//! The one loop by which every lock is acquired: try, stand in line, try, park, and again.
+//!
+//! A call that may be the only one tries at once. Refused, it stands in line (see
+//! [`crate::waiters`]), which asks again once the subscription is live and then parks until it is
+//! woken: by a release, by the end of the holder's lease, or by a connection that came back.
+//!
+//! Dropping the loop anywhere leaves nothing behind: an unfinished request is undone by the drop
+//! of its [`Exchange`], a place in line and a wake-up that came to it are given on by the drop of
+//! the place.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout_at;
+
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Outcome};
+use crate::holds::{HoldId, Owner};
+use crate::lease::{Lease, Term, believed_until};
+use crate::protocol::{Acquired, Call};
+use crate::releaser::Exchange;
+use crate::waiters::{Next, Patience};
+
+/// After a try that Redis did not answer, unless the connection comes back before.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long a caller is ready to wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wait {
+    /// One try.
+    Once,
+    /// Until then.
+    Until(Instant),
+    /// As long as it takes, but for an outage of Redis.
+    Forever,
+}
+
+impl Wait {
+    pub(crate) fn from_now(wait: Duration) -> Self {
+        if wait.is_zero() {
+            return Self::Once;
+        }
+        Instant::now()
+            .checked_add(wait)
+            .map_or(Self::Forever, Self::Until)
+    }
+}
+
+/// A granted hold: what a guard is made of.
+pub(crate) struct Granted {
+    pub(crate) hold: HoldId,
+    pub(crate) term: Arc<Term>,
+    pub(crate) lease: Duration,
+}
+
+enum Tried {
+    Granted(Granted),
+    /// How long the holder's lease could last, as far as Redis knows.
+    Refused(Option<Duration>),
+}
+
+/// Acquires one hold; `None` when the wait was over first.
+pub(crate) async fn acquire(
+    engine: &Engine,
+    owner: &Arc<Owner>,
+    lease: Lease,
+    wait: Wait,
+) -> Result<Option<Granted>, Error> {
+    let asked = lease.checked(engine.config.watchdog_timeout)?;
+    let attempt = Attempt {
+        engine,
+        owner,
+        lease,
+        asked,
+        wait,
+        begun: Instant::now(),
+    };
+
+    let mut left = None;
+    if attempt.goes_straight_to_redis() {
+        match attempt.try_once().await? {
+            Tried::Granted(granted) => return Ok(Some(granted)),
+            Tried::Refused(ttl) => left = ttl,
+        }
+    }
+    let until = match wait {
+        Wait::Once => return Ok(None),
+        Wait::Until(until) => Some(until),
+        Wait::Forever => None,
+    };
+
+    // Siblings on the same handle wait here for the one of them that stands in line: when it has
+    // the lock, they nest. In line they would wait for their own handle to release.
+    let Some(_turn) = by(until, owner.turn.lock()).await else {
+        return Ok(None);
+    };
+    if attempt.nests()
+        && let Tried::Granted(granted) = attempt.try_once().await?
+    {
+        return Ok(Some(granted));
+    }
+
+    let outage = matches!(wait, Wait::Forever).then_some(engine.config.outage_limit);
+    let mut place = engine.waiters.join(&owner.names, left);
+    let mut trouble = None;
+    loop {
+        match place.next(Patience { until, outage }).await {
+            Next::Ask => match attempt.try_once().await {
+                Ok(Tried::Granted(granted)) => {
+                    place.granted(granted.lease);
+                    return Ok(Some(granted));
+                }
+                Ok(Tried::Refused(left)) => place.refused(left),
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    trouble = Some(error);
+                    place.unanswered(PAUSE);
+                }
+                Err(error) => return Err(error),
+            },
+            Next::TimedOut { in_outage: false } => return Ok(None),
+            Next::TimedOut { in_outage: true } | Next::OutOfReach => {
+                return Err(trouble.unwrap_or_else(out_of_reach));
+            }
+            Next::Closed => return Err(Error::closed()),
+        }
+    }
+}
+
+/// What stays the same from try to try.
+struct Attempt<'a> {
+    engine: &'a Engine,
+    owner: &'a Arc<Owner>,
+    lease: Lease,
+    asked: Duration,
+    wait: Wait,
+    begun: Instant,
+}
+
+impl Attempt<'_> {
+    /// Whether this handle holds the lock already.
+    fn nests(&self) -> bool {
+        self.owner.account.lock().holding(Instant::now())
+    }
+
+    /// A nested hold never waits, one try is one try, and where nobody of this client stands in
+    /// line the first try is most likely the last.
+    fn goes_straight_to_redis(&self) -> bool {
+        matches!(self.wait, Wait::Once)
+            || self.nests()
+            || !self.engine.waiters.stands_in_line(&self.owner.names)
+    }
+
+    /// A call returns within its wait, or within the command timeout if that is longer.
+    fn deadline(&self) -> Instant {
+        let timeout = self.engine.config.command_timeout;
+        let by_command = Instant::now() + timeout;
+        match self.wait {
+            Wait::Until(until) => by_command.min(until.max(self.begun + timeout)),
+            Wait::Once | Wait::Forever => by_command,
+        }
+    }
+
+    /// Asks Redis once.
+    async fn try_once(&self) -> Result<Tried, Error> {
+        let Self { engine, owner, .. } = self;
+        if engine.waiters.is_closed() {
+            return Err(Error::closed());
+        }
+        let call = Call::new(&engine.link, self.deadline());
+        let mut exchange = Exchange::new(call, owner, &engine.releaser, self.asked);
+        exchange.enter().await?;
+        // An earlier hold's release comes before a new hold.
+        exchange.pay(engine.config.watchdog_timeout).await?;
+        loop {
+            // From here on, dropping the exchange undoes what Redis may have granted.
+            let ask = owner.account.lock().ask(Instant::now());
+            let (acquired, sent) = exchange
+                .call
+                .acquire(&owner.names, &owner.id, self.asked, ask.count)
+                .await?;
+            match acquired {
+                Acquired::Granted => {
+                    let term = Arc::new(Term::new(believed_until(sent, self.asked)));
+                    let (hold, watch) =
+                        owner
+                            .account
+                            .lock()
+                            .granted(ask, self.lease, term.clone(), sent);
+                    if watch {
+                        engine.watchdog.watch(owner, sent);
+                    }
+                    return Ok(Tried::Granted(Granted {
+                        hold,
+                        term,
+                        lease: self.asked,
+                    }));
+                }
+                Acquired::Refused(left) => {
+                    owner.account.lock().refused();
+                    return Ok(Tried::Refused(left));
+                }
+                // The outer holds were lost and nobody had noticed. Now they know, and the next
+                // try of the loop is for a first hold.
+                Acquired::Gone => {
+                    owner.account.lock().gone(Instant::now());
+                    tracing::warn!(name = %owner.names.key, owner = %owner.id,
+                        "lost a lock: found gone when a nested hold was asked for");
+                }
+            }
+        }
+    }
+}
+
+async fn by<T>(until: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+    match until {
+        Some(until) => timeout_at(until.into(), future).await.ok(),
+        None => Some(future.await),
+    }
+}
+
+fn out_of_reach() -> Error {
+    let message = "Redis could not be reached while waiting for the lock";
+    Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
+}

@@ -1,0 +1,81 @@
+//! The client: where handles come from.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::builder::LockClientBuilder;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::lock::Lock;
+
+/// A client of the locks in one Redis. Cloning is cheap, and all clones are the same client.
+///
+/// It has a connection for each Tokio runtime that calls, and a thread of its own that renews
+/// leases, listens for wake-ups and releases what was dropped. All of it ends by itself when the
+/// client, its handles and its guards are gone.
+#[derive(Clone)]
+pub struct LockClient {
+    engine: Arc<Engine>,
+}
+
+impl LockClient {
+    /// Connects with the default options. For others, see [`builder`](Self::builder).
+    ///
+    /// The address is `redis://[user[:password]@]host[:port][/database]`, or `unix:` and a path.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is none,
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answers there, and
+    /// [`Server`](crate::ErrorKind::Server) if it refuses the user or the password. It is tried
+    /// once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(url: impl Into<String>) -> Result<Self, Error> {
+        Self::builder().url(url).connect().await
+    }
+
+    /// The options, to be set before connecting.
+    #[must_use]
+    pub fn builder() -> LockClientBuilder {
+        LockClientBuilder::default()
+    }
+
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self {
+            engine: Arc::new(engine),
+        }
+    }
+
+    /// A handle to the lock of that name; a new owner with every call. No I/O.
+    ///
+    /// Any name will do but the empty one, which every call on the handle refuses. It is the key
+    /// in Redis, after the [prefix](LockClientBuilder::name_prefix) if there is one.
+    #[must_use]
+    pub fn lock(&self, name: impl AsRef<str>) -> Lock {
+        Lock::new(self.engine.clone(), name.as_ref().into())
+    }
+
+    /// Refuses new calls, sends waiting ones home with [`Closed`](crate::ErrorKind::Closed),
+    /// waits until releases that were handed to the background are confirmed, at most for the
+    /// command timeout, and stops renewing. To be awaited before a process ends.
+    ///
+    /// A guard that outlives it is lost at its deadline; until then it can still be unlocked, and
+    /// dropping it still gives the lock back. Closing again does no harm.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped half-way, new calls are refused all the same and releases go on in the background;
+    /// call it again to wait for them.
+    pub async fn close(&self) {
+        self.engine.close().await;
+    }
+}
+
+impl fmt::Debug for LockClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockClient").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,168 @@
+//! The guard: one hold of a lock, given back by `unlock` or by drop.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::acquire::Granted;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::holds::{HoldId, Owner};
+use crate::lease::Term;
+use crate::protocol::Call;
+use crate::releaser;
+
+/// One hold of a lock.
+///
+/// A guard can be sent to another task or thread, and keeps working when the client and the
+/// handle that it came from are gone.
+///
+/// # What it can promise
+///
+/// Until [`remaining`](Self::remaining) has run down, nobody else holds the lock, as far as one
+/// healthy Redis can promise it. Nothing can stop your code from going on after that: a paused
+/// process does not notice the time. What must never happen twice needs a check where it takes
+/// effect, too.
+///
+/// # Release on drop is not immediate!
+///
+/// Dropping a guard only hands its hold to a background thread, which gives it back within about
+/// a round trip and tries again while Redis is out of reach, until the lease has ended. Whoever
+/// needs to know that the lock is free awaits [`unlock`](Self::unlock); a process about to exit
+/// awaits [`LockClient::close`](crate::LockClient::close).
+#[must_use = "a dropped guard gives the lock back at once: keep it for as long as you need the lock"]
+pub struct LockGuard {
+    engine: Arc<Engine>,
+    owner: Arc<Owner>,
+    term: Arc<Term>,
+    hold: HoldId,
+    lease: Duration,
+    /// `unlock` has taken over what the drop would do.
+    unlocking: bool,
+}
+
+impl LockGuard {
+    pub(crate) fn new(engine: Arc<Engine>, owner: Arc<Owner>, granted: Granted) -> Self {
+        let Granted { hold, term, lease } = granted;
+        Self {
+            engine,
+            owner,
+            term,
+            hold,
+            lease,
+            unlocking: false,
+        }
+    }
+
+    /// Gives this hold back and waits until Redis has confirmed it. The last hold of a handle
+    /// frees the lock and wakes a waiter; an earlier one leaves the lock held.
+    ///
+    /// One round trip.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost): the lock was no longer held, so work done under it may
+    /// have run beside another holder's. Another owner's lock is never touched.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable): Redis did not confirm in time; the release
+    /// goes on in the background until the lease has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// The hold is given back whether or not this future is driven to its end. If it is dropped,
+    /// the release goes on in the background.
+    pub async fn unlock(mut self) -> Result<(), Error> {
+        self.unlocking = true;
+        let timeout = self.engine.config.command_timeout;
+        let call = Call::new(&self.engine.link, Instant::now() + timeout);
+        let lost_before = self.term.is_lost();
+        releaser::unlock(
+            &self.engine.releaser,
+            call,
+            &self.owner,
+            self.hold,
+            self.lease,
+            self.engine.config.watchdog_timeout,
+        )
+        .await?;
+        if lost_before {
+            Err(Error::lost(&self.owner.names.key))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether the lock is known to be lost. Local knowledge, no I/O: the deadline of this hold
+    /// has passed, or a renewal found it gone. Once true it stays true.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.term.is_lost()
+    }
+
+    /// Completes when the lock is lost: at this hold's own deadline even if Redis is out of
+    /// reach, or at the next renewal after the key was deleted, expired or taken.
+    ///
+    /// No I/O of its own.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping it; a later call completes at once if the lock is lost by then.
+    pub async fn lost(&self) {
+        self.term.lost().await;
+    }
+
+    /// How long this guard may still be believed if nothing renews it: from before the request
+    /// that got it was sent, minus a margin of 1 % and 1 ms. Zero when lost. Local, no I/O.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let now = Instant::now();
+        self.term
+            .until(now)
+            .map_or(Duration::ZERO, |until| until - now)
+    }
+
+    /// Runs `fut` while the lock is held: its value if it ends before the lock is lost, else an
+    /// error of kind [`Lost`](crate::ErrorKind::Lost), and `fut` is dropped where it stands.
+    ///
+    /// No I/O of its own. The loss can only stop `fut` where it awaits: code that blocks its
+    /// thread goes on to the next await.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost), also if `fut` was ready but the deadline had passed by
+    /// then. Never both the value and the error.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops `fut`; the hold stays.
+    pub async fn run_until_lost<F: Future>(&self, fut: F) -> Result<F::Output, Error> {
+        let value = tokio::select! {
+            biased;
+            () = self.term.lost() => None,
+            value = fut => Some(value),
+        };
+        match value {
+            Some(value) if !self.term.is_lost() => Ok(value),
+            _ => Err(Error::lost(&self.owner.names.key)),
+        }
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if !self.unlocking {
+            self.engine
+                .releaser
+                .give_back(&self.owner, self.hold, self.lease);
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("name", &self.owner.names.key)
+            .field("owner", &self.owner.id)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

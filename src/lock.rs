@@ -1,0 +1,271 @@
+//! The handle: one owner of one lock's name.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::Instrument;
+use tracing::field::Empty;
+
+use crate::acquire::{Wait, acquire};
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Outcome};
+use crate::guard::LockGuard;
+use crate::holds::Owner;
+use crate::lease::Lease;
+use crate::protocol::{Call, Names};
+
+/// A handle to a lock. **A handle is an owner**: whoever calls [`lock`](Self::lock) on the same
+/// handle again, by reference or through an [`Arc`], re-enters; a [clone](Clone), or another
+/// [`client.lock(name)`](crate::LockClient::lock), is a new owner that has to wait.
+///
+/// Making a handle costs no I/O. Every acquisition that succeeds gives a [`LockGuard`], and the
+/// lock is free when the last guard of the handle has gone. A call that cannot be granted at once
+/// waits without polling: it subscribes to the lock's channel, asks again, and then sends nothing
+/// until it is woken or the holder's lease could have ended (30 s later at most).
+///
+/// All calls but [`name`](Self::name) and [`owner`](Self::owner) need a Tokio runtime with time
+/// and I/O enabled, any one; a call from another runtime than before makes its own connection.
+///
+/// # Errors
+///
+/// Every call can say
+/// [`Unavailable`](crate::ErrorKind::Unavailable) when Redis has not answered within the command
+/// timeout, [`NotALock`](crate::ErrorKind::NotALock) when the key holds something else, which is
+/// left untouched, [`Server`](crate::ErrorKind::Server) when Redis refused the command, and
+/// [`Closed`](crate::ErrorKind::Closed) after the client was closed.
+pub struct Lock {
+    engine: Arc<Engine>,
+    owner: Arc<Owner>,
+    name: Arc<str>,
+}
+
+impl Lock {
+    pub(crate) fn new(engine: Arc<Engine>, name: Arc<str>) -> Self {
+        let names = Names::new(&engine.config.name_prefix, &name);
+        let owner = Arc::new(Owner::new(names, engine.new_owner_id()));
+        Self {
+            engine,
+            owner,
+            name,
+        }
+    }
+
+    /// Acquires the lock, waiting for as long as it takes. The lease is the watchdog timeout
+    /// (30 s), renewed in the background while the guard lives.
+    ///
+    /// One round trip if the lock is free or this handle holds it. Else a SUBSCRIBE if nobody of
+    /// this client waits yet, one more try, and one try for each time that it is woken.
+    ///
+    /// # Errors
+    ///
+    /// As for [every call](Self#errors). A call that begins while Redis is out of reach says
+    /// `Unavailable` after the command timeout; one that waits already rides an outage out, up to
+    /// the [outage limit](crate::LockClientBuilder::outage_limit).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in line. A grant that was on its way is given back
+    /// in the background within about a round trip, and a wake-up is passed to the next in line.
+    pub async fn lock(&self) -> Result<LockGuard, Error> {
+        self.wait_for(Lease::Watchdog).await
+    }
+
+    /// Acquires the lock for `lease` and no longer, waiting for as long as it takes. The lease is
+    /// never renewed: when it ends before the guard is given back, the lock is lost.
+    ///
+    /// A nested call never shortens what another guard of this handle was promised.
+    /// Costs what [`lock`](Self::lock) costs.
+    ///
+    /// # Errors
+    ///
+    /// As for [`lock`](Self::lock), and
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `lease` is zero or longer than a
+    /// hundred years. It is rounded up to whole milliseconds.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`lock`](Self::lock).
+    pub async fn lock_with_lease(&self, lease: Duration) -> Result<LockGuard, Error> {
+        self.wait_for(Lease::Fixed(lease)).await
+    }
+
+    /// Acquires the lock if that is possible within `wait`; `None` if it stayed busy. Zero means
+    /// exactly one try, [`Duration::MAX`] for ever.
+    ///
+    /// Returns within `wait`, or, when Redis does not answer, within the command timeout if that
+    /// is longer. Costs what [`lock`](Self::lock) costs.
+    ///
+    /// # Errors
+    ///
+    /// As for [`lock_with_lease`](Self::lock_with_lease). An outage while it waits is ridden out
+    /// until `wait` is over; if it still lasts then, the error is `Unavailable`, because nobody
+    /// knows whether the lock is busy.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`lock`](Self::lock).
+    pub async fn try_lock(
+        &self,
+        wait: Duration,
+        lease: impl Into<Lease>,
+    ) -> Result<Option<LockGuard>, Error> {
+        self.acquire(lease.into(), Wait::from_now(wait)).await
+    }
+
+    /// Acquires the lock if it is free now: `try_lock(Duration::ZERO, Lease::Watchdog)`.
+    ///
+    /// One round trip.
+    ///
+    /// # Errors
+    ///
+    /// As for [every call](Self#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`lock`](Self::lock).
+    pub async fn try_lock_now(&self) -> Result<Option<LockGuard>, Error> {
+        self.acquire(Lease::Watchdog, Wait::Once).await
+    }
+
+    /// The name, as it was given to [`LockClient::lock`](crate::LockClient::lock).
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The owner that this handle is to Redis: `<uuid of the client>:<number>`.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.owner.id
+    }
+
+    /// Whether anybody holds the lock, asked of Redis. One round trip.
+    ///
+    /// # Errors
+    ///
+    /// As for [every call](Self#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads; dropping it has no effect.
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        self.call()?.is_locked(&self.owner.names).await
+    }
+
+    /// Whether this handle holds the lock, asked of Redis. One round trip.
+    ///
+    /// # Errors
+    ///
+    /// As for [every call](Self#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads; dropping it has no effect.
+    pub async fn is_held(&self) -> Result<bool, Error> {
+        Ok(self.hold_count().await? > 0)
+    }
+
+    /// How many holds Redis counts for this handle; zero if it does not hold the lock. One round
+    /// trip.
+    ///
+    /// # Errors
+    ///
+    /// As for [every call](Self#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads; dropping it has no effect.
+    pub async fn hold_count(&self) -> Result<u32, Error> {
+        self.call()?
+            .hold_count(&self.owner.names, &self.owner.id)
+            .await
+    }
+
+    /// What Redis says is left of the holder's lease, whoever that is; `None` if the lock is free,
+    /// [`Duration::MAX`] if somebody took the lease away. One round trip.
+    ///
+    /// A guard's own [`remaining`](LockGuard::remaining) is the figure to act on.
+    ///
+    /// # Errors
+    ///
+    /// As for [every call](Self#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads; dropping it has no effect.
+    pub async fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
+        self.call()?.remaining_lease(&self.owner.names).await
+    }
+
+    /// Frees the lock whoever holds it, and wakes a waiter of each client. False if it was free.
+    /// One round trip.
+    ///
+    /// For operators: the holder goes on working until its next renewal tells it that the lock is
+    /// lost.
+    ///
+    /// # Errors
+    ///
+    /// As for [every call](Self#errors).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once sent it may take effect, whether or not the future is dropped.
+    pub async fn force_unlock(&self) -> Result<bool, Error> {
+        let freed = self.call()?.force_unlock(&self.owner.names).await?;
+        if freed {
+            tracing::warn!(name = %self.owner.names.key, "a lock was freed by force");
+        }
+        Ok(freed)
+    }
+
+    fn call(&self) -> Result<Call<'_>, Error> {
+        if self.engine.waiters.is_closed() {
+            return Err(Error::closed());
+        }
+        let deadline = Instant::now() + self.engine.config.command_timeout;
+        Ok(Call::new(&self.engine.link, deadline))
+    }
+
+    async fn wait_for(&self, lease: Lease) -> Result<LockGuard, Error> {
+        let guard = self.acquire(lease, Wait::Forever).await?;
+        guard.ok_or_else(|| {
+            let message = "BUG: a wait without an end has ended";
+            Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
+        })
+    }
+
+    async fn acquire(&self, lease: Lease, wait: Wait) -> Result<Option<LockGuard>, Error> {
+        let span = tracing::debug_span!("acquire", name = %self.owner.names.key,
+            owner = %self.owner.id, waited_ms = Empty, granted = Empty);
+        if self.name.is_empty() {
+            return Err(Error::invalid("a lock needs a name"));
+        }
+        let begun = Instant::now();
+        let granted = acquire(&self.engine, &self.owner, lease, wait)
+            .instrument(span.clone())
+            .await?;
+        // Into a guard at once: from here on its drop is the undo.
+        let guard =
+            granted.map(|granted| LockGuard::new(self.engine.clone(), self.owner.clone(), granted));
+        span.record("waited_ms", begun.elapsed().as_secs_f64() * 1e3);
+        span.record("granted", guard.is_some());
+        Ok(guard)
+    }
+}
+
+/// A new owner of the same name, which does not share the original's holds.
+impl Clone for Lock {
+    fn clone(&self) -> Self {
+        Self::new(self.engine.clone(), self.name.clone())
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("name", &self.name)
+            .field("owner", &self.owner.id)
+            .finish_non_exhaustive()
+    }
+}

@@ -38,7 +38,6 @@ impl LockClient {
     }
 
     /// The options, to be set before connecting.
-    #[must_use]
     pub fn builder() -> LockClientBuilder {
         LockClientBuilder::default()
     }

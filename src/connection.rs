@@ -8,12 +8,10 @@
 //!
 //! 1. A request is sent again after a cut, because every command of this crate may be executed
 //!    twice and count once. Nothing is sent again after its deadline.
-//! 2. One runtime dials one connection at a time, and ever more slowly until a command has been
-//!    answered: a server that accepts and then resets is not hammered either.
-//! 3. A connection on which an answer did not come in time is not used for new requests.
+//! 2. A connection on which an answer did not come in time is not used for new requests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -25,7 +23,10 @@ use tokio::time::timeout_at;
 
 use crate::error::{Error, ErrorKind, Outcome};
 
+mod lane;
 mod verdict;
+
+use lane::Lane;
 use verdict::{Verdict, verdict};
 
 /// A push from a connection, which it names by its number.
@@ -38,16 +39,6 @@ pub(crate) struct Link {
     pushes: UnboundedSender<Push>,
     lanes: Mutex<Vec<(runtime::Id, Arc<Lane>)>>,
     numbers: AtomicU64,
-}
-
-/// What one runtime has of a link.
-#[derive(Default)]
-struct Lane {
-    wire: Mutex<Option<Wire>>,
-    /// Held while dialling; the time and the error of the last try.
-    dialling: tokio::sync::Mutex<Option<(Instant, Option<RedisError>)>>,
-    /// Dials since a command was last answered (invariant 2).
-    unanswered: AtomicU32,
 }
 
 /// One connection. What is sent on a clone of it comes after what was sent before.
@@ -133,8 +124,8 @@ impl Link {
         loop {
             let mut on = match given.take() {
                 Some(wire) => wire,
-                None => self
-                    .wire(&lane, deadline)
+                None => lane
+                    .wire(self, deadline)
                     .await
                     .map_err(|error| dial_failed(what, repeated, error, trouble.take()))?,
             };
@@ -207,7 +198,7 @@ impl Link {
         let lane = self.lane();
         loop {
             let far = Instant::now() + Duration::from_secs(3600);
-            if let Ok(wire) = self.wire(&lane, far).await {
+            if let Ok(wire) = lane.wire(self, far).await {
                 return wire;
             }
         }
@@ -249,7 +240,7 @@ impl Link {
         }
     }
 
-    /// No new request goes to that connection (invariant 3), and what it subscribed is gone.
+    /// No new request goes to that connection (invariant 2), and what it subscribed is gone.
     pub(crate) fn forget(&self, number: u64) {
         let forgotten = self
             .lanes
@@ -285,55 +276,6 @@ impl Link {
         lane
     }
 
-    async fn wire(&self, lane: &Lane, deadline: Instant) -> Result<Wire, Option<RedisError>> {
-        if let Some(wire) = &*lane.wire.lock() {
-            return Ok(wire.clone());
-        }
-        let Ok(mut last) = timeout_at(deadline.into(), lane.dialling.lock()).await else {
-            return Err(None);
-        };
-        loop {
-            if let Some(wire) = &*lane.wire.lock() {
-                return Ok(wire.clone());
-            }
-            let unanswered = lane.unanswered.load(Ordering::Relaxed);
-            let known = last.as_ref().and_then(|(_, error)| error.clone());
-            if let Some((at, _)) = &*last
-                && timeout_at(
-                    deadline.into(),
-                    tokio::time::sleep_until((*at + backoff(unanswered)).into()),
-                )
-                .await
-                .is_err()
-            {
-                return Err(known);
-            }
-            lane.unanswered.fetch_add(1, Ordering::Relaxed);
-            let at = Instant::now();
-            let Ok(dialled) = timeout_at(deadline.into(), self.dial()).await else {
-                *last = Some((at, known.clone()));
-                return Err(known);
-            };
-            match dialled {
-                Ok(wire) => {
-                    *last = Some((at, None));
-                    if wire.number > 1 {
-                        tracing::info!(connection = wire.number, "connected to Redis");
-                    }
-                    *lane.wire.lock() = Some(wire.clone());
-                    return Ok(wire);
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "could not connect to Redis");
-                    *last = Some((at, Some(error.clone())));
-                    if let Verdict::Final(_) = verdict(&error) {
-                        return Err(Some(error));
-                    }
-                }
-            }
-        }
-    }
-
     async fn dial(&self) -> Result<Wire, RedisError> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let pushes = self.pushes.clone();
@@ -350,24 +292,6 @@ impl Link {
             .await?;
         Ok(Wire { connection, number })
     }
-}
-
-impl Lane {
-    fn answered(&self) {
-        if self.unanswered.load(Ordering::Relaxed) != 0 {
-            self.unanswered.store(0, Ordering::Relaxed);
-        }
-    }
-}
-
-/// How long after the last dial the next may follow: at once, then 20 ms doubling to half a
-/// second, with a quarter of it at random so that a fleet does not dial in step.
-fn backoff(unanswered: u32) -> Duration {
-    let Some(doublings) = unanswered.checked_sub(1) else {
-        return Duration::ZERO;
-    };
-    let pause = Duration::from_millis(20 << doublings.min(5)).min(Duration::from_millis(500));
-    pause - pause / 4 * u32::from(uuid::Uuid::new_v4().as_bytes()[0]) / 255
 }
 
 fn channels(names: &[Arc<str>]) -> Vec<&str> {

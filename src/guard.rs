@@ -150,6 +150,10 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.unlocking {
+            if self.is_lost() {
+                tracing::warn!(name = %self.owner.names.key, owner = %self.owner.id,
+                    "a guard was dropped after its lock was lost");
+            }
             self.engine
                 .releaser
                 .give_back(&self.owner, self.hold, self.lease);

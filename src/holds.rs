@@ -249,11 +249,15 @@ impl Account {
         }
         self.renewed_at = self.renewed_at.max(Some(sent));
         let until = believed_until(sent, lease);
-        let watched = self
+        let mut in_time = true;
+        for hold in self
             .live
             .iter()
-            .filter(|hold| hold.lease == Lease::Watchdog);
-        watched.fold(true, |kept, hold| hold.term.extend(until, now) && kept)
+            .filter(|hold| hold.lease == Lease::Watchdog)
+        {
+            in_time &= hold.term.extend(until, now);
+        }
+        in_time
     }
 
     /// Redis said in answer to a renewal that the owner does not hold the lock. Returns whether

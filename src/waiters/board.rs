@@ -284,6 +284,10 @@ impl Board {
     /// What to tell Redis now. What it names counts as asked for.
     pub(crate) fn plan(&mut self, now: Instant) -> Plan {
         let mut plan = Plan::default();
+        if self.closed {
+            // The connection goes, and its subscriptions with it.
+            self.channels.clear();
+        }
         self.channels.retain(|name, channel| {
             let wanted = channel.subscription == Subscription::Wanted;
             if let Some(until) = channel.kept_until {

@@ -1,0 +1,123 @@
+//! One runtime's connection, and how it is made again.
+//!
+//! One dial at a time, and ever more slowly until a command has been answered: a server that
+//! accepts and then resets is not hammered either.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use redis::RedisError;
+use tokio::time::{sleep_until, timeout_at};
+
+use super::verdict::{Verdict, verdict};
+use super::{Link, Wire};
+
+/// What one runtime has of a link.
+#[derive(Default)]
+pub(super) struct Lane {
+    pub(super) wire: Mutex<Option<Wire>>,
+    /// Held while dialling.
+    dialling: tokio::sync::Mutex<Option<Dialled>>,
+    /// Dials since a command was last answered.
+    unanswered: AtomicU32,
+}
+
+/// The last dial.
+struct Dialled {
+    at: Instant,
+    error: Option<RedisError>,
+}
+
+impl Lane {
+    /// The connection in use, or a new one by `deadline`. Fails with the last dial's error, at
+    /// once if dialling again would change nothing.
+    pub(super) async fn wire(
+        &self,
+        link: &Link,
+        deadline: Instant,
+    ) -> Result<Wire, Option<RedisError>> {
+        if let Some(wire) = &*self.wire.lock() {
+            return Ok(wire.clone());
+        }
+        let by = deadline.into();
+        let Ok(mut last) = timeout_at(by, self.dialling.lock()).await else {
+            return Err(None);
+        };
+        loop {
+            // Whoever dialled before may have left one.
+            if let Some(wire) = &*self.wire.lock() {
+                return Ok(wire.clone());
+            }
+            if let Some(Dialled { at, error }) = &*last {
+                let again = *at + backoff(self.unanswered.load(Ordering::Relaxed));
+                if timeout_at(by, sleep_until(again.into())).await.is_err() {
+                    return Err(error.clone());
+                }
+            }
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+            let at = Instant::now();
+            let before = last.take().and_then(|dialled| dialled.error);
+            *last = Some(Dialled {
+                at,
+                error: before.clone(),
+            });
+            let Ok(dialled) = timeout_at(by, link.dial()).await else {
+                return Err(before);
+            };
+            match dialled {
+                Ok(wire) => {
+                    tracing::info!(connection = wire.number, "connected to Redis");
+                    *self.wire.lock() = Some(wire.clone());
+                    return Ok(wire);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "could not connect to Redis");
+                    *last = Some(Dialled {
+                        at,
+                        error: Some(error.clone()),
+                    });
+                    if let Verdict::Final(_) = verdict(&error) {
+                        return Err(Some(error));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A command was answered: the next cut is a new one.
+    pub(super) fn answered(&self) {
+        if self.unanswered.load(Ordering::Relaxed) != 0 {
+            self.unanswered.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How long after a dial the next may follow: at once, then 20 ms doubling to half a second, up
+/// to a quarter of it less at random, so that a fleet does not dial in step.
+fn backoff(unanswered: u32) -> Duration {
+    let Some(doublings) = unanswered.checked_sub(1) else {
+        return Duration::ZERO;
+    };
+    let pause = Duration::from_millis(20 << doublings.min(5)).min(Duration::from_millis(500));
+    pause - pause / 4 * u32::from(uuid::Uuid::new_v4().as_bytes()[0]) / 255
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dials_slow_down_to_half_a_second_and_differ() {
+        assert_eq!(backoff(0), Duration::ZERO);
+        let pauses: Vec<_> = (1..40).map(backoff).collect();
+        for (pause, most) in pauses.iter().zip([20, 40, 80, 160, 320, 500, 500, 500]) {
+            let most = Duration::from_millis(most);
+            assert!(
+                *pause <= most && *pause >= most * 3 / 4,
+                "{pause:?} of {most:?}"
+            );
+        }
+        assert!(pauses[5..].windows(2).any(|two| two[0] != two[1]));
+    }
+}

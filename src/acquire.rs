@@ -40,9 +40,7 @@ impl Wait {
         if wait.is_zero() {
             return Self::Once;
         }
-        Instant::now()
-            .checked_add(wait)
-            .map_or(Self::Forever, Self::Until)
+        Instant::now().checked_add(wait).map_or(Self::Forever, Self::Until)
     }
 }
 
@@ -67,14 +65,7 @@ pub(crate) async fn acquire(
     wait: Wait,
 ) -> Result<Option<Granted>, Error> {
     let asked = lease.checked(engine.config.watchdog_timeout)?;
-    let attempt = Attempt {
-        engine,
-        owner,
-        lease,
-        asked,
-        wait,
-        begun: Instant::now(),
-    };
+    let attempt = Attempt { engine, owner, lease, asked, wait, begun: Instant::now() };
 
     let mut left = None;
     if attempt.goes_straight_to_redis() {
@@ -174,26 +165,17 @@ impl Attempt<'_> {
         loop {
             // From here on, dropping the exchange undoes what Redis may have granted.
             let ask = owner.account.lock().ask(Instant::now());
-            let (acquired, sent) = exchange
-                .call
-                .acquire(&owner.names, &owner.id, self.asked, ask.count)
-                .await?;
+            let (acquired, sent) =
+                exchange.call.acquire(&owner.names, &owner.id, self.asked, ask.count).await?;
             match acquired {
                 Acquired::Granted => {
                     let term = Arc::new(Term::new(believed_until(sent, self.asked)));
                     let (hold, watch) =
-                        owner
-                            .account
-                            .lock()
-                            .granted(ask, self.lease, term.clone(), sent);
+                        owner.account.lock().granted(ask, self.lease, term.clone(), sent);
                     if watch {
                         engine.watchdog.watch(owner, sent);
                     }
-                    return Ok(Tried::Granted(Granted {
-                        hold,
-                        term,
-                        lease: self.asked,
-                    }));
+                    return Ok(Tried::Granted(Granted { hold, term, lease: self.asked }));
                 }
                 Acquired::Refused(left) => {
                     owner.account.lock().refused();

@@ -95,8 +95,6 @@ impl LockClientBuilder {
 impl fmt::Debug for LockClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the address: it may carry a password.
-        f.debug_struct("LockClientBuilder")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
+        f.debug_struct("LockClientBuilder").field("config", &self.config).finish_non_exhaustive()
     }
 }

@@ -43,9 +43,7 @@ impl LockClient {
     }
 
     pub(crate) fn new(engine: Engine) -> Self {
-        Self {
-            engine: Arc::new(engine),
-        }
+        Self { engine: Arc::new(engine) }
     }
 
     /// A handle to the lock of that name; a new owner with every call. No I/O.

@@ -33,19 +33,9 @@ impl Config {
     /// Refuses what can never work, before any I/O.
     pub(crate) fn check(&self) -> Result<(), Error> {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-        between(
-            "watchdog_timeout",
-            self.watchdog_timeout,
-            Duration::from_millis(30),
-            DAY,
-        )?;
+        between("watchdog_timeout", self.watchdog_timeout, Duration::from_millis(30), DAY)?;
         let hour = Duration::from_secs(60 * 60);
-        between(
-            "command_timeout",
-            self.command_timeout,
-            Duration::from_millis(10),
-            hour,
-        )
+        between("command_timeout", self.command_timeout, Duration::from_millis(10), hour)
     }
 }
 
@@ -53,9 +43,7 @@ fn between(option: &str, value: Duration, least: Duration, most: Duration) -> Re
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(Error::invalid(format!(
-        "{option} is {value:?}; it must be from {least:?} to {most:?}"
-    )))
+    Err(Error::invalid(format!("{option} is {value:?}; it must be from {least:?} to {most:?}")))
 }
 
 #[cfg(test)]

@@ -29,8 +29,14 @@ mod verdict;
 use lane::Lane;
 use verdict::{Verdict, verdict};
 
-/// A push from a connection, which it names by its number.
-pub(crate) type Push = (u64, PushInfo);
+/// What comes unasked.
+#[derive(Debug)]
+pub(crate) enum Push {
+    /// A message on a subscribed channel. What it says does not matter: it is a reason to look.
+    Message { channel: String },
+    /// The connection of that number is gone, and what it had subscribed.
+    Cut { number: u64 },
+}
 
 /// The way to one Redis.
 pub(crate) struct Link {
@@ -135,11 +141,7 @@ impl Link {
             let error = match answer {
                 Ok(Ok(value)) => {
                     lane.answered();
-                    return Ok(Answer {
-                        value,
-                        sent,
-                        repeated,
-                    });
+                    return Ok(Answer { value, sent, repeated });
                 }
                 Ok(Err(error)) => error,
                 Err(_) => {
@@ -250,11 +252,7 @@ impl Link {
         if forgotten.is_some() {
             tracing::warn!(connection = number, "lost a connection to Redis");
             // Its driver may be stopped before it can say so itself.
-            let push = PushInfo {
-                kind: PushKind::Disconnection,
-                data: Vec::new(),
-            };
-            let _ = self.pushes.send((number, push));
+            let _ = self.pushes.send(Push::Cut { number });
         }
     }
 
@@ -285,12 +283,22 @@ impl Link {
             // slow server's grant as a failure.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024)
-            .set_push_sender(move |push| pushes.send((number, push)));
-        let connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+            .set_push_sender(move |info| match push(number, info) {
+                Some(push) => pushes.send(push),
+                None => Ok(()),
+            });
+        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Wire { connection, number })
+    }
+}
+
+fn push(number: u64, info: PushInfo) -> Option<Push> {
+    match (info.kind, info.data.into_iter().next()) {
+        (PushKind::Message, Some(Value::BulkString(channel))) => {
+            Some(Push::Message { channel: String::from_utf8(channel).ok()? })
+        }
+        (PushKind::Disconnection, _) => Some(Push::Cut { number }),
+        _ => None,
     }
 }
 
@@ -303,11 +311,7 @@ fn bad_address(error: RedisError) -> Error {
 }
 
 fn unavailable(message: &str, sent: bool, cause: Option<RedisError>) -> Error {
-    let outcome = if sent {
-        Outcome::Unknown
-    } else {
-        Outcome::NotExecuted
-    };
+    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
     let error = Error::new(ErrorKind::Unavailable, outcome, message);
     match cause {
         Some(cause) => error.caused_by(cause),
@@ -316,11 +320,7 @@ fn unavailable(message: &str, sent: bool, cause: Option<RedisError>) -> Error {
 }
 
 fn refused(kind: ErrorKind, what: &str, sent: bool, cause: RedisError) -> Error {
-    let outcome = if sent {
-        Outcome::Unknown
-    } else {
-        Outcome::NotExecuted
-    };
+    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
     let message = match kind {
         ErrorKind::NotALock => format!("the key `{what}` holds something that is not a lock"),
         _ => format!("Redis answered with an error ({what})"),

@@ -79,11 +79,7 @@ impl Engine {
 
     /// An owner nobody else is.
     pub(crate) fn new_owner_id(&self) -> String {
-        format!(
-            "{}:{}",
-            self.uuid,
-            self.owners.fetch_add(1, Ordering::Relaxed)
-        )
+        format!("{}:{}", self.uuid, self.owners.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Refuses new calls, pays all debts and stops renewing.

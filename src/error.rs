@@ -50,12 +50,7 @@ struct Inner {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, outcome: Outcome, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner {
-            kind,
-            outcome,
-            message: message.into(),
-            source: None,
-        }))
+        Self(Box::new(Inner { kind, outcome, message: message.into(), source: None }))
     }
 
     pub(crate) fn caused_by(mut self, source: redis::RedisError) -> Self {
@@ -68,19 +63,11 @@ impl Error {
     }
 
     pub(crate) fn lost(name: &str) -> Self {
-        Self::new(
-            ErrorKind::Lost,
-            Outcome::NotExecuted,
-            format!("the lock `{name}` was lost"),
-        )
+        Self::new(ErrorKind::Lost, Outcome::NotExecuted, format!("the lock `{name}` was lost"))
     }
 
     pub(crate) fn closed() -> Self {
-        Self::new(
-            ErrorKind::Closed,
-            Outcome::NotExecuted,
-            "the lock client is closed",
-        )
+        Self::new(ErrorKind::Closed, Outcome::NotExecuted, "the lock client is closed")
     }
 
     /// Why the call failed.

@@ -44,14 +44,7 @@ pub struct LockGuard {
 impl LockGuard {
     pub(crate) fn new(engine: Arc<Engine>, owner: Arc<Owner>, granted: Granted) -> Self {
         let Granted { hold, term, lease } = granted;
-        Self {
-            engine,
-            owner,
-            term,
-            hold,
-            lease,
-            unlocking: false,
-        }
+        Self { engine, owner, term, hold, lease, unlocking: false }
     }
 
     /// Gives this hold back and waits until Redis has confirmed it. The last hold of a handle
@@ -84,11 +77,7 @@ impl LockGuard {
             self.engine.config.watchdog_timeout,
         )
         .await?;
-        if lost_before {
-            Err(Error::lost(&self.owner.names.key))
-        } else {
-            Ok(())
-        }
+        if lost_before { Err(Error::lost(&self.owner.names.key)) } else { Ok(()) }
     }
 
     /// Whether the lock is known to be lost. Local knowledge, no I/O: the deadline of this hold
@@ -115,9 +104,7 @@ impl LockGuard {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let now = Instant::now();
-        self.term
-            .until(now)
-            .map_or(Duration::ZERO, |until| until - now)
+        self.term.until(now).map_or(Duration::ZERO, |until| until - now)
     }
 
     /// Runs `fut` while the lock is held: its value if it ends before the lock is lost, else an
@@ -154,9 +141,7 @@ impl Drop for LockGuard {
                 tracing::warn!(name = %self.owner.names.key, owner = %self.owner.id,
                     "a guard was dropped after its lock was lost");
             }
-            self.engine
-                .releaser
-                .give_back(&self.owner, self.hold, self.lease);
+            self.engine.releaser.give_back(&self.owner, self.hold, self.lease);
         }
     }
 }

@@ -139,18 +139,8 @@ impl Account {
             }
             register = !std::mem::replace(&mut self.watched, true);
         }
-        self.live.push(Hold {
-            number,
-            lease,
-            term,
-        });
-        (
-            HoldId {
-                tenure: self.tenure,
-                number,
-            },
-            register,
-        )
+        self.live.push(Hold { number, lease, term });
+        (HoldId { tenure: self.tenure, number }, register)
     }
 
     /// Redis said that another owner has the lock, so it counts nothing for this one.
@@ -216,18 +206,13 @@ impl Account {
 
     /// The watchdog's turn has come for this owner.
     pub(crate) fn renewal(&mut self, now: Instant, period: Duration) -> Renewal {
-        let watched = || {
-            self.live
-                .iter()
-                .filter(|hold| hold.lease == Lease::Watchdog)
-        };
+        let watched = || self.live.iter().filter(|hold| hold.lease == Lease::Watchdog);
         let any = watched().next().is_some();
         let believed = watched().filter_map(|hold| hold.term.until(now)).min();
         match (believed, self.renewed_at) {
-            (Some(until), Some(at)) if at + period <= now => Renewal::Due {
-                tenure: self.tenure,
-                until,
-            },
+            (Some(until), Some(at)) if at + period <= now => {
+                Renewal::Due { tenure: self.tenure, until }
+            }
             (Some(_), Some(at)) => Renewal::NotBefore(at + period),
             _ => {
                 self.watched = false;
@@ -250,11 +235,7 @@ impl Account {
         self.renewed_at = self.renewed_at.max(Some(sent));
         let until = believed_until(sent, lease);
         let mut in_time = true;
-        for hold in self
-            .live
-            .iter()
-            .filter(|hold| hold.lease == Lease::Watchdog)
-        {
+        for hold in self.live.iter().filter(|hold| hold.lease == Lease::Watchdog) {
             in_time &= hold.term.extend(until, now);
         }
         in_time

@@ -75,10 +75,7 @@ pub(crate) struct Term {
 
 impl Term {
     pub(crate) fn new(until: Instant) -> Self {
-        Self {
-            until: Mutex::new(Some(until)),
-            lost: Notify::new(),
-        }
+        Self { until: Mutex::new(Some(until)), lost: Notify::new() }
     }
 
     /// The deadline, or `None` if the term is lost. Looking is what latches a passed deadline.
@@ -98,9 +95,7 @@ impl Term {
     /// before the confirmation came (invariants 2 and 3).
     pub(crate) fn extend(&self, to: Instant, now: Instant) -> bool {
         let mut until = self.until.lock();
-        *until = until
-            .filter(|deadline| *deadline > now)
-            .map(|deadline| deadline.max(to));
+        *until = until.filter(|deadline| *deadline > now).map(|deadline| deadline.max(to));
         until.is_some()
     }
 

@@ -44,11 +44,7 @@ impl Lock {
     pub(crate) fn new(engine: Arc<Engine>, name: Arc<str>) -> Self {
         let names = Names::new(&engine.config.name_prefix, &name);
         let owner = Arc::new(Owner::new(names, engine.new_owner_id()));
-        Self {
-            engine,
-            owner,
-            name,
-        }
+        Self { engine, owner, name }
     }
 
     /// Acquires the lock, waiting for as long as it takes. The lease is the watchdog timeout
@@ -177,9 +173,7 @@ impl Lock {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn hold_count(&self) -> Result<u32, Error> {
-        self.call()?
-            .hold_count(&self.owner.names, &self.owner.id)
-            .await
+        self.call()?.hold_count(&self.owner.names, &self.owner.id).await
     }
 
     /// What Redis says is left of the holder's lease, whoever that is; `None` if the lock is free,
@@ -242,9 +236,8 @@ impl Lock {
             return Err(Error::invalid("a lock needs a name"));
         }
         let begun = Instant::now();
-        let granted = acquire(&self.engine, &self.owner, lease, wait)
-            .instrument(span.clone())
-            .await?;
+        let granted =
+            acquire(&self.engine, &self.owner, lease, wait).instrument(span.clone()).await?;
         // Into a guard at once: from here on its drop is the undo.
         let guard =
             granted.map(|granted| LockGuard::new(self.engine.clone(), self.owner.clone(), granted));

@@ -25,15 +25,8 @@ impl Names {
     /// that all keys of one lock share a cluster slot.
     pub(crate) fn new(prefix: &str, name: &str) -> Self {
         let key = format!("{prefix}{name}");
-        let tagged = if key.contains('{') {
-            key.clone()
-        } else {
-            format!("{{{key}}}")
-        };
-        Self {
-            key: key.into(),
-            channel: format!("redisson_lock__channel:{tagged}").into(),
-        }
+        let tagged = if key.contains('{') { key.clone() } else { format!("{{{key}}}") };
+        Self { key: key.into(), channel: format!("redisson_lock__channel:{tagged}").into() }
     }
 }
 
@@ -84,11 +77,7 @@ pub(crate) struct Call<'a> {
 
 impl<'a> Call<'a> {
     pub(crate) fn new(link: &'a Link, deadline: Instant) -> Self {
-        Self {
-            link,
-            wire: None,
-            deadline,
-        }
+        Self { link, wire: None, deadline }
     }
 
     /// Asks that `owner` hold the lock `count` times. Also says when the request left.
@@ -123,10 +112,7 @@ impl<'a> Call<'a> {
         lease: Duration,
     ) -> Result<(Released, bool), Error> {
         let mut cmd = evalsha(&SCRIPTS.release, &[&names.key]);
-        cmd.arg(owner)
-            .arg(count)
-            .arg(millis(lease))
-            .arg(&*names.channel);
+        cmd.arg(owner).arg(count).arg(millis(lease)).arg(&*names.channel);
         let answer = self.send(&cmd, Some(&SCRIPTS.release), &names.key).await?;
         let released = match answer.value {
             Value::Int(0) => Released::Nothing,
@@ -150,14 +136,11 @@ impl<'a> Call<'a> {
         for (_, owner) in locks {
             cmd.arg(*owner);
         }
-        let answer = self
-            .send(&cmd, Some(&SCRIPTS.renew), "a batch of renewals")
-            .await?;
+        let answer = self.send(&cmd, Some(&SCRIPTS.renew), "a batch of renewals").await?;
         match answer.value {
-            Value::Array(held) if held.len() == locks.len() => Ok((
-                held.iter().map(|one| *one == Value::Int(1)).collect(),
-                answer.sent,
-            )),
+            Value::Array(held) if held.len() == locks.len() => {
+                Ok((held.iter().map(|one| *one == Value::Int(1)).collect(), answer.sent))
+            }
             other => Err(unexpected("renew", &other)),
         }
     }
@@ -166,11 +149,7 @@ impl<'a> Call<'a> {
     pub(crate) async fn force_unlock(&mut self, names: &Names) -> Result<bool, Error> {
         let mut cmd = evalsha(&SCRIPTS.force_unlock, &[&names.key]);
         cmd.arg(&*names.channel);
-        match self
-            .send(&cmd, Some(&SCRIPTS.force_unlock), &names.key)
-            .await?
-            .value
-        {
+        match self.send(&cmd, Some(&SCRIPTS.force_unlock), &names.key).await?.value {
             Value::Int(freed) => Ok(freed == 1),
             other => Err(unexpected("force_unlock", &other)),
         }
@@ -178,11 +157,7 @@ impl<'a> Call<'a> {
 
     /// Whether anybody holds the lock. HLEN, not EXISTS: it refuses a key of another type.
     pub(crate) async fn is_locked(&mut self, names: &Names) -> Result<bool, Error> {
-        match self
-            .send(redis::cmd("HLEN").arg(&*names.key), None, &names.key)
-            .await?
-            .value
-        {
+        match self.send(redis::cmd("HLEN").arg(&*names.key), None, &names.key).await?.value {
             Value::Int(owners) => Ok(owners > 0),
             other => Err(unexpected("HLEN", &other)),
         }
@@ -212,9 +187,9 @@ impl<'a> Call<'a> {
             tokio::join!(self.is_locked(names), beside.send(&cmd, None, &names.key));
         match (locked?, ttl?.value) {
             (false, _) | (_, Value::Int(-2)) => Ok(None),
-            (true, Value::Int(left)) => Ok(Some(
-                u64::try_from(left).map_or(Duration::MAX, Duration::from_millis),
-            )),
+            (true, Value::Int(left)) => {
+                Ok(Some(u64::try_from(left).map_or(Duration::MAX, Duration::from_millis)))
+            }
             (_, other) => Err(unexpected("PTTL", &other)),
         }
     }
@@ -225,9 +200,7 @@ impl<'a> Call<'a> {
         script: Option<&Script>,
         what: &str,
     ) -> Result<Answer, Error> {
-        self.link
-            .call(&mut self.wire, cmd, script, what, self.deadline)
-            .await
+        self.link.call(&mut self.wire, cmd, script, what, self.deadline).await
     }
 }
 

@@ -60,12 +60,7 @@ impl Releaser {
         owner.account.lock().give_back(hold);
         // Taken now if it is free, so that a `lock` that follows at once comes after the release.
         let gate = owner.gate.clone().try_lock_owned().ok();
-        self.hand_over(Debt {
-            owner: owner.clone(),
-            gate,
-            wire: None,
-            lease,
-        });
+        self.hand_over(Debt { owner: owner.clone(), gate, wire: None, lease });
     }
 
     /// Completes when everything that was handed over before is paid or given up.
@@ -99,13 +94,7 @@ impl<'a> Exchange<'a> {
         releaser: &'a Releaser,
         lease: Duration,
     ) -> Self {
-        Self {
-            call,
-            owner,
-            releaser,
-            gate: None,
-            lease,
-        }
+        Self { call, owner, releaser, gate: None, lease }
     }
 
     /// Waits for its turn.
@@ -113,11 +102,7 @@ impl<'a> Exchange<'a> {
         let gate = self.owner.gate.clone().lock_owned();
         let Ok(gate) = timeout_at(self.call.deadline.into(), gate).await else {
             let message = "an earlier request of this handle is still unanswered";
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                Outcome::NotExecuted,
-                message,
-            ));
+            return Err(Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message));
         };
         self.gate = Some(gate);
         Ok(())
@@ -132,13 +117,7 @@ impl<'a> Exchange<'a> {
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         // The durations matter to what is paid, not to whether something is.
-        if self
-            .owner
-            .account
-            .lock()
-            .owed(Instant::now(), Duration::ZERO)
-            .is_some()
-        {
+        if self.owner.account.lock().owed(Instant::now(), Duration::ZERO).is_some() {
             self.releaser.hand_over(Debt {
                 owner: self.owner.clone(),
                 gate: self.gate.take(),
@@ -164,20 +143,15 @@ pub(crate) async fn unlock(
     exchange.enter().await?;
     exchange.pay(watchdog_timeout).await?;
     let gone = owner.account.lock().was_gone(hold);
-    if gone {
-        Err(Error::lost(&owner.names.key))
-    } else {
-        Ok(())
-    }
+    if gone { Err(Error::lost(&owner.names.key)) } else { Ok(()) }
 }
 
 async fn pay(call: &mut Call<'_>, owner: &Owner, watchdog_timeout: Duration) -> Result<(), Error> {
     let Some(owed) = owner.account.lock().owed(Instant::now(), watchdog_timeout) else {
         return Ok(());
     };
-    let (released, repeated) = call
-        .release(&owner.names, &owner.id, owed.count, owed.lease)
-        .await?;
+    let (released, repeated) =
+        call.release(&owner.names, &owner.id, owed.count, owed.lease).await?;
     // An earlier sending that was never answered may be what freed it.
     if released == Released::Nothing && !(repeated && owed.count == 0) {
         let believed = owner.account.lock().gone(Instant::now());
@@ -227,12 +201,7 @@ async fn pay_in_background(mut debt: Debt, link: Arc<Link>, config: Arc<Config>)
         Some(gate) => gate,
         None => owner.gate.clone().lock_owned().await,
     };
-    while owner
-        .account
-        .lock()
-        .owed(Instant::now(), config.watchdog_timeout)
-        .is_some()
-    {
+    while owner.account.lock().owed(Instant::now(), config.watchdog_timeout).is_some() {
         let now = Instant::now();
         if now >= give_up {
             tracing::warn!(name = %owner.names.key, owner = %owner.id,

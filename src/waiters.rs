@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis::{PushKind, Value};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt;
@@ -79,18 +78,11 @@ impl Waiters {
         let wake = Arc::new(Notify::new());
         let now = Instant::now();
         let (ticket, news) =
-            self.board
-                .lock()
-                .join(&names.channel, &names.key, left, wake.clone(), now);
+            self.board.lock().join(&names.channel, &names.key, left, wake.clone(), now);
         if news {
             self.changed.notify_one();
         }
-        Place {
-            waiters: self,
-            names,
-            wake,
-            ticket,
-        }
+        Place { waiters: self, names, wake, ticket }
     }
 
     /// Everybody who waits is told that the client is closed.
@@ -103,11 +95,7 @@ impl Waiters {
     /// Keeps the subscriptions as the board wants them. Ends when nothing can want any more.
     pub(crate) async fn keep_subscribed(&self, link: &Link, command_timeout: Duration) {
         loop {
-            let Plan {
-                subscribe,
-                unsubscribe,
-                next,
-            } = self.board.lock().plan(Instant::now());
+            let Plan { subscribe, unsubscribe, next } = self.board.lock().plan(Instant::now());
             if subscribe.is_empty() && unsubscribe.is_empty() {
                 tokio::select! {
                     () = self.changed.notified() => {}
@@ -122,10 +110,7 @@ impl Waiters {
                 continue;
             }
             let deadline = Instant::now() + command_timeout;
-            match link
-                .resubscribe(&wire, &subscribe, &unsubscribe, deadline)
-                .await
-            {
+            match link.resubscribe(&wire, &subscribe, &unsubscribe, deadline).await {
                 Ok(()) => {
                     let wakes = self.board.lock().subscribed(&subscribe, Instant::now());
                     notify(wakes);
@@ -144,21 +129,18 @@ impl Waiters {
     /// Brings messages to the board. Ends with the last connection.
     pub(crate) async fn listen(&self, link: &Link, pushes: UnboundedReceiver<Push>) {
         let mut pushes = UnboundedReceiverStream::new(pushes);
-        while let Some((number, push)) = pushes.next().await {
-            match (push.kind, push.data.first()) {
-                (PushKind::Message, Some(Value::BulkString(channel))) => {
-                    if let Ok(channel) = std::str::from_utf8(channel) {
-                        let wakes = self.board.lock().message(channel, Instant::now());
-                        notify(wakes);
-                    }
+        while let Some(push) = pushes.next().await {
+            match push {
+                Push::Message { channel } => {
+                    let wakes = self.board.lock().message(&channel, Instant::now());
+                    notify(wakes);
                 }
-                (PushKind::Disconnection, _) => {
+                Push::Cut { number } => {
                     link.forget(number);
                     if number == self.on.load(Ordering::Relaxed) {
                         self.cut();
                     }
                 }
-                _ => {}
             }
         }
     }
@@ -191,13 +173,9 @@ impl Place<'_> {
                 }
                 let outage = board.outage();
                 if patience.until.is_some_and(|until| until <= now) {
-                    return Next::TimedOut {
-                        in_outage: outage.is_some(),
-                    };
+                    return Next::TimedOut { in_outage: outage.is_some() };
                 }
-                let outage_over = outage
-                    .zip(patience.outage)
-                    .map(|(since, most)| since + most);
+                let outage_over = outage.zip(patience.outage).map(|(since, most)| since + most);
                 if outage_over.is_some_and(|over| over <= now) {
                     return Next::OutOfReach;
                 }
@@ -206,10 +184,7 @@ impl Place<'_> {
                     Step::Park(at) => (at, outage_over),
                 }
             };
-            let at = [wake_at, outage_over, patience.until]
-                .into_iter()
-                .flatten()
-                .min();
+            let at = [wake_at, outage_over, patience.until].into_iter().flatten().min();
             tokio::select! {
                 () = self.wake.notified() => {}
                 () = sleep_until(at) => {}
@@ -220,30 +195,20 @@ impl Place<'_> {
     /// Redis said that another owner has the lock, for `left` if nobody renews it.
     pub(crate) fn refused(&mut self, left: Option<Duration>) {
         let now = Instant::now();
-        self.waiters
-            .board
-            .lock()
-            .refused(&self.names.channel, self.ticket, left, now);
+        self.waiters.board.lock().refused(&self.names.channel, self.ticket, left, now);
     }
 
     /// Redis could not be asked.
     pub(crate) fn unanswered(&mut self, pause: Duration) {
         let now = Instant::now();
-        self.waiters
-            .board
-            .lock()
-            .unanswered(&self.names.channel, self.ticket, pause, now);
+        self.waiters.board.lock().unanswered(&self.names.channel, self.ticket, pause, now);
     }
 
     /// The lock was granted, for `lease` if nobody renews it.
     pub(crate) fn granted(self, lease: Duration) {
         let now = Instant::now();
         let channel = &self.names.channel;
-        let (wakes, news) = self
-            .waiters
-            .board
-            .lock()
-            .granted(channel, self.ticket, lease, now);
+        let (wakes, news) = self.waiters.board.lock().granted(channel, self.ticket, lease, now);
         notify(wakes);
         if news {
             self.waiters.changed.notify_one();
@@ -255,11 +220,7 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let now = Instant::now();
-        let (wakes, news) = self
-            .waiters
-            .board
-            .lock()
-            .left(&self.names.channel, self.ticket, now);
+        let (wakes, news) = self.waiters.board.lock().left(&self.names.channel, self.ticket, now);
         notify(wakes);
         if news {
             self.waiters.changed.notify_one();

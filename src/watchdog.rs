@@ -92,9 +92,7 @@ impl Watchdog {
                 }
                 continue;
             }
-            let mut entries = due
-                .into_iter()
-                .filter_map(|owner| self.look_at(owner, early));
+            let mut entries = due.into_iter().filter_map(|owner| self.look_at(owner, early));
             loop {
                 let batch: Vec<Entry> = entries.by_ref().take(BATCH).collect();
                 if batch.is_empty() {
@@ -107,17 +105,10 @@ impl Watchdog {
 
     /// An owner's turn has come: is there something to renew?
     fn look_at(&self, owner: Arc<Owner>, early: Duration) -> Option<Entry> {
-        let found = owner
-            .account
-            .lock()
-            .renewal(Instant::now(), self.period - early);
+        let found = owner.account.lock().renewal(Instant::now(), self.period - early);
         match found {
             Renewal::Due { tenure, until } => {
-                return Some(Entry {
-                    owner,
-                    tenure,
-                    until,
-                });
+                return Some(Entry { owner, tenure, until });
             }
             Renewal::NotBefore(due) => self.insert(&owner, due + early),
             Renewal::Idle { ran_out: true } => {
@@ -129,10 +120,8 @@ impl Watchdog {
     }
 
     async fn renew(self: Arc<Self>, link: Arc<Link>, batch: Vec<Entry>) {
-        let locks: Vec<(&str, &str)> = batch
-            .iter()
-            .map(|e| (&*e.owner.names.key, &*e.owner.id))
-            .collect();
+        let locks: Vec<(&str, &str)> =
+            batch.iter().map(|e| (&*e.owner.names.key, &*e.owner.id)).collect();
         let mut call = Call::new(&link, Instant::now() + self.patience);
         let answer = call.renew(&locks, self.lease).await;
         let now = Instant::now();

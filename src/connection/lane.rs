@@ -58,10 +58,7 @@ impl Lane {
             self.unanswered.fetch_add(1, Ordering::Relaxed);
             let at = Instant::now();
             let before = last.take().and_then(|dialled| dialled.error);
-            *last = Some(Dialled {
-                at,
-                error: before.clone(),
-            });
+            *last = Some(Dialled { at, error: before.clone() });
             let Ok(dialled) = timeout_at(by, link.dial()).await else {
                 return Err(before);
             };
@@ -73,10 +70,7 @@ impl Lane {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "could not connect to Redis");
-                    *last = Some(Dialled {
-                        at,
-                        error: Some(error.clone()),
-                    });
+                    *last = Some(Dialled { at, error: Some(error.clone()) });
                     if let Verdict::Final(_) = verdict(&error) {
                         return Err(Some(error));
                     }
@@ -113,10 +107,7 @@ mod tests {
         let pauses: Vec<_> = (1..40).map(backoff).collect();
         for (pause, most) in pauses.iter().zip([20, 40, 80, 160, 320, 500, 500, 500]) {
             let most = Duration::from_millis(most);
-            assert!(
-                *pause <= most && *pause >= most * 3 / 4,
-                "{pause:?} of {most:?}"
-            );
+            assert!(*pause <= most && *pause >= most * 3 / 4, "{pause:?} of {most:?}");
         }
         assert!(pauses[5..].windows(2).any(|two| two[0] != two[1]));
     }

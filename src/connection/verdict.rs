@@ -83,10 +83,7 @@ mod tests {
                 "ERR Error running script (call to f_1f): @user_script:1: WRONGTYPE Operation against a key",
                 Verdict::Final(ErrorKind::NotALock),
             ),
-            (
-                "READONLY You can't write against a read only replica.",
-                Verdict::Later,
-            ),
+            ("READONLY You can't write against a read only replica.", Verdict::Later),
             (
                 "ERR Error running script (call to f_1f): @user_script:9: -READONLY You can't write against a read only replica.",
                 Verdict::Later,
@@ -95,14 +92,8 @@ mod tests {
                 "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
                 Verdict::Later,
             ),
-            (
-                "LOADING Redis is loading the dataset in memory",
-                Verdict::Later,
-            ),
-            (
-                "NOREPLICAS Not enough good replicas to write.",
-                Verdict::Later,
-            ),
+            ("LOADING Redis is loading the dataset in memory", Verdict::Later),
+            ("NOREPLICAS Not enough good replicas to write.", Verdict::Later),
             (
                 "OOM command not allowed when used memory > 'maxmemory'.",
                 Verdict::Final(ErrorKind::Server),
@@ -118,11 +109,7 @@ mod tests {
         ] {
             assert_eq!(verdict(&server(line)), expected, "{line}");
         }
-        assert!(is_read_only(&server(
-            "ERR Error running script: @user_script:9: -READONLY You"
-        )));
-        assert!(is_unknown_script(&server(
-            "NOSCRIPT No matching script. Please use EVAL."
-        )));
+        assert!(is_read_only(&server("ERR Error running script: @user_script:9: -READONLY You")));
+        assert!(is_unknown_script(&server("NOSCRIPT No matching script. Please use EVAL.")));
     }
 }

@@ -117,25 +117,14 @@ impl Board {
         let fresh = !self.channels.contains_key(channel);
         if fresh {
             let subscription = Subscription::Wanted;
-            let new = Channel {
-                subscription,
-                lines: Vec::new(),
-                kept_until: None,
-            };
+            let new = Channel { subscription, lines: Vec::new(), kept_until: None };
             self.channels.insert(channel.into(), new);
         }
-        let channel = self
-            .channels
-            .get_mut(channel)
-            .expect("BUG: the channel was just there");
+        let channel = self.channels.get_mut(channel).expect("BUG: the channel was just there");
         channel.kept_until = None;
         let live = channel.subscription == Subscription::Live;
         let due = if live { now } else { now + park_for(left) };
-        let waiter = Waiter {
-            wake,
-            asking: false,
-            again: false,
-        };
+        let waiter = Waiter { wake, asking: false, again: false };
         match channel.lines.iter_mut().find(|line| &*line.key == key) {
             Some(line) => {
                 line.waiters.insert(ticket, waiter);
@@ -155,10 +144,7 @@ impl Board {
         };
         let due = line.due;
         let is_head = line.is_head(ticket);
-        let waiter = line
-            .waiters
-            .get_mut(&ticket)
-            .expect("BUG: a waiter outside its line");
+        let waiter = line.waiters.get_mut(&ticket).expect("BUG: a waiter outside its line");
         if !is_head {
             return Step::Park(None);
         }
@@ -228,12 +214,7 @@ impl Board {
         let Some(line) = self.line_of(channel, ticket) else {
             return (Wakes::new(), false);
         };
-        if line.is_head(ticket)
-            && line
-                .waiters
-                .get(&ticket)
-                .is_some_and(|w| w.asking || w.again)
-        {
+        if line.is_head(ticket) && line.waiters.get(&ticket).is_some_and(|w| w.asking || w.again) {
             line.due = now;
         }
         self.remove(channel, ticket, now)
@@ -241,14 +222,8 @@ impl Board {
 
     fn remove(&mut self, name: &str, ticket: Ticket, keep_until: Instant) -> (Wakes, bool) {
         let mut wakes = Wakes::new();
-        let channel = self
-            .channels
-            .get_mut(name)
-            .expect("BUG: a waiter without a channel");
-        let at = channel
-            .lines
-            .iter()
-            .position(|line| line.waiters.contains_key(&ticket));
+        let channel = self.channels.get_mut(name).expect("BUG: a waiter without a channel");
+        let at = channel.lines.iter().position(|line| line.waiters.contains_key(&ticket));
         let at = at.expect("BUG: a waiter without a line");
         let line = &mut channel.lines[at];
         let was_head = line.is_head(ticket);
@@ -266,10 +241,7 @@ impl Board {
         if self.waiting == 0 {
             self.outage = None;
         }
-        (
-            wakes,
-            unused && self.next_look.is_none_or(|look| keep_until < look),
-        )
+        (wakes, unused && self.next_look.is_none_or(|look| keep_until < look))
     }
 
     /// A message came on a channel: one waiter of each line asks.
@@ -352,27 +324,19 @@ impl Board {
 
     fn everybody(&self) -> Wakes {
         let lines = self.channels.values().flat_map(|channel| &channel.lines);
-        lines
-            .flat_map(|line| line.waiters.values())
-            .map(|waiter| waiter.wake.clone())
-            .collect()
+        lines.flat_map(|line| line.waiters.values()).map(|waiter| waiter.wake.clone()).collect()
     }
 
     fn line_of(&mut self, channel: &str, ticket: Ticket) -> Option<&mut Line> {
         let channel = self.channels.get_mut(channel)?;
-        channel
-            .lines
-            .iter_mut()
-            .find(|line| line.waiters.contains_key(&ticket))
+        channel.lines.iter_mut().find(|line| line.waiters.contains_key(&ticket))
     }
 }
 
 /// Until a lease could have ended of which `left` was left, one millisecond more because a TTL
 /// counts whole ones (invariant 4). `None`: nobody knows.
 fn park_for(left: Option<Duration>) -> Duration {
-    left.map_or(LONGEST_PARK, |left| {
-        LONGEST_PARK.min(left + Duration::from_millis(1))
-    })
+    left.map_or(LONGEST_PARK, |left| LONGEST_PARK.min(left + Duration::from_millis(1)))
 }
 
 impl Channel {
@@ -390,15 +354,11 @@ impl Channel {
 
 impl Line {
     fn is_head(&self, ticket: Ticket) -> bool {
-        self.waiters
-            .first_key_value()
-            .is_some_and(|(head, _)| *head == ticket)
+        self.waiters.first_key_value().is_some_and(|(head, _)| *head == ticket)
     }
 
     fn head_wake(&self) -> Option<Arc<Notify>> {
-        self.waiters
-            .first_key_value()
-            .map(|(_, head)| head.wake.clone())
+        self.waiters.first_key_value().map(|(_, head)| head.wake.clone())
     }
 }
 

@@ -20,12 +20,7 @@ pub(crate) struct Schedule<T> {
 
 impl<T> Default for Schedule<T> {
     fn default() -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            number: 0,
-            sweep_at: SWEEP_FROM,
-            next_look: None,
-        }
+        Self { entries: BTreeMap::new(), number: 0, sweep_at: SWEEP_FROM, next_look: None }
     }
 }
 
@@ -37,8 +32,7 @@ impl<T> Schedule<T> {
             self.sweep_at = SWEEP_FROM.max(2 * self.entries.len());
         }
         self.number += 1;
-        self.entries
-            .insert((due, self.number), Arc::downgrade(item));
+        self.entries.insert((due, self.number), Arc::downgrade(item));
         self.next_look.is_none_or(|look| due < look)
     }
 
@@ -46,9 +40,7 @@ impl<T> Schedule<T> {
     pub(crate) fn take_due(&mut self, by: Instant) -> Vec<Arc<T>> {
         let later = self.entries.split_off(&(by, u64::MAX));
         let due = std::mem::replace(&mut self.entries, later);
-        due.into_values()
-            .filter_map(|item| item.upgrade())
-            .collect()
+        due.into_values().filter_map(|item| item.upgrade()).collect()
     }
 
     /// When to look next, if nobody tells before.

@@ -1,4 +1,4 @@
-//! A Redisson-style re-entrant lock over Redis for Tokio.
+#![doc = include_str!("../README.md")]
 #![deny(missing_docs)]
 
 mod acquire;

@@ -65,7 +65,8 @@ pub(crate) async fn acquire(
     wait: Wait,
 ) -> Result<Option<Granted>, Error> {
     let asked = lease.checked(engine.config.watchdog_timeout)?;
-    let attempt = Attempt { engine, owner, lease, asked, wait, begun: Instant::now() };
+    let begun = Instant::now();
+    let attempt = Attempt { engine, owner, lease, asked, wait };
 
     let mut left = None;
     if attempt.goes_straight_to_redis() {
@@ -91,22 +92,25 @@ pub(crate) async fn acquire(
         return Ok(Some(granted));
     }
 
+    // A call returns within its wait, or within the command timeout if that is longer.
+    let last_call = until.map(|until| until.max(begun + engine.config.command_timeout));
     let outage = matches!(wait, Wait::Forever).then_some(engine.config.outage_limit);
     let mut place = engine.waiters.join(&owner.names, left);
     let mut trouble = None;
     loop {
         match place.next(Patience { until, outage }).await {
-            Next::Ask => match attempt.try_once().await {
-                Ok(Tried::Granted(granted)) => {
+            Next::Ask => match by(last_call, attempt.try_once()).await {
+                None => return Ok(None),
+                Some(Ok(Tried::Granted(granted))) => {
                     place.granted(granted.lease);
                     return Ok(Some(granted));
                 }
-                Ok(Tried::Refused(left)) => place.refused(left),
-                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                Some(Ok(Tried::Refused(left))) => place.refused(left),
+                Some(Err(error)) if error.kind() == ErrorKind::Unavailable => {
                     trouble = Some(error);
                     place.unanswered(PAUSE);
                 }
-                Err(error) => return Err(error),
+                Some(Err(error)) => return Err(error),
             },
             Next::TimedOut { in_outage: false } => return Ok(None),
             Next::TimedOut { in_outage: true } | Next::OutOfReach => {
@@ -124,7 +128,6 @@ struct Attempt<'a> {
     lease: Lease,
     asked: Duration,
     wait: Wait,
-    begun: Instant,
 }
 
 impl Attempt<'_> {
@@ -141,23 +144,14 @@ impl Attempt<'_> {
             || !self.engine.waiters.stands_in_line(&self.owner.names)
     }
 
-    /// A call returns within its wait, or within the command timeout if that is longer.
-    fn deadline(&self) -> Instant {
-        let timeout = self.engine.config.command_timeout;
-        let by_command = Instant::now() + timeout;
-        match self.wait {
-            Wait::Until(until) => by_command.min(until.max(self.begun + timeout)),
-            Wait::Once | Wait::Forever => by_command,
-        }
-    }
-
     /// Asks Redis once.
     async fn try_once(&self) -> Result<Tried, Error> {
         let Self { engine, owner, .. } = self;
         if engine.waiters.is_closed() {
             return Err(Error::closed());
         }
-        let call = Call::new(&engine.link, self.deadline());
+        let deadline = Instant::now() + engine.config.command_timeout;
+        let call = Call::new(&engine.link, deadline);
         let mut exchange = Exchange::new(call, owner, &engine.releaser, self.asked);
         exchange.enter().await?;
         // An earlier hold's release comes before a new hold.
@@ -165,8 +159,12 @@ impl Attempt<'_> {
         loop {
             // From here on, dropping the exchange undoes what Redis may have granted.
             let ask = owner.account.lock().ask(Instant::now());
-            let (acquired, sent) =
-                exchange.call.acquire(&owner.names, &owner.id, self.asked, ask.count).await?;
+            let answer =
+                exchange.call.acquire(&owner.names, &owner.id, self.asked, ask.count).await;
+            if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
+                owner.account.lock().refused(ask);
+            }
+            let (acquired, sent) = answer?;
             match acquired {
                 Acquired::Granted => {
                     let term = Arc::new(Term::new(believed_until(sent, self.asked)));
@@ -178,13 +176,13 @@ impl Attempt<'_> {
                     return Ok(Tried::Granted(Granted { hold, term, lease: self.asked }));
                 }
                 Acquired::Refused(left) => {
-                    owner.account.lock().refused();
+                    owner.account.lock().refused(ask);
                     return Ok(Tried::Refused(left));
                 }
                 // The outer holds were lost and nobody had noticed. Now they know, and the next
                 // try of the loop is for a first hold.
                 Acquired::Gone => {
-                    owner.account.lock().gone(Instant::now());
+                    owner.gone(Instant::now());
                     tracing::warn!(name = %owner.names.key, owner = %owner.id,
                         "lost a lock: found gone when a nested hold was asked for");
                 }

@@ -105,7 +105,7 @@ impl Link {
             }
             Verdict::Final(kind) => refused(kind, "Redis refused the connection", false, error),
         })?;
-        *lane.wire.lock() = Some(wire);
+        lane.install(wire);
         Ok(())
     }
 

@@ -43,6 +43,35 @@ impl Owner {
             account: Mutex::default(),
         }
     }
+
+    /// Redis counts nothing for this owner. Whoever still believed in a hold is told; returns
+    /// whether there was anybody.
+    pub(crate) fn gone(&self, now: Instant) -> bool {
+        let lost = self.account.lock().gone();
+        tell(&lost, now)
+    }
+
+    /// The same, in answer to the renewal of one tenure, which says nothing of another.
+    pub(crate) fn renewal_refused(&self, tenure: u64, now: Instant) -> bool {
+        let lost = {
+            let mut account = self.account.lock();
+            if account.tenure != tenure || account.live.is_empty() {
+                return false;
+            }
+            account.gone()
+        };
+        tell(&lost, now)
+    }
+}
+
+/// Outside the account's mutex, because it wakes whoever awaits the loss.
+fn tell(lost: &[Arc<Term>], now: Instant) -> bool {
+    let mut believed = false;
+    for term in lost {
+        believed |= term.until(now).is_some();
+        term.lose();
+    }
+    believed
 }
 
 /// Names one hold of one tenure, so that it can never give back another.
@@ -143,22 +172,18 @@ impl Account {
         (HoldId { tenure: self.tenure, number }, register)
     }
 
-    /// Redis said that another owner has the lock, so it counts nothing for this one.
-    pub(crate) fn refused(&mut self) {
-        self.server = 0;
+    /// Redis did not do what was asked for: the count is what it was.
+    pub(crate) fn refused(&mut self, ask: Ask) {
+        self.server = self.server.min(ask.count - 1);
     }
 
-    /// Redis said that it counts nothing for this owner although it should. Returns whether
-    /// somebody still believed in a hold.
-    pub(crate) fn gone(&mut self, now: Instant) -> bool {
-        let believed = self.holding(now);
-        for hold in self.live.drain(..) {
-            hold.term.lose();
-        }
+    /// Redis said that it counts nothing for this owner although it should. Returns the terms
+    /// that are lost by that, for [`Owner::gone`] to tell.
+    fn gone(&mut self) -> Vec<Arc<Term>> {
         self.server = 0;
         self.gone = self.tenure;
         self.tenure += 1;
-        believed
+        self.live.drain(..).map(|hold| hold.term).collect()
     }
 
     /// A guard gives its hold back. From here on a release is owed, unless its tenure is over.
@@ -239,12 +264,6 @@ impl Account {
             in_time &= hold.term.extend(until, now);
         }
         in_time
-    }
-
-    /// Redis said in answer to a renewal that the owner does not hold the lock. Returns whether
-    /// somebody still believed in it.
-    pub(crate) fn renewal_refused(&mut self, tenure: u64, now: Instant) -> bool {
-        tenure == self.tenure && !self.live.is_empty() && self.gone(now)
     }
 }
 

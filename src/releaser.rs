@@ -150,12 +150,15 @@ async fn pay(call: &mut Call<'_>, owner: &Owner, watchdog_timeout: Duration) -> 
     let Some(owed) = owner.account.lock().owed(Instant::now(), watchdog_timeout) else {
         return Ok(());
     };
-    let (released, repeated) =
-        call.release(&owner.names, &owner.id, owed.count, owed.lease).await?;
+    let answer = call.release(&owner.names, &owner.id, owed.count, owed.lease).await;
+    let (released, repeated) = match answer {
+        // Somebody has put something else there: the hold is as gone as if it had been deleted.
+        Err(error) if error.kind() == ErrorKind::NotALock => (Released::Nothing, false),
+        answer => answer?,
+    };
     // An earlier sending that was never answered may be what freed it.
     if released == Released::Nothing && !(repeated && owed.count == 0) {
-        let believed = owner.account.lock().gone(Instant::now());
-        if believed {
+        if owner.gone(Instant::now()) {
             tracing::warn!(name = %owner.names.key, owner = %owner.id, "lost a lock: found gone");
         }
     } else {
@@ -214,9 +217,6 @@ async fn pay_in_background(mut debt: Debt, link: Arc<Link>, config: Arc<Config>)
             Ok(()) => {
                 tracing::debug!(name = %owner.names.key, owner = %owner.id,
                     "released in the background");
-            }
-            Err(error) if error.kind() == ErrorKind::NotALock => {
-                owner.account.lock().gone(now);
             }
             Err(error) => {
                 tracing::warn!(name = %owner.names.key, owner = %owner.id, %error,

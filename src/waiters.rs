@@ -104,7 +104,8 @@ impl Waiters {
                 continue;
             }
             let wire = link.subscriber().await;
-            if self.on.swap(wire.number(), Ordering::Relaxed) != wire.number() {
+            let before = self.on.swap(wire.number(), Ordering::Relaxed);
+            if before != 0 && before != wire.number() {
                 // What was subscribed on an earlier connection is not on this one.
                 self.cut();
                 continue;

@@ -149,7 +149,7 @@ impl Watchdog {
             // Too late is lost: it finds that out in its turn.
             self.insert(owner, if in_time { sent + self.period } else { now });
         } else {
-            let believed = owner.account.lock().renewal_refused(*tenure, now);
+            let believed = owner.renewal_refused(*tenure, now);
             if believed {
                 lost(owner, "the key expired, or was deleted or taken");
             }

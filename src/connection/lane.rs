@@ -3,7 +3,7 @@
 //! One dial at a time, and ever more slowly until a command has been answered: a server that
 //! accepts and then resets is not hammered either.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -21,6 +21,7 @@ pub(super) struct Lane {
     dialling: tokio::sync::Mutex<Option<Dialled>>,
     /// Dials since a command was last answered.
     unanswered: AtomicU32,
+    connected_before: AtomicBool,
 }
 
 /// The last dial.
@@ -64,8 +65,7 @@ impl Lane {
             };
             match dialled {
                 Ok(wire) => {
-                    tracing::info!(connection = wire.number, "connected to Redis");
-                    *self.wire.lock() = Some(wire.clone());
+                    self.install(wire.clone());
                     return Ok(wire);
                 }
                 Err(error) => {
@@ -76,6 +76,17 @@ impl Lane {
                     }
                 }
             }
+        }
+    }
+
+    /// From now on requests go to this connection.
+    pub(super) fn install(&self, wire: Wire) {
+        let number = wire.number;
+        *self.wire.lock() = Some(wire);
+        if self.connected_before.swap(true, Ordering::Relaxed) {
+            tracing::info!(connection = number, "connected to Redis again");
+        } else {
+            tracing::debug!(connection = number, "connected to Redis");
         }
     }
 

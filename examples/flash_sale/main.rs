@@ -1,0 +1,86 @@
+//! A flash sale: more buyers than goods, and all of them at once.
+//!
+//! The stock is a plain number in Redis. To sell one piece a shop reads the number, thinks a little
+//! (takes the payment, prints the label) and writes back one less. Several *processes* sell from the
+//! same stock, first without a lock, which sells pieces that do not exist, and then with redlatch,
+//! which sells exactly what is there.
+//!
+//! ```text
+//! cargo run --release --example flash_sale
+//! cargo run --release --example flash_sale -- --stock 100 --processes 8 --buyers 1000
+//! ```
+//!
+//! It uses the server in `REDIS_URL` (with keys of its own, which it removes), else a private one.
+//! The exit status is 0 if and only if the sale with the lock went as it must.
+
+mod args;
+mod report;
+mod sale;
+mod shop;
+mod till;
+mod tills;
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::process::ExitCode;
+
+use args::{Figures, Role};
+use report::Outcome;
+use support::Result;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let went_well = match args::parse() {
+        Role::Till(assignment) => till::serve(&assignment).await.map(|()| true),
+        Role::Organiser(figures) => both_sales(figures).await,
+    };
+    match went_well {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("flash_sale: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn both_sales(figures: Figures) -> Result<bool> {
+    let server = support::Server::from_env_or_private()?;
+    let unlocked = one_sale(server.url(), figures, false).await?;
+    let locked = one_sale(server.url(), figures, true).await?;
+    Ok(report::print(figures, &unlocked, &locked))
+}
+
+async fn one_sale(url: &str, figures: Figures, locked: bool) -> Result<Outcome> {
+    let shop = shop::Shop::open(url, &support::unique("flash-sale")).await?;
+    let mut tills = tills::Tills::open(url, &shop, figures, locked)?;
+    let outcome = tokio::select! {
+        outcome = sale::run(&shop, &mut tills, figures, locked) => outcome,
+        () = told_to_stop() => Err("told to stop".into()),
+    };
+    tills.close().await;
+    // Also after an error: the server may be one that other people use.
+    shop.clear_away().await?;
+    outcome
+}
+
+/// Ctrl-C, or a polite kill.
+async fn told_to_stop() {
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated() => {}
+    }
+}
+
+#[cfg(unix)]
+async fn terminated() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => _ = terminate.recv().await,
+        Err(_) => std::future::pending().await,
+    }
+}
+
+#[cfg(not(unix))]
+use std::future::pending as terminated;

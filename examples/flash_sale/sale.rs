@@ -1,0 +1,72 @@
+//! A whole sale: fires the starting gun, counts the answers, reads the books.
+
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::Figures;
+use crate::report::Outcome;
+use crate::shop::Shop;
+use crate::support::Result;
+use crate::till;
+use crate::tills::Tills;
+
+pub(crate) async fn run(
+    shop: &Shop,
+    tills: &mut Tills,
+    figures: Figures,
+    locked: bool,
+) -> Result<Outcome> {
+    let orders = figures.orders();
+    let how = if locked { "with redlatch" } else { "without a lock" };
+    println!("{how}: {orders} orders for {} pieces", figures.stock);
+    shop.stock_up(figures.stock).await?;
+    tills.start().await?;
+    let started = Instant::now();
+    let answers = count(tills, orders).await?;
+    let seconds = started.elapsed().as_secs_f64();
+    tills.finish().await?;
+    if answers.total() != orders {
+        return Err(format!("{orders} orders, but {} answers", answers.total()).into());
+    }
+    let waits = locked.then_some(answers.waited);
+    Ok(Outcome::new(figures, shop.books().await?, answers.served, waits, seconds))
+}
+
+#[derive(Default)]
+struct Answers {
+    served: u32,
+    refused: u32,
+    waited: u32,
+}
+
+impl Answers {
+    fn total(&self) -> u32 {
+        self.served + self.refused
+    }
+}
+
+/// Ends with the last answer, or early when all tills have gone.
+async fn count(tills: &mut Tills, orders: u32) -> Result<Answers> {
+    let style = "  {bar:40} {pos}/{len} orders, {msg} sold, {elapsed}";
+    let bar = ProgressBar::new(orders.into()).with_style(ProgressStyle::with_template(style)?);
+    let mut answers = Answers::default();
+    while answers.total() < orders {
+        let Some(line) = tills.next().await else {
+            break;
+        };
+        let (served, waited) = match line.as_str() {
+            till::SERVED => (true, false),
+            till::SERVED_AFTER_WAITING => (true, true),
+            till::REFUSED => (false, false),
+            till::REFUSED_AFTER_WAITING => (false, true),
+            _ => return Err(format!("a till said {line:?}").into()),
+        };
+        *if served { &mut answers.served } else { &mut answers.refused } += 1;
+        answers.waited += u32::from(waited);
+        bar.set_message(answers.served.to_string());
+        bar.inc(1);
+    }
+    bar.finish();
+    Ok(answers)
+}

@@ -1,0 +1,96 @@
+//! One of the selling processes.
+
+use std::io::{self, Write};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use redlatch::LockClient;
+use tokio::sync::mpsc;
+
+use crate::args::Assignment;
+use crate::shop::{Sale, Shop};
+use crate::support::Result;
+
+/// Orders that a till works on at the same time.
+const AT_ONCE: usize = 8;
+
+/// What a till says, a line each.
+pub(crate) const READY: &str = "ready";
+pub(crate) const SERVED: &str = "served";
+pub(crate) const SERVED_AFTER_WAITING: &str = "served after waiting";
+pub(crate) const REFUSED: &str = "refused";
+pub(crate) const REFUSED_AFTER_WAITING: &str = "refused after waiting";
+
+/// Says that it is ready, waits until it is told to start, works off its orders.
+pub(crate) async fn serve(assignment: &Assignment) -> Result<()> {
+    // The URL comes in the environment because everybody can read the arguments of a process, and
+    // there may be a password in it.
+    let url = std::env::var("REDIS_URL")?;
+    let shop = Shop::open(&url, &assignment.shop).await?;
+    let client = match assignment.locked {
+        true => Some(LockClient::connect(&url).await?),
+        false => None,
+    };
+    let mut organiser = listen();
+    say(READY)?;
+    if organiser.recv().await.is_none() {
+        return Ok(());
+    }
+    let orders = stream::iter(assignment.figures.orders_at(assignment.number))
+        .map(|buyer| order(&shop, client.as_ref(), buyer))
+        .buffer_unordered(AT_ONCE)
+        .try_for_each(async |answer| say(answer));
+    let done = tokio::select! {
+        done = orders => done,
+        // The other end of the pipe has gone: the sale is off.
+        _ = organiser.recv() => Err("the sale was called off".into()),
+    };
+    if let Some(client) = client {
+        client.close().await;
+    }
+    done
+}
+
+/// One order, inside the lock if there is one.
+async fn order(shop: &Shop, client: Option<&LockClient>, buyer: u32) -> Result<&'static str> {
+    let Some(client) = client else {
+        return Ok(answer(shop.sell(buyer).await?, false));
+    };
+    // A handle is an owner: each order has one of its own, so orders exclude each other within
+    // this process just as they do between processes.
+    let lock = client.lock(shop.lock());
+    let (guard, waited) = match lock.try_lock_now().await? {
+        Some(guard) => (guard, false),
+        None => (lock.lock().await?, true),
+    };
+    let sale = guard.run_until_lost(shop.sell(buyer)).await??;
+    guard.unlock().await?;
+    Ok(answer(sale, waited))
+}
+
+fn answer(sale: Sale, waited: bool) -> &'static str {
+    match (sale == Sale::Sold, waited) {
+        (true, false) => SERVED,
+        (true, true) => SERVED_AFTER_WAITING,
+        (false, false) => REFUSED,
+        (false, true) => REFUSED_AFTER_WAITING,
+    }
+}
+
+fn say(line: &str) -> Result<()> {
+    // Not `println!`: that panics when the organiser has gone.
+    Ok(writeln!(io::stdout(), "{line}")?)
+}
+
+/// A message for each line from the organiser; closed when the organiser has gone. A thread of its
+/// own because a read that tokio does on standard input would hold up the end of the runtime.
+fn listen() -> mpsc::UnboundedReceiver<()> {
+    let (heard, lines) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for _ in io::stdin().lines().map_while(io::Result::ok) {
+            if heard.send(()).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}

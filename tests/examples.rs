@@ -1,0 +1,298 @@
+//! The examples do what they say: each is run as a program, and its words and its exit status count.
+//!
+//! They use the server in `REDIS_URL`, else each starts one of its own.
+
+#[path = "../examples/support/mod.rs"]
+#[allow(dead_code, reason = "the examples use the rest")]
+mod support;
+
+use std::env::consts::EXE_EXTENSION;
+use std::fs::File;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use support::Server;
+
+/// Far more than any of them needs, but it ends a test whose example hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[test]
+fn nested_calls_hold_the_lock_twice_and_leave_it_free() {
+    let run = Run::of("nested", &[]);
+    run.must_succeed();
+    assert_eq!(
+        run.lines(),
+        [
+            "withdraw 10: hold 1",
+            "withdraw 30: hold 2",
+            "deposit 30: hold 2",
+            "savings 60, current 30, and the lock is free",
+        ]
+    );
+}
+
+#[test]
+fn a_lost_lock_stops_the_work() {
+    let run = Run::of("lost_lock", &[]);
+    run.must_succeed();
+    let lines = run.lines();
+    assert!(lines[0].starts_with("removed 1 key after "), "{run:?}");
+    let (before, after) = (number_in(lines[0], "after "), number_in(lines[1], "at page "));
+    // It worked before, it went on until the watchdog asked, and then it stopped.
+    assert!(0 < before && before <= after && after < before + 75, "{run:?}");
+    assert!(lines[2].starts_with("unlock says: "), "{run:?}");
+}
+
+#[test]
+fn a_scheduled_job_is_run_by_one_instance_a_round() {
+    let run = Run::of("scheduled_job", &[]);
+    run.must_succeed();
+    let lines = run.lines();
+    for (line, round) in lines.iter().zip(1..=3) {
+        assert!(line.starts_with(&format!("round {round}: instance ")), "{run:?}");
+    }
+    assert_eq!(lines[3..], ["3 rounds, 5 instances, one run each round"]);
+}
+
+#[test]
+fn a_flash_sale_oversells_without_the_lock_and_not_with_it() {
+    let server = Server::private().expect("a server");
+    let figures = ["--stock", "40", "--processes", "3", "--buyers", "240"];
+    let run = Run::new(flash_sale(&server).args(figures));
+    run.must_succeed();
+    let row = |name| run.row(name);
+    let [stock, buyers, sold, oversold, ..] = row("without a lock")[..] else { panic!("{run:?}") };
+    assert_eq!((stock, buyers), (40.0, 240.0));
+    assert!(oversold > 0.0 && sold == stock + oversold, "{run:?}");
+    let [stock, buyers, sold, oversold, twice, waits, _seconds] = row("with redlatch")[..] else {
+        panic!("{run:?}")
+    };
+    assert_eq!((stock, buyers, sold, oversold, twice), (40.0, 240.0, 40.0, 0.0, 0.0));
+    // Three processes with eight orders each at a time: somebody always waits.
+    assert!(waits > 0.0, "{run:?}");
+    assert!(run.out.ends_with("sold exactly what was there, and nobody was served twice.\n"));
+    assert_eq!(keys_in(&server), 0, "it removes its keys");
+}
+
+#[test]
+fn a_flash_sale_refuses_figures_that_make_no_sense() {
+    for (arguments, complaint) in [
+        (["--stock", "0"], "0 is not in 1..=100000"),
+        (["--processes", "65"], "65 is not in 1..=64"),
+        (["--buyers", "many"], "invalid digit"),
+        (["--buyers", "3"], "4 processes for 3 buyers"),
+    ] {
+        let run = Run::of("flash_sale", &arguments);
+        assert_eq!(run.status.code(), Some(2), "{run:?}");
+        assert!(run.err.contains(complaint) && run.out.is_empty(), "{run:?}");
+    }
+    let help = Run::of("flash_sale", &["--help"]);
+    help.must_succeed();
+    for argument in ["--stock", "--processes", "--buyers", "REDIS_URL"] {
+        assert!(help.out.contains(argument), "{help:?}");
+    }
+}
+
+#[test]
+fn a_flash_sale_says_so_when_redis_is_out_of_reach() {
+    let run = Run::new(program("flash_sale").env("REDIS_URL", "redis://127.0.0.1:1/"));
+    assert_eq!(run.status.code(), Some(1), "{run:?}");
+    assert!(run.err.contains("cannot use Redis"), "{run:?}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_flash_sale_that_is_told_to_stop_tidies_up() {
+    let server = Server::private().expect("a server");
+    let mut sale = LongSale::start(&mut flash_sale(&server));
+    let pid = sale.process.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+    let status = wait(&mut sale.process);
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(keys_in(&server), 0, "its keys are gone");
+    assert_eq!(connections_to(&server), 1, "its tills are gone");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_flash_sale_that_is_killed_leaves_no_process_behind() {
+    let server = Server::private().expect("a server");
+    let mut on_shared = LongSale::start(&mut flash_sale(&server));
+    on_shared.process.kill().expect("kill");
+    eventually("the tills end", || connections_to(&server) == 1);
+
+    let mut on_private = LongSale::start(program("flash_sale").env_remove("REDIS_URL"));
+    let said = on_private.said();
+    let port = number_in(&said, "127.0.0.1:") as u16;
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_ok(), "{said}");
+    on_private.process.kill().expect("kill");
+    eventually("the server ends", || TcpStream::connect(("127.0.0.1", port)).is_err());
+}
+
+/// Where there is neither `redis-server` nor `valkey-server`.
+#[test]
+#[cfg(unix)]
+#[ignore = "installs meebis, which needs the network and half a minute"]
+fn a_flash_sale_brings_its_own_server() {
+    let without_redis = tempfile::tempdir().expect("a directory");
+    let path = std::env::var_os("PATH").expect("a PATH");
+    let dirs = std::env::split_paths(&path).filter_map(|dir| dir.read_dir().ok());
+    for program in dirs.flatten().flatten() {
+        if !["redis-server", "valkey-server"].iter().any(|server| program.file_name() == **server) {
+            let link = without_redis.path().join(program.file_name());
+            // The first one on the path counts.
+            let _ = std::os::unix::fs::symlink(program.path(), link);
+        }
+    }
+    let mut command = program("flash_sale");
+    command.env_remove("REDIS_URL").env("PATH", without_redis.path());
+    let run = Run::new(command.args(["--stock", "40", "--buyers", "240"]));
+    run.must_succeed();
+    assert!(run.err.contains("a private meebis on 127.0.0.1:"), "{run:?}");
+    assert_eq!(run.row("with redlatch")[2], 40.0, "{run:?}");
+}
+
+/// An example, beside the directory that this is in. Cargo builds them before it runs this unless it
+/// is told to build this alone (`--test examples`); what is there may then be missing or old.
+fn program(name: &str) -> Command {
+    let this = std::env::current_exe().expect("the path of this program");
+    let profile = this.ancestors().nth(2).expect("target/<profile>/deps");
+    let program = profile.join("examples").join(name).with_extension(EXE_EXTENSION);
+    let built = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
+    // `<program>: <source> <source> ...`, with spaces in names escaped.
+    let sources = std::fs::read_to_string(program.with_extension("d")).unwrap_or_default();
+    let sources = sources.replace("\\ ", "\0");
+    let mut sources = sources.split_whitespace().skip(1).map(|name| name.replace('\0', " "));
+    let fresh = program.is_file() && sources.all(|s| built(s.as_ref()) <= built(&program));
+    assert!(fresh, "{program:?} is missing or old: run `cargo build --examples` (same profile)");
+    Command::new(program)
+}
+
+fn flash_sale(server: &Server) -> Command {
+    let mut command = program("flash_sale");
+    command.env("REDIS_URL", server.url());
+    command
+}
+
+/// A program that has run to its end.
+#[derive(Debug)]
+struct Run {
+    status: ExitStatus,
+    out: String,
+    err: String,
+}
+
+impl Run {
+    fn of(name: &str, arguments: &[&str]) -> Self {
+        Self::new(program(name).args(arguments))
+    }
+
+    fn new(command: &mut Command) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut process = start(command, dir.path());
+        let status = wait(&mut process);
+        let read = |name| std::fs::read_to_string(dir.path().join(name)).expect("UTF-8");
+        Self { status, out: read("out"), err: read("err") }
+    }
+
+    fn must_succeed(&self) {
+        assert!(self.status.success(), "{self:#?}");
+    }
+
+    fn lines(&self) -> Vec<&str> {
+        self.out.lines().collect()
+    }
+
+    /// The numbers in a row of the table; a dash is not one.
+    fn row(&self, name: &str) -> Vec<f64> {
+        let rows = self.out.lines().filter_map(|line| line.trim().strip_prefix(name));
+        let mut rows = rows.filter(|row| row.starts_with(' '));
+        let row = rows.next().unwrap_or_else(|| panic!("no row {name:?}: {self:?}"));
+        row.split_whitespace().filter_map(|cell| cell.parse().ok()).collect()
+    }
+}
+
+/// A sale that is still selling when it is interfered with.
+struct LongSale {
+    process: Child,
+    dir: tempfile::TempDir,
+}
+
+impl LongSale {
+    fn start(command: &mut Command) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        command.args(["--stock", "100000", "--buyers", "100000", "--processes", "2"]);
+        let process = start(command, dir.path());
+        let sale = Self { process, dir };
+        eventually("the sale begins", || sale.said().contains("orders"));
+        // Into the middle of it; whether it is 200 ms or 2 s into it makes no difference.
+        sleep(Duration::from_millis(200));
+        sale
+    }
+
+    fn said(&self) -> String {
+        let read = |name| std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
+        read("err") + &read("out")
+    }
+}
+
+impl Drop for LongSale {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn start(command: &mut Command, dir: &Path) -> Child {
+    let file = |name| File::create(dir.join(name)).expect("a file");
+    let process = command.stdout(file("out")).stderr(file("err")).spawn();
+    process.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
+}
+
+fn wait(process: &mut Child) -> ExitStatus {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = process.try_wait().expect("a child process") {
+            return status;
+        }
+        if started.elapsed() > PATIENCE {
+            let _ = process.kill();
+            panic!("not done after {PATIENCE:?}");
+        }
+        sleep(Duration::from_millis(10));
+    }
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(20), "in vain: {what}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// The whole number that follows these words.
+fn number_in(text: &str, words: &str) -> u64 {
+    let after = text.split_once(words).unwrap_or_else(|| panic!("no {words:?} in {text:?}")).1;
+    let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or_else(|_| panic!("no number after {words:?} in {text:?}"))
+}
+
+fn keys_in(server: &Server) -> usize {
+    ask(server, &["DBSIZE"])
+}
+
+/// One is the connection of the question.
+fn connections_to(server: &Server) -> usize {
+    ask::<String>(server, &["CLIENT", "LIST"]).lines().count()
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn ask<T: redis::FromRedisValue>(server: &Server, question: &[&str]) -> T {
+    let client = redis::Client::open(server.url()).expect("a URL");
+    let mut redis = client.get_multiplexed_async_connection().await.expect("a connection");
+    redis::cmd(question[0]).arg(&question[1..]).query_async(&mut redis).await.expect("an answer")
+}

@@ -22,6 +22,7 @@ const RELEASE: &str = include_str!("../lua/release.lua");
 const ROUNDS: usize = 9;
 const PAIRS: usize = 4_000;
 const HAND_OFFS: usize = 400;
+const PAUSE: Duration = Duration::from_millis(4);
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<()> {
@@ -176,6 +177,8 @@ async fn hand_off(url: &str, raw: &Floor, client: &LockClient) -> Result<()> {
     let mut worker = raw.worker("bench:round-trip".into());
     let (mut hand_offs, mut round_trips) = (Vec::new(), Vec::new());
     for _ in 0..HAND_OFFS {
+        // After the same pause as the hand-off: idle threads take longer to wake than busy ones.
+        tokio::time::sleep(PAUSE).await;
         let begun = Instant::now();
         worker.pair().await?;
         round_trips.push(begun.elapsed().as_secs_f64() * 1e6);
@@ -183,7 +186,7 @@ async fn hand_off(url: &str, raw: &Floor, client: &LockClient) -> Result<()> {
         let guard = lock.lock().await?;
         writeln!(go)?;
         // Long enough for the other to be refused, to subscribe, to be refused again and to park.
-        tokio::time::sleep(Duration::from_millis(4)).await;
+        tokio::time::sleep(PAUSE).await;
         let begun = now_micros();
         guard.unlock().await?;
         let line = tokio::task::block_in_place(|| told.next());

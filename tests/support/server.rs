@@ -1,0 +1,283 @@
+//! A private `redis-server` on a free port, in a directory of its own, gone with the test.
+//!
+//! `REDIS_SERVER` names another program to start, for one of another version.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{env, fs};
+
+use redis::{Connection, ConnectionLike, FromRedisValue};
+use tempfile::TempDir;
+
+use super::channel;
+
+/// Below the range from which systems take the ports of outgoing connections, so that a server
+/// that was stopped finds its port free again.
+const FIRST_PORT: u16 = 15_000;
+const PORTS: u16 = 15_000;
+
+const START: Duration = Duration::from_secs(10);
+
+/// Killed when dropped, a panicking test included; then also checks that no lock is eternal.
+pub(crate) struct Server {
+    port: u16,
+    password: Option<String>,
+    args: Vec<String>,
+    dir: TempDir,
+    child: Mutex<Option<Child>>,
+    admin: Mutex<Option<Connection>>,
+}
+
+impl Server {
+    /// A server with persistence off.
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// A server with more arguments, such as `["--maxmemory", "1mb"]`.
+    pub(crate) fn start_with(args: &[&str]) -> Self {
+        let password = args.iter().position(|arg| *arg == "--requirepass");
+        let mut server = Self {
+            port: 0,
+            password: password.map(|at| args[at + 1].to_owned()),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            dir: TempDir::with_prefix("redlatch-test-").expect("a temporary directory"),
+            child: Mutex::default(),
+            admin: Mutex::default(),
+        };
+        for _ in 0..50 {
+            server.port = free_port();
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!("no free port for a Redis server in 50 attempts");
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where the server is, with its password when it has one.
+    pub(crate) fn url(&self) -> String {
+        self.url_at(self.port)
+    }
+
+    /// The same server behind another port, a proxy's for one.
+    pub(crate) fn url_at(&self, port: u16) -> String {
+        match &self.password {
+            Some(password) => format!("redis://:{password}@127.0.0.1:{port}/"),
+            None => format!("redis://127.0.0.1:{port}/"),
+        }
+    }
+
+    /// Kills the server. With persistence off everything in it is gone.
+    pub(crate) fn kill(&self) {
+        *lock(&self.admin) = None;
+        if let Some(mut child) = lock(&self.child).take() {
+            child.kill().expect("killing the server");
+            child.wait().expect("waiting for the killed server");
+        }
+    }
+
+    /// Starts a killed server again, on the same port and with the same arguments.
+    pub(crate) fn start_again(&self) {
+        let start = Instant::now();
+        while !self.launch() {
+            assert!(start.elapsed() < START, "port {} is taken", self.port);
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn restart(&self) {
+        self.kill();
+        self.start_again();
+    }
+
+    /// Stops the process, as a machine that hangs: connections stay open, nothing answers.
+    pub(crate) fn pause(&self) {
+        self.signal("STOP");
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = lock(&self.child).as_ref().expect("a running server").id();
+        // The shell's own `kill`: the program of that name is not everywhere.
+        let script = format!("kill -{signal} {pid}");
+        let status = Command::new("sh").args(["-c", &script]).status().expect("running sh");
+        assert!(status.success(), "could not send SIG{signal} to the server");
+    }
+
+    /// Asks the server a question, over a connection that no client under test uses.
+    pub(crate) fn ask<T: FromRedisValue>(&self, command: &[&str]) -> T {
+        self.try_ask(command).unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    }
+
+    pub(crate) fn try_ask<T: FromRedisValue>(&self, command: &[&str]) -> redis::RedisResult<T> {
+        let mut admin = lock(&self.admin);
+        if admin.as_ref().is_none_or(|connection| !connection.is_open()) {
+            *admin = Some(self.connection()?);
+        }
+        let connection = admin.as_mut().expect("made above");
+        let mut cmd = redis::cmd(command[0]);
+        for arg in &command[1..] {
+            cmd.arg(*arg);
+        }
+        let answer = cmd.query(connection);
+        if matches!(&answer, Err(error) if error.is_io_error()) {
+            *admin = None;
+        }
+        answer
+    }
+
+    /// A new connection of the plainest kind. It waits 10 s for an answer, not for ever.
+    pub(crate) fn connection(&self) -> redis::RedisResult<Connection> {
+        let client = redis::Client::open(self.url())?;
+        let connection = client.get_connection_with_timeout(Duration::from_secs(2))?;
+        connection.set_read_timeout(Some(Duration::from_secs(10)))?;
+        Ok(connection)
+    }
+
+    /// How often each command was carried out since the last [`Server::reset_stats`], those
+    /// inside scripts included.
+    pub(crate) fn commandstats(&self) -> BTreeMap<String, u64> {
+        let info: String = self.ask(&["INFO", "commandstats"]);
+        let calls = |line: &str| {
+            let (name, figures) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+            let (calls, _) = figures.strip_prefix("calls=")?.split_once(',')?;
+            Some((name.to_owned(), calls.parse().ok()?))
+        };
+        info.lines().filter_map(calls).collect()
+    }
+
+    /// How often one command was carried out, by its name in lower case.
+    pub(crate) fn calls(&self, command: &str) -> u64 {
+        self.commandstats().get(command).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn reset_stats(&self) {
+        self.ask::<()>(&["CONFIG", "RESETSTAT"]);
+    }
+
+    pub(crate) fn exists(&self, name: &str) -> bool {
+        self.ask(&["EXISTS", name])
+    }
+
+    /// What Redis counts for each owner of `name`.
+    pub(crate) fn holds(&self, name: &str) -> BTreeMap<String, u32> {
+        self.ask(&["HGETALL", name])
+    }
+
+    /// Redis's answer to PTTL: -2 for no key, -1 for a key without an end.
+    pub(crate) fn pttl(&self, name: &str) -> i64 {
+        self.ask(&["PTTL", name])
+    }
+
+    /// How many connections wait for a release of `name`.
+    pub(crate) fn subscribers(&self, name: &str) -> u64 {
+        let (_, count): (String, u64) = self.ask(&["PUBSUB", "NUMSUB", &channel(name)]);
+        count
+    }
+
+    /// Takes `name` as a client of another make would, or as one that has since died.
+    pub(crate) fn hold_by_hand(&self, name: &str, owner: &str, lease: Duration) {
+        self.ask::<()>(&["HSET", name, owner, "1"]);
+        self.ask::<()>(&["PEXPIRE", name, &lease.as_millis().to_string()]);
+    }
+
+    /// Gives `name` back as a client of another make would.
+    pub(crate) fn free_by_hand(&self, name: &str) {
+        self.ask::<()>(&["DEL", name]);
+        self.ask::<()>(&["PUBLISH", &channel(name), "0"]);
+    }
+
+    /// Fails if a lock has no end, or if a key was left that the protocol does not know.
+    pub(crate) fn assert_clean(&self) {
+        let keys: Vec<String> = self.ask(&["KEYS", "*"]);
+        for key in keys {
+            assert!(!key.starts_with("redisson_"), "a key that is not the lock: {key}");
+            let kind: String = self.ask(&["TYPE", &key]);
+            // Only locks are hashes here; what else a test keeps in Redis is its own affair.
+            assert!(kind != "hash" || self.pttl(&key) != -1, "the lock {key} has no end");
+        }
+    }
+
+    /// Starts the process; false if the port went to somebody else meanwhile.
+    fn launch(&self) -> bool {
+        let log = fs::File::create(self.dir.path().join("out.log")).expect("a log file");
+        let program = env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let mut child = Command::new(program)
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .args(["--dir", self.dir.path().to_str().expect("a path in UTF-8")])
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a second handle of the log file"))
+            .stderr(log)
+            .spawn()
+            .expect("redis-server has to be installed: run tests/run, which sees to it");
+        let start = Instant::now();
+        loop {
+            // The process id tells our server from one that had the port before.
+            if self.answers_as(child.id()) {
+                *lock(&self.child) = Some(child);
+                return true;
+            }
+            if child.try_wait().expect("asking after the server").is_some() {
+                let out = fs::read_to_string(self.dir.path().join("out.log")).unwrap_or_default();
+                assert!(out.contains("in use"), "the server did not start:\n{out}");
+                return false;
+            }
+            if start.elapsed() > START {
+                let _ = child.kill();
+                panic!("the server did not answer within {START:?}");
+            }
+            thread::sleep(Duration::from_millis(3));
+        }
+    }
+
+    fn answers_as(&self, pid: u32) -> bool {
+        let Ok(info) = self.try_ask::<String>(&["INFO"]) else { return false };
+        let says = |line: &str| info.lines().any(|said| said == line);
+        says(&format!("process_id:{pid}")) && says("loading:0")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let running = lock(&self.child).is_some();
+        if running && !thread::panicking() {
+            self.assert_clean();
+        }
+        if let Some(mut child) = lock(&self.child).take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The next port that nobody listens on. Test binaries may run side by side: each starts at
+/// another place.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let offset = (std::process::id() as u16).wrapping_mul(97);
+    loop {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(offset);
+        let port = FIRST_PORT + next % PORTS;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// A test that failed while it held one of these must not hide behind "poisoned".
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,292 @@
+//! Waiting costs Redis nothing: who is refused subscribes, looks once more, and is then silent
+//! until a release is told or the holder's lease could have ended. What happens when the message
+//! that ought to come does not is in `wake_ups.rs`.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use redlatch::{Lease, LockClient};
+use support::{Proxy, SOON, Server, channel, connect, hold, ms, release, soon, wait_until, within};
+use tokio::task::JoinHandle;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn connect_through(proxy: &Proxy, server: &Server) -> LockClient {
+    soon("connecting", LockClient::connect(proxy.url(server))).await.expect("connecting")
+}
+
+/// Takes the lock when its turn comes, and gives it back at once.
+fn pass_through(client: &LockClient, name: &str) -> JoinHandle<()> {
+    let lock = client.lock(name);
+    tokio::spawn(async move { release(lock.lock().await.expect("a turn")).await })
+}
+
+/// Waits until clients have sent nothing for `quiet`.
+async fn settled(proxy: &Proxy, quiet: Duration) {
+    let mut last = (proxy.commands(), Instant::now());
+    wait_until("silence", SOON, || {
+        let now = proxy.commands();
+        if now != last.0 {
+            last = (now, Instant::now());
+        }
+        last.1.elapsed() > quiet
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn two_hundred_parked_waiters_send_nothing_at_all() {
+    const CLIENTS: usize = 4;
+    const WAITERS: usize = 50;
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    server.hold_by_hand("parked", "somebody", Duration::from_secs(30));
+    let mut tasks = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = connect_through(&proxy, &server).await;
+        tasks.extend((0..WAITERS).map(|_| pass_through(&client, "parked")));
+    }
+    wait_until("a subscription for each client", SOON, || {
+        server.subscribers("parked") == CLIENTS as u64
+    })
+    .await;
+    settled(&proxy, ms(300)).await;
+
+    // Getting there costs a first try a waiter, and for each client a subscription and a look
+    // after it. Loading the script, when several find it missing at once, is no polling.
+    let tries = proxy.sent("EVALSHA") - proxy.sent("SCRIPT");
+    assert!(tries <= (CLIENTS * (WAITERS + 1)) as u64, "{tries} tries");
+    assert_eq!(proxy.sent("SUBSCRIBE"), CLIENTS as u64);
+
+    proxy.forget_commands();
+    server.reset_stats();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
+    assert_eq!(server.calls("evalsha"), 0);
+
+    // Afterwards everybody gets a turn, and a hand-off costs each client at most one try.
+    server.free_by_hand("parked");
+    for task in within(MINUTE, "200 turns", join_all(tasks)).await {
+        task.unwrap();
+    }
+    let turns = (CLIENTS * WAITERS) as u64;
+    let evalsha = server.calls("evalsha");
+    assert!(evalsha >= 2 * turns);
+    let most = turns + (turns + 1) * CLIENTS as u64;
+    assert!(evalsha <= most, "{evalsha} EVALSHA for {turns} turns of {CLIENTS} clients");
+}
+
+#[tokio::test]
+async fn a_hand_off_inside_a_client_is_one_release_and_one_acquire() {
+    const WAITERS: u64 = 100;
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = connect_through(&proxy, &server).await;
+    let guard = hold(&client.lock("passed")).await;
+    let tasks: Vec<_> = (0..WAITERS).map(|_| pass_through(&client, "passed")).collect();
+    wait_until("a subscription", SOON, || server.subscribers("passed") == 1).await;
+    settled(&proxy, ms(200)).await;
+    proxy.forget_commands();
+    release(guard).await;
+    for task in within(MINUTE, "100 turns", join_all(tasks)).await {
+        task.unwrap();
+    }
+    let evalsha = proxy.sent("EVALSHA");
+    // A few to spare: a release and the wake-up for it can cross with a look that was due anyway.
+    assert!((2 * WAITERS..=2 * WAITERS + 10).contains(&evalsha), "{:?}", proxy.commands());
+    // One subscription serves them all: it is not made again for each hand-off.
+    assert_eq!(proxy.sent("SUBSCRIBE"), 0);
+    wait_until("no subscription", SOON, || server.subscribers("passed") == 0).await;
+    assert_eq!(proxy.sent("UNSUBSCRIBE"), 1);
+}
+
+#[tokio::test]
+async fn a_subscription_is_shared_and_given_up_when_nobody_waits() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = connect_through(&proxy, &server).await;
+    server.hold_by_hand("shared", "somebody", MINUTE);
+    let (short, long) = (client.lock("shared"), client.lock("shared"));
+    let start = Instant::now();
+    let waiting = tokio::join!(
+        short.try_lock(ms(300), Lease::Watchdog),
+        long.try_lock(ms(700), Lease::Watchdog),
+        async {
+            wait_until("a subscription", SOON, || server.subscribers("shared") == 1).await;
+        },
+        async {
+            tokio::time::sleep(ms(450)).await;
+            // Only on a machine that kept up does this moment lie between the two waits.
+            if start.elapsed() < ms(650) {
+                assert_eq!(server.subscribers("shared"), 1, "one of the two waits still");
+            }
+        },
+    );
+    assert!(waiting.0.unwrap().is_none());
+    assert!(waiting.1.unwrap().is_none());
+    wait_until("no subscription", SOON, || server.subscribers("shared") == 0).await;
+    assert_eq!(proxy.sent("SUBSCRIBE"), 1);
+    assert_eq!(proxy.sent("UNSUBSCRIBE"), 1);
+}
+
+#[tokio::test]
+async fn a_dropped_waiter_leaves_no_subscription_and_its_name_can_be_waited_for_again() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    for _ in 0..5 {
+        server.hold_by_hand("again", "somebody", MINUTE);
+        let task = pass_through(&client, "again");
+        wait_until("a subscription", SOON, || server.subscribers("again") == 1).await;
+        task.abort();
+        wait_until("no subscription", SOON, || server.subscribers("again") == 0).await;
+
+        let task = pass_through(&client, "again");
+        wait_until("a subscription", SOON, || server.subscribers("again") == 1).await;
+        server.free_by_hand("again");
+        soon("a turn", task).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn waiters_of_one_client_get_the_lock_in_the_order_in_which_they_came() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    server.hold_by_hand("order", "somebody", MINUTE);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for number in 0..20 {
+        let (lock, order) = (client.lock("order"), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            order.lock().unwrap().push(number);
+            release(guard).await;
+        }));
+        // The first has to stand in line, so that the others do not try for themselves. Those
+        // then come in the order of their first polls, which is the order of spawning here.
+        if number == 0 {
+            wait_until("a subscription", SOON, || server.subscribers("order") == 1).await;
+        }
+        tokio::task::yield_now().await;
+    }
+    server.free_by_hand("order");
+    for task in soon("20 turns", join_all(tasks)).await {
+        task.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..20).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn when_one_task_of_a_handle_gets_the_lock_its_siblings_get_it_too() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = Arc::new(client.lock("siblings"));
+    server.hold_by_hand("siblings", "somebody", MINUTE);
+    let waiting = (0..5).map(|sibling| {
+        let lock = Arc::clone(&lock);
+        tokio::spawn(async move {
+            match sibling % 2 {
+                0 => lock.lock().await.unwrap(),
+                _ => lock.try_lock(MINUTE, MINUTE).await.unwrap().expect("in time"),
+            }
+        })
+    });
+    let waiting: Vec<_> = waiting.collect();
+    wait_until("a subscription", SOON, || server.subscribers("siblings") == 1).await;
+    server.free_by_hand("siblings");
+    // None of them gives it back before all have it: they nest.
+    let guards = soon("five holds of one owner", join_all(waiting)).await;
+    assert_eq!(lock.hold_count().await.unwrap(), 5);
+    for guard in guards {
+        release(guard.unwrap()).await;
+    }
+    assert!(!server.exists("siblings"));
+}
+
+#[tokio::test]
+async fn a_sibling_that_gives_up_does_not_take_the_others_wake_up_with_it() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = Arc::new(client.lock("siblings"));
+    server.hold_by_hand("siblings", "somebody", MINUTE);
+    let first = {
+        let lock = Arc::clone(&lock);
+        tokio::spawn(async move { lock.try_lock(ms(200), MINUTE).await.unwrap().is_none() })
+    };
+    wait_until("a subscription", SOON, || server.subscribers("siblings") == 1).await;
+    let second = {
+        let lock = Arc::clone(&lock);
+        tokio::spawn(async move { lock.lock().await.unwrap() })
+    };
+    assert!(soon("the first to give up", first).await.unwrap());
+    wait_until("the second's subscription", SOON, || server.subscribers("siblings") == 1).await;
+    server.free_by_hand("siblings");
+    release(soon("the second", second).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_wait_of_zero_tries_exactly_once_and_never_parks() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = connect_through(&proxy, &server).await;
+    server.hold_by_hand("zero", "somebody", MINUTE);
+    let lock = client.lock("zero");
+    assert!(lock.try_lock_now().await.unwrap().is_none());
+    proxy.forget_commands();
+    assert!(lock.try_lock(Duration::ZERO, Lease::Watchdog).await.unwrap().is_none());
+    assert_eq!(proxy.sent("EVALSHA"), 1);
+    assert_eq!(proxy.sent("SUBSCRIBE"), 0);
+
+    // Also while others of the client stand in line: one try is one try.
+    let waiter = pass_through(&client, "zero");
+    wait_until("a subscription", SOON, || server.subscribers("zero") == 1).await;
+    settled(&proxy, ms(100)).await;
+    proxy.forget_commands();
+    assert!(lock.try_lock(Duration::ZERO, Lease::Watchdog).await.unwrap().is_none());
+    assert_eq!(proxy.sent("EVALSHA"), 1);
+    server.free_by_hand("zero");
+    soon("the waiter", waiter).await.unwrap();
+}
+
+#[tokio::test]
+async fn messages_that_mean_nothing_only_make_a_waiter_look() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = connect_through(&proxy, &server).await;
+    server.hold_by_hand("noise", "somebody", MINUTE);
+    let waiter = pass_through(&client, "noise");
+    wait_until("a subscription", SOON, || server.subscribers("noise") == 1).await;
+    settled(&proxy, ms(100)).await;
+    proxy.forget_commands();
+    for round in 0..1000 {
+        let noise = ["", "0", "1", "-1", "garbage", "\0\r\n*3\r\n", "🔒", "99999999999999999999"];
+        server.ask::<()>(&["PUBLISH", &channel("noise"), noise[round % noise.len()]]);
+    }
+    settled(&proxy, ms(100)).await;
+    assert!(!waiter.is_finished(), "the lock is still somebody else's");
+    let looks = proxy.sent("EVALSHA");
+    assert!((1..=1000).contains(&looks), "{looks} looks for 1000 messages");
+    server.free_by_hand("noise");
+    soon("the waiter", waiter).await.unwrap();
+}
+
+#[tokio::test]
+async fn waiters_for_many_names_do_not_get_in_each_others_way() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let names: Vec<_> = (0..50).map(|number| format!("many:{number}")).collect();
+    for name in &names {
+        server.hold_by_hand(name, "somebody", MINUTE);
+    }
+    let waiting: Vec<_> = names.iter().map(|name| pass_through(&client, name)).collect();
+    for name in &names {
+        wait_until("a subscription", SOON, || server.subscribers(name) == 1).await;
+    }
+    for (name, waiter) in names.iter().zip(waiting).rev() {
+        assert!(!waiter.is_finished(), "{name}");
+        server.free_by_hand(name);
+        soon(name, waiter).await.unwrap();
+    }
+}

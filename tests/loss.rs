@@ -1,0 +1,282 @@
+//! Losing a lock is known: at the next renewal when somebody tampered with it, at the guard's own
+//! deadline when nobody can be asked, and for good.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use redlatch::{ErrorKind, LockClient, LockGuard};
+use support::{Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until, within};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn client_with(url: String, watchdog_timeout: Duration) -> LockClient {
+    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog_timeout);
+    soon("connecting", builder.connect()).await.expect("connecting")
+}
+
+async fn lost_within(limit: Duration, guard: &LockGuard) -> Duration {
+    let start = Instant::now();
+    within(limit, "the loss", guard.lost()).await;
+    assert!(guard.is_lost());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    start.elapsed()
+}
+
+#[tokio::test]
+async fn a_deleted_taken_renamed_or_replaced_lock_is_lost_at_the_next_renewal() {
+    let tampering: [(&str, fn(&Server)); 5] = [
+        ("deleted", |server| server.ask(&["DEL", "lock"])),
+        ("taken", |server| {
+            server.ask::<()>(&["DEL", "lock"]);
+            server.hold_by_hand("lock", "somebody", MINUTE);
+        }),
+        ("renamed", |server| server.ask(&["RENAME", "lock", "elsewhere"])),
+        ("replaced", |server| server.ask(&["SET", "lock", "a string"])),
+        ("flushed", |server| server.ask(&["FLUSHALL"])),
+    ];
+    for (what, tamper) in tampering {
+        let server = Server::start();
+        // Renewed every 1.5 s, believed for 4.5 s: the two can be told apart.
+        let client = client_with(server.url(), ms(4_500)).await;
+        let guard = hold(&client.lock("lock")).await;
+        tamper(&server);
+        let took = lost_within(SOON, &guard).await;
+        assert!(took < ms(3_500), "{what}: known only after {took:?}");
+        let error = guard.unlock().await.expect_err("nothing to give back");
+        assert_eq!(error.kind(), ErrorKind::Lost, "{what}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn all_holds_of_a_lost_lock_are_lost_and_everybody_who_waits_for_it_is_told() {
+    let server = Server::start();
+    let client = client_with(server.url(), ms(600)).await;
+    let lock = client.lock("nested");
+    let guards = [hold(&lock).await, hold(&lock).await, hold(&lock).await];
+    let guards = Arc::new(guards);
+    let watchers: Vec<_> = (0..9)
+        .map(|number| {
+            let guards = Arc::clone(&guards);
+            tokio::spawn(async move { guards[number % 3].lost().await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    server.ask::<()>(&["DEL", "nested"]);
+    for watcher in watchers {
+        soon("the loss", watcher).await.unwrap();
+    }
+    assert!(guards.iter().all(LockGuard::is_lost));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_costs_the_lock_at_its_deadline() {
+    let server = Server::start();
+    let client = client_with(server.url(), ms(900)).await;
+    let renewed = hold(&client.lock("renewed")).await;
+    let explicit = client.lock("explicit").lock_with_lease(ms(600)).await.unwrap();
+    server.pause();
+    let before = renewed.remaining();
+    let took = lost_within(SOON, &explicit).await;
+    assert!(took < ms(900), "known only {took:?} after a lease of 600 ms began");
+    within(SOON, "the loss", renewed.lost()).await;
+    server.resume();
+    assert!(before <= ms(900));
+    assert!(renewed.is_lost());
+}
+
+#[tokio::test]
+async fn renewals_whose_answers_never_come_do_not_count() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = client_with(proxy.url(&server), ms(900)).await;
+    let guard = hold(&client.lock("mute")).await;
+    let sent = proxy.sent("EVALSHA");
+    wait_until("a renewal", SOON, || proxy.sent("EVALSHA") > sent).await;
+    let sent = proxy.sent("EVALSHA");
+    proxy.stall_replies(true);
+    let start = Instant::now();
+    let took = lost_within(SOON, &guard).await;
+    assert!(took <= ms(1_200), "known only after {took:?}");
+    // It did try.
+    assert!(proxy.sent("EVALSHA") > sent);
+    // Loss is for good: the answers that were under way change nothing.
+    proxy.stall_replies(false);
+    let stop = start + ms(1_800);
+    while Instant::now() < stop {
+        assert!(guard.is_lost());
+        tokio::time::sleep(ms(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_loss_is_told_before_anybody_else_can_have_the_lock() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let (holder, other) = (client_with(proxy.url(&server), ms(900)).await, connect(&server).await);
+    let guard = hold(&holder.lock("handover")).await;
+    let successor = {
+        let lock = other.lock("handover");
+        tokio::spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            (Instant::now(), guard)
+        })
+    };
+    wait_until("the successor in line", SOON, || server.subscribers("handover") == 1).await;
+    proxy.refuse(true);
+    proxy.cut_all();
+    let lost = async {
+        soon("the loss", guard.lost()).await;
+        Instant::now()
+    };
+    let (lost, granted) = tokio::join!(lost, soon("the successor", successor));
+    let (granted, successor) = granted.unwrap();
+    // A busy machine may run the two tasks late and in either order.
+    assert!(lost <= granted + ms(50), "told {:?} too late", lost - granted);
+    release(successor).await;
+}
+
+#[tokio::test]
+async fn a_lost_guard_leaves_its_successor_alone_whichever_way_it_goes() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    for unlock in [true, false] {
+        let guard = client.lock("gone").lock_with_lease(ms(150)).await.unwrap();
+        soon("the loss", guard.lost()).await;
+        let next = client.lock("gone");
+        let successor = hold(&next).await;
+        if unlock {
+            let error = guard.unlock().await.expect_err("a lost lock");
+            assert_eq!(error.kind(), ErrorKind::Lost);
+        } else {
+            drop(guard);
+            // Time for a release that ought not to be sent.
+            tokio::time::sleep(ms(50)).await;
+        }
+        assert!(next.is_held().await.unwrap());
+        assert!(!successor.is_lost());
+        release(successor).await;
+    }
+}
+
+#[tokio::test]
+async fn a_guard_from_before_the_loss_does_not_give_back_a_hold_from_after_it() {
+    let server = Server::start();
+    let client = client_with(server.url(), ms(900)).await;
+    let lock = client.lock("again");
+    let old = [hold(&lock).await, hold(&lock).await];
+    server.ask::<()>(&["DEL", "again"]);
+    soon("the loss", old[0].lost()).await;
+    let guard = hold(&lock).await;
+    assert_eq!(lock.hold_count().await.unwrap(), 1);
+    for old in old {
+        let error = old.unlock().await.expect_err("a lost lock");
+        assert_eq!(error.kind(), ErrorKind::Lost);
+    }
+    assert_eq!(lock.hold_count().await.unwrap(), 1);
+    // And the new hold is renewed like any other.
+    tokio::time::sleep(ms(1_900)).await;
+    assert!(!guard.is_lost());
+    assert!(lock.is_held().await.unwrap());
+    release(guard).await;
+    assert!(!server.exists("again"));
+}
+
+#[tokio::test]
+async fn a_nested_call_after_an_unnoticed_loss_takes_the_lock_anew() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.lock("unnoticed");
+    let outer = hold(&lock).await;
+    server.ask::<()>(&["DEL", "unnoticed"]);
+    let inner = hold(&lock).await;
+    assert!(outer.is_lost(), "the nested call found out");
+    assert!(!inner.is_lost());
+    assert_eq!(lock.hold_count().await.unwrap(), 1);
+    assert_eq!(outer.unlock().await.expect_err("a lost lock").kind(), ErrorKind::Lost);
+    assert_eq!(lock.hold_count().await.unwrap(), 1);
+    release(inner).await;
+    assert!(!server.exists("unnoticed"));
+}
+
+#[tokio::test]
+async fn work_that_ends_in_time_gives_its_value() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let guard = hold(&client.lock("work")).await;
+    let value = guard.run_until_lost(async {
+        tokio::time::sleep(ms(10)).await;
+        "done"
+    });
+    assert_eq!(value.await.unwrap(), "done");
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn work_is_dropped_when_the_lock_is_lost() {
+    struct Dropped(Arc<AtomicBool>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let server = Server::start();
+    let client = client_with(server.url(), ms(600)).await;
+    let guard = hold(&client.lock("work")).await;
+    let dropped = Arc::new(AtomicBool::new(false));
+    let flag = Dropped(Arc::clone(&dropped));
+    let work = guard.run_until_lost(async move {
+        let _flag = flag;
+        std::future::pending::<()>().await;
+    });
+    server.ask::<()>(&["DEL", "work"]);
+    let error = soon("the loss", work).await.expect_err("the lock is lost");
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(dropped.load(Ordering::Relaxed), "the work went on without the lock");
+}
+
+#[tokio::test]
+async fn work_under_a_lock_that_is_lost_already_is_not_begun() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let guard = client.lock("work").lock_with_lease(ms(50)).await.unwrap();
+    soon("the loss", guard.lost()).await;
+    let begun = AtomicBool::new(false);
+    let work = guard.run_until_lost(async { begun.store(true, Ordering::Relaxed) });
+    assert_eq!(work.await.expect_err("a lost lock").kind(), ErrorKind::Lost);
+    assert!(!begun.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn a_value_that_comes_after_the_deadline_is_no_success() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let guard = client.lock("late").lock_with_lease(ms(100)).await.unwrap();
+    let work = guard.run_until_lost(async {
+        // Blocks past the lease, and is ready in the same poll.
+        std::thread::sleep(ms(200));
+        "too late"
+    });
+    assert_eq!(work.await.expect_err("a lost lock").kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn a_grant_that_arrives_after_its_lease_is_no_lock() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    let lock = client.lock("late");
+    release(hold(&lock).await).await;
+    proxy.stall_replies(true);
+    let (guard, ()) = tokio::join!(lock.lock_with_lease(ms(300)), async {
+        wait_until("the grant", SOON, || server.exists("late")).await;
+        wait_until("the end of its lease", SOON, || !server.exists("late")).await;
+        proxy.stall_replies(false);
+    });
+    match guard {
+        Ok(guard) => assert!(guard.is_lost(), "the lease ended before the grant was heard of"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Lost),
+    }
+}

@@ -262,14 +262,15 @@ impl Link {
     }
 
     fn lane(&self) -> Arc<Lane> {
-        let runtime = Handle::current().id();
+        let handle = Handle::current();
+        let runtime = handle.id();
         let mut lanes = self.lanes.lock();
         if let Some((_, lane)) = lanes.iter().find(|(id, _)| *id == runtime) {
             return lane.clone();
         }
         // Lanes of ended runtimes go when a new runtime comes, so that they cannot pile up.
-        lanes.retain(|(_, lane)| Arc::strong_count(lane) > 1 || lane.wire.lock().is_some());
-        let lane = Arc::new(Lane::default());
+        lanes.retain(|(_, lane)| !lane.runtime_has_ended());
+        let lane = Arc::new(Lane::new(&handle));
         lanes.push((runtime, lane.clone()));
         lane
     }

@@ -176,7 +176,8 @@ impl Place<'_> {
                 if patience.until.is_some_and(|until| until <= now) {
                     return Next::TimedOut { in_outage: outage.is_some() };
                 }
-                let outage_over = outage.zip(patience.outage).map(|(since, most)| since + most);
+                let outage_over =
+                    outage.zip(patience.outage).and_then(|(since, most)| since.checked_add(most));
                 if outage_over.is_some_and(|over| over <= now) {
                     return Next::OutOfReach;
                 }

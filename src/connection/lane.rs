@@ -8,14 +8,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::RedisError;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 use tokio::time::{sleep_until, timeout_at};
 
 use super::verdict::{Verdict, verdict};
 use super::{Link, Wire};
 
 /// What one runtime has of a link.
-#[derive(Default)]
 pub(super) struct Lane {
+    /// A task that does nothing but end with its runtime.
+    resident: AbortHandle,
     pub(super) wire: Mutex<Option<Wire>>,
     /// Held while dialling.
     dialling: tokio::sync::Mutex<Option<Dialled>>,
@@ -31,6 +34,20 @@ struct Dialled {
 }
 
 impl Lane {
+    pub(super) fn new(runtime: &Handle) -> Self {
+        Self {
+            resident: runtime.spawn(std::future::pending::<()>()).abort_handle(),
+            wire: Mutex::default(),
+            dialling: tokio::sync::Mutex::default(),
+            unanswered: AtomicU32::default(),
+            connected_before: AtomicBool::default(),
+        }
+    }
+
+    pub(super) fn runtime_has_ended(&self) -> bool {
+        self.resident.is_finished()
+    }
+
     /// The connection in use, or a new one by `deadline`. Fails with the last dial's error, at
     /// once if dialling again would change nothing.
     pub(super) async fn wire(
@@ -95,6 +112,12 @@ impl Lane {
         if self.unanswered.load(Ordering::Relaxed) != 0 {
             self.unanswered.store(0, Ordering::Relaxed);
         }
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.resident.abort();
     }
 }
 

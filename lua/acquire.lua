@@ -31,5 +31,10 @@ if redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HEXISTS', KEYS[1], ARGV[1]
   return redis.call('PTTL', KEYS[1])
 end
 redis.call('HSET', KEYS[1], ARGV[1], 1)
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
+local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
+if expires ~= 1 then
+  -- Not permitted, say: better no lock than one for ever.
+  redis.call('DEL', KEYS[1])
+  return expires
+end
 return nil

@@ -4,6 +4,7 @@
 -- ARGV[1]  owner
 -- ARGV[2]  hold count to reach
 -- ARGV[3]  longest lease still promised to a hold that stays, in milliseconds, at least 1
+-- ARGV[4]  the channel on which a release is told
 --
 -- Replies  0  the owner holds nothing here; nothing was written
 --          1  held still, with the count ARGV[2] or fewer

@@ -24,6 +24,9 @@ use crate::waiters::{Next, Patience};
 /// After a try that Redis did not answer, unless the connection comes back before.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// An answer that takes this long is not merely on its way.
+const SILENCE: Duration = Duration::from_millis(200);
+
 /// How long a caller is ready to wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wait {
@@ -74,6 +77,7 @@ pub(crate) async fn acquire(
             Tried::Granted(granted) => return Ok(Some(granted)),
             Tried::Refused(ttl) => left = ttl,
         }
+        engine.waiters.answered();
     }
     let until = match wait {
         Wait::Once => return Ok(None),
@@ -84,7 +88,7 @@ pub(crate) async fn acquire(
     // Siblings on the same handle wait here for the one of them that stands in line: when it has
     // the lock, they nest. In line they would wait for their own handle to release.
     let Some(_turn) = by(until, owner.turn.lock()).await else {
-        return Ok(None);
+        return if engine.waiters.in_outage() { Err(out_of_reach()) } else { Ok(None) };
     };
     if attempt.nests()
         && let Tried::Granted(granted) = attempt.try_once().await?
@@ -99,13 +103,16 @@ pub(crate) async fn acquire(
     let mut trouble = None;
     loop {
         match place.next(Patience { until, outage }).await {
-            Next::Ask => match by(last_call, attempt.try_once()).await {
+            Next::Ask => match attempt.try_until(last_call).await {
                 None => return Ok(None),
                 Some(Ok(Tried::Granted(granted))) => {
                     place.granted(granted.lease);
                     return Ok(Some(granted));
                 }
-                Some(Ok(Tried::Refused(left))) => place.refused(left),
+                Some(Ok(Tried::Refused(left))) => {
+                    trouble = None;
+                    place.refused(left);
+                }
                 Some(Err(error)) if error.kind() == ErrorKind::Unavailable => {
                     trouble = Some(error);
                     place.unanswered(PAUSE);
@@ -144,6 +151,19 @@ impl Attempt<'_> {
             || !self.engine.waiters.stands_in_line(&self.owner.names)
     }
 
+    /// Asks Redis once, unless the wait ends first. `None` if it did; an error if Redis had been
+    /// silent for so long by then that nobody knows whether the lock is busy.
+    async fn try_until(&self, until: Option<Instant>) -> Option<Result<Tried, Error>> {
+        let asked = Instant::now();
+        let tried = by(until, self.try_once()).await;
+        if tried.is_none() && asked.elapsed() >= SILENCE {
+            let message = "Redis had not answered when the wait was over";
+            let error = Error::new(ErrorKind::Unavailable, Outcome::Unknown, message);
+            return Some(Err(error));
+        }
+        tried
+    }
+
     /// Asks Redis once.
     async fn try_once(&self) -> Result<Tried, Error> {
         let Self { engine, owner, .. } = self;
@@ -162,7 +182,7 @@ impl Attempt<'_> {
             let answer =
                 exchange.call.acquire(&owner.names, &owner.id, self.asked, ask.count).await;
             if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
-                owner.account.lock().refused(ask);
+                owner.account.lock().not_executed(ask);
             }
             let (acquired, sent) = answer?;
             match acquired {
@@ -176,7 +196,7 @@ impl Attempt<'_> {
                     return Ok(Tried::Granted(Granted { hold, term, lease: self.asked }));
                 }
                 Acquired::Refused(left) => {
-                    owner.account.lock().refused(ask);
+                    owner.account.lock().refused();
                     return Ok(Tried::Refused(left));
                 }
                 // The outer holds were lost and nobody had noticed. Now they know, and the next

@@ -84,7 +84,11 @@ impl Link {
             .clone()
             .set_protocol(ProtocolVersion::RESP3)
             .set_lib_name("redlatch", env!("CARGO_PKG_VERSION"));
-        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        // What a connection that was given up has not delivered must not arrive later, behind
+        // what its successor has done: it goes with the socket.
+        let tcp = info.tcp_settings().clone().set_nodelay(true).set_linger_time(Duration::ZERO);
+        #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+        let tcp = tcp.set_user_timeout(dial_timeout);
         let info = info.clone().set_redis_settings(redis).set_tcp_settings(tcp);
         let client = redis::Client::open(info).map_err(bad_address)?;
         Ok(Self {
@@ -149,14 +153,19 @@ impl Link {
                     return Err(unavailable(&format!("no answer for {what}"), true, trouble));
                 }
             };
+            let mut error = error;
             if let Some(script) = script
                 && verdict::is_unknown_script(&error)
             {
                 let taught = script.load_async(&mut on.connection);
                 match timeout_at(deadline.into(), taught).await {
-                    Ok(Ok(_)) => given = Some(on),
-                    Ok(Err(error)) => trouble = Some(error),
+                    Ok(Ok(_)) => {
+                        given = Some(on);
+                        continue;
+                    }
+                    Ok(Err(refusal)) => error = refusal,
                     Err(_) => {
+                        self.forget(on.number);
                         return Err(unavailable(
                             &format!("no answer for {what}"),
                             repeated,
@@ -164,7 +173,6 @@ impl Link {
                         ));
                     }
                 }
-                continue;
             }
             match verdict(&error) {
                 Verdict::Broken => {
@@ -217,11 +225,11 @@ impl Link {
         let lane = self.lane();
         let mut connection = wire.connection.clone();
         let asked = async {
-            if !subscribe.is_empty() {
-                connection.subscribe(channels(subscribe)).await?;
-            }
             if !unsubscribe.is_empty() {
                 connection.unsubscribe(channels(unsubscribe)).await?;
+            }
+            if !subscribe.is_empty() {
+                connection.subscribe(channels(subscribe)).await?;
             }
             Ok(())
         };

@@ -67,17 +67,16 @@ impl LockGuard {
         self.unlocking = true;
         let timeout = self.engine.config.command_timeout;
         let call = Call::new(&self.engine.link, Instant::now() + timeout);
-        let lost_before = self.term.is_lost();
         releaser::unlock(
             &self.engine.releaser,
             call,
             &self.owner,
             self.hold,
+            &self.term,
             self.lease,
             self.engine.config.watchdog_timeout,
         )
-        .await?;
-        if lost_before { Err(Error::lost(&self.owner.names.key)) } else { Ok(()) }
+        .await
     }
 
     /// Whether the lock is known to be lost. Local knowledge, no I/O: the deadline of this hold

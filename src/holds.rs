@@ -91,6 +91,8 @@ struct Hold {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) count: u32,
+    /// What Redis may have held before it was asked.
+    before: u32,
 }
 
 /// A release that Redis has still to hear of.
@@ -99,6 +101,8 @@ pub(crate) struct Owed {
     pub(crate) count: u32,
     /// The longest lease that is promised to a hold which stays.
     pub(crate) lease: Duration,
+    /// How many of those that are leaving it is about.
+    leaving: usize,
 }
 
 /// What the watchdog finds when an owner's turn has come.
@@ -119,10 +123,12 @@ pub(crate) enum Renewal {
 pub(crate) struct Account {
     tenure: u64,
     live: Vec<Hold>,
+    /// Given back, and Redis has not confirmed it.
+    leaving: Vec<Arc<Term>>,
     next_number: u64,
     server: u32,
-    /// The latest tenure of which Redis said that it is gone.
-    gone: u64,
+    /// A release of everything was sent and never answered: that nothing is left may be its work.
+    freeing: bool,
     /// Whether the watchdog has this owner on its list.
     watched: bool,
     /// When the watched leases were last known to be in force: what their renewal counts from.
@@ -144,8 +150,9 @@ impl Account {
             self.tenure += 1;
             1
         };
-        self.server = self.server.max(count);
-        Ask { count }
+        let before = self.server;
+        self.server = before.max(count);
+        Ask { count, before }
     }
 
     /// Redis granted `ask`, whose request was sent at `sent`. Returns the new hold, and whether
@@ -172,30 +179,37 @@ impl Account {
         (HoldId { tenure: self.tenure, number }, register)
     }
 
-    /// Redis did not do what was asked for: the count is what it was.
-    pub(crate) fn refused(&mut self, ask: Ask) {
-        self.server = self.server.min(ask.count - 1);
+    /// Redis said that another owner has the lock, so it counts nothing for this one.
+    pub(crate) fn refused(&mut self) {
+        self.server = 0;
+    }
+
+    /// The request was not executed, so Redis holds what it held before.
+    pub(crate) fn not_executed(&mut self, ask: Ask) {
+        self.server = ask.before;
     }
 
     /// Redis said that it counts nothing for this owner although it should. Returns the terms
     /// that are lost by that, for [`Owner::gone`] to tell.
     fn gone(&mut self) -> Vec<Arc<Term>> {
         self.server = 0;
-        self.gone = self.tenure;
+        self.freeing = false;
         self.tenure += 1;
-        self.live.drain(..).map(|hold| hold.term).collect()
+        let held = self.live.drain(..).map(|hold| hold.term);
+        held.chain(self.leaving.drain(..)).collect()
     }
 
     /// A guard gives its hold back. From here on a release is owed, unless its tenure is over.
     pub(crate) fn give_back(&mut self, hold: HoldId) {
-        if hold.tenure == self.tenure {
-            self.live.retain(|live| live.number != hold.number);
+        if hold.tenure != self.tenure {
+            return;
         }
-    }
-
-    /// Whether Redis has said that this hold's tenure was gone before it was given back.
-    pub(crate) fn was_gone(&self, hold: HoldId) -> bool {
-        hold.tenure <= self.gone
+        if let Some(at) = self.live.iter().position(|live| live.number == hold.number) {
+            let Hold { term, .. } = self.live.swap_remove(at);
+            if self.server > 0 {
+                self.leaving.push(term);
+            }
+        }
     }
 
     /// The release that Redis has still to hear of.
@@ -221,12 +235,28 @@ impl Account {
             Some(lease) => (u32::try_from(self.live.len()).unwrap_or(u32::MAX), lease),
             None => (0, Duration::from_millis(1)),
         };
-        (self.server > count).then_some(Owed { count, lease })
+        let leaving = self.leaving.len();
+        (self.server > count).then_some(Owed { count, lease, leaving })
+    }
+
+    /// What is owed is about to be sent. Returns whether an earlier sending may already have
+    /// freed the lock.
+    pub(crate) fn releasing(&mut self, owed: Owed) -> bool {
+        let before = self.freeing;
+        self.freeing |= owed.count == 0;
+        before && owed.count == 0
+    }
+
+    /// The request was not executed, so it cannot have freed anything.
+    pub(crate) fn not_released(&mut self) {
+        self.freeing = false;
     }
 
     /// Redis has done what was owed.
     pub(crate) fn released(&mut self, owed: Owed) {
         self.server = self.server.min(owed.count);
+        self.freeing = false;
+        self.leaving.drain(..owed.leaving.min(self.leaving.len()));
     }
 
     /// The watchdog's turn has come for this owner.

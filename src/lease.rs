@@ -38,7 +38,7 @@ impl Lease {
     /// The lease in whole milliseconds, checked before any I/O.
     pub(crate) fn checked(self, watchdog_timeout: Duration) -> Result<Duration, Error> {
         match self {
-            Self::Watchdog => Ok(watchdog_timeout),
+            Self::Watchdog => Ok(whole_millis(watchdog_timeout)),
             Self::Fixed(lease) if lease.is_zero() => {
                 Err(Error::invalid("a lease of zero would end before it began"))
             }
@@ -68,23 +68,42 @@ pub(crate) fn believed_until(sent: Instant, lease: Duration) -> Instant {
 /// The time for which one guard is believed. Shared by the guard and whoever renews it.
 #[derive(Debug)]
 pub(crate) struct Term {
-    /// `None` once lost.
-    until: Mutex<Option<Instant>>,
+    state: Mutex<State>,
     lost: Notify,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Believed {
+        until: Instant,
+    },
+    /// Lost by the clock.
+    RanOut,
+    /// Lost because Redis said so.
+    Gone,
+}
+
+impl State {
+    fn until(&mut self, now: Instant) -> Option<Instant> {
+        match *self {
+            Self::Believed { until } if now < until => Some(until),
+            Self::Believed { .. } => {
+                *self = Self::RanOut;
+                None
+            }
+            Self::RanOut | Self::Gone => None,
+        }
+    }
 }
 
 impl Term {
     pub(crate) fn new(until: Instant) -> Self {
-        Self { until: Mutex::new(Some(until)), lost: Notify::new() }
+        Self { state: Mutex::new(State::Believed { until }), lost: Notify::new() }
     }
 
     /// The deadline, or `None` if the term is lost. Looking is what latches a passed deadline.
     pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
-        let mut until = self.until.lock();
-        if until.is_some_and(|deadline| deadline <= now) {
-            *until = None;
-        }
-        *until
+        self.state.lock().until(now)
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -94,15 +113,21 @@ impl Term {
     /// Moves the deadline after a confirmed renewal, never back. False if the term was lost
     /// before the confirmation came (invariants 2 and 3).
     pub(crate) fn extend(&self, to: Instant, now: Instant) -> bool {
-        let mut until = self.until.lock();
-        *until = until.filter(|deadline| *deadline > now).map(|deadline| deadline.max(to));
-        until.is_some()
+        let mut state = self.state.lock();
+        let Some(until) = state.until(now) else { return false };
+        *state = State::Believed { until: until.max(to) };
+        true
     }
 
-    /// Latches the loss and wakes whoever awaits it.
+    /// Redis said that the hold is gone: latches the loss and wakes whoever awaits it.
     pub(crate) fn lose(&self) {
-        *self.until.lock() = None;
+        *self.state.lock() = State::Gone;
         self.lost.notify_waiters();
+    }
+
+    /// Whether Redis has said that the hold is gone, whatever the clock says.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(*self.state.lock(), State::Gone)
     }
 
     /// Completes when the term is lost.

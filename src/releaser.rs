@@ -23,10 +23,11 @@ use crate::config::Config;
 use crate::connection::{Link, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{HoldId, Owner};
+use crate::lease::Term;
 use crate::protocol::{Call, Released};
 
-/// After a release was refused for a reason that may pass.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Between two tries of a release that is refused again and again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Where debts are handed to the background.
 pub(crate) struct Releaser {
@@ -134,30 +135,42 @@ pub(crate) async fn unlock(
     call: Call<'_>,
     owner: &Arc<Owner>,
     hold: HoldId,
+    term: &Term,
     lease: Duration,
     watchdog_timeout: Duration,
 ) -> Result<(), Error> {
+    let ran_out = term.is_lost();
     // In the account before the first await: from here on the exchange's drop sees to it.
     let mut exchange = Exchange::new(call, owner, releaser, lease);
     owner.account.lock().give_back(hold);
     exchange.enter().await?;
     exchange.pay(watchdog_timeout).await?;
-    let gone = owner.account.lock().was_gone(hold);
-    if gone { Err(Error::lost(&owner.names.key)) } else { Ok(()) }
+    if ran_out || term.is_gone() { Err(Error::lost(&owner.names.key)) } else { Ok(()) }
 }
 
 async fn pay(call: &mut Call<'_>, owner: &Owner, watchdog_timeout: Duration) -> Result<(), Error> {
-    let Some(owed) = owner.account.lock().owed(Instant::now(), watchdog_timeout) else {
-        return Ok(());
+    let (owed, sent_before) = {
+        let mut account = owner.account.lock();
+        let Some(owed) = account.owed(Instant::now(), watchdog_timeout) else {
+            return Ok(());
+        };
+        (owed, account.releasing(owed))
     };
     let answer = call.release(&owner.names, &owner.id, owed.count, owed.lease).await;
     let (released, repeated) = match answer {
         // Somebody has put something else there: the hold is as gone as if it had been deleted.
         Err(error) if error.kind() == ErrorKind::NotALock => (Released::Nothing, false),
-        answer => answer?,
+        Err(error) => {
+            if error.outcome() == Outcome::NotExecuted && !sent_before {
+                owner.account.lock().not_released();
+            }
+            return Err(error);
+        }
+        Ok(answer) => answer,
     };
     // An earlier sending that was never answered may be what freed it.
-    if released == Released::Nothing && !(repeated && owed.count == 0) {
+    let freed_before = sent_before || (repeated && owed.count == 0);
+    if released == Released::Nothing && !freed_before {
         if owner.gone(Instant::now()) {
             tracing::warn!(name = %owner.names.key, owner = %owner.id, "lost a lock: found gone");
         }
@@ -199,11 +212,12 @@ pub(crate) async fn pay_debts(
 
 async fn pay_in_background(mut debt: Debt, link: Arc<Link>, config: Arc<Config>) {
     let owner = &debt.owner;
-    let give_up = Instant::now() + config.command_timeout + debt.lease;
     let _gate = match debt.gate.take() {
         Some(gate) => gate,
         None => owner.gate.clone().lock_owned().await,
     };
+    let give_up = Instant::now() + config.command_timeout + debt.lease;
+    let mut pause = Duration::from_millis(50);
     while owner.account.lock().owed(Instant::now(), config.watchdog_timeout).is_some() {
         let now = Instant::now();
         if now >= give_up {
@@ -221,7 +235,8 @@ async fn pay_in_background(mut debt: Debt, link: Arc<Link>, config: Arc<Config>)
             Err(error) => {
                 tracing::warn!(name = %owner.names.key, owner = %owner.id, %error,
                     "a release in the background failed; trying again");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(pause).await;
+                pause = (2 * pause).min(LONGEST_PAUSE);
             }
         }
     }

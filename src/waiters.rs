@@ -69,6 +69,16 @@ impl Waiters {
         board.outage().is_none() && board.has_line(&names.channel)
     }
 
+    /// Whether Redis has been out of reach for those who wait, as far as is known.
+    pub(crate) fn in_outage(&self) -> bool {
+        self.board.lock().outage().is_some()
+    }
+
+    /// Redis has answered a call outside the line: an outage that nobody saw end is over.
+    pub(crate) fn answered(&self) {
+        self.board.lock().answered();
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.board.lock().closed
     }
@@ -120,6 +130,7 @@ impl Waiters {
                     tracing::warn!(%error, "waiters go by time alone until a subscription works");
                     self.board.lock().not_subscribed(&subscribe);
                     if error.kind() != ErrorKind::Unavailable {
+                        self.answered();
                         tokio::time::sleep(SUBSCRIBE_AGAIN).await;
                     }
                 }

@@ -101,6 +101,11 @@ impl Board {
         self.outage
     }
 
+    /// Redis has answered somebody.
+    pub(crate) fn answered(&mut self) {
+        self.outage = None;
+    }
+
     /// Stands in line. `left` is what a refusal just said of the holder's lease. The flag says
     /// whether the driver has something to do.
     pub(crate) fn join(
@@ -123,7 +128,8 @@ impl Board {
         let channel = self.channels.get_mut(channel).expect("BUG: the channel was just there");
         channel.kept_until = None;
         let live = channel.subscription == Subscription::Live;
-        let due = if live { now } else { now + park_for(left) };
+        // Without a refusal to go by, it asks at once.
+        let due = if live || left.is_none() { now } else { now + park_for(left) };
         let waiter = Waiter { wake, asking: false, again: false };
         match channel.lines.iter_mut().find(|line| &*line.key == key) {
             Some(line) => {
@@ -205,7 +211,9 @@ impl Board {
         let Some(line) = self.line_of(channel, ticket) else {
             return (Wakes::new(), false);
         };
-        line.due = now + park_for(Some(lease));
+        // A message that came meanwhile may be of a release after this grant.
+        let again = line.waiters.get(&ticket).is_some_and(|waiter| waiter.again);
+        line.due = if again { now } else { now + park_for(Some(lease)) };
         self.remove(channel, ticket, now + LINGER)
     }
 
@@ -238,9 +246,6 @@ impl Board {
             channel.kept_until = Some(keep_until);
         }
         self.waiting -= 1;
-        if self.waiting == 0 {
-            self.outage = None;
-        }
         (wakes, unused && self.next_look.is_none_or(|look| keep_until < look))
     }
 
@@ -280,13 +285,14 @@ impl Board {
 
     /// Redis confirmed the subscriptions: the heads ask now (invariant 2).
     pub(crate) fn subscribed(&mut self, names: &[Arc<str>], now: Instant) -> Wakes {
-        self.outage = None;
         let mut wakes = Wakes::new();
         for name in names {
             let Some(channel) = self.channels.get_mut(name) else {
                 continue;
             };
+            // Not if the connection was cut since: then this answer is of before.
             if channel.subscription == Subscription::Asked {
+                self.outage = None;
                 channel.subscription = Subscription::Live;
                 channel.ask_now(now, &mut wakes);
             }

@@ -214,11 +214,16 @@ impl Lock {
     }
 
     fn call(&self) -> Result<Call<'_>, Error> {
+        self.check_name()?;
         if self.engine.waiters.is_closed() {
             return Err(Error::closed());
         }
         let deadline = Instant::now() + self.engine.config.command_timeout;
         Ok(Call::new(&self.engine.link, deadline))
+    }
+
+    fn check_name(&self) -> Result<(), Error> {
+        if self.name.is_empty() { Err(Error::invalid("a lock needs a name")) } else { Ok(()) }
     }
 
     async fn wait_for(&self, lease: Lease) -> Result<LockGuard, Error> {
@@ -232,9 +237,7 @@ impl Lock {
     async fn acquire(&self, lease: Lease, wait: Wait) -> Result<Option<LockGuard>, Error> {
         let span = tracing::debug_span!("acquire", name = %self.owner.names.key,
             owner = %self.owner.id, waited_ms = Empty, granted = Empty);
-        if self.name.is_empty() {
-            return Err(Error::invalid("a lock needs a name"));
-        }
+        self.check_name()?;
         let begun = Instant::now();
         let granted =
             acquire(&self.engine, &self.owner, lease, wait).instrument(span.clone()).await?;

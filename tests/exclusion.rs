@@ -29,14 +29,35 @@ const SECTIONS: usize = 320;
 const NAMES: [&str; 4] = ["one", "two", "three", "four"];
 const TOTAL: usize = PROCESSES * TASKS * SECTIONS;
 
-fn spawn_worker(mode: &str, server: &Server) -> Child {
-    Command::new(env::current_exe().expect("this binary"))
-        .args(["--exact", "worker_process", "--nocapture", "--quiet"])
-        .env(ORDER, format!("{mode} {}", server.url()))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("this binary again")
+/// A copy of this process. Killed when dropped, so that a test that fails leaves none behind.
+struct Worker(Child);
+
+impl Worker {
+    fn spawn(mode: &str, server: &Server) -> Self {
+        let worker = Command::new(env::current_exe().expect("this binary"))
+            .args(["--exact", "worker_process", "--nocapture", "--quiet"])
+            .env(ORDER, format!("{mode} {}", server.url()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
+        Self(worker.expect("this binary again"))
+    }
+
+    fn ended_well(&mut self) -> bool {
+        self.0.wait().expect("waiting for a worker").success()
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().expect("killing a worker");
+        self.0.wait().expect("waiting for a killed worker");
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
@@ -101,9 +122,9 @@ async fn hold_for_ever(url: &str) {
 /// Runs the workers and adds up what they left.
 fn total_of(mode: &str) -> usize {
     let server = Server::start();
-    let workers: Vec<_> = (0..PROCESSES).map(|_| spawn_worker(mode, &server)).collect();
-    for mut worker in workers {
-        assert!(worker.wait().expect("a worker").success(), "a worker failed");
+    let mut workers: Vec<_> = (0..PROCESSES).map(|_| Worker::spawn(mode, &server)).collect();
+    for worker in &mut workers {
+        assert!(worker.ended_well(), "a worker failed");
     }
     // Guards that were dropped have been flushed by `close`, so every lock is free.
     assert!(NAMES.iter().all(|name| !server.exists(name)));
@@ -146,14 +167,14 @@ async fn no_two_holders_overlap_whichever_way_they_acquire_and_release() {
                     tokio::time::sleep(ms(1)).await;
                     continue;
                 };
-                let nested = (sections % 3 == 0).then_some(lock.lock());
+                let nested = sections.is_multiple_of(3).then_some(lock.lock());
                 let nested = match nested {
                     Some(nested) => Some(nested.await.unwrap()),
                     None => None,
                 };
                 add_one(&mut connection, "one").await;
                 sections += 1;
-                if sections % 2 == 0 {
+                if sections.is_multiple_of(2) {
                     release(guard).await;
                 } else {
                     drop(guard);
@@ -172,15 +193,14 @@ async fn no_two_holders_overlap_whichever_way_they_acquire_and_release() {
 #[tokio::test]
 async fn a_holder_that_is_killed_keeps_others_out_for_its_lease_and_no_longer() {
     let server = Server::start();
-    let mut holder = spawn_worker("holder", &server);
+    let mut holder = Worker::spawn("holder", &server);
     wait_until("the holder", SOON, || server.exists("held")).await;
     let client = connect(&server).await;
     // Longer than its lease: it is renewed, in a process that does nothing else.
     let taken = client.lock("held").try_lock(ms(1_500), Lease::Watchdog).await.unwrap();
     assert!(taken.is_none(), "the holder lives");
 
-    holder.kill().expect("killing the holder");
-    holder.wait().expect("waiting for the holder");
+    holder.kill();
     let start = Instant::now();
     release(hold(&client.lock("held")).await).await;
     let elapsed = start.elapsed();

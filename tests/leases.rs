@@ -6,7 +6,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use redlatch::{Lease, Lock, LockClient, LockGuard};
+use redlatch::{ErrorKind, Lease, Lock, LockClient, LockGuard, Outcome};
 use support::{Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -325,4 +325,65 @@ async fn remaining_counts_down_on_an_explicit_lease() {
         tokio::time::sleep(ms(10)).await;
     }
     assert_eq!(guard.remaining(), Duration::ZERO);
+}
+
+#[tokio::test]
+async fn full_memory_refuses_a_new_lock_and_neither_ends_nor_keeps_an_old_one() {
+    let server = Server::start();
+    let client = client_with(server.url(), ms(900)).await;
+    let lock = client.lock("full");
+    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+    let dropped = hold(&client.lock("dropped")).await;
+    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    for refused in [client.lock("more").try_lock_now().await, lock.try_lock_now().await] {
+        let error = refused.expect_err("there is no memory");
+        assert_eq!(error.kind(), ErrorKind::Server, "{error}");
+        assert_eq!(error.outcome(), Outcome::NotExecuted, "{error}");
+    }
+    assert!(!server.exists("more"));
+    assert_eq!(lock_count(&server, &lock), 2, "a refused nested call was counted");
+    // Twice the lease: without renewals it would be over.
+    tokio::time::sleep(ms(1_800)).await;
+    assert!(!outer.is_lost() && !inner.is_lost() && !dropped.is_lost());
+    release(inner).await;
+    assert_eq!(lock_count(&server, &lock), 1);
+    release(outer).await;
+    assert!(!server.exists("full"));
+    drop(dropped);
+    // Freed by the release, not by the end of its lease.
+    wait_until("a free lock", ms(500), || !server.exists("dropped")).await;
+}
+
+#[test]
+fn a_loss_is_told_at_the_guards_own_deadline_when_nobody_answers() {
+    // How late a bare timer is on this machine: that much is not the lock's doing.
+    async fn late(deadline: Instant, event: impl Future<Output = ()>) -> [Duration; 2] {
+        let timer = async {
+            tokio::time::sleep_until(deadline.into()).await;
+            deadline.elapsed()
+        };
+        let event = async {
+            event.await;
+            assert!(Instant::now() >= deadline, "told before the deadline");
+            deadline.elapsed()
+        };
+        tokio::join!(event, timer).into()
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for lease in [Lease::Watchdog, Lease::Fixed(ms(900))] {
+        let server = Server::start();
+        runtime.block_on(async {
+            let client = client_with(server.url(), ms(900)).await;
+            let guard = acquire(&client.lock("silent"), lease).await;
+            server.pause();
+            // A renewal that was answered just before may still be on its way in.
+            tokio::time::sleep(ms(100)).await;
+            let deadline = Instant::now() + guard.remaining();
+            // Nothing is asked of it meanwhile: it has to come by itself.
+            let [told, timer] = soon("the loss", late(deadline, guard.lost())).await;
+            assert!(guard.is_lost());
+            assert!(told <= timer + ms(50), "{lease:?}: told {told:?} late, a timer {timer:?}");
+            server.resume();
+        });
+    }
 }

@@ -27,7 +27,8 @@ async fn lost_within(limit: Duration, guard: &LockGuard) -> Duration {
 
 #[tokio::test]
 async fn a_deleted_taken_renamed_or_replaced_lock_is_lost_at_the_next_renewal() {
-    let tampering: [(&str, fn(&Server)); 5] = [
+    type Tamper = fn(&Server);
+    let tampering: [(&str, Tamper); 5] = [
         ("deleted", |server| server.ask(&["DEL", "lock"])),
         ("taken", |server| {
             server.ask::<()>(&["DEL", "lock"]);

@@ -24,19 +24,6 @@ fn pass_through(client: &LockClient, name: &str) -> JoinHandle<()> {
     tokio::spawn(async move { release(lock.lock().await.expect("a turn")).await })
 }
 
-/// Waits until clients have sent nothing for `quiet`.
-async fn settled(proxy: &Proxy, quiet: Duration) {
-    let mut last = (proxy.commands(), Instant::now());
-    wait_until("silence", SOON, || {
-        let now = proxy.commands();
-        if now != last.0 {
-            last = (now, Instant::now());
-        }
-        last.1.elapsed() > quiet
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn two_hundred_parked_waiters_send_nothing_at_all() {
     const CLIENTS: usize = 4;
@@ -53,7 +40,7 @@ async fn two_hundred_parked_waiters_send_nothing_at_all() {
         server.subscribers("parked") == CLIENTS as u64
     })
     .await;
-    settled(&proxy, ms(300)).await;
+    proxy.settled(ms(300)).await;
 
     // Getting there costs a first try a waiter, and for each client a subscription and a look
     // after it. Loading the script, when several find it missing at once, is no polling.
@@ -88,7 +75,7 @@ async fn a_hand_off_inside_a_client_is_one_release_and_one_acquire() {
     let guard = hold(&client.lock("passed")).await;
     let tasks: Vec<_> = (0..WAITERS).map(|_| pass_through(&client, "passed")).collect();
     wait_until("a subscription", SOON, || server.subscribers("passed") == 1).await;
-    settled(&proxy, ms(200)).await;
+    proxy.settled(ms(200)).await;
     proxy.forget_commands();
     release(guard).await;
     for task in within(MINUTE, "100 turns", join_all(tasks)).await {
@@ -242,7 +229,7 @@ async fn a_wait_of_zero_tries_exactly_once_and_never_parks() {
     // Also while others of the client stand in line: one try is one try.
     let waiter = pass_through(&client, "zero");
     wait_until("a subscription", SOON, || server.subscribers("zero") == 1).await;
-    settled(&proxy, ms(100)).await;
+    proxy.settled(ms(100)).await;
     proxy.forget_commands();
     assert!(lock.try_lock(Duration::ZERO, Lease::Watchdog).await.unwrap().is_none());
     assert_eq!(proxy.sent("EVALSHA"), 1);
@@ -258,13 +245,13 @@ async fn messages_that_mean_nothing_only_make_a_waiter_look() {
     server.hold_by_hand("noise", "somebody", MINUTE);
     let waiter = pass_through(&client, "noise");
     wait_until("a subscription", SOON, || server.subscribers("noise") == 1).await;
-    settled(&proxy, ms(100)).await;
+    proxy.settled(ms(100)).await;
     proxy.forget_commands();
     for round in 0..1000 {
         let noise = ["", "0", "1", "-1", "garbage", "\0\r\n*3\r\n", "🔒", "99999999999999999999"];
         server.ask::<()>(&["PUBLISH", &channel("noise"), noise[round % noise.len()]]);
     }
-    settled(&proxy, ms(100)).await;
+    proxy.settled(ms(100)).await;
     assert!(!waiter.is_finished(), "the lock is still somebody else's");
     let looks = proxy.sent("EVALSHA");
     assert!((1..=1000).contains(&looks), "{looks} looks for 1000 messages");

@@ -9,13 +9,14 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 
-use super::Server;
+use super::{SOON, Server, wait_until};
 
 /// What happens to one command, and to the connection that carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +140,19 @@ impl Proxy {
 
     pub(crate) fn sent(&self, verb: &str) -> u64 {
         self.shared.log().commands.get(verb).copied().unwrap_or(0)
+    }
+
+    /// Waits until clients have sent nothing for `quiet`.
+    pub(crate) async fn settled(&self, quiet: Duration) {
+        let mut last = (self.commands(), Instant::now());
+        wait_until("silence", SOON, || {
+            let now = self.commands();
+            if now != last.0 {
+                last = (now, Instant::now());
+            }
+            last.1.elapsed() > quiet
+        })
+        .await;
     }
 
     pub(crate) fn forget_commands(&self) {

@@ -1,0 +1,396 @@
+//! What a program that collects `tracing` gets to see: a span for each acquisition, an event for
+//! whatever is worth one at a level that fits, silence on the hot path, and never a password.
+//!
+//! A client has a thread of its own, so one subscriber records the whole process, and the tests
+//! take turns.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redlatch::{ErrorKind, LockClient};
+use support::{Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until, within};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+type Fields = BTreeMap<String, String>;
+
+/// A span that was closed, or an event.
+#[derive(Debug, Clone)]
+struct Entry {
+    span: bool,
+    level: Level,
+    target: String,
+    name: String,
+    fields: Fields,
+}
+
+impl Entry {
+    fn new(metadata: &Metadata<'_>, fields: Fields) -> Self {
+        Self {
+            span: metadata.is_span(),
+            level: *metadata.level(),
+            target: metadata.target().to_owned(),
+            name: metadata.name().to_owned(),
+            fields,
+        }
+    }
+
+    fn field(&self, name: &str) -> &str {
+        self.fields.get(name).map_or("", String::as_str)
+    }
+
+    fn says(&self, words: &str) -> bool {
+        !self.span && self.field("message").contains(words)
+    }
+
+    fn is_of(&self, lock: &redlatch::Lock) -> bool {
+        self.field("name") == lock.name() && self.field("owner") == lock.owner()
+    }
+}
+
+static RECORD: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+static INSTALLED: LazyLock<()> = LazyLock::new(|| {
+    let subscriber = tracing_subscriber::registry().with(Recorder);
+    tracing::subscriber::set_global_default(subscriber).expect("the only subscriber");
+});
+
+fn record() -> MutexGuard<'static, Vec<Entry>> {
+    RECORD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn entries(wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+    record().iter().filter(|entry| wanted(entry)).cloned().collect()
+}
+
+/// The acquisitions of a name that have ended.
+fn acquisitions(name: &str) -> Vec<Entry> {
+    entries(|entry| entry.span && entry.name == "acquire" && entry.field("name") == name)
+}
+
+async fn told(what: &str, wanted: impl Fn(&Entry) -> bool) -> Entry {
+    wait_until(what, SOON, || record().iter().any(&wanted)).await;
+    entries(wanted).remove(0)
+}
+
+struct Recorder;
+
+struct Collect<'a>(&'a mut Fields);
+
+impl Visit for Collect<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Fields::new();
+        attributes.record(&mut Collect(&mut fields));
+        context.span(id).expect("a new span").extensions_mut().insert(fields);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let span = context.span(id).expect("a living span");
+        let mut extensions = span.extensions_mut();
+        values.record(&mut Collect(extensions.get_mut().expect("its fields")));
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::new();
+        event.record(&mut Collect(&mut fields));
+        record().push(Entry::new(event.metadata(), fields));
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let span = context.span(&id).expect("a closing span");
+        let fields = span.extensions_mut().remove().expect("its fields");
+        record().push(Entry::new(span.metadata(), fields));
+    }
+}
+
+/// Runs a test with the record to itself, until its clients have gone.
+async fn alone(args: &[&str], test: impl AsyncFnOnce(&Server)) {
+    let _turn = TURN.lock().await;
+    LazyLock::force(&INSTALLED);
+    let server = Server::start_with(args);
+    record().clear();
+    test(&server).await;
+    let clients = || server.ask::<String>(&["CLIENT", "LIST"]).lines().count();
+    wait_until("the clients are gone", SOON, || clients() == 1).await;
+}
+
+async fn client_with(url: String, watchdog: Duration) -> LockClient {
+    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog);
+    soon("connecting", builder.connect()).await.expect("connecting")
+}
+
+#[tokio::test]
+async fn each_acquisition_has_a_span_that_tells_name_owner_wait_and_result() {
+    alone(&[], async |server| {
+        let client = connect(server).await;
+        let (lock, other) = (client.lock("span"), client.lock("span"));
+        let outer = hold(&lock).await;
+        assert_eq!(acquisitions("span").len(), 1);
+        release(hold(&lock).await).await;
+        assert!(other.try_lock_now().await.unwrap().is_none());
+        assert!(other.try_lock(ms(60), ms(1000)).await.unwrap().is_none());
+        let waiting = tokio::spawn(async move { (hold(&other).await, other) });
+        wait_until("it parks", SOON, || server.subscribers("span") == 1).await;
+        tokio::time::sleep(ms(40)).await;
+        release(outer).await;
+        let (guard, other) = soon("the waiter has the lock", waiting).await.unwrap();
+        release(guard).await;
+
+        let spans = acquisitions("span");
+        let granted: Vec<&str> = spans.iter().map(|span| span.field("granted")).collect();
+        assert_eq!(granted, ["true", "true", "false", "false", "true"]);
+        assert!(spans[..2].iter().all(|span| span.is_of(&lock)), "{spans:?}");
+        assert!(spans[2..].iter().all(|span| span.is_of(&other)), "{spans:?}");
+        assert!(spans.iter().all(|span| span.level >= Level::DEBUG), "{spans:?}");
+        let waited = |at: usize| spans[at].field("waited_ms").parse::<f64>().expect("a number");
+        for (at, at_least) in [(0, 0.0), (1, 0.0), (2, 0.0), (3, 59.0), (4, 40.0)] {
+            assert!((at_least..10_000.0).contains(&waited(at)), "{:?}", spans[at]);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_acquisition_that_was_dropped_has_a_span_without_a_result() {
+    alone(&[], async |server| {
+        let client = connect(server).await;
+        let guard = hold(&client.lock("given up")).await;
+        let lock = client.lock("given up");
+        assert!(tokio::time::timeout(ms(30), lock.lock()).await.is_err());
+        let spans = acquisitions("given up");
+        assert_eq!(spans.len(), 2);
+        assert!(spans[1].is_of(&lock));
+        assert_eq!((spans[1].field("granted"), spans[1].field("waited_ms")), ("", ""));
+        release(guard).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_is_told_at_info_or_above_while_all_is_well() {
+    alone(&[], async |server| {
+        let (client, other) = (connect(server).await, client_with(server.url(), ms(900)).await);
+        let lock = client.lock("hot");
+        for _ in 0..100 {
+            release(hold(&lock).await).await;
+        }
+        let guard = hold(&lock).await;
+        let next = other.lock("hot");
+        let waiting = tokio::spawn(async move { hold(&next).await });
+        wait_until("it parks", SOON, || server.subscribers("hot") == 1).await;
+        drop(guard);
+        let guard = soon("the waiter has the lock", waiting).await.unwrap();
+        // A renewal or two are no news either.
+        tokio::time::sleep(ms(700)).await;
+        release(guard).await;
+        drop((lock, client, other));
+        let loud = entries(|entry| entry.level <= Level::INFO);
+        assert!(loud.is_empty(), "{loud:?}");
+        assert_eq!(acquisitions("hot").len(), 102, "it was recorded at all");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lost_lock_is_one_warning_that_names_lock_and_owner() {
+    alone(&[], async |server| {
+        let client = client_with(server.url(), ms(1500)).await;
+        let lock = client.lock("deleted");
+        let guard = hold(&lock).await;
+        server.ask::<()>(&["DEL", "deleted"]);
+        soon("the loss is noticed", guard.lost()).await;
+        let unlocked = soon("unlocking", guard.unlock()).await;
+        assert_eq!(unlocked.unwrap_err().kind(), ErrorKind::Lost);
+        told("the loss", |entry| entry.is_of(&lock) && entry.says("lost")).await;
+        // Longer than it takes to look again.
+        tokio::time::sleep(ms(700)).await;
+        let warnings = entries(|entry| entry.level <= Level::INFO);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert_eq!(warnings[0].level, Level::WARN);
+        assert!(warnings[0].is_of(&lock), "{warnings:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_renewal_that_fails_is_a_warning_and_so_is_the_loss_that_follows() {
+    alone(&[], async |server| {
+        let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));
+        let client = soon("connecting", builder.command_timeout(ms(200)).connect()).await.unwrap();
+        let lock = client.lock("frozen");
+        let guard = hold(&lock).await;
+        server.pause();
+        let failed = told("the failed renewal", |entry| entry.says("renewal failed")).await;
+        assert_eq!(failed.level, Level::WARN, "{failed:?}");
+        assert!(!failed.field("error").is_empty(), "{failed:?}");
+        soon("the deadline", guard.lost()).await;
+        let lost = told("the loss", |entry| entry.is_of(&lock) && entry.says("lost a lock")).await;
+        assert_eq!(lost.level, Level::WARN, "{lost:?}");
+        drop(guard);
+        server.resume();
+        told("the release", |entry| entry.is_of(&lock) && entry.says("released")).await;
+        assert!(entries(|entry| entry.level == Level::ERROR).is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_a_warning_and_a_new_one_is_told_at_info() {
+    alone(&[], async |server| {
+        let proxy = Proxy::new(server);
+        let client = client_with(proxy.url(server), Duration::from_secs(30)).await;
+        release(hold(&client.lock("cut")).await).await;
+        let loud = || entries(|entry| entry.level <= Level::INFO);
+        assert!(loud().is_empty(), "a first connection is no news: {:?}", loud());
+        proxy.cut_all();
+        let lost = told("the cut", |entry| entry.says("lost a connection")).await;
+        assert_eq!(lost.level, Level::WARN, "{lost:?}");
+        release(hold(&client.lock("cut")).await).await;
+        let back = told("the reconnect", |entry| entry.says("connected to Redis again")).await;
+        assert_eq!(back.level, Level::INFO, "{back:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_new_connection_is_told_although_another_runtime_came_meanwhile() {
+    alone(&[], async |server| {
+        let proxy = Proxy::new(server);
+        let client = client_with(proxy.url(server), Duration::from_secs(30)).await;
+        let lock = client.lock("other runtime");
+        let guard = hold(&lock).await;
+        proxy.cut_all();
+        told("the cut", |entry| entry.says("lost a connection")).await;
+        // Makes the first connection of the client's own thread.
+        drop(guard);
+        told("the release", |entry| entry.is_of(&lock) && entry.says("released")).await;
+        assert!(!soon("asking", lock.is_locked()).await.unwrap());
+        let connected = entries(|entry| entry.says("connected to Redis again"));
+        assert_eq!(connected.len(), 1, "{:?}", entries(|entry| entry.says("connected")));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_outage_is_told_and_not_in_a_flood() {
+    alone(&[], async |server| {
+        let proxy = Proxy::new(server);
+        let builder = LockClient::builder().url(proxy.url(server)).watchdog_timeout(ms(1500));
+        let client = soon("connecting", builder.command_timeout(ms(300)).connect()).await.unwrap();
+        let guard = hold(&client.lock("cut off")).await;
+        proxy.refuse(true);
+        proxy.cut_all();
+        soon("the loss", guard.lost()).await;
+        let during = entries(|entry| entry.level <= Level::INFO);
+        assert!(during.iter().any(|entry| entry.level == Level::WARN), "{during:?}");
+        assert!(during.len() < 100, "{} events in an outage of two seconds", during.len());
+        drop(guard);
+        proxy.refuse(false);
+        told("the release", |entry| entry.field("name") == "cut off" && entry.says("released"))
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_release_of_a_dropped_guard_is_told_at_debug() {
+    alone(&[], async |server| {
+        let client = connect(server).await;
+        let lock = client.lock("dropped");
+        drop(hold(&lock).await);
+        let released = |entry: &Entry| entry.is_of(&lock) && entry.says("released");
+        let event = told("the release", released).await;
+        assert_eq!(event.level, Level::DEBUG, "{event:?}");
+        assert_eq!(entries(released).len(), 1);
+        assert!(!server.exists("dropped"), "told when it is done");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_password_is_never_told() {
+    const SECRET: &str = "correct-horse-battery";
+    const WRONG: &str = "wrong-horse-battery";
+    let shown = Arc::new(Mutex::new(String::new()));
+    alone(&["--requirepass", SECRET], async |server| {
+        let show = |value: &dyn Debug| writeln!(shown.lock().unwrap(), "{value:?}").unwrap();
+        let proxy = Proxy::new(server);
+        let url = proxy.url(server);
+        assert!(url.contains(SECRET));
+        let builder = LockClient::builder().url(&url);
+        show(&builder);
+        let client = soon("connecting", builder.connect()).await.expect("connecting");
+        let lock = client.lock("secret");
+        // The client's own thread gets its connection by this.
+        drop(hold(&lock).await);
+        let releases = || entries(|entry| entry.is_of(&lock) && entry.says("released")).len();
+        wait_until("the release", SOON, || releases() == 1).await;
+        let guard = hold(&lock).await;
+        show(&(&client, &lock, &guard));
+
+        // The connection is lost, cannot be made for a while, and is made again.
+        proxy.refuse(true);
+        proxy.cut_all();
+        drop(guard);
+        told("the failed dial", |entry| entry.says("could not connect")).await;
+        proxy.refuse(false);
+        told("the reconnect", |entry| entry.says("connected to Redis again")).await;
+        wait_until("the second release", SOON, || releases() == 2).await;
+
+        // The server has another password by now.
+        server.ask::<()>(&["CONFIG", "SET", "requirepass", "another"]);
+        let refused = within(SOON, "a refusal", async {
+            loop {
+                proxy.cut_all();
+                match lock.is_locked().await {
+                    Err(error) => break error,
+                    Ok(_) => tokio::time::sleep(ms(10)).await,
+                }
+            }
+        });
+        let refused = refused.await;
+        assert_eq!(refused.kind(), ErrorKind::Server, "{refused}");
+        show(&(&refused, refused.to_string()));
+        server.ask::<()>(&["CONFIG", "SET", "requirepass", SECRET]);
+
+        // A wrong one, no server, and an address that is none.
+        for url in [
+            server.url().replace(SECRET, WRONG),
+            format!("redis://user:{WRONG}@127.0.0.1:1/"),
+            format!("redis://user:{WRONG}@127.0.0.1:port/"),
+            format!("rodis://:{WRONG}@127.0.0.1/"),
+        ] {
+            let error = soon("a refusal", LockClient::connect(url)).await.expect_err("a bad url");
+            show(&(&error, error.to_string(), std::error::Error::source(&error)));
+        }
+        soon("closing", client.close()).await;
+    })
+    .await;
+    let mut everything = shown.lock().unwrap().clone();
+    let record = record();
+    for entry in record.iter() {
+        writeln!(everything, "{entry:?}").unwrap();
+    }
+    assert!(record.iter().any(|entry| entry.target.starts_with("redlatch")));
+    for secret in [SECRET, WRONG, "horse"] {
+        let told: Vec<&str> = everything.lines().filter(|line| line.contains(secret)).collect();
+        assert!(told.is_empty(), "{told:#?}");
+    }
+}

@@ -104,6 +104,9 @@ pub(crate) async fn acquire(
     loop {
         match place.next(Patience { until, outage }).await {
             Next::Ask => match attempt.try_until(last_call).await {
+                None if engine.waiters.in_outage() => {
+                    return Err(trouble.unwrap_or_else(out_of_reach));
+                }
                 None => return Ok(None),
                 Some(Ok(Tried::Granted(granted))) => {
                     place.granted(granted.lease);
@@ -196,7 +199,7 @@ impl Attempt<'_> {
                     return Ok(Tried::Granted(Granted { hold, term, lease: self.asked }));
                 }
                 Acquired::Refused(left) => {
-                    owner.account.lock().refused();
+                    owner.refused(Instant::now());
                     return Ok(Tried::Refused(left));
                 }
                 // The outer holds were lost and nobody had noticed. Now they know, and the next

@@ -62,6 +62,18 @@ impl Owner {
         };
         tell(&lost, now)
     }
+
+    /// Another owner has the lock, so Redis counts nothing for this one. A hold that was on its way
+    /// back hears that it had gone before.
+    pub(crate) fn refused(&self, now: Instant) {
+        let lost = {
+            let mut account = self.account.lock();
+            account.server = 0;
+            account.freeing = false;
+            std::mem::take(&mut account.leaving)
+        };
+        tell(&lost, now);
+    }
 }
 
 /// Outside the account's mutex, because it wakes whoever awaits the loss.
@@ -165,6 +177,10 @@ impl Account {
         sent: Instant,
     ) -> (HoldId, bool) {
         self.server = ask.count;
+        if ask.count == 1 {
+            // What an earlier tenure left behind has been taken over.
+            self.leaving.clear();
+        }
         self.next_number += 1;
         let number = self.next_number;
         let mut register = false;
@@ -177,11 +193,6 @@ impl Account {
         }
         self.live.push(Hold { number, lease, term });
         (HoldId { tenure: self.tenure, number }, register)
-    }
-
-    /// Redis said that another owner has the lock, so it counts nothing for this one.
-    pub(crate) fn refused(&mut self) {
-        self.server = 0;
     }
 
     /// The request was not executed, so Redis holds what it held before.

@@ -127,6 +127,29 @@ async fn a_lost_renewal_is_made_again_and_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_renewal_that_failed_for_good_is_followed_by_another() {
+    let scene = scene().await;
+    let builder = LockClient::builder().url(scene.proxy.url(&scene.server));
+    let builder = builder.watchdog_timeout(ms(3_000)).command_timeout(ms(200));
+    let client = builder.connect().await.unwrap();
+    let guard = hold(&client.lock("mute")).await;
+    // Opens the connection of the background, which the renewal will use.
+    drop(hold(&client.lock("warm-up")).await);
+    wait_until("a free lock", SOON, || !scene.server.exists("warm-up")).await;
+    scene.proxy.forget_commands();
+    scene.proxy.stall_replies(true);
+    wait_until("a renewal", SOON, || scene.proxy.sent("EVALSHA") == 1).await;
+    // Twice as long as one command may take: that renewal has failed by now.
+    tokio::time::sleep(ms(400)).await;
+    scene.proxy.cut_all();
+    scene.proxy.stall_replies(false);
+    tokio::time::sleep(ms(3_300)).await;
+    assert!(!guard.is_lost());
+    assert!(scene.server.exists("mute"));
+    release(guard).await;
+}
+
+#[tokio::test]
 async fn a_lost_subscription_is_made_again() {
     for fault in FAULTS {
         let scene = scene().await;

@@ -1,1 +1,285 @@
+use proptest::prelude::*;
 
+use super::*;
+
+#[path = "../protocol/tests/naive.rs"]
+mod naive;
+mod world;
+
+use world::{WATCHDOG, World};
+
+/// What can happen next.
+#[derive(Debug, Clone)]
+enum Op {
+    /// So many microseconds pass.
+    Pass(u32),
+    /// A call for one more hold gets the gate, pays what is owed and asks.
+    Acquire(Lease),
+    /// The n-th guard is dropped.
+    GiveBack(usize),
+    /// The background gets the gate and pays what is owed.
+    Pay,
+    /// Redis carries out the request under way.
+    Arrive,
+    /// Its answer comes.
+    Answer,
+    /// The connection is cut, before or after Redis has carried it out, and it is sent again.
+    Cut {
+        arrived: bool,
+    },
+    /// It ends with no answer, or its caller goes. What was sent arrives now or never, because
+    /// an undo goes behind what it undoes.
+    GiveUp {
+        arrived: bool,
+    },
+    /// It ends unsent.
+    NotExecuted,
+    /// The watchdog looks, and asks for a renewal if that is due.
+    Look,
+    ArriveRenewal,
+    /// Its answer comes, or gets lost.
+    AnswerRenewal {
+        lost: bool,
+    },
+    /// Another owner acquires or releases.
+    OtherAcquires(u32),
+    OtherReleases,
+    /// An operator deletes the key.
+    Delete,
+}
+
+fn lease() -> impl Strategy<Value = Lease> {
+    prop_oneof![
+        Just(Lease::Watchdog),
+        (1..2_000_000u64).prop_map(|micros| Lease::Fixed(Duration::from_micros(micros))),
+    ]
+}
+
+/// Everything but an operator's delete.
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => (0..400_000u32).prop_map(Op::Pass),
+        1 => (0..2_000_000u32).prop_map(Op::Pass),
+        6 => lease().prop_map(Op::Acquire),
+        4 => any::<usize>().prop_map(Op::GiveBack),
+        2 => Just(Op::Pay),
+        8 => Just(Op::Arrive),
+        8 => Just(Op::Answer),
+        1 => any::<bool>().prop_map(|arrived| Op::Cut { arrived }),
+        1 => any::<bool>().prop_map(|arrived| Op::GiveUp { arrived }),
+        1 => Just(Op::NotExecuted),
+        3 => Just(Op::Look),
+        3 => Just(Op::ArriveRenewal),
+        3 => prop::bool::weighted(0.2).prop_map(|lost| Op::AnswerRenewal { lost }),
+        1 => (1..1000u32).prop_map(Op::OtherAcquires),
+        1 => Just(Op::OtherReleases),
+    ]
+}
+
+fn live(ops: &[Op]) {
+    let mut world = World::new();
+    for op in ops {
+        world.run(op);
+    }
+    world.end();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn a_guard_that_is_believed_is_held_and_what_is_given_back_is_paid(
+        ops in prop::collection::vec(op(), 1..80),
+    ) {
+        live(&ops);
+    }
+
+    #[test]
+    fn a_key_that_was_deleted_costs_its_guards_and_nobody_else(
+        ops in prop::collection::vec(prop_oneof![30 => op(), 1 => Just(Op::Delete)], 1..80),
+    ) {
+        live(&ops);
+    }
+}
+
+/// An account in an unmoving world, told directly.
+struct Story {
+    owner: Owner,
+    now: Instant,
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+impl Story {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { owner: Owner::new(Names::new("", "lock"), "us".into()), now }
+    }
+
+    fn grant(&self, lease: Lease) -> (HoldId, Arc<Term>) {
+        let asked = lease.checked(WATCHDOG).unwrap();
+        let term = Arc::new(Term::new(believed_until(self.now, asked)));
+        let mut account = self.owner.account.lock();
+        let ask = account.ask(self.now);
+        let (hold, _) = account.granted(ask, lease, term.clone(), self.now);
+        (hold, term)
+    }
+
+    fn give_back(&self, hold: HoldId) -> Option<Owed> {
+        let mut account = self.owner.account.lock();
+        account.give_back(hold);
+        account.owed(self.now, WATCHDOG)
+    }
+
+    fn owed(&self) -> Option<Owed> {
+        self.owner.account.lock().owed(self.now, WATCHDOG)
+    }
+}
+
+#[test]
+fn a_release_is_owed_from_before_an_acquire_is_sent_until_it_is_answered() {
+    let story = Story::new();
+    assert_eq!(story.owed(), None);
+    let ask = story.owner.account.lock().ask(story.now);
+    assert_eq!(story.owed().map(|owed| owed.count), Some(0));
+    story.owner.account.lock().not_executed(ask);
+    assert_eq!(story.owed(), None);
+    story.owner.account.lock().ask(story.now);
+    assert_eq!(story.owed().map(|owed| owed.count), Some(0));
+    story.owner.refused(story.now);
+    assert_eq!(story.owed(), None);
+}
+
+#[test]
+fn nested_holds_are_counted_up_and_given_back_in_any_order() {
+    let story = Story::new();
+    let (outer, _) = story.grant(HOUR.into());
+    let (inner, _) = story.grant(HOUR.into());
+    assert_eq!(story.owed(), None);
+    let owed = story.give_back(outer).unwrap();
+    assert_eq!((owed.count, owed.lease), (1, HOUR));
+    story.owner.account.lock().released(owed);
+    assert_eq!(story.owed(), None);
+    assert_eq!(story.give_back(inner).map(|owed| owed.count), Some(0));
+}
+
+#[test]
+fn a_hold_that_was_given_back_twice_counts_once() {
+    let story = Story::new();
+    let (outer, _) = story.grant(HOUR.into());
+    let _inner = story.grant(HOUR.into());
+    let once = story.give_back(outer);
+    assert_eq!(story.give_back(outer), once);
+}
+
+#[test]
+fn a_hold_of_an_earlier_tenure_gives_nothing_back_of_a_later_one() {
+    let story = Story::new();
+    let (before, gone) = story.grant(HOUR.into());
+    story.owner.gone(story.now);
+    let (_after, term) = story.grant(HOUR.into());
+    assert_eq!(story.give_back(before), None);
+    assert!(gone.is_gone());
+    assert!(term.until(story.now).is_some());
+}
+
+#[test]
+fn a_renewal_that_was_refused_says_nothing_of_a_later_tenure() {
+    let mut story = Story::new();
+    let (hold, _) = story.grant(Lease::Watchdog);
+    story.now += WATCHDOG / 2;
+    let due = story.owner.account.lock().renewal(story.now, WATCHDOG / 3);
+    let Renewal::Due { tenure, .. } = due else { panic!("{due:?}") };
+    // While it is under way, the lock is released and acquired again.
+    let owed = story.give_back(hold).unwrap();
+    story.owner.account.lock().released(owed);
+    let (_, term) = story.grant(Lease::Watchdog);
+    assert!(!story.owner.renewal_refused(tenure, story.now));
+    assert!(term.until(story.now).is_some());
+}
+
+#[test]
+fn a_renewal_of_a_released_lock_is_refused_and_nobody_is_told_of_a_loss() {
+    let mut story = Story::new();
+    let (hold, term) = story.grant(Lease::Watchdog);
+    story.now += WATCHDOG / 2;
+    let due = story.owner.account.lock().renewal(story.now, WATCHDOG / 3);
+    let Renewal::Due { tenure, .. } = due else { panic!("{due:?}") };
+    let owed = story.give_back(hold).unwrap();
+    assert!(!story.owner.renewal_refused(tenure, story.now));
+    assert!(!term.is_gone());
+    assert_eq!(story.owed(), Some(owed), "the release is still to be confirmed");
+}
+
+#[test]
+fn a_loss_is_told_to_every_guard_of_the_tenure() {
+    let story = Story::new();
+    let (_, first) = story.grant(Lease::Watchdog);
+    let (_, second) = story.grant(HOUR.into());
+    assert!(story.owner.gone(story.now));
+    assert!(first.is_gone() && second.is_gone());
+    assert_eq!(story.owed(), None);
+    assert!(!story.owner.gone(story.now), "there is nobody left to tell");
+}
+
+#[test]
+fn guards_that_are_all_lost_keep_nothing_in_redis() {
+    let mut story = Story::new();
+    let _held = story.grant(WATCHDOG.into());
+    story.now += WATCHDOG;
+    assert_eq!(story.owed().map(|owed| owed.count), Some(0));
+    let ask = story.owner.account.lock().ask(story.now);
+    assert_eq!(ask.count, 1, "nothing is left to stand on");
+}
+
+#[test]
+fn a_release_keeps_the_longest_lease_that_is_still_promised() {
+    let mut story = Story::new();
+    let _short = story.grant(Duration::from_secs(10).into());
+    let (long, _) = story.grant(Duration::from_secs(60).into());
+    let (middle, _) = story.grant(Duration::from_secs(30).into());
+    story.now += Duration::from_secs(4);
+    let left = |owed: Option<Owed>| owed.unwrap().lease;
+    assert_eq!(left(story.give_back(middle)), Duration::from_secs(56));
+    assert_eq!(left(story.give_back(long)), Duration::from_secs(6));
+}
+
+#[test]
+fn a_hold_on_its_way_back_hears_of_a_loss_that_the_release_finds() {
+    let story = Story::new();
+    let (hold, term) = story.grant(HOUR.into());
+    story.give_back(hold);
+    story.owner.gone(story.now);
+    assert!(term.is_gone());
+    assert_eq!(story.owed(), None);
+}
+
+#[test]
+fn a_release_that_was_confirmed_cannot_be_lost_later() {
+    let story = Story::new();
+    let (hold, term) = story.grant(HOUR.into());
+    let owed = story.give_back(hold).unwrap();
+    story.owner.account.lock().released(owed);
+    story.grant(HOUR.into());
+    story.owner.gone(story.now);
+    assert!(!term.is_gone());
+}
+
+#[test]
+fn a_release_of_everything_that_was_never_answered_may_be_what_freed_the_lock() {
+    let story = Story::new();
+    let (outer, _) = story.grant(HOUR.into());
+    let (inner, _) = story.grant(HOUR.into());
+    let one_less = story.give_back(inner).unwrap();
+    let mut account = story.owner.account.lock();
+    assert!(!account.releasing(one_less));
+    assert!(!account.releasing(one_less), "it leaves something, which can be missed");
+    account.give_back(outer);
+    let all = account.owed(story.now, WATCHDOG).unwrap();
+    assert!(!account.releasing(all));
+    assert!(account.releasing(all));
+    account.not_released();
+    assert!(!account.releasing(all), "it is known not to have been executed");
+    account.released(all);
+    assert!(!account.releasing(all), "it was answered");
+}

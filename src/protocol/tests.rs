@@ -1,1 +1,227 @@
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use redis::{Connection, ConnectionLike, RedisResult};
 
+use super::*;
+
+mod headers;
+mod naive;
+mod server;
+
+use naive::{Held, Naive};
+use server::Server;
+
+#[test]
+fn a_channel_is_named_as_redisson_names_it() {
+    for (prefix, name, key, channel) in [
+        ("", "myLock", "myLock", "redisson_lock__channel:{myLock}"),
+        ("", "{x}y", "{x}y", "redisson_lock__channel:{x}y"),
+        ("", "a}b", "a}b", "redisson_lock__channel:{a}b}"),
+        // It is enough that there is a brace; that it makes no tag is not looked at.
+        ("", "a{b", "a{b", "redisson_lock__channel:a{b"),
+        ("", "{}", "{}", "redisson_lock__channel:{}"),
+        ("app:", "myLock", "app:myLock", "redisson_lock__channel:{app:myLock}"),
+        ("{app}:", "myLock", "{app}:myLock", "redisson_lock__channel:{app}:myLock"),
+        ("app:", "{x}y", "app:{x}y", "redisson_lock__channel:app:{x}y"),
+        ("", "Köln 🔒\r\n", "Köln 🔒\r\n", "redisson_lock__channel:{Köln 🔒\r\n}"),
+    ] {
+        let names = Names::new(prefix, name);
+        assert_eq!((&*names.key, &*names.channel), (key, channel), "{prefix:?} {name:?}");
+    }
+}
+
+/// What of a key decides on its cluster slot.
+fn hashed(key: &str) -> &str {
+    key.split_once('{')
+        .and_then(|(_, rest)| rest.split_once('}'))
+        .map(|(tag, _)| tag)
+        .filter(|tag| !tag.is_empty())
+        .unwrap_or(key)
+}
+
+proptest! {
+    #[test]
+    fn a_lock_and_its_channel_share_a_cluster_slot(
+        prefix in "[a-z:]{0,3}",
+        plain in "[^{}]{1,8}",
+        tag in "[^{}]{1,4}",
+        rest in "[^{}]{0,4}",
+    ) {
+        for name in [plain.clone(), format!("{{{tag}}}{rest}"), format!("{plain}{{{tag}}}{rest}")] {
+            let names = Names::new(&prefix, &name);
+            prop_assert_eq!(hashed(&names.channel), hashed(&names.key));
+            prop_assert_eq!(&*names.key, format!("{prefix}{name}"));
+        }
+    }
+}
+
+fn all_scripts() -> [(&'static str, &'static Script); 4] {
+    let Scripts { acquire, release, renew, force_unlock } = &*SCRIPTS;
+    [("acquire", acquire), ("release", release), ("renew", renew), ("force_unlock", force_unlock)]
+}
+
+#[test]
+fn every_script_loads_under_the_digest_by_which_it_is_called() {
+    let server = Server::start();
+    let mut redis = server.connect();
+    for (name, script) in all_scripts() {
+        match script.load(&mut redis) {
+            Ok(digest) => assert_eq!(digest, script.get_hash(), "{name}"),
+            Err(error) => panic!("{name}.lua does not load: {error}"),
+        }
+    }
+}
+
+/// A lease so long that the test ends before the smallest of them.
+const LONG: u64 = 1_000_000;
+const KEY: &str = "lock";
+const OWNERS: [&str; 2] = ["us", "them"];
+
+#[derive(Debug, Clone)]
+enum Op {
+    Acquire { owner: usize, lease: u64, count: u32 },
+    Release { owner: usize, lease: u64, count: u32 },
+    Renew { owner: usize, lease: u64 },
+    ForceUnlock,
+    Expire,
+    Persist,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let (owner, lease) = (0..OWNERS.len(), (1..4u64).prop_map(|many| many * LONG));
+    let args = (owner, lease, 0..4u32);
+    let [acquire, release, renew] = [args.clone(), args.clone(), args];
+    prop_oneof![
+        6 => acquire.prop_map(|(owner, lease, c)| Op::Acquire { owner, lease, count: c.max(1) }),
+        4 => release.prop_map(|(owner, lease, count)| Op::Release { owner, lease, count }),
+        2 => renew.prop_map(|(owner, lease, _)| Op::Renew { owner, lease }),
+        1 => Just(Op::ForceUnlock),
+        1 => Just(Op::Expire),
+        1 => Just(Op::Persist),
+    ]
+}
+
+struct Both<'a> {
+    redis: &'a mut Connection,
+    naive: Naive,
+}
+
+impl Both<'_> {
+    fn ask(&mut self, script: &Script, args: &[&dyn ToString]) -> Value {
+        let mut cmd = evalsha(script, &[KEY]);
+        for arg in args {
+            cmd.arg(arg.to_string());
+        }
+        self.redis.req_command(&cmd).expect("an answer")
+    }
+
+    fn run(&mut self, op: &Op) {
+        let scripts = &*SCRIPTS;
+        match *op {
+            Op::Acquire { owner, lease, count } => {
+                let reply = self.ask(&scripts.acquire, &[&OWNERS[owner], &lease, &count]);
+                let reply = match reply {
+                    Value::Nil => Acquired::Granted,
+                    Value::SimpleString(gone) if gone == "GONE" => Acquired::Gone,
+                    Value::Int(-1) => Acquired::Refused(None),
+                    Value::Int(left) => {
+                        // No time passes in the model.
+                        let left = u64::try_from(left).unwrap().next_multiple_of(LONG);
+                        Acquired::Refused(Some(Duration::from_millis(left)))
+                    }
+                    other => panic!("{other:?}"),
+                };
+                assert_eq!(reply, self.naive.acquire(OWNERS[owner], lease, count, 0));
+            }
+            Op::Release { owner, lease, count } => {
+                let args: [&dyn ToString; 4] = [&OWNERS[owner], &count, &lease, &"channel"];
+                let reply = match self.naive.release(OWNERS[owner], count, lease, 0) {
+                    Released::Nothing => 0,
+                    Released::Held => 1,
+                    Released::Freed => 2,
+                };
+                assert_eq!(self.ask(&scripts.release, &args), Value::Int(reply));
+            }
+            Op::Renew { owner, lease } => {
+                let held = self.naive.renew(OWNERS[owner], lease, 0);
+                let reply = Value::Array(vec![Value::Int(held.into())]);
+                assert_eq!(self.ask(&scripts.renew, &[&lease, &OWNERS[owner]]), reply);
+            }
+            Op::ForceUnlock => {
+                let held = self.naive.lock.take().is_some();
+                assert_eq!(self.ask(&scripts.force_unlock, &[&"channel"]), Value::Int(held.into()));
+            }
+            Op::Expire => {
+                self.naive.lock = None;
+                redis::cmd("PEXPIRE").arg(KEY).arg(0).exec(self.redis).unwrap();
+            }
+            Op::Persist => {
+                if let Some(held) = &mut self.naive.lock {
+                    held.ends = None;
+                }
+                redis::cmd("PERSIST").arg(KEY).exec(self.redis).unwrap();
+            }
+        }
+        assert_eq!(self.look().expect("a look at the key"), self.naive.lock);
+    }
+
+    fn look(&mut self) -> RedisResult<Option<Held>> {
+        let fields: Vec<(String, u32)> = redis::cmd("HGETALL").arg(KEY).query(self.redis)?;
+        let left: i64 = redis::cmd("PTTL").arg(KEY).query(self.redis)?;
+        assert!(fields.len() <= 1, "two owners at once: {fields:?}");
+        Ok(fields.first().map(|(owner, count)| Held {
+            owner: OWNERS[usize::from(*owner != OWNERS[0])],
+            count: *count,
+            ends: u64::try_from(left).ok().map(|left| left.next_multiple_of(LONG)),
+        }))
+    }
+}
+
+#[test]
+fn the_scripts_do_on_a_real_server_what_the_naive_model_does() {
+    let server = Server::start();
+    let mut redis = server.connect();
+    for (_, script) in all_scripts() {
+        script.load(&mut redis).expect("a script that loads");
+    }
+    let result = TestRunner::default().run(&prop::collection::vec(op(), 1..20), |ops| {
+        redis::cmd("FLUSHALL").exec(&mut server.connect()).unwrap();
+        let mut both = Both { redis: &mut server.connect(), naive: Naive::default() };
+        for op in &ops {
+            both.run(op);
+        }
+        Ok(())
+    });
+    result.unwrap();
+}
+
+#[test]
+fn a_batch_of_renewals_judges_each_lock_on_its_own() {
+    let server = Server::start();
+    let mut redis = server.connect();
+    SCRIPTS.renew.load(&mut redis).unwrap();
+    let mut held = redis::pipe();
+    held.hset("ours", "us", 1)
+        .pexpire("ours", 5000)
+        .hset("theirs", "them", 1)
+        .pexpire("theirs", 5000);
+    held.set("no lock", "text").hset("eternal", "us", 2).hset("longer", "us", 1);
+    held.pexpire("longer", 9_000_000).exec(&mut redis).unwrap();
+
+    let keys = ["ours", "theirs", "no lock", "absent", "eternal", "longer"];
+    let mut cmd = evalsha(&SCRIPTS.renew, &keys);
+    cmd.arg(1_000_000);
+    for _ in keys {
+        cmd.arg("us");
+    }
+    let reply: Vec<u8> = cmd.query(&mut redis).unwrap();
+    assert_eq!(reply, [1, 0, 0, 0, 1, 1]);
+    let ttl = |key: &str, redis: &mut Connection| -> i64 {
+        redis::cmd("PTTL").arg(key).query(redis).unwrap()
+    };
+    assert!((900_000..=1_000_000).contains(&ttl("ours", &mut redis)));
+    assert!(ttl("theirs", &mut redis) <= 5000, "another owner's lease was changed");
+    assert_eq!(ttl("absent", &mut redis), -2, "a lock was created");
+    assert!((900_000..=1_000_000).contains(&ttl("eternal", &mut redis)));
+    assert!(ttl("longer", &mut redis) > 1_000_000, "a lease was shortened");
+}

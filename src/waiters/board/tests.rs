@@ -1,1 +1,284 @@
+use proptest::prelude::*;
 
+use super::*;
+
+mod model;
+mod world;
+
+fn model_op() -> impl Strategy<Value = model::Op> {
+    use model::Op;
+    let which = any::<usize>;
+    let left = || {
+        prop_oneof![1 => Just(None), 3 => (0..2000u64).prop_map(Some),
+        1 => (0..100_000u64).prop_map(Some)]
+    };
+    prop_oneof![
+        3 => (0..400u64).prop_map(Op::Pass),
+        1 => (0..31_000u64).prop_map(Op::Pass),
+        6 => (0..3usize, left()).prop_map(|(lock, left)| Op::Join { lock, left }),
+        10 => which().prop_map(Op::Step),
+        3 => (which(), left()).prop_map(|(n, left)| Op::Refused(n, left)),
+        1 => (which(), 0..1000u64).prop_map(|(n, pause)| Op::Unanswered(n, pause)),
+        2 => (which(), 1..100_000u64).prop_map(|(n, lease)| Op::Granted(n, lease)),
+        2 => which().prop_map(Op::Leave),
+        4 => (0..3usize).prop_map(Op::Message),
+        6 => Just(Op::Look),
+        6 => Just(Op::Confirm),
+        1 => Just(Op::Deny),
+        1 => Just(Op::Cut),
+    ]
+}
+
+fn world_op() -> impl Strategy<Value = world::Op> {
+    use world::Op;
+    prop_oneof![
+        2 => (0..150u64).prop_map(Op::Pass),
+        6 => (0..3usize).prop_map(Op::Call),
+        14 => any::<usize>().prop_map(Op::Run),
+        3 => any::<usize>().prop_map(Op::Drop),
+        5 => (0..3usize).prop_map(Op::Release),
+        5 => Just(Op::Deliver),
+        5 => Just(Op::Drive),
+        1 => Just(Op::Cut),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_board_does_what_the_naive_model_does(
+        ops in prop::collection::vec(model_op(), 1..100),
+    ) {
+        let mut model = model::Model::new();
+        for op in &ops {
+            model.run(op);
+        }
+        model.end();
+    }
+
+    #[test]
+    fn nobody_sleeps_beside_a_free_lock(ops in prop::collection::vec(world_op(), 1..100)) {
+        let mut world = world::World::new();
+        for op in &ops {
+            world.run(op);
+        }
+        world.end();
+    }
+}
+
+/// A board on which everything happens at one moment, unless it says otherwise.
+struct Story {
+    board: Board,
+    now: Instant,
+}
+
+const C: &str = "channel";
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Story {
+    fn new() -> Self {
+        Self { board: Board::default(), now: Instant::now() }
+    }
+
+    /// Somebody was refused for an hour and stands in line.
+    fn join(&mut self) -> (Ticket, Arc<Notify>) {
+        let wake = Arc::new(Notify::new());
+        let left = Some(3600 * SECOND);
+        let (ticket, _) = self.board.join(C, "key", left, wake.clone(), self.now);
+        (ticket, wake)
+    }
+
+    fn step(&mut self, ticket: Ticket) -> Step {
+        self.board.step(C, ticket, self.now)
+    }
+
+    fn refused(&mut self, ticket: Ticket) {
+        self.board.refused(C, ticket, Some(3600 * SECOND), self.now);
+    }
+
+    fn message(&mut self) -> Wakes {
+        self.board.message(C, self.now)
+    }
+
+    fn leave(&mut self, ticket: Ticket) -> Wakes {
+        self.board.left(C, ticket, self.now).0
+    }
+
+    /// The driver does its work.
+    fn drive(&mut self) -> Wakes {
+        let plan = self.board.plan(self.now);
+        self.board.subscribed(&plan.subscribe, self.now)
+    }
+
+    /// Two in line, subscribed, the first refused once more.
+    fn parked() -> (Self, [(Ticket, Arc<Notify>); 2]) {
+        let mut story = Self::new();
+        let pair = [story.join(), story.join()];
+        story.drive();
+        assert_eq!(story.step(pair[0].0), Step::Ask);
+        story.refused(pair[0].0);
+        (story, pair)
+    }
+
+    fn longest_park(&self) -> Step {
+        Step::Park(Some(self.now + LONGEST_PARK))
+    }
+}
+
+fn are(wakes: &Wakes, whom: &[&Arc<Notify>]) -> bool {
+    wakes.len() == whom.len() && wakes.iter().zip(whom).all(|(a, b)| Arc::ptr_eq(a, b))
+}
+
+#[test]
+fn a_waiter_subscribes_then_asks_again_then_parks() {
+    let mut story = Story::new();
+    let (ticket, wake) = story.join();
+    assert_eq!(story.step(ticket), story.longest_park());
+    let plan = story.board.plan(story.now);
+    assert_eq!(plan.subscribe, [Arc::from(C)]);
+    assert!(are(&story.board.subscribed(&plan.subscribe, story.now), &[&wake]));
+    assert_eq!(story.step(ticket), Step::Ask);
+    story.refused(ticket);
+    assert_eq!(story.step(ticket), story.longest_park());
+}
+
+#[test]
+fn the_first_in_line_asks_and_those_behind_sleep_without_an_alarm() {
+    let (mut story, [(first, wake), (second, _)]) = Story::parked();
+    assert_eq!(story.step(second), Step::Park(None));
+    assert!(are(&story.message(), &[&wake]));
+    assert_eq!(story.step(second), Step::Park(None));
+    assert_eq!(story.step(first), Step::Ask);
+}
+
+#[test]
+fn a_waiter_that_was_woken_and_goes_hands_the_wake_up_on() {
+    let (mut story, [(first, _), (second, wake)]) = Story::parked();
+    story.message();
+    assert!(are(&story.leave(first), &[&wake]));
+    assert_eq!(story.step(second), Step::Ask);
+}
+
+#[test]
+fn a_waiter_that_goes_while_it_asks_hands_the_wake_up_on() {
+    let (mut story, [(first, _), (second, wake)]) = Story::parked();
+    story.message();
+    assert_eq!(story.step(first), Step::Ask);
+    assert!(are(&story.leave(first), &[&wake]));
+    assert_eq!(story.step(second), Step::Ask);
+}
+
+#[test]
+fn a_waiter_that_goes_in_its_sleep_costs_redis_nothing() {
+    let (mut story, [(first, _), (second, wake)]) = Story::parked();
+    assert!(are(&story.leave(first), &[&wake]), "the second has an alarm to set");
+    assert_eq!(story.step(second), story.longest_park());
+    assert_eq!(story.leave(second).len(), 0);
+}
+
+#[test]
+fn a_message_that_comes_while_the_head_asks_makes_it_ask_again() {
+    let (mut story, [(first, _), _]) = Story::parked();
+    story.message();
+    assert_eq!(story.step(first), Step::Ask);
+    story.message();
+    story.refused(first);
+    assert_eq!(story.step(first), Step::Ask, "the refusal may be older than the message");
+    story.refused(first);
+    assert_eq!(story.step(first), story.longest_park());
+}
+
+#[test]
+fn the_head_is_due_when_the_lease_of_the_holder_could_have_ended() {
+    let (mut story, [(first, _), (second, wake)]) = Story::parked();
+    story.message();
+    assert_eq!(story.step(first), Step::Ask);
+    let (wakes, _) = story.board.granted(C, first, SECOND, story.now);
+    assert!(are(&wakes, &[&wake]));
+    let due = story.now + SECOND + Duration::from_millis(1);
+    assert_eq!(story.step(second), Step::Park(Some(due)));
+    story.now = due;
+    assert_eq!(story.step(second), Step::Ask);
+}
+
+#[test]
+fn two_locks_on_one_channel_are_two_lines() {
+    let mut story = Story::new();
+    let wakes = [Arc::new(Notify::new()), Arc::new(Notify::new())];
+    let left = Some(3600 * SECOND);
+    let (a, fresh) = story.board.join(C, "a", left, wakes[0].clone(), story.now);
+    let (braced, again) = story.board.join(C, "{a}", left, wakes[1].clone(), story.now);
+    assert!(fresh && !again, "one subscription is enough for both");
+    story.drive();
+    for ticket in [a, braced] {
+        assert_eq!(story.step(ticket), Step::Ask);
+        story.refused(ticket);
+    }
+    assert!(are(&story.message(), &[&wakes[0], &wakes[1]]), "it may be about either");
+}
+
+#[test]
+fn a_subscription_outlives_a_grant_for_a_moment_and_a_waiter_that_gave_up_not_at_all() {
+    for granted in [true, false] {
+        let mut story = Story::new();
+        let (ticket, _) = story.join();
+        story.drive();
+        assert_eq!(story.step(ticket), Step::Ask);
+        let news = if granted {
+            story.board.granted(C, ticket, SECOND, story.now).1
+        } else {
+            story.board.left(C, ticket, story.now).1
+        };
+        assert!(news, "the driver has something to do");
+        let plan = story.board.plan(story.now);
+        assert_eq!(plan.unsubscribe.len(), usize::from(!granted));
+        assert_eq!(plan.next, granted.then_some(story.now + LINGER));
+        assert_eq!(story.board.has_line(C), granted);
+        story.now += LINGER;
+        let plan = story.board.plan(story.now);
+        assert_eq!(plan.unsubscribe.len(), usize::from(granted));
+        assert!(!story.board.has_line(C));
+    }
+}
+
+#[test]
+fn after_a_cut_everybody_looks_up_and_the_head_asks_once_it_is_subscribed_again() {
+    let (mut story, [(first, one), (second, two)]) = Story::parked();
+    assert!(are(&story.board.cut(story.now), &[&one, &two]));
+    assert_eq!(story.board.outage(), Some(story.now), "from now on the time of an outage counts");
+    assert_eq!(story.step(first), story.longest_park());
+    story.now += SECOND;
+    assert!(are(&story.drive(), &[&one]));
+    assert_eq!(story.board.outage(), None);
+    assert_eq!(story.step(second), Step::Park(None));
+    assert_eq!(story.step(first), Step::Ask);
+}
+
+#[test]
+fn an_outage_begins_with_the_first_trouble_and_ends_with_an_answer() {
+    let (mut story, [(first, _), _]) = Story::parked();
+    let begun = story.now;
+    story.message();
+    for _ in 0..3 {
+        assert_eq!(story.step(first), Step::Ask);
+        story.board.unanswered(C, first, SECOND, story.now);
+        assert_eq!(story.board.outage(), Some(begun));
+        assert_eq!(story.step(first), Step::Park(Some(story.now + SECOND)));
+        story.now += SECOND;
+    }
+    assert_eq!(story.step(first), Step::Ask);
+    story.refused(first);
+    assert_eq!(story.board.outage(), None);
+}
+
+#[test]
+fn a_closed_client_sends_everybody_home_and_keeps_nothing() {
+    let (mut story, [(first, one), (second, two)]) = Story::parked();
+    assert!(are(&story.board.close(), &[&one, &two]));
+    assert!(story.board.closed);
+    assert_eq!(story.board.plan(story.now), Plan::default());
+    assert!(story.board.channels.is_empty());
+    // They go in their own time.
+    assert_eq!(story.leave(first).len() + story.leave(second).len(), 0);
+}

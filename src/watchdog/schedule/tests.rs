@@ -1,1 +1,189 @@
+use std::time::Duration;
 
+use proptest::prelude::*;
+
+use super::*;
+
+/// A watchdog's day: owners come and go, and the driver looks when it is told or has slept enough.
+struct Model {
+    base: Instant,
+    now: u64,
+    schedule: Schedule<usize>,
+    owners: Vec<Option<Arc<usize>>>,
+    /// Due and owner, in the order of insertion.
+    entries: Vec<(u64, usize)>,
+    told: bool,
+    look_at: Option<Instant>,
+    /// The most entries of living owners there ever were.
+    most_alive: usize,
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    /// A new owner, due after so long.
+    Come(u64),
+    /// Some owner is put on again.
+    Again(usize, u64),
+    /// So many owners come and are gone at once.
+    PassThrough(usize, u64),
+    Go(usize),
+    Sleep(u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => (0..100u64).prop_map(Op::Come),
+        3 => (any::<usize>(), 0..100u64).prop_map(|(owner, due)| Op::Again(owner, due)),
+        1 => (0..900usize, 0..100u64).prop_map(|(many, due)| Op::PassThrough(many, due)),
+        2 => any::<usize>().prop_map(Op::Go),
+        3 => (0..40u64).prop_map(Op::Sleep),
+    ]
+}
+
+impl Model {
+    fn new() -> Self {
+        Self {
+            base: Instant::now(),
+            now: 0,
+            schedule: Schedule::default(),
+            owners: Vec::new(),
+            entries: Vec::new(),
+            told: true,
+            look_at: None,
+            most_alive: 0,
+        }
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        self.base + Duration::from_millis(millis)
+    }
+
+    fn insert(&mut self, owner: usize, after: u64) {
+        let due = self.now + after;
+        let item = self.owners[owner].clone().unwrap();
+        self.told |= self.schedule.insert(self.at(due), &item);
+        self.entries.push((due, owner));
+        let alive = self.entries.iter().filter(|(_, owner)| self.owners[*owner].is_some()).count();
+        self.most_alive = self.most_alive.max(alive);
+        assert!(self.schedule.len() <= SWEEP_FROM.max(2 * self.most_alive), "the dead pile up");
+    }
+
+    fn come(&mut self, after: u64) -> usize {
+        let owner = self.owners.len();
+        self.owners.push(Some(Arc::new(owner)));
+        self.insert(owner, after);
+        owner
+    }
+
+    /// Somebody who is still there.
+    fn pick(&self, owner: usize) -> Option<usize> {
+        let there: Vec<usize> =
+            (0..self.owners.len()).filter(|owner| self.owners[*owner].is_some()).collect();
+        (!there.is_empty()).then(|| there[owner % there.len()])
+    }
+
+    /// The driver looks if it would, and finds what is due, in order.
+    fn driver(&mut self) {
+        let now = self.at(self.now);
+        if self.told || self.look_at.is_some_and(|look| look <= now) {
+            self.told = false;
+            let found: Vec<usize> = self.schedule.take_due(now).iter().map(|item| **item).collect();
+            let mut due = self.take(|due, now| due <= now);
+            due.sort_by_key(|(due, _)| *due);
+            let due: Vec<usize> = due.into_iter().map(|(_, owner)| owner).collect();
+            assert_eq!(found, due);
+            self.look_at = self.schedule.next_look();
+        }
+        let forgotten = self.take(|due, now| due <= now);
+        assert!(forgotten.is_empty(), "{forgotten:?} is due at {} and the driver sleeps", self.now);
+    }
+
+    fn take(&mut self, which: impl Fn(u64, u64) -> bool) -> Vec<(u64, usize)> {
+        self.entries.retain(|(_, owner)| self.owners[*owner].is_some());
+        self.entries.extract_if(.., |(due, _)| which(*due, self.now)).collect()
+    }
+
+    fn run(&mut self, op: Op) {
+        match op {
+            Op::Come(after) => {
+                self.come(after);
+            }
+            Op::Again(owner, after) => {
+                if let Some(owner) = self.pick(owner) {
+                    self.insert(owner, after);
+                }
+            }
+            Op::PassThrough(many, after) => {
+                for _ in 0..many {
+                    let owner = self.come(after);
+                    self.owners[owner] = None;
+                    self.entries.pop();
+                }
+            }
+            Op::Go(owner) => {
+                if let Some(owner) = self.pick(owner) {
+                    self.owners[owner] = None;
+                }
+            }
+            Op::Sleep(passed) => self.now += passed,
+        }
+        self.driver();
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_due_is_forgotten_and_the_dead_are_swept(
+        ops in prop::collection::vec(op(), 1..60),
+    ) {
+        let mut model = Model::new();
+        for op in ops {
+            model.run(op);
+        }
+        model.run(Op::Sleep(1000));
+        prop_assert!(model.entries.is_empty());
+        prop_assert_eq!(model.schedule.len(), 0);
+        prop_assert_eq!(model.look_at, None);
+    }
+}
+
+#[test]
+fn the_driver_is_told_only_of_what_it_would_look_at_too_late() {
+    let now = Instant::now();
+    let second = Duration::from_secs(1);
+    let owner = Arc::new(());
+    let mut schedule = Schedule::default();
+    assert!(schedule.insert(now + 2 * second, &owner), "it sleeps until it is told");
+    assert!(schedule.take_due(now).is_empty());
+    assert_eq!(schedule.next_look(), Some(now + 2 * second));
+    assert!(!schedule.insert(now + 2 * second, &owner));
+    assert!(!schedule.insert(now + 3 * second, &owner));
+    assert!(schedule.insert(now + second, &owner));
+}
+
+#[test]
+fn an_owner_that_went_away_needs_no_call_to_say_so() {
+    let now = Instant::now();
+    let (stays, goes) = (Arc::new("stays"), Arc::new("goes"));
+    let mut schedule = Schedule::default();
+    schedule.insert(now, &goes);
+    schedule.insert(now, &stays);
+    drop(goes);
+    assert_eq!(schedule.take_due(now), [stays]);
+    assert_eq!(schedule.len(), 0);
+}
+
+#[test]
+fn living_owners_survive_every_sweep_and_dead_ones_none() {
+    let now = Instant::now();
+    let living: Vec<Arc<usize>> = (0..SWEEP_FROM).map(Arc::new).collect();
+    let mut schedule = Schedule::default();
+    for owner in &living {
+        schedule.insert(now, owner);
+        for _ in 0..10 {
+            schedule.insert(now, &Arc::new(0));
+        }
+    }
+    assert!(schedule.len() <= 2 * living.len(), "{} entries", schedule.len());
+    assert_eq!(schedule.take_due(now), living);
+}

@@ -1,0 +1,85 @@
+//! The scripts in `lua/`, told in plain Rust for one key: a model so simple that it is unlikely
+//! to be wrong. One test holds it against a real server, and others hold the crate against it.
+
+use crate::protocol::{Acquired, Released};
+
+/// One key of a Redis whose clock is brought along, in milliseconds.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Naive {
+    pub(crate) lock: Option<Held>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) owner: &'static str,
+    pub(crate) count: u32,
+    /// When its TTL ends; `None` if it has none.
+    pub(crate) ends: Option<u64>,
+}
+
+impl Naive {
+    /// What is there at `now`.
+    pub(crate) fn at(&mut self, now: u64) -> &mut Option<Held> {
+        self.lock.take_if(|held| held.ends.is_some_and(|ends| ends <= now));
+        &mut self.lock
+    }
+
+    fn held_by(&mut self, owner: &str, now: u64) -> Option<&mut Held> {
+        self.at(now).as_mut().filter(|held| held.owner == owner)
+    }
+
+    pub(crate) fn acquire(
+        &mut self,
+        owner: &'static str,
+        lease: u64,
+        count: u32,
+        now: u64,
+    ) -> Acquired {
+        if count > 1 {
+            let Some(held) = self.held_by(owner, now) else {
+                return Acquired::Gone;
+            };
+            held.count = count;
+            held.prolong(now + lease);
+            return Acquired::Granted;
+        }
+        match self.at(now) {
+            Some(held) if held.owner != owner => {
+                let left = held.ends.map(|ends| ends - now);
+                Acquired::Refused(left.map(std::time::Duration::from_millis))
+            }
+            lock => {
+                *lock = Some(Held { owner, count, ends: Some(now + lease) });
+                Acquired::Granted
+            }
+        }
+    }
+
+    pub(crate) fn release(&mut self, owner: &str, count: u32, lease: u64, now: u64) -> Released {
+        let Some(held) = self.held_by(owner, now) else {
+            return Released::Nothing;
+        };
+        if count == 0 {
+            self.lock = None;
+            return Released::Freed;
+        }
+        held.count = held.count.min(count);
+        held.ends = Some(now + lease);
+        Released::Held
+    }
+
+    pub(crate) fn renew(&mut self, owner: &str, lease: u64, now: u64) -> bool {
+        let Some(held) = self.held_by(owner, now) else {
+            return false;
+        };
+        held.prolong(now + lease);
+        true
+    }
+}
+
+impl Held {
+    /// Never shortens; a TTL that was taken away comes back.
+    fn prolong(&mut self, ends: u64) {
+        self.ends = Some(self.ends.map_or(ends, |old| old.max(ends)));
+    }
+}

@@ -1,0 +1,373 @@
+//! The board beside a naive model. Of a line, the model knows only when somebody last began to
+//! ask, how that ended, and when there was last a reason to ask; from that follows what its head
+//! does. Of the subscriptions, it knows what Redis would say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::protocol::Names;
+
+#[derive(Debug, Clone)]
+pub(super) enum Op {
+    Pass(u64),
+    Join {
+        lock: usize,
+        left: Option<u64>,
+    },
+    /// The n-th of those who are not asking looks at the board.
+    Step(usize),
+    /// How the n-th of those who are asking fared.
+    Refused(usize, Option<u64>),
+    Unanswered(usize, u64),
+    Granted(usize, u64),
+    /// The n-th waiter goes, whatever it is doing.
+    Leave(usize),
+    Message(usize),
+    /// The driver looks if it would.
+    Look,
+    Confirm,
+    Deny,
+    Cut,
+}
+
+/// `a` and `{a}` are two locks on one channel.
+const LOCKS: [&str; 3] = ["a", "{a}", "b"];
+
+struct Waiter {
+    ticket: Ticket,
+    lock: usize,
+    wake: Arc<Notify>,
+    asking: bool,
+    /// What the last step said, if it said to park.
+    parked: Option<Option<u64>>,
+    /// Woken since, or about to look by itself.
+    looks: bool,
+}
+
+struct Line {
+    reason: u64,
+    ask_began: u64,
+    ask_ended: bool,
+    due: u64,
+}
+
+struct Sent {
+    plan: Plan,
+    /// The connection was cut since.
+    dead: bool,
+}
+
+pub(super) struct Model {
+    base: Instant,
+    now: u64,
+    /// Grows with every event.
+    event: u64,
+    board: Board,
+    names: Vec<Names>,
+    waiters: Vec<Waiter>,
+    lines: BTreeMap<usize, Line>,
+    /// What Redis has confirmed on the connection in use.
+    subscribed: BTreeSet<String>,
+    kept_until: BTreeMap<String, u64>,
+    sent: Option<Sent>,
+    /// When the driver wakes by itself, while it sleeps.
+    asleep: Option<Option<u64>>,
+    told: bool,
+}
+
+fn park_for(left: Option<u64>) -> u64 {
+    left.map_or(30_000, |left| 30_000.min(left + 1))
+}
+
+impl Model {
+    pub(super) fn new() -> Self {
+        Self {
+            base: Instant::now(),
+            now: 0,
+            event: 0,
+            board: Board::default(),
+            names: LOCKS.iter().map(|name| Names::new("", name)).collect(),
+            waiters: Vec::new(),
+            lines: BTreeMap::new(),
+            subscribed: BTreeSet::new(),
+            kept_until: BTreeMap::new(),
+            sent: None,
+            asleep: None,
+            told: false,
+        }
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        self.base + Duration::from_millis(millis)
+    }
+
+    fn clock(&self) -> Instant {
+        self.at(self.now)
+    }
+
+    fn channel(&self, lock: usize) -> &str {
+        &self.names[lock].channel
+    }
+
+    fn is_wanted(&self, channel: &str) -> bool {
+        self.lines.keys().any(|lock| self.channel(*lock) == channel)
+    }
+
+    fn is_head(&self, waiter: &Waiter) -> bool {
+        let first = self.waiters.iter().find(|other| other.lock == waiter.lock);
+        first.is_some_and(|first| first.ticket == waiter.ticket)
+    }
+
+    /// What a look at the board must say to that waiter now.
+    fn expected(&self, waiter: &Waiter) -> Step {
+        let line = &self.lines[&waiter.lock];
+        if !self.is_head(waiter) {
+            return Step::Park(None);
+        }
+        if line.reason > line.ask_began || !line.ask_ended || line.due <= self.now {
+            return Step::Ask;
+        }
+        Step::Park(Some(self.at(line.due)))
+    }
+
+    fn pick(&self, n: usize, which: impl Fn(&Waiter) -> bool) -> Option<usize> {
+        let fit: Vec<usize> =
+            (0..self.waiters.len()).filter(|at| which(&self.waiters[*at])).collect();
+        (!fit.is_empty()).then(|| fit[n % fit.len()])
+    }
+
+    pub(super) fn run(&mut self, op: &Op) {
+        self.event += 1;
+        let asking = |n| self.pick(n, |waiter| waiter.asking);
+        match *op {
+            Op::Pass(millis) => self.now += millis,
+            Op::Join { lock, left } => self.join(lock, left),
+            Op::Step(n) => {
+                if let Some(at) = self.pick(n, |waiter| !waiter.asking) {
+                    self.step(at);
+                }
+            }
+            Op::Refused(n, left) => {
+                if let Some(at) = asking(n) {
+                    let (channel, ticket) = self.answered(at, park_for(left));
+                    let left = left.map(Duration::from_millis);
+                    self.board.refused(&channel, ticket, left, self.clock());
+                }
+            }
+            Op::Unanswered(n, pause) => {
+                if let Some(at) = asking(n) {
+                    let (channel, ticket) = self.answered(at, pause);
+                    let pause = Duration::from_millis(pause);
+                    self.board.unanswered(&channel, ticket, pause, self.clock());
+                }
+            }
+            Op::Granted(n, lease) => {
+                if let Some(at) = asking(n) {
+                    let (channel, ticket) = self.answered(at, park_for(Some(lease)));
+                    let lease = Duration::from_millis(lease);
+                    let news = self.board.granted(&channel, ticket, lease, self.clock());
+                    self.gone(at, news, 200);
+                }
+            }
+            Op::Leave(n) => {
+                if let Some(at) = self.pick(n, |_| true) {
+                    let Waiter { ticket, lock, .. } = self.waiters[at];
+                    let news = self.board.left(&self.names[lock].channel, ticket, self.clock());
+                    self.gone(at, news, 0);
+                }
+            }
+            Op::Message(lock) => {
+                let channel = self.channel(lock).to_owned();
+                let wakes = self.board.message(&channel, self.clock());
+                self.woken(wakes);
+                self.reason_on(&channel);
+            }
+            Op::Look => self.look(),
+            Op::Confirm => self.confirm(),
+            Op::Deny => {
+                if let Some(Sent { plan, dead }) = self.sent.take() {
+                    self.board.not_subscribed(&plan.subscribe);
+                    self.unsubscribe(&plan, dead);
+                }
+            }
+            Op::Cut => {
+                self.subscribed.clear();
+                self.sent.iter_mut().for_each(|sent| sent.dead = true);
+                let wakes = self.board.cut(self.clock());
+                assert_eq!(wakes.len(), self.waiters.len(), "everybody looks up");
+                self.woken(wakes);
+                self.told = true;
+            }
+        }
+        self.check();
+    }
+
+    fn join(&mut self, lock: usize, left: Option<u64>) {
+        let wake = Arc::new(Notify::new());
+        let Names { key, channel } = &self.names[lock];
+        let duration = left.map(Duration::from_millis);
+        let (ticket, news) = self.board.join(channel, key, duration, wake.clone(), self.clock());
+        self.told |= news;
+        let sent = self.sent.as_ref();
+        let going = sent.is_some_and(|sent| sent.plan.unsubscribe.iter().any(|c| **c == **channel));
+        let live = self.subscribed.contains(&**channel) && !going;
+        let due = if live || left.is_none() { self.now } else { self.now + park_for(left) };
+        let fresh = Line { reason: 0, ask_began: 0, ask_ended: true, due };
+        self.lines.entry(lock).or_insert(fresh);
+        self.waiters.push(Waiter { ticket, lock, wake, asking: false, parked: None, looks: true });
+    }
+
+    fn step(&mut self, at: usize) {
+        let waiter = &self.waiters[at];
+        let expected = self.expected(waiter);
+        let (lock, ticket, now) = (waiter.lock, waiter.ticket, self.clock());
+        let step = self.board.step(&self.names[lock].channel, ticket, now);
+        assert_eq!(step, expected);
+        let base = self.base;
+        let waiter = &mut self.waiters[at];
+        match step {
+            Step::Ask => {
+                waiter.asking = true;
+                let line = self.lines.get_mut(&lock).unwrap();
+                line.ask_began = self.event;
+                line.ask_ended = false;
+            }
+            Step::Park(until) => {
+                assert!(until.is_none_or(|until| until <= now + LONGEST_PARK));
+                let millis = |until: Instant| u64::try_from((until - base).as_millis()).unwrap();
+                waiter.parked = Some(until.map(millis));
+                waiter.looks = false;
+            }
+        }
+    }
+
+    /// An ask has ended; its waiter looks at the board next, if it does not go.
+    fn answered(&mut self, at: usize, park: u64) -> (Box<str>, Ticket) {
+        let waiter = &mut self.waiters[at];
+        waiter.asking = false;
+        waiter.looks = true;
+        let line = self.lines.get_mut(&waiter.lock).unwrap();
+        line.ask_ended = true;
+        line.due = self.now + park;
+        (self.names[waiter.lock].channel.clone(), waiter.ticket)
+    }
+
+    fn gone(&mut self, at: usize, (wakes, news): (Wakes, bool), linger: u64) {
+        let lock = self.waiters.remove(at).lock;
+        self.woken(wakes);
+        self.told |= news;
+        if self.waiters.iter().all(|waiter| waiter.lock != lock) {
+            self.lines.remove(&lock);
+            let channel = self.channel(lock).to_owned();
+            if !self.is_wanted(&channel) {
+                self.kept_until.insert(channel, self.now + linger);
+            }
+        }
+    }
+
+    fn woken(&mut self, wakes: Wakes) {
+        for waiter in &mut self.waiters {
+            waiter.looks |= wakes.iter().any(|wake| Arc::ptr_eq(wake, &waiter.wake));
+        }
+    }
+
+    fn reason_on(&mut self, channel: &str) {
+        for (lock, line) in &mut self.lines {
+            if &*self.names[*lock].channel == channel {
+                line.reason = self.event;
+            }
+        }
+    }
+
+    /// What is subscribed that nobody waits for, and until when.
+    fn kept(&self) -> impl Iterator<Item = (&String, u64)> {
+        let unwanted = self.subscribed.iter().filter(|channel| !self.is_wanted(channel));
+        unwanted.map(|channel| (channel, self.kept_until[channel]))
+    }
+
+    fn missing(&self) -> BTreeSet<String> {
+        let wanted = self.lines.keys().map(|lock| self.channel(*lock).to_owned());
+        wanted.filter(|channel| !self.subscribed.contains(channel)).collect()
+    }
+
+    fn look(&mut self) {
+        let sleeps = self.asleep.is_some_and(|look| look.is_none_or(|look| look > self.now));
+        if self.sent.is_some() || (sleeps && !self.told) {
+            return;
+        }
+        let plan = self.board.plan(self.clock());
+        let set = |names: &[Arc<str>]| names.iter().map(|name| (**name).to_owned()).collect();
+        assert_eq!(self.missing(), set(&plan.subscribe), "to subscribe");
+        let over = self.kept().filter(|(_, until)| *until <= self.now);
+        let over: BTreeSet<String> = over.map(|(channel, _)| channel.clone()).collect();
+        assert_eq!(over, set(&plan.unsubscribe), "to unsubscribe");
+        let next = self.kept().map(|(_, until)| until).filter(|until| *until > self.now).min();
+        assert_eq!(plan.next, next.map(|next| self.at(next)));
+        let used = self.subscribed.len() + self.missing().len() - over.len();
+        assert_eq!(self.board.channels.len(), used, "a channel that nobody needs");
+
+        self.told = false;
+        self.asleep = None;
+        if plan.subscribe.is_empty() && plan.unsubscribe.is_empty() {
+            self.asleep = Some(next);
+        } else {
+            self.sent = Some(Sent { plan, dead: false });
+        }
+    }
+
+    fn confirm(&mut self) {
+        let Some(Sent { plan, dead }) = self.sent.take() else {
+            return;
+        };
+        let wakes = self.board.subscribed(&plan.subscribe, self.clock());
+        self.woken(wakes);
+        if !dead {
+            for channel in &plan.subscribe {
+                self.subscribed.insert((**channel).to_owned());
+                self.reason_on(channel);
+            }
+        }
+        self.unsubscribe(&plan, dead);
+    }
+
+    fn unsubscribe(&mut self, plan: &Plan, dead: bool) {
+        for channel in plan.unsubscribe.iter().filter(|_| !dead) {
+            self.subscribed.remove(&**channel);
+        }
+    }
+
+    fn check(&self) {
+        for waiter in self.waiters.iter().filter(|waiter| !waiter.asking && !waiter.looks) {
+            let sleeps_until = waiter.parked.unwrap().map(|until| self.at(until));
+            let too_late = |when| sleeps_until.is_none_or(|until| until > when);
+            match self.expected(waiter) {
+                Step::Ask => assert!(!too_late(self.clock()), "somebody sleeps who must ask"),
+                Step::Park(Some(due)) => assert!(!too_late(due), "somebody will oversleep"),
+                Step::Park(None) => {}
+            }
+        }
+        for lock in 0..LOCKS.len() {
+            let asking = self.waiters.iter().filter(|waiter| waiter.lock == lock && waiter.asking);
+            assert!(asking.count() <= 1, "one of a line asks at a time");
+        }
+        if let Some(look) = self.asleep.filter(|_| !self.told) {
+            assert!(self.missing().is_empty(), "the driver sleeps and somebody waits for it");
+            let first = self.kept().map(|(_, until)| until).min();
+            let in_time = first.is_none_or(|first| look.is_some_and(|look| look <= first));
+            assert!(in_time, "a subscription that nobody needs outlives its time");
+        }
+    }
+
+    /// Everybody goes, and nothing is left of them.
+    pub(super) fn end(&mut self) {
+        while !self.waiters.is_empty() {
+            self.run(&Op::Leave(0));
+        }
+        for op in [Op::Confirm, Op::Look, Op::Confirm, Op::Pass(200), Op::Look, Op::Confirm] {
+            self.run(&op);
+        }
+        assert!(self.subscribed.is_empty(), "{:?}", self.subscribed);
+        assert!(self.board.channels.is_empty());
+        assert_eq!(self.board.waiting, 0);
+    }
+}

@@ -1,0 +1,215 @@
+//! The board in a small world: locks that are held and released, messages on their way, waiters
+//! that ask and go, a connection that is cut. However it went: when all that is on its way has
+//! arrived, nobody sleeps beside a free lock. Too little time passes for anybody to be due.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::*;
+
+const LOCKS: [(&str, &str); 3] =
+    [("channel:{a}", "a"), ("channel:{a}", "{a}"), ("channel:{b}", "b")];
+
+#[derive(Debug, Clone)]
+pub(super) enum Op {
+    Pass(u64),
+    /// A call is refused, or gets the lock at once.
+    Call(usize),
+    /// The n-th waiter goes one step on: looks, is served by Redis, or reads the answer.
+    Run(usize),
+    Drop(usize),
+    /// Whoever has the lock gives it back, or it is freed by force.
+    Release(usize),
+    /// The first message on its way arrives.
+    Deliver,
+    /// The driver goes one step on.
+    Drive,
+    Cut,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    None,
+    Sent,
+    Answered { granted: bool },
+}
+
+struct Waiter {
+    ticket: Ticket,
+    lock: usize,
+    wake: Arc<Notify>,
+    awake: bool,
+    ask: Ask,
+}
+
+pub(super) struct World {
+    now: Instant,
+    board: Board,
+    /// By which ticket; zero is nobody who ever waited.
+    held: [Option<Ticket>; LOCKS.len()],
+    waiters: Vec<Waiter>,
+    subscribed: BTreeSet<Arc<str>>,
+    messages: VecDeque<Arc<str>>,
+    sent: Option<Plan>,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self {
+            now: Instant::now(),
+            board: Board::default(),
+            held: [Some(0); LOCKS.len()],
+            waiters: Vec::new(),
+            subscribed: BTreeSet::new(),
+            messages: VecDeque::new(),
+            sent: None,
+        }
+    }
+
+    pub(super) fn run(&mut self, op: &Op) {
+        match *op {
+            Op::Pass(millis) => self.now += Duration::from_millis(millis),
+            Op::Call(lock) => self.call(lock),
+            Op::Run(n) if !self.waiters.is_empty() => {
+                self.step(n % self.waiters.len());
+            }
+            Op::Drop(n) if !self.waiters.is_empty() => self.drop(n % self.waiters.len()),
+            Op::Release(lock) => self.release(lock),
+            Op::Deliver => {
+                self.deliver();
+            }
+            Op::Drive => {
+                self.drive();
+            }
+            Op::Cut => {
+                self.subscribed.clear();
+                self.messages.clear();
+                // What was sent is asked for again with the next plan.
+                self.sent = None;
+                let wakes = self.board.cut(self.now);
+                self.woken(&wakes);
+            }
+            _ => {}
+        }
+    }
+
+    fn call(&mut self, lock: usize) {
+        if self.held[lock].is_none() {
+            self.held[lock] = Some(0);
+            return;
+        }
+        let (channel, key) = LOCKS[lock];
+        let (wake, left) = (Arc::new(Notify::new()), Some(LONGEST_PARK));
+        let (ticket, _) = self.board.join(channel, key, left, wake.clone(), self.now);
+        self.waiters.push(Waiter { ticket, lock, wake, awake: true, ask: Ask::None });
+    }
+
+    fn release(&mut self, lock: usize) {
+        let channel = LOCKS[lock].0;
+        if self.held[lock].take().is_some() {
+            self.messages.extend(self.subscribed.get(channel).cloned());
+        }
+    }
+
+    /// False if that waiter sleeps.
+    fn step(&mut self, at: usize) -> bool {
+        let Waiter { ticket, lock, ask, awake, .. } = self.waiters[at];
+        let channel = LOCKS[lock].0;
+        let waiter = &mut self.waiters[at];
+        match ask {
+            Ask::None if !awake => return false,
+            Ask::None => {
+                waiter.awake = false;
+                if self.board.step(channel, ticket, self.now) == Step::Ask {
+                    waiter.ask = Ask::Sent;
+                }
+            }
+            Ask::Sent => {
+                let granted = *self.held[lock].get_or_insert(ticket) == ticket;
+                waiter.ask = Ask::Answered { granted };
+            }
+            Ask::Answered { granted: false } => {
+                waiter.ask = Ask::None;
+                waiter.awake = true;
+                self.board.refused(channel, ticket, Some(LONGEST_PARK), self.now);
+            }
+            Ask::Answered { granted: true } => {
+                self.waiters.remove(at);
+                let (wakes, _) = self.board.granted(channel, ticket, LONGEST_PARK, self.now);
+                self.woken(&wakes);
+            }
+        }
+        true
+    }
+
+    fn drop(&mut self, at: usize) {
+        let Waiter { ticket, lock, ask, .. } = self.waiters.remove(at);
+        let (wakes, _) = self.board.left(LOCKS[lock].0, ticket, self.now);
+        self.woken(&wakes);
+        // The undo of a grant whose caller has gone.
+        if ask == (Ask::Answered { granted: true }) && self.held[lock] == Some(ticket) {
+            self.release(lock);
+        }
+    }
+
+    fn deliver(&mut self) -> bool {
+        let Some(channel) = self.messages.pop_front() else {
+            return false;
+        };
+        let wakes = self.board.message(&channel, self.now);
+        self.woken(&wakes);
+        true
+    }
+
+    fn drive(&mut self) -> bool {
+        if let Some(plan) = self.sent.take() {
+            for channel in &plan.unsubscribe {
+                self.subscribed.remove(channel);
+            }
+            self.subscribed.extend(plan.subscribe.iter().cloned());
+            let wakes = self.board.subscribed(&plan.subscribe, self.now);
+            self.woken(&wakes);
+            return true;
+        }
+        let plan = self.board.plan(self.now);
+        if !plan.subscribe.is_empty() || !plan.unsubscribe.is_empty() {
+            self.sent = Some(plan);
+        }
+        self.sent.is_some()
+    }
+
+    fn woken(&mut self, wakes: &Wakes) {
+        for waiter in &mut self.waiters {
+            waiter.awake |= wakes.iter().any(|wake| Arc::ptr_eq(wake, &waiter.wake));
+        }
+    }
+
+    /// All that is on its way arrives, and everybody who is awake goes on until asleep.
+    pub(super) fn settle(&mut self) {
+        loop {
+            let went_on = (0..self.waiters.len()).find(|at| self.step(*at)).is_some();
+            if !went_on && !self.deliver() && !self.drive() {
+                break;
+            }
+        }
+        for (lock, (_, key)) in LOCKS.iter().enumerate() {
+            let waiters = self.waiters.iter().filter(|waiter| waiter.lock == lock).count();
+            assert!(
+                self.held[lock].is_some() || waiters == 0,
+                "{waiters} sleep beside the free lock {key}"
+            );
+        }
+    }
+
+    /// Everybody who waits gets the lock, one after the other.
+    pub(super) fn end(&mut self) {
+        self.settle();
+        while !self.waiters.is_empty() {
+            let before = self.waiters.len();
+            for lock in 0..LOCKS.len() {
+                self.release(lock);
+            }
+            self.settle();
+            assert!(self.waiters.len() < before, "a release was for nobody");
+        }
+    }
+}

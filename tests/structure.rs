@@ -1,0 +1,294 @@
+//! The architecture, at a glance and enforced: which room may use which, who may name the driver,
+//! what can be sent between threads, and how long a file may be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use redlatch::{Error, ErrorKind, Lease, Lock, LockClient, LockClientBuilder, LockGuard, Outcome};
+
+/// Each room, and what of the crate it may use. Arrows point down, but for the two pairs in one
+/// row: a client makes its builder and a builder its client, a lock makes its guards.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("lib", &["builder", "client", "error", "guard", "lease", "lock"]),
+    // Public entry.
+    ("client", &["builder", "lock", "engine", "error"]),
+    ("builder", &["client", "engine", "error", "config"]),
+    // Public handle and guard.
+    ("lock", &["guard", "acquire", "engine", "holds", "protocol", "lease", "error"]),
+    ("guard", &["acquire", "engine", "releaser", "holds", "protocol", "lease", "error"]),
+    // The one loop, and what the rooms of one client share.
+    ("acquire", &["engine", "waiters", "releaser", "holds", "protocol", "lease", "error"]),
+    ("engine", &["waiters", "watchdog", "releaser", "connection", "config", "error"]),
+    // Side by side, none knows of another.
+    ("waiters", &["protocol", "connection", "error"]),
+    ("watchdog", &["holds", "protocol", "connection", "config"]),
+    ("releaser", &["holds", "protocol", "connection", "lease", "config", "error"]),
+    // What an owner holds, what the wire says, and the way to Redis.
+    ("holds", &["protocol", "lease"]),
+    ("protocol", &["connection", "error"]),
+    ("connection", &["error"]),
+    // Leaves.
+    ("lease", &["error"]),
+    ("config", &["error"]),
+    ("error", &[]),
+];
+
+/// Who may name the `redis` crate: the wire, the address in the public options, and the source of
+/// an error.
+const DRIVER: &[&str] = &["connection", "protocol", "builder", "engine", "error"];
+
+const LONGEST_FILE: usize = 400;
+
+struct File {
+    /// Below `src`.
+    path: String,
+    text: String,
+}
+
+impl File {
+    /// The top-level module that it belongs to.
+    fn room(&self) -> &str {
+        self.path.split(['/', '.']).next().unwrap()
+    }
+
+    fn is_test(&self) -> bool {
+        self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
+    }
+
+    /// Its lines without comments, and without the tests at its end.
+    fn code(&self) -> impl Iterator<Item = &str> {
+        let lines = self.text.lines().take_while(|line| *line != "mod tests {");
+        lines.map(|line| line.split("//").next().unwrap())
+    }
+}
+
+fn sources() -> Vec<File> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let (mut files, mut folders) = (Vec::new(), vec![src.clone()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of sources") {
+            let path: PathBuf = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let below = path.strip_prefix(&src).unwrap().to_str().unwrap().replace('\\', "/");
+            files.push(File { path: below, text: fs::read_to_string(&path).expect("UTF-8") });
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    files
+}
+
+fn word(text: &str) -> &str {
+    text.split(|c: char| c != '_' && !c.is_alphanumeric()).next().unwrap()
+}
+
+/// What of the crate a file names: after `crate::`, alone or in braces, and, in the root, what it
+/// re-exports. Inside `super::` a room is alone with itself.
+fn used(file: &File) -> BTreeSet<String> {
+    let code: String = file.code().collect::<Vec<_>>().join("\n");
+    let mut used = BTreeSet::new();
+    for (at, before) in code.match_indices("crate::") {
+        let rest = &code[at + before.len()..];
+        match rest.strip_prefix('{') {
+            None => drop(used.insert(word(rest).to_owned())),
+            Some(group) => {
+                let group = group.split_once(';').expect("the end of a `use`").0;
+                let (mut depth, mut starts) = (0, true);
+                for (at, c) in group.char_indices() {
+                    if starts && depth == 0 && (c == '_' || c.is_alphanumeric()) {
+                        used.insert(word(&group[at..]).to_owned());
+                        starts = false;
+                    }
+                    match c {
+                        '{' => depth += 1,
+                        '}' => depth -= 1,
+                        ',' => starts = true,
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    let exported = code.lines().filter_map(|line| line.strip_prefix("pub use "));
+    used.extend(exported.map(|path| word(path).to_owned()));
+    used
+}
+
+#[test]
+fn arrows_point_down_only() {
+    let rooms: BTreeMap<&str, &[&str]> = ROOMS.iter().copied().collect();
+    let mut seen: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let files = sources();
+    for file in &files {
+        let room = file.room();
+        let allowed = rooms.get(room).unwrap_or_else(|| panic!("{room} is not in the table"));
+        for other in used(file) {
+            let known = rooms.contains_key(&*other);
+            assert!(known, "src/{}: `crate::{other}` is not a room", file.path);
+            let fits = other == room || allowed.contains(&&*other);
+            assert!(fits, "src/{}: {room} may not use {other}", file.path);
+            if !file.is_test() {
+                seen.entry(room).or_default().insert(other);
+            }
+        }
+    }
+    for (room, allowed) in ROOMS {
+        for other in *allowed {
+            let needed = seen.get(room).is_some_and(|seen| seen.contains(*other));
+            assert!(needed, "{room} does not use {other}: take the arrow out of the table");
+        }
+    }
+}
+
+#[test]
+fn the_table_of_rooms_has_no_cycle_but_its_two_rows() {
+    for (at, (room, allowed)) in ROOMS.iter().enumerate() {
+        for other in *allowed {
+            let to = ROOMS.iter().position(|(room, _)| room == other).expect("a room");
+            let upwards = to < at && (*room, *other) != ("builder", "client");
+            assert!(!upwards, "{room} -> {other} points up");
+        }
+    }
+}
+
+#[test]
+fn a_room_is_left_by_crate_and_never_by_super() {
+    for file in sources() {
+        let is_room = !file.path.contains('/');
+        let own =
+            |line: &str| line.contains("super::") && (is_room || line.contains("super::super"));
+        let line = file.code().find(|line| own(line));
+        assert!(file.is_test() || line.is_none(), "src/{}: {line:?}", file.path);
+    }
+}
+
+#[test]
+fn only_few_rooms_name_the_driver() {
+    for file in sources().iter().filter(|file| !file.is_test()) {
+        let names = file.code().find(|line| {
+            line.match_indices("redis::").any(|(at, _)| !line[..at].ends_with(['_', ':']))
+        });
+        let may = DRIVER.contains(&file.room());
+        assert!(may || names.is_none(), "src/{}: {names:?}", file.path);
+    }
+    for (room, _) in ROOMS.iter().filter(|(room, _)| DRIVER.contains(room)) {
+        let files = sources();
+        let mut of_room = files.iter().filter(|file| file.room() == *room);
+        assert!(of_room.any(|file| file.text.contains("redis::")), "{room} needs no driver");
+    }
+}
+
+#[test]
+fn pure_state_neither_awaits_nor_looks_at_a_clock() {
+    for pure in ["holds.rs", "waiters/board.rs", "watchdog/schedule.rs"] {
+        let files = sources();
+        let file = files.iter().find(|file| file.path == pure).expect(pure);
+        for word in [".await", "async ", "Instant::now", "redis::", ".notify_", "spawn("] {
+            let line = file.code().find(|line| line.contains(word));
+            assert_eq!(line, None, "src/{pure} is pure state");
+        }
+    }
+}
+
+#[test]
+fn no_file_is_longer_than_a_reader_bears() {
+    for file in sources() {
+        let lines = file.text.lines().count();
+        assert!(lines <= LONGEST_FILE, "src/{} has {lines} lines", file.path);
+    }
+}
+
+#[test]
+fn there_is_no_unsafe_code() {
+    for file in sources() {
+        let line = file.code().find(|line| line.split_whitespace().any(|word| word == "unsafe"));
+        assert_eq!(line, None, "src/{}", file.path);
+    }
+    let manifest = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
+    assert!(manifest.contains("unsafe_code = \"forbid\""));
+}
+
+/// The public methods of a file that a caller awaits, each with its documentation.
+fn awaited(file: &File) -> Vec<(String, String)> {
+    let (mut found, mut docs) = (Vec::new(), String::new());
+    for line in file.text.lines().map(str::trim) {
+        if let Some(doc) = line.strip_prefix("///") {
+            docs += doc.trim();
+            docs.push('\n');
+        } else if let Some(name) = line.strip_prefix("pub async fn ") {
+            found.push((word(name).to_owned(), std::mem::take(&mut docs)));
+        } else if !line.starts_with("#[") {
+            docs.clear();
+        }
+    }
+    found
+}
+
+#[test]
+fn every_call_that_is_awaited_says_what_a_cancellation_costs() {
+    let mut calls = 0;
+    for file in sources() {
+        for (name, docs) in awaited(&file) {
+            calls += 1;
+            let said = docs.split_once("# Cancel safety\n").map(|(_, said)| said.trim());
+            let says = said.is_some_and(|said| said.len() > 20);
+            assert!(says, "src/{}: {name} has no `# Cancel safety` section", file.path);
+        }
+    }
+    assert!(calls >= 15, "only {calls} found: is this test blind?");
+}
+
+fn is_shared<T: Send + Sync + Unpin + 'static>() {}
+
+fn can_be_spawned<F: Future + Send>(_: F) {}
+
+#[test]
+fn every_public_type_can_be_shared_between_threads_and_outlives_its_maker() {
+    is_shared::<LockClient>();
+    is_shared::<LockClientBuilder>();
+    is_shared::<Lock>();
+    is_shared::<LockGuard>();
+    is_shared::<Lease>();
+    is_shared::<Error>();
+    is_shared::<ErrorKind>();
+    is_shared::<Outcome>();
+}
+
+/// Compiled and never run: there is no server.
+#[expect(dead_code, reason = "that it compiles is the test")]
+fn every_future_can_be_spawned(client: LockClient, lock: &'static Lock, guard: LockGuard) {
+    const SECOND: Duration = Duration::from_secs(1);
+    can_be_spawned(LockClient::connect("redis://127.0.0.1/"));
+    can_be_spawned(LockClient::builder().connect());
+    can_be_spawned(async move { client.close().await });
+    can_be_spawned(lock.lock());
+    can_be_spawned(lock.lock_with_lease(SECOND));
+    can_be_spawned(lock.try_lock(SECOND, SECOND));
+    can_be_spawned(lock.try_lock(SECOND, Lease::Watchdog));
+    can_be_spawned(lock.try_lock_now());
+    can_be_spawned(lock.is_locked());
+    can_be_spawned(lock.is_held());
+    can_be_spawned(lock.hold_count());
+    can_be_spawned(lock.remaining_lease());
+    can_be_spawned(lock.force_unlock());
+    can_be_spawned(async move {
+        guard.lost().await;
+        let _ = guard.run_until_lost(async {}).await;
+        guard.unlock().await
+    });
+}
+
+#[test]
+fn the_table_of_futures_names_every_call_that_is_awaited() {
+    let table = include_str!("structure.rs");
+    for file in sources() {
+        for (name, _) in awaited(&file) {
+            let call = [".", "::"].iter().any(|dot| table.contains(&format!("{dot}{name}(")));
+            assert!(call, "src/{}: can the future of {name} be spawned?", file.path);
+        }
+    }
+}

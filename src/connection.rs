@@ -3,8 +3,10 @@
 //! **A connection belongs to the runtime that drives it.** Every Tokio runtime that calls gets
 //! one connection of its own, made on first use and made again when it broke. The client's own
 //! thread is such a runtime too. So a runtime whose threads are blocked, or which has ended,
-//! delays nobody else: renewals, background releases and wake-ups never wait behind a user's
-//! code or a user's flood of commands. And an uncontended call crosses no thread.
+//! delays nobody else: renewals, releases of dropped guards and wake-ups never wait behind a
+//! user's code or a user's flood of commands. (The undo of a call that was dropped half-way goes
+//! behind that call, on its runtime's connection, for a command timeout at most.) And an
+//! uncontended call crosses no thread.
 //!
 //! 1. A request is sent again after a cut, because every command of this crate may be executed
 //!    twice and count once. Nothing is sent again after its deadline.
@@ -142,18 +144,14 @@ impl Link {
             *wire = Some(on.clone());
             let sent = Instant::now();
             let answer = timeout_at(deadline.into(), cmd.query_async(&mut on.connection)).await;
-            let error = match answer {
+            let mut error = match answer {
                 Ok(Ok(value)) => {
                     lane.answered();
                     return Ok(Answer { value, sent, repeated });
                 }
                 Ok(Err(error)) => error,
-                Err(_) => {
-                    self.forget(on.number);
-                    return Err(unavailable(&format!("no answer for {what}"), true, trouble));
-                }
+                Err(_) => return Err(self.no_answer(wire, what, true, trouble)),
             };
-            let mut error = error;
             if let Some(script) = script
                 && verdict::is_unknown_script(&error)
             {
@@ -164,14 +162,7 @@ impl Link {
                         continue;
                     }
                     Ok(Err(refusal)) => error = refusal,
-                    Err(_) => {
-                        self.forget(on.number);
-                        return Err(unavailable(
-                            &format!("no answer for {what}"),
-                            repeated,
-                            trouble,
-                        ));
-                    }
+                    Err(_) => return Err(self.no_answer(wire, what, repeated, trouble)),
                 }
             }
             match verdict(&error) {
@@ -264,9 +255,29 @@ impl Link {
         }
     }
 
-    /// Forgets all connections; they close when the last request on them is done.
+    /// Gives the connection up that did not answer in time. What has to be undone goes over
+    /// another one then.
+    fn no_answer(
+        &self,
+        wire: &mut Option<Wire>,
+        what: &str,
+        sent: bool,
+        trouble: Option<RedisError>,
+    ) -> Error {
+        if let Some(silent) = wire.take() {
+            self.forget(silent.number);
+        }
+        unavailable(&format!("no answer for {what}"), sent, trouble)
+    }
+
+    /// Lets go of all connections; they close when the last request on them is done.
     pub(crate) fn hang_up(&self) {
-        self.lanes.lock().clear();
+        let lanes: Vec<_> = self.lanes.lock().iter().map(|(_, lane)| lane.clone()).collect();
+        for lane in lanes {
+            // Outside the mutex: the last clone stops its driver.
+            let wire = lane.wire.lock().take();
+            drop(wire);
+        }
     }
 
     fn lane(&self) -> Arc<Lane> {

@@ -33,6 +33,8 @@ pub(crate) struct Watchdog {
     changed: Notify,
     lease: Duration,
     period: Duration,
+    /// What is due so much later travels along: one batch instead of many.
+    early: Duration,
     /// How long a renewal may go unanswered before it is tried again.
     patience: Duration,
 }
@@ -53,6 +55,7 @@ impl Watchdog {
             changed: Notify::new(),
             lease: config.watchdog_timeout,
             period,
+            early: period / 10,
             patience: config.command_timeout.min(period),
         }
     }
@@ -71,18 +74,16 @@ impl Watchdog {
 
     /// Renews until it is dropped.
     pub(crate) async fn keep_renewed(self: &Arc<Self>, link: &Arc<Link>) {
-        // What is due a little later travels along now: one batch instead of many.
-        let early = self.period / 10;
         loop {
             let (due, next) = {
                 let mut schedule = self.schedule.lock();
-                let due = schedule.take_due(Instant::now() + early);
+                let due = schedule.take_due(Instant::now() + self.early);
                 (due, schedule.next_look())
             };
             if due.is_empty() {
                 let look = async {
                     match next {
-                        Some(next) => tokio::time::sleep_until((next - early).into()).await,
+                        Some(next) => tokio::time::sleep_until((next - self.early).into()).await,
                         None => std::future::pending().await,
                     }
                 };
@@ -92,7 +93,7 @@ impl Watchdog {
                 }
                 continue;
             }
-            let mut entries = due.into_iter().filter_map(|owner| self.look_at(owner, early));
+            let mut entries = due.into_iter().filter_map(|owner| self.look_at(owner));
             loop {
                 let batch: Vec<Entry> = entries.by_ref().take(BATCH).collect();
                 if batch.is_empty() {
@@ -104,13 +105,13 @@ impl Watchdog {
     }
 
     /// An owner's turn has come: is there something to renew?
-    fn look_at(&self, owner: Arc<Owner>, early: Duration) -> Option<Entry> {
-        let found = owner.account.lock().renewal(Instant::now(), self.period - early);
+    fn look_at(&self, owner: Arc<Owner>) -> Option<Entry> {
+        let found = owner.account.lock().renewal(Instant::now(), self.period - self.early);
         match found {
             Renewal::Due { tenure, until } => {
                 return Some(Entry { owner, tenure, until });
             }
-            Renewal::NotBefore(due) => self.insert(&owner, due + early),
+            Renewal::NotBefore(due) => self.insert(&owner, due + self.early),
             Renewal::Idle { ran_out: true } => {
                 lost(&owner, "its lease could not be renewed in time")
             }
@@ -135,7 +136,8 @@ impl Watchdog {
                 tracing::warn!(%error, locks = batch.len(), "a renewal failed; trying again");
                 let again = now + (self.period / 4).min(Duration::from_secs(1));
                 for entry in &batch {
-                    self.insert(&entry.owner, again.min(entry.until));
+                    // At its deadline it finds out that it is lost.
+                    self.insert(&entry.owner, again.min(entry.until) + self.early);
                 }
             }
         }

@@ -281,3 +281,23 @@ async fn a_grant_that_arrives_after_its_lease_is_no_lock() {
         Err(error) => assert_eq!(error.kind(), ErrorKind::Lost),
     }
 }
+
+#[tokio::test]
+async fn a_renewal_that_is_refused_is_tried_again_without_hurry() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let guard = hold(&client.lock("lock")).await;
+    server.ask::<()>(&["ACL", "SETUSER", "default", "-evalsha"]);
+    let refused = || {
+        let info: String = server.ask(&["INFO", "errorstats"]);
+        let count = info.lines().find_map(|line| line.strip_prefix("errorstat_NOPERM:count="));
+        count.map_or(0, |count| count.parse::<u32>().unwrap())
+    };
+    // A third of the default lease away.
+    wait_until("a refused renewal", 2 * SOON, || refused() > 0).await;
+    tokio::time::sleep(ms(2_500)).await;
+    assert!((2..=4).contains(&refused()), "{} tries in 2.5 s", refused());
+    assert!(!guard.is_lost(), "its lease has not ended");
+    server.ask::<()>(&["ACL", "SETUSER", "default", "+evalsha"]);
+    release(guard).await;
+}

@@ -222,3 +222,17 @@ async fn a_cut_at_every_command_of_a_contended_hand_off_stalls_nobody() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_call_under_way_at_a_close_finds_a_new_connection_after_a_cut() {
+    let Scene { server, proxy, client } = scene().await;
+    let guard = hold(&client.lock("last")).await;
+    proxy.stall_replies(true);
+    let unlocking = tokio::spawn(guard.unlock());
+    wait_until("the release", SOON, || !server.exists("last")).await;
+    client.close().await;
+    proxy.cut_all();
+    proxy.stall_replies(false);
+    soon("the answer", unlocking).await.unwrap().expect("it was sent again");
+    server.assert_clean();
+}

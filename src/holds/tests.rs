@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+#[allow(clippy::duplicate_mod, reason = "the wire's own tests hold this model to a real server")]
 #[path = "../protocol/tests/naive.rs"]
 mod naive;
 mod world;
@@ -58,8 +59,9 @@ fn lease() -> impl Strategy<Value = Lease> {
 /// Everything but an operator's delete.
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        3 => (0..400_000u32).prop_map(Op::Pass),
-        1 => (0..2_000_000u32).prop_map(Op::Pass),
+        3 => (0..5_000u32).prop_map(Op::Pass),
+        4 => (0..250_000u32).prop_map(Op::Pass),
+        1 => (0..1_500_000u32).prop_map(Op::Pass),
         6 => lease().prop_map(Op::Acquire),
         4 => any::<usize>().prop_map(Op::GiveBack),
         2 => Just(Op::Pay),
@@ -68,9 +70,9 @@ fn op() -> impl Strategy<Value = Op> {
         1 => any::<bool>().prop_map(|arrived| Op::Cut { arrived }),
         1 => any::<bool>().prop_map(|arrived| Op::GiveUp { arrived }),
         1 => Just(Op::NotExecuted),
-        3 => Just(Op::Look),
-        3 => Just(Op::ArriveRenewal),
-        3 => prop::bool::weighted(0.2).prop_map(|lost| Op::AnswerRenewal { lost }),
+        6 => Just(Op::Look),
+        6 => Just(Op::ArriveRenewal),
+        6 => prop::bool::weighted(0.2).prop_map(|lost| Op::AnswerRenewal { lost }),
         1 => (1..1000u32).prop_map(Op::OtherAcquires),
         1 => Just(Op::OtherReleases),
     ]
@@ -212,6 +214,41 @@ fn a_renewal_of_a_released_lock_is_refused_and_nobody_is_told_of_a_loss() {
 }
 
 #[test]
+fn a_renewal_prolongs_default_leases_and_never_a_fixed_one() {
+    let mut story = Story::new();
+    let (_, fixed) = story.grant(WATCHDOG.into());
+    let (hold, watched) = story.grant(Lease::Watchdog);
+    let as_granted = fixed.until(story.now);
+    story.now += WATCHDOG / 2;
+    let mut account = story.owner.account.lock();
+    assert!(account.renewed(hold.tenure, story.now, WATCHDOG, story.now));
+    assert_eq!(watched.until(story.now), Some(believed_until(story.now, WATCHDOG)));
+    assert_eq!(fixed.until(story.now), as_granted);
+}
+
+#[test]
+fn a_renewal_counts_from_the_first_default_hold_and_not_from_an_earlier_one() {
+    let mut story = Story::new();
+    let period = WATCHDOG / 3;
+    let (hold, _) = story.grant(Lease::Watchdog);
+    let owed = story.give_back(hold).unwrap();
+    story.owner.account.lock().released(owed);
+    story.now += 2 * period;
+    let _again = story.grant(Lease::Watchdog);
+    let found = story.owner.account.lock().renewal(story.now, period);
+    assert_eq!(found, Renewal::NotBefore(story.now + period));
+}
+
+#[test]
+fn a_tenure_that_ran_out_leaves_nothing_in_the_count_of_the_next() {
+    let mut story = Story::new();
+    let _ran_out = [story.grant(WATCHDOG.into()), story.grant(WATCHDOG.into())];
+    story.now += WATCHDOG;
+    let _held = story.grant(HOUR.into());
+    assert_eq!(story.owner.account.lock().ask(story.now).count, 2);
+}
+
+#[test]
 fn a_loss_is_told_to_every_guard_of_the_tenure() {
     let story = Story::new();
     let (_, first) = story.grant(Lease::Watchdog);
@@ -252,6 +289,26 @@ fn a_hold_on_its_way_back_hears_of_a_loss_that_the_release_finds() {
     story.owner.gone(story.now);
     assert!(term.is_gone());
     assert_eq!(story.owed(), None);
+}
+
+#[test]
+fn a_hold_on_its_way_back_hears_that_another_owner_had_come_in() {
+    let story = Story::new();
+    let (hold, term) = story.grant(HOUR.into());
+    story.give_back(hold);
+    story.owner.refused(story.now);
+    assert!(term.is_gone());
+    assert_eq!(story.owed(), None);
+}
+
+#[test]
+fn a_hold_on_its_way_back_that_the_next_tenure_took_over_is_not_lost_with_it() {
+    let story = Story::new();
+    let (hold, term) = story.grant(HOUR.into());
+    story.give_back(hold);
+    let (_, next) = story.grant(HOUR.into());
+    story.owner.gone(story.now);
+    assert!(next.is_gone() && !term.is_gone());
 }
 
 #[test]

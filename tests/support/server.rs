@@ -29,7 +29,7 @@ pub(crate) struct Server {
     password: Option<String>,
     args: Vec<String>,
     dir: TempDir,
-    child: Mutex<Option<Child>>,
+    process: Mutex<Option<Process>>,
     admin: Mutex<Option<Connection>>,
 }
 
@@ -47,7 +47,7 @@ impl Server {
             password: password.map(|at| args[at + 1].to_owned()),
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             dir: TempDir::with_prefix("redlatch-test-").expect("a temporary directory"),
-            child: Mutex::default(),
+            process: Mutex::default(),
             admin: Mutex::default(),
         };
         for _ in 0..50 {
@@ -79,10 +79,7 @@ impl Server {
     /// Kills the server. With persistence off everything in it is gone.
     pub(crate) fn kill(&self) {
         *lock(&self.admin) = None;
-        if let Some(mut child) = lock(&self.child).take() {
-            child.kill().expect("killing the server");
-            child.wait().expect("waiting for the killed server");
-        }
+        drop(lock(&self.process).take());
     }
 
     /// Starts a killed server again, on the same port and with the same arguments.
@@ -109,7 +106,7 @@ impl Server {
     }
 
     fn signal(&self, signal: &str) {
-        let pid = lock(&self.child).as_ref().expect("a running server").id();
+        let pid = lock(&self.process).as_ref().expect("a running server").server.id();
         // The shell's own `kill`: the program of that name is not everywhere.
         let script = format!("kill -{signal} {pid}");
         let status = Command::new("sh").args(["-c", &script]).status().expect("running sh");
@@ -214,7 +211,7 @@ impl Server {
     fn launch(&self) -> bool {
         let log = fs::File::create(self.dir.path().join("out.log")).expect("a log file");
         let program = env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-        let mut child = Command::new(program)
+        let server = Command::new(program)
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .args(["--dir", self.dir.path().to_str().expect("a path in UTF-8")])
             .args(&self.args)
@@ -223,22 +220,20 @@ impl Server {
             .stderr(log)
             .spawn()
             .expect("redis-server has to be installed: run tests/run, which sees to it");
+        let mut process = Process::new(server);
         let start = Instant::now();
         loop {
             // The process id tells our server from one that had the port before.
-            if self.answers_as(child.id()) {
-                *lock(&self.child) = Some(child);
+            if self.answers_as(process.server.id()) {
+                *lock(&self.process) = Some(process);
                 return true;
             }
-            if child.try_wait().expect("asking after the server").is_some() {
+            if process.server.try_wait().expect("asking after the server").is_some() {
                 let out = fs::read_to_string(self.dir.path().join("out.log")).unwrap_or_default();
                 assert!(out.contains("in use"), "the server did not start:\n{out}");
                 return false;
             }
-            if start.elapsed() > START {
-                let _ = child.kill();
-                panic!("the server did not answer within {START:?}");
-            }
+            assert!(start.elapsed() < START, "the server did not answer within {START:?}");
             thread::sleep(Duration::from_millis(3));
         }
     }
@@ -252,11 +247,37 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let running = lock(&self.child).is_some();
+        let running = lock(&self.process).is_some();
         if running && !thread::panicking() {
             self.assert_clean();
         }
-        if let Some(mut child) = lock(&self.child).take() {
+    }
+}
+
+/// A running server, and a shell that outlives us if we are killed and then ends the server too.
+struct Process {
+    server: Child,
+    heir: Option<Child>,
+}
+
+impl Process {
+    fn new(server: Child) -> Self {
+        // It reads from us until we are gone, whichever way that comes about.
+        let script = format!("read -r _; kill -9 {}", server.id());
+        let heir = Command::new("sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self { server, heir: heir.ok() }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The heir first: it must not kill another process that gets the server's number.
+        for child in self.heir.iter_mut().chain([&mut self.server]) {
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -198,10 +198,6 @@ impl World {
         let (hold, register) = self.owner.account.lock().granted(ask, lease, term.clone(), sent);
         assert!(!(register && self.scheduled), "an owner is on the schedule once at most");
         self.scheduled |= register;
-        if ask.count == 1 {
-            // Taken over: who gave back has got rid of it.
-            self.given_back.clear();
-        }
         self.guards.push(Guard { hold, term, lease, until, betrayed: self.betrayed });
     }
 

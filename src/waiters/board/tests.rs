@@ -243,6 +243,19 @@ fn a_subscription_outlives_a_grant_for_a_moment_and_a_waiter_that_gave_up_not_at
 }
 
 #[test]
+fn the_driver_is_not_told_of_what_it_will_see_in_time() {
+    let mut story = Story::new();
+    let wake = || Arc::new(Notify::new());
+    let names = ["first", "second"];
+    let [first, second] = names.map(|name| story.board.join(name, name, None, wake(), story.now).0);
+    story.drive();
+    assert!(story.board.granted("first", first, SECOND, story.now).1);
+    assert_eq!(story.board.plan(story.now).next, Some(story.now + LINGER));
+    story.now += LINGER / 2;
+    assert!(!story.board.granted("second", second, SECOND, story.now).1, "it looks before that");
+}
+
+#[test]
 fn after_a_cut_everybody_looks_up_and_the_head_asks_once_it_is_subscribed_again() {
     let (mut story, [(first, one), (second, two)]) = Story::parked();
     assert!(are(&story.board.cut(story.now), &[&one, &two]));

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redis::aio::MultiplexedConnection;
 use redlatch::LockClient;
 
+// Shared with the examples, which use more of it.
+#[allow(dead_code)]
 #[path = "../examples/support/mod.rs"]
 mod support;
 

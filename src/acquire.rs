@@ -90,14 +90,16 @@ pub(crate) async fn acquire(
     let Some(_turn) = by(until, owner.turn.lock()).await else {
         return if engine.waiters.in_outage() { Err(out_of_reach()) } else { Ok(None) };
     };
-    if attempt.nests()
-        && let Tried::Granted(granted) = attempt.try_once().await?
-    {
-        return Ok(Some(granted));
-    }
-
     // A call returns within its wait, or within the command timeout if that is longer.
     let last_call = until.map(|until| until.max(begun + engine.config.command_timeout));
+    if attempt.nests() {
+        match attempt.try_until(last_call).await.transpose()? {
+            Some(Tried::Granted(granted)) => return Ok(Some(granted)),
+            Some(Tried::Refused(ttl)) => left = ttl,
+            None => return Ok(None),
+        }
+    }
+
     let outage = matches!(wait, Wait::Forever).then_some(engine.config.outage_limit);
     let mut place = engine.waiters.join(&owner.names, left);
     let mut trouble = None;

@@ -31,7 +31,8 @@ impl LockClientBuilder {
     }
 
     /// A ready-made client of the `redis` crate, whose address, credentials and TCP settings are
-    /// used. The lock client speaks RESP3 and sets `TCP_NODELAY` whatever it says.
+    /// used. The lock client speaks RESP3 and sets `TCP_NODELAY`, `SO_LINGER` and
+    /// `TCP_USER_TIMEOUT` to what it needs, whatever it says.
     pub fn client(mut self, client: redis::Client) -> Self {
         self.client = Some(client);
         self

@@ -3,10 +3,10 @@
 //! **A connection belongs to the runtime that drives it.** Every Tokio runtime that calls gets
 //! one connection of its own, made on first use and made again when it broke. The client's own
 //! thread is such a runtime too. So a runtime whose threads are blocked, or which has ended,
-//! delays nobody else: renewals, releases of dropped guards and wake-ups never wait behind a
-//! user's code or a user's flood of commands. (The undo of a call that was dropped half-way goes
-//! behind that call, on its runtime's connection, for a command timeout at most.) And an
-//! uncontended call crosses no thread.
+//! delays no other runtime's commands: renewals, releases of dropped guards and incoming messages
+//! never wait behind a user's code or a user's flood of commands. (The undo of a call that was
+//! dropped half-way goes behind that call, on its runtime's connection, for a command timeout at
+//! most.) And an uncontended call crosses no thread.
 //!
 //! 1. A request is sent again after a cut, because every command of this crate may be executed
 //!    twice and count once. Nothing is sent again after its deadline.
@@ -143,6 +143,9 @@ impl Link {
             };
             *wire = Some(on.clone());
             let sent = Instant::now();
+            if sent >= deadline {
+                return Err(unavailable(&format!("no time left for {what}"), repeated, trouble));
+            }
             let answer = timeout_at(deadline.into(), cmd.query_async(&mut on.connection)).await;
             let mut error = match answer {
                 Ok(Ok(value)) => {

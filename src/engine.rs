@@ -50,10 +50,6 @@ impl Engine {
             uuid: uuid::Uuid::new_v4(),
             owners: AtomicU64::new(1),
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| no_thread(&error))?;
         let work = async move {
             let renewing = async {
                 tokio::select! {
@@ -72,7 +68,7 @@ impl Engine {
         };
         std::thread::Builder::new()
             .name("redlatch".into())
-            .spawn(move || runtime.block_on(work))
+            .spawn(move || run(work))
             .map_err(|error| no_thread(&error))?;
         Ok(engine)
     }
@@ -88,6 +84,14 @@ impl Engine {
         let _ = tokio::time::timeout(self.config.command_timeout, self.releaser.flush()).await;
         self.stop_renewing.send_replace(true);
         self.link.hang_up();
+    }
+}
+
+/// The thread. Without a runtime there is nothing it could do; then leases simply end.
+fn run(work: impl Future<Output = ()>) {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(work),
+        Err(error) => tracing::error!(%error, "the client's thread has no runtime"),
     }
 }
 

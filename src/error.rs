@@ -62,8 +62,10 @@ impl Error {
         Self::new(ErrorKind::InvalidArgument, Outcome::NotExecuted, message)
     }
 
-    pub(crate) fn lost(name: &str) -> Self {
-        Self::new(ErrorKind::Lost, Outcome::NotExecuted, format!("the lock `{name}` was lost"))
+    /// The outcome is that of a release, if there was one: a hold that is lost by its own deadline
+    /// can still be there to be given back.
+    pub(crate) fn lost(name: &str, outcome: Outcome) -> Self {
+        Self::new(ErrorKind::Lost, outcome, format!("the lock `{name}` was lost"))
     }
 
     pub(crate) fn closed() -> Self {

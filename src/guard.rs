@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::acquire::Granted;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, Outcome};
 use crate::holds::{HoldId, Owner};
 use crate::lease::Term;
 use crate::protocol::Call;
@@ -50,7 +50,7 @@ impl LockGuard {
     /// Gives this hold back and waits until Redis has confirmed it. The last hold of a handle
     /// frees the lock and wakes a waiter; an earlier one leaves the lock held.
     ///
-    /// One round trip.
+    /// One round trip. Needs a Tokio runtime, any one; a drop needs none.
     ///
     /// # Errors
     ///
@@ -87,7 +87,9 @@ impl LockGuard {
     }
 
     /// Completes when the lock is lost: at this hold's own deadline even if Redis is out of
-    /// reach, or at the next renewal after the key was deleted, expired or taken.
+    /// reach, or at the next renewal after the key was deleted, expired or taken. (An explicit
+    /// lease is not renewed: if somebody tampers with the key, its guard hears of it at its deadline
+    /// or from [`unlock`](Self::unlock).)
     ///
     /// No I/O of its own.
     ///
@@ -128,7 +130,7 @@ impl LockGuard {
         };
         match value {
             Some(value) if !self.term.is_lost() => Ok(value),
-            _ => Err(Error::lost(&self.owner.names.key)),
+            _ => Err(Error::lost(&self.owner.names.key, Outcome::NotExecuted)),
         }
     }
 }

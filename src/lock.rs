@@ -24,6 +24,10 @@ use crate::protocol::{Call, Names};
 /// waits without polling: it subscribes to the lock's channel, asks again, and then sends nothing
 /// until it is woken or the holder's lease could have ended (30 s later at most).
 ///
+/// Like every async mutex that is fair, it relies on waiting futures being polled: a call that
+/// was polled, and is neither polled again nor dropped, holds up those of this client that stand
+/// in line behind it.
+///
 /// All calls but [`name`](Self::name) and [`owner`](Self::owner) need a Tokio runtime with time
 /// and I/O enabled, any one; a call from another runtime than before makes its own connection.
 ///
@@ -195,8 +199,8 @@ impl Lock {
     /// Frees the lock whoever holds it, and wakes a waiter of each client. False if it was free.
     /// One round trip.
     ///
-    /// For operators: the holder goes on working until its next renewal tells it that the lock is
-    /// lost.
+    /// For operators: the holder goes on working until its next renewal, or the end of its explicit
+    /// lease, tells it that the lock is lost.
     ///
     /// # Errors
     ///

@@ -109,8 +109,8 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// Tells Redis what is owed, if anything is. Only after [`enter`](Self::enter).
-    pub(crate) async fn pay(&mut self, watchdog_timeout: Duration) -> Result<(), Error> {
+    /// Tells Redis what is owed, and says whether there was something to release. Only after [`enter`](Self::enter).
+    pub(crate) async fn pay(&mut self, watchdog_timeout: Duration) -> Result<bool, Error> {
         pay(&mut self.call, self.owner, watchdog_timeout).await
     }
 }
@@ -144,15 +144,23 @@ pub(crate) async fn unlock(
     let mut exchange = Exchange::new(call, owner, releaser, lease);
     owner.account.lock().give_back(hold);
     exchange.enter().await?;
-    exchange.pay(watchdog_timeout).await?;
-    if ran_out || term.is_gone() { Err(Error::lost(&owner.names.key)) } else { Ok(()) }
+    let executed = exchange.pay(watchdog_timeout).await?;
+    if !ran_out && !term.is_gone() {
+        return Ok(());
+    }
+    let outcome = if executed { Outcome::Executed } else { Outcome::NotExecuted };
+    Err(Error::lost(&owner.names.key, outcome))
 }
 
-async fn pay(call: &mut Call<'_>, owner: &Owner, watchdog_timeout: Duration) -> Result<(), Error> {
+async fn pay(
+    call: &mut Call<'_>,
+    owner: &Owner,
+    watchdog_timeout: Duration,
+) -> Result<bool, Error> {
     let (owed, sent_before) = {
         let mut account = owner.account.lock();
         let Some(owed) = account.owed(Instant::now(), watchdog_timeout) else {
-            return Ok(());
+            return Ok(false);
         };
         (owed, account.releasing(owed))
     };
@@ -177,7 +185,7 @@ async fn pay(call: &mut Call<'_>, owner: &Owner, watchdog_timeout: Duration) -> 
     } else {
         owner.account.lock().released(owed);
     }
-    Ok(())
+    Ok(released != Released::Nothing)
 }
 
 /// Pays debts until nobody is left who could run one up, and everything is paid.
@@ -228,7 +236,7 @@ async fn pay_in_background(mut debt: Debt, link: Arc<Link>, config: Arc<Config>)
         let mut call = Call::new(&link, now + config.command_timeout);
         call.wire = debt.wire.take();
         match pay(&mut call, owner, config.watchdog_timeout).await {
-            Ok(()) => {
+            Ok(_) => {
                 tracing::debug!(name = %owner.names.key, owner = %owner.id,
                     "released in the background");
             }

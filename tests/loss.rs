@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use redlatch::{ErrorKind, LockClient, LockGuard};
+use redlatch::{ErrorKind, LockClient, LockGuard, Outcome};
 use support::{Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until, within};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -300,4 +300,22 @@ async fn a_renewal_that_is_refused_is_tried_again_without_hurry() {
     assert!(!guard.is_lost(), "its lease has not ended");
     server.ask::<()>(&["ACL", "SETUSER", "default", "+evalsha"]);
     release(guard).await;
+}
+
+#[tokio::test]
+async fn an_unlock_of_a_lost_lock_says_whether_it_released_anything() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.lock("lock");
+    // Lost by its own deadline, beside a hold that keeps the key.
+    let outer = hold(&lock).await;
+    let inner = soon("locking", lock.lock_with_lease(ms(50))).await.unwrap();
+    soon("the end of the lease", inner.lost()).await;
+    let error = soon("unlocking", inner.unlock()).await.unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Lost, Outcome::Executed));
+    assert_eq!(server.holds("lock").values().sum::<u32>(), 1);
+    // Gone.
+    server.ask::<()>(&["DEL", "lock"]);
+    let error = soon("unlocking", outer.unlock()).await.unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Lost, Outcome::NotExecuted));
 }

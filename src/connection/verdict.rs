@@ -26,6 +26,10 @@ pub(super) fn verdict(error: &RedisError) -> Verdict {
         }
         _ => return Verdict::Broken,
     }
+    // The herd after a restart, say: whoever comes later finds room.
+    if error.to_string().contains("max number of clients reached") {
+        return Verdict::Later;
+    }
     const LATER: [&str; 8] = [
         "BUSY",
         "LOADING",
@@ -109,6 +113,8 @@ mod tests {
         ] {
             assert_eq!(verdict(&server(line)), expected, "{line}");
         }
+        let crowded = server("ERR max number of clients reached");
+        assert_eq!(verdict(&crowded), Verdict::Later);
         assert!(is_read_only(&server("ERR Error running script: @user_script:9: -READONLY You")));
         assert!(is_unknown_script(&server("NOSCRIPT No matching script. Please use EVAL.")));
     }

@@ -109,7 +109,8 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// Tells Redis what is owed, and says whether there was something to release. Only after [`enter`](Self::enter).
+    /// Tells Redis what is owed, and says whether there was something to release. Only after
+    /// [`enter`](Self::enter).
     pub(crate) async fn pay(&mut self, watchdog_timeout: Duration) -> Result<bool, Error> {
         pay(&mut self.call, self.owner, watchdog_timeout).await
     }

@@ -231,7 +231,10 @@ async fn a_call_under_way_at_a_close_finds_a_new_connection_after_a_cut() {
     let unlocking = tokio::spawn(guard.unlock());
     wait_until("the release", SOON, || !server.exists("last")).await;
     client.close().await;
+    let attempts = proxy.attempts();
     proxy.cut_all();
+    // Only then: an answer that waited must not come after all.
+    wait_until("a new connection", SOON, || proxy.attempts() > attempts).await;
     proxy.stall_replies(false);
     soon("the answer", unlocking).await.unwrap().expect("it was sent again");
     server.assert_clean();

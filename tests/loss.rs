@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use redlatch::{ErrorKind, LockClient, LockGuard, Outcome};
-use support::{Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until, within};
+use support::{Proxy, SOON, Server, connect, hold, ms, release, renewed, soon, wait_until, within};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -94,8 +94,9 @@ async fn renewals_whose_answers_never_come_do_not_count() {
     let proxy = Proxy::new(&server);
     let client = client_with(proxy.url(&server), ms(900)).await;
     let guard = hold(&client.lock("mute")).await;
-    let sent = proxy.sent("EVALSHA");
-    wait_until("a renewal", SOON, || proxy.sent("EVALSHA") > sent).await;
+    // Answered, not only sent: a renewal that was under way at the fault would fail together with
+    // its connection, and no later one could be sent.
+    renewed(&guard).await;
     let sent = proxy.sent("EVALSHA");
     proxy.stall_replies(true);
     let start = Instant::now();

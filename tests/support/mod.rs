@@ -84,6 +84,16 @@ pub(crate) async fn release(guard: LockGuard) {
     soon("unlocking", guard.unlock()).await.expect("unlocking");
 }
 
+/// Waits until Redis has confirmed a renewal: what is left of the lease rises.
+pub(crate) async fn renewed(guard: &LockGuard) {
+    let mut last = guard.remaining();
+    wait_until("a renewal", SOON, || {
+        let before = std::mem::replace(&mut last, guard.remaining());
+        before < last
+    })
+    .await;
+}
+
 /// Whether anybody else could take the lock right now: tries, and gives it back at once.
 pub(crate) async fn is_free(client: &LockClient, name: &str) -> bool {
     let taken = soon("trying", client.lock(name).try_lock_now()).await.expect("trying");

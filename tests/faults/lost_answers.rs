@@ -1,12 +1,10 @@
 //! One command's way there or back is lost. Whatever the server has done by then, the caller's
 //! count and Redis's count agree in the end, and no error is told that did not happen.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Fault, Proxy, SOON, Server, hold, ms, release, soon, wait_until};
 use redlatch::{ErrorKind, LockClient, LockGuard, Outcome};
-use support::{Fault, Proxy, SOON, Server, hold, ms, release, soon, wait_until};
 
 const FAULTS: [Fault; 2] = [Fault::ResetBeforeSend, Fault::DropReplyAndReset];
 

@@ -1,14 +1,14 @@
 //! Losing a lock is known: at the next renewal when somebody tampered with it, at the guard's own
 //! deadline when nobody can be asked, and for good.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::{
+    Proxy, SOON, Server, connect, hold, ms, release, renewed, soon, wait_until, within,
+};
 use redlatch::{ErrorKind, LockClient, LockGuard, Outcome};
-use support::{Proxy, SOON, Server, connect, hold, ms, release, renewed, soon, wait_until, within};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -1,17 +1,15 @@
 //! Redis goes away and comes back. A call says so in time; who waits already rides it out; who
 //! holds keeps the lock as long as its lease allows. Single lost answers are in `lost_answers.rs`.
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures::future::join_all;
-use redlatch::{Error, ErrorKind, Lease, LockClient, Outcome};
-use support::{
+use crate::support::{
     Proxy, SOON, Server, block_until, connect, hold, ms, release, soon, wait_until, within,
 };
+use futures::future::join_all;
+use redlatch::{Error, ErrorKind, Lease, LockClient, Outcome};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

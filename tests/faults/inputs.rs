@@ -1,0 +1,1 @@
+//! Rows I: inputs and scale.

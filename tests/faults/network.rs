@@ -1,0 +1,1 @@
+//! Rows N: the network, and answers that do not say what happened.

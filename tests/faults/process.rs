@@ -1,0 +1,1 @@
+//! Rows C: the client's process, its runtimes and its threads.

@@ -1,0 +1,117 @@
+//! The table of all rows, and the check that none is without a test or a reason.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// Id, fault, and the reason if there is no test.
+const ROWS: &[(&str, &str, Option<&str>)] = &[
+    ("N1", "reset after an acquire was executed, before its answer", None),
+    ("N2", "reset before an acquire is sent", None),
+    ("N3", "the answer to an acquire never comes", None),
+    ("N4", "the answer to an acquire comes after its lease", None),
+    ("N6", "the answer to a release is lost", None),
+    ("N7", "the answer to a renewal is lost, once", None),
+    ("N8", "all answers to renewals are lost", None),
+    ("N9", "the subscription is cut while waiters are parked, and the message lost", None),
+    ("N10", "an unlock between the first try and the confirmed subscription", None),
+    ("N11", "duplicate, forged and garbage messages", None),
+    ("N12", "requests arrive, answers do not", None),
+    ("N13", "a half-open connection", None),
+    ("N14", "connections refused for a while", None),
+    ("N15", "a thousand locks held, all connections cut", None),
+    ("S1", "scripts flushed all the time", None),
+    ("S2", "restarted empty while a lock is held", None),
+    ("S3", "restarted with what it held", None),
+    ("S4", "memory full while acquiring", None),
+    ("S5", "memory full while releasing", None),
+    ("S6", "memory full while renewing", None),
+    ("S7", "the lock's key evicted", None),
+    ("S8", "the key holds something else", None),
+    ("S9", "a lock without a TTL, left by somebody", None),
+    ("S11", "busy with somebody's script", None),
+    ("S12", "read-only: it has become a replica", None),
+    ("S13", "loading its data, or its master is down", None),
+    ("S15", "too few replicas to write", None),
+    ("S17", "no permission to publish", None),
+    ("S18", "no permission for the key", None),
+    ("S20", "writes paused for longer than the lease", None),
+    ("S21", "stopped for longer than the lease", None),
+    ("S22", "an operator deletes, renames, swaps, flushes or makes eternal", None),
+    ("S23", "the server's clock jumps", None),
+    ("S25", "other versions of the server", None),
+    ("T1", "planned failover while held", Some("replicas: with Sentinel and Cluster")),
+    ("T2", "a failover loses the lock", Some("replicas: with Sentinel and Cluster")),
+    ("T3", "a stopped master resumes", Some("with Sentinel")),
+    ("T4", "Sentinel is down", Some("with Sentinel")),
+    ("T5", "a slot moves while its lock is held", Some("with Cluster")),
+    ("T7", "keys of one lock in two slots", None),
+    ("T8", "the owner of the slot is dead", Some("with Cluster")),
+    ("T9", "messages across a cluster", Some("with Cluster")),
+    ("T10", "WAIT times out", Some("with the option to wait for replicas")),
+    ("C1", "an acquire dropped at each await", None),
+    ("C2", "a renewal, a release, a parked wait dropped", None),
+    ("C3", "a timeout wins when the grant arrives", None),
+    ("C4", "the holder's task aborted", None),
+    ("C5", "the runtime ends before its guards", None),
+    ("C6", "a guard dropped with no runtime, or while unwinding", None),
+    ("C7", "the guard forgotten, the process ended or killed", None),
+    ("C9", "the runtime blocked for twice the lease", None),
+    ("C10", "the watchdog itself starved", None),
+    ("C11", "the process stopped past its lease", None),
+    ("C12", "stopped between the check and the effect", None),
+    ("C13", "the machine suspended", None),
+    ("C14", "the client's wall clock jumps", None),
+    ("C15", "a future that is not polled waits on the same lock", None),
+    ("I1", "leases that cannot be", None),
+    ("I2", "waits that cannot be", None),
+    ("I3", "names that are odd", None),
+    ("I6", "10,000 waiters on one name", None),
+    ("I7", "100,000 locks renewed", None),
+    ("I9", "a renewal races with a release", None),
+    ("I10", "lost, then locked again", None),
+    ("I12", "granted after its lease", None),
+];
+
+/// Every test of the project: its name, and the file that it is in.
+fn tests() -> BTreeMap<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut tests, mut folders) = (BTreeMap::new(), vec![root.join("tests"), root.join("src")]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("UTF-8");
+                let file = path.strip_prefix(root).unwrap().display().to_string();
+                let functions = text.lines().filter_map(|line| {
+                    let line = line.trim_start();
+                    line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn "))
+                });
+                let names = functions.filter_map(|rest| rest.split(['(', '<']).next());
+                tests.extend(names.map(|name| (name.to_owned(), file.clone())));
+            }
+        }
+    }
+    tests
+}
+
+#[test]
+fn every_row_has_a_test_or_a_reason() {
+    let tests = tests();
+    let mut missing = Vec::new();
+    for (id, fault, reason) in ROWS {
+        let prefix = format!("{}_", id.to_lowercase());
+        let mut found = tests.iter().filter(|(name, _)| name.starts_with(&prefix)).peekable();
+        match (found.peek().is_some(), reason) {
+            (false, None) => missing.push(*id),
+            (false, Some(reason)) => println!("{id:<4} {fault}: not here: {reason}"),
+            (true, _) => println!("{id:<4} {fault}"),
+        }
+        for (name, file) in found {
+            println!("       {file}: {name}");
+        }
+    }
+    assert!(missing.is_empty(), "neither a test nor a reason: {missing:?}");
+}

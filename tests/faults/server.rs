@@ -1,0 +1,1 @@
+//! Rows S: the state of the server.

@@ -1,11 +1,14 @@
 -- acquire: let an owner reach a hold count, if the name is free or its own.
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
+-- KEYS[2]  its fencing token, a number that only grows; left out if the lock is not
+--          fenced or the hold is a nested one
 -- ARGV[1]  owner
 -- ARGV[2]  lease in milliseconds, a whole number, at least 1
 -- ARGV[3]  hold count to reach: 1 for a first hold, more for a nested one
 --
 -- Replies  nil      granted; the count is ARGV[3]
+--          string   granted; the fencing token of the hold
 --          integer  refused; what PTTL says of the other's lease (-1: it has none)
 --          +GONE    the outer holds, on which a nested one was to stand, no
 --                   longer exist; nothing was written
@@ -14,6 +17,9 @@
 -- that finds the field already there takes over what is left of an earlier
 -- hold of the same owner, whose release never arrived. A nested hold never
 -- shortens the lease that the outer one was promised.
+-- The token is the last one plus one, as Redisson counts it, but at least the
+-- server's time in microseconds: so it grows even when the last one was lost.
+-- It comes first, because nothing is written yet if it is refused.
 -- Why atomic: between "is it free" and "it is mine" nobody may come in, and a
 -- hash without a TTL must never be seen.
 
@@ -30,11 +36,21 @@ end
 if redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return redis.call('PTTL', KEYS[1])
 end
+if KEYS[2] then
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  if redis.call('INCR', KEYS[2]) < now then
+    redis.call('SET', KEYS[2], string.format('%.0f', now))
+  end
+end
 redis.call('HSET', KEYS[1], ARGV[1], 1)
 local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
 if expires ~= 1 then
   -- Not permitted, say: better no lock than one for ever.
   redis.call('DEL', KEYS[1])
   return expires
+end
+if KEYS[2] then
+  return redis.call('GET', KEYS[2])
 end
 return nil

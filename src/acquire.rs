@@ -19,6 +19,7 @@ use crate::holds::{HoldId, Owner};
 use crate::lease::{Lease, Term, believed_until};
 use crate::protocol::{Acquired, Call};
 use crate::releaser::Exchange;
+use crate::token::FencingToken;
 use crate::waiters::{Next, Patience};
 
 /// After a try that Redis did not answer, unless the connection comes back before.
@@ -52,6 +53,8 @@ pub(crate) struct Granted {
     pub(crate) hold: HoldId,
     pub(crate) term: Arc<Term>,
     pub(crate) lease: Duration,
+    /// If the lock is fenced.
+    pub(crate) token: Option<FencingToken>,
 }
 
 enum Tried {
@@ -191,14 +194,18 @@ impl Attempt<'_> {
             }
             let (acquired, sent) = answer?;
             match acquired {
-                Acquired::Granted => {
+                Acquired::Granted(token) => {
                     let term = Arc::new(Term::new(believed_until(sent, self.asked)));
-                    let (hold, watch) =
-                        owner.account.lock().granted(ask, self.lease, term.clone(), sent);
+                    let (hold, token, watch) = {
+                        let mut account = owner.account.lock();
+                        let (hold, watch) = account.granted(ask, self.lease, term.clone(), sent);
+                        (hold, account.fenced(token), watch)
+                    };
                     if watch {
                         engine.watchdog.watch(owner, sent);
                     }
-                    return Ok(Tried::Granted(Granted { hold, term, lease: self.asked }));
+                    let lease = self.asked;
+                    return Ok(Tried::Granted(Granted { hold, term, lease, token }));
                 }
                 Acquired::Refused(left) => {
                     owner.refused(Instant::now());

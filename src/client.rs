@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::builder::LockClientBuilder;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::fenced::FencedLock;
 use crate::lock::Lock;
 
 /// A client of the locks in one Redis. Cloning is cheap, and all clones are the same client.
@@ -53,6 +54,16 @@ impl LockClient {
     #[must_use]
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         Lock::new(self.engine.clone(), name.as_ref().into())
+    }
+
+    /// A handle to the fenced lock of that name, whose guards have a [`FencingToken`] for the
+    /// store that they write to. The same lock as [`lock(name)`](Self::lock) otherwise: the two
+    /// exclude each other. No I/O.
+    ///
+    /// [`FencingToken`]: crate::FencingToken
+    #[must_use]
+    pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock {
+        FencedLock::new(self.engine.clone(), name.as_ref().into())
     }
 
     /// Refuses new calls, sends waiting ones home with [`Closed`](crate::ErrorKind::Closed),

@@ -11,6 +11,7 @@ use crate::holds::{HoldId, Owner};
 use crate::lease::Term;
 use crate::protocol::Call;
 use crate::releaser;
+use crate::token::FencingToken;
 
 /// One hold of a lock.
 ///
@@ -37,14 +38,15 @@ pub struct LockGuard {
     term: Arc<Term>,
     hold: HoldId,
     lease: Duration,
+    pub(crate) token: Option<FencingToken>,
     /// `unlock` has taken over what the drop would do.
     unlocking: bool,
 }
 
 impl LockGuard {
     pub(crate) fn new(engine: Arc<Engine>, owner: Arc<Owner>, granted: Granted) -> Self {
-        let Granted { hold, term, lease } = granted;
-        Self { engine, owner, term, hold, lease, unlocking: false }
+        let Granted { hold, term, lease, token } = granted;
+        Self { engine, owner, term, hold, lease, token, unlocking: false }
     }
 
     /// Gives this hold back and waits until Redis has confirmed it. The last hold of a handle

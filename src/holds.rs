@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use crate::lease::{Lease, Term, believed_until, whole_millis};
 use crate::protocol::Names;
+use crate::token::FencingToken;
 
 /// A lock's name as one owner uses it. Shared by its handle, its guards and the background work.
 pub(crate) struct Owner {
@@ -139,6 +140,8 @@ pub(crate) struct Account {
     leaving: Vec<Arc<Term>>,
     next_number: u64,
     server: u32,
+    /// The fencing token of this tenure, if the lock is fenced.
+    token: Option<FencingToken>,
     /// A release of everything was sent and never answered: that nothing is left may be its work.
     freeing: bool,
     /// Whether the watchdog has this owner on its list.
@@ -193,6 +196,12 @@ impl Account {
         }
         self.live.push(Hold { number, lease, term });
         (HoldId { tenure: self.tenure, number }, register)
+    }
+
+    /// Keeps the fencing token that came with a first hold, and says that of this tenure.
+    pub(crate) fn fenced(&mut self, first: Option<FencingToken>) -> Option<FencingToken> {
+        self.token = first.or(self.token);
+        self.token
     }
 
     /// The request was not executed, so Redis holds what it held before.

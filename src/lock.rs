@@ -47,6 +47,16 @@ pub struct Lock {
 impl Lock {
     pub(crate) fn new(engine: Arc<Engine>, name: Arc<str>) -> Self {
         let names = Names::new(&engine.config.name_prefix, &name);
+        Self::with(engine, name, names)
+    }
+
+    /// One whose holds have fencing tokens.
+    pub(crate) fn fenced(engine: Arc<Engine>, name: Arc<str>) -> Self {
+        let names = Names::fenced(&engine.config.name_prefix, &name);
+        Self::with(engine, name, names)
+    }
+
+    fn with(engine: Arc<Engine>, name: Arc<str>, names: Names) -> Self {
         let owner = Arc::new(Owner::new(names, engine.new_owner_id()));
         Self { engine, owner, name }
     }
@@ -257,7 +267,7 @@ impl Lock {
 /// A new owner of the same name, which does not share the original's holds.
 impl Clone for Lock {
     fn clone(&self) -> Self {
-        Self::new(self.engine.clone(), self.name.clone())
+        Self::with(self.engine.clone(), self.name.clone(), self.owner.names.clone())
     }
 }
 

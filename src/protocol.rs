@@ -5,6 +5,7 @@
 //! twice and counts once (each script says why), which is what lets [`Link`] send it again after
 //! a connection was cut.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -12,12 +13,15 @@ use redis::{Cmd, Script, Value};
 
 use crate::connection::{Answer, Link, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
+use crate::token::FencingToken;
 
 /// The names under which Redis knows one lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     pub(crate) key: Box<str>,
     pub(crate) channel: Box<str>,
+    /// Where the fencing token is counted, if the lock is fenced.
+    pub(crate) token: Option<Box<str>>,
 }
 
 impl Names {
@@ -25,9 +29,20 @@ impl Names {
     /// that all keys of one lock share a cluster slot.
     pub(crate) fn new(prefix: &str, name: &str) -> Self {
         let key = format!("{prefix}{name}");
-        let tagged = if key.contains('{') { key.clone() } else { format!("{{{key}}}") };
-        Self { key: key.into(), channel: format!("redisson_lock__channel:{tagged}").into() }
+        let channel = format!("redisson_lock__channel:{}", tagged(&key)).into();
+        Self { key: key.into(), channel, token: None }
     }
+
+    /// The same of a fenced lock.
+    pub(crate) fn fenced(prefix: &str, name: &str) -> Self {
+        let names = Self::new(prefix, name);
+        let token = format!("redisson_lock_token:{}", tagged(&names.key)).into();
+        Self { token: Some(token), ..names }
+    }
+}
+
+fn tagged(key: &str) -> Cow<'_, str> {
+    if key.contains('{') { key.into() } else { format!("{{{key}}}").into() }
 }
 
 /// The scripts, with the digests by which they are called.
@@ -48,7 +63,8 @@ static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 /// The reply to an acquire.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    Granted,
+    /// With the token of a first hold, if the lock is fenced.
+    Granted(Option<FencingToken>),
     /// Another owner has it, for this long if nobody renews it; `None` if its key has no TTL.
     Refused(Option<Duration>),
     /// The outer holds, on which a nested one was to stand, no longer exist.
@@ -88,11 +104,23 @@ impl<'a> Call<'a> {
         lease: Duration,
         count: u32,
     ) -> Result<(Acquired, Instant), Error> {
-        let mut cmd = evalsha(&SCRIPTS.acquire, &[&names.key]);
+        // A nested hold keeps the token of the outer one.
+        let token = names.token.as_deref().filter(|_| count == 1);
+        let mut cmd = match token {
+            Some(token) => evalsha(&SCRIPTS.acquire, &[&names.key, token]),
+            None => evalsha(&SCRIPTS.acquire, &[&names.key]),
+        };
         cmd.arg(owner).arg(millis(lease)).arg(count);
         let answer = self.send(&cmd, Some(&SCRIPTS.acquire), &names.key).await?;
         let acquired = match answer.value {
-            Value::Nil => Acquired::Granted,
+            Value::Nil if token.is_none() => Acquired::Granted(None),
+            Value::BulkString(number) if token.is_some() => {
+                let text = std::str::from_utf8(&number).ok();
+                match text.and_then(|text| text.parse().ok()) {
+                    Some(number) => Acquired::Granted(Some(FencingToken::new(number))),
+                    None => return Err(unexpected("acquire", &Value::BulkString(number))),
+                }
+            }
             Value::Int(left) => {
                 Acquired::Refused(u64::try_from(left).ok().map(Duration::from_millis))
             }

@@ -6,31 +6,36 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redlatch::{Error, ErrorKind, Lease, Lock, LockClient, LockClientBuilder, LockGuard, Outcome};
+use redlatch::{
+    Error, ErrorKind, FencedLock, FencedLockGuard, FencingToken, Lease, Lock, LockClient,
+    LockClientBuilder, LockGuard, Outcome,
+};
 
 /// Each room, and what of the crate it may use. Arrows point down, but for the two pairs in one
 /// row: a client makes its builder and a builder its client, a lock makes its guards.
 const ROOMS: &[(&str, &[&str])] = &[
-    ("lib", &["builder", "client", "error", "guard", "lease", "lock"]),
+    ("lib", &["builder", "client", "error", "fenced", "guard", "lease", "lock", "token"]),
     // Public entry.
-    ("client", &["builder", "lock", "engine", "error"]),
+    ("client", &["builder", "fenced", "lock", "engine", "error"]),
     ("builder", &["client", "engine", "error", "config"]),
     // Public handle and guard.
+    ("fenced", &["lock", "guard", "engine", "lease", "token", "error"]),
     ("lock", &["guard", "acquire", "engine", "holds", "protocol", "lease", "error"]),
-    ("guard", &["acquire", "engine", "releaser", "holds", "protocol", "lease", "error"]),
+    ("guard", &["acquire", "engine", "releaser", "holds", "protocol", "lease", "token", "error"]),
     // The one loop, and what the rooms of one client share.
-    ("acquire", &["engine", "waiters", "releaser", "holds", "protocol", "lease", "error"]),
+    ("acquire", &["engine", "waiters", "releaser", "holds", "protocol", "lease", "token", "error"]),
     ("engine", &["waiters", "watchdog", "releaser", "connection", "config", "error"]),
     // Side by side, none knows of another.
     ("waiters", &["protocol", "connection", "error"]),
     ("watchdog", &["holds", "protocol", "connection", "config"]),
     ("releaser", &["holds", "protocol", "connection", "lease", "config", "error"]),
     // What an owner holds, what the wire says, and the way to Redis.
-    ("holds", &["protocol", "lease"]),
-    ("protocol", &["connection", "error"]),
+    ("holds", &["protocol", "lease", "token"]),
+    ("protocol", &["connection", "token", "error"]),
     ("connection", &["error"]),
     // Leaves.
     ("lease", &["error"]),
+    ("token", &[]),
     ("config", &["error"]),
     ("error", &[]),
 ];
@@ -252,6 +257,9 @@ fn every_public_type_can_be_shared_between_threads_and_outlives_its_maker() {
     is_shared::<LockClientBuilder>();
     is_shared::<Lock>();
     is_shared::<LockGuard>();
+    is_shared::<FencedLock>();
+    is_shared::<FencedLockGuard>();
+    is_shared::<FencingToken>();
     is_shared::<Lease>();
     is_shared::<Error>();
     is_shared::<ErrorKind>();

@@ -27,6 +27,11 @@ fn a_channel_is_named_as_redisson_names_it() {
     ] {
         let names = Names::new(prefix, name);
         assert_eq!((&*names.key, &*names.channel), (key, channel), "{prefix:?} {name:?}");
+        assert_eq!(names.token, None);
+        let fenced = Names::fenced(prefix, name);
+        assert_eq!((&fenced.key, &fenced.channel), (&names.key, &names.channel));
+        let token = channel.replacen("redisson_lock__channel:", "redisson_lock_token:", 1);
+        assert_eq!(fenced.token.as_deref(), Some(&*token), "{prefix:?} {name:?}");
     }
 }
 
@@ -41,15 +46,16 @@ fn hashed(key: &str) -> &str {
 
 proptest! {
     #[test]
-    fn a_lock_and_its_channel_share_a_cluster_slot(
+    fn t7_the_keys_of_a_lock_share_a_cluster_slot(
         prefix in "[a-z:]{0,3}",
         plain in "[^{}]{1,8}",
         tag in "[^{}]{1,4}",
         rest in "[^{}]{0,4}",
     ) {
         for name in [plain.clone(), format!("{{{tag}}}{rest}"), format!("{plain}{{{tag}}}{rest}")] {
-            let names = Names::new(&prefix, &name);
+            let names = Names::fenced(&prefix, &name);
             prop_assert_eq!(hashed(&names.channel), hashed(&names.key));
+            prop_assert_eq!(hashed(names.token.as_deref().unwrap()), hashed(&names.key));
             prop_assert_eq!(&*names.key, format!("{prefix}{name}"));
         }
     }
@@ -121,7 +127,7 @@ impl Both<'_> {
             Op::Acquire { owner, lease, count } => {
                 let reply = self.ask(&scripts.acquire, &[&OWNERS[owner], &lease, &count]);
                 let reply = match reply {
-                    Value::Nil => Acquired::Granted,
+                    Value::Nil => Acquired::Granted(None),
                     Value::SimpleString(gone) if gone == "GONE" => Acquired::Gone,
                     Value::Int(-1) => Acquired::Refused(None),
                     Value::Int(left) => {

@@ -170,7 +170,7 @@ impl World {
     fn answer(&mut self) {
         match self.request.take() {
             Some(Request::Acquire { ask, lease, asked, sent, reply: Some(reply) }) => match reply {
-                Acquired::Granted => self.granted(ask, lease, asked, sent),
+                Acquired::Granted(_) => self.granted(ask, lease, asked, sent),
                 Acquired::Refused(_) => self.owner.refused(self.now),
                 Acquired::Gone => {
                     self.owner.gone(self.now);

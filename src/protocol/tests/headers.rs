@@ -77,6 +77,7 @@ impl Script {
             .flat_map(|value| match value {
                 "nil" => vec!["nil".to_owned()],
                 _ if value.parse::<i64>().is_ok() => vec![value.to_owned()],
+                _ if value.starts_with("redis.call('GET'") => vec!["string".to_owned()],
                 _ if value.starts_with("redis.call(") => vec!["integer".to_owned()],
                 _ if self.body.contains(&format!("local {value} = redis.pcall(")) => vec![],
                 _ => match value.strip_prefix("redis.status_reply('") {

@@ -41,7 +41,7 @@ impl Naive {
             };
             held.count = count;
             held.prolong(now + lease);
-            return Acquired::Granted;
+            return Acquired::Granted(None);
         }
         match self.at(now) {
             Some(held) if held.owner != owner => {
@@ -50,7 +50,7 @@ impl Naive {
             }
             lock => {
                 *lock = Some(Held { owner, count, ends: Some(now + lease) });
-                Acquired::Granted
+                Acquired::Granted(None)
             }
         }
     }

@@ -204,7 +204,7 @@ impl Model {
 
     fn join(&mut self, lock: usize, left: Option<u64>) {
         let wake = Arc::new(Notify::new());
-        let Names { key, channel } = &self.names[lock];
+        let Names { key, channel, .. } = &self.names[lock];
         let duration = left.map(Duration::from_millis);
         let (ticket, news) = self.board.join(channel, key, duration, wake.clone(), self.clock());
         self.told |= news;

@@ -11,8 +11,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::time::timeout_at;
-
+use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{HoldId, Owner};
@@ -44,7 +43,7 @@ impl Wait {
         if wait.is_zero() {
             return Self::Once;
         }
-        Instant::now().checked_add(wait).map_or(Self::Forever, Self::Until)
+        clock::now().checked_add(wait).map_or(Self::Forever, Self::Until)
     }
 }
 
@@ -71,7 +70,7 @@ pub(crate) async fn acquire(
     wait: Wait,
 ) -> Result<Option<Granted>, Error> {
     let asked = lease.checked(engine.config.watchdog_timeout)?;
-    let begun = Instant::now();
+    let begun = clock::now();
     let attempt = Attempt { engine, owner, lease, asked, wait };
 
     let mut left = None;
@@ -148,7 +147,7 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     /// Whether this handle holds the lock already.
     fn nests(&self) -> bool {
-        self.owner.account.lock().holding(Instant::now())
+        self.owner.account.lock().holding(clock::now())
     }
 
     /// A nested hold never waits, one try is one try, and where nobody of this client stands in
@@ -162,7 +161,7 @@ impl Attempt<'_> {
     /// Asks Redis once, unless the wait ends first. `None` if it did; an error if Redis had been
     /// silent for so long by then that nobody knows whether the lock is busy.
     async fn try_until(&self, until: Option<Instant>) -> Option<Result<Tried, Error>> {
-        let asked = Instant::now();
+        let asked = clock::now();
         let tried = by(until, self.try_once()).await;
         if tried.is_none() && asked.elapsed() >= SILENCE {
             let message = "Redis had not answered when the wait was over";
@@ -178,7 +177,7 @@ impl Attempt<'_> {
         if engine.waiters.is_closed() {
             return Err(Error::closed());
         }
-        let deadline = Instant::now() + engine.config.command_timeout;
+        let deadline = clock::now() + engine.config.command_timeout;
         let call = Call::new(&engine.link, deadline);
         let mut exchange = Exchange::new(call, owner, &engine.releaser, self.asked);
         exchange.enter().await?;
@@ -186,7 +185,7 @@ impl Attempt<'_> {
         exchange.pay(engine.config.watchdog_timeout).await?;
         loop {
             // From here on, dropping the exchange undoes what Redis may have granted.
-            let ask = owner.account.lock().ask(Instant::now());
+            let ask = owner.account.lock().ask(clock::now());
             let answer =
                 exchange.call.acquire(&owner.names, &owner.id, self.asked, ask.count).await;
             if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
@@ -208,13 +207,13 @@ impl Attempt<'_> {
                     return Ok(Tried::Granted(Granted { hold, term, lease, token }));
                 }
                 Acquired::Refused(left) => {
-                    owner.refused(Instant::now());
+                    owner.refused(clock::now());
                     return Ok(Tried::Refused(left));
                 }
                 // The outer holds were lost and nobody had noticed. Now they know, and the next
                 // try of the loop is for a first hold.
                 Acquired::Gone => {
-                    owner.gone(Instant::now());
+                    owner.gone(clock::now());
                     tracing::warn!(name = %owner.names.key, owner = %owner.id,
                         "lost a lock: found gone when a nested hold was asked for");
                 }
@@ -225,7 +224,7 @@ impl Attempt<'_> {
 
 async fn by<T>(until: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
     match until {
-        Some(until) => timeout_at(until.into(), future).await.ok(),
+        Some(until) => clock::timeout_at(until, future).await.ok(),
         None => Some(future.await),
     }
 }

@@ -21,8 +21,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ProtocolVersion, PushInfo, PushKind, RedisError, Script, Value};
 use tokio::runtime::{self, Handle};
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::time::timeout_at;
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 
 mod lane;
@@ -142,11 +142,11 @@ impl Link {
                     .map_err(|error| dial_failed(what, repeated, error, trouble.take()))?,
             };
             *wire = Some(on.clone());
-            let sent = Instant::now();
+            let sent = clock::now();
             if sent >= deadline {
                 return Err(unavailable(&format!("no time left for {what}"), repeated, trouble));
             }
-            let answer = timeout_at(deadline.into(), cmd.query_async(&mut on.connection)).await;
+            let answer = clock::timeout_at(deadline, cmd.query_async(&mut on.connection)).await;
             let mut error = match answer {
                 Ok(Ok(value)) => {
                     lane.answered();
@@ -159,7 +159,7 @@ impl Link {
                 && verdict::is_unknown_script(&error)
             {
                 let taught = script.load_async(&mut on.connection);
-                match timeout_at(deadline.into(), taught).await {
+                match clock::timeout_at(deadline, taught).await {
                     Ok(Ok(_)) => {
                         given = Some(on);
                         continue;
@@ -178,7 +178,7 @@ impl Link {
                     if verdict::is_read_only(&error) {
                         self.forget(on.number);
                     }
-                    if Instant::now() + pause >= deadline {
+                    if clock::now() + pause >= deadline {
                         return Err(unavailable(
                             &format!("Redis cannot serve {what} now"),
                             repeated,
@@ -201,7 +201,7 @@ impl Link {
     pub(crate) async fn subscriber(&self) -> Wire {
         let lane = self.lane();
         loop {
-            let far = Instant::now() + Duration::from_secs(3600);
+            let far = clock::now() + Duration::from_secs(3600);
             if let Ok(wire) = lane.wire(self, far).await {
                 return wire;
             }
@@ -227,7 +227,7 @@ impl Link {
             }
             Ok(())
         };
-        match timeout_at(deadline.into(), asked).await {
+        match clock::timeout_at(deadline, asked).await {
             Ok(Ok(())) => {
                 lane.answered();
                 Ok(())

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::acquire::Granted;
+use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, Outcome};
 use crate::holds::{HoldId, Owner};
@@ -68,7 +69,7 @@ impl LockGuard {
     pub async fn unlock(mut self) -> Result<(), Error> {
         self.unlocking = true;
         let timeout = self.engine.config.command_timeout;
-        let call = Call::new(&self.engine.link, Instant::now() + timeout);
+        let call = Call::new(&self.engine.link, clock::now() + timeout);
         releaser::unlock(
             &self.engine.releaser,
             call,
@@ -106,7 +107,7 @@ impl LockGuard {
     /// that got it was sent, minus a margin of 1 % and 1 ms. Zero when lost. Local, no I/O.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let now = Instant::now();
+        let now = clock::now();
         self.term.until(now).map_or(Duration::ZERO, |until| until - now)
     }
 

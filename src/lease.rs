@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::clock;
 use crate::error::Error;
 
 /// How long a lock is held when nobody gives it back.
@@ -107,7 +108,7 @@ impl Term {
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.until(Instant::now()).is_none()
+        self.until(clock::now()).is_none()
     }
 
     /// Moves the deadline after a confirmed renewal, never back. False if the term was lost
@@ -135,12 +136,12 @@ impl Term {
         loop {
             // Registered before the look, so that a loss in between is not missed.
             let told = self.lost.notified();
-            let Some(deadline) = self.until(Instant::now()) else {
+            let Some(deadline) = self.until(clock::now()) else {
                 return;
             };
             tokio::select! {
                 () = told => {}
-                () = tokio::time::sleep_until(deadline.into()) => {}
+                () = clock::sleep_until(deadline) => {}
             }
         }
     }

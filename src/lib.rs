@@ -4,6 +4,7 @@
 mod acquire;
 mod builder;
 mod client;
+mod clock;
 mod config;
 mod connection;
 mod engine;

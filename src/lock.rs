@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::acquire::{Wait, acquire};
+use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::guard::LockGuard;
@@ -232,7 +233,7 @@ impl Lock {
         if self.engine.waiters.is_closed() {
             return Err(Error::closed());
         }
-        let deadline = Instant::now() + self.engine.config.command_timeout;
+        let deadline = clock::now() + self.engine.config.command_timeout;
         Ok(Call::new(&self.engine.link, deadline))
     }
 
@@ -252,7 +253,7 @@ impl Lock {
         let span = tracing::debug_span!("acquire", name = %self.owner.names.key,
             owner = %self.owner.id, waited_ms = Empty, granted = Empty);
         self.check_name()?;
-        let begun = Instant::now();
+        let begun = clock::now();
         let granted =
             acquire(&self.engine, &self.owner, lease, wait).instrument(span.clone()).await?;
         // Into a guard at once: from here on its drop is the undo.

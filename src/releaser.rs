@@ -11,14 +11,14 @@
 //! 4. Handing over needs no runtime, blocks nobody and cannot panic.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::timeout_at;
 
+use crate::clock;
 use crate::config::Config;
 use crate::connection::{Link, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
@@ -101,7 +101,7 @@ impl<'a> Exchange<'a> {
     /// Waits for its turn.
     pub(crate) async fn enter(&mut self) -> Result<(), Error> {
         let gate = self.owner.gate.clone().lock_owned();
-        let Ok(gate) = timeout_at(self.call.deadline.into(), gate).await else {
+        let Ok(gate) = clock::timeout_at(self.call.deadline, gate).await else {
             let message = "an earlier request of this handle is still unanswered";
             return Err(Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message));
         };
@@ -119,7 +119,7 @@ impl<'a> Exchange<'a> {
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         // The durations matter to what is paid, not to whether something is.
-        if self.owner.account.lock().owed(Instant::now(), Duration::ZERO).is_some() {
+        if self.owner.account.lock().owed(clock::now(), Duration::ZERO).is_some() {
             self.releaser.hand_over(Debt {
                 owner: self.owner.clone(),
                 gate: self.gate.take(),
@@ -160,7 +160,7 @@ async fn pay(
 ) -> Result<bool, Error> {
     let (owed, sent_before) = {
         let mut account = owner.account.lock();
-        let Some(owed) = account.owed(Instant::now(), watchdog_timeout) else {
+        let Some(owed) = account.owed(clock::now(), watchdog_timeout) else {
             return Ok(false);
         };
         (owed, account.releasing(owed))
@@ -180,7 +180,7 @@ async fn pay(
     // An earlier sending that was never answered may be what freed it.
     let freed_before = sent_before || (repeated && owed.count == 0);
     if released == Released::Nothing && !freed_before {
-        if owner.gone(Instant::now()) {
+        if owner.gone(clock::now()) {
             tracing::warn!(name = %owner.names.key, owner = %owner.id, "lost a lock: found gone");
         }
     } else {
@@ -225,10 +225,10 @@ async fn pay_in_background(mut debt: Debt, link: Arc<Link>, config: Arc<Config>)
         Some(gate) => gate,
         None => owner.gate.clone().lock_owned().await,
     };
-    let give_up = Instant::now() + config.command_timeout + debt.lease;
+    let give_up = clock::now() + config.command_timeout + debt.lease;
     let mut pause = Duration::from_millis(50);
-    while owner.account.lock().owed(Instant::now(), config.watchdog_timeout).is_some() {
-        let now = Instant::now();
+    while owner.account.lock().owed(clock::now(), config.watchdog_timeout).is_some() {
+        let now = clock::now();
         if now >= give_up {
             tracing::warn!(name = %owner.names.key, owner = %owner.id,
                 "a release could not be confirmed; its lease has ended");

@@ -17,6 +17,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
+use crate::clock;
 use crate::connection::{Link, Push};
 use crate::error::ErrorKind;
 use crate::protocol::Names;
@@ -86,7 +87,7 @@ impl Waiters {
     /// Stands in line for a lock until the place is dropped.
     pub(crate) fn join<'a>(&'a self, names: &'a Names, left: Option<Duration>) -> Place<'a> {
         let wake = Arc::new(Notify::new());
-        let now = Instant::now();
+        let now = clock::now();
         let (ticket, news) =
             self.board.lock().join(&names.channel, &names.key, left, wake.clone(), now);
         if news {
@@ -105,7 +106,7 @@ impl Waiters {
     /// Keeps the subscriptions as the board wants them. Ends when nothing can want any more.
     pub(crate) async fn keep_subscribed(&self, link: &Link, command_timeout: Duration) {
         loop {
-            let Plan { subscribe, unsubscribe, next } = self.board.lock().plan(Instant::now());
+            let Plan { subscribe, unsubscribe, next } = self.board.lock().plan(clock::now());
             if subscribe.is_empty() && unsubscribe.is_empty() {
                 tokio::select! {
                     () = self.changed.notified() => {}
@@ -120,10 +121,10 @@ impl Waiters {
                 self.cut();
                 continue;
             }
-            let deadline = Instant::now() + command_timeout;
+            let deadline = clock::now() + command_timeout;
             match link.resubscribe(&wire, &subscribe, &unsubscribe, deadline).await {
                 Ok(()) => {
-                    let wakes = self.board.lock().subscribed(&subscribe, Instant::now());
+                    let wakes = self.board.lock().subscribed(&subscribe, clock::now());
                     notify(wakes);
                 }
                 Err(error) => {
@@ -144,7 +145,7 @@ impl Waiters {
         while let Some(push) = pushes.next().await {
             match push {
                 Push::Message { channel } => {
-                    let wakes = self.board.lock().message(&channel, Instant::now());
+                    let wakes = self.board.lock().message(&channel, clock::now());
                     notify(wakes);
                 }
                 Push::Cut { number } => {
@@ -158,7 +159,7 @@ impl Waiters {
     }
 
     fn cut(&self) {
-        let wakes = self.board.lock().cut(Instant::now());
+        let wakes = self.board.lock().cut(clock::now());
         notify(wakes);
         self.changed.notify_one();
     }
@@ -177,7 +178,7 @@ impl Place<'_> {
     /// Parks until it is this waiter's turn to ask, or until there is no point in waiting.
     pub(crate) async fn next(&mut self, patience: Patience) -> Next {
         loop {
-            let now = Instant::now();
+            let now = clock::now();
             let (wake_at, outage_over) = {
                 let mut board = self.waiters.board.lock();
                 if board.closed {
@@ -207,19 +208,19 @@ impl Place<'_> {
 
     /// Redis said that another owner has the lock, for `left` if nobody renews it.
     pub(crate) fn refused(&mut self, left: Option<Duration>) {
-        let now = Instant::now();
+        let now = clock::now();
         self.waiters.board.lock().refused(&self.names.channel, self.ticket, left, now);
     }
 
     /// Redis could not be asked.
     pub(crate) fn unanswered(&mut self, pause: Duration) {
-        let now = Instant::now();
+        let now = clock::now();
         self.waiters.board.lock().unanswered(&self.names.channel, self.ticket, pause, now);
     }
 
     /// The lock was granted, for `lease` if nobody renews it.
     pub(crate) fn granted(self, lease: Duration) {
-        let now = Instant::now();
+        let now = clock::now();
         let channel = &self.names.channel;
         let (wakes, news) = self.waiters.board.lock().granted(channel, self.ticket, lease, now);
         notify(wakes);
@@ -232,7 +233,7 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let now = Instant::now();
+        let now = clock::now();
         let (wakes, news) = self.waiters.board.lock().left(&self.names.channel, self.ticket, now);
         notify(wakes);
         if news {
@@ -249,7 +250,7 @@ fn notify(wakes: Wakes) {
 
 async fn sleep_until(at: Option<Instant>) {
     match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
+        Some(at) => clock::sleep_until(at).await,
         None => std::future::pending().await,
     }
 }

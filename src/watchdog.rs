@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::clock;
 use crate::config::Config;
 use crate::connection::Link;
 use crate::holds::{Owner, Renewal};
@@ -77,13 +78,13 @@ impl Watchdog {
         loop {
             let (due, next) = {
                 let mut schedule = self.schedule.lock();
-                let due = schedule.take_due(Instant::now() + self.early);
+                let due = schedule.take_due(clock::now() + self.early);
                 (due, schedule.next_look())
             };
             if due.is_empty() {
                 let look = async {
                     match next {
-                        Some(next) => tokio::time::sleep_until((next - self.early).into()).await,
+                        Some(next) => clock::sleep_until(next - self.early).await,
                         None => std::future::pending().await,
                     }
                 };
@@ -106,7 +107,7 @@ impl Watchdog {
 
     /// An owner's turn has come: is there something to renew?
     fn look_at(&self, owner: Arc<Owner>) -> Option<Entry> {
-        let found = owner.account.lock().renewal(Instant::now(), self.period - self.early);
+        let found = owner.account.lock().renewal(clock::now(), self.period - self.early);
         match found {
             Renewal::Due { tenure, until } => {
                 return Some(Entry { owner, tenure, until });
@@ -123,9 +124,9 @@ impl Watchdog {
     async fn renew(self: Arc<Self>, link: Arc<Link>, batch: Vec<Entry>) {
         let locks: Vec<(&str, &str)> =
             batch.iter().map(|e| (&*e.owner.names.key, &*e.owner.id)).collect();
-        let mut call = Call::new(&link, Instant::now() + self.patience);
+        let mut call = Call::new(&link, clock::now() + self.patience);
         let answer = call.renew(&locks, self.lease).await;
-        let now = Instant::now();
+        let now = clock::now();
         match answer {
             Ok((held, sent)) => {
                 for (entry, held) in batch.iter().zip(held) {

@@ -20,21 +20,28 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("builder", &["client", "engine", "error", "config"]),
     // Public handle and guard.
     ("fenced", &["lock", "guard", "engine", "lease", "token", "error"]),
-    ("lock", &["guard", "acquire", "engine", "holds", "protocol", "lease", "error"]),
-    ("guard", &["acquire", "engine", "releaser", "holds", "protocol", "lease", "token", "error"]),
+    ("lock", &["guard", "acquire", "engine", "holds", "protocol", "lease", "clock", "error"]),
+    (
+        "guard",
+        &["acquire", "engine", "releaser", "holds", "protocol", "lease", "token", "clock", "error"],
+    ),
     // The one loop, and what the rooms of one client share.
-    ("acquire", &["engine", "waiters", "releaser", "holds", "protocol", "lease", "token", "error"]),
+    (
+        "acquire",
+        &["engine", "waiters", "releaser", "holds", "protocol", "lease", "token", "clock", "error"],
+    ),
     ("engine", &["waiters", "watchdog", "releaser", "connection", "config", "error"]),
     // Side by side, none knows of another.
-    ("waiters", &["protocol", "connection", "error"]),
-    ("watchdog", &["holds", "protocol", "connection", "config"]),
-    ("releaser", &["holds", "protocol", "connection", "lease", "config", "error"]),
+    ("waiters", &["protocol", "connection", "clock", "error"]),
+    ("watchdog", &["holds", "protocol", "connection", "config", "clock"]),
+    ("releaser", &["holds", "protocol", "connection", "lease", "config", "clock", "error"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("holds", &["protocol", "lease", "token"]),
     ("protocol", &["connection", "token", "error"]),
-    ("connection", &["error"]),
+    ("connection", &["clock", "error"]),
     // Leaves.
-    ("lease", &["error"]),
+    ("lease", &["clock", "error"]),
+    ("clock", &[]),
     ("token", &[]),
     ("config", &["error"]),
     ("error", &[]),
@@ -192,9 +199,19 @@ fn pure_state_neither_awaits_nor_looks_at_a_clock() {
     for pure in ["holds.rs", "waiters/board.rs", "watchdog/schedule.rs"] {
         let files = sources();
         let file = files.iter().find(|file| file.path == pure).expect(pure);
-        for word in [".await", "async ", "Instant::now", "redis::", ".notify_", "spawn("] {
+        for word in [".await", "async ", "clock::", "redis::", ".notify_", "spawn("] {
             let line = file.code().find(|line| line.contains(word));
             assert_eq!(line, None, "src/{pure} is pure state");
+        }
+    }
+}
+
+#[test]
+fn all_time_comes_from_one_clock() {
+    for file in sources().iter().filter(|file| !file.is_test() && file.room() != "clock") {
+        for word in ["Instant::now", "SystemTime", "::sleep_until(", "::timeout_at("] {
+            let line = file.code().find(|line| line.replace("clock::", "").contains(word));
+            assert_eq!(line, None, "src/{}: not the clock's time", file.path);
         }
     }
 }

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use redis::RedisError;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::time::{sleep_until, timeout_at};
+
+use crate::clock;
 
 use super::verdict::{Verdict, verdict};
 use super::{Link, Wire};
@@ -58,8 +59,7 @@ impl Lane {
         if let Some(wire) = &*self.wire.lock() {
             return Ok(wire.clone());
         }
-        let by = deadline.into();
-        let Ok(mut last) = timeout_at(by, self.dialling.lock()).await else {
+        let Ok(mut last) = clock::timeout_at(deadline, self.dialling.lock()).await else {
             return Err(None);
         };
         loop {
@@ -69,15 +69,15 @@ impl Lane {
             }
             if let Some(Dialled { at, error }) = &*last {
                 let again = *at + backoff(self.unanswered.load(Ordering::Relaxed));
-                if timeout_at(by, sleep_until(again.into())).await.is_err() {
+                if clock::timeout_at(deadline, clock::sleep_until(again)).await.is_err() {
                     return Err(error.clone());
                 }
             }
             self.unanswered.fetch_add(1, Ordering::Relaxed);
-            let at = Instant::now();
+            let at = clock::now();
             let before = last.take().and_then(|dialled| dialled.error);
             *last = Some(Dialled { at, error: before.clone() });
-            let Ok(dialled) = timeout_at(by, link.dial()).await else {
+            let Ok(dialled) = clock::timeout_at(deadline, link.dial()).await else {
                 return Err(before);
             };
             match dialled {

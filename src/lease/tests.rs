@@ -2,9 +2,12 @@ use proptest::prelude::*;
 use tokio_test::{assert_pending, assert_ready};
 
 use super::*;
+use crate::clock;
+use crate::clock::tests::suspend;
 use crate::error::{ErrorKind, Outcome};
 
 const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn any_lease() -> impl Strategy<Value = Duration> {
@@ -23,7 +26,7 @@ proptest! {
 
     #[test]
     fn a_lease_is_believed_for_at_most_99_percent_less_a_millisecond(lease in any_lease()) {
-        let (sent, lease) = (Instant::now(), whole_millis(lease));
+        let (sent, lease) = (clock::now(), whole_millis(lease));
         let until = believed_until(sent, lease);
         prop_assert!(until >= sent && until <= sent + lease - MS);
         prop_assert!((until - sent) * 100 <= lease * 99);
@@ -36,7 +39,7 @@ proptest! {
         first in 0..100u64,
         steps in prop::collection::vec((0..30u64, 0..3u8, 0..200u64), 1..40),
     ) {
-        let base = Instant::now();
+        let base = clock::now();
         let at = |millis| base + MS * u32::try_from(millis).unwrap();
         let term = Term::new(at(first));
         let (mut now, mut model) = (0, Some(first));
@@ -82,7 +85,7 @@ fn a_default_lease_is_the_watchdog_timeout() {
 
 #[test]
 fn a_look_at_a_passed_deadline_latches_the_loss() {
-    let now = Instant::now();
+    let now = clock::now();
     let term = Term::new(now + MS);
     assert_eq!(term.until(now + MS), None);
     assert_eq!(term.until(now), None, "found good again by a look at an earlier time");
@@ -92,7 +95,7 @@ fn a_look_at_a_passed_deadline_latches_the_loss() {
 
 #[test]
 fn a_loss_by_the_clock_and_one_that_redis_told_are_told_apart() {
-    let now = Instant::now();
+    let now = clock::now();
     let (ran_out, gone) = (Term::new(now), Term::new(now + HOUR));
     gone.lose();
     assert!(ran_out.is_lost() && gone.is_lost());
@@ -103,7 +106,7 @@ fn a_loss_by_the_clock_and_one_that_redis_told_are_told_apart() {
 
 #[tokio::test]
 async fn a_loss_wakes_everybody_who_awaits_it() {
-    let term = Term::new(Instant::now() + HOUR);
+    let term = Term::new(clock::now() + HOUR);
     let mut one = tokio_test::task::spawn(term.lost());
     let mut other = tokio_test::task::spawn(term.lost());
     assert_pending!(one.poll());
@@ -117,15 +120,15 @@ async fn a_loss_wakes_everybody_who_awaits_it() {
 
 #[tokio::test]
 async fn a_loss_is_told_at_the_deadline_with_nobody_there_to_tell_it() {
-    let until = Instant::now() + 20 * MS;
+    let until = clock::now() + 20 * MS;
     let term = Term::new(until);
     term.lost().await;
-    assert!(Instant::now() >= until);
+    assert!(clock::now() >= until);
 }
 
 #[tokio::test]
 async fn whoever_awaits_a_loss_waits_on_when_the_lease_was_renewed() {
-    let begun = Instant::now();
+    let begun = clock::now();
     let term = Term::new(begun + 300 * MS);
     let mut lost = tokio_test::task::spawn(term.lost());
     assert_pending!(lost.poll());
@@ -135,4 +138,19 @@ async fn whoever_awaits_a_loss_waits_on_when_the_lease_was_renewed() {
     assert_pending!(lost.poll());
     term.lose();
     assert_ready!(lost.poll());
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_a_lease_that_ended_while_the_machine_was_suspended_is_lost() {
+    let term = Term::new(clock::now() + 60 * SECOND);
+    let mut lost = tokio_test::task::spawn(term.lost());
+    assert_pending!(lost.poll());
+    suspend(59 * SECOND);
+    assert!(!term.is_lost());
+    suspend(SECOND);
+    assert!(term.is_lost(), "whoever asks knows at once");
+    // Timers have not noticed; whoever awaits it knows within a second.
+    let timers = tokio::time::Instant::now();
+    lost.await;
+    assert!(timers.elapsed() <= SECOND + MS);
 }

@@ -29,7 +29,7 @@ impl LockClient {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is none,
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answers there, and
     /// [`Server`](crate::ErrorKind::Server) if it refuses the user or the password. It is tried
-    /// once.
+    /// once. A server whose `maxmemory-policy` may evict locks is a warning in the log.
     ///
     /// # Cancel safety
     ///

@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc::unbounded_channel;
 
+use crate::clock;
 use crate::config::Config;
 use crate::connection::Link;
 use crate::error::{Error, ErrorKind, Outcome};
+use crate::protocol::Call;
 use crate::releaser::{Releaser, pay_debts};
 use crate::waiters::Waiters;
 use crate::watchdog::Watchdog;
@@ -34,6 +36,7 @@ impl Engine {
         let (pushes, pushed) = unbounded_channel();
         let link = Arc::new(Link::new(info, config.command_timeout, pushes)?);
         link.connect().await?;
+        warn_of_eviction(Call::new(&link, clock::now() + config.command_timeout)).await;
 
         let (jobs, to_pay) = unbounded_channel();
         let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
@@ -84,6 +87,19 @@ impl Engine {
         let _ = tokio::time::timeout(self.config.command_timeout, self.releaser.flush()).await;
         self.stop_renewing.send_replace(true);
         self.link.hang_up();
+    }
+}
+
+/// A server that may throw a lock away gives it to two. Every policy but one may, because locks
+/// have a TTL. Whoever may not ask goes without the warning.
+async fn warn_of_eviction(mut call: Call<'_>) {
+    match call.maxmemory_policy().await {
+        Ok(Some(policy)) if policy != "noeviction" => {
+            tracing::warn!(%policy, "Redis may evict locks when its memory is full: \
+                set maxmemory-policy to noeviction");
+        }
+        Ok(_) => {}
+        Err(error) => tracing::debug!(%error, "could not ask whether Redis may evict locks"),
     }
 }
 

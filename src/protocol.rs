@@ -222,6 +222,15 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// What the server does when its memory is full; `None` if it does not say.
+    pub(crate) async fn maxmemory_policy(&mut self) -> Result<Option<String>, Error> {
+        let answer = self.send(redis::cmd("INFO").arg("memory"), None, "INFO").await?;
+        let info: String =
+            redis::from_redis_value(answer.value).map_err(|_| unexpected("INFO", &Value::Nil))?;
+        let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
+        Ok(policy.map(|policy| policy.trim().to_owned()))
+    }
+
     async fn send(
         &mut self,
         cmd: &Cmd,

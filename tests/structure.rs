@@ -30,7 +30,10 @@ const ROOMS: &[(&str, &[&str])] = &[
         "acquire",
         &["engine", "waiters", "releaser", "holds", "protocol", "lease", "token", "clock", "error"],
     ),
-    ("engine", &["waiters", "watchdog", "releaser", "connection", "config", "error"]),
+    (
+        "engine",
+        &["waiters", "watchdog", "releaser", "protocol", "connection", "config", "clock", "error"],
+    ),
     // Side by side, none knows of another.
     ("waiters", &["protocol", "connection", "clock", "error"]),
     ("watchdog", &["holds", "protocol", "connection", "config", "clock"]),

@@ -394,3 +394,25 @@ async fn a_password_is_never_told() {
         assert!(told.is_empty(), "{told:#?}");
     }
 }
+
+#[tokio::test]
+async fn s7_a_server_that_may_evict_locks_is_one_warning_at_connect() {
+    alone(&["--maxmemory-policy", "volatile-ttl"], async |server| {
+        let warnings = || entries(|entry| entry.field("policy") == "volatile-ttl").len();
+        let client = connect(server).await;
+        assert_eq!(warnings(), 1);
+        let lock = client.lock("evictable");
+        release(hold(&lock).await).await;
+        // A new connection is no new warning.
+        assert!(server.ask::<u64>(&["CLIENT", "KILL", "TYPE", "normal"]) >= 1);
+        release(hold(&lock).await).await;
+        assert_eq!(warnings(), 1);
+        // Who may not ask goes without.
+        server.ask::<()>(&["ACL", "SETUSER", "blind", "on", ">p", "~*", "&*", "+@all", "-info"]);
+        let url = format!("redis://blind:p@127.0.0.1:{}/", server.port());
+        let blind = soon("connecting", LockClient::connect(url)).await.unwrap();
+        release(hold(&blind.lock("evictable")).await).await;
+        assert_eq!(warnings(), 1);
+    })
+    .await;
+}

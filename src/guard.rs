@@ -132,7 +132,7 @@ impl LockGuard {
             value = fut => Some(value),
         };
         match value {
-            Some(value) if !self.term.is_lost() => Ok(value),
+            Some(value) if !self.term.is_lost() || seeded!("value-after-loss") => Ok(value),
             _ => Err(Error::lost(&self.owner.names.key, Outcome::NotExecuted)),
         }
     }

@@ -54,11 +54,17 @@ struct Scripts {
 }
 
 static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: Script::new(include_str!("../lua/acquire.lua")),
-    release: Script::new(include_str!("../lua/release.lua")),
-    renew: Script::new(include_str!("../lua/renew.lua")),
-    force_unlock: Script::new(include_str!("../lua/force_unlock.lua")),
+    acquire: script(include_str!("../lua/acquire.lua")),
+    release: script(include_str!("../lua/release.lua")),
+    renew: script(include_str!("../lua/renew.lua")),
+    force_unlock: script(include_str!("../lua/force_unlock.lua")),
 });
+
+fn script(text: &str) -> Script {
+    #[cfg(redlatch_seeded)]
+    let text = &crate::seeded::script(text);
+    Script::new(text)
+}
 
 /// The reply to an acquire.
 #[derive(Debug, PartialEq, Eq)]

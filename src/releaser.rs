@@ -73,6 +73,9 @@ impl Releaser {
     }
 
     fn hand_over(&self, debt: Debt) {
+        if seeded!("drop-needs-a-runtime") && tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
         // It fails only when the client's thread has ended; then the lease ends the hold.
         let _ = self.jobs.send(Job::Pay(debt));
     }
@@ -118,6 +121,9 @@ impl<'a> Exchange<'a> {
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
+        if seeded!("no-undo") {
+            return;
+        }
         // The durations matter to what is paid, not to whether something is.
         if self.owner.account.lock().owed(clock::now(), Duration::ZERO).is_some() {
             self.releaser.hand_over(Debt {
@@ -146,7 +152,7 @@ pub(crate) async fn unlock(
     owner.account.lock().give_back(hold);
     exchange.enter().await?;
     let executed = exchange.pay(watchdog_timeout).await?;
-    if !ran_out && !term.is_gone() {
+    if !ran_out && !term.is_gone() || seeded!("lost-is-released") {
         return Ok(());
     }
     let outcome = if executed { Outcome::Executed } else { Outcome::NotExecuted };
@@ -244,6 +250,9 @@ async fn pay_in_background(mut debt: Debt, link: Arc<Link>, config: Arc<Config>)
             Err(error) => {
                 tracing::warn!(name = %owner.names.key, owner = %owner.id, %error,
                     "a release in the background failed; trying again");
+                if seeded!("release-tried-once") {
+                    return;
+                }
                 tokio::time::sleep(pause).await;
                 pause = (2 * pause).min(LONGEST_PAUSE);
             }

@@ -40,7 +40,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("releaser", &["holds", "protocol", "connection", "lease", "config", "clock", "error"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("holds", &["protocol", "lease", "token"]),
-    ("protocol", &["connection", "token", "error"]),
+    ("protocol", &["connection", "token", "error", "seeded"]),
     ("connection", &["clock", "error"]),
     // Leaves.
     ("lease", &["clock", "error"]),
@@ -48,6 +48,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("token", &[]),
     ("config", &["error"]),
     ("error", &[]),
+    ("seeded", &[]),
 ];
 
 /// Who may name the `redis` crate: the wire, the address in the public options, and the source of

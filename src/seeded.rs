@@ -1,0 +1,115 @@
+//! Bugs that are put in on purpose, to see that tests, fault cases and hammer go red.
+//!
+//! They are compiled in with `--cfg redlatch_seeded` only; then the environment variable
+//! `REDLATCH_BUG` names the one that is on. `tests/seeded/run` tries them all.
+
+/// Whether that bug is on. Never, in a normal build.
+#[cfg(not(redlatch_seeded))]
+macro_rules! seeded {
+    ($bug:literal) => {
+        false
+    };
+}
+
+#[cfg(redlatch_seeded)]
+macro_rules! seeded {
+    ($bug:literal) => {
+        crate::seeded::is_on($bug)
+    };
+}
+
+#[cfg(redlatch_seeded)]
+pub(crate) fn is_on(bug: &str) -> bool {
+    use std::sync::LazyLock;
+    static ON: LazyLock<String> =
+        LazyLock::new(|| std::env::var("REDLATCH_BUG").unwrap_or_default());
+    *ON == bug
+}
+
+/// A script with the bug that is on, if that one is in a script.
+#[cfg(redlatch_seeded)]
+pub(crate) fn script(text: &str) -> String {
+    let on = SCRIPTS.iter().find(|(bug, right, _)| is_on(bug) && text.contains(right));
+    on.map_or_else(|| text.to_owned(), |(_, right, wrong)| text.replace(right, wrong))
+}
+
+/// The bugs in scripts: what is right there, and what stands in its place.
+#[cfg(any(test, redlatch_seeded))]
+const SCRIPTS: &[(&str, &str, &str)] = &[
+    ("acquire-not-exclusive", "if redis.call('EXISTS', KEYS[1]) == 1 and", "if false and"),
+    (
+        "acquire-not-idempotent",
+        "redis.call('HSET', KEYS[1], ARGV[1], 1)",
+        "redis.call('HINCRBY', KEYS[1], ARGV[1], 1)",
+    ),
+    (
+        "acquire-adds-nested",
+        "redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])",
+        "redis.call('HINCRBY', KEYS[1], ARGV[1], 1)",
+    ),
+    ("acquire-eternal", "redis.pcall('PEXPIRE', KEYS[1], ARGV[2])", "1"),
+    (
+        "acquire-nested-shortens",
+        "if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then\n    redis.call('PEXPIRE', KEYS[1], ARGV[2])",
+        "if true then\n    redis.call('PEXPIRE', KEYS[1], ARGV[2])",
+    ),
+    (
+        "token-not-grown",
+        "redis.call('INCR', KEYS[2]) < now",
+        "redis.call('SETNX', KEYS[2], string.format('%.0f', now)) == 2",
+    ),
+    ("token-forgotten", "redis.call('INCR', KEYS[2]) < now", "redis.call('INCR', KEYS[2]) < 0"),
+    ("release-foreign", "if not held then", "if redis.call('EXISTS', KEYS[1]) == 0 then"),
+    ("release-silent", "redis.pcall('PUBLISH', ARGV[4], '0')", "redis.call('EXISTS', ARGV[4])"),
+    (
+        "release-needs-publish",
+        "redis.pcall('PUBLISH', ARGV[4], '0')",
+        "redis.call('PUBLISH', ARGV[4], '0')",
+    ),
+    (
+        "release-needs-memory",
+        "redis.call('DEL', KEYS[1])\nredis.pcall('PUBLISH', ARGV[4]",
+        "redis.call('HSET', KEYS[1], ARGV[1], 0)\nredis.call('DEL', KEYS[1])\nredis.pcall('PUBLISH', ARGV[4]",
+    ),
+    (
+        "renew-creates",
+        "if redis.pcall('HEXISTS', key, ARGV[i + 1]) == 1 then",
+        "if redis.call('EXISTS', key) == 0 then redis.call('HSET', key, ARGV[i + 1], 1) end\n  if redis.pcall('HEXISTS', key, ARGV[i + 1]) == 1 then",
+    ),
+    (
+        "renew-foreign",
+        "redis.pcall('HEXISTS', key, ARGV[i + 1]) == 1",
+        "redis.call('EXISTS', key) == 1",
+    ),
+    ("renew-stops-at-a-bad-key", "redis.pcall('HEXISTS', key", "redis.call('HEXISTS', key"),
+    (
+        "force-unlock-silent",
+        "redis.pcall('PUBLISH', ARGV[1], '0')",
+        "redis.call('EXISTS', ARGV[1])",
+    ),
+    (
+        "force-unlock-anything",
+        "redis.call('HLEN', KEYS[1]) == 0",
+        "redis.call('EXISTS', KEYS[1]) == 0",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::SCRIPTS;
+
+    #[test]
+    fn every_bug_in_a_script_has_its_place_in_exactly_one() {
+        let scripts = [
+            include_str!("../lua/acquire.lua"),
+            include_str!("../lua/release.lua"),
+            include_str!("../lua/renew.lua"),
+            include_str!("../lua/force_unlock.lua"),
+        ];
+        for (bug, right, wrong) in SCRIPTS {
+            let places: usize = scripts.iter().map(|script| script.matches(right).count()).sum();
+            assert_eq!(places, 1, "{bug}: {right}");
+            assert_ne!(right, wrong);
+        }
+    }
+}

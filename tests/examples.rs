@@ -47,6 +47,25 @@ fn a_lost_lock_stops_the_work() {
 }
 
 #[test]
+fn a_late_write_corrupts_a_table_that_does_not_compare_tokens() {
+    let server = Server::private().expect("a server");
+    let run = Run::new(program("fenced_write").env("REDIS_URL", server.url()));
+    run.must_succeed();
+    assert_eq!(
+        run.lines(),
+        [
+            "without the check: the new holder withdraws 30: written",
+            "without the check: the paused holder withdraws 10: written",
+            "without the check: the account has 90, CORRUPT: a withdrawal is gone",
+            "with the check: the new holder withdraws 30: written",
+            "with the check: the paused holder withdraws 10: refused by the table",
+            "with the check: the account has 70, sound",
+        ]
+    );
+    assert_eq!(keys_in(&server), 0, "it removes its keys");
+}
+
+#[test]
 fn a_scheduled_job_is_run_by_one_instance_a_round() {
     let run = Run::of("scheduled_job", &[]);
     run.must_succeed();

@@ -24,6 +24,9 @@ mod token;
 mod waiters;
 mod watchdog;
 
+#[doc = include_str!("promises.md")]
+pub mod promises {}
+
 pub use builder::LockClientBuilder;
 pub use client::LockClient;
 pub use error::{Error, ErrorKind, Outcome};

@@ -10,26 +10,30 @@
 //!
 //! 1. A request is sent again after a cut, because every command of this crate may be executed
 //!    twice and count once. Nothing is sent again after its deadline.
-//! 2. A connection on which an answer did not come in time is not used for new requests.
+//! 2. A connection on which an answer did not come in time is not used for new requests, and
+//!    what it may still have under way comes to nothing (see [`abandoned`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ProtocolVersion, PushInfo, PushKind, RedisError, Script, Value};
+use redis::{Cmd, ProtocolVersion, RedisError, Script, Value};
 use tokio::runtime::{self, Handle};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 
+mod abandoned;
 mod lane;
 mod verdict;
+mod wire;
 
+use abandoned::Abandoned;
 use lane::Lane;
 use verdict::{Verdict, verdict};
+pub(crate) use wire::Wire;
 
 /// What comes unasked.
 #[derive(Debug)]
@@ -46,20 +50,8 @@ pub(crate) struct Link {
     dial_timeout: Duration,
     pushes: UnboundedSender<Push>,
     lanes: Mutex<Vec<(runtime::Id, Arc<Lane>)>>,
+    abandoned: Abandoned,
     numbers: AtomicU64,
-}
-
-/// One connection. What is sent on a clone of it comes after what was sent before.
-#[derive(Clone)]
-pub(crate) struct Wire {
-    connection: MultiplexedConnection,
-    number: u64,
-}
-
-impl Wire {
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
 }
 
 /// A command's answer.
@@ -98,6 +90,7 @@ impl Link {
             dial_timeout,
             pushes,
             lanes: Mutex::default(),
+            abandoned: Abandoned::default(),
             numbers: AtomicU64::new(1),
         })
     }
@@ -134,7 +127,7 @@ impl Link {
         let mut pause = Duration::from_millis(10);
         let mut trouble: Option<RedisError> = None;
         loop {
-            let mut on = match given.take() {
+            let on = match given.take() {
                 Some(wire) => wire,
                 None => lane
                     .wire(self, deadline)
@@ -142,11 +135,27 @@ impl Link {
                     .map_err(|error| dial_failed(what, repeated, error, trouble.take()))?,
             };
             *wire = Some(on.clone());
+            match clock::timeout_at(deadline, self.abandoned.close(&on)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    if verdict(&error) == Verdict::Broken {
+                        self.forget(on.number);
+                    }
+                    tokio::time::sleep(pause).await;
+                    trouble = Some(error);
+                    continue;
+                }
+                Err(_) => {
+                    let message = "no answer about a connection that was given up";
+                    return Err(unavailable(message, repeated, trouble));
+                }
+            }
             let sent = clock::now();
             if sent >= deadline {
                 return Err(unavailable(&format!("no time left for {what}"), repeated, trouble));
             }
-            let answer = clock::timeout_at(deadline, cmd.query_async(&mut on.connection)).await;
+            let asked = on.answer(async |mut connection| cmd.query_async(&mut connection).await);
+            let answer = clock::timeout_at(deadline, asked).await;
             let mut error = match answer {
                 Ok(Ok(value)) => {
                     lane.answered();
@@ -158,7 +167,8 @@ impl Link {
             if let Some(script) = script
                 && verdict::is_unknown_script(&error)
             {
-                let taught = script.load_async(&mut on.connection);
+                let taught =
+                    on.answer(async |mut connection| script.load_async(&mut connection).await);
                 match clock::timeout_at(deadline, taught).await {
                     Ok(Ok(_)) => {
                         given = Some(on);
@@ -217,8 +227,7 @@ impl Link {
         deadline: Instant,
     ) -> Result<(), Error> {
         let lane = self.lane();
-        let mut connection = wire.connection.clone();
-        let asked = async {
+        let asked = wire.answer(async |mut connection| {
             if !unsubscribe.is_empty() {
                 connection.unsubscribe(channels(unsubscribe)).await?;
             }
@@ -226,7 +235,7 @@ impl Link {
                 connection.subscribe(channels(subscribe)).await?;
             }
             Ok(())
-        };
+        });
         match clock::timeout_at(deadline, asked).await {
             Ok(Ok(())) => {
                 lane.answered();
@@ -251,7 +260,8 @@ impl Link {
             .lock()
             .iter()
             .find_map(|(_, lane)| lane.wire.lock().take_if(|wire| wire.number == number));
-        if forgotten.is_some() {
+        if let Some(wire) = forgotten {
+            self.abandoned.add(&wire);
             tracing::warn!(connection = number, "lost a connection to Redis");
             // Its driver may be stopped before it can say so itself.
             let _ = self.pushes.send(Push::Cut { number });
@@ -299,29 +309,7 @@ impl Link {
 
     async fn dial(&self) -> Result<Wire, RedisError> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let pushes = self.pushes.clone();
-        let config = redis::AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.dial_timeout))
-            // Deadlines are this room's own: the driver's default of 500 ms would report a
-            // slow server's grant as a failure.
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(1024)
-            .set_push_sender(move |info| match push(number, info) {
-                Some(push) => pushes.send(push),
-                None => Ok(()),
-            });
-        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Wire { connection, number })
-    }
-}
-
-fn push(number: u64, info: PushInfo) -> Option<Push> {
-    match (info.kind, info.data.into_iter().next()) {
-        (PushKind::Message, Some(Value::BulkString(channel))) => {
-            Some(Push::Message { channel: String::from_utf8(channel).ok()? })
-        }
-        (PushKind::Disconnection, _) => Some(Push::Cut { number }),
-        _ => None,
+        Wire::dial(&self.client, number, self.dial_timeout, self.pushes.clone()).await
     }
 }
 

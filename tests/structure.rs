@@ -90,6 +90,9 @@ fn sources() -> Vec<File> {
                 folders.push(path);
                 continue;
             }
+            if path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
             let below = path.strip_prefix(&src).unwrap().to_str().unwrap().replace('\\', "/");
             files.push(File { path: below, text: fs::read_to_string(&path).expect("UTF-8") });
         }

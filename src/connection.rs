@@ -181,7 +181,10 @@ impl Link {
             match verdict(&error) {
                 Verdict::Broken => {
                     self.forget(on.number);
-                    repeated = true;
+                    repeated = !seeded!("resend-forgets");
+                    if seeded!("no-resend") {
+                        return Err(unavailable(what, true, Some(error)));
+                    }
                 }
                 Verdict::Later => {
                     lane.answered();
@@ -277,7 +280,7 @@ impl Link {
         sent: bool,
         trouble: Option<RedisError>,
     ) -> Error {
-        if let Some(silent) = wire.take() {
+        if let Some(silent) = wire.take_if(|_| !seeded!("silence-is-kept")) {
             self.forget(silent.number);
         }
         unavailable(&format!("no answer for {what}"), sent, trouble)

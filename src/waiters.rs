@@ -159,6 +159,9 @@ impl Waiters {
     }
 
     fn cut(&self) {
+        if seeded!("cut-unnoticed") {
+            return;
+        }
         let wakes = self.board.lock().cut(clock::now());
         notify(wakes);
         self.changed.notify_one();

@@ -68,7 +68,7 @@ impl Watchdog {
 
     fn insert(&self, owner: &Arc<Owner>, due: Instant) {
         let told = self.schedule.lock().insert(due, owner);
-        if told {
+        if told && !seeded!("lost-start") {
             self.changed.notify_one();
         }
     }
@@ -137,6 +137,12 @@ impl Watchdog {
                 tracing::warn!(%error, locks = batch.len(), "a renewal failed; trying again");
                 let again = now + (self.period / 4).min(Duration::from_secs(1));
                 for entry in &batch {
+                    if seeded!("watchdog-gives-up") {
+                        continue;
+                    }
+                    if seeded!("unknown-extends") {
+                        entry.owner.account.lock().renewed(entry.tenure, now, self.lease, now);
+                    }
                     // At its deadline it finds out that it is lost.
                     self.insert(&entry.owner, again.min(entry.until) + self.early);
                 }
@@ -147,7 +153,7 @@ impl Watchdog {
     /// This is the place that decides, from an answer, that a lock is lost.
     fn judge(&self, entry: &Entry, held: bool, sent: Instant, now: Instant) {
         let Entry { owner, tenure, .. } = entry;
-        if held {
+        if held || seeded!("loss-untold") {
             let in_time = owner.account.lock().renewed(*tenure, sent, self.lease, now);
             // Too late is lost: it finds that out in its turn.
             self.insert(owner, if in_time { sent + self.period } else { now });

@@ -222,7 +222,8 @@ impl Board {
         let Some(line) = self.line_of(channel, ticket) else {
             return (Wakes::new(), false);
         };
-        if line.is_head(ticket) && line.waiters.get(&ticket).is_some_and(|w| w.asking || w.again) {
+        let holds_baton = line.waiters.get(&ticket).is_some_and(|w| w.asking || w.again);
+        if line.is_head(ticket) && holds_baton && !seeded!("baton-dropped") {
             line.due = now;
         }
         self.remove(channel, ticket, now)
@@ -294,7 +295,9 @@ impl Board {
             if channel.subscription == Subscription::Asked {
                 self.outage = None;
                 channel.subscription = Subscription::Live;
-                channel.ask_now(now, &mut wakes);
+                if !seeded!("no-second-try") {
+                    channel.ask_now(now, &mut wakes);
+                }
             }
         }
         wakes
@@ -342,6 +345,9 @@ impl Board {
 /// Until a lease could have ended of which `left` was left, one millisecond more because a TTL
 /// counts whole ones (invariant 4). `None`: nobody knows.
 fn park_for(left: Option<Duration>) -> Duration {
+    if seeded!("message-only") {
+        return Duration::from_secs(3600);
+    }
     left.map_or(LONGEST_PARK, |left| LONGEST_PARK.min(left + Duration::from_millis(1)))
 }
 

@@ -1,0 +1,214 @@
+//! What must hold in every state, and what must be reached for the check to mean something.
+
+use stateright::{Model, Property};
+
+use crate::protocol::{Protocol, Step};
+use crate::state::{
+    Call, Client, Exchange, Health, Reply, Request, State, Subscription, Untold,
+};
+
+pub(crate) const EXCLUSION: &str = "at most one client believes that it holds the lock";
+pub(crate) const NO_ETERNAL_KEY: &str = "no key is without a TTL";
+pub(crate) const COUNT: &str = "what Redis counts for an idle owner is its live guards";
+pub(crate) const TOLD: &str = "whoever waits for a lock that was released is about to be told";
+pub(crate) const END: &str = "at rest nobody waits, and nothing is held or owed";
+
+impl Model for Protocol {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.initial()]
+    }
+
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        self.steps(state, steps);
+    }
+
+    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+        let next = self.after(last, step);
+        if step.is_certain() {
+            let (before, after) = (work_left(last), work_left(&next));
+            assert!(after < before, "{step:?} does not lead on ({before:?} to {after:?}): {last:?}\n{next:?}");
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::always(EXCLUSION, |_, state: &State| {
+                state.clients.iter().filter(|client| client.believes()).count() <= 1
+            }),
+            Property::always(NO_ETERNAL_KEY, |_, state: &State| {
+                state.key.is_none_or(|key| key.has_ttl)
+            }),
+            Property::always(COUNT, |_, state: &State| {
+                (0..state.clients.len()).all(|c| counts_agree(state, c))
+            }),
+            Property::always(TOLD, |_, state: &State| {
+                state.key.is_some() || state.clients.iter().all(is_about_to_be_told)
+            }),
+            Property::always(END, |model: &Self, state: &State| {
+                is_settled(state) || model.goes_on(state)
+            }),
+        ];
+        if self.bug.is_none() {
+            let reached = REACHED.iter();
+            properties.extend(reached.map(|&(name, seen)| Property::sometimes(name, seen)));
+        }
+        properties
+    }
+}
+
+impl Protocol {
+    /// Whether something happens for certain.
+    fn goes_on(&self, state: &State) -> bool {
+        let mut steps = Vec::new();
+        self.steps(state, &mut steps);
+        steps.into_iter().any(Step::is_certain)
+    }
+}
+
+/// As soon as nothing of an owner is on its way. A hold that was lost by the clock is counted
+/// until its key ends, and one that is believed is always there.
+fn counts_agree(state: &State, c: usize) -> bool {
+    let client = &state.clients[c];
+    let idle = client.is_up() && client.exchange.is_none() && !client.debt;
+    let count = state.count_of(c);
+    let lost = count == 0 && !client.believes();
+    !idle || client.late[0].is_some() || count == client.holds() || lost
+}
+
+fn is_about_to_be_told(client: &Client) -> bool {
+    let on_its_way = client.again
+        || client.message
+        || matches!(client.subscription, Subscription::Asked | Subscription::Answered);
+    client.call != Call::Parked || on_its_way || client.untold != Untold::No
+}
+
+fn is_settled(state: &State) -> bool {
+    state.key.is_none() && state.clients.iter().all(|client| client.call == Call::None)
+}
+
+/// What is left to do if nobody begins anything and nothing fails, as a number that each certain
+/// step makes smaller: first what changes the lock, then what asks for it. So whatever the order,
+/// the certain steps come to an end.
+fn work_left(state: &State) -> (u32, u32) {
+    let mut left = (u32::from(state.key.is_some()), 0);
+    for client in &state.clients {
+        let late = client.late.iter().flatten().count() as u32;
+        left.0 += lock_work(client) + 3 * late;
+        left.1 += asking_work(client);
+    }
+    left
+}
+
+fn lock_work(client: &Client) -> u32 {
+    let call = match client.call {
+        Call::None => 0,
+        Call::Parked | Call::Asking { .. } => 30,
+        Call::Trying => 32,
+    };
+    let holds: u32 = client.live.iter().flatten().map(|t| 8 + 7 * u32::from(t.believed)).sum();
+    let renewal = client.renewal.map_or(0, |renewal| 3 - 2 * u32::from(renewal.reply.is_some()));
+    let owes = |server| 6 * u32::from(Client { server, ..*client }.owed().is_some());
+    let (count, reply) = match client.exchange {
+        Some(Exchange { request: Request::Acquire { count, .. }, reply, .. }) => (count, reply),
+        _ => (0, None),
+    };
+    let may_nest = client.call == Call::Trying && client.exchange.is_none() && client.holds() > 0;
+    let nested = 2 * u32::from(count > 1 || may_nest);
+    let exchange = match client.exchange {
+        None => owes(client.server),
+        Some(Exchange { request: Request::Release { count, .. }, reply, ahead, .. }) => {
+            let behind = owes(client.server.min(count));
+            behind + 5 - u32::from(reply.is_some()) + 2 * u32::from(ahead.is_some())
+        }
+        // What comes of it is less than the call was.
+        Some(_) => 0,
+    };
+    // A grant adds the key, and a nested hold that finds nothing is asked for again.
+    let granted = matches!(reply, Some(Reply::Granted(_)));
+    call + holds + renewal + exchange + nested - 2 * u32::from(granted)
+}
+
+fn asking_work(client: &Client) -> u32 {
+    let exchange = match (client.exchange, client.call) {
+        (Some(Exchange { request: Request::Acquire { .. }, reply, .. }), _) => {
+            2 - u32::from(reply.is_some())
+        }
+        (None, Call::Trying) => 3,
+        _ => 0,
+    };
+    let subscription = match client.subscription {
+        Subscription::Off | Subscription::Live => 0,
+        Subscription::Asked => 10,
+        Subscription::Answered => 9,
+    };
+    let flag = |flag, weight| if flag { weight } else { 0 };
+    let wakes = flag(client.again, 4) + flag(client.due, 4) + flag(client.message, 5);
+    exchange + subscription + wakes
+}
+
+type Seen = fn(&Protocol, &State) -> bool;
+
+/// The states without which the check would mean little.
+const REACHED: &[(&str, Seen)] = &[
+    ("a hold is nested", |_, state| {
+        state.key.is_some_and(|key| key.count == 2)
+            && state.clients.iter().any(|c| c.live.iter().flatten().filter(|t| t.believed).count() == 2)
+    }),
+    ("a nested hold finds the outer one gone", |_, state| {
+        replies(state).any(|(_, _, reply)| reply == Some(Reply::Gone))
+    }),
+    ("an acquire whose reply was lost is sent again", |_, state| {
+        replies(state).any(|(_, exchange, reply)| match exchange.request {
+            Request::Acquire { owner, count, .. } => {
+                let there = state.key.is_some_and(|key| key.owner == owner && key.count == count);
+                there && exchange.repeated && reply.is_none()
+            }
+            _ => false,
+        })
+    }),
+    ("a release whose reply was lost finds nothing", |_, state| {
+        replies(state).any(|(_, exchange, reply)| exchange.repeated && reply == Some(Reply::Nothing))
+    }),
+    ("an undo frees the lock that nobody waited for any more", |_, state| {
+        replies(state).any(|(_, exchange, reply)| exchange.undo && reply == Some(Reply::Released))
+    }),
+    ("a grant comes too late to be believed", |_, state| {
+        replies(state).any(|(_, _, reply)| matches!(reply, Some(Reply::Granted(t)) if !t.believed))
+    }),
+    ("a waiter who was told gets the lock", |_, state| {
+        replies(state).any(|(client, _, reply)| {
+            client.call == Call::Asking { by_time: false } && matches!(reply, Some(Reply::Granted(_)))
+        })
+    }),
+    ("a waiter whose message was lost gets the lock by time", |_, state| {
+        replies(state).any(|(client, _, reply)| {
+            client.call == Call::Asking { by_time: true }
+                && client.untold == Untold::MessageLost
+                && matches!(reply, Some(Reply::Granted(_)))
+        })
+    }),
+    ("a client crashes while it holds, and another gets the lock", |_, state| {
+        let crashed = |client: &Client| client.health == Health::Crashed { holding: true };
+        state.clients.iter().any(crashed) && state.clients.iter().any(Client::believes)
+    }),
+    ("a renewal finds the lock lost", |_, state| {
+        state.clients.iter().any(|client| {
+            let reply = client.renewal.and_then(|renewal| renewal.reply);
+            client.same_tenure && client.holds() > 0 && reply == Some(Reply::NotRenewed)
+        })
+    }),
+    ("two wait while a third holds", |_, state| {
+        let waiting = state.clients.iter().filter(|client| client.call == Call::Parked).count();
+        waiting == 2 && state.clients.iter().any(Client::believes)
+    }),
+];
+
+/// The exchanges that are under way.
+fn replies(state: &State) -> impl Iterator<Item = (&Client, Exchange, Option<Reply>)> {
+    let clients = state.clients.iter();
+    clients.filter_map(|client| client.exchange.map(|exchange| (client, exchange, exchange.reply)))
+}

@@ -88,8 +88,7 @@ impl Protocol {
     pub(crate) fn cut_own(&self, client: &mut Client) {
         if client.subscription != Subscription::Off {
             let again = self.bug != Some(Bug::NoResubscription);
-            client.subscription =
-                if again { Subscription::Asked } else { Subscription::Off };
+            client.subscription = if again { Subscription::Asked } else { Subscription::Off };
             client.message = false;
         }
         if let Some(renewal) = &mut client.renewal {
@@ -99,7 +98,7 @@ impl Protocol {
 
     /// The call's future is dropped. What it has sent is undone behind it, on the same
     /// connection.
-    pub(crate) fn cancel(&self, c: usize, client: &mut Client) {
+    pub(crate) fn cancel(&self, client: &mut Client) {
         client.leave_line();
         let Some(Exchange { request: request @ Request::Acquire { .. }, reply, .. }) =
             client.exchange
@@ -119,7 +118,7 @@ impl Protocol {
         if self.bug == Some(Bug::UndoOvertakes) {
             ahead.take().into_iter().for_each(|request| client.add_late(request));
         }
-        pay(c, client, ahead);
+        pay(client, ahead);
         match (&mut client.exchange, ahead) {
             (Some(exchange), _) => exchange.undo = true,
             // A renewal has said that there is nothing left to undo. It is on its way all the same.

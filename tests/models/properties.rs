@@ -3,9 +3,7 @@
 use stateright::{Model, Property};
 
 use crate::protocol::{Protocol, Step};
-use crate::state::{
-    Call, Client, Exchange, Health, Reply, Request, State, Subscription, Untold,
-};
+use crate::state::{Call, Client, Exchange, Health, Reply, Request, State, Subscription, Untold};
 
 pub(crate) const EXCLUSION: &str = "at most one client believes that it holds the lock";
 pub(crate) const NO_ETERNAL_KEY: &str = "no key is without a TTL";
@@ -29,7 +27,10 @@ impl Model for Protocol {
         let next = self.after(last, step);
         if step.is_certain() {
             let (before, after) = (work_left(last), work_left(&next));
-            assert!(after < before, "{step:?} does not lead on ({before:?} to {after:?}): {last:?}\n{next:?}");
+            assert!(
+                after < before,
+                "{step:?} does not lead on ({before:?} to {after:?}): {last:?}\n{next:?}"
+            );
         }
         Some(next)
     }
@@ -80,9 +81,7 @@ fn counts_agree(state: &State, c: usize) -> bool {
 }
 
 fn is_about_to_be_told(client: &Client) -> bool {
-    let on_its_way = client.again
-        || client.message
-        || matches!(client.subscription, Subscription::Asked | Subscription::Answered);
+    let on_its_way = client.again || client.message || client.subscription == Subscription::Asked;
     client.call != Call::Parked || on_its_way || client.untold != Untold::No
 }
 
@@ -143,7 +142,6 @@ fn asking_work(client: &Client) -> u32 {
     let subscription = match client.subscription {
         Subscription::Off | Subscription::Live => 0,
         Subscription::Asked => 10,
-        Subscription::Answered => 9,
     };
     let flag = |flag, weight| if flag { weight } else { 0 };
     let wakes = flag(client.again, 4) + flag(client.due, 4) + flag(client.message, 5);
@@ -155,40 +153,45 @@ type Seen = fn(&Protocol, &State) -> bool;
 /// The states without which the check would mean little.
 const REACHED: &[(&str, Seen)] = &[
     ("a hold is nested", |_, state| {
-        state.key.is_some_and(|key| key.count == 2)
-            && state.clients.iter().any(|c| c.live.iter().flatten().filter(|t| t.believed).count() == 2)
+        let both = |client: &Client| client.live.iter().flatten().filter(|t| t.believed).count();
+        state.clients.iter().any(|client| both(client) == 2)
     }),
     ("a nested hold finds the outer one gone", |_, state| {
-        replies(state).any(|(_, _, reply)| reply == Some(Reply::Gone))
+        exchanges(state).any(|(_, exchange)| exchange.reply == Some(Reply::Gone))
     }),
     ("an acquire whose reply was lost is sent again", |_, state| {
-        replies(state).any(|(_, exchange, reply)| match exchange.request {
-            Request::Acquire { owner, count, .. } => {
-                let there = state.key.is_some_and(|key| key.owner == owner && key.count == count);
-                there && exchange.repeated && reply.is_none()
-            }
-            _ => false,
+        exchanges(state).any(|(c, exchange)| {
+            let acquire = matches!(exchange.request, Request::Acquire { .. });
+            acquire && is_sent_again(exchange) && state.count_of(c) > state.clients[c].holds()
         })
     }),
-    ("a release whose reply was lost finds nothing", |_, state| {
-        replies(state).any(|(_, exchange, reply)| exchange.repeated && reply == Some(Reply::Nothing))
+    ("a release whose reply was lost is sent again", |_, state| {
+        exchanges(state).any(|(c, exchange)| {
+            let release = matches!(exchange.request, Request::Release { count: 0, .. });
+            release && is_sent_again(exchange) && state.count_of(c) == 0
+        })
     }),
-    ("an undo frees the lock that nobody waited for any more", |_, state| {
-        replies(state).any(|(_, exchange, reply)| exchange.undo && reply == Some(Reply::Released))
+    ("an undo goes behind an acquire that was granted", |_, state| {
+        exchanges(state).any(|(c, exchange)| {
+            let behind = exchange.undo && exchange.ahead.is_none() && exchange.reply.is_none();
+            behind && state.count_of(c) > state.clients[c].holds()
+        })
     }),
     ("a grant comes too late to be believed", |_, state| {
-        replies(state).any(|(_, _, reply)| matches!(reply, Some(Reply::Granted(t)) if !t.believed))
+        exchanges(state)
+            .any(|(_, exchange)| matches!(exchange.reply, Some(Reply::Granted(t)) if !t.believed))
     }),
     ("a waiter who was told gets the lock", |_, state| {
-        replies(state).any(|(client, _, reply)| {
-            client.call == Call::Asking { by_time: false } && matches!(reply, Some(Reply::Granted(_)))
+        exchanges(state).any(|(c, exchange)| {
+            let told = state.clients[c].call == Call::Asking { by_time: false };
+            told && matches!(exchange.reply, Some(Reply::Granted(_)))
         })
     }),
     ("a waiter whose message was lost gets the lock by time", |_, state| {
-        replies(state).any(|(client, _, reply)| {
-            client.call == Call::Asking { by_time: true }
-                && client.untold == Untold::MessageLost
-                && matches!(reply, Some(Reply::Granted(_)))
+        exchanges(state).any(|(c, exchange)| {
+            let by_time = state.clients[c].call == Call::Asking { by_time: true };
+            let lost = state.clients[c].untold == Untold::MessageLost;
+            by_time && lost && matches!(exchange.reply, Some(Reply::Granted(_)))
         })
     }),
     ("a client crashes while it holds, and another gets the lock", |_, state| {
@@ -208,7 +211,11 @@ const REACHED: &[(&str, Seen)] = &[
 ];
 
 /// The exchanges that are under way.
-fn replies(state: &State) -> impl Iterator<Item = (&Client, Exchange, Option<Reply>)> {
-    let clients = state.clients.iter();
-    clients.filter_map(|client| client.exchange.map(|exchange| (client, exchange, exchange.reply)))
+fn exchanges(state: &State) -> impl Iterator<Item = (usize, Exchange)> {
+    let clients = state.clients.iter().enumerate();
+    clients.filter_map(|(c, client)| client.exchange.map(|exchange| (c, exchange)))
+}
+
+fn is_sent_again(exchange: Exchange) -> bool {
+    exchange.repeated && exchange.reply.is_none()
 }

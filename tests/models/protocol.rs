@@ -2,7 +2,7 @@
 //! abstract, and what can go wrong.
 
 use crate::state::{
-    Call, Client, Exchange, Health, Lease, Owner, Reply, Request, State, Subscription, Untold,
+    Call, Client, Exchange, Health, Key, Lease, Reply, Request, State, Subscription, Untold,
 };
 
 pub(crate) const CLIENTS: usize = 3;
@@ -56,7 +56,7 @@ pub(crate) enum Late {
 }
 
 /// What one client may do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Role {
     /// Calls: as the lock is held by the client itself then or not, one is nested or not.
     pub(crate) calls: u8,
@@ -72,6 +72,8 @@ pub(crate) struct Protocol {
     pub(crate) faults: u8,
     pub(crate) late: Late,
     pub(crate) bug: Option<Bug>,
+    /// Takes no two steps as one.
+    pub(crate) every_step: bool,
 }
 
 /// One step. Those of the first part happen sooner or later, those of the others need not.
@@ -83,8 +85,7 @@ pub(crate) enum Step {
     Answer(usize),
     ExecuteRenewal(usize),
     AnswerRenewal(usize),
-    ExecuteSubscribe(usize),
-    AnswerSubscribe(usize),
+    Subscribe(usize),
     Message(usize),
     /// The server gets a request of a connection that was given up, or never will.
     ExecuteLate(usize),
@@ -159,7 +160,7 @@ impl Protocol {
                 }
             }
         }
-        if self.may_expire(state) {
+        if state.key.is_some_and(|key| key.has_ttl) {
             steps.push(Step::Expire);
         }
     }
@@ -183,15 +184,15 @@ impl Protocol {
             None => {}
         }
         match client.subscription {
-            Subscription::Asked => steps.push(Step::ExecuteSubscribe(c)),
-            Subscription::Answered => steps.push(Step::AnswerSubscribe(c)),
+            Subscription::Asked => steps.push(Step::Subscribe(c)),
             Subscription::Live if client.message => steps.push(Step::Message(c)),
             Subscription::Live | Subscription::Off => {}
         }
         for (i, term) in client.live.iter().enumerate() {
             if let Some(term) = term {
                 steps.push(Step::GiveBack(c, i));
-                if term.believed {
+                // If it is all the same to what the client does, it passes with the lease's end.
+                if term.believed && (client.calls > 0 || client.holds() > 1 || self.every_step) {
                     steps.push(Step::Deadline(c, i));
                 }
             }
@@ -219,13 +220,13 @@ impl Protocol {
             Step::Execute(c) => self.execute_next(&mut next, c),
             Step::ExecuteRenewal(c) => {
                 if let Some(Exchange { request, .. }) = next.clients[c].renewal {
-                    let reply = self.execute(&mut next, request, false);
+                    let reply = self.execute(&mut next, c, request, false);
                     set_reply(&mut next.clients[c].renewal, reply);
                 }
             }
             Step::ExecuteLate(c) => {
                 if let Some(request) = next.clients[c].pop_late() {
-                    self.execute(&mut next, request, true);
+                    self.execute(&mut next, c, request, true);
                 }
             }
             Step::Expire => self.expire(&mut next),
@@ -238,8 +239,7 @@ impl Protocol {
                     client.gone();
                 }
             }
-            Step::ExecuteSubscribe(c) => next.clients[c].subscription = Subscription::Answered,
-            Step::AnswerSubscribe(c) => {
+            Step::Subscribe(c) => {
                 next.clients[c].subscription = Subscription::Live;
                 next.clients[c].again |= self.bug != Some(Bug::NoSecondTry);
             }
@@ -250,8 +250,8 @@ impl Protocol {
             Step::LoseLate(c) => {
                 next.clients[c].pop_late();
             }
-            Step::Pay(c) => pay(c, &mut next.clients[c], None),
-            Step::Ask(c) => self.ask(c, &mut next.clients[c]),
+            Step::Pay(c) => pay(&mut next.clients[c], None),
+            Step::Ask(c) => self.ask(&self.roles[c], &mut next.clients[c]),
             Step::GiveBack(c, i) => {
                 let client = &mut next.clients[c];
                 client.live[i] = None;
@@ -270,7 +270,7 @@ impl Protocol {
                 // An earlier hold's release comes before a new hold.
                 client.debt = client.owed().is_some();
                 if !client.debt {
-                    self.ask(c, client);
+                    self.ask(&self.roles[c], client);
                 }
             }
             Step::Renew(c) => {
@@ -281,8 +281,8 @@ impl Protocol {
                 let client = &mut next.clients[c];
                 client.renewals -= 1;
                 client.same_tenure = true;
-                let owner = Owner { client: c as u8, number: client.number };
-                client.renewal = Some(sent(Request::Renew { owner, lease }));
+                let number = client.number;
+                client.renewal = Some(sent(Request::Renew { number, lease }));
             }
             Step::Cut(c) => self.cut(&mut next.clients[c]),
             Step::GiveUp(c) => self.give_up(&mut next.clients[c]),
@@ -306,14 +306,71 @@ impl Protocol {
                 next.clients[c].untold = Untold::MessageLost;
             }
             Step::Crash(c) => crash(&mut next.clients[c]),
-            Step::Cancel(c) => self.cancel(c, &mut next.clients[c]),
+            Step::Cancel(c) => self.cancel(&mut next.clients[c]),
+        }
+        if !self.every_step {
+            self.hurry(&mut next, step);
         }
         for client in &mut next.clients {
             // What makes no difference any more makes no other state.
             client.terms().for_each(|term| term.covered &= term.believed);
             client.debt &= client.owed().is_some();
+            if client.again {
+                client.due = false;
+                client.untold = Untold::No;
+            }
+            if client.calls == 0 && client.call == Call::None && client.holds() == 0 {
+                client.renewals = 0;
+            }
         }
+        self.sort(&mut next);
         next
+    }
+
+    /// Takes steps at once that could as well come later: whatever came between would lead to
+    /// the same, or could come before.
+    fn hurry(&self, state: &mut State, step: Step) {
+        let no_fault_comes = state.faults == 0;
+        if let (true, Step::Ask(c) | Step::Call(c) | Step::Pay(c)) = (no_fault_comes, step)
+            && let Some(Exchange { request, .. }) = state.clients[c].exchange
+            // A request for which it matters when it was made.
+            && !matches!(request, Request::Acquire { count: 2.., .. } | Request::Release { count: 1.., .. })
+        {
+            self.execute_next(state, c);
+        }
+        for client in &mut state.clients {
+            let told = client.exchange.and_then(|exchange| exchange.reply);
+            let to_the_server_it_was_nothing = told == Some(Reply::Refused);
+            let released = matches!(told, Some(Reply::Nothing | Reply::Released));
+            if to_the_server_it_was_nothing || (released && no_fault_comes) {
+                self.answer(client);
+            }
+            // What it prolongs is prolonged on the server.
+            if client.renewal.is_some_and(|renewal| renewal.reply == Some(Reply::Renewed)) {
+                client.renewal = None;
+                client.same_tenure = false;
+            }
+            if client.message && no_fault_comes {
+                client.message = false;
+                client.again = true;
+            }
+        }
+    }
+
+    /// Clients with one role differ by name alone, so all orders of them are one state.
+    fn sort(&self, state: &mut State) {
+        for (a, b) in [(0, 1), (1, 2), (0, 1)] {
+            if self.roles[a] == self.roles[b] && state.clients[a] > state.clients[b] {
+                state.clients.swap(a, b);
+                if let Some(Key { client, .. }) = &mut state.key {
+                    *client = match usize::from(*client) {
+                        c if c == a => b as u8,
+                        c if c == b => a as u8,
+                        _ => *client,
+                    };
+                }
+            }
+        }
     }
 
     /// The server executes the next request on a client's connection.
@@ -326,11 +383,11 @@ impl Protocol {
             return;
         };
         if let Some(ahead) = exchange.ahead.take() {
-            self.execute(state, ahead, false);
+            self.execute(state, c, ahead, false);
             return;
         }
         let request = exchange.request;
-        let reply = self.execute(state, request, false);
+        let reply = self.execute(state, c, request, false);
         let client = &mut state.clients[c];
         if reply == Reply::Refused {
             // From here on changes count.
@@ -341,14 +398,13 @@ impl Protocol {
     }
 
     /// `Attempt::try_once`, up to the request.
-    fn ask(&self, c: usize, client: &mut Client) {
+    fn ask(&self, role: &Role, client: &mut Client) {
         client.call = match client.call {
             Call::Parked => Call::Asking { by_time: !client.again },
             call => call,
         };
         client.again = false;
         client.due = false;
-        let role = &self.roles[c];
         let (count, lease) = match role.inner {
             Some(inner) if client.believes() => (client.holds() + 1, inner),
             _ => {
@@ -361,19 +417,18 @@ impl Protocol {
             }
         };
         client.server = client.server.max(count);
-        let owner = Owner { client: c as u8, number: client.number };
-        client.exchange = Some(sent(Request::Acquire { owner, count, lease }));
+        let number = client.number;
+        client.exchange = Some(sent(Request::Acquire { number, count, lease }));
     }
 }
 
 /// `releaser::pay`, up to the request, behind `ahead` if that is what it undoes.
-pub(crate) fn pay(c: usize, client: &mut Client, ahead: Option<Request>) {
+pub(crate) fn pay(client: &mut Client, ahead: Option<Request>) {
     client.debt = false;
     let Some((count, promise)) = client.owed() else {
         return;
     };
-    let owner = Owner { client: c as u8, number: client.number };
-    let request = Request::Release { owner, count, promise };
+    let request = Request::Release { number: client.number, count, promise };
     let repeated = client.freeing && count == 0;
     client.freeing |= count == 0;
     client.exchange = Some(Exchange { ahead, repeated, ..sent(request) });
@@ -398,8 +453,7 @@ fn faults(c: usize, client: &Client, steps: &mut Vec<Step>) {
     if client.call != Call::None {
         steps.push(Step::Cancel(c));
     }
-    let subscribed = matches!(client.subscription, Subscription::Answered | Subscription::Live);
-    if subscribed || client.renewal.is_some() {
+    if client.subscription == Subscription::Live || client.renewal.is_some() {
         steps.push(Step::CutOwn(c));
     }
     if client.renewal.is_some() {

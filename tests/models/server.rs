@@ -1,23 +1,34 @@
 //! What the server does: `lua/*.lua`, line by line in the abstract, and the end of a lease.
 
 use crate::protocol::{Bug, Protocol};
-use crate::state::{Key, Lease, Owner, Reply, Request, State, Subscription, Term, Untold};
+use crate::state::{Key, Lease, Reply, Request, State, Subscription, Term, Untold};
+
+/// A client and its handle's number.
+type Owner = (usize, u8);
 
 impl Protocol {
     /// Runs a script. `late`: its sender has given the connection up.
-    pub(crate) fn execute(&self, state: &mut State, request: Request, late: bool) -> Reply {
+    pub(crate) fn execute(
+        &self,
+        state: &mut State,
+        c: usize,
+        request: Request,
+        late: bool,
+    ) -> Reply {
         match request {
-            Request::Acquire { owner, count, lease } => self.acquire(state, owner, count, lease),
-            Request::Release { owner, count, promise } => {
-                self.release(state, owner, count, promise, late)
+            Request::Acquire { number, count, lease } => {
+                self.acquire(state, (c, number), count, lease)
             }
-            Request::Renew { owner, lease } => self.renew(state, owner, lease),
+            Request::Release { number, count, promise } => {
+                self.release(state, (c, number), count, promise, late)
+            }
+            Request::Renew { number, lease } => self.renew(state, (c, number), lease),
         }
     }
 
     /// `lua/acquire.lua`.
     fn acquire(&self, state: &mut State, owner: Owner, count: u8, lease: Lease) -> Reply {
-        let own = state.key.filter(|key| key.owner == owner);
+        let own = state.key.filter(|&key| owner_of(key) == owner);
         let nested = count > 1;
         if nested && own.is_none() {
             return Reply::Gone;
@@ -28,7 +39,7 @@ impl Protocol {
         let counted = own.map_or(0, |key| key.count);
         let count = if self.bug == Some(Bug::CountAdded) { counted + 1 } else { count };
         let has_ttl = self.bug != Some(Bug::NoExpiry);
-        state.key = Some(Key { owner, count, has_ttl });
+        state.key = Some(new_key(owner, count, has_ttl));
         let keeps_longer = nested && self.bug != Some(Bug::NestedShortens);
         expire_after(state, owner, lease, keeps_longer);
         // What is granted was asked for with the lease that the TTL has now, and before now.
@@ -45,7 +56,7 @@ impl Protocol {
         late: bool,
     ) -> Reply {
         let own = match state.key {
-            Some(key) if key.owner == owner || self.bug == Some(Bug::ReleaseUnchecked) => key,
+            Some(key) if owner_of(key) == owner || self.bug == Some(Bug::ReleaseUnchecked) => key,
             _ => return Reply::Nothing,
         };
         if let (true, Some(promise)) = (count > 0, promise) {
@@ -61,11 +72,7 @@ impl Protocol {
         }
         state.remove_key();
         for client in &mut state.clients {
-            let subscribed =
-                matches!(client.subscription, Subscription::Answered | Subscription::Live);
-            if client.is_up() && subscribed {
-                client.message = true;
-            }
+            client.message |= client.subscription == Subscription::Live;
         }
         Reply::Released
     }
@@ -73,47 +80,44 @@ impl Protocol {
     /// `lua/renew.lua`.
     fn renew(&self, state: &mut State, owner: Owner, lease: Lease) -> Reply {
         if state.key.is_none() && self.bug == Some(Bug::RenewCreates) {
-            state.key = Some(Key { owner, count: 1, has_ttl: true });
+            state.key = Some(new_key(owner, 1, true));
         }
-        if state.key.is_none_or(|key| key.owner != owner) {
+        if state.key.is_none_or(|key| owner_of(key) != owner) {
             return Reply::NotRenewed;
         }
         expire_after(state, owner, lease, self.bug != Some(Bug::RenewShortens));
         Reply::Renewed
     }
 
-    /// Whether the lease may end now: not before the deadlines that it covers (see [`Term`]).
-    pub(crate) fn may_expire(&self, state: &State) -> bool {
-        state.key.is_some_and(|key| {
-            let holder = &state.clients[usize::from(key.owner.client)];
-            let mut live = holder.live.iter().flatten();
-            let in_time = !live.any(|term| term.believed && term.covered);
-            key.has_ttl && (in_time || self.bug == Some(Bug::ClocksDiffer))
-        })
-    }
-
+    /// The lease ends. The deadlines that it covers have passed by then (see [`Term`]).
     pub(crate) fn expire(&self, state: &mut State) {
-        let Some(Key { owner, .. }) = state.key else {
+        let Some(Key { client, .. }) = state.key else {
             return;
         };
-        // A grant that is still on its way comes too late to be believed.
-        for term in state.clients[usize::from(owner.client)].terms() {
-            let guard_keeps_it = self.bug == Some(Bug::ClocksDiffer);
-            term.believed &= !term.covered || guard_keeps_it;
+        for term in state.clients[usize::from(client)].terms() {
+            term.believed &= !term.covered || self.bug == Some(Bug::ClocksDiffer);
         }
         state.remove_key();
         for client in &mut state.clients {
-            if client.is_up() && client.waits_for_a_change() {
+            if client.waits_for_a_change() {
                 client.untold = Untold::Expired;
             }
         }
     }
 }
 
+fn owner_of(key: Key) -> Owner {
+    (usize::from(key.client), key.number)
+}
+
+fn new_key((client, number): Owner, count: u8, has_ttl: bool) -> Key {
+    Key { client: client as u8, number, count, has_ttl }
+}
+
 /// `PEXPIRE`, alone or only if it prolongs: covers every term that began before and is not
 /// longer, and without the condition no longer one.
 fn expire_after(state: &mut State, owner: Owner, lease: Lease, keeps_longer: bool) {
-    for term in state.clients[usize::from(owner.client)].terms() {
+    for term in state.clients[owner.0].terms() {
         if term.lease.long <= lease.long {
             term.covered = true;
         } else if !keeps_longer {
@@ -125,14 +129,14 @@ fn expire_after(state: &mut State, owner: Owner, lease: Lease, keeps_longer: boo
 
 impl State {
     fn cover_all(&mut self, owner: Owner) {
-        for term in self.clients[usize::from(owner.client)].terms() {
+        for term in self.clients[owner.0].terms() {
             term.covered = true;
         }
     }
 
     fn remove_key(&mut self) {
-        if let Some(Key { owner, .. }) = self.key.take() {
-            for term in self.clients[usize::from(owner.client)].terms() {
+        if let Some(Key { client, .. }) = self.key.take() {
+            for term in self.clients[usize::from(client)].terms() {
                 term.covered = false;
             }
             self.lease_changed();

@@ -4,7 +4,7 @@
 //! [`Term`].
 
 /// A lease, as far as it matters which of two is the longer and who is renewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Lease {
     pub(crate) watched: bool,
     pub(crate) long: bool,
@@ -16,7 +16,7 @@ pub(crate) struct Lease {
 /// ran, and the deadline has a margin on top. So whatever the figures are, *the deadline of a term
 /// passes before a TTL ends that was set for this term, or for one as long that began later*.
 /// That is the one assumption about clocks, and `covered` says whether it speaks of this term.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Term {
     pub(crate) lease: Lease,
     /// The deadline has not passed, and nobody has said that the hold is gone.
@@ -26,40 +26,36 @@ pub(crate) struct Term {
 }
 
 /// The hash: one field, and a TTL or (never) none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
-    pub(crate) owner: Owner,
+    /// The field: a client has one handle, whose number never changes but under one remedy.
+    pub(crate) client: u8,
+    pub(crate) number: u8,
     pub(crate) count: u8,
     pub(crate) has_ttl: bool,
 }
 
-/// The field. A client has one handle, whose number never changes but under one remedy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Owner {
-    pub(crate) client: u8,
-    pub(crate) number: u8,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A script's call. `number` is the owner's, next to the client that sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Request {
     Acquire {
-        owner: Owner,
+        number: u8,
         count: u8,
         lease: Lease,
     },
     /// `promise` is the longest lease of a hold that stays.
     Release {
-        owner: Owner,
+        number: u8,
         count: u8,
         promise: Option<Lease>,
     },
     Renew {
-        owner: Owner,
+        number: u8,
         lease: Lease,
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reply {
     Granted(Term),
     Refused,
@@ -73,7 +69,7 @@ pub(crate) enum Reply {
 }
 
 /// A request that its sender waits for, and how far it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Exchange {
     /// An acquire that was given up and is on the connection before this, its undo.
     pub(crate) ahead: Option<Request>,
@@ -87,7 +83,7 @@ pub(crate) struct Exchange {
 }
 
 /// The call that a user of the client awaits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Call {
     None,
     /// The first try.
@@ -100,18 +96,16 @@ pub(crate) enum Call {
 }
 
 /// A subscription, as the board and the server together know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subscription {
     Off,
-    /// SUBSCRIBE is on its way.
+    /// SUBSCRIBE, or its answer, is on its way.
     Asked,
-    /// The server has subscribed it, and its answer is on its way.
-    Answered,
     Live,
 }
 
 /// Why nobody told a waiter of a lock that is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Untold {
     No,
     /// An expiry publishes nothing.
@@ -119,7 +113,7 @@ pub(crate) enum Untold {
     MessageLost,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Health {
     Up,
     Crashed { holding: bool },
@@ -127,7 +121,7 @@ pub(crate) enum Health {
 
 /// One client: a process with one handle, and its two connections. The callers' connection
 /// carries [`Client::exchange`], the connection of its own thread renewals and the subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Client {
     pub(crate) health: Health,
     /// Calls and renewals that it may still begin.
@@ -169,7 +163,7 @@ pub(crate) struct Client {
     pub(crate) untold: Untold,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct State {
     pub(crate) key: Option<Key>,
     pub(crate) clients: [Client; 3],
@@ -285,7 +279,7 @@ impl State {
     }
 
     pub(crate) fn count_of(&self, client: usize) -> u8 {
-        let key = self.key.filter(|key| usize::from(key.owner.client) == client);
+        let key = self.key.filter(|key| usize::from(key.client) == client);
         key.map_or(0, |key| key.count)
     }
 }

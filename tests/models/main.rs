@@ -3,6 +3,7 @@ mod properties;
 mod protocol;
 mod server;
 mod state;
+mod steps;
 
 use std::time::Instant;
 

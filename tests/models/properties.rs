@@ -2,8 +2,9 @@
 
 use stateright::{Model, Property};
 
-use crate::protocol::{Protocol, Step};
+use crate::protocol::Protocol;
 use crate::state::{Call, Client, Exchange, Health, Reply, Request, State, Subscription, Untold};
+use crate::steps::Step;
 
 pub(crate) const EXCLUSION: &str = "at most one client believes that it holds the lock";
 pub(crate) const NO_ETERNAL_KEY: &str = "no key is without a TTL";

@@ -4,6 +4,7 @@
 use crate::state::{
     Call, Client, Exchange, Health, Key, Lease, Reply, Request, State, Subscription, Untold,
 };
+use crate::steps::Step;
 
 pub(crate) const CLIENTS: usize = 3;
 
@@ -76,160 +77,49 @@ pub(crate) struct Protocol {
     pub(crate) every_step: bool,
 }
 
-/// One step. Those of the first part happen sooner or later, those of the others need not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// The server executes what a client has sent last, or the acquire ahead of it.
-    Execute(usize),
-    /// The answer arrives.
-    Answer(usize),
-    ExecuteRenewal(usize),
-    AnswerRenewal(usize),
-    Subscribe(usize),
-    Message(usize),
-    /// The server gets a request of a connection that was given up, or never will.
-    ExecuteLate(usize),
-    LoseLate(usize),
-    /// The background pays what is owed.
-    Pay(usize),
-    Ask(usize),
-    /// A guard is given back.
-    GiveBack(usize, usize),
-    /// A guard's deadline passes.
-    Deadline(usize, usize),
-    /// The lease ends.
-    Expire,
-
-    /// What users and the watchdog begin.
-    Call(usize),
-    Renew(usize),
-
-    // Faults. A cancellation is one for the count.
-    /// The callers' connection is cut, and the request sent again.
-    Cut(usize),
-    /// No answer came in time, and the connection is given up.
-    GiveUp(usize),
-    /// The connection of the client's own thread is cut.
-    CutOwn(usize),
-    GiveUpRenewal(usize),
-    /// A message is lost and nobody notices.
-    LoseMessage(usize),
-    Crash(usize),
-    Cancel(usize),
-}
-
-impl Step {
-    /// Whether it happens sooner or later if nothing else does.
-    pub(crate) fn is_certain(self) -> bool {
-        !self.is_fault() && !matches!(self, Self::Call(_) | Self::Renew(_))
-    }
-
-    pub(crate) fn is_fault(self) -> bool {
-        use Step::*;
-        matches!(
-            self,
-            Cut(_)
-                | GiveUp(_)
-                | CutOwn(_)
-                | GiveUpRenewal(_)
-                | LoseMessage(_)
-                | Crash(_)
-                | Cancel(_)
-        )
-    }
-}
-
 impl Protocol {
     pub(crate) fn initial(&self) -> State {
         let clients = self.roles.map(|role| Client::new(role.calls, role.renewals));
         State { key: None, clients, faults: self.faults }
     }
 
-    /// The steps that are possible.
-    pub(crate) fn steps(&self, state: &State, steps: &mut Vec<Step>) {
-        for (c, client) in state.clients.iter().enumerate() {
-            if client.late[0].is_some() {
-                steps.push(Step::ExecuteLate(c));
-                steps.push(Step::LoseLate(c));
-            }
-            if client.is_up() {
-                self.certain_steps(c, client, steps);
-                self.begun_steps(c, client, steps);
-                if state.faults > 0 {
-                    faults(c, client, steps);
-                }
-            }
-        }
-        if state.key.is_some_and(|key| key.has_ttl) {
-            steps.push(Step::Expire);
-        }
-    }
-
-    fn certain_steps(&self, c: usize, client: &Client, steps: &mut Vec<Step>) {
-        match client.exchange {
-            Some(Exchange { reply: None, .. }) => steps.push(Step::Execute(c)),
-            Some(_) => steps.push(Step::Answer(c)),
-            None if client.debt => steps.push(Step::Pay(c)),
-            None => {
-                let due = client.due && self.bug != Some(Bug::NoDueTime);
-                let parked = client.call == Call::Parked && (client.again || due);
-                if client.call == Call::Trying || parked {
-                    steps.push(Step::Ask(c));
-                }
-            }
-        }
-        match client.renewal {
-            Some(Exchange { reply: None, .. }) => steps.push(Step::ExecuteRenewal(c)),
-            Some(_) => steps.push(Step::AnswerRenewal(c)),
-            None => {}
-        }
-        match client.subscription {
-            Subscription::Asked => steps.push(Step::Subscribe(c)),
-            Subscription::Live if client.message => steps.push(Step::Message(c)),
-            Subscription::Live | Subscription::Off => {}
-        }
-        for (i, term) in client.live.iter().enumerate() {
-            if let Some(term) = term {
-                steps.push(Step::GiveBack(c, i));
-                // If it is all the same to what the client does, it passes with the lease's end.
-                if term.believed && (client.calls > 0 || client.holds() > 1 || self.every_step) {
-                    steps.push(Step::Deadline(c, i));
-                }
-            }
-        }
-    }
-
-    fn begun_steps(&self, c: usize, client: &Client, steps: &mut Vec<Step>) {
-        let role = &self.roles[c];
-        let room = !client.believes() || (role.inner.is_some() && client.holds() < 2);
-        // One that has to wait for another exchange of its handle is as one that begins later.
-        if client.call == Call::None && client.calls > 0 && client.exchange.is_none() && room {
-            steps.push(Step::Call(c));
-        }
-        let watched = client.live.iter().flatten().any(|term| term.believed && term.lease.watched);
-        if watched && client.renewals > 0 && client.renewal.is_none() {
-            steps.push(Step::Renew(c));
-        }
-    }
-
     /// The state after `step`.
     pub(crate) fn after(&self, state: &State, step: Step) -> State {
         let mut next = state.clone();
-        next.faults -= u8::from(step.is_fault());
+        if step.is_fault() && !take_counted(&mut next, step) {
+            next.faults -= 1;
+        }
+        self.take(&mut next, step);
+        if !self.every_step {
+            self.hurry(&mut next, step);
+        }
+        self.tidy(&mut next);
+        next
+    }
+
+    fn take(&self, next: &mut State, step: Step) {
         match step {
-            Step::Execute(c) => self.execute_next(&mut next, c),
+            Step::Slowly(c) => {
+                if let Some(step) = self.slow_step(c, &next.clients[c]) {
+                    self.take(next, step);
+                }
+                if let Some(exchange) = &mut next.clients[c].exchange {
+                    exchange.slow = true;
+                }
+            }
+            Step::Execute(c) => self.execute_next(next, c),
             Step::ExecuteRenewal(c) => {
                 if let Some(Exchange { request, .. }) = next.clients[c].renewal {
-                    let reply = self.execute(&mut next, c, request, false);
+                    let reply = self.execute(next, c, request, false);
                     set_reply(&mut next.clients[c].renewal, reply);
                 }
             }
             Step::ExecuteLate(c) => {
                 if let Some(request) = next.clients[c].pop_late() {
-                    self.execute(&mut next, c, request, true);
+                    self.execute(next, c, request, true);
                 }
             }
-            Step::Expire => self.expire(&mut next),
+            Step::Expire => self.expire(next),
             Step::Answer(c) => self.answer(&mut next.clients[c]),
             Step::AnswerRenewal(c) => {
                 let client = &mut next.clients[c];
@@ -308,11 +198,11 @@ impl Protocol {
             Step::Crash(c) => crash(&mut next.clients[c]),
             Step::Cancel(c) => self.cancel(&mut next.clients[c]),
         }
-        if !self.every_step {
-            self.hurry(&mut next, step);
-        }
-        for client in &mut next.clients {
-            // What makes no difference any more makes no other state.
+    }
+
+    /// What makes no difference any more makes no other state.
+    fn tidy(&self, state: &mut State) {
+        for client in &mut state.clients {
             client.terms().for_each(|term| term.covered &= term.believed);
             client.debt &= client.owed().is_some();
             if client.again {
@@ -323,26 +213,28 @@ impl Protocol {
                 client.renewals = 0;
             }
         }
-        self.sort(&mut next);
-        next
+        self.sort(state);
     }
 
-    /// Takes steps at once that could as well come later: whatever came between would lead to
-    /// the same, or could come before.
+    /// Takes at once what could as well come later. A request that no fault meets, of which it
+    /// makes no difference when it was made, is executed when it is sent, and its answer taken if
+    /// that matters to nobody else: whatever else happened between these could happen before.
+    /// A fault that meets a request is counted beforehand, by [`Step::Slowly`].
     fn hurry(&self, state: &mut State, step: Step) {
-        let no_fault_comes = state.faults == 0;
-        if let (true, Step::Ask(c) | Step::Call(c) | Step::Pay(c)) = (no_fault_comes, step)
+        if let Step::Ask(c) | Step::Call(c) | Step::Pay(c) = step
             && let Some(Exchange { request, .. }) = state.clients[c].exchange
-            // A request for which it matters when it was made.
-            && !matches!(request, Request::Acquire { count: 2.., .. } | Request::Release { count: 1.., .. })
+            && matches!(
+                request,
+                Request::Acquire { count: 1, .. } | Request::Release { count: 0, .. }
+            )
         {
             self.execute_next(state, c);
         }
+        let no_fault_comes = state.faults == 0;
         for client in &mut state.clients {
-            let told = client.exchange.and_then(|exchange| exchange.reply);
-            let to_the_server_it_was_nothing = told == Some(Reply::Refused);
-            let released = matches!(told, Some(Reply::Nothing | Reply::Released));
-            if to_the_server_it_was_nothing || (released && no_fault_comes) {
+            if let Some(Exchange { reply: Some(reply), slow: false, .. }) = client.exchange
+                && matches!(reply, Reply::Refused | Reply::Nothing | Reply::Released)
+            {
                 self.answer(client);
             }
             // What it prolongs is prolonged on the server.
@@ -422,6 +314,15 @@ impl Protocol {
     }
 }
 
+/// Whether a fault meets a request for which it was counted beforehand.
+fn take_counted(state: &mut State, step: Step) -> bool {
+    let (Step::Cut(c) | Step::GiveUp(c) | Step::Cancel(c) | Step::Crash(c)) = step else {
+        return false;
+    };
+    let exchange = state.clients[c].exchange.as_mut();
+    exchange.is_some_and(|exchange| std::mem::take(&mut exchange.slow))
+}
+
 /// `releaser::pay`, up to the request, behind `ahead` if that is what it undoes.
 pub(crate) fn pay(client: &mut Client, ahead: Option<Request>) {
     client.debt = false;
@@ -435,32 +336,12 @@ pub(crate) fn pay(client: &mut Client, ahead: Option<Request>) {
 }
 
 fn sent(request: Request) -> Exchange {
-    Exchange { ahead: None, request, reply: None, repeated: false, undo: false }
+    Exchange { ahead: None, request, reply: None, repeated: false, undo: false, slow: false }
 }
 
 fn set_reply(exchange: &mut Option<Exchange>, reply: Reply) {
     if let Some(exchange) = exchange {
         exchange.reply = Some(reply);
-    }
-}
-
-fn faults(c: usize, client: &Client, steps: &mut Vec<Step>) {
-    steps.push(Step::Crash(c));
-    if client.exchange.is_some() {
-        steps.push(Step::Cut(c));
-        steps.push(Step::GiveUp(c));
-    }
-    if client.call != Call::None {
-        steps.push(Step::Cancel(c));
-    }
-    if client.subscription == Subscription::Live || client.renewal.is_some() {
-        steps.push(Step::CutOwn(c));
-    }
-    if client.renewal.is_some() {
-        steps.push(Step::GiveUpRenewal(c));
-    }
-    if client.message {
-        steps.push(Step::LoseMessage(c));
     }
 }
 

@@ -80,6 +80,8 @@ pub(crate) struct Exchange {
     pub(crate) repeated: bool,
     /// It undoes an acquire that was given up.
     pub(crate) undo: bool,
+    /// A fault is meant to come before it is answered, and has been counted.
+    pub(crate) slow: bool,
 }
 
 /// The call that a user of the client awaits.

@@ -26,7 +26,8 @@ impl Model for Protocol {
 
     fn next_state(&self, last: &State, step: Step) -> Option<State> {
         let next = self.after(last, step);
-        if step.is_certain() {
+        // A fault of the library may go round in circles; what it breaks is told by a property.
+        if step.is_certain() && self.bug.is_none() {
             let (before, after) = (work_left(last), work_left(&next));
             assert!(
                 after < before,
@@ -55,8 +56,8 @@ impl Model for Protocol {
             }),
         ];
         if self.bug.is_none() {
-            let reached = REACHED.iter();
-            properties.extend(reached.map(|&(name, seen)| Property::sometimes(name, seen)));
+            let reached = REACHED.iter().filter(|(possible, ..)| possible(self));
+            properties.extend(reached.map(|&(_, name, seen)| Property::sometimes(name, seen)));
         }
         properties
     }
@@ -149,63 +150,69 @@ fn asking_work(client: &Client) -> u32 {
     exchange + subscription + wakes
 }
 
+type Possible = fn(&Protocol) -> bool;
 type Seen = fn(&Protocol, &State) -> bool;
 
-/// The states without which the check would mean little.
-const REACHED: &[(&str, Seen)] = &[
-    ("a hold is nested", |_, state| {
+const ALWAYS: Possible = |_| true;
+const WITH_FAULTS: Possible = |model| model.faults > 0;
+const WITH_NESTING: Possible = |model| model.roles.iter().any(|role| role.inner.is_some());
+const WITH_RENEWALS: Possible = |model| model.roles.iter().any(|role| role.renewals > 0);
+
+/// The states without which the check would mean little, and where they can be reached.
+const REACHED: &[(Possible, &str, Seen)] = &[
+    (WITH_NESTING, "a hold is nested", |_, state| {
         let both = |client: &Client| client.live.iter().flatten().filter(|t| t.believed).count();
         state.clients.iter().any(|client| both(client) == 2)
     }),
-    ("a nested hold finds the outer one gone", |_, state| {
+    (WITH_NESTING, "a nested hold finds the outer one gone", |_, state| {
         exchanges(state).any(|(_, exchange)| exchange.reply == Some(Reply::Gone))
     }),
-    ("an acquire whose reply was lost is sent again", |_, state| {
+    (WITH_FAULTS, "an acquire whose reply was lost is sent again", |_, state| {
         exchanges(state).any(|(c, exchange)| {
             let acquire = matches!(exchange.request, Request::Acquire { .. });
             acquire && is_sent_again(exchange) && state.count_of(c) > state.clients[c].holds()
         })
     }),
-    ("a release whose reply was lost is sent again", |_, state| {
+    (WITH_FAULTS, "a release whose reply was lost is sent again", |_, state| {
         exchanges(state).any(|(c, exchange)| {
             let release = matches!(exchange.request, Request::Release { count: 0, .. });
             release && is_sent_again(exchange) && state.count_of(c) == 0
         })
     }),
-    ("an undo goes behind an acquire that was granted", |_, state| {
+    (WITH_FAULTS, "an undo goes behind an acquire that was granted", |_, state| {
         exchanges(state).any(|(c, exchange)| {
             let behind = exchange.undo && exchange.ahead.is_none() && exchange.reply.is_none();
             behind && state.count_of(c) > state.clients[c].holds()
         })
     }),
-    ("a grant comes too late to be believed", |_, state| {
+    (ALWAYS, "a grant comes too late to be believed", |_, state| {
         exchanges(state)
             .any(|(_, exchange)| matches!(exchange.reply, Some(Reply::Granted(t)) if !t.believed))
     }),
-    ("a waiter who was told gets the lock", |_, state| {
+    (ALWAYS, "a waiter who was told gets the lock", |_, state| {
         exchanges(state).any(|(c, exchange)| {
             let told = state.clients[c].call == Call::Asking { by_time: false };
             told && matches!(exchange.reply, Some(Reply::Granted(_)))
         })
     }),
-    ("a waiter whose message was lost gets the lock by time", |_, state| {
+    (WITH_FAULTS, "a waiter whose message was lost gets the lock by time", |_, state| {
         exchanges(state).any(|(c, exchange)| {
             let by_time = state.clients[c].call == Call::Asking { by_time: true };
             let lost = state.clients[c].untold == Untold::MessageLost;
             by_time && lost && matches!(exchange.reply, Some(Reply::Granted(_)))
         })
     }),
-    ("a client crashes while it holds, and another gets the lock", |_, state| {
+    (WITH_FAULTS, "a client crashes while it holds, and another gets the lock", |_, state| {
         let crashed = |client: &Client| client.health == Health::Crashed { holding: true };
         state.clients.iter().any(crashed) && state.clients.iter().any(Client::believes)
     }),
-    ("a renewal finds the lock lost", |_, state| {
+    (WITH_RENEWALS, "a renewal finds the lock lost", |_, state| {
         state.clients.iter().any(|client| {
             let reply = client.renewal.and_then(|renewal| renewal.reply);
             client.same_tenure && client.holds() > 0 && reply == Some(Reply::NotRenewed)
         })
     }),
-    ("two wait while a third holds", |_, state| {
+    (ALWAYS, "two wait while a third holds", |_, state| {
         let waiting = state.clients.iter().filter(|client| client.call == Call::Parked).count();
         waiting == 2 && state.clients.iter().any(Client::believes)
     }),

@@ -60,7 +60,9 @@ impl Protocol {
             _ => return Reply::Nothing,
         };
         if let (true, Some(promise)) = (count > 0, promise) {
-            if late || self.bug == Some(Bug::ReleaseShortens) {
+            if self.bug == Some(Bug::ReleaseShortens) {
+                expire_after(state, owner, Lease { watched: false, long: false }, false);
+            } else if late {
                 // What was promised then says nothing of a hold that has come since.
                 expire_after(state, owner, promise, false);
             } else {

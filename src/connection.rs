@@ -78,8 +78,8 @@ impl Link {
             .clone()
             .set_protocol(ProtocolVersion::RESP3)
             .set_lib_name("redlatch", env!("CARGO_PKG_VERSION"));
-        // What a connection that was given up has not delivered must not arrive later, behind
-        // what its successor has done: it goes with the socket.
+        // What a connection that was given up has not sent yet goes with its socket. What the
+        // network or the server has of it already is seen to by closing it there.
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_linger_time(Duration::ZERO);
         #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
         let tcp = tcp.set_user_timeout(dial_timeout);

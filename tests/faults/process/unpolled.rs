@@ -20,32 +20,32 @@ use crate::support::{
 async fn c15_a_call_that_is_not_polled_holds_up_those_behind_it_and_no_other_client() {
     let server = Server::start();
     let (client, others) = (connect(&server).await, connect(&server).await);
-    for dropped in [true, false] {
-        release(hold(&client.lock("line")).await).await;
-        server.hold_by_hand("line", "another:1", MINUTE);
+    release(hold(&client.lock("before")).await).await;
+    for (name, dropped) in [("dropped", true), ("polled again", false)] {
+        server.hold_by_hand(name, "another:1", MINUTE);
         server.reset_stats();
-        let (first, second) = (client.lock("line"), client.lock("line"));
+        let (first, second) = (client.lock(name), client.lock(name));
         let mut first = task::spawn(first.lock().boxed());
         assert!(first.poll().is_pending());
         // To where it parks: after two tries, polled whenever it was woken.
         wait_until("it is parked", SOON, || {
-            let tried = server.calls("evalsha") == 2;
             let woken = first.is_woken();
+            let tried = server.calls("evalsha") == 2;
             assert!(!woken || first.poll().is_pending(), "it was held");
             tried && woken
         })
         .await;
-        assert_eq!(server.subscribers("line"), 1);
+        assert_eq!(server.subscribers(name), 1);
         let mut second = second.lock().boxed();
         assert!(futures::poll!(&mut second).is_pending());
-        server.free_by_hand("line");
+        server.free_by_hand(name);
         wait_until("the first is woken", SOON, || first.is_woken()).await;
 
         // From here on the first is not polled. Other clients have the lock as they like.
-        release(hold(&others.lock("line")).await).await;
+        release(hold(&others.lock(name)).await).await;
         let behind = tokio::time::timeout(ms(200), &mut second).await;
         assert!(behind.is_err(), "the second did not stand behind the first");
-        assert!(is_free(&others, "line").await);
+        assert!(is_free(&others, name).await);
 
         if dropped {
             drop(first);
@@ -53,7 +53,7 @@ async fn c15_a_call_that_is_not_polled_holds_up_those_behind_it_and_no_other_cli
             release(soon("the first has the lock", first).await.expect("locking")).await;
         }
         release(soon("the second has the lock", second).await.expect("locking")).await;
-        assert!(is_free(&others, "line").await);
+        assert!(is_free(&others, name).await);
     }
 }
 

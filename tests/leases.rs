@@ -195,7 +195,7 @@ fn c9_a_runtime_whose_thread_is_blocked_keeps_its_lock() {
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let client = client_with(server.url(), ms(600)).await;
+        let client = client_with(server.url(), ms(900)).await;
         let lock = client.lock("blocked");
         let guard = hold(&lock).await;
         let task = tokio::spawn(async {});

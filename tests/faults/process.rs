@@ -4,7 +4,11 @@
 //! as its only test. C1, C2 and C3 are for the most part in `tests/cancellation`, and the plain
 //! cases of C4 and C6 in `tests/giving_back.rs`.
 
-use std::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use redlatch::{Lease, LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
@@ -40,6 +44,41 @@ fn the_child() {
         ["jumping", url] => clocks::child(url),
         _ => panic!("no such role: {role}"),
     }
+}
+
+/// Runs a case that is a matter of time. If it fails while the machine itself stood still for
+/// more than `limit`, nobody knows whose fault that was, and it is run again.
+fn undisturbed(limit: Duration, case: impl Fn()) {
+    const ATTEMPTS: usize = 5;
+    for attempt in 1..=ATTEMPTS {
+        let end = Arc::new(AtomicBool::new(false));
+        let pulse = {
+            let end = Arc::clone(&end);
+            thread::spawn(move || {
+                let mut longest = Duration::ZERO;
+                while !end.load(Ordering::Relaxed) {
+                    let start = Instant::now();
+                    thread::sleep(ms(2));
+                    longest = longest.max(start.elapsed());
+                }
+                longest
+            })
+        };
+        let failed = catch_unwind(AssertUnwindSafe(&case));
+        end.store(true, Ordering::Relaxed);
+        let longest = pulse.join().expect("a thread that sleeps");
+        match failed {
+            Ok(()) => return,
+            Err(_) if longest > limit && attempt < ATTEMPTS => {
+                println!("the machine stood still for {longest:?}: once more");
+            }
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+fn workers() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
 fn runtime() -> Runtime {

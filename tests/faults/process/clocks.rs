@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use redlatch::{ErrorKind, Lease};
 use tempfile::TempDir;
 
-use super::{client_with, runtime};
+use super::{client_with, runtime, undisturbed, workers};
 use crate::support::{
     Child, SOON, Server, child, connect, hold, ms, release, renewed, soon, wait_until,
 };
@@ -65,9 +65,13 @@ pub(super) fn child(url: &str) {
     child::say("given back");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[test]
 #[cfg(target_os = "linux")]
-async fn c14_a_wall_clock_that_jumps_all_the_time_has_no_effect() {
+fn c14_a_wall_clock_that_jumps_all_the_time_has_no_effect() {
+    undisturbed(ms(100), || workers().block_on(hold_under_a_jumping_clock()));
+}
+
+async fn hold_under_a_jumping_clock() {
     let folder = TempDir::with_prefix("redlatch-test-").expect("a temporary directory");
     let shim = folder.path().join("wall_clock.so");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/process/wall_clock.c");

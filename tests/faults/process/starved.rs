@@ -11,12 +11,11 @@ use std::thread;
 use std::time::Instant;
 
 use redlatch::ErrorKind;
-use tokio::runtime::Builder;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-use super::{MINUTE, client_with, start_child};
+use super::{MINUTE, client_with, start_child, undisturbed, workers};
 use crate::support::{SOON, Server, block_until, child, hold, ms, release, renewed, soon};
 
 /// A client's thread that has an event about the lock of this name waits for [`GATE`].
@@ -50,7 +49,7 @@ impl Visit for About {
 pub(super) fn child(url: &str) {
     let subscriber = tracing_subscriber::registry().with(Blocker);
     tracing::subscriber::set_global_default(subscriber).expect("the only subscriber");
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = workers();
     let (guard, trigger, other) = runtime.block_on(async {
         let client = client_with(url, ms(600)).await;
         let guard = hold(&client.lock("starved")).await;
@@ -99,6 +98,10 @@ pub(super) fn child(url: &str) {
 
 #[test]
 fn c10_a_starved_watchdog_costs_the_lock_before_another_has_it() {
+    undisturbed(ms(100), starve_the_watchdog);
+}
+
+fn starve_the_watchdog() {
     let server = Server::start();
     let mut child = start_child(&format!("starved {}", server.url()));
     child.hear_that("blocked");

@@ -6,7 +6,7 @@
 
 use redlatch::{ErrorKind, LockGuard};
 
-use super::{hold_for, runtime, start_child};
+use super::{hold_for, runtime, start_child, undisturbed, workers};
 use crate::support::{SOON, Server, block_until, child, connect, hold, ms, release, renewed};
 
 const LEASE: std::time::Duration = ms(450);
@@ -69,7 +69,11 @@ async fn first_look(look: &str, guard: &LockGuard) -> bool {
     }
 }
 
-async fn the_process_knows_that_it_is_lost_before_it_can_ask(lease: &str) {
+fn the_process_knows_that_it_is_lost_before_it_can_ask(lease: &str) {
+    undisturbed(ms(100), || workers().block_on(it_knows_that_it_is_lost(lease)));
+}
+
+async fn it_knows_that_it_is_lost(lease: &str) {
     let server = Server::start();
     let client = connect(&server).await;
     let mut children: Vec<_> = LOOKS
@@ -112,12 +116,12 @@ async fn the_process_knows_that_it_is_lost_before_it_can_ask(lease: &str) {
     block_until("free locks", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c11_a_process_stopped_past_its_lease_knows_that_it_is_lost_before_it_can_ask() {
-    the_process_knows_that_it_is_lost_before_it_can_ask("fixed").await;
+#[test]
+fn c11_a_process_stopped_past_its_lease_knows_that_it_is_lost_before_it_can_ask() {
+    the_process_knows_that_it_is_lost_before_it_can_ask("fixed");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c10_a_process_stopped_with_its_watchdog_knows_that_it_is_lost_before_it_can_ask() {
-    the_process_knows_that_it_is_lost_before_it_can_ask("renewed").await;
+#[test]
+fn c10_a_process_stopped_with_its_watchdog_knows_that_it_is_lost_before_it_can_ask() {
+    the_process_knows_that_it_is_lost_before_it_can_ask("renewed");
 }

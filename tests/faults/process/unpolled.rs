@@ -111,10 +111,10 @@ async fn c15_a_grant_that_nobody_polls_for_is_not_renewed_and_overlaps_nobody() 
     let others = connect(&server).await;
     // So that the next call is one request, and needs no script to be taught first.
     release(hold(&client.lock("before")).await).await;
-    let lock = client.lock("granted");
+    let (lock, before) = (client.lock("granted"), server.calls("hset"));
     let mut call = task::spawn(lock.lock().boxed());
     assert!(call.poll().is_pending());
-    wait_until("the grant", SOON, || server.holds("granted").contains_key(lock.owner())).await;
+    wait_until("the grant", SOON, || server.calls("hset") == before + 1).await;
     // The runtime goes on; only this future stands still.
     let other = others.lock("granted");
     let guard = hold(&other).await;

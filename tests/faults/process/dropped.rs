@@ -59,22 +59,28 @@ async fn c1_an_acquire_dropped_while_its_answer_is_on_its_way_leaves_the_lock_fr
 
 #[tokio::test]
 async fn c2_a_release_dropped_while_its_request_is_on_its_way_frees_the_lock() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let (client, others) = (behind(&proxy, &server).await, connect(&server).await);
-    let guard = hold(&client.lock("release")).await;
-    let next = others.lock("release");
-    let next = tokio::spawn(async move { next.lock().await.expect("its turn") });
-    wait_until("another waits", SOON, || server.subscribers("release") == 1).await;
-    proxy.hold("EVALSHA");
-    let mut call = Steps::new(guard.unlock());
-    assert!(call.take(1).await.is_none());
-    wait_until("the request is on its way", SOON, || proxy.faults() == 1).await;
-    drop(call);
-    assert!(server.exists("release"));
-    proxy.let_go();
-    release(soon("the next has the lock", next).await.unwrap()).await;
-    assert!(is_free(&others, "release").await);
+    for arrives in [true, false] {
+        let server = Server::start();
+        let proxy = Proxy::new(&server);
+        let (client, others) = (behind(&proxy, &server).await, connect(&server).await);
+        let guard = hold(&client.lock("release")).await;
+        let next = others.lock("release");
+        let next = tokio::spawn(async move { next.lock().await.expect("its turn") });
+        wait_until("another waits", SOON, || server.subscribers("release") == 1).await;
+        proxy.hold("EVALSHA");
+        let mut call = Steps::new(guard.unlock());
+        assert!(call.take(1).await.is_none());
+        wait_until("the request is on its way", SOON, || proxy.faults() == 1).await;
+        drop(call);
+        assert!(server.exists("release"));
+        if !arrives {
+            proxy.cut_all();
+        }
+        proxy.let_go();
+        // By itself it would look again when the lease has ended.
+        release(soon("the next has the lock", next).await.unwrap()).await;
+        assert!(is_free(&others, "release").await);
+    }
 }
 
 #[tokio::test]

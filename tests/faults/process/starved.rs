@@ -81,6 +81,7 @@ pub(super) fn child(url: &str) {
     let (granted, next) = runtime.block_on(next).unwrap();
     let believed = believed.expect("it was believed until its deadline");
     assert!(believed < granted, "two believed in it for {:?}", believed - granted);
+    assert!(guard.is_lost(), "two believe in it");
     // Nobody but the runtime's own timer can have told.
     runtime.block_on(soon("the loss", told)).unwrap();
     child::say("lost in time");

@@ -78,7 +78,7 @@ fn goes_on_beside(client: &LockClient, guard: LockGuard, about: &str) {
     end.recv_timeout(SOON).unwrap_or_else(|_| panic!("{about}: the client stands still"));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn c15_a_call_that_is_not_polled_holds_no_mutex_at_any_of_its_awaits() {
     let server = Server::start();
     let client = connect(&server).await;

@@ -21,7 +21,7 @@ in_both_flavours! {
 async fn c1_an_acquisition_of_a_free_name_dropped_anywhere_leaves_it_free() {
     let server = Server::start();
     let client = connect(&server).await;
-    let (mut traces, mut granted) = (Traces::default(), 0);
+    let mut traces = Traces::default();
     // Also while Redis learns the script, which takes more awaits.
     let cases = TAKES.into_iter().flat_map(|take| [(take, false), (take, true)]);
     for ((call, take), flushed) in cases {
@@ -32,27 +32,27 @@ async fn c1_an_acquisition_of_a_free_name_dropped_anywhere_leaves_it_free() {
                 server.ask::<()>(&["SCRIPT", "FLUSH"]);
             }
             let finished = step(take(&lock), polls, turns).await.is_some();
-            granted += usize::from(finished);
             traces.until_free(&client, &name).await;
             finished
         })
         .await;
     }
-    traces.some_were_grants(&server, granted);
     traces.were_short(&server);
 }
 
 async fn c1_an_acquisition_dropped_after_any_number_of_turns_leaves_it_free() {
     let server = Server::start();
     let client = connect(&server).await;
-    let (mut traces, mut granted) = (Traces::default(), 0);
-    for turns in 0..=200 {
+    let (mut traces, mut granted, mut turns) = (Traces::default(), 0, 0);
+    // On a busy machine it may take more until one is dropped when it is too late.
+    while turns <= 200 || traces.undone(&server, granted) == 0 {
         let name = format!("turns:{turns}");
         // On two threads it may complete at once.
         granted += usize::from(step(client.lock(&name).lock(), 1, turns).await.is_some());
         traces.until_free(&client, &name).await;
+        turns += 1;
+        assert!(turns < 2_000, "no call was dropped with its grant under way");
     }
-    traces.some_were_grants(&server, granted);
     traces.were_short(&server);
 }
 
@@ -294,7 +294,8 @@ async fn c3_a_call_that_loses_a_race_at_its_grant_has_a_guard_or_leaves_the_name
         traces.until_free(&client, &name).await;
     }
     assert!(granted > 20 && missed > 20, "no race: {granted} granted, {missed} not");
-    traces.some_were_grants(&server, granted + ROUNDS / 2);
+    let undone = traces.undone(&server, granted + ROUNDS / 2);
+    assert!(undone > 0, "no call was dropped with its grant under way");
     no_subscriptions(&server).await;
     traces.were_short(&server);
 }

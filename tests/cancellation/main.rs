@@ -81,11 +81,10 @@ impl Traces {
         self.0.push(start.elapsed());
     }
 
-    /// Proof that calls were dropped when it was too late to call them back: Redis granted more
+    /// How many calls were dropped when it was too late to call them back: Redis granted more
     /// than came to a guard, of the calls that finished and of those that looked.
-    fn some_were_grants(&self, server: &Server, finished: usize) {
-        let undone = server.calls("hset") as usize - finished - self.0.len();
-        assert!(undone > 0, "no call was dropped with its grant under way");
+    fn undone(&self, server: &Server, finished: usize) -> usize {
+        server.calls("hset") as usize - finished - self.0.len()
     }
 
     /// One may be slow on a busy machine. All of them are not.

@@ -93,7 +93,7 @@ async fn a_thousand_guards_dropped_at_once_all_free_their_locks() {
 }
 
 #[test]
-fn a_guard_dropped_in_a_thread_without_a_runtime_frees_the_lock() {
+fn c6_a_guard_dropped_in_a_thread_without_a_runtime_frees_the_lock() {
     let server = Server::start();
     let runtime = runtime();
     let guard = guard_of(&runtime, &server, "thread");
@@ -102,7 +102,7 @@ fn a_guard_dropped_in_a_thread_without_a_runtime_frees_the_lock() {
 }
 
 #[test]
-fn a_guard_dropped_while_its_runtime_stands_still_frees_the_lock() {
+fn c6_a_guard_dropped_while_its_runtime_stands_still_frees_the_lock() {
     let server = Server::start();
     let runtime = runtime();
     let guard = guard_of(&runtime, &server, "still");
@@ -113,7 +113,7 @@ fn a_guard_dropped_while_its_runtime_stands_still_frees_the_lock() {
 }
 
 #[test]
-fn a_guard_dropped_after_its_runtime_ended_frees_the_lock() {
+fn c5_a_guard_dropped_after_its_runtime_ended_frees_the_lock() {
     let server = Server::start();
     let first = runtime();
     let guard = guard_of(&first, &server, "ended");
@@ -156,7 +156,7 @@ fn a_guard_is_kept_renewed_without_any_runtime_of_the_users() {
 }
 
 #[test]
-fn a_guard_dropped_by_a_panic_frees_the_lock() {
+fn c6_a_guard_dropped_by_a_panic_frees_the_lock() {
     let server = Server::start();
     let runtime = runtime();
     let guard = guard_of(&runtime, &server, "panic");
@@ -170,7 +170,7 @@ fn a_guard_dropped_by_a_panic_frees_the_lock() {
 }
 
 #[test]
-fn a_guard_dropped_with_its_threads_locals_frees_the_lock() {
+fn c6_a_guard_dropped_with_its_threads_locals_frees_the_lock() {
     thread_local!(static KEPT: RefCell<Option<LockGuard>> = const { RefCell::new(None) });
     let server = Server::start();
     let runtime = runtime();
@@ -180,7 +180,7 @@ fn a_guard_dropped_with_its_threads_locals_frees_the_lock() {
 }
 
 #[tokio::test]
-async fn an_aborted_task_gives_back_what_it_held() {
+async fn c4_an_aborted_task_gives_back_what_it_held() {
     let server = Server::start();
     let client = connect(&server).await;
     let lock = client.lock("aborted");
@@ -190,6 +190,7 @@ async fn an_aborted_task_gives_back_what_it_held() {
     });
     wait_until("the lock", SOON, || server.exists("aborted")).await;
     task.abort();
+    assert!(soon("the task ends", task).await.unwrap_err().is_cancelled());
     wait_until("a free lock", SOON, || !server.exists("aborted")).await;
 }
 
@@ -342,7 +343,7 @@ async fn a_dropped_guard_wakes_a_parked_waiter_of_another_client() {
 }
 
 #[tokio::test]
-async fn a_task_that_panics_gives_back_what_it_held() {
+async fn c6_a_task_that_panics_gives_back_what_it_held() {
     let server = Server::start();
     let guard = hold(&connect(&server).await.lock("panicked")).await;
     let task = tokio::spawn(async move {

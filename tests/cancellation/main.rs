@@ -81,6 +81,12 @@ impl Traces {
         self.0.push(start.elapsed());
     }
 
+    /// How many calls were dropped when it was too late to call them back: Redis granted more
+    /// than came to a guard, of the calls that finished and of those that looked.
+    fn undone(&self, server: &Server, finished: usize) -> usize {
+        server.calls("hset") as usize - finished - self.0.len()
+    }
+
     /// One may be slow on a busy machine. All of them are not.
     fn were_short(mut self, server: &Server) {
         assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0, "something came late, and stayed");

@@ -3,13 +3,13 @@
 use super::*;
 
 in_both_flavours! {
-    a_waiter_dropped_anywhere_leaves_no_subscription
-    a_waiter_dropped_after_its_wake_up_leaves_the_name_free
-    a_waiter_dropped_after_its_wake_up_hands_it_on
-    a_waiter_dropped_while_parked_does_not_hold_up_the_next
-    an_aborted_task_leaves_the_line
+    c2_a_waiter_dropped_anywhere_leaves_no_subscription
+    c2_a_waiter_dropped_after_its_wake_up_leaves_the_name_free
+    c2_a_waiter_dropped_after_its_wake_up_hands_it_on
+    c2_a_waiter_dropped_while_parked_does_not_hold_up_the_next
+    c2_an_aborted_task_leaves_the_line
     calls_that_time_out_all_the_time_leave_nothing_behind
-    a_sibling_goes_on_when_another_is_dropped
+    c2_a_sibling_goes_on_when_another_is_dropped
 }
 
 /// Polls the waiter whenever it was woken, until it is subscribed and parked.
@@ -28,7 +28,7 @@ async fn park<F: Future>(server: &Server, name: &str, waiter: &mut task::Spawn<F
     }
 }
 
-async fn a_waiter_dropped_anywhere_leaves_no_subscription() {
+async fn c2_a_waiter_dropped_anywhere_leaves_no_subscription() {
     let server = Server::start();
     let client = connect(&server).await;
     let mut traces = Traces::default();
@@ -78,7 +78,7 @@ async fn drop_when_woken(
     false
 }
 
-async fn a_waiter_dropped_after_its_wake_up_leaves_the_name_free() {
+async fn c2_a_waiter_dropped_after_its_wake_up_leaves_the_name_free() {
     let server = Server::start();
     let client = connect(&server).await;
     let mut traces = Traces::default();
@@ -100,7 +100,7 @@ async fn a_waiter_dropped_after_its_wake_up_leaves_the_name_free() {
     traces.were_short(&server);
 }
 
-async fn a_waiter_dropped_after_its_wake_up_hands_it_on() {
+async fn c2_a_waiter_dropped_after_its_wake_up_hands_it_on() {
     let server = Server::start();
     let client = connect(&server).await;
     for (call, take) in &TAKES[..3] {
@@ -120,7 +120,7 @@ async fn a_waiter_dropped_after_its_wake_up_hands_it_on() {
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
 }
 
-async fn a_waiter_dropped_while_parked_does_not_hold_up_the_next() {
+async fn c2_a_waiter_dropped_while_parked_does_not_hold_up_the_next() {
     let server = Server::start();
     let client = connect(&server).await;
     for polls in 0..6 {
@@ -142,7 +142,7 @@ async fn a_waiter_dropped_while_parked_does_not_hold_up_the_next() {
     no_subscriptions(&server).await;
 }
 
-async fn an_aborted_task_leaves_the_line() {
+async fn c2_an_aborted_task_leaves_the_line() {
     let server = Server::start();
     let client = connect(&server).await;
     server.hold_by_hand("aborted", "another:1", MINUTE);
@@ -162,7 +162,7 @@ async fn an_aborted_task_leaves_the_line() {
     assert!(is_free(&client, "aborted").await);
 }
 
-async fn a_sibling_goes_on_when_another_is_dropped() {
+async fn c2_a_sibling_goes_on_when_another_is_dropped() {
     let server = Server::start();
     let client = connect(&server).await;
     for first_goes in [true, false] {

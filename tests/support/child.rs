@@ -1,0 +1,165 @@
+//! A process of a test's own: this test binary again, in a role that the test gives it.
+//!
+//! The child runs one test function, which does nothing in any other process (see [`role`]).
+//! Parent and child tell each other lines, so that neither has to guess how far the other is.
+
+use std::env;
+use std::fmt::Display;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, ExitStatus, Stdio};
+use std::str::FromStr;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+
+use super::{SOON, block_until};
+
+/// What a child is to be: set for it alone.
+const ROLE: &str = "REDLATCH_TEST_CHILD";
+
+/// Tells a child's lines from those that its test harness prints.
+const MARK: &str = "the child says: ";
+
+/// Killed when dropped, stopped or not, so that a test that fails leaves none behind.
+pub(crate) struct Child {
+    process: std::process::Child,
+    /// A shell that ends the child if we are killed, which a stopped child could not.
+    heir: Option<std::process::Child>,
+    lines: Receiver<String>,
+}
+
+impl Child {
+    /// Starts this binary with nothing but the test `entry` to run, in a role of some words.
+    pub(crate) fn start(entry: &str, role: &str) -> Self {
+        Self::start_with(entry, role, &[])
+    }
+
+    /// The same, with more variables in its environment.
+    pub(crate) fn start_with(entry: &str, role: &str, variables: &[(&str, &str)]) -> Self {
+        let mut process = Command::new(env::current_exe().expect("this binary"))
+            .args(["--exact", entry, "--nocapture", "--quiet"])
+            .env(ROLE, role)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this binary again");
+        let heir = Command::new("sh")
+            .args(["-c", &format!("read -r _; kill -9 {}", process.id())])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let out = BufReader::new(process.stdout.take().expect("piped"));
+        let (heard, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                if let Some((_, line)) = line.split_once(MARK) {
+                    let _ = heard.send(line.to_owned());
+                }
+            }
+        });
+        Self { process, heir: heir.ok(), lines }
+    }
+
+    /// Waits for the next line that the child says.
+    pub(crate) fn hear(&mut self) -> String {
+        match self.lines.recv_timeout(SOON) {
+            Ok(line) => line,
+            Err(error) => panic!("not a word from the child: {error}; {:?}", self.process),
+        }
+    }
+
+    pub(crate) fn hear_that(&mut self, line: &str) {
+        assert_eq!(self.hear(), line);
+    }
+
+    /// The next line as a number, say.
+    pub(crate) fn hear_value<T: FromStr>(&mut self) -> T {
+        let line = self.hear();
+        line.parse().unwrap_or_else(|_| panic!("the child says {line:?}"))
+    }
+
+    /// Says a line to the child, which hears it when it listens.
+    pub(crate) fn say(&mut self, line: &str) {
+        let to = self.process.stdin.as_mut().expect("piped");
+        writeln!(to, "{line}").and_then(|()| to.flush()).expect("a child that lives");
+    }
+
+    /// SIGSTOP. When this returns, the child stands still.
+    pub(crate) fn stop(&self) {
+        self.signal("STOP");
+        block_until("the child stands still", SOON, || self.is_stopped());
+    }
+
+    /// SIGCONT.
+    pub(crate) fn go_on(&self) {
+        assert!(self.is_stopped(), "the child ran all the time");
+        self.signal("CONT");
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().expect("killing a child");
+    }
+
+    /// Waits for the child's end.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        block_until("the end of the child", SOON, || {
+            status = self.process.try_wait().expect("asking after the child");
+            status.is_some()
+        });
+        status.expect("it has ended")
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        let pid = self.process.id();
+        let state = match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+            // The state comes behind the program's name in parentheses.
+            Ok(stat) => stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()),
+            Err(_) => {
+                let ps = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output();
+                ps.ok().map(|ps| String::from_utf8_lossy(&ps.stdout).trim().to_owned())
+            }
+        };
+        state.expect("a child").starts_with('T')
+    }
+
+    fn signal(&self, signal: &str) {
+        // The shell's own `kill`: the program of that name is not everywhere.
+        let script = format!("kill -{signal} {}", self.process.id());
+        let status = Command::new("sh").args(["-c", &script]).status().expect("running sh");
+        assert!(status.success(), "could not send SIG{signal} to the child");
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // The heir first: it must not kill another process that gets the child's number.
+        for process in self.heir.iter_mut().chain([&mut self.process]) {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// In a child, what it is to be. `None` in a process that is none.
+pub(crate) fn role() -> Option<String> {
+    env::var(ROLE).ok()
+}
+
+/// Says a line to the parent.
+pub(crate) fn say(line: impl Display) {
+    // Past the harness, which would hold back what a thread of the child's prints.
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{MARK}{line}").and_then(|()| out.flush()).expect("a parent that listens");
+}
+
+/// Blocks the thread until the parent says something. Without a parent there is no more to do.
+pub(crate) fn hear() -> String {
+    let mut line = String::new();
+    match std::io::stdin().read_line(&mut line) {
+        Ok(length) if length > 0 => line.trim_end().to_owned(),
+        _ => std::process::exit(0),
+    }
+}

@@ -31,7 +31,8 @@ use crate::token::FencingToken;
 /// Dropping a guard only hands its hold to a background thread, which gives it back within about
 /// a round trip and tries again while Redis is out of reach, until the lease has ended. Whoever
 /// needs to know that the lock is free awaits [`unlock`](Self::unlock); a process about to exit
-/// awaits [`LockClient::close`](crate::LockClient::close).
+/// awaits [`LockClient::close`](crate::LockClient::close). A guard that is forgotten
+/// ([`mem::forget`](std::mem::forget)) counts as held: its lease is renewed while the process lives.
 #[must_use = "a dropped guard gives the lock back at once: keep it for as long as you need the lock"]
 pub struct LockGuard {
     engine: Arc<Engine>,

@@ -27,7 +27,8 @@ use crate::protocol::{Call, Names};
 ///
 /// Like every async mutex that is fair, it relies on waiting futures being polled: a call that
 /// was polled, and is neither polled again nor dropped, holds up those of this client that stand
-/// in line behind it.
+/// in line behind it; calls on the same handle say `Unavailable` then. A grant that came to it
+/// keeps everybody out until its lease ends.
 ///
 /// All calls but [`name`](Self::name) and [`owner`](Self::owner) need a Tokio runtime with time
 /// and I/O enabled, any one; a call from another runtime than before makes its own connection.

@@ -126,11 +126,15 @@ impl Proxy {
 
     /// Begins an epoch, and returns when none is left of the connections that are `meant`.
     fn tell(&self, raise: impl Fn(&mut Epoch), meant: fn(&Epoch, &(Epoch, bool)) -> bool) -> usize {
-        self.shared.switches.send_modify(|switches| raise(&mut switches.epoch));
+        let left = |now| self.shared.log().open.values().filter(|open| meant(&now, open)).count();
+        let mut told = 0;
+        self.shared.switches.send_modify(|switches| {
+            raise(&mut switches.epoch);
+            // Before anybody can have heard of it.
+            told = left(switches.epoch);
+        });
         let now = self.shared.switches.borrow().epoch;
-        let count = || self.shared.log().open.values().filter(|open| meant(&now, open)).count();
-        let told = count();
-        block_until("the end of the connections", SOON, || count() == 0);
+        block_until("the end of the connections", SOON, || left(now) == 0);
         told
     }
 

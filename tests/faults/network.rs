@@ -1,12 +1,14 @@
 //! Rows N: the network, and answers that do not say what happened. A single command that is lost
 //! on its way is in `lost_answers.rs`, a Redis that goes away and comes back in `outages.rs`.
 
+use std::iter::{from_fn, repeat};
 use std::time::{Duration, Instant};
 
 use crate::support::{
     Fault, Proxy, SOON, Server, connect, hold, is_free, ms, release, renewed, soon, wait_until,
     within,
 };
+use futures::future::join_all;
 use redlatch::{Error, ErrorKind, LockClient, LockGuard, Outcome};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -301,4 +303,65 @@ async fn n14_a_watchdog_that_is_refused_tries_until_the_deadline_and_not_once() 
     let error = soon("unlocking", guard.unlock()).await.expect_err("a lost lock");
     assert_eq!(error.kind(), ErrorKind::Lost);
     wait_until("a free lock", SOON, || !scene.server.exists("lock")).await;
+}
+
+/// A thousand locks of one client, each renewed once.
+async fn a_thousand_locks(proxy: &Proxy, server: &Server) -> Vec<LockGuard> {
+    let builder = LockClient::builder().url(proxy.url(server)).watchdog_timeout(ms(4_500));
+    let client = builder.connect().await.unwrap();
+    let locks: Vec<_> = (0..1000).map(|number| client.lock(format!("many:{number}"))).collect();
+    let guards = soon("1000 locks", join_all(locks.iter().map(hold))).await;
+    soon("renewals", join_all(guards.iter().map(renewed))).await;
+    guards
+}
+
+#[tokio::test]
+async fn n15_a_thousand_locks_outlive_a_cut_that_costs_one_dial() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let guards = a_thousand_locks(&proxy, &server).await;
+    let deadline = guards.iter().map(|guard| Instant::now() + guard.remaining()).max().unwrap();
+    let before = proxy.attempts();
+    // The caller's connection, which nobody needs any more, and the watchdog's.
+    assert_eq!(proxy.cut_all(), 2);
+    wait_until("the end of every lease of before", SOON, || {
+        assert!(guards.iter().all(|guard| !guard.is_lost()));
+        Instant::now() > deadline
+    })
+    .await;
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 1000);
+    let dials = proxy.attempts() - before;
+    assert_eq!(dials, 1, "{dials} dials for one connection that was cut");
+    drop(guards);
+    wait_until("free locks", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
+}
+
+#[tokio::test]
+async fn n15_a_thousand_locks_that_cannot_be_renewed_dial_step_by_step_and_are_all_told_lost() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let guards = a_thousand_locks(&proxy, &server).await;
+    let before = proxy.attempts();
+    proxy.refuse(true);
+    let cut = Instant::now();
+    assert_eq!(proxy.cut_all(), 2);
+    let losses = guards.iter().map(|guard| async {
+        let deadline = Instant::now() + guard.remaining();
+        guard.lost().await;
+        deadline.elapsed()
+    });
+    let late = soon("every loss", join_all(losses)).await.into_iter().max().unwrap();
+    assert!(late < ms(1_000), "told {late:?} after its deadline");
+    let (dials, outage) = (proxy.attempts() - before, cut.elapsed());
+    // At once, and then 20 ms later, doubling to half a second, up to a quarter of it less.
+    let mut steps = [0, 15, 30, 60, 120, 240].into_iter().map(ms).chain(repeat(ms(375)));
+    let mut at = Duration::ZERO;
+    let most = from_fn(|| {
+        at += steps.next()?;
+        (at <= outage).then_some(())
+    });
+    let most = most.count() as u64;
+    assert!((3..=most).contains(&dials), "{dials} dials in {outage:?}, {most} at the most");
+    proxy.refuse(false);
+    wait_until("the end of the leases", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
 }

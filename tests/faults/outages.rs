@@ -1,16 +1,15 @@
 //! Redis goes away and comes back. A call says so in time; who waits already rides it out; who
 //! holds keeps the lock as long as its lease allows. Single lost answers are in `lost_answers.rs`.
 
-use std::iter::repeat;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Proxy, SOON, Server, block_until, connect, hold, ms, release, renewed, soon, wait_until, within,
+    Proxy, SOON, Server, block_until, connect, hold, ms, release, soon, wait_until, within,
 };
 use futures::future::join_all;
-use redlatch::{Error, ErrorKind, Lease, LockClient, LockGuard, Outcome};
+use redlatch::{Error, ErrorKind, Lease, LockClient, Outcome};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -304,67 +303,6 @@ async fn callers_and_waiters_together_do_not_storm_a_server_that_is_down() {
     for waiter in soon("the waiters", join_all(waiters)).await {
         waiter.unwrap().expect("riding out");
     }
-}
-
-/// A thousand locks of one client, each renewed once.
-async fn a_thousand_locks(proxy: &Proxy, server: &Server) -> Vec<LockGuard> {
-    let builder = LockClient::builder().url(proxy.url(server)).watchdog_timeout(ms(4_500));
-    let client = builder.connect().await.unwrap();
-    let locks: Vec<_> = (0..1000).map(|number| client.lock(format!("many:{number}"))).collect();
-    let guards = soon("1000 locks", join_all(locks.iter().map(hold))).await;
-    soon("renewals", join_all(guards.iter().map(renewed))).await;
-    guards
-}
-
-#[tokio::test]
-async fn n15_a_thousand_locks_outlive_a_cut_that_costs_one_dial() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let guards = a_thousand_locks(&proxy, &server).await;
-    let deadline = guards.iter().map(|guard| Instant::now() + guard.remaining()).max().unwrap();
-    let before = proxy.attempts();
-    // The caller's connection, which nobody needs any more, and the watchdog's.
-    assert_eq!(proxy.cut_all(), 2);
-    wait_until("the end of every lease of before", SOON, || {
-        assert!(guards.iter().all(|guard| !guard.is_lost()));
-        Instant::now() > deadline
-    })
-    .await;
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 1000);
-    let dials = proxy.attempts() - before;
-    assert_eq!(dials, 1, "{dials} dials for one connection that was cut");
-    drop(guards);
-    wait_until("free locks", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
-}
-
-#[tokio::test]
-async fn n15_a_thousand_locks_that_cannot_be_renewed_dial_step_by_step_and_are_all_told_lost() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let guards = a_thousand_locks(&proxy, &server).await;
-    let before = proxy.attempts();
-    proxy.refuse(true);
-    let cut = Instant::now();
-    assert_eq!(proxy.cut_all(), 2);
-    let losses = guards.iter().map(|guard| async {
-        let deadline = Instant::now() + guard.remaining();
-        guard.lost().await;
-        deadline.elapsed()
-    });
-    let late = soon("every loss", join_all(losses)).await.into_iter().max().unwrap();
-    assert!(late < ms(1_000), "told {late:?} after its deadline");
-    let (dials, outage) = (proxy.attempts() - before, cut.elapsed());
-    // At once, and then 20 ms later, doubling to half a second, up to a quarter of it less.
-    let mut steps = [0, 15, 30, 60, 120, 240].into_iter().map(ms).chain(repeat(ms(375)));
-    let mut at = Duration::ZERO;
-    let most = std::iter::from_fn(|| {
-        at += steps.next()?;
-        (at <= outage).then_some(())
-    });
-    let most = most.count() as u64;
-    assert!((3..=most).contains(&dials), "{dials} dials in {outage:?}, {most} at the most");
-    proxy.refuse(false);
-    wait_until("the end of the leases", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn nowhere() -> String {
 }
 
 #[tokio::test]
-async fn an_empty_name_is_refused_by_every_call_and_nothing_is_sent() {
+async fn i3_an_empty_name_is_refused_by_every_call_and_nothing_is_sent() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let plain = soon("connecting", LockClient::connect(proxy.url(&server))).await.unwrap();
@@ -64,7 +64,7 @@ async fn an_empty_name_is_refused_by_every_call_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn a_lease_of_zero_or_beyond_a_hundred_years_is_refused_and_nothing_is_sent() {
+async fn i1_a_lease_of_zero_or_beyond_a_hundred_years_is_refused_and_nothing_is_sent() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let client = soon("connecting", LockClient::connect(proxy.url(&server))).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_lease_of_zero_or_beyond_a_hundred_years_is_refused_and_nothing_is_sen
 }
 
 #[tokio::test]
-async fn a_lease_with_a_fraction_of_a_millisecond_is_rounded_up() {
+async fn i1_a_lease_with_a_fraction_of_a_millisecond_is_rounded_up() {
     let server = Server::start();
     let client = connect(&server).await;
     release(hold(&client.lock("warm-up")).await).await;
@@ -114,7 +114,7 @@ async fn a_lease_with_a_fraction_of_a_millisecond_is_rounded_up() {
 }
 
 #[tokio::test]
-async fn odd_names_are_locked_waited_for_and_handed_over() {
+async fn i3_odd_names_are_locked_waited_for_and_handed_over() {
     let server = Server::start();
     let (client, other) = (connect(&server).await, connect(&server).await);
     let long = "x".repeat(100 * 1024);
@@ -352,7 +352,7 @@ async fn no_server_is_said_at_once_and_a_silent_one_after_the_command_timeout() 
 }
 
 #[tokio::test]
-async fn waits_of_any_length_are_taken() {
+async fn i2_waits_of_any_length_are_taken() {
     let server = Server::start();
     let client = connect(&server).await;
     let lock = client.lock("waits");

@@ -41,9 +41,12 @@ async fn renewals_come_every_third_of_the_watchdog_timeout() {
     let client = client_with(proxy.url(&server), ms(900)).await;
     let guard = hold(&client.lock("thirds")).await;
     proxy.forget_commands();
+    let start = Instant::now();
     tokio::time::sleep(ms(2_250)).await;
     let renewals = proxy.sent("EVALSHA");
-    assert!((4..=9).contains(&renewals), "{renewals} renewals in seven and a half periods");
+    // A period is 300 ms, and may be a tenth shorter to travel in company.
+    let most = start.elapsed().as_millis() as u64 / 270 + 1;
+    assert!((4..=most).contains(&renewals), "{renewals} renewals in {:?}", start.elapsed());
     assert!(!guard.is_lost());
     release(guard).await;
     // And none after the release.
@@ -253,7 +256,7 @@ async fn many_leases_are_renewed_in_few_commands() {
 }
 
 #[tokio::test]
-async fn a_lock_that_was_given_back_is_not_brought_back_by_a_renewal() {
+async fn i9_a_lock_that_was_given_back_is_not_brought_back_by_a_renewal() {
     let server = Server::start();
     // So short that every round crosses a few renewals.
     let client = client_with(server.url(), ms(60)).await;
@@ -269,7 +272,7 @@ async fn a_lock_that_was_given_back_is_not_brought_back_by_a_renewal() {
         }
     });
     soon("400 rounds", join_all(rounds)).await;
-    wait_until("free locks", ms(500), || server.ask::<u64>(&["DBSIZE"]) == 0).await;
+    wait_until("free locks", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
     let stop = Instant::now() + ms(200);
     while Instant::now() < stop {
         assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0, "a renewal made a lock");

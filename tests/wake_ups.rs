@@ -26,36 +26,38 @@ async fn woken<T>(what: &str, task: &task::Spawn<T>) {
 }
 
 #[tokio::test]
-async fn a_release_before_the_subscription_is_noticed() {
+async fn n10_a_release_before_the_subscription_is_noticed() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let client = LockClient::connect(proxy.url(&server)).await.unwrap();
     server.hold_by_hand("early", "somebody", MINUTE);
     proxy.hold("SUBSCRIBE");
     let waiter = waiter(&client, "early");
-    wait_until("a subscription on its way", SOON, || proxy.sent("SUBSCRIBE") == 1).await;
+    wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
+    assert_eq!(server.subscribers("early"), 0);
     // Nobody is subscribed, so nobody hears this.
     server.free_by_hand("early");
-    assert_eq!(proxy.faults(), 1);
     proxy.let_go();
-    release(within(SECOND, "the lock", waiter).await.unwrap()).await;
+    release(soon("the lock", waiter).await.unwrap()).await;
 }
 
 #[tokio::test]
-async fn a_release_before_the_subscription_is_confirmed_is_noticed() {
+async fn n10_a_release_before_the_subscription_is_confirmed_is_noticed() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let client = LockClient::connect(proxy.url(&server)).await.unwrap();
     server.hold_by_hand("early", "somebody", MINUTE);
     proxy.hold("SUBSCRIBE");
     let waiter = waiter(&client, "early");
-    wait_until("a subscription on its way", SOON, || proxy.sent("SUBSCRIBE") == 1).await;
+    wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
     proxy.stall_replies(true);
     proxy.let_go();
-    wait_until("a subscription", SOON, || server.subscribers("early") == 1).await;
-    server.free_by_hand("early");
+    wait_until("a confirmation on its way", SOON, || proxy.withheld() == 1).await;
+    assert_eq!(server.subscribers("early"), 1);
+    // Without a message, which would come behind the confirmation and hide that nobody looks.
+    server.ask::<()>(&["DEL", "early"]);
     proxy.stall_replies(false);
-    release(within(SECOND, "the lock", waiter).await.unwrap()).await;
+    release(soon("the lock", waiter).await.unwrap()).await;
 }
 
 /// Kills connections and releases the lock in one transaction, so that the message has nobody to
@@ -73,7 +75,7 @@ fn kill_and_free(server: &Server, kind: &str, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_release_while_the_subscriptions_connection_is_down_is_noticed() {
+async fn n9_a_release_while_the_subscriptions_connection_is_down_is_noticed() {
     for kind in ["pubsub", "normal"] {
         let server = Server::start();
         let mut waiters = Vec::new();
@@ -88,14 +90,14 @@ async fn a_release_while_the_subscriptions_connection_is_down_is_noticed() {
         }
         wait_until("three subscriptions", SOON, || server.subscribers("cut") == 3).await;
         assert!(kill_and_free(&server, kind, "cut") >= 3);
-        for waiter in within(2 * SECOND, "nine turns", join_all(waiters)).await {
+        for waiter in soon("nine turns", join_all(waiters)).await {
             waiter.unwrap();
         }
     }
 }
 
 #[tokio::test]
-async fn a_release_during_an_outage_is_noticed_when_it_is_over() {
+async fn n9_a_release_during_an_outage_is_noticed_when_it_is_over() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let client = LockClient::connect(proxy.url(&server)).await.unwrap();
@@ -108,11 +110,11 @@ async fn a_release_during_an_outage_is_noticed_when_it_is_over() {
     wait_until("an attempt to come back", SOON, || proxy.attempts() > attempts).await;
     server.free_by_hand("outage");
     proxy.refuse(false);
-    release(within(3 * SECOND, "the lock", waiter).await.unwrap()).await;
+    release(soon("the lock", waiter).await.unwrap()).await;
 }
 
 #[tokio::test]
-async fn a_waiter_survives_its_connection_and_is_woken_by_a_later_release() {
+async fn n9_a_waiter_survives_its_connection_and_is_woken_by_a_later_release() {
     let server = Server::start();
     let client = connect(&server).await;
     server.hold_by_hand("later", "somebody", MINUTE);
@@ -121,12 +123,11 @@ async fn a_waiter_survives_its_connection_and_is_woken_by_a_later_release() {
         wait_until("a subscription", SOON, || server.subscribers("later") == 1).await;
         let killed: u64 = server.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         assert_eq!(killed, 1);
-        wait_until("the end of it", SOON, || server.subscribers("later") <= 1).await;
     }
     wait_until("a subscription again", SOON, || server.subscribers("later") == 1).await;
     assert!(!waiter.is_finished());
     server.free_by_hand("later");
-    release(within(SECOND, "the lock", waiter).await.unwrap()).await;
+    release(soon("the lock", waiter).await.unwrap()).await;
 }
 
 #[tokio::test]
@@ -135,13 +136,15 @@ async fn a_lease_that_ends_without_a_message_is_met_by_a_timer() {
     let client = connect(&server).await;
     let mut latest = Vec::new();
     for _ in 0..5 {
+        // It begins between these two.
+        let before = Instant::now();
         server.hold_by_hand("expires", "somebody", ms(400));
-        let start = Instant::now();
+        let after = Instant::now();
         let guard = hold(&client.lock("expires")).await;
-        let elapsed = start.elapsed();
-        assert!(elapsed >= ms(390), "the lease was still running: {elapsed:?}");
-        assert!(elapsed < ms(1_400), "the timer came {elapsed:?} after the start");
-        latest.push(elapsed.saturating_sub(ms(400)));
+        let granted = Instant::now();
+        assert!(granted - before >= ms(400), "its lease ran still: {:?}", granted - before);
+        assert!(granted - after < ms(2_400), "the timer came after {:?}", granted - after);
+        latest.push((granted - after).saturating_sub(ms(400)));
         release(guard).await;
     }
     let best = latest.iter().min().unwrap();
@@ -153,32 +156,34 @@ async fn a_lease_that_was_prolonged_meanwhile_is_waited_for_in_silence() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    server.hold_by_hand("renewed", "somebody", ms(500));
+    server.hold_by_hand("renewed", "somebody", ms(2_000));
     let waiter = waiter(&client, "renewed");
     wait_until("a subscription", SOON, || server.subscribers("renewed") == 1).await;
-    server.ask::<()>(&["PEXPIRE", "renewed", "60000"]);
-    tokio::time::sleep(ms(800)).await;
+    proxy.settled(ms(200)).await;
+    assert!(server.ask::<bool>(&["PEXPIRE", "renewed", "60000"]), "the lease is over already");
+    proxy.forget_commands();
     // One look at the time at which the first lease would have ended, and no more.
+    wait_until("that look", SOON, || proxy.sent("EVALSHA") == 1).await;
     proxy.forget_commands();
     tokio::time::sleep(SECOND).await;
     assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
     server.free_by_hand("renewed");
-    release(within(SECOND, "the lock", waiter).await.unwrap()).await;
+    release(soon("the lock", waiter).await.unwrap()).await;
 }
 
 #[tokio::test]
 async fn when_the_first_in_line_goes_the_next_one_watches_the_lease() {
     let server = Server::start();
     let client = connect(&server).await;
-    server.hold_by_hand("head", "somebody", ms(700));
     let start = Instant::now();
+    server.hold_by_hand("head", "somebody", ms(2_000));
     let head = waiter(&client, "head");
     wait_until("a subscription", SOON, || server.subscribers("head") == 1).await;
     let next = waiter(&client, "head");
     tokio::task::yield_now().await;
     head.abort();
-    release(within(2 * SECOND, "the end of the lease", next).await.unwrap()).await;
-    assert!(start.elapsed() >= ms(690));
+    release(soon("the end of the lease", next).await.unwrap()).await;
+    assert!(start.elapsed() >= ms(2_000));
 }
 
 #[tokio::test]
@@ -214,7 +219,7 @@ async fn a_waiter_dropped_with_a_wake_up_in_its_hands_passes_it_on() {
             tokio::time::sleep(ms(2)).await;
         }
         drop(first);
-        let guard = within(SECOND, "the second in line", second).await.unwrap();
+        let guard = soon("the second in line", second).await.unwrap();
         release(guard).await;
     }
 }
@@ -225,7 +230,8 @@ async fn a_waiter_whose_time_is_up_when_its_wake_up_comes_passes_it_on() {
     let client = connect(&server).await;
     server.hold_by_hand("late", "somebody", MINUTE);
     let lock = client.lock("late");
-    let wait = ms(400);
+    // Far longer than this test takes to come to the release, on a machine that is slow.
+    let wait = ms(2_000);
     let start = Instant::now();
     let mut first = task::spawn(lock.try_lock(wait, MINUTE));
     assert_pending!(first.poll());
@@ -252,7 +258,7 @@ async fn a_waiter_whose_time_is_up_when_its_wake_up_comes_passes_it_on() {
     .await;
     // One last look is allowed; what counts is that the second in line comes next.
     drop(taken);
-    release(within(SECOND, "the second in line", second).await.unwrap()).await;
+    release(soon("the second in line", second).await.unwrap()).await;
 }
 
 #[tokio::test]

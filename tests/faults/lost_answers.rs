@@ -1,10 +1,12 @@
 //! One command's way there or back is lost. Whatever the server has done by then, the caller's
 //! count and Redis's count agree in the end, and no error is told that did not happen.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::support::{Fault, Proxy, SOON, Server, hold, ms, release, soon, wait_until};
-use redlatch::{ErrorKind, LockClient, LockGuard, Outcome};
+use crate::support::{
+    Fault, Listener, Proxy, SOON, Server, channel, hold, ms, release, renewed, soon, wait_until,
+};
+use redlatch::{Error, ErrorKind, LockClient, LockGuard, Outcome};
 
 const FAULTS: [Fault; 2] = [Fault::ResetBeforeSend, Fault::DropReplyAndReset];
 
@@ -14,11 +16,15 @@ struct Scene {
     client: LockClient,
 }
 
-/// A client behind a proxy, whose scripts the server knows already.
+/// A client behind a proxy, whose scripts the server knows already. No renewal comes in between.
 async fn scene() -> Scene {
+    renewing_scene(Duration::from_secs(120)).await
+}
+
+async fn renewing_scene(watchdog_timeout: Duration) -> Scene {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let builder = LockClient::builder().url(proxy.url(&server)).watchdog_timeout(ms(3_000));
+    let builder = LockClient::builder().url(proxy.url(&server)).watchdog_timeout(watchdog_timeout);
     let client = builder.command_timeout(ms(1_000)).connect().await.unwrap();
     let lock = client.lock("warm-up");
     release(hold(&lock).await).await;
@@ -33,22 +39,81 @@ impl Scene {
     }
 }
 
-#[tokio::test]
-async fn a_lost_acquire_is_granted_once() {
-    for fault in FAULTS {
-        let scene = scene().await;
-        let lock = scene.client.lock("lost");
-        scene.proxy.plan("EVALSHA", 1, fault);
-        let guard = hold(&lock).await;
-        assert_eq!(scene.proxy.faults(), 1);
-        assert_eq!(scene.count("lost"), 1, "{fault:?}");
-        release(guard).await;
-        assert!(!scene.server.exists("lost"), "{fault:?}");
-    }
+#[track_caller]
+fn failed<T>(result: Result<T, Error>) -> (ErrorKind, Outcome) {
+    let Err(error) = result else { panic!("Redis could not be reached") };
+    (error.kind(), error.outcome())
+}
+
+async fn granted_once_after(fault: Fault, executions: u64) {
+    let scene = scene().await;
+    let lock = scene.client.lock("lost");
+    scene.server.reset_stats();
+    scene.proxy.plan("EVALSHA", 1, fault);
+    let guard = hold(&lock).await;
+    assert_eq!(scene.proxy.faults(), 1);
+    assert_eq!(scene.server.calls("evalsha"), executions);
+    assert_eq!(scene.count("lost"), 1);
+    release(guard).await;
+    assert!(!scene.server.exists("lost"));
 }
 
 #[tokio::test]
-async fn a_lost_nested_acquire_is_counted_once() {
+async fn n1_an_acquire_that_was_executed_and_not_answered_is_granted_once_by_the_retry() {
+    granted_once_after(Fault::DropReplyAndReset, 2).await;
+}
+
+#[tokio::test]
+async fn n1_an_acquire_that_was_executed_and_cannot_be_retried_is_unknown_and_undone_at_once() {
+    let scene = scene().await;
+    let lock = scene.client.lock("lost");
+    // It can neither ask again nor undo it, in the background either.
+    scene.proxy.refuse(true);
+    scene.proxy.plan("EVALSHA", 1, Fault::DropReplyAndReset);
+    scene.proxy.plan("EVALSHA", 2, Fault::ResetBeforeSend);
+    let error = failed(soon("an error", lock.try_lock_now()).await);
+    assert_eq!(error, (ErrorKind::Unavailable, Outcome::Unknown));
+    wait_until("both faults", SOON, || scene.proxy.faults() == 2).await;
+    assert_eq!(scene.count("lost"), 1, "the server did grant it: that is the point");
+    scene.proxy.forget_commands();
+    scene.proxy.refuse(false);
+    wait_until("a free lock", SOON, || !scene.server.exists("lost")).await;
+    assert_eq!(scene.proxy.sent("EVALSHA"), 1, "one release is enough");
+    release(hold(&lock).await).await;
+}
+
+#[tokio::test]
+async fn n2_an_acquire_that_never_arrived_is_granted_by_the_retry() {
+    granted_once_after(Fault::ResetBeforeSend, 1).await;
+}
+
+#[tokio::test]
+async fn n2_an_acquire_that_never_arrived_and_cannot_be_retried_leaves_no_key() {
+    let scene = scene().await;
+    let lock = scene.client.lock("lost");
+    scene.proxy.refuse(true);
+    scene.proxy.plan("EVALSHA", 1, Fault::ResetBeforeSend);
+    let error = failed(soon("an error", lock.try_lock_now()).await);
+    // It was sent. How far it came, nobody here can know.
+    assert_eq!(error, (ErrorKind::Unavailable, Outcome::Unknown));
+    assert_eq!(scene.proxy.faults(), 1);
+    assert!(!scene.server.exists("lost"));
+    // This one is not sent at all, because the connection is known to be gone.
+    let (sent, attempts) = (scene.proxy.sent("EVALSHA"), scene.proxy.attempts());
+    let other = scene.client.lock("other");
+    let error = failed(soon("an error", other.try_lock_now()).await);
+    assert_eq!(error, (ErrorKind::Unavailable, Outcome::NotExecuted));
+    assert!(scene.proxy.attempts() > attempts, "it did not try to connect");
+    assert!(scene.proxy.sent("EVALSHA") <= sent + 1, "more than the first one's undo was sent");
+    assert!(!scene.server.exists("other"));
+    scene.proxy.refuse(false);
+    release(hold(&lock).await).await;
+    release(hold(&other).await).await;
+    assert_eq!(scene.server.ask::<u64>(&["DBSIZE"]), 0);
+}
+
+#[tokio::test]
+async fn n1_a_lost_nested_acquire_is_counted_once() {
     for fault in FAULTS {
         let scene = scene().await;
         let lock = scene.client.lock("lost");
@@ -65,20 +130,38 @@ async fn a_lost_nested_acquire_is_counted_once() {
 }
 
 #[tokio::test]
-async fn a_lost_release_is_no_error_and_frees_once() {
+async fn n6_a_lost_release_is_no_error_and_frees_once() {
     for fault in FAULTS {
         let scene = scene().await;
         let lock = scene.client.lock("lost");
         let guard = hold(&lock).await;
+        let listener = Listener::new(&scene.server, &channel("lost"));
         scene.proxy.plan("EVALSHA", 1, fault);
         soon("unlocking", guard.unlock()).await.expect("the lock was held and is free");
         assert_eq!(scene.proxy.faults(), 1);
         assert!(!scene.server.exists("lost"), "{fault:?}");
+        assert_eq!(listener.heard(&scene.server), ["0"], "{fault:?}");
     }
 }
 
 #[tokio::test]
-async fn a_lost_nested_release_gives_one_hold_back() {
+async fn n6_a_release_that_is_made_again_behind_a_new_owner_is_no_error_and_harms_nobody() {
+    let scene = scene().await;
+    let guard = hold(&scene.client.lock("lost")).await;
+    scene.proxy.refuse(true);
+    scene.proxy.plan("EVALSHA", 1, Fault::DropReplyAndReset);
+    let (unlocked, ()) = tokio::join!(soon("unlocking", guard.unlock()), async {
+        wait_until("the release", SOON, || !scene.server.exists("lost")).await;
+        scene.server.hold_by_hand("lost", "successor", Duration::from_secs(60));
+        scene.proxy.refuse(false);
+    });
+    unlocked.expect("what the retry finds is no news of this hold");
+    assert_eq!(scene.proxy.faults(), 1);
+    assert_eq!(scene.server.holds("lost"), [("successor".to_owned(), 1)].into());
+}
+
+#[tokio::test]
+async fn n6_a_lost_nested_release_gives_one_hold_back() {
     for fault in FAULTS {
         let scene = scene().await;
         let lock = scene.client.lock("lost");
@@ -98,57 +181,67 @@ async fn a_lost_nested_release_gives_one_hold_back() {
 }
 
 #[tokio::test]
-async fn a_lost_release_of_a_dropped_guard_is_made_again() {
+async fn n6_a_lost_release_of_a_dropped_guard_is_made_again() {
     for fault in FAULTS {
         let scene = scene().await;
         let guard = hold(&scene.client.lock("lost")).await;
         scene.proxy.plan("EVALSHA", 1, fault);
         drop(guard);
-        wait_until("a free lock", SOON, || !scene.server.exists("lost")).await;
         wait_until("the fault", SOON, || scene.proxy.faults() == 1).await;
+        wait_until("a free lock", SOON, || !scene.server.exists("lost")).await;
     }
 }
 
 #[tokio::test]
-async fn a_lost_renewal_is_made_again_and_loses_nothing() {
+async fn n7_a_lost_renewal_is_made_again_and_loses_nothing() {
     for fault in FAULTS {
-        let scene = scene().await;
+        let scene = renewing_scene(ms(3_000)).await;
         let guard = hold(&scene.client.lock("lost")).await;
         scene.proxy.plan("EVALSHA", 1, fault);
         wait_until("a renewal that is lost", SOON, || scene.proxy.faults() == 1).await;
-        // Past the end of the lease that was in force when it was lost.
-        tokio::time::sleep(ms(3_300)).await;
-        assert!(!guard.is_lost(), "{fault:?}");
+        let deadline = Instant::now() + guard.remaining();
+        // The lease that was in force holds until another renewal is confirmed.
+        wait_until("the end of that lease", SOON, || {
+            assert!(!guard.is_lost(), "{fault:?}");
+            Instant::now() > deadline
+        })
+        .await;
+        assert!(guard.remaining() > Duration::ZERO, "{fault:?}");
         assert!(scene.server.exists("lost"));
         release(guard).await;
+        assert!(!scene.server.exists("lost"));
     }
 }
 
 #[tokio::test]
-async fn a_renewal_that_failed_for_good_is_followed_by_another() {
+async fn n7_a_renewal_that_failed_for_good_is_followed_by_another() {
     let scene = scene().await;
     let builder = LockClient::builder().url(scene.proxy.url(&scene.server));
-    let builder = builder.watchdog_timeout(ms(3_000)).command_timeout(ms(200));
+    let builder = builder.watchdog_timeout(ms(4_500)).command_timeout(ms(200));
     let client = builder.connect().await.unwrap();
     let guard = hold(&client.lock("mute")).await;
-    // Opens the connection of the background, which the renewal will use.
-    drop(hold(&client.lock("warm-up")).await);
-    wait_until("a free lock", SOON, || !scene.server.exists("warm-up")).await;
-    scene.proxy.forget_commands();
+    renewed(&guard).await;
+    let deadline = Instant::now() + guard.remaining();
+    let (attempts, sent) = (scene.proxy.attempts(), scene.proxy.sent("EVALSHA"));
     scene.proxy.stall_replies(true);
-    wait_until("a renewal", SOON, || scene.proxy.sent("EVALSHA") == 1).await;
-    // Twice as long as one command may take: that renewal has failed by now.
-    tokio::time::sleep(ms(400)).await;
+    wait_until("a renewal", SOON, || scene.proxy.sent("EVALSHA") > sent).await;
+    // Its connection is given up when the time for its answer is over.
+    wait_until("another try", SOON, || scene.proxy.attempts() > attempts).await;
+    assert!(scene.proxy.withheld() > 0);
     scene.proxy.cut_all();
     scene.proxy.stall_replies(false);
-    tokio::time::sleep(ms(3_300)).await;
-    assert!(!guard.is_lost());
+    renewed(&guard).await;
+    wait_until("the end of the old lease", SOON, || {
+        assert!(!guard.is_lost());
+        Instant::now() > deadline
+    })
+    .await;
     assert!(scene.server.exists("mute"));
     release(guard).await;
 }
 
 #[tokio::test]
-async fn a_lost_subscription_is_made_again() {
+async fn n9_a_lost_subscription_is_made_again() {
     for fault in FAULTS {
         let scene = scene().await;
         scene.server.hold_by_hand("lost", "somebody", Duration::from_secs(60));
@@ -165,33 +258,6 @@ async fn a_lost_subscription_is_made_again() {
         scene.server.free_by_hand("lost");
         release(soon("the waiter", waiter).await.unwrap()).await;
     }
-}
-
-#[tokio::test]
-async fn an_acquire_whose_answer_never_comes_is_given_back_when_redis_can_be_asked() {
-    let scene = scene().await;
-    let lock = scene.client.lock("mute");
-    scene.proxy.stall_replies(true);
-    let error = soon("an error", lock.try_lock_now()).await.expect_err("no answer came");
-    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
-    assert!(scene.server.exists("mute"), "the server did grant it: that is the point");
-    // Lost for good, not late.
-    scene.proxy.cut_all();
-    scene.proxy.stall_replies(false);
-    wait_until("a free lock", ms(2_500), || !scene.server.exists("mute")).await;
-    release(hold(&lock).await).await;
-}
-
-#[tokio::test]
-async fn an_unlock_whose_answer_never_comes_says_unknown_and_frees_all_the_same() {
-    let scene = scene().await;
-    let guard = hold(&scene.client.lock("mute")).await;
-    scene.proxy.stall_replies(true);
-    let error = soon("an error", guard.unlock()).await.expect_err("no answer came");
-    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
-    scene.proxy.cut_all();
-    scene.proxy.stall_replies(false);
-    wait_until("a free lock", SOON, || !scene.server.exists("mute")).await;
 }
 
 #[tokio::test]

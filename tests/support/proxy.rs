@@ -12,11 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 
-use super::{SOON, Server, wait_until};
+use super::{SOON, Server, block_until, wait_until};
 
 /// What happens to one command, and to the connection that carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,14 @@ pub(crate) enum Fault {
     ResetBeforeSend,
     /// The server carries the command out; its answer is lost, and the connection breaks.
     DropReplyAndReset,
+    /// The server carries the command out, and what follows; no answer comes on this connection
+    /// any more. It stays open.
+    Mute,
+    /// The command, and whatever follows in either direction, vanishes. The connection stays open.
+    BlackHole,
+    /// The command, and what follows on its connection, reaches the server only after
+    /// [`Proxy::let_go`].
+    HoldBack,
 }
 
 /// Dropping it ends the proxy and every connection through it.
@@ -46,15 +54,28 @@ struct Switches {
     refuse: bool,
     stall_replies: bool,
     held: Option<&'static str>,
+    /// Raised to let everything go that is held back.
+    let_go: u64,
+    epoch: Epoch,
+}
+
+/// What connections are told at once: whoever is of an older epoch is meant.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Epoch {
     /// Raised to cut every connection there is.
     cut: u64,
+    /// Raised to freeze every connection there is.
+    frozen: u64,
 }
 
 #[derive(Default)]
 struct Log {
     commands: BTreeMap<String, u64>,
     attempts: u64,
+    /// The connections there are: of which epoch, and whether frozen.
+    open: BTreeMap<u64, (Epoch, bool)>,
     faults: u64,
+    withheld: u64,
     /// Faults to come: a verb, and how many more of it until then.
     planned: Vec<(&'static str, u64, Fault)>,
 }
@@ -92,9 +113,29 @@ impl Proxy {
         server.url_at(self.port)
     }
 
-    /// Breaks every connection there is. New ones are taken.
-    pub(crate) fn cut_all(&self) {
-        self.shared.switches.send_modify(|switches| switches.cut += 1);
+    /// Breaks every connection there is, and says how many that were. New ones are taken.
+    pub(crate) fn cut_all(&self) -> usize {
+        self.tell(|epoch| epoch.cut += 1, |now, (of, _)| of.cut < now.cut)
+    }
+
+    /// From now on nothing passes on the connections there are, in either direction, and none of
+    /// them breaks; says how many that were. New ones work.
+    pub(crate) fn freeze_all(&self) -> usize {
+        self.tell(|epoch| epoch.frozen += 1, |now, (of, is)| !is && of.frozen < now.frozen)
+    }
+
+    /// Begins an epoch, and returns when none is left of the connections that are `meant`.
+    fn tell(&self, raise: impl Fn(&mut Epoch), meant: fn(&Epoch, &(Epoch, bool)) -> bool) -> usize {
+        let left = |now| self.shared.log().open.values().filter(|open| meant(&now, open)).count();
+        let mut told = 0;
+        self.shared.switches.send_modify(|switches| {
+            raise(&mut switches.epoch);
+            // Before anybody can have heard of it.
+            told = left(switches.epoch);
+        });
+        let now = self.shared.switches.borrow().epoch;
+        block_until("the end of the connections", SOON, || left(now) == 0);
+        told
     }
 
     /// While set, every new connection is broken as soon as it is made.
@@ -115,7 +156,10 @@ impl Proxy {
     }
 
     pub(crate) fn let_go(&self) {
-        self.shared.switches.send_modify(|switches| switches.held = None);
+        self.shared.switches.send_modify(|switches| {
+            switches.held = None;
+            switches.let_go += 1;
+        });
     }
 
     /// `fault` befalls the `nth` command of that verb from now on, the first being 1.
@@ -126,6 +170,12 @@ impl Proxy {
     /// How many planned faults have taken effect, and commands been held back.
     pub(crate) fn faults(&self) -> u64 {
         self.shared.log().faults
+    }
+
+    /// How often an answer or a message came from the server and was not passed on at once, or
+    /// never.
+    pub(crate) fn withheld(&self) -> u64 {
+        self.shared.log().withheld
     }
 
     /// How many connections were tried, the refused ones included.
@@ -165,16 +215,20 @@ impl Shared {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a command and says what is to happen to it.
-    fn passes(&self, verb: &str) -> Option<Fault> {
+    /// Counts a command, and says what is to happen to it and whether it is to wait.
+    fn passes(&self, verb: &str) -> (Option<Fault>, bool) {
+        let held = self.switches.borrow().held == Some(verb);
         let mut log = self.log();
         *log.commands.entry(verb.to_owned()).or_default() += 1;
+        log.faults += u64::from(held);
         for plan in log.planned.iter_mut().filter(|plan| plan.0 == verb) {
             plan.1 -= 1;
         }
-        let due = log.planned.iter().position(|plan| plan.1 == 0)?;
+        let Some(due) = log.planned.iter().position(|plan| plan.1 == 0) else {
+            return (None, held);
+        };
         log.faults += 1;
-        Some(log.planned.remove(due).2)
+        (Some(log.planned.remove(due).2), held)
     }
 
     /// Waits until the switches are as `wanted`.
@@ -188,78 +242,123 @@ async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) -> io::Res
     let listener = TcpListener::from_std(listener)?;
     loop {
         let (client, _) = listener.accept().await?;
-        shared.log().attempts += 1;
-        let (refuse, cut) = {
+        // A reset, not an orderly end.
+        client.set_zero_linger()?;
+        let (refuse, epoch) = {
             let switches = shared.switches.borrow();
-            (switches.refuse, switches.cut)
+            (switches.refuse, switches.epoch)
         };
-        if refuse {
-            // A reset, not an orderly end.
-            client.set_zero_linger()?;
-            continue;
+        let number = {
+            let mut log = shared.log();
+            log.attempts += 1;
+            log.attempts
+        };
+        if !refuse {
+            shared.log().open.insert(number, (epoch, false));
+            let shared = Arc::clone(&shared);
+            tokio::spawn(async move {
+                serve(client, number, epoch, &shared).await;
+                // By now both streams are dropped: whatever ended first took the rest with it.
+                shared.log().open.remove(&number);
+            });
         }
-        let shared = Arc::clone(&shared);
-        tokio::spawn(async move {
-            let Ok(server) = TcpStream::connect(("127.0.0.1", shared.upstream)).await else {
-                return;
-            };
-            // Whatever ends first takes the rest with it: both streams are dropped.
-            let _ = client.set_zero_linger();
-            let (from_client, to_client) = client.into_split();
-            let (from_server, to_server) = server.into_split();
-            let mute = AtomicBool::new(false);
-            tokio::select! {
-                _ = requests(from_client, to_server, &mute, &shared) => {}
-                _ = replies(from_server, to_client, &mute, &shared) => {}
-                () = shared.until(|switches| switches.cut != cut) => {}
-            }
-        });
     }
 }
 
-/// Passes commands on one at a time; ends when the connection is to break.
+/// How the requests of a connection end.
+enum End {
+    Break,
+    Freeze,
+}
+
+/// What is to become of the answers on a connection.
+#[derive(Default)]
+struct Answers {
+    /// The next one breaks it.
+    reset: AtomicBool,
+    /// They are thrown away.
+    mute: AtomicBool,
+}
+
+async fn serve(mut client: TcpStream, number: u64, epoch: Epoch, shared: &Shared) {
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", shared.upstream)).await else {
+        return;
+    };
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = server.split();
+    let answers = Answers::default();
+    let end = tokio::select! {
+        // A cut comes first: what is let go at the same time does not get through.
+        biased;
+        () = shared.until(|switches| switches.epoch.cut != epoch.cut) => End::Break,
+        () = shared.until(|switches| switches.epoch.frozen != epoch.frozen) => End::Freeze,
+        end = requests(&mut from_client, &mut to_server, &answers, shared) => {
+            end.unwrap_or(End::Break)
+        }
+        _ = replies(&mut from_server, &mut to_client, &answers, shared) => End::Break,
+    };
+    if let End::Freeze = end {
+        shared.log().open.insert(number, (epoch, true));
+        shared.until(|switches| switches.epoch.cut != epoch.cut).await;
+    }
+}
+
+/// Passes commands on one at a time.
 async fn requests(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    mute: &AtomicBool,
+    from: &mut ReadHalf<'_>,
+    to: &mut WriteHalf<'_>,
+    answers: &Answers,
     shared: &Shared,
-) -> io::Result<()> {
+) -> io::Result<End> {
     let mut buffer = Vec::new();
     loop {
         while let Some((verb, length)) = command(&buffer) {
             let rest = buffer.split_off(length);
-            let fault = shared.passes(&verb);
-            if shared.switches.borrow().held == Some(verb.as_str()) {
-                shared.log().faults += 1;
-                shared.until(|switches| switches.held != Some(verb.as_str())).await;
+            let let_go = shared.switches.borrow().let_go;
+            let (fault, held) = shared.passes(&verb);
+            if held || fault == Some(Fault::HoldBack) {
+                shared.until(|switches| switches.let_go != let_go).await;
             }
             match fault {
-                Some(Fault::ResetBeforeSend) => return Ok(()),
-                Some(Fault::DropReplyAndReset) => mute.store(true, Ordering::Relaxed),
-                None => {}
+                Some(Fault::ResetBeforeSend) => return Ok(End::Break),
+                Some(Fault::BlackHole) => return Ok(End::Freeze),
+                Some(Fault::DropReplyAndReset) => answers.reset.store(true, Ordering::Relaxed),
+                Some(Fault::Mute) => answers.mute.store(true, Ordering::Relaxed),
+                Some(Fault::HoldBack) | None => {}
             }
             to.write_all(&buffer).await?;
             buffer = rest;
         }
         if from.read_buf(&mut buffer).await? == 0 {
-            return Ok(());
+            return Ok(End::Break);
         }
     }
 }
 
 /// Passes answers and messages on; ends when the connection is to break.
 async fn replies(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    mute: &AtomicBool,
+    from: &mut ReadHalf<'_>,
+    to: &mut WriteHalf<'_>,
+    answers: &Answers,
     shared: &Shared,
 ) -> io::Result<()> {
     let mut buffer = [0; 16 * 1024];
     loop {
         let length = from.read(&mut buffer).await?;
-        // The answer is there, so the command was carried out: now lose it.
-        if length == 0 || mute.load(Ordering::Relaxed) {
+        if length == 0 {
             return Ok(());
+        }
+        let mute = answers.mute.load(Ordering::Relaxed);
+        let reset = answers.reset.load(Ordering::Relaxed);
+        if mute || reset || shared.switches.borrow().stall_replies {
+            shared.log().withheld += 1;
+        }
+        // The answer is there, so the command was carried out: now lose it.
+        if reset {
+            return Ok(());
+        }
+        if mute {
+            continue;
         }
         shared.until(|switches| !switches.stall_replies).await;
         to.write_all(&buffer[..length]).await?;

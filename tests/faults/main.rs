@@ -12,6 +12,7 @@
 mod support;
 
 mod inputs;
+mod late_requests;
 mod loss;
 mod lost_answers;
 mod network;

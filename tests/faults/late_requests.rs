@@ -1,0 +1,75 @@
+//! A request is held up on its way, on a connection that is given up meanwhile (N3, N6). What was
+//! sent after it on another connection is done first; then it arrives.
+
+use redlatch::{ErrorKind, LockClient, Outcome};
+
+use crate::support::{Fault, Proxy, SOON, Server, hold, is_free, ms, release, soon, wait_until};
+
+struct Scene {
+    server: Server,
+    proxy: Proxy,
+    client: LockClient,
+}
+
+/// The client is a user who may do everything but what `rule` says.
+async fn scene(rule: &str) -> Scene {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    server.ask::<()>(&["ACL", "SETUSER", "user", "on", ">p", "~*", "&*", "+@all", rule]);
+    let url = format!("redis://user:p@127.0.0.1:{}/", proxy.port());
+    let builder = LockClient::builder().url(url).command_timeout(ms(300));
+    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    release(hold(&client.lock("warm-up")).await).await;
+    Scene { server, proxy, client }
+}
+
+/// Releases with the request held up, and locks again on the same handle; then it arrives.
+/// Returns what Redis counts for the new hold in the end.
+async fn late_release(scene: &Scene) -> u32 {
+    let Scene { server, proxy, client } = scene;
+    let lock = client.lock("late");
+    let guard = hold(&lock).await;
+    let faults = proxy.faults();
+    proxy.plan("EVALSHA", 1, Fault::HoldBack);
+    let error = soon("unlocking", guard.unlock()).await.unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
+    assert_eq!(proxy.faults(), faults + 1);
+    wait_until("the release in the background", SOON, || !server.exists("late")).await;
+    let again = hold(&lock).await;
+    proxy.let_go();
+    proxy.settled(ms(100)).await;
+    let count = lock.hold_count().await.unwrap();
+    drop(again);
+    wait_until("a free lock", SOON, || !server.exists("late")).await;
+    count
+}
+
+#[tokio::test]
+async fn n6_a_release_that_was_held_up_does_not_free_a_later_hold() {
+    let scene = scene("+@all").await;
+    assert_eq!(late_release(&scene).await, 1, "the old release has freed the new hold");
+}
+
+/// The proof that the fault takes effect, and what a user without the permission goes without.
+#[tokio::test]
+async fn n6_without_permission_to_close_a_connection_a_late_release_frees() {
+    let scene = scene("-client|kill").await;
+    assert_eq!(late_release(&scene).await, 0, "the release never arrived: what does this show?");
+}
+
+#[tokio::test]
+async fn n3_an_acquire_that_was_held_up_leaves_no_lock_behind() {
+    let Scene { server, proxy, client } = scene("+@all").await;
+    let lock = client.lock("late");
+    let faults = proxy.faults();
+    proxy.plan("EVALSHA", 1, Fault::HoldBack);
+    let error = soon("locking", lock.lock()).await.unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
+    assert_eq!(proxy.faults(), faults + 1);
+    // Its undo, which finds nothing, and then the acquire.
+    proxy.settled(ms(100)).await;
+    proxy.let_go();
+    proxy.settled(ms(100)).await;
+    assert!(!server.exists("late"), "a lock that nobody holds");
+    assert!(is_free(&client, "late").await);
+}

@@ -145,10 +145,7 @@ impl Link {
                     trouble = Some(error);
                     continue;
                 }
-                Err(_) => {
-                    let message = "no answer about a connection that was given up";
-                    return Err(unavailable(message, repeated, trouble));
-                }
+                Err(_) => return Err(self.no_answer(wire, what, repeated, trouble)),
             }
             let sent = clock::now();
             if sent >= deadline {

@@ -243,7 +243,8 @@ impl<'a> Call<'a> {
         script: Option<&Script>,
         what: &str,
     ) -> Result<Answer, Error> {
-        self.link.call(&mut self.wire, cmd, script, what, self.deadline).await
+        // Boxed, so that a parked waiter's future has no room for what it is not doing.
+        Box::pin(self.link.call(&mut self.wire, cmd, script, what, self.deadline)).await
     }
 }
 

@@ -8,6 +8,7 @@
 // Each test binary compiles this module for itself and uses a part of it.
 #![allow(dead_code, unused_imports)]
 
+mod clock;
 mod listener;
 mod proxy;
 mod server;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use redlatch::{Lock, LockClient, LockGuard};
 
+pub(crate) use clock::Clock;
 pub(crate) use listener::Listener;
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use server::Server;

@@ -1,0 +1,224 @@
+//! The server stands still for a while: busy with a script, loading, paused, stopped.
+
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use redlatch::ErrorKind;
+
+use super::{MINUTE, client_with, deadline, impatient, lost_at, not_executed};
+use crate::support::{
+    Proxy, SOON, Server, connect, hold, ms, release, renewed, soon, wait_until, within,
+};
+
+/// Somebody's script that never ends.
+struct Busy<'a> {
+    server: &'a Server,
+    script: JoinHandle<redis::RedisResult<()>>,
+}
+
+impl<'a> Busy<'a> {
+    /// From when the server says so.
+    async fn new(server: &'a Server) -> Self {
+        // The older name of `busy-reply-threshold`.
+        server.ask::<()>(&["CONFIG", "SET", "lua-time-limit", "100"]);
+        let mut connection = server.connection().expect("a connection");
+        connection.set_read_timeout(None).expect("no limit to the answer");
+        let script = std::thread::spawn(move || {
+            redis::cmd("EVAL").arg("while true do end").arg(0).query(&mut connection)
+        });
+        wait_until("a busy server", SOON, || Self::is_seen(server)).await;
+        Self { server, script }
+    }
+
+    fn is_seen(server: &Server) -> bool {
+        server.try_ask::<()>(&["PING"]).is_err_and(|error| error.code() == Some("BUSY"))
+    }
+
+    fn end(self) {
+        assert!(Self::is_seen(self.server), "the script ended before its time");
+        self.server.ask::<()>(&["SCRIPT", "KILL"]);
+        self.script.join().expect("the script's thread").expect_err("a killed script");
+    }
+}
+
+#[tokio::test]
+async fn s11_calls_and_waiters_ride_out_a_busy_server() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = connect(&server).await;
+    // Its waiters ask for longer than one command may take.
+    let short = impatient(proxy.url(&server), ms(500)).await;
+    let (held, dropped) = (hold(&client.lock("held")).await, hold(&client.lock("dropped")).await);
+    server.hold_by_hand("ends", "somebody", ms(400));
+    server.hold_by_hand("stays", "somebody", MINUTE);
+    let wait = |name: &str, wait| {
+        let lock = short.lock(name);
+        tokio::spawn(async move { (lock.try_lock(wait, MINUTE).await, Instant::now()) })
+    };
+    let (rides, stays) = (wait("ends", MINUTE), wait("stays", MINUTE));
+    for name in ["ends", "stays"] {
+        wait_until("a subscription", SOON, || server.subscribers(name) == 1).await;
+    }
+    proxy.settled(ms(50)).await;
+    let busy = Busy::new(&server).await;
+    let begun = Instant::now();
+    let gives_up = wait("stays:2", ms(1_000));
+    drop(dropped);
+    let locks = [client.lock("free"), client.lock("other")];
+    let calls = async {
+        let (guard, released, locked) =
+            tokio::join!(locks[0].lock(), held.unlock(), locks[1].is_locked());
+        released.expect("a release rides it out");
+        assert!(!locked.expect("a question rides it out"));
+        release(guard.expect("a call rides it out")).await;
+        Instant::now()
+    };
+    let ended = async {
+        // Longer than the command timeout of those who wait.
+        tokio::time::sleep(ms(1_000)).await;
+        let (gave_up, at) = soon("the end of a wait", gives_up).await.unwrap();
+        not_executed(gave_up, ErrorKind::Unavailable, "busy running a script");
+        assert!(at - begun < ms(3_000), "gave up after {:?}", at - begun);
+        assert!(!rides.is_finished() && !stays.is_finished());
+        busy.end();
+        Instant::now()
+    };
+    let (called, ended) =
+        within(SOON, "calls that ride it out", async { tokio::join!(calls, ended) }).await;
+    assert!(called >= ended, "a busy server cannot have answered");
+    assert!(server.errors("BUSY") > 10, "only {} refusals", server.errors("BUSY"));
+    let (guard, _) = soon("the lock whose lease had ended", rides).await.unwrap();
+    release(guard.expect("riding out").expect("in time")).await;
+    server.free_by_hand("stays");
+    let (guard, _) = soon("the lock that was released", stays).await.unwrap();
+    release(guard.expect("riding out").expect("in time")).await;
+    wait_until("free locks", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
+}
+
+#[tokio::test]
+async fn s11_a_busy_server_costs_no_lock_before_its_deadline() {
+    let server = Server::start();
+    let clients =
+        [client_with(server.url(), ms(600)).await, client_with(server.url(), ms(3_600)).await];
+    let (short, long) =
+        (hold(&clients[0].lock("short")).await, hold(&clients[1].lock("long")).await);
+    renewed(&short).await;
+    let busy = Busy::new(&server).await;
+    // A renewal that was answered just before may still be on its way in.
+    tokio::time::sleep(ms(100)).await;
+    lost_at(&short, deadline(&short)).await;
+    // Until the other one has been refused a renewal, too.
+    tokio::time::sleep_until((Instant::now() + long.remaining().saturating_sub(ms(2_200))).into())
+        .await;
+    busy.end();
+    assert!(server.errors("BUSY") > 2, "only {} refusals", server.errors("BUSY"));
+    renewed(&long).await;
+    assert!(!long.is_lost());
+    assert!(server.pttl("long") > 2_400);
+    assert_eq!(short.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
+    release(long).await;
+    release(hold(&clients[1].lock("short")).await).await;
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+}
+
+#[tokio::test]
+async fn s13_holders_calls_and_waiters_ride_out_a_server_that_loads() {
+    // Half a millisecond a key, and an ear for requests every few keys.
+    let slowly = ["--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"];
+    let server = Server::start_with(&slowly);
+    let holder = client_with(server.url(), ms(6_000)).await;
+    let patient = impatient(server.url(), SOON).await;
+    let short = impatient(server.url(), ms(300)).await;
+    let guard = hold(&holder.lock("held")).await;
+    server.hold_by_hand("waited", "somebody", MINUTE);
+    let waiter = {
+        let lock = short.lock("waited");
+        tokio::spawn(async move { lock.lock().await })
+    };
+    wait_until("a subscription", SOON, || server.subscribers("waited") == 1).await;
+    let fill = "for i = 1, 1200 do redis.call('SET', 'filler:' .. i, string.rep('x', 100)) end";
+    server.ask::<()>(&["EVAL", fill, "0"]);
+    server.ask::<()>(&["SAVE"]);
+    server.kill();
+    server.start_again_loading();
+    // The connection has to be known as dead, or the command was sent into the void.
+    let refused = short.lock("refused");
+    let _ = refused.is_locked().await;
+    not_executed(refused.try_lock_now().await, ErrorKind::Unavailable, "loading the dataset");
+    let called = soon("a call that rides it out", patient.lock("free").lock()).await;
+    assert_eq!(server.info("loading").as_deref(), Some("0"));
+    assert!(server.errors("LOADING") > 0, "nobody was refused");
+    release(called.expect("riding out")).await;
+    renewed(&guard).await;
+    assert!(!guard.is_lost());
+    assert!(!waiter.is_finished());
+    server.free_by_hand("waited");
+    release(soon("the waiter", waiter).await.unwrap().expect("riding out")).await;
+    release(guard).await;
+    assert!(["held", "waited", "free", "refused"].iter().all(|name| !server.exists(name)));
+}
+
+/// One holder whose lease of 600 ms ends while the server stands still, and one of another client
+/// who waits for the lock.
+async fn handed_over(server: &Server, stop: impl FnOnce(), go_on: impl FnOnce()) -> Instant {
+    let (holder, other) = (client_with(server.url(), ms(600)).await, connect(server).await);
+    let lock = holder.lock("handed over");
+    let explicit = holder.lock("explicit").lock_with_lease(ms(600)).await.unwrap();
+    let guard = hold(&lock).await;
+    let successors = ["handed over", "explicit"].map(|name| {
+        let lock = other.lock(name);
+        tokio::spawn(async move {
+            let guard = lock.lock().await.expect("riding out");
+            (Instant::now(), guard)
+        })
+    });
+    for name in ["handed over", "explicit"] {
+        wait_until("a successor in line", SOON, || server.subscribers(name) == 1).await;
+    }
+    stop();
+    // A renewal that was answered just before may still be on its way in.
+    tokio::time::sleep(ms(50)).await;
+    let (lost, lost_explicit) =
+        tokio::join!(lost_at(&guard, deadline(&guard)), lost_at(&explicit, deadline(&explicit)),);
+    assert!(successors.iter().all(|successor| !successor.is_finished()), "granted too early");
+    go_on();
+    let mut first = None;
+    for (successor, lost) in successors.into_iter().zip([lost, lost_explicit]) {
+        let (granted, guard) = soon("a successor", successor).await.unwrap();
+        // A busy machine may run the tasks late and in either order.
+        assert!(lost <= granted + ms(50), "told {:?} too late", lost - granted);
+        first.get_or_insert(granted);
+        release(guard).await;
+    }
+    for guard in [guard, explicit] {
+        assert_eq!(guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
+    }
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+    first.expect("a grant")
+}
+
+#[tokio::test]
+async fn s20_writes_paused_for_longer_than_the_lease_cost_the_lock_before_anybody_has_it() {
+    let server = Server::start();
+    let pause = ms(1_200);
+    let begun = std::cell::Cell::new(None);
+    let stop = || {
+        begun.set(Some(Instant::now()));
+        server.ask::<()>(&["CLIENT", "PAUSE", &pause.as_millis().to_string(), "WRITE"]);
+    };
+    let granted = handed_over(&server, stop, || {}).await;
+    // Twice the lease: it was the pause that kept the successors out.
+    assert!(granted - begun.get().unwrap() >= pause, "writes were not paused");
+}
+
+#[tokio::test]
+async fn s21_a_server_stopped_for_longer_than_the_lease_costs_the_lock_before_anybody_has_it() {
+    let server = Server::start();
+    let resumed = std::cell::Cell::new(None);
+    let go_on = || {
+        resumed.set(Some(Instant::now()));
+        server.resume();
+    };
+    let granted = handed_over(&server, || server.pause(), go_on).await;
+    assert!(granted >= resumed.get().unwrap(), "the server was not stopped");
+}

@@ -5,7 +5,9 @@ use std::time::Instant;
 use redlatch::{ErrorKind, LockClient};
 
 use super::{MINUTE, deadline, lost_at, not_executed};
-use crate::support::{Listener, SOON, Server, channel, hold, ms, release, soon, wait_until};
+use crate::support::{
+    Listener, SOON, Server, channel, hold, ms, release, renewed, soon, wait_until,
+};
 
 /// A client whose user may do everything but what `rights` take away.
 async fn connect_as(server: &Server, user: &str, rights: &[&str]) -> LockClient {
@@ -71,4 +73,24 @@ async fn s18_a_key_that_is_forbidden_while_it_is_held_is_said_and_made_good() {
     wait_until("a free lock", SOON, || !server.exists("theirs:1")).await;
     drop(renewed);
     wait_until("a free lock", SOON, || !server.exists("theirs:2")).await;
+}
+
+#[tokio::test]
+async fn s18_a_renewal_that_may_not_look_is_no_loss() {
+    let server = Server::start();
+    let client = connect_as(&server, "blind", &[]).await;
+    let guard = hold(&client.lock("kept")).await;
+    renewed(&guard).await;
+    let refusals = || server.calls("hexists") + server.errors("NOPERM") + server.errors("ERR");
+    let before = refusals();
+    allow(&server, "blind", &["-hexists"]);
+    wait_until("a refused renewal", SOON, || refusals() > before).await;
+    assert!(server.exists("kept"));
+    tokio::time::sleep(ms(100)).await;
+    assert!(!guard.is_lost(), "it is still held, and nobody could say otherwise");
+    allow(&server, "blind", &["+hexists"]);
+    renewed(&guard).await;
+    assert!(!guard.is_lost());
+    release(guard).await;
+    assert!(!server.exists("kept"));
 }

@@ -174,9 +174,12 @@ impl Link {
                     repeated = true;
                 }
                 Verdict::Later => {
-                    lane.answered();
                     if verdict::is_read_only(&error) {
+                        // As good as no answer: connections to a replica are made ever more
+                        // slowly, however many calls find that out.
                         self.forget(on.number);
+                    } else {
+                        lane.answered();
                     }
                     if Instant::now() + pause >= deadline {
                         return Err(unavailable(

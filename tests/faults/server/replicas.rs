@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::time::Instant;
 
+use futures::future::join_all;
 use redlatch::ErrorKind;
 
 use super::{MINUTE, client_with, count, deadline, impatient, lost_at, not_executed};
@@ -62,6 +63,27 @@ async fn s12_a_replica_refuses_and_calls_ride_that_out() {
     release(guard.expect("riding out")).await;
     release(soon("the waiter", waiter).await.unwrap().expect("riding out")).await;
     assert_eq!(server.ask::<u64>(&["DBSIZE"]) + other.ask::<u64>(&["DBSIZE"]), 0);
+}
+
+#[tokio::test]
+async fn s12_many_calls_do_not_storm_a_replica_with_connections() {
+    let (server, other) = (primary(), primary());
+    let proxy = Proxy::new(&server);
+    let client = impatient(proxy.url(&server), ms(1_200)).await;
+    follow(&server, &other).await;
+    let before = proxy.attempts();
+    let calls = (0..50).map(|number| {
+        let lock = client.lock(format!("refused:{number}"));
+        async move { lock.lock().await.map(drop) }
+    });
+    for refused in soon("fifty errors", join_all(calls)).await {
+        assert_eq!(refused.expect_err("a replica").kind(), ErrorKind::Unavailable);
+    }
+    let attempts = proxy.attempts() - before;
+    assert!(attempts >= 2, "nobody looked for the primary");
+    assert!(attempts < 20, "{attempts} connections in 1.2 s");
+    lead(&server);
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
 }
 
 #[tokio::test]

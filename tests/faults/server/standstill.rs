@@ -122,6 +122,36 @@ async fn s11_a_busy_server_costs_no_lock_before_its_deadline() {
 }
 
 #[tokio::test]
+async fn s11_a_waiter_that_goes_from_a_busy_server_costs_nobody_a_connection() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = impatient(proxy.url(&server), SOON).await;
+    let [stays, goes] = ["stays", "goes"].map(|name| {
+        server.hold_by_hand(name, "somebody", MINUTE);
+        let lock = client.lock(name);
+        tokio::spawn(async move { lock.lock().await })
+    });
+    for name in ["stays", "goes"] {
+        wait_until("a subscription", SOON, || server.subscribers(name) == 1).await;
+    }
+    proxy.settled(ms(50)).await;
+    let before = proxy.attempts();
+    proxy.forget_commands();
+    let busy = Busy::new(&server).await;
+    goes.abort();
+    // Its channel is no longer wanted, and a busy server does not want to hear of it.
+    let tries = || proxy.sent("UNSUBSCRIBE") + proxy.sent("SUBSCRIBE");
+    wait_until("a few refusals", SOON, || tries() > 3).await;
+    busy.end();
+    wait_until("one subscription", SOON, || server.subscribers("goes") == 0).await;
+    assert_eq!(server.subscribers("stays"), 1, "it was given up with the other");
+    assert_eq!(proxy.attempts(), before, "connections were made anew");
+    server.free_by_hand("stays");
+    release(soon("the lock", stays).await.unwrap().expect("riding out")).await;
+    server.free_by_hand("goes");
+}
+
+#[tokio::test]
 async fn s13_holders_calls_and_waiters_ride_out_a_server_that_loads() {
     // Half a millisecond a key, and an ear for requests every few keys.
     let slowly = ["--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"];

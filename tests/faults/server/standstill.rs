@@ -153,12 +153,12 @@ async fn s11_a_waiter_that_goes_from_a_busy_server_costs_nobody_a_connection() {
 
 #[tokio::test]
 async fn s13_holders_calls_and_waiters_ride_out_a_server_that_loads() {
-    // Half a millisecond a key, and an ear for requests every few keys.
-    let slowly = ["--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"];
+    // 30 ms a key, and an ear for requests every 2 MiB, which are two keys.
+    let slowly = ["--key-load-delay", "30000", "--rdbcompression", "no"];
     let server = Server::start_with(&slowly);
     let holder = client_with(server.url(), ms(6_000)).await;
     let patient = impatient(server.url(), SOON).await;
-    let short = impatient(server.url(), ms(300)).await;
+    let short = impatient(server.url(), ms(500)).await;
     let guard = hold(&holder.lock("held")).await;
     server.hold_by_hand("waited", "somebody", MINUTE);
     let waiter = {
@@ -166,7 +166,7 @@ async fn s13_holders_calls_and_waiters_ride_out_a_server_that_loads() {
         tokio::spawn(async move { lock.lock().await })
     };
     wait_until("a subscription", SOON, || server.subscribers("waited") == 1).await;
-    let fill = "for i = 1, 1200 do redis.call('SET', 'filler:' .. i, string.rep('x', 100)) end";
+    let fill = "for i = 1, 40 do redis.call('SETRANGE', 'filler:' .. i, 1048575, 'x') end";
     server.ask::<()>(&["EVAL", fill, "0"]);
     server.ask::<()>(&["SAVE"]);
     server.kill();

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::Instant;
 
 use futures::future::join_all;
-use redlatch::ErrorKind;
+use redlatch::{ErrorKind, LockClient};
 
 use super::{MINUTE, client_with, count, deadline, impatient, lost_at, not_executed};
 use crate::support::{Proxy, SOON, Server, connect, hold, ms, release, renewed, soon, wait_until};
@@ -89,7 +89,8 @@ async fn s12_many_calls_do_not_storm_a_replica_with_connections() {
 #[tokio::test]
 async fn s12_a_server_that_is_a_replica_for_a_while_costs_no_lock() {
     let (server, other) = (primary(), primary());
-    let client = client_with(server.url(), ms(3_600)).await;
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(3_600));
+    let client = builder.command_timeout(ms(300)).connect().await.unwrap();
     let lock = client.lock("kept");
     let guards = [hold(&lock).await, hold(&lock).await];
     follow(&other, &server).await;
@@ -97,6 +98,8 @@ async fn s12_a_server_that_is_a_replica_for_a_while_costs_no_lock() {
     let before = server.errors_in_scripts("READONLY");
     follow(&server, &other).await;
     wait_until("a refused renewal", SOON, || server.errors_in_scripts("READONLY") > before).await;
+    // Until it has been given up, and not only been tried again.
+    tokio::time::sleep(ms(450)).await;
     lead(&server);
     renewed(&guards[0]).await;
     assert!(guards.iter().all(|guard| !guard.is_lost()));

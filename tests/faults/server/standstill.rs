@@ -1,7 +1,8 @@
 //! The server stands still for a while: busy with a script, loading, paused, stopped.
 
+use std::cell::Cell;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redlatch::ErrorKind;
 
@@ -188,63 +189,73 @@ async fn s13_holders_calls_and_waiters_ride_out_a_server_that_loads() {
     assert!(["held", "waited", "free", "refused"].iter().all(|name| !server.exists(name)));
 }
 
-/// One holder whose lease of 600 ms ends while the server stands still, and one of another client
-/// who waits for the lock.
+/// A holder whose lease ends while the server stands still, which is for longer than [`LEASE`],
+/// and somebody of another client who waits for the lock. Says when that one has it.
 async fn handed_over(server: &Server, stop: impl FnOnce(), go_on: impl FnOnce()) -> Instant {
-    let (holder, other) = (client_with(server.url(), ms(600)).await, connect(server).await);
-    let lock = holder.lock("handed over");
-    let explicit = holder.lock("explicit").lock_with_lease(ms(600)).await.unwrap();
-    let guard = hold(&lock).await;
-    let successors = ["handed over", "explicit"].map(|name| {
+    let (holder, other) = (client_with(server.url(), LEASE).await, connect(server).await);
+    let names = ["renewed", "explicit"];
+    let guards = [
+        hold(&holder.lock(names[0])).await,
+        soon("locking", holder.lock(names[1]).lock_with_lease(LEASE)).await.unwrap(),
+    ];
+    let successors = names.map(|name| {
         let lock = other.lock(name);
         tokio::spawn(async move {
             let guard = lock.lock().await.expect("riding out");
             (Instant::now(), guard)
         })
     });
-    for name in ["handed over", "explicit"] {
+    for name in names {
         wait_until("a successor in line", SOON, || server.subscribers(name) == 1).await;
     }
     stop();
+    let stopped = Instant::now();
     // A renewal that was answered just before may still be on its way in.
     tokio::time::sleep(ms(50)).await;
-    let (lost, lost_explicit) =
-        tokio::join!(lost_at(&guard, deadline(&guard)), lost_at(&explicit, deadline(&explicit)),);
-    assert!(successors.iter().all(|successor| !successor.is_finished()), "granted too early");
-    go_on();
-    let mut first = None;
+    let (lost, lost_explicit, ()) = tokio::join!(
+        lost_at(&guards[0], deadline(&guards[0])),
+        lost_at(&guards[1], deadline(&guards[1])),
+        async {
+            // Whether or not the losses have been told by then.
+            tokio::time::sleep_until((stopped + LEASE + ms(50)).into()).await;
+            go_on();
+        }
+    );
+    let mut grants = Vec::new();
     for (successor, lost) in successors.into_iter().zip([lost, lost_explicit]) {
         let (granted, guard) = soon("a successor", successor).await.unwrap();
         // A busy machine may run the tasks late and in either order.
         assert!(lost <= granted + ms(50), "told {:?} too late", lost - granted);
-        first.get_or_insert(granted);
+        grants.push(granted);
         release(guard).await;
     }
-    for guard in [guard, explicit] {
+    for guard in guards {
         assert_eq!(guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
     }
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-    first.expect("a grant")
+    grants[0]
 }
+
+const LEASE: Duration = ms(900);
 
 #[tokio::test]
 async fn s20_writes_paused_for_longer_than_the_lease_cost_the_lock_before_anybody_has_it() {
     let server = Server::start();
-    let pause = ms(1_200);
-    let begun = std::cell::Cell::new(None);
+    let pause = LEASE + ms(400);
+    let begun = Cell::new(None);
     let stop = || {
         begun.set(Some(Instant::now()));
         server.ask::<()>(&["CLIENT", "PAUSE", &pause.as_millis().to_string(), "WRITE"]);
     };
     let granted = handed_over(&server, stop, || {}).await;
-    // Twice the lease: it was the pause that kept the successors out.
+    // The lease had ended before: it was the pause that kept the successor out.
     assert!(granted - begun.get().unwrap() >= pause, "writes were not paused");
 }
 
 #[tokio::test]
 async fn s21_a_server_stopped_for_longer_than_the_lease_costs_the_lock_before_anybody_has_it() {
     let server = Server::start();
-    let resumed = std::cell::Cell::new(None);
+    let resumed = Cell::new(None);
     let go_on = || {
         resumed.set(Some(Instant::now()));
         server.resume();

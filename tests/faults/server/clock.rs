@@ -46,7 +46,7 @@ async fn s23_a_clock_that_jumps_ahead_costs_the_lock_at_the_next_renewal() {
 async fn s23_a_clock_that_jumps_back_keeps_nobody_from_releasing_or_getting_the_lock() {
     let Some(clock) = Clock::new() else { return };
     let server = Server::start_with_clock(&clock);
-    let (client, other) = (client_with(server.url(), ms(1_200)).await, connect(&server).await);
+    let (client, other) = (client_with(server.url(), ms(1_800)).await, connect(&server).await);
     let lock = client.lock("jumped");
     let (outer, inner, dropped) =
         (hold(&lock).await, hold(&lock).await, hold(&client.lock("dropped")).await);
@@ -59,12 +59,12 @@ async fn s23_a_clock_that_jumps_back_keeps_nobody_from_releasing_or_getting_the_
     // Renewals neither fail nor shorten anything, and the guard goes by its own clock.
     renewed(&outer).await;
     renewed(&outer).await;
-    assert!(outer.remaining() <= ms(1_200));
+    assert!(outer.remaining() <= ms(1_800));
     // Whoever asks now is told of an hour, and does not wait longer than he wants.
     assert!(soon("a try", late.try_lock(ms(100), MINUTE)).await.unwrap().is_none());
     release(inner).await;
     // What stays is promised one lease by the new time.
-    assert!(server.pttl("jumped") <= 1_200);
+    assert!(server.pttl("jumped") <= 1_800);
     release(outer).await;
     let guard = soon("the lock, on its release", parked).await.unwrap();
     release(guard).await;

@@ -46,7 +46,7 @@ impl<'a> Busy<'a> {
 async fn s11_calls_and_waiters_ride_out_a_busy_server() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let client = connect(&server).await;
+    let client = impatient(server.url(), SOON).await;
     // Its waiters ask for longer than one command may take.
     let short = impatient(proxy.url(&server), ms(500)).await;
     let (held, dropped) = (hold(&client.lock("held")).await, hold(&client.lock("dropped")).await);

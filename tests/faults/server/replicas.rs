@@ -123,7 +123,6 @@ async fn s13_holders_and_calls_ride_out_a_replica_whose_master_is_down() {
     server.ask::<()>(&["REPLICAOF", "127.0.0.1", &nowhere.to_string()]);
     let error = short.lock("free").try_lock_now().await.expect_err("a master that is down");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("MASTER is down"), "{error}");
     let refused = server.errors("MASTERDOWN");
     let lock = patient.lock("free");
     let (free, ()) = tokio::join!(lock.lock(), async {

@@ -84,7 +84,6 @@ async fn s11_calls_and_waiters_ride_out_a_busy_server() {
         let (gave_up, at) = soon("the end of a call", gives_up).await.unwrap();
         let error = gave_up.expect_err("a call that begins now has one command timeout");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().contains("busy running a script"), "{error}");
         assert!(at - begun < ms(3_000), "gave up after {:?}", at - begun);
         // One that waited already asks until its wait is over.
         let (cut_short, at) = soon("the end of a wait", cut_short).await.unwrap();
@@ -186,8 +185,6 @@ async fn s13_holders_calls_and_waiters_ride_out_a_server_that_loads() {
     let _ = refused.is_locked().await;
     let error = refused.try_lock_now().await.expect_err("it loads for longer");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    // (Not whether it was executed: the last try may still lie unread when the time is over.)
-    assert!(error.to_string().contains("loading the dataset"), "{error}");
     let called = soon("a call that rides it out", patient.lock("free").lock()).await;
     assert_eq!(server.info("loading").as_deref(), Some("0"));
     assert!(server.errors("LOADING") > 0, "nobody was refused");

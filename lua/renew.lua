@@ -7,21 +7,26 @@
 -- Replies  an array in the order of the keys
 --          1  still held by that owner; its lease is at least ARGV[1] from now
 --          0  not held by that owner any more, or no longer a lock
+--          or an error, if one of them may not be looked at; the locks before
+--          it have been prolonged
 --
 -- Never creates a key and never shortens a lease: a longer one was promised to
 -- somebody. A lock whose TTL was taken away (PERSIST) gets one again.
--- Calls are protected so that one key of another type does not leave the rest
--- of the batch unrenewed.
+-- The look is protected so that one key of another type does not leave the rest
+-- of the batch unrenewed. Any other error says nothing about who holds the lock.
 -- Why atomic: between "it is still mine" and the new lease another owner may
 -- come in, whose lease this would change.
 
 local renewed = {}
 for i, key in ipairs(KEYS) do
-  if redis.pcall('HEXISTS', key, ARGV[i + 1]) == 1 then
+  local held = redis.pcall('HEXISTS', key, ARGV[i + 1])
+  if held == 1 then
     if redis.call('PTTL', key) < tonumber(ARGV[1]) then
       redis.call('PEXPIRE', key, ARGV[1])
     end
     renewed[i] = 1
+  elseif held ~= 0 and not string.find(held.err, 'WRONGTYPE', 1, true) then
+    return held
   else
     renewed[i] = 0
   end

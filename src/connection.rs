@@ -35,6 +35,14 @@ use lane::Lane;
 use verdict::{Verdict, verdict};
 pub(crate) use wire::Wire;
 
+/// Before the second try of what Redis cannot serve now.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+/// Before the try after that.
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(Duration::from_millis(200))
+}
+
 /// What comes unasked.
 #[derive(Debug)]
 pub(crate) enum Push {
@@ -124,7 +132,7 @@ impl Link {
         let lane = self.lane();
         let mut given = wire.clone();
         let mut repeated = false;
-        let mut pause = Duration::from_millis(10);
+        let mut pause = FIRST_PAUSE;
         let mut trouble: Option<RedisError> = None;
         loop {
             let on = match given.take() {
@@ -184,11 +192,16 @@ impl Link {
                     }
                 }
                 Verdict::Later => {
-                    lane.answered();
                     if verdict::is_read_only(&error) {
+                        // As good as no answer: connections to a replica are made ever more
+                        // slowly, however many calls find that out.
                         self.forget(on.number);
+                    } else {
+                        lane.answered();
                     }
-                    if clock::now() + pause >= deadline {
+                    // A try with no time left for its answer would make "not executed" of now
+                    // into "unknown".
+                    if clock::now() + 2 * pause >= deadline {
                         return Err(unavailable(
                             &format!("Redis cannot serve {what} now"),
                             repeated,
@@ -196,7 +209,7 @@ impl Link {
                         ));
                     }
                     tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_millis(200));
+                    pause = longer(pause);
                 }
                 Verdict::Final(kind) => {
                     lane.answered();
@@ -227,28 +240,41 @@ impl Link {
         deadline: Instant,
     ) -> Result<(), Error> {
         let lane = self.lane();
-        let asked = wire.answer(async |mut connection| {
-            if !unsubscribe.is_empty() {
-                connection.unsubscribe(channels(unsubscribe)).await?;
-            }
-            if !subscribe.is_empty() {
-                connection.subscribe(channels(subscribe)).await?;
-            }
-            Ok(())
-        });
-        match clock::timeout_at(deadline, asked).await {
-            Ok(Ok(())) => {
-                lane.answered();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let asked = wire.answer(async |mut connection| {
+                if !unsubscribe.is_empty() {
+                    connection.unsubscribe(channels(unsubscribe)).await?;
+                }
+                if !subscribe.is_empty() {
+                    connection.subscribe(channels(subscribe)).await?;
+                }
                 Ok(())
-            }
-            Ok(Err(error)) if let Verdict::Final(kind) = verdict(&error) => {
-                lane.answered();
-                Err(refused(kind, "a subscription", false, error))
-            }
-            failed => {
-                self.forget(wire.number);
-                let cause = failed.ok().and_then(Result::err);
-                Err(unavailable("no answer to a subscription", true, cause))
+            });
+            let error = match clock::timeout_at(deadline, asked).await {
+                Ok(Ok(())) => {
+                    lane.answered();
+                    return Ok(());
+                }
+                Ok(Err(error)) => Some(error),
+                Err(_) => None,
+            };
+            match error.as_ref().map(verdict) {
+                Some(Verdict::Final(kind)) => {
+                    lane.answered();
+                    let error = error.expect("BUG: a verdict on no error");
+                    return Err(refused(kind, "a subscription", false, error));
+                }
+                // Busy with a script, say. What is subscribed already stays so meanwhile.
+                Some(Verdict::Later) if clock::now() + pause < deadline => {
+                    lane.answered();
+                    tokio::time::sleep(pause).await;
+                    pause = longer(pause);
+                }
+                _ => {
+                    self.forget(wire.number);
+                    return Err(unavailable("no answer to a subscription", true, error));
+                }
             }
         }
     }

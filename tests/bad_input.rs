@@ -157,7 +157,7 @@ async fn i3_odd_names_are_locked_waited_for_and_handed_over() {
 }
 
 #[tokio::test]
-async fn a_key_that_holds_something_else_is_not_a_lock_and_stays_as_it_is() {
+async fn s8_a_key_that_holds_something_else_is_not_a_lock_and_stays_as_it_is() {
     let server = Server::start();
     let client = connect(&server).await;
     let others: [&[&str]; 5] = [
@@ -197,7 +197,7 @@ async fn a_key_that_holds_something_else_is_not_a_lock_and_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_lock_becomes_something_else_is_told() {
+async fn s8_a_waiter_whose_lock_becomes_something_else_is_told() {
     let server = Server::start();
     let client = connect(&server).await;
     server.hold_by_hand("became", "somebody", MINUTE);
@@ -213,7 +213,7 @@ async fn a_waiter_whose_lock_becomes_something_else_is_told() {
 }
 
 #[tokio::test]
-async fn a_lock_without_an_end_is_busy_and_nobody_takes_it_over() {
+async fn s9_a_lock_without_an_end_is_busy_and_nobody_takes_it_over() {
     let server = Server::start();
     let client = connect(&server).await;
     server.ask::<()>(&["HSET", "endless", "somebody", "1"]);
@@ -406,7 +406,7 @@ async fn connect_as(server: &Server, user: &str, rights: &[&str]) -> LockClient 
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_publish_can_still_release() {
+async fn s17_a_user_who_may_not_publish_can_still_release() {
     let server = Server::start();
     let client = connect_as(&server, "mute", &["~*", "-publish"]).await;
     release(hold(&client.lock("mute")).await).await;
@@ -414,7 +414,7 @@ async fn a_user_who_may_not_publish_can_still_release() {
 }
 
 #[tokio::test]
-async fn a_user_without_permission_for_the_key_is_told_so() {
+async fn s18_a_user_without_permission_for_the_key_is_told_so() {
     let server = Server::start();
     let client = connect_as(&server, "narrow", &["~mine:*"]).await;
     release(hold(&client.lock("mine:1")).await).await;

@@ -69,6 +69,7 @@ fn has_code(error: &RedisError, code: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::ErrorKind::{NotALock, Server};
     use super::*;
 
     fn server(line: &str) -> RedisError {
@@ -77,45 +78,81 @@ mod tests {
     }
 
     #[test]
-    fn an_error_inside_a_script_is_recognised_in_the_words_of_every_version() {
+    fn s25_an_error_inside_a_script_is_recognised_in_the_words_of_every_version() {
+        // Redis 6.2, Redis 7 and later, Valkey 9.
+        let words = |error: &str| {
+            let before = "ERR Error running script (call to f_1f): @user_script:33:";
+            [
+                format!("{before} @user_script: 33: -{error}"),
+                format!("{error} script: 1f, on @user_script:33."),
+                format!("{error} script: on @user_script:33."),
+            ]
+        };
+        let refused = "The user executing the script can't run this command or subcommand";
+        for (error, expected) in [
+            ("READONLY You can't write against a read only replica.", Verdict::Later),
+            ("NOREPLICAS Not enough good replicas to write.", Verdict::Later),
+            ("MISCONF Redis is configured to save RDB snapshots, but cannot.", Verdict::Later),
+            ("OOM command not allowed when used memory > 'maxmemory'.", Verdict::Final(Server)),
+        ] {
+            for line in words(error) {
+                assert_eq!(verdict(&server(&line)), expected, "{line}");
+                assert_eq!(is_read_only(&server(&line)), error.starts_with("READONLY"), "{line}");
+            }
+        }
+        // These come without a dash, or without a code.
         for (line, expected) in [
             (
-                "WRONGTYPE Operation against a key holding the wrong kind of value script: 1f, on @user_script:1.",
-                Verdict::Final(ErrorKind::NotALock),
+                "ERR Error running script (call to f_1f): @user_script:30: WRONGTYPE Operation against a key holding the wrong kind of value",
+                Verdict::Final(NotALock),
             ),
             (
-                "ERR Error running script (call to f_1f): @user_script:1: WRONGTYPE Operation against a key",
-                Verdict::Final(ErrorKind::NotALock),
-            ),
-            ("READONLY You can't write against a read only replica.", Verdict::Later),
-            (
-                "ERR Error running script (call to f_1f): @user_script:9: -READONLY You can't write against a read only replica.",
-                Verdict::Later,
+                "WRONGTYPE Operation against a key holding the wrong kind of value script: 1f, on @user_script:30.",
+                Verdict::Final(NotALock),
             ),
             (
-                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-                Verdict::Later,
+                &format!("ERR Error running script (call to f_1f): @user_script:21: {refused}"),
+                Verdict::Final(Server),
             ),
-            ("LOADING Redis is loading the dataset in memory", Verdict::Later),
-            ("NOREPLICAS Not enough good replicas to write.", Verdict::Later),
+            (&format!("ERR {refused} script: 1f, on @user_script:21."), Verdict::Final(Server)),
             (
-                "OOM command not allowed when used memory > 'maxmemory'.",
-                Verdict::Final(ErrorKind::Server),
-            ),
-            (
-                "NOPERM this user has no permissions to access one of the keys used as arguments",
-                Verdict::Final(ErrorKind::Server),
-            ),
-            (
-                "WRONGPASS invalid username-password pair or user is disabled.",
-                Verdict::Final(ErrorKind::Server),
+                "ERR ACL failure in script: User default has no permissions to run the 'hexists' command script: on @user_script:21.",
+                Verdict::Final(Server),
             ),
         ] {
             assert_eq!(verdict(&server(line)), expected, "{line}");
         }
-        let crowded = server("ERR max number of clients reached");
-        assert_eq!(verdict(&crowded), Verdict::Later);
-        assert!(is_read_only(&server("ERR Error running script: @user_script:9: -READONLY You")));
+    }
+
+    #[test]
+    fn an_error_says_whether_to_come_again() {
+        for (line, expected) in [
+            (
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+                Verdict::Later,
+            ),
+            (
+                "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+                Verdict::Later,
+            ),
+            ("LOADING Redis is loading the dataset in memory", Verdict::Later),
+            (
+                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+                Verdict::Later,
+            ),
+            ("ERR max number of clients reached", Verdict::Later),
+            (
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+                Verdict::Final(Server),
+            ),
+            ("NOPERM No permissions to access a key", Verdict::Final(Server)),
+            (
+                "WRONGPASS invalid username-password pair or user is disabled.",
+                Verdict::Final(Server),
+            ),
+        ] {
+            assert_eq!(verdict(&server(line)), expected, "{line}");
+        }
         assert!(is_unknown_script(&server("NOSCRIPT No matching script. Please use EVAL.")));
     }
 }

@@ -1,1 +1,61 @@
-//! Rows S: the state of the server.
+//! Rows S: the state of the server. It is full, busy, read-only, loading, stopped, tampered with,
+//! restricted, or its clock jumps.
+
+mod clock;
+mod memory;
+mod permissions;
+mod replicas;
+mod standstill;
+mod tampering;
+
+use std::time::{Duration, Instant};
+
+use redlatch::{Error, ErrorKind, Lock, LockClient, LockGuard, Outcome};
+
+use crate::support::{Server, soon};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn client_with(url: String, watchdog_timeout: Duration) -> LockClient {
+    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog_timeout);
+    soon("connecting", builder.connect()).await.expect("connecting")
+}
+
+async fn impatient(url: String, command_timeout: Duration) -> LockClient {
+    let builder = LockClient::builder().url(url).command_timeout(command_timeout);
+    soon("connecting", builder.connect()).await.expect("connecting")
+}
+
+/// An error of that kind, in the words of the server, behind which nothing has happened.
+#[track_caller]
+fn not_executed<T>(result: Result<T, Error>, kind: ErrorKind, words: &str) {
+    let error = result.err().expect("a server in this state grants nothing");
+    assert_eq!((error.kind(), error.outcome()), (kind, Outcome::NotExecuted), "{error}");
+    assert!(error.to_string().contains(words), "{error} does not say {words}");
+}
+
+/// What Redis counts for this handle.
+fn count(server: &Server, lock: &Lock) -> u32 {
+    server.holds(lock.name()).get(lock.owner()).copied().unwrap_or(0)
+}
+
+/// Waits for the loss of a lock that was known to be gone at `since`, and checks that it was a
+/// renewal that told: at `deadline` the guard would have known by itself.
+async fn told_by_a_renewal(guard: &LockGuard, deadline: Instant) {
+    soon("the loss", guard.lost()).await;
+    let early = deadline.checked_duration_since(Instant::now());
+    assert!(early.is_some(), "no renewal told of the loss before the guard's own deadline");
+}
+
+/// When the guard will know by itself that it is lost, if nothing renews it.
+fn deadline(guard: &LockGuard) -> Instant {
+    Instant::now() + guard.remaining()
+}
+
+/// Waits for the loss of a lock that nothing can renew, and checks that it is not told early.
+async fn lost_at(guard: &LockGuard, deadline: Instant) -> Instant {
+    soon("the loss", guard.lost()).await;
+    let told = Instant::now();
+    assert!(told >= deadline, "told {:?} before the deadline", deadline - told);
+    told
+}

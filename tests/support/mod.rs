@@ -9,6 +9,7 @@
 #![allow(dead_code, unused_imports)]
 
 pub(crate) mod child;
+mod clock;
 mod listener;
 mod proxy;
 mod server;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 use redlatch::{Lock, LockClient, LockGuard};
 
 pub(crate) use child::Child;
+pub(crate) use clock::Clock;
 pub(crate) use listener::Listener;
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use server::Server;

@@ -3,6 +3,7 @@
 //! `REDIS_SERVER` names another program to start, for one of another version.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -14,7 +15,7 @@ use std::{env, fs};
 use redis::{Connection, ConnectionLike, FromRedisValue};
 use tempfile::TempDir;
 
-use super::channel;
+use super::{Clock, channel};
 
 /// Below the range from which systems take the ports of outgoing connections, so that a server
 /// that was stopped finds its port free again.
@@ -23,11 +24,15 @@ const PORTS: u16 = 15_000;
 
 const START: Duration = Duration::from_secs(10);
 
+/// What INFO says of a server that has its data.
+const READY: &str = "loading:0";
+
 /// Killed when dropped, a panicking test included; then also checks that no lock is eternal.
 pub(crate) struct Server {
     port: u16,
     password: Option<String>,
     args: Vec<String>,
+    env: Vec<(&'static str, OsString)>,
     dir: TempDir,
     process: Mutex<Option<Process>>,
     admin: Mutex<Option<Connection>>,
@@ -41,18 +46,28 @@ impl Server {
 
     /// A server with more arguments, such as `["--maxmemory", "1mb"]`.
     pub(crate) fn start_with(args: &[&str]) -> Self {
+        Self::start_in(args, Vec::new())
+    }
+
+    /// A server that goes by a clock of its own.
+    pub(crate) fn start_with_clock(clock: &Clock) -> Self {
+        Self::start_in(&[], clock.env())
+    }
+
+    fn start_in(args: &[&str], env: Vec<(&'static str, OsString)>) -> Self {
         let password = args.iter().position(|arg| *arg == "--requirepass");
         let mut server = Self {
             port: 0,
             password: password.map(|at| args[at + 1].to_owned()),
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            env,
             dir: TempDir::with_prefix("redlatch-test-").expect("a temporary directory"),
             process: Mutex::default(),
             admin: Mutex::default(),
         };
         for _ in 0..50 {
             server.port = free_port();
-            if server.launch() {
+            if server.launch(READY) {
                 return server;
             }
         }
@@ -84,8 +99,17 @@ impl Server {
 
     /// Starts a killed server again, on the same port and with the same arguments.
     pub(crate) fn start_again(&self) {
+        self.start_again_until(READY);
+    }
+
+    /// The same, but comes back as soon as the server has begun to load its data.
+    pub(crate) fn start_again_loading(&self) {
+        self.start_again_until("loading:1");
+    }
+
+    fn start_again_until(&self, state: &str) {
         let start = Instant::now();
-        while !self.launch() {
+        while !self.launch(state) {
             assert!(start.elapsed() < START, "port {} is taken", self.port);
             thread::sleep(Duration::from_millis(20));
         }
@@ -209,14 +233,35 @@ impl Server {
         }
     }
 
-    /// Starts the process; false if the port went to somebody else meanwhile.
-    fn launch(&self) -> bool {
+    /// One line of INFO, without its name.
+    pub(crate) fn info(&self, name: &str) -> Option<String> {
+        let info: String = self.ask(&["INFO", "everything"]);
+        let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.to_owned());
+        info.lines().find_map(value)
+    }
+
+    /// How often the server has answered with that error code since it started.
+    pub(crate) fn errors(&self, code: &str) -> u64 {
+        let line = self.info(&format!("errorstat_{code}"));
+        let count = line.as_deref().and_then(|line| line.strip_prefix("count="));
+        count.map_or(0, |count| count.parse().expect("a number"))
+    }
+
+    /// The same for an error inside a script, which Redis before 7 counts as a plain `ERR`.
+    pub(crate) fn errors_in_scripts(&self, code: &str) -> u64 {
+        self.errors(code) + self.errors("ERR")
+    }
+
+    /// Starts the process, and waits until INFO has `state`; false if the port went to somebody
+    /// else meanwhile.
+    fn launch(&self, state: &str) -> bool {
         let log = fs::File::create(self.dir.path().join("out.log")).expect("a log file");
         let program = env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         let server = Command::new(program)
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .args(["--dir", self.dir.path().to_str().expect("a path in UTF-8")])
             .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a second handle of the log file"))
             .stderr(log)
@@ -226,7 +271,7 @@ impl Server {
         let start = Instant::now();
         loop {
             // The process id tells our server from one that had the port before.
-            if self.answers_as(process.server.id()) {
+            if self.answers_as(process.server.id(), state) {
                 *lock(&self.process) = Some(process);
                 return true;
             }
@@ -240,10 +285,10 @@ impl Server {
         }
     }
 
-    fn answers_as(&self, pid: u32) -> bool {
+    fn answers_as(&self, pid: u32, state: &str) -> bool {
         let Ok(info) = self.try_ask::<String>(&["INFO"]) else { return false };
         let says = |line: &str| info.lines().any(|said| said == line);
-        says(&format!("process_id:{pid}")) && says("loading:0")
+        says(&format!("process_id:{pid}")) && says(state)
     }
 }
 

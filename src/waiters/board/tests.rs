@@ -203,6 +203,22 @@ fn the_head_is_due_when_the_lease_of_the_holder_could_have_ended() {
 }
 
 #[test]
+fn s9_a_lease_without_an_end_is_asked_after_again_and_again_with_no_message_at_all() {
+    // None: the key has no TTL. An hour: the server's clock was put back.
+    for left in [None, Some(3600 * SECOND)] {
+        let mut story = Story::new();
+        let (waiter, _) = story.join();
+        story.drive();
+        for _ in 0..3 {
+            assert_eq!(story.step(waiter), Step::Ask);
+            story.board.refused(C, waiter, left, story.now);
+            assert_eq!(story.step(waiter), story.longest_park());
+            story.now += LONGEST_PARK;
+        }
+    }
+}
+
+#[test]
 fn two_locks_on_one_channel_are_two_lines() {
     let mut story = Story::new();
     let wakes = [Arc::new(Notify::new()), Arc::new(Notify::new())];

@@ -1,0 +1,147 @@
+//! Memory: full, or made free at the lock's expense.
+
+use std::time::Instant;
+
+use redlatch::ErrorKind;
+
+use super::{MINUTE, client_with, count, deadline, not_executed, told_by_a_renewal};
+use crate::support::{
+    Listener, SOON, Server, channel, connect, hold, ms, release, renewed, soon, wait_until,
+};
+
+fn fill(server: &Server) {
+    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+}
+
+fn make_room(server: &Server) {
+    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+}
+
+/// The proof of the fault: whatever needs memory is refused.
+fn assert_full(server: &Server) {
+    let error = server.try_ask::<()>(&["SET", "filler", "1"]).expect_err("memory is full");
+    assert_eq!(error.code(), Some("OOM"), "{error}");
+}
+
+#[tokio::test]
+async fn s4_a_full_memory_refuses_new_and_nested_holds_and_says_so() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.lock("nested");
+    let guard = hold(&lock).await;
+    server.hold_by_hand("waited", "somebody", MINUTE);
+    let waiter = {
+        let lock = client.lock("waited");
+        tokio::spawn(async move { lock.lock().await })
+    };
+    wait_until("a subscription", SOON, || server.subscribers("waited") == 1).await;
+    fill(&server);
+    assert_full(&server);
+    let more = client.lock("more");
+    not_executed(more.try_lock_now().await, ErrorKind::Server, "OOM");
+    not_executed(soon("one wait", more.try_lock(MINUTE, MINUTE)).await, ErrorKind::Server, "OOM");
+    not_executed(soon("a wait", more.lock()).await, ErrorKind::Server, "OOM");
+    not_executed(lock.try_lock_now().await, ErrorKind::Server, "OOM");
+    // One whose turn comes when there is no memory for it.
+    server.free_by_hand("waited");
+    not_executed(soon("the waiter", waiter).await.unwrap(), ErrorKind::Server, "OOM");
+    assert_full(&server);
+    assert!(!server.exists("more") && !server.exists("waited"));
+    assert_eq!(count(&server, &lock), 1, "a refused nested call was counted");
+
+    // What was refused has left nothing behind.
+    make_room(&server);
+    let inner = hold(&lock).await;
+    assert_eq!(count(&server, &lock), 2);
+    release(inner).await;
+    release(hold(&more).await).await;
+    release(guard).await;
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+    wait_until("no subscription", SOON, || server.subscribers("waited") == 0).await;
+}
+
+#[tokio::test]
+async fn s5_a_full_memory_keeps_no_lock_nested_or_last_unlocked_or_dropped() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.lock("full");
+    let (outer, middle, inner) = (hold(&lock).await, hold(&lock).await, hold(&lock).await);
+    let dropped = hold(&client.lock("dropped")).await;
+    let forced = hold(&client.lock("forced")).await;
+    let listener = Listener::new(&server, &channel("full"));
+    fill(&server);
+    // The server has to be taught the script first, which needs memory as well.
+    server.ask::<()>(&["SCRIPT", "FLUSH"]);
+    assert_full(&server);
+    release(inner).await;
+    assert_eq!(count(&server, &lock), 2);
+    drop(middle);
+    wait_until("one hold less", SOON, || count(&server, &lock) == 1).await;
+    assert!(server.pttl("full") > 0);
+    assert!(!outer.is_lost());
+    release(outer).await;
+    assert!(!server.exists("full"));
+    drop(dropped);
+    // By the release: the lease is of 30 s.
+    wait_until("a free lock", SOON, || !server.exists("dropped")).await;
+    assert!(client.lock("forced").force_unlock().await.unwrap());
+    assert!(!server.exists("forced"));
+    assert_full(&server);
+    assert_eq!(listener.heard(&server), ["0"], "those who wait have to be told");
+    assert_eq!(forced.unlock().await.expect_err("freed by force").kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn s6_a_full_memory_lets_renewals_through() {
+    let server = Server::start();
+    let client = client_with(server.url(), ms(1_800)).await;
+    let lock = client.lock("full");
+    let guards = [hold(&lock).await, hold(&lock).await];
+    fill(&server);
+    server.ask::<()>(&["SCRIPT", "FLUSH"]);
+    let start = Instant::now();
+    while start.elapsed() < ms(1_900) {
+        renewed(&guards[0]).await;
+        assert_full(&server);
+    }
+    // Longer than the lease: without renewals it would be over.
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    assert_eq!(count(&server, &lock), 2);
+    for guard in guards {
+        release(guard).await;
+    }
+    assert!(!server.exists("full"));
+}
+
+#[tokio::test]
+async fn s7_a_holder_whose_lock_was_evicted_is_told_by_the_next_renewal() {
+    tokio::join!(evicted("volatile-ttl"), evicted("allkeys-random"));
+}
+
+async fn evicted(policy: &str) {
+    let server = Server::start_with(&["--maxmemory-policy", policy]);
+    // Renewed every 1.2 s, believed for 3.6 s: the two can be told apart.
+    let client = client_with(server.url(), ms(3_600)).await;
+    let guard = hold(&client.lock("evicted")).await;
+    let by_itself = deadline(&guard);
+    let used: u64 = server.info("used_memory").expect("a figure").parse().unwrap();
+    server.ask::<()>(&["CONFIG", "SET", "maxmemory", &(used + (1 << 20)).to_string()]);
+    // Without a TTL: under `volatile-ttl` the lock is the one key that can go.
+    let filler = "x".repeat(64 * 1024);
+    for number in 0.. {
+        if !server.exists("evicted") {
+            break;
+        }
+        assert!(number < 5_000, "{policy}: nothing was evicted");
+        // Refused when there is nothing left to evict.
+        let _ = server.try_ask::<()>(&["SET", &format!("filler:{number}"), &filler]);
+    }
+    assert_ne!(server.info("evicted_keys").as_deref(), Some("0"), "{policy}");
+    assert!(Instant::now() < by_itself, "{policy}: its lease has ended meanwhile");
+    told_by_a_renewal(&guard, by_itself).await;
+    let error = guard.unlock().await.expect_err("nothing to give back");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{policy}: {error}");
+    make_room(&server);
+    release(hold(&client.lock("evicted")).await).await;
+    assert!(!server.exists("evicted"));
+}

@@ -1,0 +1,109 @@
+//! The user may not do what it takes.
+
+use std::time::{Duration, Instant};
+
+use redlatch::{ErrorKind, LockClient};
+
+use super::{MINUTE, deadline, lost_at, not_executed};
+use crate::support::{
+    Listener, SOON, Server, channel, hold, ms, release, renewed, soon, wait_until,
+};
+
+/// A client whose user may do everything but what `rights` take away.
+async fn connect_as(server: &Server, user: &str, rights: &[&str]) -> LockClient {
+    connect_with(server, user, rights, ms(1_800)).await
+}
+
+async fn connect_with(
+    server: &Server,
+    user: &str,
+    rights: &[&str],
+    watchdog_timeout: Duration,
+) -> LockClient {
+    allow(server, user, &[&["on", ">pass", "~*", "&*", "+@all"], rights].concat());
+    let url = format!("redis://{user}:pass@127.0.0.1:{}/", server.port());
+    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog_timeout);
+    soon("connecting", builder.connect()).await.expect("connecting")
+}
+
+fn allow(server: &Server, user: &str, rights: &[&str]) {
+    server.ask::<()>(&[&["ACL", "SETUSER", user], rights].concat());
+}
+
+#[tokio::test]
+async fn s17_without_permission_to_publish_waiters_get_the_lock_by_time() {
+    // Who may not subscribe either goes by time all the more.
+    tokio::join!(by_time("-publish", true), by_time("resetchannels", false));
+}
+
+async fn by_time(rights: &str, subscribes: bool) {
+    let server = Server::start();
+    let mute = connect_as(&server, "mute", &[rights]).await;
+    let listener = Listener::new(&server, &channel("mute"));
+    let lock = mute.lock("mute");
+    let first = lock.owner().to_owned();
+    let guard = lock.lock_with_lease(ms(1_200)).await.unwrap();
+    let start = Instant::now();
+    let waiter = {
+        let lock = mute.lock("mute");
+        tokio::spawn(async move { (lock.lock().await.expect("the lock"), Instant::now()) })
+    };
+    if subscribes {
+        // Beside the listener.
+        wait_until("a subscription", SOON, || server.subscribers("mute") == 2).await;
+    } else {
+        wait_until("a refused subscription", SOON, || server.errors("NOPERM") > 0).await;
+    }
+    release(guard).await;
+    assert!(!server.holds("mute").contains_key(&first), "{rights}: it has been released");
+    let (guard, granted) = soon("the lock, by time", waiter).await.unwrap();
+    let took = granted - start;
+    // At the end of the lease that it was told of, long before the cap of 30 s.
+    assert!(took < ms(4_000), "{rights}: the lock was free, and it took {took:?}");
+    release(guard).await;
+    assert!(listener.heard(&server).is_empty(), "{rights}: something was published");
+    assert!(!server.exists("mute"));
+}
+
+#[tokio::test]
+async fn s18_a_key_that_is_forbidden_while_it_is_held_is_said_and_made_good() {
+    let server = Server::start();
+    let client = connect_as(&server, "narrow", &[]).await;
+    let lock = client.lock("theirs:1");
+    let guard = lock.lock_with_lease(MINUTE).await.unwrap();
+    let renewed = hold(&client.lock("theirs:2")).await;
+    allow(&server, "narrow", &["resetkeys", "~mine:*"]);
+    not_executed(lock.try_lock_now().await, ErrorKind::Server, "");
+    not_executed(client.lock("theirs:3").lock().await, ErrorKind::Server, "");
+    not_executed(guard.unlock().await, ErrorKind::Server, "");
+    assert!(server.errors("NOPERM") > 2, "nothing was refused");
+    assert!(server.exists("theirs:1") && !server.exists("theirs:3"));
+    // What cannot be renewed is lost at its own deadline, not by the refusal.
+    lost_at(&renewed, deadline(&renewed)).await;
+    allow(&server, "narrow", &["~*"]);
+    wait_until("a free lock", SOON, || !server.exists("theirs:1")).await;
+    drop(renewed);
+    wait_until("a free lock", SOON, || !server.exists("theirs:2")).await;
+}
+
+#[tokio::test]
+async fn s18_a_renewal_that_may_not_look_is_no_loss() {
+    let server = Server::start();
+    let client = connect_with(&server, "blind", &[], ms(4_500)).await;
+    let guard = hold(&client.lock("kept")).await;
+    allow(&server, "blind", &["-hexists"]);
+    let as_blind = format!("redis://blind:pass@127.0.0.1:{}/", server.port());
+    let mut blind = redis::Client::open(as_blind).unwrap().get_connection().unwrap();
+    let look = redis::cmd("HEXISTS").arg("kept").arg("owner").query::<bool>(&mut blind);
+    assert_eq!(look.expect_err("forbidden").code(), Some("NOPERM"));
+    let before = server.calls("evalsha");
+    wait_until("a refused renewal", SOON, || server.calls("evalsha") > before).await;
+    assert!(server.exists("kept"));
+    tokio::time::sleep(ms(100)).await;
+    assert!(!guard.is_lost(), "it is still held, and nobody could say otherwise");
+    allow(&server, "blind", &["+hexists"]);
+    renewed(&guard).await;
+    assert!(!guard.is_lost());
+    release(guard).await;
+    assert!(!server.exists("kept"));
+}

@@ -26,7 +26,7 @@ async fn lost_within(limit: Duration, guard: &LockGuard) -> Duration {
 }
 
 #[tokio::test]
-async fn a_deleted_taken_renamed_or_replaced_lock_is_lost_at_the_next_renewal() {
+async fn s22_a_deleted_taken_renamed_or_replaced_lock_is_lost_at_the_next_renewal() {
     type Tamper = fn(&Server);
     let tampering: [(&str, Tamper); 5] = [
         ("deleted", |server| server.ask(&["DEL", "lock"])),
@@ -73,7 +73,7 @@ async fn all_holds_of_a_lost_lock_are_lost_and_everybody_who_waits_for_it_is_tol
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_costs_the_lock_at_its_deadline() {
+async fn s21_a_server_that_does_not_answer_costs_the_lock_at_its_deadline() {
     let server = Server::start();
     let client = client_with(server.url(), ms(900)).await;
     let renewed = hold(&client.lock("renewed")).await;

@@ -154,7 +154,7 @@ async fn n14_a_try_whose_wait_ends_in_an_outage_cannot_tell() {
 }
 
 #[tokio::test]
-async fn a_lock_outlives_a_restart_of_a_server_that_remembers() {
+async fn s3_a_lock_outlives_a_restart_of_a_server_that_remembers() {
     let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(3_000));
     let client = builder.connect().await.unwrap();
@@ -261,7 +261,7 @@ async fn no_call_notices_that_connections_are_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_call_notices_that_the_scripts_are_flushed() {
+async fn s1_no_call_notices_that_the_scripts_are_flushed() {
     let rounds = rounds_under(|server| server.try_ask::<()>(&["SCRIPT", "FLUSH"]).is_ok()).await;
     assert!(rounds > 100, "only {rounds} rounds");
 }

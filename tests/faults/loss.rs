@@ -93,7 +93,7 @@ async fn s21_a_server_that_does_not_answer_costs_the_lock_at_its_deadline() {
 async fn n12_renewals_that_arrive_while_no_answer_does_do_not_count() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let client = client_with(proxy.url(&server), ms(900)).await;
+    let client = client_with(proxy.url(&server), ms(3_000)).await;
     let guard = hold(&client.lock("mute")).await;
     // Answered, not only sent: a renewal that was under way at the fault would fail together with
     // its connection, and no later one could be sent.
@@ -101,7 +101,6 @@ async fn n12_renewals_that_arrive_while_no_answer_does_do_not_count() {
     let deadline = Instant::now() + guard.remaining();
     server.reset_stats();
     proxy.stall_replies(true);
-    let start = Instant::now();
     lost_within(SOON, &guard).await;
     // One that was answered just before may have been on its way in.
     let late = deadline.elapsed();
@@ -111,7 +110,7 @@ async fn n12_renewals_that_arrive_while_no_answer_does_do_not_count() {
     assert!(server.calls("evalsha") > 0);
     // Loss is for good: the answers that were under way change nothing.
     proxy.stall_replies(false);
-    let stop = start + ms(1_800);
+    let stop = Instant::now() + ms(1_000);
     while Instant::now() < stop {
         assert!(guard.is_lost());
         tokio::time::sleep(ms(10)).await;
@@ -123,7 +122,7 @@ async fn handed_over_after(fault: impl FnOnce(&Server, &Proxy)) -> (Server, Prox
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let (holder, other) =
-        (client_with(proxy.url(&server), ms(1_500)).await, connect(&server).await);
+        (client_with(proxy.url(&server), ms(3_000)).await, connect(&server).await);
     let guard = Arc::new(hold(&holder.lock("handover")).await);
     let successor = {
         let (lock, guard) = (other.lock("handover"), Arc::clone(&guard));

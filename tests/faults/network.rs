@@ -243,6 +243,8 @@ async fn n14_waiting_calls_go_on_until_their_wait_while_connections_are_refused(
         })
     });
     wait_until("a subscription", SOON, || scene.server.subscribers("lock") == 1).await;
+    // Both of them parked: a first try in an outage is a call that begins in it.
+    scene.proxy.settled(ms(300)).await;
     let attempts = scene.proxy.attempts();
     scene.proxy.refuse(true);
     assert_eq!(scene.proxy.cut_all(), 2);

@@ -92,6 +92,7 @@ pub(crate) async fn release(guard: LockGuard) {
 pub(crate) async fn renewed(guard: &LockGuard) {
     let mut last = guard.remaining();
     wait_until("a renewal", SOON, || {
+        assert!(!guard.is_lost(), "lost before a renewal was confirmed");
         let before = std::mem::replace(&mut last, guard.remaining());
         before < last
     })

@@ -75,7 +75,7 @@ pub(crate) async fn acquire(
 
     let mut left = None;
     if attempt.goes_straight_to_redis() {
-        match attempt.try_once().await? {
+        match Box::pin(attempt.try_once()).await? {
             Tried::Granted(granted) => return Ok(Some(granted)),
             Tried::Refused(ttl) => left = ttl,
         }
@@ -162,7 +162,7 @@ impl Attempt<'_> {
     /// silent for so long by then that nobody knows whether the lock is busy.
     async fn try_until(&self, until: Option<Instant>) -> Option<Result<Tried, Error>> {
         let asked = clock::now();
-        let tried = by(until, self.try_once()).await;
+        let tried = by(until, Box::pin(self.try_once())).await;
         if tried.is_none() && asked.elapsed() >= SILENCE {
             let message = "Redis had not answered when the wait was over";
             let error = Error::new(ErrorKind::Unavailable, Outcome::Unknown, message);
@@ -171,7 +171,7 @@ impl Attempt<'_> {
         tried
     }
 
-    /// Asks Redis once.
+    /// Asks Redis once. To be boxed: a parked waiter has no room for what it is not doing.
     async fn try_once(&self) -> Result<Tried, Error> {
         let Self { engine, owner, .. } = self;
         if engine.waiters.is_closed() {

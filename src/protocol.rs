@@ -243,8 +243,7 @@ impl<'a> Call<'a> {
         script: Option<&Script>,
         what: &str,
     ) -> Result<Answer, Error> {
-        // Boxed, so that a parked waiter's future has no room for what it is not doing.
-        Box::pin(self.link.call(&mut self.wire, cmd, script, what, self.deadline)).await
+        self.link.call(&mut self.wire, cmd, script, what, self.deadline).await
     }
 }
 

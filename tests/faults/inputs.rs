@@ -339,8 +339,7 @@ async fn i6_ten_thousand_waiters_are_all_served_with_one_try_for_each_hand_off()
 
 #[test]
 fn i6_a_parked_waiter_costs_little_memory() {
-    // Nearly all of it is the state of a try, which is a part of the waiter's future.
-    const MOST: u64 = 9 * 1024;
+    const MOST: u64 = 2 * 1024;
     const ALONE: &str = "REDLATCH_TEST_ALONE";
     const NAME: &str = "inputs::i6_a_parked_waiter_costs_little_memory";
     if !cfg!(target_os = "linux") {

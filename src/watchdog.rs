@@ -75,24 +75,7 @@ impl Watchdog {
     /// Renews until it is dropped.
     pub(crate) async fn keep_renewed(self: &Arc<Self>, link: &Arc<Link>) {
         loop {
-            let (due, next) = {
-                let mut schedule = self.schedule.lock();
-                let due = schedule.take_due(Instant::now() + self.early);
-                (due, schedule.next_look())
-            };
-            if due.is_empty() {
-                let look = async {
-                    match next {
-                        Some(next) => tokio::time::sleep_until((next - self.early).into()).await,
-                        None => std::future::pending().await,
-                    }
-                };
-                tokio::select! {
-                    () = self.changed.notified() => {}
-                    () = look => {}
-                }
-                continue;
-            }
+            let due = self.due().await;
             let mut entries = due.into_iter().filter_map(|owner| self.look_at(owner));
             loop {
                 let batch: Vec<Entry> = entries.by_ref().take(BATCH).collect();
@@ -100,6 +83,30 @@ impl Watchdog {
                     break;
                 }
                 tokio::spawn(self.clone().renew(link.clone(), batch));
+            }
+        }
+    }
+
+    /// Waits until somebody is due.
+    async fn due(&self) -> Vec<Arc<Owner>> {
+        loop {
+            let (due, next) = {
+                let mut schedule = self.schedule.lock();
+                let due = schedule.take_due(Instant::now() + self.early);
+                (due, schedule.next_look())
+            };
+            if !due.is_empty() {
+                return due;
+            }
+            let look = async {
+                match next {
+                    Some(next) => tokio::time::sleep_until((next - self.early).into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = look => {}
             }
         }
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+#[cfg(not(test))]
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -23,6 +24,10 @@ use crate::protocol::Names;
 
 mod board;
 use board::{Board, Plan, Step, Ticket, Wakes};
+
+// The same, and a place where the tests' scheduler may let another task run.
+#[cfg(test)]
+use tests::Mutex;
 
 /// After a subscription failed, the next try.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(1);
@@ -277,3 +282,6 @@ async fn sleep_until(at: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(not(test))]
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -23,6 +24,10 @@ use crate::protocol::Call;
 
 mod schedule;
 use schedule::Schedule;
+
+// The same, and a place where the tests' scheduler may let another task run.
+#[cfg(test)]
+use tests::Mutex;
 
 /// Locks in one renewal. A script over so many takes the server about a tenth of a millisecond.
 const BATCH: usize = 100;
@@ -171,3 +176,6 @@ impl Watchdog {
 fn lost(owner: &Owner, why: &str) {
     tracing::warn!(name = %owner.names.key, owner = %owner.id, "lost a lock: {why}");
 }
+
+#[cfg(test)]
+mod tests;

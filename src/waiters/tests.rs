@@ -14,25 +14,31 @@ use scene::{Scene, play};
 #[test]
 fn whoever_waits_gets_the_lock_under_every_schedule() {
     const SCENE: Scene = Scene { calls: 3, ..Scene::NOTHING };
-    explore(10_000, || block_on(play(SCENE)));
+    explore(8_000, || block_on(play(SCENE)));
 }
 
 #[test]
 fn a_call_that_is_dropped_anywhere_keeps_nobody_from_the_lock_under_every_schedule() {
     const SCENE: Scene = Scene { calls: 3, dropped: 2, ..Scene::NOTHING };
-    explore(30_000, || block_on(play(SCENE)));
+    explore(24_000, || block_on(play(SCENE)));
 }
 
 #[test]
 fn a_cut_anywhere_keeps_nobody_from_the_lock_under_every_schedule() {
     const SCENE: Scene = Scene { calls: 2, dropped: 1, cuts: 2, ..Scene::NOTHING };
-    explore(20_000, || block_on(play(SCENE)));
+    explore(16_000, || block_on(play(SCENE)));
+}
+
+#[test]
+fn a_lock_that_is_freed_by_force_keeps_nobody_from_it_under_every_schedule() {
+    const SCENE: Scene = Scene { calls: 3, dropped: 1, forced: 2, ..Scene::NOTHING };
+    explore(8_000, || block_on(play(SCENE)));
 }
 
 #[test]
 fn two_locks_on_one_channel_keep_nobody_from_either_under_every_schedule() {
     const SCENE: Scene = Scene { calls: 4, locks: 2, dropped: 1, ..Scene::NOTHING };
-    explore(10_000, || block_on(play(SCENE)));
+    explore(8_000, || block_on(play(SCENE)));
 }
 
 #[test]

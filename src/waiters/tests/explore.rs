@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
+use shuttle::future::yield_now;
+use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::atomic::AtomicBool;
 use shuttle::{Config, FailurePersistence, Runner};
@@ -17,6 +19,9 @@ const FEWER: &str = "REDLATCH_SCHEDULES";
 /// How often a schedule goes against its order of priority: seldom is enough for most faults,
 /// which are then found sooner than by schedules that are random throughout.
 const DEPTH: usize = 3;
+
+/// About as long as a scene takes.
+const MOMENTS: u32 = 16;
 
 /// For timers that nobody drives: in a scene no time passes. Never dropped, because a scene that
 /// went wrong leaves its timers behind.
@@ -51,6 +56,13 @@ fn run(
     config.failure_persistence = failure_persistence;
     config.stack_size = 0x4_0000;
     Runner::new(scheduler, config).run(scene)
+}
+
+/// Lets others go on, for longer in some schedules than in others.
+pub(crate) async fn some_time() {
+    for _ in 0..shuttle::rand::thread_rng().gen_range(0..MOMENTS) {
+        yield_now().await;
+    }
 }
 
 /// A mutex as the rooms use it. Others may go on before it is locked and after it is unlocked;

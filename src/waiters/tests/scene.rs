@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use shuttle::future::{JoinHandle, spawn, yield_now};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::explore::some_time;
 use super::*;
 
 /// They share a channel.
@@ -27,6 +28,8 @@ pub(super) struct Scene {
     pub(super) dropped: usize,
     /// How often the connection with the subscriptions is cut.
     pub(super) cuts: usize,
+    /// How often the first lock is freed by force.
+    pub(super) forced: usize,
     /// A fault: a waiter that goes takes its wake-up along.
     pub(super) keeps_wake_ups: bool,
     /// A fault: nobody asks again when the subscription has become live.
@@ -34,8 +37,15 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) const NOTHING: Self =
-        Self { calls: 0, locks: 1, dropped: 0, cuts: 0, keeps_wake_ups: false, asks_once: false };
+    pub(super) const NOTHING: Self = Self {
+        calls: 0,
+        locks: 1,
+        dropped: 0,
+        cuts: 0,
+        forced: 0,
+        keeps_wake_ups: false,
+        asks_once: false,
+    };
 }
 
 /// Until everybody has had the lock, or was dropped.
@@ -57,14 +67,28 @@ pub(super) async fn play(scene: Scene) {
         (0..scene.calls).map(|me| spawn(call(stage.clone(), me))).collect();
     for call in &calls[..scene.dropped] {
         let call = call.abort_handle();
-        spawn(async move { call.abort() });
+        spawn(async move {
+            some_time().await;
+            call.abort();
+        });
     }
     for _ in 0..scene.cuts {
         let stage = stage.clone();
-        spawn(async move { stage.server.cut() });
+        spawn(async move {
+            some_time().await;
+            stage.server.cut();
+        });
     }
+    for _ in 0..scene.forced {
+        let stage = stage.clone();
+        spawn(async move {
+            some_time().await;
+            stage.server.free(0, None);
+        });
+    }
+    some_time().await;
     for lock in 0..scene.locks {
-        stage.server.release(lock, STRANGER);
+        stage.server.free(lock, Some(STRANGER));
     }
 
     for (me, call) in calls.into_iter().enumerate() {
@@ -162,6 +186,8 @@ impl Drop for Guard<'_> {
 
 /// Asks Redis once.
 async fn ask(stage: &Stage, lock: usize, me: usize) -> Option<Guard<'_>> {
+    // Not sent yet: there is nothing to undo, so that nobody will be told.
+    yield_now().await;
     let mut guard = Guard { stage, debt: Some(Debt { lock, me, arrived: false }) };
     yield_now().await;
     let granted = stage.server.acquire(lock, me);
@@ -178,7 +204,7 @@ async fn pay_debts(stage: Arc<Stage>, mut debts: UnboundedReceiver<Debt>) {
         if !arrived {
             stage.server.acquire(lock, me);
         }
-        stage.server.release(lock, me);
+        stage.server.free(lock, Some(me));
     }
 }
 
@@ -238,9 +264,10 @@ impl Server {
         *self.0.lock().held[lock].get_or_insert(who) == who
     }
 
-    fn release(&self, lock: usize, who: usize) {
+    /// Given back by one who has it, or freed by force.
+    fn free(&self, lock: usize, by: Option<usize>) {
         let state = &mut *self.0.lock();
-        if state.held[lock].take_if(|held| *held == who).is_some() {
+        if state.held[lock].take_if(|held| by.is_none_or(|by| *held == by)).is_some() {
             let channel = Names::new("", LOCKS[lock]).channel;
             if state.subscribed.contains(&*channel) {
                 let _ = state.pushes.send(Push::Message { channel: channel.into() });

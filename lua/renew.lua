@@ -7,9 +7,9 @@
 -- Replies  an array in the order of the keys
 --          1  still held by that owner; its lease is at least ARGV[1] from now
 --          0  not held by that owner any more, or no longer a lock
---          or an error, if one of them may not be looked at; the locks before
---          it have been prolonged
 --
+-- If one of them may not be looked at, the reply is that error; the locks before
+-- it have been prolonged.
 -- Never creates a key and never shortens a lease: a longer one was promised to
 -- somebody. A lock whose TTL was taken away (PERSIST) gets one again.
 -- The look is protected so that one key of another type does not leave the rest

@@ -73,14 +73,10 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     ),
     (
         "renew-creates",
-        "if redis.pcall('HEXISTS', key, ARGV[i + 1]) == 1 then",
-        "if redis.call('EXISTS', key) == 0 then redis.call('HSET', key, ARGV[i + 1], 1) end\n  if redis.pcall('HEXISTS', key, ARGV[i + 1]) == 1 then",
+        "if held == 1 then",
+        "if held == 0 then held = redis.call('HSET', key, ARGV[i + 1], 1) end\n  if held == 1 then",
     ),
-    (
-        "renew-foreign",
-        "redis.pcall('HEXISTS', key, ARGV[i + 1]) == 1",
-        "redis.call('EXISTS', key) == 1",
-    ),
+    ("renew-foreign", "if held == 1 then", "if redis.call('EXISTS', key) == 1 then"),
     ("renew-stops-at-a-bad-key", "redis.pcall('HEXISTS', key", "redis.call('HEXISTS', key"),
     (
         "force-unlock-silent",

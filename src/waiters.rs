@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+#[cfg(not(test))]
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -24,6 +25,10 @@ use crate::protocol::Names;
 
 mod board;
 use board::{Board, Plan, Step, Ticket, Wakes};
+
+// The same, and a place where the tests' scheduler may let another task run.
+#[cfg(test)]
+use tests::Mutex;
 
 /// After a subscription failed, the next try.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(1);
@@ -106,27 +111,14 @@ impl Waiters {
     /// Keeps the subscriptions as the board wants them. Ends when nothing can want any more.
     pub(crate) async fn keep_subscribed(&self, link: &Link, command_timeout: Duration) {
         loop {
-            let Plan { subscribe, unsubscribe, next } = self.board.lock().plan(clock::now());
-            if subscribe.is_empty() && unsubscribe.is_empty() {
-                tokio::select! {
-                    () = self.changed.notified() => {}
-                    () = sleep_until(next) => {}
-                }
-                continue;
-            }
+            let Plan { subscribe, unsubscribe, .. } = self.changes().await;
             let wire = link.subscriber().await;
-            let before = self.on.swap(wire.number(), Ordering::Relaxed);
-            if before != 0 && before != wire.number() {
-                // What was subscribed on an earlier connection is not on this one.
-                self.cut();
+            if self.moves_to(wire.number()) {
                 continue;
             }
             let deadline = clock::now() + command_timeout;
             match link.resubscribe(&wire, &subscribe, &unsubscribe, deadline).await {
-                Ok(()) => {
-                    let wakes = self.board.lock().subscribed(&subscribe, clock::now());
-                    notify(wakes);
-                }
+                Ok(()) => self.subscribed(&subscribe),
                 Err(error) => {
                     tracing::warn!(%error, "waiters go by time alone until a subscription works");
                     self.board.lock().not_subscribed(&subscribe);
@@ -139,22 +131,59 @@ impl Waiters {
         }
     }
 
+    /// Waits until there is something to tell Redis.
+    async fn changes(&self) -> Plan {
+        loop {
+            let plan = self.board.lock().plan(clock::now());
+            if !plan.subscribe.is_empty() || !plan.unsubscribe.is_empty() {
+                return plan;
+            }
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = sleep_until(plan.next) => {}
+            }
+        }
+    }
+
+    /// Whether the connection of that number is another one than before. Then all has to be
+    /// planned again: what was subscribed on an earlier connection is not on this one.
+    fn moves_to(&self, number: u64) -> bool {
+        let before = self.on.swap(number, Ordering::Relaxed);
+        let moves = before != 0 && before != number;
+        if moves {
+            self.cut();
+        }
+        moves
+    }
+
+    fn subscribed(&self, channels: &[Arc<str>]) {
+        let wakes = self.board.lock().subscribed(channels, clock::now());
+        notify(wakes);
+    }
+
     /// Brings messages to the board. Ends with the last connection.
     pub(crate) async fn listen(&self, link: &Link, pushes: UnboundedReceiver<Push>) {
         let mut pushes = UnboundedReceiverStream::new(pushes);
         while let Some(push) = pushes.next().await {
             match push {
-                Push::Message { channel } => {
-                    let wakes = self.board.lock().message(&channel, clock::now());
-                    notify(wakes);
-                }
+                Push::Message { channel } => self.message(&channel),
                 Push::Cut { number } => {
                     link.forget(number);
-                    if number == self.on.load(Ordering::Relaxed) {
-                        self.cut();
-                    }
+                    self.was_cut(number);
                 }
             }
+        }
+    }
+
+    fn message(&self, channel: &str) {
+        let wakes = self.board.lock().message(channel, clock::now());
+        notify(wakes);
+    }
+
+    /// The connection of that number was cut.
+    fn was_cut(&self, number: u64) {
+        if number == self.on.load(Ordering::Relaxed) {
+            self.cut();
         }
     }
 
@@ -257,3 +286,6 @@ async fn sleep_until(at: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,17 +13,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(not(test))]
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::clock;
 use crate::config::Config;
 use crate::connection::Link;
+use crate::error::ErrorKind;
 use crate::holds::{Owner, Renewal};
 use crate::protocol::Call;
 
 mod schedule;
 use schedule::Schedule;
+
+// The same, and a place where the tests' scheduler may let another task run.
+#[cfg(test)]
+use tests::Mutex;
 
 /// Locks in one renewal. A script over so many takes the server about a tenth of a millisecond.
 const BATCH: usize = 100;
@@ -76,31 +82,43 @@ impl Watchdog {
     /// Renews until it is dropped.
     pub(crate) async fn keep_renewed(self: &Arc<Self>, link: &Arc<Link>) {
         loop {
-            let (due, next) = {
-                let mut schedule = self.schedule.lock();
-                let due = schedule.take_due(clock::now() + self.early);
-                (due, schedule.next_look())
-            };
-            if due.is_empty() {
-                let look = async {
-                    match next {
-                        Some(next) => clock::sleep_until(next - self.early).await,
-                        None => std::future::pending().await,
-                    }
-                };
-                tokio::select! {
-                    () = self.changed.notified() => {}
-                    () = look => {}
-                }
-                continue;
-            }
+            let due = self.due().await;
             let mut entries = due.into_iter().filter_map(|owner| self.look_at(owner));
             loop {
                 let batch: Vec<Entry> = entries.by_ref().take(BATCH).collect();
                 if batch.is_empty() {
                     break;
                 }
-                tokio::spawn(self.clone().renew(link.clone(), batch));
+                let (watchdog, link) = (self.clone(), link.clone());
+                tokio::spawn(async move {
+                    for entry in watchdog.renew(&link, batch).await {
+                        watchdog.renew(&link, vec![entry]).await;
+                    }
+                });
+            }
+        }
+    }
+
+    /// Waits until somebody is due.
+    async fn due(&self) -> Vec<Arc<Owner>> {
+        loop {
+            let (due, next) = {
+                let mut schedule = self.schedule.lock();
+                let due = schedule.take_due(clock::now() + self.early);
+                (due, schedule.next_look())
+            };
+            if !due.is_empty() {
+                return due;
+            }
+            let look = async {
+                match next {
+                    Some(next) => clock::sleep_until(next - self.early).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = look => {}
             }
         }
     }
@@ -121,10 +139,12 @@ impl Watchdog {
         None
     }
 
-    async fn renew(self: Arc<Self>, link: Arc<Link>, batch: Vec<Entry>) {
+    /// Returns those that are to be renewed one by one: a lock that may not be touched has the
+    /// whole batch refused that it is in.
+    async fn renew(&self, link: &Link, batch: Vec<Entry>) -> Vec<Entry> {
         let locks: Vec<(&str, &str)> =
             batch.iter().map(|e| (&*e.owner.names.key, &*e.owner.id)).collect();
-        let mut call = Call::new(&link, clock::now() + self.patience);
+        let mut call = Call::new(link, clock::now() + self.patience);
         let answer = call.renew(&locks, self.lease).await;
         let now = clock::now();
         match answer {
@@ -133,6 +153,7 @@ impl Watchdog {
                     self.judge(entry, held, sent, now);
                 }
             }
+            Err(error) if error.kind() == ErrorKind::Server && batch.len() > 1 => return batch,
             Err(error) => {
                 tracing::warn!(%error, locks = batch.len(), "a renewal failed; trying again");
                 let again = now + (self.period / 4).min(Duration::from_secs(1));
@@ -148,6 +169,7 @@ impl Watchdog {
                 }
             }
         }
+        Vec::new()
     }
 
     /// This is the place that decides, from an answer, that a lock is lost.
@@ -171,3 +193,6 @@ impl Watchdog {
 fn lost(owner: &Owner, why: &str) {
     tracing::warn!(name = %owner.names.key, owner = %owner.id, "lost a lock: {why}");
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,7 +36,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     // Side by side, none knows of another.
     ("waiters", &["protocol", "connection", "clock", "error"]),
-    ("watchdog", &["holds", "protocol", "connection", "config", "clock"]),
+    ("watchdog", &["holds", "protocol", "connection", "config", "clock", "error"]),
     ("releaser", &["holds", "protocol", "connection", "lease", "config", "clock", "error"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("holds", &["protocol", "lease", "token"]),

@@ -5,6 +5,7 @@ use super::*;
 #[allow(clippy::duplicate_mod, reason = "the wire's own tests hold this model to a real server")]
 #[path = "../protocol/tests/naive.rs"]
 mod naive;
+mod scene;
 mod world;
 
 use world::{WATCHDOG, World};

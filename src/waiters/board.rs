@@ -331,6 +331,11 @@ impl Board {
         self.everybody()
     }
 
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
     fn everybody(&self) -> Wakes {
         let lines = self.channels.values().flat_map(|channel| &channel.lines);
         lines.flat_map(|line| line.waiters.values()).map(|waiter| waiter.wake.clone()).collect()

@@ -1,0 +1,350 @@
+//! One owner's account under many schedules: its calls, a background that pays, a watchdog that
+//! renews, another owner, an operator. All of them do plainly what `acquire`, `releaser` and
+//! `watchdog` do. No time passes, so nobody loses anything by the clock.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use shuttle::future::{JoinHandle, block_on, spawn, yield_now};
+use tokio::sync::OwnedMutexGuard;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::naive::Naive;
+use super::*;
+use crate::protocol::{Acquired, Released};
+
+#[allow(clippy::duplicate_mod, reason = "every room with scenes plays them in the same way")]
+#[path = "../../waiters/tests/explore.rs"]
+mod explore;
+
+use explore::{explore, fault, some_time};
+
+const US: &str = "us";
+const OTHER: &str = "other";
+const LEASE: u64 = 3_600_000;
+
+/// So many renewals are tried.
+const RENEWALS: usize = 3;
+
+#[derive(Debug, Clone, Copy)]
+struct Scene {
+    calls: usize,
+    /// So many of the calls are dropped, each at any moment.
+    dropped: usize,
+    /// An operator deletes the key.
+    deletes: bool,
+    /// A fault: a refused renewal counts for whatever is held when its answer comes.
+    forgets_tenure: bool,
+}
+
+struct Stage {
+    scene: Scene,
+    now: Instant,
+    owner: Owner,
+    redis: explore::Mutex<Naive>,
+    background: UnboundedSender<Debt>,
+    /// Requests that are on their way, and nobody waits for them.
+    late: UnboundedSender<Request>,
+    watchdog: UnboundedSender<()>,
+    /// Whether the watchdog has the owner on its schedule, or renews it.
+    watched: AtomicBool,
+    /// Guards that have not been given back.
+    live: AtomicUsize,
+    deleted: AtomicBool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Request {
+    Acquire { count: u32 },
+    Release { count: u32 },
+}
+
+struct Debt {
+    gate: Option<OwnedMutexGuard<()>>,
+    /// It comes before what undoes it.
+    on_its_way: Option<Request>,
+}
+
+async fn play(scene: Scene) {
+    let (background, debts) = unbounded_channel();
+    let (late, requests) = unbounded_channel();
+    let (watchdog, turns) = unbounded_channel();
+    let stage = Arc::new(Stage {
+        scene,
+        now: Instant::now(),
+        owner: Owner::new(Names::new("", "lock"), US.into()),
+        redis: explore::Mutex::default(),
+        background,
+        late,
+        watchdog,
+        watched: AtomicBool::new(false),
+        live: AtomicUsize::new(0),
+        deleted: AtomicBool::new(false),
+    });
+    spawn(pay_debts(stage.clone(), debts));
+    spawn(arrive_late(stage.clone(), requests));
+    spawn(keep_renewed(stage.clone(), turns));
+    spawn(other(stage.clone()));
+    if scene.deletes {
+        let stage = stage.clone();
+        spawn(async move {
+            some_time().await;
+            let mut redis = stage.redis.lock();
+            redis.lock = None;
+            stage.deleted.store(true, Ordering::Relaxed);
+        });
+    }
+    let calls: Vec<JoinHandle<()>> =
+        (0..scene.calls).map(|me| spawn(call(stage.clone(), me))).collect();
+    for call in &calls[..scene.dropped] {
+        let call = call.abort_handle();
+        spawn(async move {
+            some_time().await;
+            call.abort();
+        });
+    }
+    for (me, call) in calls.into_iter().enumerate() {
+        let ended = call.await;
+        assert!(ended.is_ok() || me < scene.dropped, "{ended:?}");
+    }
+    let mut exchange = Exchange::enter(&stage).await;
+    exchange.pay().await;
+    assert_eq!(exchange.owed(), None, "one payment is enough");
+    let left = stage.redis.lock().lock.clone();
+    assert!(left.is_none_or(|held| held.owner == OTHER), "a hold is left behind");
+    assert!(!stage.owner.account.lock().holding(stage.now), "nobody holds anything");
+}
+
+/// Two holds, one after the other: the first is given back by a drop, the second is unlocked.
+async fn call(stage: Arc<Stage>, me: usize) {
+    let first = stage.hold().await;
+    yield_now().await;
+    drop(first);
+    let Some(mut guard) = stage.hold().await else { return };
+    if me > 0 {
+        yield_now().await;
+    }
+    guard.check();
+    guard.give_back();
+    let mut exchange = Exchange::enter(&stage).await;
+    exchange.pay().await;
+    guard.check();
+}
+
+async fn other(stage: Arc<Stage>) {
+    if stage.redis.lock().acquire(OTHER, LEASE, 1, 0) == Acquired::Granted(None) {
+        stage.redis.lock().release(OTHER, 0, 1, 0);
+    }
+}
+
+/// The background of the releaser.
+async fn pay_debts(stage: Arc<Stage>, mut debts: UnboundedReceiver<Debt>) {
+    while let Some(debt) = debts.recv().await {
+        spawn(pay(stage.clone(), debt));
+    }
+}
+
+async fn pay(stage: Arc<Stage>, debt: Debt) {
+    let _gate = match debt.gate {
+        Some(gate) => gate,
+        None => stage.owner.gate.clone().lock_owned().await,
+    };
+    if let Some(request) = debt.on_its_way {
+        stage.carry_out(request);
+    }
+    let mut exchange = Exchange { stage: &stage, gate: None, on_its_way: None };
+    while exchange.owed().is_some() {
+        exchange.pay().await;
+    }
+}
+
+async fn arrive_late(stage: Arc<Stage>, mut requests: UnboundedReceiver<Request>) {
+    while let Some(request) = requests.recv().await {
+        stage.carry_out(request);
+    }
+}
+
+/// The watchdog, with its one owner.
+async fn keep_renewed(stage: Arc<Stage>, mut turns: UnboundedReceiver<()>) {
+    let Stage { owner, now, scene, .. } = &*stage;
+    for _ in 0..RENEWALS {
+        turns.recv().await.expect("the stage stays");
+        let found = owner.account.lock().renewal(*now, Duration::ZERO);
+        let Renewal::Due { tenure, .. } = found else {
+            assert_eq!(found, Renewal::Idle { ran_out: false });
+            stage.watched.store(false, Ordering::Relaxed);
+            continue;
+        };
+        yield_now().await;
+        let held = stage.redis.lock().renew(US, LEASE, 0);
+        yield_now().await;
+        if held {
+            let lease = Duration::from_millis(LEASE);
+            assert!(owner.account.lock().renewed(tenure, *now, lease, *now));
+        } else if scene.forgets_tenure {
+            owner.gone(*now);
+        } else {
+            let lost = owner.renewal_refused(tenure, *now);
+            assert!(!lost || scene.deletes, "a renewal loses a hold that was never taken away");
+        }
+        let _ = stage.watchdog.send(());
+    }
+}
+
+impl Stage {
+    fn carry_out(&self, request: Request) -> (Acquired, Released) {
+        let mut redis = self.redis.lock();
+        match request {
+            Request::Acquire { count } => (redis.acquire(US, LEASE, count, 0), Released::Nothing),
+            Request::Release { count } => (Acquired::Gone, redis.release(US, count, LEASE, 0)),
+        }
+    }
+
+    /// One more hold, unless another owner has the lock.
+    async fn hold(&self) -> Option<Guard<'_>> {
+        let mut exchange = Exchange::enter(self).await;
+        exchange.pay().await;
+        loop {
+            let before = self.scene.deletes && !self.deleted.load(Ordering::Relaxed);
+            let ask = self.owner.account.lock().ask(self.now);
+            match exchange.send(Request::Acquire { count: ask.count }).await.0 {
+                Acquired::Granted(_) => {
+                    let lease = Duration::from_millis(LEASE);
+                    let term = Arc::new(Term::new(believed_until(self.now, lease)));
+                    let mut account = self.owner.account.lock();
+                    let (hold, watch) =
+                        account.granted(ask, Lease::Watchdog, term.clone(), self.now);
+                    drop(account);
+                    self.live.fetch_add(1, Ordering::Relaxed);
+                    if watch {
+                        let watched = self.watched.swap(true, Ordering::Relaxed);
+                        assert!(!watched, "an owner is on the schedule once at most");
+                        let _ = self.watchdog.send(());
+                    }
+                    return Some(Guard { stage: self, hold: Some(hold), term, sure: !before });
+                }
+                Acquired::Refused(_) => {
+                    self.owner.refused(self.now);
+                    return None;
+                }
+                Acquired::Gone => {
+                    assert!(self.scene.deletes, "an outer hold is gone");
+                    self.owner.gone(self.now);
+                }
+            }
+        }
+    }
+}
+
+struct Exchange<'a> {
+    stage: &'a Stage,
+    gate: Option<OwnedMutexGuard<()>>,
+    on_its_way: Option<Request>,
+}
+
+impl<'a> Exchange<'a> {
+    async fn enter(stage: &'a Stage) -> Self {
+        let mut exchange = Self { stage, gate: None, on_its_way: None };
+        exchange.gate = Some(stage.owner.gate.clone().lock_owned().await);
+        exchange
+    }
+
+    fn owed(&self) -> Option<Owed> {
+        self.stage.owner.account.lock().owed(self.stage.now, WATCHDOG)
+    }
+
+    async fn send(&mut self, request: Request) -> (Acquired, Released) {
+        self.on_its_way = Some(request);
+        yield_now().await;
+        let answer = self.stage.carry_out(request);
+        self.on_its_way = None;
+        yield_now().await;
+        answer
+    }
+
+    async fn pay(&mut self) {
+        let Stage { owner, now, live, redis, scene, .. } = self.stage;
+        let Some(owed) = self.owed() else { return };
+        let sent_before = owner.account.lock().releasing(owed);
+        let (_, released) = self.send(Request::Release { count: owed.count }).await;
+        if released == Released::Nothing && !sent_before {
+            owner.gone(*now);
+        } else {
+            owner.account.lock().released(owed);
+        }
+        let redis = redis.lock();
+        if self.owed().is_none() && !scene.deletes {
+            let live = live.load(Ordering::Relaxed);
+            let ours = redis.lock.as_ref().filter(|held| held.owner == US);
+            assert_eq!(ours.map_or(0, |held| held.count as usize), live);
+            let believed = owner.account.lock().holding(*now);
+            assert_eq!(believed, live > 0, "what was released is believed again");
+        }
+    }
+}
+
+impl Drop for Exchange<'_> {
+    fn drop(&mut self) {
+        if self.gate.is_some() && self.owed().is_some() {
+            let debt = Debt { gate: self.gate.take(), on_its_way: self.on_its_way.take() };
+            self.stage.background.send(debt).expect("somebody pays");
+        }
+        if let Some(request) = self.on_its_way.take() {
+            // A renewal was refused meanwhile, so nothing is owed; the request can still arrive.
+            assert!(self.stage.scene.deletes, "a request under way that nobody undoes");
+            let _ = self.stage.late.send(request);
+        }
+    }
+}
+
+struct Guard<'a> {
+    stage: &'a Stage,
+    hold: Option<HoldId>,
+    term: Arc<Term>,
+    /// Nobody takes it away: it was asked for after the one delete, or there is none.
+    sure: bool,
+}
+
+impl Guard<'_> {
+    fn check(&self) {
+        let believed = self.term.until(self.stage.now).is_some() && !self.term.is_gone();
+        assert!(believed || !self.sure, "a hold is lost that was never taken away");
+    }
+
+    /// From here on it is owed. Says whether it was not yet.
+    fn give_back(&mut self) -> bool {
+        let Some(hold) = self.hold.take() else { return false };
+        self.stage.owner.account.lock().give_back(hold);
+        self.stage.live.fetch_sub(1, Ordering::Relaxed);
+        true
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if self.give_back() {
+            self.check();
+            let gate = self.stage.owner.gate.clone().try_lock_owned().ok();
+            let debt = Debt { gate, on_its_way: None };
+            self.stage.background.send(debt).expect("somebody pays");
+        }
+    }
+}
+
+#[test]
+fn a_hold_is_believed_until_it_is_given_back_and_never_again_under_every_schedule() {
+    const SCENE: Scene = Scene { calls: 2, dropped: 1, deletes: false, forgets_tenure: false };
+    explore(10_000, || block_on(play(SCENE)));
+}
+
+#[test]
+fn a_renewal_of_a_tenure_that_is_over_loses_no_later_one_under_every_schedule() {
+    const SCENE: Scene = Scene { calls: 2, dropped: 1, deletes: true, forgets_tenure: false };
+    explore(10_000, || block_on(play(SCENE)));
+}
+
+#[test]
+fn a_renewal_that_does_not_know_its_tenure_is_seen_to_lose_another() {
+    const SCENE: Scene = Scene { calls: 2, dropped: 0, deletes: false, forgets_tenure: true };
+    let said = fault(|| block_on(play(SCENE)));
+    assert!(said.contains("never taken away"), "{said}");
+}

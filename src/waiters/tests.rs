@@ -1,0 +1,56 @@
+//! The waiters' room as it is, with a model of Redis at the other end, under many schedules.
+
+use shuttle::future::block_on;
+
+use super::*;
+
+mod explore;
+mod scene;
+
+pub(super) use explore::Mutex;
+use explore::{explore, fault};
+use scene::{Scene, play};
+
+#[test]
+fn whoever_waits_gets_the_lock_under_every_schedule() {
+    const SCENE: Scene = Scene { calls: 3, ..Scene::NOTHING };
+    explore(8_000, || block_on(play(SCENE)));
+}
+
+#[test]
+fn a_call_that_is_dropped_anywhere_keeps_nobody_from_the_lock_under_every_schedule() {
+    const SCENE: Scene = Scene { calls: 3, dropped: 2, ..Scene::NOTHING };
+    explore(24_000, || block_on(play(SCENE)));
+}
+
+#[test]
+fn a_cut_anywhere_keeps_nobody_from_the_lock_under_every_schedule() {
+    const SCENE: Scene = Scene { calls: 2, dropped: 1, cuts: 2, ..Scene::NOTHING };
+    explore(16_000, || block_on(play(SCENE)));
+}
+
+#[test]
+fn a_lock_that_is_freed_by_force_keeps_nobody_from_it_under_every_schedule() {
+    const SCENE: Scene = Scene { calls: 3, dropped: 1, forced: 2, ..Scene::NOTHING };
+    explore(8_000, || block_on(play(SCENE)));
+}
+
+#[test]
+fn two_locks_on_one_channel_keep_nobody_from_either_under_every_schedule() {
+    const SCENE: Scene = Scene { calls: 4, locks: 2, dropped: 1, ..Scene::NOTHING };
+    explore(8_000, || block_on(play(SCENE)));
+}
+
+#[test]
+fn a_wake_up_that_goes_with_its_waiter_is_seen_as_a_deadlock() {
+    const SCENE: Scene = Scene { calls: 3, dropped: 2, keeps_wake_ups: true, ..Scene::NOTHING };
+    let said = fault(|| block_on(play(SCENE)));
+    assert!(said.contains("deadlock"), "{said}");
+}
+
+#[test]
+fn a_waiter_that_does_not_ask_again_once_subscribed_is_seen_as_a_deadlock() {
+    const SCENE: Scene = Scene { calls: 1, asks_once: true, ..Scene::NOTHING };
+    let said = fault(|| block_on(play(SCENE)));
+    assert!(said.contains("deadlock"), "{said}");
+}

@@ -1,0 +1,299 @@
+//! Calls that wait for a lock, as `acquire` does it, and a Redis so simple that it is unlikely to
+//! be wrong. No time passes: a wake-up that was lost is not made good by an alarm.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicUsize;
+
+use shuttle::future::{JoinHandle, spawn, yield_now};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::explore::some_time;
+use super::*;
+
+/// They share a channel.
+const LOCKS: [&str; 2] = ["a", "{a}"];
+
+/// Whoever has the locks at first.
+const STRANGER: usize = usize::MAX;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Who comes on, and what befalls them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scene {
+    pub(super) calls: usize,
+    /// The calls go round these.
+    pub(super) locks: usize,
+    /// So many of the calls are dropped, each at any moment.
+    pub(super) dropped: usize,
+    /// How often the connection with the subscriptions is cut.
+    pub(super) cuts: usize,
+    /// How often the first lock is freed by force.
+    pub(super) forced: usize,
+    /// A fault: a waiter that goes takes its wake-up along.
+    pub(super) keeps_wake_ups: bool,
+    /// A fault: nobody asks again when the subscription has become live.
+    pub(super) asks_once: bool,
+}
+
+impl Scene {
+    pub(super) const NOTHING: Self = Self {
+        calls: 0,
+        locks: 1,
+        dropped: 0,
+        cuts: 0,
+        forced: 0,
+        keeps_wake_ups: false,
+        asks_once: false,
+    };
+}
+
+/// Until everybody has had the lock, or was dropped.
+pub(super) async fn play(scene: Scene) {
+    let (server, pushes) = Server::new();
+    let (undo, debts) = unbounded_channel();
+    let stage = Arc::new(Stage {
+        scene,
+        waiters: Waiters::default(),
+        server,
+        undo,
+        asking: [0, 0].map(AtomicUsize::new),
+    });
+    spawn(drive(stage.clone()));
+    spawn(listen(stage.clone(), pushes));
+    spawn(pay_debts(stage.clone(), debts));
+
+    let calls: Vec<JoinHandle<()>> =
+        (0..scene.calls).map(|me| spawn(call(stage.clone(), me))).collect();
+    for call in &calls[..scene.dropped] {
+        let call = call.abort_handle();
+        spawn(async move {
+            some_time().await;
+            call.abort();
+        });
+    }
+    for _ in 0..scene.cuts {
+        let stage = stage.clone();
+        spawn(async move {
+            some_time().await;
+            stage.server.cut();
+        });
+    }
+    for _ in 0..scene.forced {
+        let stage = stage.clone();
+        spawn(async move {
+            some_time().await;
+            stage.server.free(0, None);
+        });
+    }
+    some_time().await;
+    for lock in 0..scene.locks {
+        stage.server.free(lock, Some(STRANGER));
+    }
+
+    for (me, call) in calls.into_iter().enumerate() {
+        let ended = call.await;
+        assert!(ended.is_ok() || me < scene.dropped, "{ended:?}");
+    }
+    assert_eq!(stage.waiters.board.lock().waiting(), 0);
+}
+
+struct Stage {
+    scene: Scene,
+    waiters: Waiters,
+    server: Server,
+    undo: UnboundedSender<Debt>,
+    /// How many from each line ask Redis.
+    asking: [AtomicUsize; 2],
+}
+
+/// A call for a lock, which it gives back at once.
+async fn call(stage: Arc<Stage>, me: usize) {
+    let Stage { waiters, scene, .. } = &*stage;
+    let lock = me % scene.locks;
+    let names = Names::new("", LOCKS[lock]);
+    let mut left = None;
+    if !waiters.stands_in_line(&names) {
+        if ask(&stage, lock, me).await.is_some() {
+            return;
+        }
+        left = Some(HOUR);
+        waiters.answered();
+    }
+    let mut place = waiters.join(&names, left);
+    let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, place.ticket));
+    loop {
+        let next = place.next(Patience { until: None, outage: None }).await;
+        assert_eq!(next, Next::Ask);
+        let alone = Alone::new(&stage.asking[lock]);
+        let granted = ask(&stage, lock, me).await;
+        drop(alone);
+        match granted {
+            Some(_guard) => {
+                place.granted(HOUR);
+                return;
+            }
+            None => place.refused(Some(HOUR)),
+        }
+    }
+}
+
+/// Only the head of a line asks.
+struct Alone<'a>(&'a AtomicUsize);
+
+impl<'a> Alone<'a> {
+    fn new(asking: &'a AtomicUsize) -> Self {
+        assert_eq!(asking.fetch_add(1, Ordering::Relaxed), 0, "two of one line ask");
+        Self(asking)
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A waiter that leaves its place, and tells nobody to ask in its stead.
+struct KeepsWakeUps<'a>(&'a Waiters, &'a Names, Ticket);
+
+impl Drop for KeepsWakeUps<'_> {
+    fn drop(&mut self) {
+        let _kept = self.0.board.lock().left(&self.1.channel, self.2, Instant::now());
+    }
+}
+
+/// A hold, or the request for one, from when it is sent. Dropped, it is given back.
+struct Debt {
+    lock: usize,
+    me: usize,
+    /// Otherwise it is still on its way, and comes before what undoes it.
+    arrived: bool,
+}
+
+struct Guard<'a> {
+    stage: &'a Stage,
+    debt: Option<Debt>,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if let Some(debt) = self.debt.take() {
+            self.stage.undo.send(debt).expect("somebody pays");
+        }
+    }
+}
+
+/// Asks Redis once.
+async fn ask(stage: &Stage, lock: usize, me: usize) -> Option<Guard<'_>> {
+    // Not sent yet: there is nothing to undo, so that nobody will be told.
+    yield_now().await;
+    let mut guard = Guard { stage, debt: Some(Debt { lock, me, arrived: false }) };
+    yield_now().await;
+    let granted = stage.server.acquire(lock, me);
+    guard.debt = Some(Debt { lock, me, arrived: true });
+    yield_now().await;
+    if !granted {
+        guard.debt = None;
+    }
+    granted.then_some(guard)
+}
+
+async fn pay_debts(stage: Arc<Stage>, mut debts: UnboundedReceiver<Debt>) {
+    while let Some(Debt { lock, me, arrived }) = debts.recv().await {
+        if !arrived {
+            stage.server.acquire(lock, me);
+        }
+        stage.server.free(lock, Some(me));
+    }
+}
+
+/// Keeps the subscriptions, as [`Waiters::keep_subscribed`] does.
+async fn drive(stage: Arc<Stage>) {
+    let Stage { waiters, server, scene, .. } = &*stage;
+    loop {
+        let plan = waiters.changes().await;
+        let connection = server.connection();
+        if waiters.moves_to(connection) {
+            continue;
+        }
+        yield_now().await;
+        let confirmed = server.resubscribe(connection, &plan);
+        yield_now().await;
+        if !confirmed {
+            waiters.board.lock().not_subscribed(&plan.subscribe);
+        } else if scene.asks_once {
+            let _untold = waiters.board.lock().subscribed(&plan.subscribe, Instant::now());
+        } else {
+            waiters.subscribed(&plan.subscribe);
+        }
+    }
+}
+
+/// Brings messages to the board, as [`Waiters::listen`] does.
+async fn listen(stage: Arc<Stage>, mut pushes: UnboundedReceiver<Push>) {
+    let waiters = &stage.waiters;
+    while let Some(push) = pushes.recv().await {
+        match push {
+            Push::Message { channel } => waiters.message(&channel),
+            Push::Cut { number } => waiters.was_cut(number),
+        }
+    }
+}
+
+/// One Redis, which does one thing after the other, and the connection with the subscriptions.
+struct Server(Mutex<State>);
+
+struct State {
+    held: [Option<usize>; 2],
+    /// The number of the connection.
+    connection: u64,
+    subscribed: BTreeSet<Arc<str>>,
+    pushes: UnboundedSender<Push>,
+}
+
+impl Server {
+    fn new() -> (Self, UnboundedReceiver<Push>) {
+        let (pushes, pushed) = unbounded_channel();
+        let held = [Some(STRANGER); 2];
+        let state = State { held, connection: 1, subscribed: BTreeSet::new(), pushes };
+        (Self(state.into()), pushed)
+    }
+
+    fn acquire(&self, lock: usize, who: usize) -> bool {
+        *self.0.lock().held[lock].get_or_insert(who) == who
+    }
+
+    /// Given back by one who has it, or freed by force.
+    fn free(&self, lock: usize, by: Option<usize>) {
+        let state = &mut *self.0.lock();
+        if state.held[lock].take_if(|held| by.is_none_or(|by| *held == by)).is_some() {
+            let channel = Names::new("", LOCKS[lock]).channel;
+            if state.subscribed.contains(&*channel) {
+                let _ = state.pushes.send(Push::Message { channel: channel.into() });
+            }
+        }
+    }
+
+    fn connection(&self) -> u64 {
+        self.0.lock().connection
+    }
+
+    /// False if that connection is gone.
+    fn resubscribe(&self, connection: u64, plan: &Plan) -> bool {
+        let mut state = self.0.lock();
+        if state.connection != connection {
+            return false;
+        }
+        state.subscribed.retain(|channel| !plan.unsubscribe.contains(channel));
+        state.subscribed.extend(plan.subscribe.iter().cloned());
+        true
+    }
+
+    fn cut(&self) {
+        let state = &mut *self.0.lock();
+        let _ = state.pushes.send(Push::Cut { number: state.connection });
+        state.subscribed.clear();
+        state.connection += 1;
+    }
+}

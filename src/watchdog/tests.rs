@@ -1,0 +1,106 @@
+//! Callers that put owners on the schedule and the driver that takes them off, under many
+//! schedules. No time passes: a start that was overlooked is not made good by the next look.
+
+use shuttle::future::{block_on, spawn, yield_now};
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::protocol::Names;
+
+#[allow(clippy::duplicate_mod, reason = "every room with scenes plays them in the same way")]
+#[path = "../waiters/tests/explore.rs"]
+mod explore;
+
+pub(super) use explore::Mutex;
+use explore::{explore, fault, some_time};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// How callers tell the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    AsItIs,
+    /// A fault: only if it waits at that moment.
+    IfItWaits,
+    /// A fault: only if nobody is on the schedule.
+    IfItIdles,
+}
+
+fn owner() -> Arc<Owner> {
+    Arc::new(Owner::new(Names::new("", "lock"), "owner".into()))
+}
+
+fn insert(watchdog: &Watchdog, owner: &Arc<Owner>, due: Instant, told: Told) {
+    match told {
+        Told::AsItIs => watchdog.insert(owner, due),
+        Told::IfItWaits => {
+            if watchdog.schedule.lock().insert(due, owner) {
+                watchdog.changed.notify_waiters();
+            }
+        }
+        Told::IfItIdles => {
+            let mut schedule = watchdog.schedule.lock();
+            let idles = schedule.len() == 0;
+            schedule.insert(due, owner);
+            drop(schedule);
+            if idles {
+                watchdog.changed.notify_one();
+            }
+        }
+    }
+}
+
+/// Until every owner that is due has had its turn, and as often as it is due.
+async fn play(told: Told) {
+    const CALLERS: u32 = 3;
+    let watchdog = Arc::new(Watchdog::new(&Config::default()));
+    let turns = Arc::new(Semaphore::new(0));
+
+    let (driven, seen) = (watchdog.clone(), turns.clone());
+    spawn(async move {
+        loop {
+            for _owner in driven.due().await {
+                seen.add_permits(1);
+                yield_now().await;
+            }
+        }
+    });
+
+    let now = Instant::now();
+    let (later, latest) = (owner(), owner());
+    for caller in 0..CALLERS {
+        let (watchdog, later, latest) = (watchdog.clone(), later.clone(), latest.clone());
+        spawn(async move {
+            let owner = owner();
+            some_time().await;
+            if caller == 0 {
+                insert(&watchdog, &latest, now + 2 * HOUR, told);
+                insert(&watchdog, &later, now + HOUR, told);
+            }
+            insert(&watchdog, &owner, now, told);
+            yield_now().await;
+            insert(&watchdog, &owner, now, told);
+            // An owner that goes need not be seen.
+            std::mem::forget(owner);
+        });
+    }
+    drop(turns.acquire_many(2 * CALLERS).await);
+    assert_eq!(watchdog.schedule.lock().len(), 2, "who is not due stays");
+}
+
+#[test]
+fn whoever_is_due_gets_a_turn_under_every_schedule() {
+    explore(16_000, || block_on(play(Told::AsItIs)));
+}
+
+#[test]
+fn a_start_that_is_told_only_to_a_driver_that_waits_is_seen_to_be_lost() {
+    let said = fault(|| block_on(play(Told::IfItWaits)));
+    assert!(said.contains("deadlock"), "{said}");
+}
+
+#[test]
+fn a_start_that_is_told_only_to_a_driver_that_idles_is_seen_to_be_lost() {
+    let said = fault(|| block_on(play(Told::IfItIdles)));
+    assert!(said.contains("deadlock"), "{said}");
+}

@@ -1,0 +1,140 @@
+//! H8 and H9: loss is told in time, for good, and only when it happened.
+
+use crate::calm::Calm;
+use crate::check::Violation;
+use crate::check::exclusion::who;
+use crate::history::{Acquire, History};
+use crate::record::{MS, Outcome};
+
+/// How late a notice may be, on top of the time for which its process was not run.
+const LATE: u64 = 50 * MS;
+
+/// For so long after a fault a renewal may still fail because of it.
+const AFTERMATH: u64 = 150 * MS;
+
+/// H8: at the deadline, whatever the network does, and never taken back.
+pub(crate) fn in_time(history: &History) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for hold in history.grants() {
+        let mut wrong = |what: &str, t: u64| {
+            let what = format!("name {}: {} {what}", hold.key, who(hold));
+            let window = (hold.deadline_high.min(t), t);
+            found.push(Violation::new("H8", what, window).of(&[hold]));
+        };
+        if let Some(t) = hold.healed {
+            wrong("was believed again after it had been lost", t);
+        }
+        if let Some(t) = hold.overdue {
+            wrong("was believed after its own deadline", t);
+        }
+        let Some(loss) = hold.loss.filter(|loss| loss.noticed) else { continue };
+        let pauses = history.processes[usize::from(hold.id.0)].gaps.iter().copied();
+        let pauses = Calm::without(pauses).disturbed(hold.last_true, loss.t);
+        if loss.t > hold.deadline_high + LATE + pauses {
+            let late = (loss.t - hold.deadline_high) / MS;
+            wrong(&format!("was told of its loss {late} ms after the deadline"), loss.t);
+        }
+    }
+    found
+}
+
+/// H9: nobody is told of a loss that did not happen. Before the deadline, only somebody who takes
+/// the key away can be the reason; a lease that is renewed ends only if it could not be.
+pub(crate) fn not_false(history: &History) -> Vec<Violation> {
+    let loud = history.faults.iter().filter(|fault| fault.settle.is_some());
+    let outages: Vec<(u64, u64)> = loud.map(|f| (f.t0, f.t1 + AFTERMATH)).collect();
+    let mut found = Vec::new();
+    for hold in history.grants() {
+        let Some(lost) = told(hold) else { continue };
+        if tampered(history, hold, lost) {
+            continue;
+        }
+        let window = (hold.ret, lost);
+        if lost < hold.deadline {
+            let left = (hold.deadline - lost) as f64 / MS as f64;
+            let what = format!(
+                "name {}: {} was told of a loss {left:.1} ms before its deadline, and nobody had \
+                 touched the key",
+                hold.key,
+                who(hold)
+            );
+            found.push(Violation::new("H9", what, window).of(&[hold]));
+        } else if hold.watched {
+            let gaps = &history.processes[usize::from(hold.id.0)].gaps;
+            let reasons = outages.iter().chain(gaps).chain(&history.gaps).copied();
+            let from = hold.deadline.saturating_sub(hold.lease);
+            let disturbed = Calm::without(reasons).disturbed(from, lost);
+            if disturbed * 10 < hold.lease * 4 {
+                let what = format!(
+                    "name {}: {} was not renewed in time, although only {} of its {} ms were \
+                     disturbed",
+                    hold.key,
+                    who(hold),
+                    disturbed / MS,
+                    hold.lease / MS
+                );
+                found.push(Violation::new("H9", what, window).of(&[hold]));
+            }
+        }
+    }
+    found
+}
+
+/// When the holder was told, whichever way.
+fn told(hold: &Acquire) -> Option<u64> {
+    let released = hold.release.filter(|release| release.outcome == Outcome::Lost);
+    hold.loss.map(|loss| loss.t).into_iter().chain(released.map(|release| release.ret)).min()
+}
+
+fn tampered(history: &History, hold: &Acquire, until: u64) -> bool {
+    let during =
+        |key: Option<u16>, t0: u64, t1: u64| key == Some(hold.key) && t0 <= until && t1 >= hold.inv;
+    history.faults.iter().any(|fault| during(fault.key, fault.t0, fault.t1))
+        || history.forced.iter().any(|forced| during(Some(forced.key), forced.inv, forced.ret))
+}
+
+pub(crate) mod trials {
+    use super::*;
+    use crate::check::sample::{held, history};
+    use crate::history::Fault;
+
+    pub(crate) fn a_notice_at_the_deadline_is_in_time() {
+        let history = history(vec![held(0, 10).lost_at(1011)]);
+        assert_eq!(in_time(&history), []);
+        assert_eq!(not_false(&history), []);
+    }
+
+    pub(crate) fn a_late_notice_is_found_unless_the_process_stood_still() {
+        let mut history = history(vec![held(0, 10).lost_at(1100)]);
+        assert_eq!(in_time(&history)[0].rule, "H8");
+        history.processes[0].gaps = vec![(900 * MS, 1050 * MS)];
+        assert_eq!(in_time(&history), []);
+    }
+
+    pub(crate) fn belief_after_the_deadline_or_a_loss_is_found() {
+        let mut late = held(0, 10);
+        late.overdue = Some(1200 * MS);
+        let mut healed = held(1, 3000).lost_at(3500);
+        healed.healed = Some(3600 * MS);
+        assert_eq!(in_time(&history(vec![late, healed])).len(), 2);
+    }
+
+    pub(crate) fn a_loss_before_the_deadline_needs_a_reason() {
+        let mut history = history(vec![held(0, 10).lost_at(500)]);
+        assert_eq!(not_false(&history)[0].rule, "H9");
+        let key = Some(crate::check::sample::KEY);
+        let (t0, t1, settle) = (400 * MS, 401 * MS, None);
+        let target = String::new();
+        let fault = Fault { kind: "delete", target, t0, t1, settle, key, took_effect: true };
+        history.faults = vec![fault];
+        assert_eq!(not_false(&history), []);
+    }
+
+    pub(crate) fn a_watchdog_that_gives_up_early_is_found() {
+        let hold = || held(0, 10).renewed_by_a_watchdog().lost_at(1010);
+        let mut history = history(vec![hold()]);
+        assert_eq!(not_false(&history)[0].rule, "H9");
+        history.processes[0].gaps = vec![(100 * MS, 600 * MS)];
+        assert_eq!(not_false(&history), []);
+    }
+}

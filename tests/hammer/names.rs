@@ -13,7 +13,7 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn new(count: u16) -> Self {
-        Self { count: count.max(TAMPERED + HOT) }
+        Self { count: count.max(TAMPERED + HOT + 2) }
     }
 
     pub(crate) fn all(self) -> std::ops::Range<u16> {
@@ -40,5 +40,20 @@ impl Names {
     /// Half of all calls go to the few names that are in demand.
     pub(crate) fn pick(self, rng: &mut fastrand::Rng) -> u16 {
         if rng.bool() { rng.u16(..HOT) } else { rng.u16(..self.count) }
+    }
+
+    /// A name that is seldom held for long: where calls are many.
+    pub(crate) fn pick_brisk(self, rng: &mut fastrand::Rng) -> u16 {
+        rng.u16(HOT..HOT + self.brisk())
+    }
+
+    /// Whether a hold of it may be long. Elsewhere that would only keep others from calling.
+    pub(crate) fn is_slow(self, key: u16) -> bool {
+        key >= HOT + self.brisk()
+    }
+
+    /// Half of those that are neither in demand nor tampered with.
+    fn brisk(self) -> u16 {
+        ((self.count - TAMPERED - HOT) / 2).max(1)
     }
 }

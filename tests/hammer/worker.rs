@@ -55,7 +55,9 @@ impl Worker {
     }
 
     fn pick_handle(&mut self) -> Arc<Handle> {
-        let key = self.shop.names.pick(&mut self.rng);
+        let names = self.shop.names;
+        let brisk = self.task % 3 == 0 && !self.one_in(20);
+        let key = if brisk { names.pick_brisk(&mut self.rng) } else { names.pick(&mut self.rng) };
         let client = usize::from(self.rng.bool());
         match self.rng.u32(..20) {
             0 | 1 => self.shop.shared[client][usize::from(key)].clone(),
@@ -153,14 +155,18 @@ impl Worker {
     async fn work_under(&mut self, held: &mut [Hold], handle: &Handle) {
         let log = self.shop.log.clone();
         let at = self.rng.usize(..held.len());
+        let slow = self.shop.names.is_slow(handle.base.key);
         match self.rng.u32(..100) {
             0..=9 => {
                 self.writes += 1;
                 let me = self.me | self.writes;
                 self.shop.resource.work(&log, &mut held[at], me).await;
             }
-            10..=15 => self.idle(&mut held[at], ms(self.rng.clone().u64(1..8))).await,
-            16..=18 => {
+            10..=13 => {
+                let short = ms(self.rng.u64(1..6));
+                self.idle(&mut held[at], short).await;
+            }
+            14..=18 if slow || self.one_in(20) => {
                 // Long enough for renewals; an explicit lease may run out under it.
                 let limit = if held[at].is_watched() {
                     ms(self.rng.u64(200..2500))

@@ -181,7 +181,7 @@ impl Worker {
             }
             _ => {}
         }
-        for _ in 0..self.rng.u32(1..4) {
+        for _ in 0..self.rng.u32(2..9) {
             for hold in held.iter_mut() {
                 hold.is_believed(&log);
             }

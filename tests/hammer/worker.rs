@@ -195,16 +195,15 @@ impl Worker {
         let end = tokio::time::Instant::now() + time;
         // Often enough that no renewal goes unseen before the deadline that it moved.
         let step = (hold.lease() / 12).clamp(ms(2), ms(50));
-        while tokio::time::Instant::now() < end && !*stop.borrow() {
+        // A loss before anybody listened is no late notice.
+        let mut believed = hold.is_believed(&log);
+        while believed && tokio::time::Instant::now() < end && !*stop.borrow() {
             let lost = tokio::select! {
                 () = hold.lost(&log) => true,
                 () = sleep(step) => false,
                 _ = stop.wait_for(|stop| *stop) => false,
             };
-            let believed = hold.is_believed(&log);
-            if lost || !believed {
-                return;
-            }
+            believed = hold.is_believed(&log) && !lost;
         }
     }
 

@@ -14,6 +14,11 @@ const AFTERMATH: u64 = 150 * MS;
 
 /// H8: at the deadline, whatever the network does, and never taken back.
 pub(crate) fn in_time(history: &History) -> Vec<Violation> {
+    let pauses: Vec<Calm> = history
+        .processes
+        .iter()
+        .map(|process| Calm::without(process.gaps.iter().copied()))
+        .collect();
     let mut found = Vec::new();
     for hold in history.grants() {
         let mut wrong = |what: &str, t: u64| {
@@ -28,8 +33,7 @@ pub(crate) fn in_time(history: &History) -> Vec<Violation> {
             wrong("was believed after its own deadline", t);
         }
         let Some(loss) = hold.loss.filter(|loss| loss.noticed) else { continue };
-        let pauses = history.processes[usize::from(hold.id.0)].gaps.iter().copied();
-        let pauses = Calm::without(pauses).disturbed(hold.last_true, loss.t);
+        let pauses = pauses[usize::from(hold.id.0)].disturbed(hold.last_true, loss.t);
         if loss.t > hold.deadline_high + LATE + pauses {
             let late = (loss.t - hold.deadline_high) / MS;
             wrong(&format!("was told of its loss {late} ms after the deadline"), loss.t);
@@ -43,6 +47,14 @@ pub(crate) fn in_time(history: &History) -> Vec<Violation> {
 pub(crate) fn not_false(history: &History) -> Vec<Violation> {
     let loud = history.faults.iter().filter(|fault| fault.settle.is_some());
     let outages: Vec<(u64, u64)> = loud.map(|f| (f.t0, f.t1 + AFTERMATH)).collect();
+    let reasons: Vec<Calm> = history
+        .processes
+        .iter()
+        .map(|process| {
+            let gaps = process.gaps.iter().chain(&history.gaps);
+            Calm::without(outages.iter().chain(gaps).copied())
+        })
+        .collect();
     let mut found = Vec::new();
     for hold in history.grants() {
         let Some(lost) = told(hold) else { continue };
@@ -60,10 +72,8 @@ pub(crate) fn not_false(history: &History) -> Vec<Violation> {
             );
             found.push(Violation::new("H9", what, window).of(&[hold]));
         } else if hold.watched {
-            let gaps = &history.processes[usize::from(hold.id.0)].gaps;
-            let reasons = outages.iter().chain(gaps).chain(&history.gaps).copied();
             let from = hold.deadline.saturating_sub(hold.lease);
-            let disturbed = Calm::without(reasons).disturbed(from, lost);
+            let disturbed = reasons[usize::from(hold.id.0)].disturbed(from, lost);
             if disturbed * 10 < hold.lease * 4 {
                 let what = format!(
                     "name {}: {} was not renewed in time, although only {} of its {} ms were \

@@ -14,12 +14,22 @@ pub(crate) struct Calm {
 }
 
 impl Calm {
+    /// For everybody.
     pub(crate) fn of(history: &History) -> Self {
         let faults = history.faults.iter();
         let loud = faults.filter_map(|f| f.settle.map(|settle| (f.t0, f.t1 + settle)));
-        let gaps = history.processes.iter().flat_map(|process| &process.gaps).chain(&history.gaps);
-        let pauses = gaps.filter(|(from, to)| to - from >= LONG_PAUSE).copied();
-        Self::without(loud.chain(pauses))
+        let gaps = history.processes.iter().flat_map(|process| &process.gaps);
+        Self::without(loud.chain(long(gaps)).chain(long(history.gaps.iter())))
+    }
+
+    /// For each process: others' troubles are not its own.
+    pub(crate) fn of_each(history: &History) -> Vec<Self> {
+        let of = |number: usize| {
+            let loud = history.faults_of(number).map(|(t0, t1, settle)| (t0, t1 + settle));
+            let gaps = history.processes[number].gaps.iter().chain(&history.gaps);
+            Self::without(loud.chain(long(gaps)))
+        };
+        (0..history.processes.len()).map(of).collect()
     }
 
     pub(crate) fn without(windows: impl Iterator<Item = (u64, u64)>) -> Self {
@@ -69,6 +79,10 @@ impl Calm {
         let within = self.windows[first..].iter().take_while(|window| window.0 < to);
         within.map(|(start, end)| end.min(&to) - start.max(&from)).sum()
     }
+}
+
+fn long<'a>(gaps: impl Iterator<Item = &'a (u64, u64)>) -> impl Iterator<Item = (u64, u64)> {
+    gaps.copied().filter(|(from, to)| to - from >= LONG_PAUSE)
 }
 
 pub(crate) fn windows_are_joined_and_cut() {

@@ -1,13 +1,14 @@
 //! The processes under test, seen from their parent.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::history::{History, Process};
 use crate::record::now;
 
 /// How to start one more.
@@ -26,8 +27,17 @@ pub(crate) struct Plan {
 pub(crate) struct Crew {
     plan: Plan,
     members: Mutex<Vec<Member>>,
-    /// Every process that there ever was, with the time at which it was dead if it was killed.
-    logs: Mutex<Vec<(PathBuf, Option<u64>)>>,
+    /// Every process that there ever was.
+    logs: Mutex<Vec<Log>>,
+}
+
+/// Where a process wrote its history, through which proxy it went, and when it was dead if it was
+/// killed.
+#[derive(Debug, Clone)]
+struct Log {
+    path: PathBuf,
+    proxy: Option<usize>,
+    killed: Option<u64>,
 }
 
 struct Member {
@@ -38,7 +48,7 @@ struct Member {
 }
 
 /// What a call coming home may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Crew {
     pub(crate) fn start(plan: Plan, processes: usize) -> Result<Self, String> {
@@ -53,22 +63,21 @@ impl Crew {
 
     fn member(&self, slot: usize) -> Result<Member, String> {
         let plan = &self.plan;
-        let number = {
+        // One process goes straight to the server with both of its clients.
+        let proxy = (slot > 0).then_some(slot % plan.proxies.len());
+        let second = proxy.map_or(&plan.server, |proxy| &plan.proxies[proxy]);
+        let (number, path) = {
             let mut logs = lock(&self.logs);
-            let number = logs.len();
-            logs.push((plan.folder.join(format!("{number}.log")), None));
-            number
+            let path = plan.folder.join(format!("{}.log", logs.len()));
+            logs.push(Log { path: path.clone(), proxy, killed: None });
+            (logs.len() - 1, path)
         };
-        let proxied = &plan.proxies[slot % plan.proxies.len()];
-        // One process goes to the server with both of its clients: nobody is to be spared all
-        // faults, and nobody to get all of them.
-        let second = if slot == 0 { &plan.server } else { proxied };
         let seed = plan.seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut process = Command::new(program)
             .arg("client")
             .arg("--log")
-            .arg(&lock(&self.logs)[number].0)
+            .arg(path)
             .args(["--urls", &plan.server, second, &plan.resource])
             .args(["--seed", &seed.to_string(), "--names", &plan.names.to_string()])
             .args(["--tasks", &plan.tasks.to_string()])
@@ -111,7 +120,7 @@ impl Crew {
         let by_itself = old.process.try_wait().map_err(|error| error.to_string())?.is_some();
         old.process.kill().map_err(|error| error.to_string())?;
         old.process.wait().map_err(|error| error.to_string())?;
-        lock(&self.logs)[old.number].1 = Some(now());
+        lock(&self.logs)[old.number].killed = Some(now());
         Ok((!by_itself).then_some(old.number))
     }
 
@@ -155,21 +164,27 @@ impl Crew {
         Ok(())
     }
 
-    pub(crate) fn logs(&self) -> Vec<(PathBuf, Option<u64>)> {
-        lock(&self.logs).clone()
+    /// Ends all of them as they are.
+    pub(crate) fn kill(&self) {
+        for mut member in std::mem::take(&mut *lock(&self.members)) {
+            let _ = member.process.kill();
+            let _ = member.process.wait();
+            lock(&self.logs)[member.number].killed = Some(now());
+        }
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        &self.plan.folder
+    /// What all of them have written down.
+    pub(crate) fn read(&self, history: &mut History) -> Result<(), String> {
+        for Log { path, proxy, killed } in lock(&self.logs).clone() {
+            history.add(Process { log: path, proxy, killed, ..Process::default() })?;
+        }
+        Ok(())
     }
 }
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        for member in lock(&self.members).iter_mut() {
-            let _ = member.process.kill();
-            let _ = member.process.wait();
-        }
+        self.kill();
     }
 }
 

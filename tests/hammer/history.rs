@@ -2,7 +2,7 @@
 //! what the nemesis did and what was seen at the server.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::record::{self, BELIEVED, Event, FENCED, How, MS, Outcome, Record, WATCHDOG};
 
@@ -24,12 +24,15 @@ pub(crate) struct History {
     pub(crate) forced: Vec<Forced>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) samples: Vec<Sample>,
+    pub(crate) heard: Vec<Heard>,
     /// What the last look at the server found, when all holds were kept, and after all was closed.
     pub(crate) kept: Option<Vec<Sample>>,
     pub(crate) left_over: Vec<Sample>,
     /// Pauses in which the nemesis and the servers' machine did not run, as seen by the parent.
     pub(crate) gaps: Vec<(u64, u64)>,
     pub(crate) operations: u64,
+    /// Why it is not whole: a process ended that nobody had killed, or did not come home.
+    pub(crate) trouble: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -37,6 +40,8 @@ pub(crate) struct Process {
     pub(crate) log: PathBuf,
     /// When it was seen to be dead, if it was killed.
     pub(crate) killed: Option<u64>,
+    /// The one that it goes through with one of its clients.
+    pub(crate) proxy: Option<usize>,
     pub(crate) gaps: Vec<(u64, u64)>,
     pub(crate) clients: Vec<u128>,
     /// When `close()` was called and had returned, for each client.
@@ -134,7 +139,17 @@ pub(crate) struct Fault {
     pub(crate) settle: Option<u64>,
     /// The name whose key it tampered with.
     pub(crate) key: Option<u16>,
+    pub(crate) reach: Reach,
     pub(crate) took_effect: bool,
+}
+
+/// Whom a fault befalls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    Everybody,
+    /// Who goes through that proxy.
+    Proxy(usize),
+    Process(u16),
 }
 
 /// What the server had for one name at a moment between `t0` and `t1`.
@@ -148,13 +163,37 @@ pub(crate) struct Sample {
     pub(crate) pttl: i64,
 }
 
+/// What the server said that it carried out, between two times.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Heard {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) commands: Vec<Command>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Command {
+    pub(crate) t: u64,
+    pub(crate) key: u16,
+    pub(crate) owner: Owner,
+    /// The owner's count was written, by a script; else an acquire was asked for.
+    pub(crate) wrote: bool,
+}
+
 impl History {
     /// Takes in what one process wrote down.
-    pub(crate) fn add(&mut self, path: &Path, killed: Option<u64>) -> Result<(), String> {
+    pub(crate) fn add(&mut self, process: Process) -> Result<(), String> {
         let number = u16::try_from(self.processes.len()).map_err(|e| e.to_string())?;
-        self.processes.push(Process { log: path.into(), killed, ..Process::default() });
+        let path = process.log.clone();
+        self.processes.push(process);
         let mut fold = Fold { history: self, number, open: HashMap::new(), others: HashMap::new() };
-        record::read(path, |record| fold.take(record))
+        record::read(&path, |record| fold.take(record))
+    }
+
+    /// What was seen from outside of the processes.
+    pub(crate) fn without_calls(self) -> Self {
+        let Self { faults, samples, heard, kept, left_over, gaps, trouble, .. } = self;
+        Self { faults, samples, heard, kept, left_over, gaps, trouble, ..Self::default() }
     }
 
     /// To be called when everything has been added.
@@ -176,6 +215,26 @@ impl History {
 
     pub(crate) fn grants(&self) -> impl Iterator<Item = &Acquire> {
         self.acquires.iter().filter(|acquire| acquire.outcome == Outcome::Granted)
+    }
+}
+
+impl Fault {
+    /// Whether that process can notice it.
+    fn reaches(&self, process: usize, proxy: Option<usize>) -> bool {
+        match self.reach {
+            Reach::Everybody => true,
+            Reach::Proxy(number) => proxy == Some(number),
+            Reach::Process(number) => usize::from(number) == process,
+        }
+    }
+}
+
+impl History {
+    /// The loud faults that reach a process.
+    pub(crate) fn faults_of(&self, process: usize) -> impl Iterator<Item = (u64, u64, u64)> {
+        let proxy = self.processes[process].proxy;
+        let reaching = self.faults.iter().filter(move |fault| fault.reaches(process, proxy));
+        reaching.filter_map(|fault| Some((fault.t0, fault.t1, fault.settle?)))
     }
 }
 

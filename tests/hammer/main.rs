@@ -32,6 +32,7 @@ mod calm;
 mod check;
 mod child;
 mod crew;
+mod ear;
 mod handle;
 mod history;
 mod names;

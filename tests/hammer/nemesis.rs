@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use crate::crew::Crew;
-use crate::history::Fault;
+use crate::ear::Ear;
+use crate::history::{Fault, Heard, Reach};
 use crate::names::Names;
 use crate::record::{MS, now};
 use crate::support::{self, Proxy, Server, channel};
@@ -23,6 +24,7 @@ pub(crate) struct World<'a> {
     pub(crate) crew: &'a Crew,
     pub(crate) names: Names,
     pub(crate) faults: Mutex<Vec<Fault>>,
+    pub(crate) heard: Mutex<Vec<Heard>>,
     /// A process that could not be started again, say.
     pub(crate) trouble: Mutex<Option<String>>,
     pub(crate) over: AtomicBool,
@@ -40,12 +42,24 @@ pub(crate) struct Kind {
 struct Done {
     target: String,
     key: Option<u16>,
+    reach: Reach,
     took_effect: bool,
 }
 
 impl Done {
     fn new(target: impl Into<String>, took_effect: bool) -> Option<Self> {
-        Some(Self { target: target.into(), key: None, took_effect })
+        let reach = Reach::Everybody;
+        Some(Self { target: target.into(), key: None, reach, took_effect })
+    }
+
+    fn at_proxy(proxy: usize, how: impl std::fmt::Display, took_effect: bool) -> Option<Self> {
+        let reach = Reach::Proxy(proxy);
+        Some(Self { target: format!("{proxy} {how}"), key: None, reach, took_effect })
+    }
+
+    fn at_process(number: usize) -> Option<Self> {
+        let reach = Reach::Process(u16::try_from(number).ok()?);
+        Some(Self { target: number.to_string(), key: None, reach, took_effect: true })
     }
 }
 
@@ -80,13 +94,15 @@ pub(crate) const QUIET: &[Kind] = &[
 pub(crate) struct Hand {
     rng: Rng,
     redis: redis::Connection,
+    /// Faults that were planned at each proxy.
+    planned: [u64; 2],
 }
 
 impl Hand {
     pub(crate) fn new(world: &World<'_>, seed: u64) -> Self {
         let mut redis = world.server.connection().expect("a connection for the nemesis");
         name(&mut redis);
-        Self { rng: Rng::with_seed(seed), redis }
+        Self { rng: Rng::with_seed(seed), redis, planned: [0; 2] }
     }
 
     fn ask<T: redis::FromRedisValue>(&mut self, command: &[&str]) -> T {
@@ -114,9 +130,11 @@ impl Hand {
             let kind = &kinds[order.pop().expect("filled above")];
             let t0 = now();
             let Some(done) = (kind.inflict)(world, self) else { continue };
-            let Done { target, key, took_effect } = done;
+            let Done { target, key, reach, took_effect } = done;
             let settle = kind.settle.map(|millis| millis * MS);
-            let fault = Fault { kind: kind.name, target, t0, t1: now(), settle, key, took_effect };
+            let kind_of = kind.name;
+            let t1 = now();
+            let fault = Fault { kind: kind_of, target, t0, t1, settle, key, reach, took_effect };
             world.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
             if !idle(world, Duration::from_millis(kind.settle.unwrap_or(0))) {
                 return;
@@ -199,15 +217,21 @@ fn forge_messages(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
     Done::new(format!("{heard} heard"), heard > 0)
 }
 
-/// Deletes a lock's key, or its token's.
+/// Deletes a lock's key, or its token's. A name that is free at the moment has none.
 fn delete_a_key(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
-    let mut names = world.names.tampered();
-    let key = names.nth(hand.rng.usize(..names.len()))?;
-    let name = world.names.name(key);
-    let token = format!("redisson_lock_token:{}", channel(&name).split_once(':')?.1);
-    let target = if hand.rng.bool() { token } else { name };
-    let gone: u64 = hand.ask(&["DEL", &target]);
-    Some(Done { target, key: Some(key), took_effect: gone > 0 })
+    let of_token = hand.rng.bool();
+    for _ in 0..100 {
+        let mut names = world.names.tampered();
+        let key = names.nth(hand.rng.usize(..names.len()))?;
+        let name = world.names.name(key);
+        let token = format!("redisson_lock_token:{}", channel(&name).split_once(':')?.1);
+        let target = if of_token { token } else { name };
+        if hand.ask::<u64>(&["DEL", &target]) > 0 {
+            return Some(Done { key: Some(key), ..Done::new(target, true)? });
+        }
+        sleep(Duration::from_millis(1));
+    }
+    Done::new("nothing there", false)
 }
 
 fn stop_the_server(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
@@ -230,13 +254,13 @@ fn stop_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
     let slot = hand.rng.usize(..world.crew.len());
     let time = hand.some_time(100, 2400);
     let number = world.crew.pause(slot, time)?;
-    Done::new(number.to_string(), true)
+    Done::at_process(number)
 }
 
 fn kill_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
     let slot = hand.rng.usize(..world.crew.len());
     match world.crew.replace(slot) {
-        Ok(Some(number)) => Done::new(number.to_string(), true),
+        Ok(Some(number)) => Done::at_process(number),
         Ok(None) => {
             *world.trouble.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some(format!("the process in slot {slot} ended by itself"));
@@ -249,9 +273,9 @@ fn kill_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
     }
 }
 
-fn proxy<'a>(world: &World<'a>, hand: &mut Hand) -> (&'a Proxy, String) {
+fn proxy<'a>(world: &World<'a>, hand: &mut Hand) -> (&'a Proxy, usize) {
     let at = hand.rng.usize(..world.proxies.len());
-    (&world.proxies[at], format!("proxy {at}"))
+    (&world.proxies[at], at)
 }
 
 fn sent(proxy: &Proxy) -> u64 {
@@ -270,26 +294,26 @@ fn eventually(mut condition: impl FnMut() -> bool) -> bool {
 }
 
 fn cut(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
-    let (proxy, target) = proxy(world, hand);
+    let (proxy, at) = proxy(world, hand);
     let before = proxy.attempts();
     proxy.cut_all();
-    Done::new(target, eventually(|| proxy.attempts() > before))
+    Done::at_proxy(at, "", eventually(|| proxy.attempts() > before))
 }
 
 fn stall(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
-    let (proxy, target) = proxy(world, hand);
+    let (proxy, at) = proxy(world, hand);
     let time = hand.some_time(100, 1600);
     let before = sent(proxy);
     proxy.stall_replies(true);
     sleep(time);
     let took_effect = sent(proxy) > before;
     proxy.stall_replies(false);
-    Done::new(format!("{target}, {time:?}"), took_effect)
+    Done::at_proxy(at, format_args!("for {time:?}"), took_effect)
 }
 
 /// As [`stall`], but the answers never come.
 fn black_hole(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
-    let (proxy, target) = proxy(world, hand);
+    let (proxy, at) = proxy(world, hand);
     let time = hand.some_time(100, 1600);
     let before = sent(proxy);
     proxy.stall_replies(true);
@@ -298,26 +322,39 @@ fn black_hole(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
     proxy.cut_all();
     sleep(support::ms(5));
     proxy.stall_replies(false);
-    Done::new(format!("{target}, {time:?}"), took_effect)
+    Done::at_proxy(at, format_args!("for {time:?}"), took_effect)
 }
 
 fn refuse(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
-    let (proxy, target) = proxy(world, hand);
-    let time = hand.some_time(100, 1600);
+    let (proxy, at) = proxy(world, hand);
+    // Longer than the command timeout, so that calls say that they were not executed; the ear hears
+    // whether that is true.
+    let time = hand.some_time(1100, 1900);
+    let ear = Ear::listen(world.server, world.names);
     proxy.refuse(true);
     let before = proxy.attempts();
     proxy.cut_all();
     sleep(time);
     let took_effect = proxy.attempts() > before;
     proxy.refuse(false);
-    Done::new(format!("{target}, {time:?}"), took_effect)
+    world.heard.lock().unwrap_or_else(PoisonError::into_inner).push(ear.heard());
+    Done::at_proxy(at, format_args!("for {time:?}"), took_effect)
 }
 
 fn plan(world: &World<'_>, hand: &mut Hand, fault: support::Fault) -> Option<Done> {
-    let (proxy, target) = proxy(world, hand);
+    let (proxy, at) = proxy(world, hand);
+    // The proxy cannot have two for the same command, so those of before must have happened.
     let before = proxy.faults();
-    proxy.plan("EVALSHA", hand.rng.u64(1..20), fault);
-    Done::new(target, eventually(|| proxy.faults() > before))
+    if hand.planned[at] > before {
+        return None;
+    }
+    let mut nth = 0;
+    for _ in 0..3 {
+        nth += hand.rng.u64(1..20);
+        proxy.plan("EVALSHA", nth, fault);
+        hand.planned[at] += 1;
+    }
+    Done::at_proxy(at, "", eventually(|| proxy.faults() > before))
 }
 
 fn lose_a_reply(world: &World<'_>, hand: &mut Hand) -> Option<Done> {

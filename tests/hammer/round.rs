@@ -32,8 +32,7 @@ pub(crate) const LONGEST_LEASE: u64 = 5 * SECOND;
 /// How long counts may take to agree once nobody calls any more.
 const SETTLE: u64 = 8 * SECOND;
 
-/// Plays a round. An error says why there is no history: something of the hammer's own failed, or
-/// a process ended that nobody had killed.
+/// Plays a round. An error says why there is no history.
 pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let server = Server::start();
@@ -63,6 +62,7 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
         crew: &crew,
         names,
         faults: Mutex::default(),
+        heard: Mutex::default(),
         trouble: Mutex::default(),
         over: AtomicBool::new(false),
     };
@@ -77,30 +77,30 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     });
     history.faults =
         std::mem::take(&mut *world.faults.lock().unwrap_or_else(PoisonError::into_inner));
+    history.heard =
+        std::mem::take(&mut *world.heard.lock().unwrap_or_else(PoisonError::into_inner));
     let trouble = world.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
-    ended?;
-    trouble.map_or(Ok(()), Err)?;
-
-    crew.tell("stop", "kept")?;
-    for (path, killed) in crew.logs() {
-        history.add(&path, killed)?;
-    }
-    history.kept = Some(counted(&mut witness, &history));
-    let read = history.processes.len();
-    debug_assert_eq!(read, crew.logs().len());
-    crew.end()?;
-    let (on_the_way, left_over) = witness.left_over(LONGEST_LEASE);
-    history.samples.extend(on_the_way);
-
-    // Again, because closing was written down since.
-    let History { faults, samples, kept, gaps, .. } = history;
-    let mut history = History { faults, samples, kept, gaps, left_over, ..History::default() };
-    for (path, killed) in crew.logs() {
-        history.add(&path, killed)?;
-    }
+    let told = ended.and(trouble.map_or(Ok(()), Err)).and_then(|()| crew.tell("stop", "kept"));
+    history.trouble = match told {
+        Ok(()) => {
+            crew.read(&mut history)?;
+            history.kept = Some(counted(&mut witness, &history));
+            let trouble = crew.end().err();
+            let (on_the_way, left_over) = witness.left_over(LONGEST_LEASE);
+            history.samples.extend(on_the_way);
+            history.left_over = left_over;
+            trouble
+        }
+        Err(trouble) => {
+            crew.kill();
+            Some(trouble)
+        }
+    };
+    // Again, because more was written down since.
+    let mut history = history.without_calls();
+    crew.read(&mut history)?;
     history.finish();
     prove_stops(&mut history);
-    debug_assert_eq!(crew.folder(), folder.path());
     Ok((history, folder))
 }
 
@@ -117,7 +117,7 @@ impl Drop for Ended<'_> {
 fn hammer(world: &World<'_>, size: Size) -> Result<(), String> {
     std::thread::scope(|scope| {
         let loud = scope.spawn(|| {
-            Hand::new(world, size.seed).work(world, LOUD, (100, 1300));
+            Hand::new(world, size.seed).work(world, LOUD, (200, 1600));
         });
         let quiet = scope.spawn(|| {
             Hand::new(world, !size.seed).work(world, QUIET, (20, 300));

@@ -135,7 +135,11 @@ fn one_round(size: Size, keep: bool, done: &mut Done) -> Verdict {
     if keep {
         println!("files: {}", folder.keep().display());
     }
-    if found.is_empty() { Verdict::Pass } else { Verdict::Violation(text) }
+    match history.trouble {
+        _ if !found.is_empty() => Verdict::Violation(text),
+        Some(trouble) => Verdict::Inconclusive(trouble),
+        None => Verdict::Pass,
+    }
 }
 
 fn count(history: &History, done: &mut Done) {

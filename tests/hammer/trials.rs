@@ -6,7 +6,7 @@ use crate::check::{
     count, exclusion, floor, liveness, notice, orphans, outcomes, resource, tokens,
 };
 use crate::run::{Length, Settings, Verdict, run};
-use crate::{calm, record};
+use crate::{calm, ear, record};
 
 macro_rules! trials {
     ($($module:ident::$($path:ident)::+,)*) => {
@@ -17,6 +17,7 @@ macro_rules! trials {
 pub(crate) fn all() -> Vec<Trial> {
     let mut all = trials![
         record::a_record_survives_being_written_and_read,
+        ear::only_acquires_and_writes_are_heard,
         calm::windows_are_joined_and_cut,
         exclusion::trials::one_after_the_other_is_no_overlap,
         exclusion::trials::two_at_once_are_an_overlap,
@@ -54,6 +55,8 @@ pub(crate) fn all() -> Vec<Trial> {
         orphans::trials::nothing_is_left_and_nothing_is_eternal,
         orphans::trials::a_closed_client_has_nothing,
         outcomes::trials::a_release_of_a_lost_hold_says_so,
+        outcomes::trials::what_was_granted_was_asked_for,
+        outcomes::trials::what_was_not_executed_left_nothing,
         floor::trials::enough_is_enough,
         floor::trials::too_little_of_anything_is_too_little,
     ];

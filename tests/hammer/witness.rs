@@ -81,7 +81,7 @@ impl Witness {
 }
 
 /// Nobody's, if it is not one of the library's.
-fn owner(id: &str) -> Owner {
+pub(crate) fn owner(id: &str) -> Owner {
     let parsed = id.split_once(':').and_then(|(uuid, number)| {
         let uuid = u128::from_str_radix(&uuid.replace('-', ""), 16).ok()?;
         Some((uuid, number.parse().ok()?))

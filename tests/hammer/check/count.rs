@@ -14,12 +14,13 @@ pub(crate) struct Possible {
 }
 
 impl Possible {
-    pub(crate) fn new(history: &History, calm: &Calm) -> Self {
+    pub(crate) fn new(history: &History) -> Self {
+        let calm = Calm::of_each(history);
         let mut of: HashMap<Owner, (Vec<u64>, Vec<u64>)> = HashMap::new();
         for acquire in &history.acquires {
             let (begun, over) = of.entry(acquire.owner).or_default();
             begun.push(acquire.inv);
-            over.push(surely_over(acquire, history, calm));
+            over.push(surely_over(acquire, history, &calm[usize::from(acquire.id.0)]));
         }
         for (begun, over) in of.values_mut() {
             begun.sort_unstable();
@@ -85,8 +86,7 @@ pub(crate) fn kept_wrongly(history: &History, samples: &[Sample]) -> Vec<Violati
 /// H10: a request that was sent twice counts once. `hold_count()`, and whoever looks at the server,
 /// never sees more holds than there can be.
 pub(crate) fn once(history: &History) -> Vec<Violation> {
-    let calm = Calm::of(history);
-    let possible = Possible::new(history, &calm);
+    let possible = Possible::new(history);
     let owners: HashMap<_, _> =
         history.acquires.iter().map(|acquire| (acquire.handle, acquire)).collect();
     let mut found = Vec::new();

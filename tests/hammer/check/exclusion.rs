@@ -56,7 +56,7 @@ pub(crate) fn who(acquire: &Acquire) -> String {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{held, history};
-    use crate::history::Fault;
+    use crate::history::{Fault, Reach};
 
     pub(crate) fn one_after_the_other_is_no_overlap() {
         let history = history(vec![held(0, 10).until(20, 22), held(1, 21).until(30, 31)]);
@@ -93,6 +93,7 @@ pub(crate) mod trials {
             t1: 25 * MS,
             settle: None,
             key: Some(crate::check::sample::KEY),
+            reach: Reach::Everybody,
             took_effect: true,
         });
         history.finish();

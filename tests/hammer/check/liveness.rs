@@ -120,7 +120,7 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn a_lost_wake_up_is_found() {
-        let found = found(vec![held(0, 10).until(500, 501), waiting(20, 1600)], None);
+        let found = found(vec![held(0, 10).until(500, 501), waiting(20, 1200)], None);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].rule, found[0].from), ("H6", 501 * MS));
     }

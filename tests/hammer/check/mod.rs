@@ -2,7 +2,7 @@
 
 use crate::calm::Calm;
 use crate::history::{Acquire, History, Id};
-use crate::record::SECOND;
+use crate::record::MS;
 
 pub(crate) mod count;
 pub(crate) mod exclusion;
@@ -15,8 +15,8 @@ pub(crate) mod resource;
 pub(crate) mod sample;
 pub(crate) mod tokens;
 
-/// What a calm machine, however busy, has done with a release or a wake-up.
-pub(crate) const PROMPT: u64 = SECOND;
+/// Within that time a machine, if it is calm, is done with a release or a wake-up, however busy.
+pub(crate) const PROMPT: u64 = 600 * MS;
 
 /// A rule that was broken, and the smallest window that shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) fn all(history: &History) -> Vec<Violation> {
     found.extend(notice::in_time(history));
     found.extend(notice::not_false(history));
     found.extend(count::once(history));
-    found.extend(orphans::check(history, &calm));
+    found.extend(orphans::check(history));
     found.extend(outcomes::check(history));
     found
 }

@@ -45,16 +45,12 @@ pub(crate) fn in_time(history: &History) -> Vec<Violation> {
 /// H9: nobody is told of a loss that did not happen. Before the deadline, only somebody who takes
 /// the key away can be the reason; a lease that is renewed ends only if it could not be.
 pub(crate) fn not_false(history: &History) -> Vec<Violation> {
-    let loud = history.faults.iter().filter(|fault| fault.settle.is_some());
-    let outages: Vec<(u64, u64)> = loud.map(|f| (f.t0, f.t1 + AFTERMATH)).collect();
-    let reasons: Vec<Calm> = history
-        .processes
-        .iter()
-        .map(|process| {
-            let gaps = process.gaps.iter().chain(&history.gaps);
-            Calm::without(outages.iter().chain(gaps).copied())
-        })
-        .collect();
+    let reasons_of = |number: usize| {
+        let outages = history.faults_of(number).map(|(t0, t1, _)| (t0, t1 + AFTERMATH));
+        let gaps = history.processes[number].gaps.iter().chain(&history.gaps);
+        Calm::without(outages.chain(gaps.copied()))
+    };
+    let reasons: Vec<Calm> = (0..history.processes.len()).map(reasons_of).collect();
     let mut found = Vec::new();
     for hold in history.grants() {
         let Some(lost) = told(hold) else { continue };
@@ -106,7 +102,7 @@ fn tampered(history: &History, hold: &Acquire, until: u64) -> bool {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{held, history};
-    use crate::history::Fault;
+    use crate::history::{Fault, Reach};
 
     pub(crate) fn a_notice_at_the_deadline_is_in_time() {
         let history = history(vec![held(0, 10).lost_at(1011)]);
@@ -135,7 +131,8 @@ pub(crate) mod trials {
         let key = Some(crate::check::sample::KEY);
         let (t0, t1, settle) = (400 * MS, 401 * MS, None);
         let target = String::new();
-        let fault = Fault { kind: "delete", target, t0, t1, settle, key, took_effect: true };
+        let (reach, took_effect) = (Reach::Everybody, true);
+        let fault = Fault { kind: "delete", target, t0, t1, settle, key, reach, took_effect };
         history.faults = vec![fault];
         assert_eq!(not_false(&history), []);
     }

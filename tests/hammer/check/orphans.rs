@@ -31,8 +31,8 @@ pub(crate) fn surely_over(acquire: &Acquire, history: &History, calm: &Calm) -> 
     }
 }
 
-pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
-    let possible = Possible::new(history, calm);
+pub(crate) fn check(history: &History) -> Vec<Violation> {
+    let possible = Possible::new(history);
     let mut found = Vec::new();
     let mut wrong = |what: &str, sample: &Sample| {
         let what = format!("name {} at the server, TTL {} ms: {what}", sample.key, sample.pttl);
@@ -80,7 +80,7 @@ pub(crate) mod trials {
     fn found(acquire: &Acquire, t: u64) -> Vec<Violation> {
         let mut history = history(vec![acquire.clone()]);
         history.samples = vec![seen(acquire, t, 100)];
-        check(&history, &Calm::default())
+        check(&history)
     }
 
     pub(crate) fn a_lock_that_is_held_is_no_orphan() {
@@ -103,7 +103,7 @@ pub(crate) mod trials {
         history.processes[0].killed = Some(500 * MS);
         for (t, orphans) in [(1400, 0), (2600, 1)] {
             history.samples = vec![seen(&hold, t, 100)];
-            assert_eq!(check(&history, &Calm::default()).len(), orphans);
+            assert_eq!(check(&history).len(), orphans);
         }
     }
 
@@ -111,10 +111,10 @@ pub(crate) mod trials {
         let hold = held(0, 10);
         let mut history = history(vec![hold.clone()]);
         history.left_over = vec![seen(&hold, 9000, 100)];
-        assert_eq!(check(&history, &Calm::default()).len(), 1);
+        assert_eq!(check(&history).len(), 1);
         history.left_over.clear();
         history.samples = vec![seen(&hold, 20, -1)];
-        assert_eq!(check(&history, &Calm::default()).len(), 1);
+        assert_eq!(check(&history).len(), 1);
     }
 
     pub(crate) fn a_closed_client_has_nothing() {
@@ -122,8 +122,8 @@ pub(crate) mod trials {
         let mut history = history(vec![hold.clone()]);
         history.processes[0].closed = vec![(40 * MS, 50 * MS)];
         history.samples = vec![seen(&hold, 45, 100)];
-        assert_eq!(check(&history, &Calm::default()), []);
+        assert_eq!(check(&history), []);
         history.samples = vec![seen(&hold, 51, 100)];
-        assert_eq!(check(&history, &Calm::default()).len(), 1);
+        assert_eq!(check(&history).len(), 1);
     }
 }

@@ -126,6 +126,8 @@ pub(crate) struct Forced {
     pub(crate) key: u16,
     pub(crate) inv: u64,
     pub(crate) ret: u64,
+    /// It is known that there was something to free.
+    pub(crate) freed: bool,
 }
 
 /// One thing that the nemesis did.
@@ -199,13 +201,8 @@ impl History {
     /// To be called when everything has been added.
     pub(crate) fn finish(&mut self) {
         let mut tampering: HashMap<u16, Vec<(u64, u64)>> = HashMap::new();
-        for fault in &self.faults {
-            if let Some(key) = fault.key {
-                tampering.entry(key).or_default().push((fault.t0, fault.t1));
-            }
-        }
-        for forced in &self.forced {
-            tampering.entry(forced.key).or_default().push((forced.inv, forced.ret));
+        for (key, t0, t1) in self.tampering() {
+            tampering.entry(key).or_default().push((t0, t1));
         }
         for acquire in &mut self.acquires {
             acquire.settle(tampering.get(&acquire.key).map_or(&[], Vec::as_slice));
@@ -230,6 +227,21 @@ impl Fault {
 }
 
 impl History {
+    /// Every time that somebody took a key away: which, and between which times.
+    pub(crate) fn tampering(&self) -> impl Iterator<Item = (u16, u64, u64)> {
+        let deleted = self.faults.iter().filter_map(|f| Some((f.key?, f.t0, f.t1)));
+        deleted.chain(self.forced.iter().map(|forced| (forced.key, forced.inv, forced.ret)))
+    }
+
+    /// Those of which it is known that they took something away.
+    pub(crate) fn deletions(&self) -> impl Iterator<Item = (u16, u64, u64)> {
+        let deleted = self.faults.iter().filter(|fault| fault.took_effect);
+        let forced = self.forced.iter().filter(|forced| forced.freed);
+        deleted
+            .filter_map(|f| Some((f.key?, f.t0, f.t1)))
+            .chain(forced.map(|forced| (forced.key, forced.inv, forced.ret)))
+    }
+
     /// The loud faults that reach a process.
     pub(crate) fn faults_of(&self, process: usize) -> impl Iterator<Item = (u64, u64, u64)> {
         let proxy = self.processes[process].proxy;
@@ -299,7 +311,7 @@ impl Fold<'_> {
                 self.others.insert(record.req, (record.t, record.aux));
                 if record.event == Event::ForceInv {
                     let Record { key, t, .. } = *record;
-                    self.history.forced.push(Forced { key, inv: t, ret: NEVER });
+                    self.history.forced.push(Forced { key, inv: t, ret: NEVER, freed: false });
                 }
             }
             Event::StoreRet => {
@@ -332,6 +344,7 @@ impl Fold<'_> {
                 let forced = all.find(|forced| forced.key == record.key && forced.inv == inv);
                 if let Some(forced) = forced.filter(|_| known) {
                     forced.ret = record.t;
+                    forced.freed = record.aux == 1;
                 }
             }
             _ => {

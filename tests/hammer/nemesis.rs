@@ -227,7 +227,8 @@ fn delete_a_key(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
         let token = format!("redisson_lock_token:{}", channel(&name).split_once(':')?.1);
         let target = if of_token { token } else { name };
         if hand.ask::<u64>(&["DEL", &target]) > 0 {
-            return Some(Done { key: Some(key), ..Done::new(target, true)? });
+            let key = (!of_token).then_some(key);
+            return Some(Done { key, ..Done::new(target, true)? });
         }
         sleep(Duration::from_millis(1));
     }

@@ -73,7 +73,7 @@ pub(crate) fn kept_wrongly(history: &History, samples: &[Sample]) -> Vec<Violati
             wrong((sample.key, sample.count), (sample.t0, sample.t1), want);
         }
     }
-    let tampered = |key| history.faults.iter().any(|fault| fault.key == Some(key));
+    let tampered = |key| history.tampering().any(|(tampered, ..)| tampered == key);
     for hold in history.grants().filter(|hold| hold.kept) {
         let want = kept[&hold.owner];
         if want.1 > 0 && !seen.contains_key(&hold.owner) && !tampered(hold.key) {

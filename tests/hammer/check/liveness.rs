@@ -6,8 +6,9 @@
 //! of the dead has ended.
 
 use crate::calm::Calm;
+use crate::check::orphans::surely_over;
 use crate::check::{PROMPT, Violation};
-use crate::history::{Acquire, History, NEVER};
+use crate::history::{Acquire, Forced, History, NEVER};
 use crate::record::{How, MS};
 use crate::round::LONGEST_LEASE;
 
@@ -22,11 +23,8 @@ pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
     let mut found = Vec::new();
     for calls in history.acquires.chunk_by(|a, b| a.key == b.key) {
         let key = calls[0].key;
-        let mut taken: Vec<Taken<'_>> = calls
-            .iter()
-            .filter(|call| call.is_granted())
-            .map(|hold| taken(hold, history))
-            .collect();
+        let mut taken: Vec<Taken<'_>> =
+            calls.iter().filter_map(|call| taken(call, history, calm)).collect();
         // Who deletes a key tells nobody: the old lease has to end first.
         let deleted = history.faults.iter().filter(|fault| fault.key == Some(key));
         taken.extend(deleted.map(|f| Taken { from: f.t0, to: f.t1 + LONGEST_LEASE, by: None }));
@@ -49,15 +47,25 @@ pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
     found
 }
 
-fn taken<'a>(hold: &'a Acquire, history: &History) -> Taken<'a> {
-    let mut to = hold.release.map_or(NEVER, |release| release.ret);
-    if let Some(killed) = history.processes[usize::from(hold.id.0)].killed {
-        to = to.min(killed.max(hold.ret) + hold.lease);
+fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Option<Taken<'a>> {
+    let by = Some(call);
+    if let Some(killed) = history.processes[usize::from(call.id.0)].killed
+        && surely_over(call, history, calm) > killed
+    {
+        // What was under way when its process died may have been granted to it.
+        let from = if call.is_granted() { call.ret } else { killed };
+        return Some(Taken { from, to: killed + call.lease, by });
     }
-    if !hold.watched {
-        to = to.min(hold.ret + hold.lease);
+    let mut to = call.release.map_or(NEVER, |release| release.ret);
+    if !call.watched {
+        to = to.min(call.ret.saturating_add(call.lease));
     }
-    Taken { from: hold.ret, to, by: Some(hold) }
+    // Who frees a lock by force tells those who wait for it.
+    let freed = |forced: &&Forced| {
+        forced.key == call.key && forced.freed && call.ret < forced.inv && forced.ret < to
+    };
+    to = history.forced.iter().filter(freed).map(|forced| forced.ret).min().unwrap_or(to);
+    call.is_granted().then_some(Taken { from: call.ret, to, by })
 }
 
 /// Who waited too long while the name was free.
@@ -139,6 +147,13 @@ pub(crate) mod trials {
         let history = history(vec![held(0, 10).until(500, 501), waiting(20, 2000)]);
         let calm = Calm::without([(600 * MS, 1500 * MS)].into_iter());
         assert_eq!(check(&history, &calm), []);
+    }
+
+    pub(crate) fn a_request_of_the_dead_may_have_been_granted() {
+        let holds = || vec![held(2, 10).until(480, 481), asked(0, 20)];
+        let waited = |granted| holds().into_iter().chain([waiting(30, granted)]).collect();
+        assert_eq!(found(waited(1500), Some(490)), []);
+        assert_eq!(found(waited(2600), Some(490)).len(), 1);
     }
 
     pub(crate) fn a_crash_blocks_for_its_lease_and_no_longer() {

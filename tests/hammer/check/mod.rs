@@ -50,6 +50,7 @@ pub(crate) fn all(history: &History) -> Vec<Violation> {
     found.extend(count::check(history));
     found.extend(liveness::check(history, &calm));
     found.extend(notice::in_time(history));
+    found.extend(notice::of_deletion(history));
     found.extend(notice::not_false(history));
     found.extend(count::once(history));
     found.extend(orphans::check(history));

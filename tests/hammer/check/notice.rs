@@ -1,8 +1,8 @@
 //! H8 and H9: loss is told in time, for good, and only when it happened.
 
 use crate::calm::Calm;
-use crate::check::Violation;
 use crate::check::exclusion::who;
+use crate::check::{PROMPT, Violation};
 use crate::history::{Acquire, History};
 use crate::record::{MS, Outcome};
 
@@ -37,6 +37,29 @@ pub(crate) fn in_time(history: &History) -> Vec<Violation> {
         if loss.t > hold.deadline_high + LATE + pauses {
             let late = (loss.t - hold.deadline_high) / MS;
             wrong(&format!("was told of its loss {late} ms after the deadline"), loss.t);
+        }
+    }
+    found
+}
+
+/// H8 again: whose key was deleted is told at the next renewal.
+pub(crate) fn of_deletion(history: &History) -> Vec<Violation> {
+    let calm = Calm::of_each(history);
+    let mut found = Vec::new();
+    for (key, t0, t1) in history.deletions() {
+        let deleted = |hold: &&Acquire| {
+            hold.key == key && hold.watched && hold.ret < t0 && t1 < hold.last_true
+        };
+        for hold in history.grants().filter(deleted) {
+            let due = calm[usize::from(hold.id.0)].after(t1 + hold.lease / 3, PROMPT);
+            if due < hold.last_true {
+                let what = format!(
+                    "name {key}: {} still believed {} ms after its key was deleted",
+                    who(hold),
+                    (hold.last_true - t1) / MS
+                );
+                found.push(Violation::new("H8", what, (t0, hold.last_true)).of(&[hold]));
+            }
         }
     }
     found
@@ -93,16 +116,14 @@ fn told(hold: &Acquire) -> Option<u64> {
 }
 
 fn tampered(history: &History, hold: &Acquire, until: u64) -> bool {
-    let during =
-        |key: Option<u16>, t0: u64, t1: u64| key == Some(hold.key) && t0 <= until && t1 >= hold.inv;
-    history.faults.iter().any(|fault| during(fault.key, fault.t0, fault.t1))
-        || history.forced.iter().any(|forced| during(Some(forced.key), forced.inv, forced.ret))
+    history.tampering().any(|(key, t0, t1)| key == hold.key && t0 <= until && t1 >= hold.inv)
 }
 
 pub(crate) mod trials {
     use super::*;
+    use crate::check::sample::KEY;
     use crate::check::sample::{held, history};
-    use crate::history::{Fault, Reach};
+    use crate::history::{Fault, Forced, Reach};
 
     pub(crate) fn a_notice_at_the_deadline_is_in_time() {
         let history = history(vec![held(0, 10).lost_at(1011)]);
@@ -128,13 +149,24 @@ pub(crate) mod trials {
     pub(crate) fn a_loss_before_the_deadline_needs_a_reason() {
         let mut history = history(vec![held(0, 10).lost_at(500)]);
         assert_eq!(not_false(&history)[0].rule, "H9");
-        let key = Some(crate::check::sample::KEY);
+        let key = Some(KEY);
         let (t0, t1, settle) = (400 * MS, 401 * MS, None);
         let target = String::new();
         let (reach, took_effect) = (Reach::Everybody, true);
         let fault = Fault { kind: "delete", target, t0, t1, settle, key, reach, took_effect };
         history.faults = vec![fault];
         assert_eq!(not_false(&history), []);
+    }
+
+    pub(crate) fn who_goes_on_believing_in_a_deleted_key_is_found() {
+        let mut hold = held(0, 10).renewed_by_a_watchdog();
+        hold.last_true = 1900 * MS;
+        let mut history = history(vec![hold]);
+        for (deleted, wrong) in [(950, 1), (1000, 0)] {
+            let (inv, ret) = (deleted * MS, deleted * MS + 1);
+            history.forced = vec![Forced { key: KEY, inv, ret, freed: true }];
+            assert_eq!(of_deletion(&history).len(), wrong, "{deleted}");
+        }
     }
 
     pub(crate) fn a_watchdog_that_gives_up_early_is_found() {

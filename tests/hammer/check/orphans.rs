@@ -93,7 +93,7 @@ pub(crate) mod trials {
 
     pub(crate) fn a_dropped_call_is_undone_promptly() {
         let dropped = asked(0, 10).ended(Outcome::Cancelled, 20);
-        assert_eq!(found(&dropped, 900), []);
+        assert_eq!(found(&dropped, 600), []);
         assert_eq!(found(&dropped, 1100).len(), 1);
     }
 

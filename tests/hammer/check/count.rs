@@ -101,7 +101,15 @@ pub(crate) fn once(history: &History) -> Vec<Violation> {
             found.push(violation);
         }
     }
-    for sample in &history.samples {
+    let killed: HashMap<u128, u64> = history
+        .processes
+        .iter()
+        .flat_map(|process| process.clients.iter().map(|client| (*client, process.killed)))
+        .filter_map(|(client, killed)| Some((client, killed?)))
+        .collect();
+    // The nested holds of a dead process end with the longest of them.
+    let alive = |sample: &&Sample| killed.get(&sample.owner.0).is_none_or(|t| sample.t1 < *t);
+    for sample in history.samples.iter().filter(alive) {
         let most = possible.holds(sample.owner, sample.t0, sample.t1);
         // Whether there may be any at all is for another rule.
         if most > 0 && sample.count > most {

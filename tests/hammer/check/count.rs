@@ -1,0 +1,174 @@
+//! H5 and H10: what the server counts for an owner is what that owner can have asked for.
+
+use std::collections::HashMap;
+
+use crate::calm::Calm;
+use crate::check::orphans::surely_over;
+use crate::check::{Violation, exclusion::who};
+use crate::history::{History, Owner, Sample};
+use crate::record::MS;
+
+/// For each owner, when its calls began and when the server can have had nothing more of them.
+pub(crate) struct Possible {
+    of: HashMap<Owner, (Vec<u64>, Vec<u64>)>,
+}
+
+impl Possible {
+    pub(crate) fn new(history: &History) -> Self {
+        let calm = Calm::of_each(history);
+        let mut of: HashMap<Owner, (Vec<u64>, Vec<u64>)> = HashMap::new();
+        for acquire in &history.acquires {
+            let (begun, over) = of.entry(acquire.owner).or_default();
+            begun.push(acquire.inv);
+            over.push(surely_over(acquire, history, &calm[usize::from(acquire.id.0)]));
+        }
+        for (begun, over) in of.values_mut() {
+            begun.sort_unstable();
+            over.sort_unstable();
+        }
+        Self { of }
+    }
+
+    /// How many holds of that owner there may be between those times.
+    pub(crate) fn holds(&self, owner: Owner, from: u64, to: u64) -> u64 {
+        let Some((begun, over)) = self.of.get(&owner) else { return 0 };
+        let begun = begun.partition_point(|begun| *begun <= to);
+        (begun - over.partition_point(|over| *over < from)) as u64
+    }
+}
+
+/// H5: once everything has come home, the server counts the guards that are kept.
+pub(crate) fn check(history: &History) -> Vec<Violation> {
+    let Some(samples) = &history.kept else { return Vec::new() };
+    kept_wrongly(history, samples)
+}
+
+pub(crate) fn kept_wrongly(history: &History, samples: &[Sample]) -> Vec<Violation> {
+    // All guards that are kept, and how many of them the watchdog keeps.
+    let mut kept: HashMap<Owner, (u64, u64)> = HashMap::new();
+    for hold in history.grants().filter(|hold| hold.kept) {
+        let (all, watched) = kept.entry(hold.owner).or_default();
+        *all += 1;
+        *watched += u64::from(hold.watched && hold.loss.is_none());
+    }
+    let killed = |owner: Owner| {
+        let process = history.processes.iter().find(|process| process.clients.contains(&owner.0));
+        process.is_none_or(|process| process.killed.is_some())
+    };
+    let mut found = Vec::new();
+    let mut wrong = |hold: (u16, u64), window, want: (u64, u64)| {
+        let (key, count) = hold;
+        let (all, watched) = want;
+        let what = format!(
+            "name {key}: the server counts {count} holds of an owner with {all} guards, of which \
+             {watched} are kept renewed"
+        );
+        found.push(Violation::new("H5", what, window));
+    };
+    let mut seen: HashMap<Owner, u64> = HashMap::new();
+    for sample in samples.iter().filter(|sample| !killed(sample.owner)) {
+        seen.insert(sample.owner, sample.count);
+        let want = kept.get(&sample.owner).copied().unwrap_or_default();
+        if !(want.1..=want.0).contains(&sample.count) {
+            wrong((sample.key, sample.count), (sample.t0, sample.t1), want);
+        }
+    }
+    let tampered = |key| history.tampering().any(|(tampered, ..)| tampered == key);
+    for hold in history.grants().filter(|hold| hold.kept) {
+        let want = kept[&hold.owner];
+        if want.1 > 0 && !seen.contains_key(&hold.owner) && !tampered(hold.key) {
+            wrong((hold.key, 0), (hold.inv, hold.last_true), want);
+        }
+    }
+    found
+}
+
+/// H10: a request that was sent twice counts once. `hold_count()`, and whoever looks at the server,
+/// never sees more holds than there can be.
+pub(crate) fn once(history: &History) -> Vec<Violation> {
+    let possible = Possible::new(history);
+    let owners: HashMap<_, _> =
+        history.acquires.iter().map(|acquire| (acquire.handle, acquire)).collect();
+    let mut found = Vec::new();
+    for count in &history.counts {
+        let Some(acquire) = owners.get(&count.handle) else { continue };
+        let most = possible.holds(acquire.owner, count.inv, count.ret);
+        if count.count > most {
+            let who = who(acquire);
+            let what = format!("name {}: {who} counts {}, not {most}", count.key, count.count);
+            let mut violation = Violation::new("H10", what, (count.inv, count.ret));
+            violation.calls.push(count.id);
+            found.push(violation);
+        }
+    }
+    let killed: HashMap<u128, u64> = history
+        .processes
+        .iter()
+        .flat_map(|process| process.clients.iter().map(|client| (*client, process.killed)))
+        .filter_map(|(client, killed)| Some((client, killed?)))
+        .collect();
+    // The nested holds of a dead process end with the longest of them.
+    let alive = |sample: &&Sample| killed.get(&sample.owner.0).is_none_or(|t| sample.t1 < *t);
+    for sample in history.samples.iter().filter(alive) {
+        let most = possible.holds(sample.owner, sample.t0, sample.t1);
+        // Whether there may be any at all is for another rule.
+        if most > 0 && sample.count > most {
+            let what = format!(
+                "name {}: the server counts {} holds where there can be {most}",
+                sample.key, sample.count
+            );
+            let mut violation = Violation::new("H10", what, (sample.t0, sample.t1));
+            let calls = history.acquires.iter().filter(|acquire| {
+                acquire.owner == sample.owner
+                    && acquire.inv <= sample.t1
+                    && acquire.inv + 5_000 * MS >= sample.t0
+            });
+            violation.calls.extend(calls.map(|acquire| acquire.id));
+            found.push(violation);
+        }
+    }
+    found
+}
+
+pub(crate) mod trials {
+    use super::*;
+    use crate::check::sample::{KEY, held, history};
+    use crate::history::Count;
+
+    fn seen(of: &crate::history::Acquire, t: u64, count: u64) -> Sample {
+        Sample { t0: t * MS, t1: t * MS + 1, key: KEY, owner: of.owner, count, pttl: 500 }
+    }
+
+    pub(crate) fn kept_guards_are_counted_at_the_server() {
+        let mut hold = held(0, 10).renewed_by_a_watchdog();
+        hold.kept = true;
+        let mut history = history(vec![hold.clone()]);
+        for (count, wrong) in [(1, false), (2, true)] {
+            history.kept = Some(vec![seen(&hold, 100, count)]);
+            assert_eq!(check(&history).len(), usize::from(wrong));
+        }
+        history.kept = Some(Vec::new());
+        assert_eq!(check(&history)[0].rule, "H5");
+    }
+
+    pub(crate) fn a_count_is_never_more_than_the_calls() {
+        let holds = vec![held(0, 10).until(30, 31), held(0, 20).until(28, 29)];
+        let (id, handle) = (holds[0].id, holds[0].handle);
+        let mut history = history(holds);
+        let count =
+            |t: u64, count| Count { id, key: KEY, handle, inv: t * MS, ret: t * MS + 1, count };
+        history.counts = vec![count(15, 1), count(25, 2)];
+        assert_eq!(once(&history), []);
+        history.counts = vec![count(30, 2)];
+        assert_eq!(once(&history)[0].rule, "H10");
+    }
+
+    pub(crate) fn a_sample_is_never_more_than_the_calls() {
+        let hold = held(0, 10).until(30, 31);
+        let mut history = history(vec![hold.clone()]);
+        history.samples = vec![seen(&hold, 20, 1)];
+        assert_eq!(once(&history), []);
+        history.samples = vec![seen(&hold, 20, 2)];
+        assert_eq!(once(&history)[0].rule, "H10");
+    }
+}

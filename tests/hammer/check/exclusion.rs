@@ -1,0 +1,102 @@
+//! H1: no two owners' holds of a name are believed at the same time.
+//!
+//! A hold counts from its grant's return until the last moment at which it was certainly believed
+//! (see [`crate::record`] on which side times are taken). So the sweep can miss an overlap that
+//! nobody acted on, and cannot find one that was not there.
+
+use crate::check::Violation;
+use crate::history::{Acquire, History};
+use crate::record::MS;
+
+pub(crate) fn check(history: &History) -> Vec<Violation> {
+    let mut found = Vec::new();
+    // The hold that lasts longest so far, and the longest of another owner.
+    let mut longest: [Option<&Acquire>; 2] = [None, None];
+    let mut key = None;
+    for hold in history.grants().filter(|hold| hold.ret < hold.believed) {
+        if key != Some(hold.key) {
+            key = Some(hold.key);
+            longest = [None, None];
+        }
+        let other = longest.iter().flatten().find(|other| other.handle != hold.handle);
+        if let Some(other) = other.filter(|other| hold.ret < other.believed) {
+            found.push(overlap(other, hold));
+        }
+        let [first, second] = &mut longest;
+        if first.is_none_or(|first| first.handle == hold.handle) {
+            if first.is_none_or(|first| first.believed < hold.believed) {
+                *first = Some(hold);
+            }
+        } else if first.is_some_and(|first| first.believed < hold.believed) {
+            *second = std::mem::replace(first, Some(hold));
+        } else if second.is_none_or(|second| second.believed < hold.believed) {
+            *second = Some(hold);
+        }
+    }
+    found
+}
+
+fn overlap(a: &Acquire, b: &Acquire) -> Violation {
+    let (from, to) = (b.ret, a.believed.min(b.believed));
+    let what = format!(
+        "name {} is held by {} and {} at once, for {:.3} ms at least",
+        b.key,
+        who(a),
+        who(b),
+        (to - from) as f64 / MS as f64
+    );
+    Violation::new("H1", what, (from, to)).of(&[a, b])
+}
+
+pub(crate) fn who(acquire: &Acquire) -> String {
+    let (process, handle) = acquire.handle;
+    format!("process {process}'s handle {handle}")
+}
+
+pub(crate) mod trials {
+    use super::*;
+    use crate::check::sample::{held, history};
+    use crate::history::{Fault, Reach};
+
+    pub(crate) fn one_after_the_other_is_no_overlap() {
+        let history = history(vec![held(0, 10).until(20, 22), held(1, 21).until(30, 31)]);
+        assert_eq!(check(&history), []);
+    }
+
+    pub(crate) fn two_at_once_are_an_overlap() {
+        let found = check(&history(vec![held(0, 10).until(40, 41), held(1, 39)]));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].rule, found[0].from, found[0].to), ("H1", 39 * MS, 40 * MS));
+    }
+
+    pub(crate) fn a_short_hold_does_not_hide_a_long_one() {
+        let holds = vec![held(0, 10), held(1, 2000).until(2001, 2002), held(2, 1000)];
+        let found = check(&history(holds));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].from, found[0].to), (1000 * MS, 1010 * MS));
+    }
+
+    pub(crate) fn the_same_handle_may_nest() {
+        assert_eq!(check(&history(vec![held(0, 10), held(0, 20)])), []);
+    }
+
+    pub(crate) fn a_hold_that_was_lost_does_not_count() {
+        assert_eq!(check(&history(vec![held(0, 10).lost_at(40), held(1, 30)])), []);
+    }
+
+    pub(crate) fn who_deletes_a_key_breaks_exclusion_by_definition() {
+        let mut history = history(vec![held(0, 10), held(1, 30)]);
+        history.faults.push(Fault {
+            kind: "delete a key",
+            target: String::new(),
+            t0: 20 * MS,
+            t1: 25 * MS,
+            settle: None,
+            key: Some(crate::check::sample::KEY),
+            reach: Reach::Everybody,
+            took_effect: true,
+        });
+        history.finish();
+        assert_eq!(check(&history), []);
+    }
+}

@@ -1,0 +1,85 @@
+//! H13: a run that did too little proves nothing, and says so.
+
+use std::collections::BTreeMap;
+
+/// What all rounds of a run did.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) operations: u64,
+    pub(crate) grants: u64,
+    pub(crate) renewals: u64,
+    pub(crate) losses: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) unknown: u64,
+    pub(crate) crossed_processes: u64,
+    /// Late writes that the store refused, and that it could not know of.
+    pub(crate) late_writes: (usize, usize),
+    /// How often each kind of fault was tried, and took effect.
+    pub(crate) faults: BTreeMap<&'static str, (u64, u64)>,
+}
+
+/// The least that a run has to have done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Floor {
+    pub(crate) operations: u64,
+    pub(crate) grants: u64,
+    pub(crate) kinds: usize,
+}
+
+impl Floor {
+    /// Every second has to bring its share; the longer the run, the more kinds of fault.
+    pub(crate) fn for_seconds(seconds: u64) -> Self {
+        let kinds = (seconds / 2).clamp(3, 6) as usize;
+        Self { operations: 500 * seconds, grants: 50 * seconds, kinds }
+    }
+}
+
+/// What is missing; empty if the run counts.
+pub(crate) fn missing(done: &Done, floor: &Floor) -> Vec<String> {
+    let mut missing = Vec::new();
+    let mut least = |what: &str, have: u64, want: u64| {
+        if have < want {
+            missing.push(format!("{have} {what}, not {want}"));
+        }
+    };
+    least("operations", done.operations, floor.operations);
+    least("grants", done.grants, floor.grants);
+    least("renewals that were seen", done.renewals, 1);
+    let effective = done.faults.values().filter(|(_, effective)| *effective > 0).count();
+    least("kinds of fault that took effect", effective as u64, floor.kinds as u64);
+    // A fault that is tried again and again and never happens is one that the hammer cannot do.
+    for (kind, (tried, effective)) in &done.faults {
+        if *tried >= 4 && *effective == 0 {
+            missing.push(format!("\"{kind}\" was tried {tried} times and never took effect"));
+        }
+    }
+    missing
+}
+
+pub(crate) mod trials {
+    use super::*;
+
+    fn enough() -> Done {
+        let faults = ["a", "b", "c"].into_iter().map(|kind| (kind, (2, 1))).collect();
+        Done { operations: 1000, grants: 100, renewals: 1, faults, ..Done::default() }
+    }
+
+    pub(crate) fn enough_is_enough() {
+        assert_eq!(missing(&enough(), &Floor::for_seconds(2)), Vec::<String>::new());
+    }
+
+    pub(crate) fn too_little_of_anything_is_too_little() {
+        let floor = Floor::for_seconds(2);
+        for spoil in [
+            |done: &mut Done| done.operations = 999,
+            |done: &mut Done| done.grants = 99,
+            |done: &mut Done| done.renewals = 0,
+            |done: &mut Done| done.faults.extend([("a", (2, 0))]),
+            |done: &mut Done| done.faults.extend([("d", (4, 0))]),
+        ] {
+            let mut done = enough();
+            spoil(&mut done);
+            assert_eq!(missing(&done, &floor).len(), 1, "{done:?}");
+        }
+    }
+}

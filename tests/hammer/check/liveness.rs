@@ -1,0 +1,164 @@
+//! H6 and H7: a lock that is free does not stay free while somebody waits for it.
+//!
+//! A name is taken from each grant's return until its release, or, for an explicit lease, until
+//! that is over. What is left is free. A waiter that waited through a calm stretch of that, longer
+//! than [`PROMPT`], has missed its wake-up. After a crash (H7) the name is taken until the lease
+//! of the dead has ended.
+
+use crate::calm::Calm;
+use crate::check::orphans::surely_over;
+use crate::check::{PROMPT, Violation};
+use crate::history::{Acquire, Forced, History, NEVER};
+use crate::record::{How, MS};
+use crate::round::LONGEST_LEASE;
+
+/// One stretch in which a name is taken, and by whom.
+struct Taken<'a> {
+    from: u64,
+    to: u64,
+    by: Option<&'a Acquire>,
+}
+
+pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for calls in history.acquires.chunk_by(|a, b| a.key == b.key) {
+        let key = calls[0].key;
+        let mut taken: Vec<Taken<'_>> =
+            calls.iter().filter_map(|call| taken(call, history, calm)).collect();
+        // Who deletes a key tells nobody: the old lease has to end first.
+        let deleted = history.faults.iter().filter(|fault| fault.key == Some(key));
+        taken.extend(deleted.map(|f| Taken { from: f.t0, to: f.t1 + LONGEST_LEASE, by: None }));
+        taken.sort_by_key(|taken| taken.from);
+
+        let mut before: Option<&Taken<'_>> = None;
+        for next in taken.iter().map(Some).chain([None]) {
+            let to = next.map_or(NEVER, |next| next.from);
+            if let Some(before) = before
+                && before.to.saturating_add(PROMPT) < to
+            {
+                found.extend(waited(calls, history, calm, before, to));
+            }
+            before = match (before, next) {
+                (Some(before), Some(next)) if before.to > next.to => Some(before),
+                (_, next) => next,
+            };
+        }
+    }
+    found
+}
+
+fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Option<Taken<'a>> {
+    let by = Some(call);
+    if let Some(killed) = history.processes[usize::from(call.id.0)].killed
+        && surely_over(call, history, calm) > killed
+    {
+        // What was under way when its process died may have been granted to it.
+        let from = if call.is_granted() { call.ret } else { killed };
+        return Some(Taken { from, to: killed + call.lease, by });
+    }
+    let mut to = call.release.map_or(NEVER, |release| release.ret);
+    if !call.watched {
+        to = to.min(call.ret.saturating_add(call.lease));
+    }
+    // Who frees a lock by force tells those who wait for it.
+    let freed = |forced: &&Forced| {
+        forced.key == call.key && forced.freed && call.ret < forced.inv && forced.ret < to
+    };
+    to = history.forced.iter().filter(freed).map(|forced| forced.ret).min().unwrap_or(to);
+    call.is_granted().then_some(Taken { from: call.ret, to, by })
+}
+
+/// Who waited too long while the name was free.
+fn waited(
+    calls: &[Acquire],
+    history: &History,
+    calm: &Calm,
+    before: &Taken<'_>,
+    to: u64,
+) -> Option<Violation> {
+    let waiters = calls.iter().filter(|call| match call.how {
+        How::Lock | How::WithLease => true,
+        _ => call.wait > PROMPT,
+    });
+    for waiter in waiters {
+        let killed = history.processes[usize::from(waiter.id.0)].killed.unwrap_or(NEVER);
+        let from = waiter.inv.max(before.to);
+        let to = waiter.ret.min(to).min(killed);
+        if to == NEVER || to.saturating_sub(from) <= PROMPT {
+            continue;
+        }
+        let window = calm.longest(from, to);
+        if window.1 - window.0 > PROMPT {
+            let crashed = before.by.is_some_and(|hold| {
+                hold.release.is_none() && history.processes[usize::from(hold.id.0)].killed.is_some()
+            });
+            let what = format!(
+                "name {} was free for {} ms in a calm time, and somebody waited for it",
+                waiter.key,
+                (window.1 - window.0) / MS
+            );
+            let rule = if crashed { "H7" } else { "H6" };
+            let mut violation = Violation::new(rule, what, window).of(&[waiter]);
+            violation.calls.extend(before.by.map(|hold| hold.id));
+            return Some(violation);
+        }
+    }
+    None
+}
+
+pub(crate) mod trials {
+    use super::*;
+    use crate::check::sample::{asked, held, history};
+    use crate::record::Outcome;
+
+    fn found(acquires: Vec<Acquire>, killed: Option<u64>) -> Vec<Violation> {
+        let mut history = history(acquires);
+        history.processes[0].killed = killed.map(|t| t * MS);
+        check(&history, &Calm::default())
+    }
+
+    fn waiting(inv: u64, granted: u64) -> Acquire {
+        let mut waiter = held(1, granted);
+        waiter.inv = inv * MS;
+        waiter.until(granted + 1, granted + 2)
+    }
+
+    pub(crate) fn a_prompt_hand_off_is_alive() {
+        assert_eq!(found(vec![held(0, 10).until(500, 501), waiting(20, 510)], None), []);
+    }
+
+    pub(crate) fn a_lost_wake_up_is_found() {
+        let found = found(vec![held(0, 10).until(500, 501), waiting(20, 1200)], None);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].rule, found[0].from), ("H6", 501 * MS));
+    }
+
+    pub(crate) fn who_gave_up_waiting_had_waited_too() {
+        let gave_up = asked(1, 20).ended(Outcome::Cancelled, 4000);
+        assert_eq!(found(vec![held(0, 10).until(500, 501), gave_up], None).len(), 1);
+    }
+
+    pub(crate) fn a_name_that_nobody_wants_may_stay_free() {
+        let late = waiting(2990, 3000);
+        assert_eq!(found(vec![held(0, 10).until(500, 501), late], None), []);
+    }
+
+    pub(crate) fn an_outage_is_no_time_to_judge() {
+        let history = history(vec![held(0, 10).until(500, 501), waiting(20, 2000)]);
+        let calm = Calm::without([(600 * MS, 1500 * MS)].into_iter());
+        assert_eq!(check(&history, &calm), []);
+    }
+
+    pub(crate) fn a_request_of_the_dead_may_have_been_granted() {
+        let holds = || vec![held(2, 10).until(480, 481), asked(0, 20)];
+        let waited = |granted| holds().into_iter().chain([waiting(30, granted)]).collect();
+        assert_eq!(found(waited(1500), Some(490)), []);
+        assert_eq!(found(waited(2600), Some(490)).len(), 1);
+    }
+
+    pub(crate) fn a_crash_blocks_for_its_lease_and_no_longer() {
+        let hold = || held(0, 10).renewed_by_a_watchdog();
+        assert_eq!(found(vec![hold(), waiting(20, 1550)], Some(500)), []);
+        assert_eq!(found(vec![hold(), waiting(20, 2600)], Some(500))[0].rule, "H7");
+    }
+}

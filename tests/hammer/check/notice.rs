@@ -1,0 +1,179 @@
+//! H8 and H9: loss is told in time, for good, and only when it happened.
+
+use crate::calm::Calm;
+use crate::check::exclusion::who;
+use crate::check::{PROMPT, Violation};
+use crate::history::{Acquire, History};
+use crate::record::{MS, Outcome};
+
+/// How late a notice may be, on top of the time for which its process was not run.
+const LATE: u64 = 50 * MS;
+
+/// For so long after a fault a renewal may still fail because of it.
+const AFTERMATH: u64 = 150 * MS;
+
+/// H8: at the deadline, whatever the network does, and never taken back.
+pub(crate) fn in_time(history: &History) -> Vec<Violation> {
+    let pauses: Vec<Calm> = history
+        .processes
+        .iter()
+        .map(|process| Calm::without(process.gaps.iter().copied()))
+        .collect();
+    let mut found = Vec::new();
+    for hold in history.grants() {
+        let mut wrong = |what: &str, t: u64| {
+            let what = format!("name {}: {} {what}", hold.key, who(hold));
+            let window = (hold.deadline_high.min(t), t);
+            found.push(Violation::new("H8", what, window).of(&[hold]));
+        };
+        if let Some(t) = hold.healed {
+            wrong("was believed again after it had been lost", t);
+        }
+        if let Some(t) = hold.overdue {
+            wrong("was believed after its own deadline", t);
+        }
+        let Some(loss) = hold.loss.filter(|loss| loss.noticed) else { continue };
+        let pauses = pauses[usize::from(hold.id.0)].disturbed(hold.last_true, loss.t);
+        if loss.t > hold.deadline_high + LATE + pauses {
+            let late = (loss.t - hold.deadline_high) / MS;
+            wrong(&format!("was told of its loss {late} ms after the deadline"), loss.t);
+        }
+    }
+    found
+}
+
+/// H8 again: whose key was deleted is told at the next renewal.
+pub(crate) fn of_deletion(history: &History) -> Vec<Violation> {
+    let calm = Calm::of_each(history);
+    let mut found = Vec::new();
+    for (key, t0, t1) in history.deletions() {
+        let deleted = |hold: &&Acquire| {
+            hold.key == key && hold.watched && hold.ret < t0 && t1 < hold.last_true
+        };
+        for hold in history.grants().filter(deleted) {
+            let due = calm[usize::from(hold.id.0)].after(t1 + hold.lease / 3, PROMPT);
+            if due < hold.last_true {
+                let what = format!(
+                    "name {key}: {} still believed {} ms after its key was deleted",
+                    who(hold),
+                    (hold.last_true - t1) / MS
+                );
+                found.push(Violation::new("H8", what, (t0, hold.last_true)).of(&[hold]));
+            }
+        }
+    }
+    found
+}
+
+/// H9: nobody is told of a loss that did not happen. Before the deadline, only somebody who takes
+/// the key away can be the reason; a lease that is renewed ends only if it could not be.
+pub(crate) fn not_false(history: &History) -> Vec<Violation> {
+    let reasons_of = |number: usize| {
+        let outages = history.faults_of(number).map(|(t0, t1, _)| (t0, t1 + AFTERMATH));
+        let gaps = history.processes[number].gaps.iter().chain(&history.gaps);
+        Calm::without(outages.chain(gaps.copied()))
+    };
+    let reasons: Vec<Calm> = (0..history.processes.len()).map(reasons_of).collect();
+    let mut found = Vec::new();
+    for hold in history.grants() {
+        let Some(lost) = told(hold) else { continue };
+        if tampered(history, hold, lost) {
+            continue;
+        }
+        let window = (hold.ret, lost);
+        if lost < hold.deadline {
+            let left = (hold.deadline - lost) as f64 / MS as f64;
+            let what = format!(
+                "name {}: {} was told of a loss {left:.1} ms before its deadline, and nobody had \
+                 touched the key",
+                hold.key,
+                who(hold)
+            );
+            found.push(Violation::new("H9", what, window).of(&[hold]));
+        } else if hold.watched {
+            let from = hold.deadline.saturating_sub(hold.lease);
+            let disturbed = reasons[usize::from(hold.id.0)].disturbed(from, lost);
+            if disturbed * 10 < hold.lease * 4 {
+                let what = format!(
+                    "name {}: {} was not renewed in time, although only {} of its {} ms were \
+                     disturbed",
+                    hold.key,
+                    who(hold),
+                    disturbed / MS,
+                    hold.lease / MS
+                );
+                found.push(Violation::new("H9", what, window).of(&[hold]));
+            }
+        }
+    }
+    found
+}
+
+/// When the holder was told, whichever way.
+fn told(hold: &Acquire) -> Option<u64> {
+    let released = hold.release.filter(|release| release.outcome == Outcome::Lost);
+    hold.loss.map(|loss| loss.t).into_iter().chain(released.map(|release| release.ret)).min()
+}
+
+fn tampered(history: &History, hold: &Acquire, until: u64) -> bool {
+    history.tampering().any(|(key, t0, t1)| key == hold.key && t0 <= until && t1 >= hold.inv)
+}
+
+pub(crate) mod trials {
+    use super::*;
+    use crate::check::sample::KEY;
+    use crate::check::sample::{held, history};
+    use crate::history::{Fault, Forced, Reach};
+
+    pub(crate) fn a_notice_at_the_deadline_is_in_time() {
+        let history = history(vec![held(0, 10).lost_at(1011)]);
+        assert_eq!(in_time(&history), []);
+        assert_eq!(not_false(&history), []);
+    }
+
+    pub(crate) fn a_late_notice_is_found_unless_the_process_stood_still() {
+        let mut history = history(vec![held(0, 10).lost_at(1100)]);
+        assert_eq!(in_time(&history)[0].rule, "H8");
+        history.processes[0].gaps = vec![(900 * MS, 1050 * MS)];
+        assert_eq!(in_time(&history), []);
+    }
+
+    pub(crate) fn belief_after_the_deadline_or_a_loss_is_found() {
+        let mut late = held(0, 10);
+        late.overdue = Some(1200 * MS);
+        let mut healed = held(1, 3000).lost_at(3500);
+        healed.healed = Some(3600 * MS);
+        assert_eq!(in_time(&history(vec![late, healed])).len(), 2);
+    }
+
+    pub(crate) fn a_loss_before_the_deadline_needs_a_reason() {
+        let mut history = history(vec![held(0, 10).lost_at(500)]);
+        assert_eq!(not_false(&history)[0].rule, "H9");
+        let key = Some(KEY);
+        let (t0, t1, settle) = (400 * MS, 401 * MS, None);
+        let target = String::new();
+        let (reach, took_effect) = (Reach::Everybody, true);
+        let fault = Fault { kind: "delete", target, t0, t1, settle, key, reach, took_effect };
+        history.faults = vec![fault];
+        assert_eq!(not_false(&history), []);
+    }
+
+    pub(crate) fn who_goes_on_believing_in_a_deleted_key_is_found() {
+        let mut hold = held(0, 10).renewed_by_a_watchdog();
+        hold.last_true = 1900 * MS;
+        let mut history = history(vec![hold]);
+        for (deleted, wrong) in [(950, 1), (1000, 0)] {
+            let (inv, ret) = (deleted * MS, deleted * MS + 1);
+            history.forced = vec![Forced { key: KEY, inv, ret, freed: true }];
+            assert_eq!(of_deletion(&history).len(), wrong, "{deleted}");
+        }
+    }
+
+    pub(crate) fn a_watchdog_that_gives_up_early_is_found() {
+        let hold = || held(0, 10).renewed_by_a_watchdog().lost_at(1010);
+        let mut history = history(vec![hold()]);
+        assert_eq!(not_false(&history)[0].rule, "H9");
+        history.processes[0].gaps = vec![(100 * MS, 600 * MS)];
+        assert_eq!(not_false(&history), []);
+    }
+}

@@ -1,0 +1,122 @@
+//! H12: what a call says of itself is true.
+//!
+//! Beside the history itself, the ground for that is what the server said that it carried out,
+//! while somebody listened.
+
+use std::collections::HashMap;
+
+use crate::check::Violation;
+use crate::check::exclusion::who;
+use crate::history::{Acquire, Command, Heard, History, Owner};
+use crate::record::{MS, Outcome};
+
+/// By so much the server's times may be off.
+const OFF: u64 = 2 * MS;
+
+pub(crate) fn check(history: &History) -> Vec<Violation> {
+    let mut found = lost_and_released(history);
+    let mut by_owner: HashMap<Owner, Vec<&Acquire>> = HashMap::new();
+    if !history.heard.is_empty() {
+        for acquire in &history.acquires {
+            by_owner.entry(acquire.owner).or_default().push(acquire);
+        }
+    }
+    for heard in &history.heard {
+        found.extend(untrue(history, heard, &by_owner));
+    }
+    found
+}
+
+/// A release of a hold that had been lost before says so.
+fn lost_and_released(history: &History) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for hold in history.grants() {
+        let (Some(loss), Some(release)) = (hold.loss, hold.release) else { continue };
+        if loss.t < release.inv && release.outcome == Outcome::Done {
+            let what = format!(
+                "name {}: {} released what it had lost, and heard nothing",
+                hold.key,
+                who(hold)
+            );
+            found.push(Violation::new("H12", what, (loss.t, release.ret)).of(&[hold]));
+        }
+    }
+    found
+}
+
+/// Of what was granted, the server has heard; of what was not executed, it has written nothing.
+fn untrue(
+    history: &History,
+    heard: &Heard,
+    by_owner: &HashMap<Owner, Vec<&Acquire>>,
+) -> Vec<Violation> {
+    let mut commands: HashMap<Owner, Vec<&Command>> = HashMap::new();
+    for command in &heard.commands {
+        commands.entry(command.owner).or_default().push(command);
+    }
+    let mut found = Vec::new();
+    let during =
+        |acquire: &&Acquire| heard.from + OFF < acquire.inv && acquire.ret < heard.to - OFF;
+    for acquire in history.acquires.iter().filter(during) {
+        let of_owner = commands.get(&acquire.owner).map_or(&[][..], Vec::as_slice);
+        let wrong = match acquire.outcome {
+            Outcome::Granted => {
+                let (from, to) = (acquire.inv - OFF, acquire.ret + OFF);
+                let asked = |c: &&&Command| !c.wrote && (from..to).contains(&c.t);
+                of_owner.iter().find(asked).is_none().then_some("was granted what it never asked")
+            }
+            Outcome::NotExecuted => {
+                // A sibling's call on the same handle may be what was written.
+                let alone = by_owner[&acquire.owner].iter().all(|other| {
+                    other.id == acquire.id || other.ret < acquire.inv || acquire.ret < other.inv
+                });
+                let wrote = |wrote| {
+                    let within = acquire.inv + OFF..acquire.ret;
+                    of_owner.iter().any(|c| c.wrote == wrote && within.contains(&c.t))
+                };
+                (alone && wrote(true) && wrote(false))
+                    .then_some("was told that a call was not executed, which was")
+            }
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            let what = format!("name {}: {} {wrong}", acquire.key, who(acquire));
+            found.push(Violation::new("H12", what, (acquire.inv, acquire.ret)).of(&[acquire]));
+        }
+    }
+    found
+}
+
+pub(crate) mod trials {
+    use super::*;
+    use crate::check::sample::{KEY, asked, held, history};
+
+    pub(crate) fn a_release_of_a_lost_hold_says_so() {
+        let lost = || held(0, 10).lost_at(500).until(600, 601);
+        assert_eq!(check(&history(vec![lost()]))[0].rule, "H12");
+        let mut told = lost();
+        told.release.as_mut().expect("a release").outcome = Outcome::Lost;
+        assert_eq!(check(&history(vec![told])), []);
+    }
+
+    fn heard(acquire: &Acquire, times: &[u64]) -> usize {
+        let mut history = history(vec![acquire.clone()]);
+        let command =
+            |wrote| move |t: &u64| Command { t: t * MS, key: KEY, owner: acquire.owner, wrote };
+        let asked = times.iter().map(command(false));
+        let commands = asked.chain(times.iter().map(command(true))).collect();
+        history.heard = vec![Heard { from: 0, to: 5000 * MS, commands }];
+        check(&history).len()
+    }
+
+    pub(crate) fn what_was_granted_was_asked_for() {
+        let mut hold = held(0, 60).until(70, 80);
+        hold.inv = 50 * MS;
+        assert_eq!((heard(&hold, &[55]), heard(&hold, &[40])), (0, 1));
+    }
+
+    pub(crate) fn what_was_not_executed_left_nothing() {
+        let refused = asked(0, 50).ended(Outcome::NotExecuted, 1050);
+        assert_eq!((heard(&refused, &[40, 1100]), heard(&refused, &[60])), (0, 1));
+    }
+}

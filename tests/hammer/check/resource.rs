@@ -1,0 +1,133 @@
+//! H4: what the protected resource saw. It does not know of locks, and so is a witness of its own.
+//!
+//! A holder that is paused after its last look writes late: no lease can prevent that, and it is
+//! what tokens are for. So a write counts only if its hold was believed before and after it.
+
+use std::collections::HashMap;
+
+use crate::check::Violation;
+use crate::history::{Acquire, History, Id, StoreWrite};
+
+pub(crate) fn check(history: &History) -> Vec<Violation> {
+    let holds: HashMap<Id, &Acquire> = history.grants().map(|hold| (hold.id, hold)).collect();
+    let covered = |write: &StoreWrite| {
+        holds.get(&write.hold).copied().filter(|hold| write.ret <= hold.believed)
+    };
+    let by_writer: HashMap<u64, &StoreWrite> =
+        history.writes.iter().map(|write| (write.me, write)).collect();
+    let mut found = Vec::new();
+    for write in &history.writes {
+        let Some(hold) = covered(write) else { continue };
+        if write.accepted {
+            continue;
+        }
+        let window = (write.inv, write.ret);
+        if let Some(token) = write.token {
+            let what = format!(
+                "the store refused token {token} of name {}, whose hold was believed all the time: \
+                 it had seen {}",
+                write.key, write.before
+            );
+            found.push(Violation::new("H4", what, window).of(&[hold]));
+            continue;
+        }
+        let other = by_writer.get(&write.before).and_then(|other| covered(other));
+        // Two tasks may share a handle, and its hold.
+        if let Some(other) = other.filter(|other| other.handle != hold.handle) {
+            let what = format!("two holders of name {} wrote at the same time", write.key);
+            found.push(Violation::new("H4", what, window).of(&[hold, other]));
+        }
+    }
+    found.extend(monotone(history));
+    found
+}
+
+/// In the order in which the store served them, no accepted token is lower than one before.
+fn monotone(history: &History) -> Vec<Violation> {
+    let mut fenced: Vec<_> =
+        history.writes.iter().filter_map(|write| Some((write.token?, write))).collect();
+    fenced.sort_by_key(|(_, write)| (write.key, write.number));
+    let mut found = Vec::new();
+    let mut highest = (u16::MAX, 0);
+    for (token, write) in fenced {
+        if highest.0 != write.key {
+            highest = (write.key, 0);
+        }
+        if write.accepted && token < highest.1 {
+            let what = format!(
+                "the store of name {} accepted token {token} after {}",
+                write.key, highest.1
+            );
+            found.push(Violation::new("H4", what, (write.inv, write.ret)));
+        }
+        highest.1 = highest.1.max(if write.accepted { token } else { 0 });
+    }
+    found
+}
+
+/// Writes that came after their hold was over: refused where tokens are compared, else accepted.
+pub(crate) fn late_writes(history: &History) -> (usize, usize) {
+    let refused = history.writes.iter().filter(|write| !write.accepted);
+    let (fenced, plain): (Vec<&StoreWrite>, Vec<_>) =
+        refused.partition(|write| write.token.is_some());
+    (fenced.len(), plain.len())
+}
+
+pub(crate) mod trials {
+    use super::*;
+    use crate::check::sample::{KEY, held, history};
+    use crate::record::MS;
+
+    fn write(hold: &Acquire, me: u64, (inv, ret): (u64, u64), before: u64) -> StoreWrite {
+        StoreWrite {
+            hold: hold.id,
+            key: KEY,
+            inv: inv * MS,
+            ret: ret * MS,
+            me,
+            token: None,
+            before,
+            number: 0,
+            accepted: false,
+        }
+    }
+
+    pub(crate) fn a_write_between_two_of_a_believed_holder_is_seen() {
+        let (a, b) = (held(0, 10), held(1, 20));
+        let writes = vec![write(&a, 7, (12, 30), 0), write(&b, 8, (21, 40), 7)];
+        let mut history = history(vec![a, b]);
+        history.writes = writes;
+        assert_eq!(check(&history).len(), 1);
+    }
+
+    pub(crate) fn a_write_that_came_late_is_nobodys_fault() {
+        let (a, b) = (held(0, 10), held(1, 1020));
+        let writes = vec![write(&a, 7, (12, 1030), 0), write(&b, 8, (1021, 1040), 7)];
+        let mut history = history(vec![a, b]);
+        history.writes = writes;
+        assert_eq!(check(&history), []);
+        assert_eq!(late_writes(&history), (0, 2));
+    }
+
+    pub(crate) fn a_token_refused_in_mid_hold_is_seen() {
+        let a = held(0, 10).with_token(5);
+        let fenced = StoreWrite { token: Some(5), ..write(&a, 7, (12, 30), 6) };
+        let mut history = history(vec![a]);
+        history.writes = vec![fenced];
+        assert_eq!(check(&history)[0].rule, "H4");
+    }
+
+    pub(crate) fn a_store_that_accepts_a_lower_token_is_seen() {
+        let late = |token, number| StoreWrite {
+            token: Some(token),
+            number,
+            accepted: true,
+            ..write(&held(0, 10), number, (5000, 5001), 0)
+        };
+        let mut history = history(Vec::new());
+        history.writes = vec![late(5, 1), late(4, 2)];
+        assert_eq!(check(&history).len(), 1);
+        history.writes = vec![late(4, 1), late(5, 2)];
+        assert_eq!(check(&history), []);
+    }
+}

@@ -1,0 +1,85 @@
+//! Hand-written histories for the trials of the rules. Times are in milliseconds.
+
+use crate::history::{Acquire, History, Loss, NEVER, Process, Release};
+use crate::record::{How, MS, Outcome};
+
+pub(crate) const KEY: u16 = 3;
+const UUID: u128 = 0xabc;
+
+/// A process whose clients' UUIDs follow from its number.
+pub(crate) fn history(acquires: Vec<Acquire>) -> History {
+    let processes =
+        (0..4).map(|number| Process { clients: vec![UUID + number], ..Process::default() });
+    let mut history = History { processes: processes.collect(), acquires, ..History::default() };
+    history.finish();
+    history
+}
+
+/// A granted call: process `who`, held from `from` on; asked for one millisecond before.
+pub(crate) fn held(who: u16, from: u64) -> Acquire {
+    let mut acquire = asked(who, from - 1);
+    acquire.outcome = Outcome::Granted;
+    acquire.ret = from * MS;
+    acquire.last_true = from * MS;
+    acquire.deadline = from * MS + acquire.lease;
+    acquire.deadline_high = acquire.deadline;
+    acquire
+}
+
+/// A call that has not returned, for a lease of a second.
+pub(crate) fn asked(who: u16, inv: u64) -> Acquire {
+    Acquire {
+        id: (who, u32::try_from(inv).expect("small times")),
+        key: KEY,
+        handle: (who, 1),
+        owner: (UUID + u128::from(who), 1),
+        inv: inv * MS,
+        ret: NEVER,
+        outcome: Outcome::Open,
+        how: How::Lock,
+        wait: NEVER,
+        lease: 1000 * MS,
+        watched: false,
+        token: None,
+        believed: 0,
+        deadline: 0,
+        deadline_high: 0,
+        last_true: 0,
+        loss: None,
+        release: None,
+        healed: None,
+        overdue: None,
+        kept: false,
+        renewals: 0,
+    }
+}
+
+impl Acquire {
+    /// Unlocked, from then till then.
+    pub(crate) fn until(mut self, inv: u64, ret: u64) -> Self {
+        let outcome = Outcome::Done;
+        self.release = Some(Release { how: How::Unlock, inv: inv * MS, ret: ret * MS, outcome });
+        self
+    }
+
+    pub(crate) fn with_token(mut self, token: u64) -> Self {
+        self.token = Some(token);
+        self
+    }
+
+    pub(crate) fn lost_at(mut self, t: u64) -> Self {
+        self.loss = Some(Loss { t: t * MS, noticed: true });
+        self
+    }
+
+    pub(crate) fn ended(mut self, outcome: Outcome, ret: u64) -> Self {
+        self.outcome = outcome;
+        self.ret = ret * MS;
+        self
+    }
+
+    pub(crate) fn renewed_by_a_watchdog(mut self) -> Self {
+        self.watched = true;
+        self
+    }
+}

@@ -1,0 +1,121 @@
+//! H2 and H3: tokens of a fenced name are in the order of the holds, and one for each.
+
+use std::collections::HashMap;
+
+use crate::check::Violation;
+use crate::check::exclusion::who;
+use crate::history::{Acquire, History, NEVER};
+use crate::record::Outcome;
+
+/// H2: a hold that was asked for after another had been granted has a higher token, unless both
+/// are of one handle, which may nest.
+pub(crate) fn order(history: &History) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for grants in by_key(history) {
+        let mut asked = grants.clone();
+        asked.sort_by_key(|acquire| acquire.inv);
+        let mut returned = grants.into_iter().peekable();
+        let mut highest: Option<&Acquire> = None;
+        for hold in asked {
+            while let Some(before) = returned.next_if(|before| before.ret < hold.inv) {
+                if highest.is_none_or(|highest| highest.token < before.token) {
+                    highest = Some(before);
+                }
+            }
+            let Some(before) = highest else { continue };
+            let nested = before.handle == hold.handle && before.token == hold.token;
+            if before.token >= hold.token && !nested {
+                let what = format!(
+                    "name {}: token {:?} of {} was granted before token {:?} of {} was asked for",
+                    hold.key,
+                    before.token.unwrap_or(0),
+                    who(before),
+                    hold.token.unwrap_or(0),
+                    who(hold)
+                );
+                let window = (before.ret, hold.ret);
+                found.push(Violation::new("H2", what, window).of(&[before, hold]));
+            }
+        }
+    }
+    found
+}
+
+/// H3: a token belongs to one hold of one handle: it is not used again once that was confirmed to
+/// be over.
+pub(crate) fn unique(history: &History) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for grants in by_key(history) {
+        // For each token the hold that had it, and when all of them are known to have ended.
+        let mut seen: HashMap<u64, (&Acquire, u64)> = HashMap::new();
+        for hold in grants {
+            let Some(token) = hold.token else { continue };
+            let over = match hold.release {
+                Some(release) if release.outcome == Outcome::Done => release.ret,
+                _ => NEVER,
+            };
+            let Some((before, until)) = seen.insert(token, (hold, over)) else { continue };
+            if before.handle != hold.handle || until < hold.inv {
+                let what = format!(
+                    "name {}: token {token} was given to {} and to {}",
+                    hold.key,
+                    who(before),
+                    who(hold)
+                );
+                let window = (before.ret, hold.ret);
+                found.push(Violation::new("H3", what, window).of(&[before, hold]));
+            }
+            seen.insert(token, (hold, until.max(over)));
+        }
+    }
+    found
+}
+
+/// Grants with a token, of each name, in the order of their return.
+fn by_key(history: &History) -> Vec<Vec<&Acquire>> {
+    let mut keys: HashMap<u16, Vec<&Acquire>> = HashMap::new();
+    for hold in history.grants().filter(|hold| hold.token.is_some()) {
+        keys.entry(hold.key).or_default().push(hold);
+    }
+    keys.into_values().collect()
+}
+
+pub(crate) mod trials {
+    use super::*;
+    use crate::check::sample::{held, history};
+
+    pub(crate) fn tokens_that_grow_are_in_order() {
+        let holds = vec![
+            held(0, 10).with_token(5).until(20, 21),
+            held(0, 12).with_token(5).until(18, 19),
+            held(1, 30).with_token(6).until(40, 41),
+        ];
+        let history = history(holds);
+        assert_eq!(order(&history), []);
+        assert_eq!(unique(&history), []);
+    }
+
+    pub(crate) fn tokens_of_calls_at_the_same_time_may_cross() {
+        let mut late = held(1, 60).with_token(5);
+        late.inv = 5_000_000;
+        assert_eq!(order(&history(vec![held(0, 50).with_token(6), late])), []);
+    }
+
+    pub(crate) fn a_token_that_went_back_is_out_of_order() {
+        let holds = vec![held(0, 10).with_token(5), held(1, 30).with_token(4)];
+        let found = order(&history(holds));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].rule, "H2");
+    }
+
+    pub(crate) fn a_token_of_two_handles_is_not_unique() {
+        let holds = vec![held(0, 10).with_token(5), held(1, 30).with_token(5)];
+        assert_eq!(unique(&history(holds))[0].rule, "H3");
+    }
+
+    pub(crate) fn a_token_that_comes_again_is_not_unique() {
+        let holds =
+            vec![held(0, 10).with_token(5).until(20, 21), held(0, 30).with_token(5).until(40, 41)];
+        assert_eq!(unique(&history(holds)).len(), 1);
+    }
+}

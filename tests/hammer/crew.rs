@@ -1,0 +1,197 @@
+//! The processes under test, seen from their parent.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::history::{History, Process};
+use crate::record::now;
+
+/// How to start one more.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) folder: PathBuf,
+    /// Of the server and of the proxies, and of the protected resource.
+    pub(crate) server: String,
+    pub(crate) proxies: [String; 2],
+    pub(crate) resource: String,
+    pub(crate) seed: u64,
+    pub(crate) names: u16,
+    pub(crate) tasks: u16,
+}
+
+pub(crate) struct Crew {
+    plan: Plan,
+    members: Mutex<Vec<Member>>,
+    /// Every process that there ever was.
+    logs: Mutex<Vec<Log>>,
+}
+
+/// Where a process wrote its history, through which proxy it went, and when it was dead if it was
+/// killed.
+#[derive(Debug, Clone)]
+struct Log {
+    path: PathBuf,
+    proxy: Option<usize>,
+    killed: Option<u64>,
+}
+
+struct Member {
+    process: Child,
+    orders: ChildStdin,
+    said: mpsc::Receiver<String>,
+    number: usize,
+}
+
+/// What a call coming home may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Crew {
+    pub(crate) fn start(plan: Plan, processes: usize) -> Result<Self, String> {
+        let crew = Self { plan, members: Mutex::default(), logs: Mutex::default() };
+        for slot in 0..processes {
+            let member = crew.member(slot)?;
+            lock(&crew.members).push(member);
+        }
+        crew.hear("ready")?;
+        Ok(crew)
+    }
+
+    fn member(&self, slot: usize) -> Result<Member, String> {
+        let plan = &self.plan;
+        // One process goes straight to the server with both of its clients.
+        let proxy = (slot > 0).then_some(slot % plan.proxies.len());
+        let second = proxy.map_or(&plan.server, |proxy| &plan.proxies[proxy]);
+        let (number, path) = {
+            let mut logs = lock(&self.logs);
+            let path = plan.folder.join(format!("{}.log", logs.len()));
+            logs.push(Log { path: path.clone(), proxy, killed: None });
+            (logs.len() - 1, path)
+        };
+        let seed = plan.seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut process = Command::new(program)
+            .arg("client")
+            .arg("--log")
+            .arg(path)
+            .args(["--urls", &plan.server, second, &plan.resource])
+            .args(["--seed", &seed.to_string(), "--names", &plan.names.to_string()])
+            .args(["--tasks", &plan.tasks.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("starting a process: {error}"))?;
+        let orders = process.stdin.take().ok_or("a process without an input")?;
+        let output = process.stdout.take().ok_or("a process without an output")?;
+        let (heard, said) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let _ = heard.send(line);
+            }
+        });
+        Ok(Member { process, orders, said, number })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.members).len()
+    }
+
+    /// Stops one for so long. Returns its number in the history.
+    pub(crate) fn pause(&self, slot: usize, time: Duration) -> Option<usize> {
+        let (pid, number) = {
+            let members = lock(&self.members);
+            (pid(&members[slot].process)?, members[slot].number)
+        };
+        kill_process(pid, Signal::STOP).ok()?;
+        std::thread::sleep(time);
+        kill_process(pid, Signal::CONT).ok()?;
+        Some(number)
+    }
+
+    /// Kills one and starts another in its place. Returns the dead one's number in the history,
+    /// unless it had ended by itself.
+    pub(crate) fn replace(&self, slot: usize) -> Result<Option<usize>, String> {
+        let fresh = self.member(slot)?;
+        let mut old = std::mem::replace(&mut lock(&self.members)[slot], fresh);
+        let by_itself = old.process.try_wait().map_err(|error| error.to_string())?.is_some();
+        old.process.kill().map_err(|error| error.to_string())?;
+        old.process.wait().map_err(|error| error.to_string())?;
+        lock(&self.logs)[old.number].killed = Some(now());
+        Ok((!by_itself).then_some(old.number))
+    }
+
+    /// Tells all of them something and waits for the same answer of each.
+    pub(crate) fn tell(&self, order: &str, answer: &str) -> Result<(), String> {
+        for member in lock(&self.members).iter_mut() {
+            let told = writeln!(member.orders, "{order}");
+            told.map_err(|_| format!("process {} ended by itself", member.number))?;
+        }
+        self.hear(answer)
+    }
+
+    fn hear(&self, answer: &str) -> Result<(), String> {
+        for member in lock(&self.members).iter() {
+            loop {
+                match member.said.recv_timeout(PATIENCE) {
+                    Ok(said) if said == answer => break,
+                    Ok(_) => {}
+                    Err(error) => {
+                        let number = member.number;
+                        return Err(format!("process {number} did not say {answer}: {error}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all of them end.
+    pub(crate) fn end(&self) -> Result<(), String> {
+        let mut members = std::mem::take(&mut *lock(&self.members));
+        for member in &mut members {
+            let _ = writeln!(member.orders, "end");
+        }
+        for mut member in members {
+            let status = member.process.wait().map_err(|error| error.to_string())?;
+            if !status.success() {
+                return Err(format!("process {} failed: {status}", member.number));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all of them as they are.
+    pub(crate) fn kill(&self) {
+        for mut member in std::mem::take(&mut *lock(&self.members)) {
+            let _ = member.process.kill();
+            let _ = member.process.wait();
+            lock(&self.logs)[member.number].killed = Some(now());
+        }
+    }
+
+    /// What all of them have written down.
+    pub(crate) fn read(&self, history: &mut History) -> Result<(), String> {
+        for Log { path, proxy, killed } in lock(&self.logs).clone() {
+            history.add(Process { log: path, proxy, killed, ..Process::default() })?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn pid(process: &Child) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(process.id()).ok()?)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,296 @@
+//! A lock under test, plain or fenced, and a hold of it; every call is written down.
+
+use std::time::Duration;
+
+use redlatch::{Error, ErrorKind, FencedLock, FencedLockGuard, Lease, Lock, LockClient, LockGuard};
+
+use crate::record::{
+    BELIEVED, Event, FENCED, How, NESTED, Outcome, Record, Recorder, WATCHDOG, now,
+};
+
+enum Kind {
+    Plain(Lock),
+    Fenced(FencedLock),
+}
+
+/// One handle, which is one owner.
+pub(crate) struct Handle {
+    kind: Kind,
+    /// What its records have in common.
+    pub(crate) base: Record,
+    /// The watchdog timeout of its client.
+    watchdog: Duration,
+}
+
+/// How to ask for a lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ask {
+    Lock,
+    WithLease(Duration),
+    Try(Duration, Lease),
+    Now,
+}
+
+enum Guard {
+    Plain(LockGuard),
+    Fenced(FencedLockGuard),
+}
+
+/// One hold, from its grant to its end.
+pub(crate) struct Hold {
+    guard: Guard,
+    /// What its records have in common, and the deadline that was read last.
+    base: Record,
+}
+
+/// Runs `$body` with the lock or guard inside.
+macro_rules! either {
+    ($kind:ident, $of:expr, $inner:ident => $body:expr) => {
+        match $of {
+            $kind::Plain($inner) => $body,
+            $kind::Fenced($inner) => $body,
+        }
+    };
+}
+
+impl Handle {
+    pub(crate) fn new(
+        client: &LockClient,
+        name: &str,
+        fenced: bool,
+        watchdog: Duration,
+        mut base: Record,
+    ) -> Self {
+        let kind = if fenced {
+            Kind::Fenced(client.fenced_lock(name))
+        } else {
+            Kind::Plain(client.lock(name))
+        };
+        let owner = either!(Kind, &kind, lock => lock.owner());
+        base.owner = owner.rsplit(':').next().and_then(|n| n.parse().ok()).expect("a number");
+        base.flags |= if fenced { FENCED } else { 0 };
+        Self { kind, base, watchdog }
+    }
+
+    fn asked(&self, ask: Ask) -> (How, Lease, Duration) {
+        match ask {
+            Ask::Lock => (How::Lock, Lease::Watchdog, Duration::MAX),
+            Ask::WithLease(lease) => (How::WithLease, Lease::Fixed(lease), Duration::MAX),
+            Ask::Try(wait, lease) => (How::Try, lease, wait),
+            Ask::Now => (How::Now, Lease::Watchdog, Duration::ZERO),
+        }
+    }
+
+    /// Acquires, unless `giving_up` completes first. The task's number is that of the caller,
+    /// because a handle may be shared.
+    pub(crate) async fn acquire(
+        &self,
+        log: &Recorder,
+        (task, req): (u16, u32),
+        ask: Ask,
+        nested: bool,
+        giving_up: impl Future<Output = ()>,
+    ) -> Result<Option<Hold>, Option<ErrorKind>> {
+        let (how, lease, wait) = self.asked(ask);
+        let (watchdog, lease) = match lease {
+            Lease::Watchdog => (WATCHDOG, self.watchdog),
+            Lease::Fixed(lease) => (0, lease),
+        };
+        let nested = if nested { NESTED } else { 0 };
+        let base = Record {
+            task,
+            req,
+            how,
+            lease: u32::try_from(lease.as_millis()).expect("a short lease"),
+            flags: self.base.flags | watchdog | nested,
+            ..self.base
+        };
+        let wait = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        log.put(Record { t: now(), event: Event::AcquireInv, aux: wait, ..base });
+        let answer = {
+            let call = self.call(ask);
+            tokio::select! {
+                biased;
+                answer = call => Some(answer),
+                () = giving_up => None,
+            }
+            // The call's future ends here, before that is written down.
+        };
+        let ret = Record { event: Event::AcquireRet, ..base };
+        match answer {
+            Some(Ok(Some(guard))) => {
+                let mut hold = Hold { guard, base };
+                let (t, _) = hold.look();
+                let token = hold.token().unwrap_or(0);
+                hold.base.token = token;
+                let ret = Record { event: Event::AcquireRet, ..hold.base };
+                log.put(Record { t, outcome: Outcome::Granted, ..ret });
+                Ok(Some(hold))
+            }
+            Some(Ok(None)) => {
+                log.put(Record { t: now(), outcome: Outcome::Busy, ..ret });
+                Ok(None)
+            }
+            Some(Err(error)) => {
+                log.put(Record { t: now(), outcome: outcome(&error), ..ret });
+                Err(Some(error.kind()))
+            }
+            None => {
+                log.put(Record { t: now(), outcome: Outcome::Cancelled, ..ret });
+                Err(None)
+            }
+        }
+    }
+
+    async fn call(&self, ask: Ask) -> Result<Option<Guard>, Error> {
+        match (&self.kind, ask) {
+            (Kind::Plain(lock), Ask::Lock) => lock.lock().await.map(|g| Some(Guard::Plain(g))),
+            (Kind::Fenced(lock), Ask::Lock) => lock.lock().await.map(|g| Some(Guard::Fenced(g))),
+            (Kind::Plain(lock), Ask::WithLease(lease)) => {
+                lock.lock_with_lease(lease).await.map(|g| Some(Guard::Plain(g)))
+            }
+            (Kind::Fenced(lock), Ask::WithLease(lease)) => {
+                lock.lock_with_lease(lease).await.map(|g| Some(Guard::Fenced(g)))
+            }
+            (Kind::Plain(lock), Ask::Try(wait, lease)) => {
+                Ok(lock.try_lock(wait, lease).await?.map(Guard::Plain))
+            }
+            (Kind::Fenced(lock), Ask::Try(wait, lease)) => {
+                Ok(lock.try_lock(wait, lease).await?.map(Guard::Fenced))
+            }
+            (Kind::Plain(lock), Ask::Now) => Ok(lock.try_lock_now().await?.map(Guard::Plain)),
+            (Kind::Fenced(lock), Ask::Now) => Ok(lock.try_lock_now().await?.map(Guard::Fenced)),
+        }
+    }
+
+    /// Asks Redis how often this handle holds the lock.
+    pub(crate) async fn hold_count(&self, log: &Recorder, (task, req): (u16, u32)) {
+        let base = Record { task, req, ..self.base };
+        log.put(Record { t: now(), event: Event::StatusInv, ..base });
+        let answer = either!(Kind, &self.kind, lock => lock.hold_count().await);
+        let ret = Record { t: now(), event: Event::StatusRet, ..base };
+        log.put(match answer {
+            Ok(count) => Record { aux: count.into(), outcome: Outcome::Done, ..ret },
+            Err(error) => Record { outcome: outcome(&error), ..ret },
+        });
+    }
+
+    /// Frees the lock, whoever holds it.
+    pub(crate) async fn force_unlock(&self, log: &Recorder, (task, req): (u16, u32)) {
+        let base = Record { task, req, ..self.base };
+        log.put(Record { t: now(), event: Event::ForceInv, ..base });
+        let answer = either!(Kind, &self.kind, lock => lock.force_unlock().await);
+        let ret = Record { t: now(), event: Event::ForceRet, ..base };
+        log.put(match answer {
+            Ok(freed) => Record { aux: freed.into(), outcome: Outcome::Done, ..ret },
+            Err(error) => Record { outcome: outcome(&error), ..ret },
+        });
+    }
+}
+
+impl Hold {
+    pub(crate) fn lease(&self) -> Duration {
+        Duration::from_millis(self.base.lease.into())
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.base.has(WATCHDOG)
+    }
+
+    pub(crate) fn base(&self) -> Record {
+        self.base
+    }
+
+    fn token(&self) -> Option<u64> {
+        match &self.guard {
+            Guard::Plain(_) => None,
+            Guard::Fenced(guard) => Some(guard.token().get()),
+        }
+    }
+
+    /// Asks the guard. Returns the time that goes with the answer, and the answer.
+    fn look(&mut self) -> (u64, bool) {
+        let before = now();
+        let (lost, left) =
+            either!(Guard, &self.guard, guard => (guard.is_lost(), guard.remaining()));
+        let after = now();
+        self.base.deadline = before + u64::try_from(left.as_nanos()).unwrap_or(u64::MAX / 2);
+        self.base.slack = u32::try_from(after - before).unwrap_or(u32::MAX);
+        (if lost { after } else { before }, !lost)
+    }
+
+    /// Whether the hold may be believed, as code asks that is about to act on it.
+    pub(crate) fn is_believed(&mut self, log: &Recorder) -> bool {
+        let (before, known) = (self.base.deadline, self.base.slack);
+        let (t, believed) = self.look();
+        let flags = self.base.flags | if believed { BELIEVED } else { 0 };
+        log.put(Record { t, event: Event::ValidRead, flags, ..self.base });
+        if !believed {
+            // What it said while it was believed stays the deadline.
+            (self.base.deadline, self.base.slack) = (before, known);
+        }
+        believed
+    }
+
+    /// Completes when the lock is lost, and writes that down.
+    pub(crate) async fn lost(&self, log: &Recorder) {
+        either!(Guard, &self.guard, guard => guard.lost().await);
+        log.put(Record { t: now(), event: Event::LostNotice, ..self.base });
+    }
+
+    /// Blocks inside `run_until_lost` for so long. If the value comes out, the library says that
+    /// the hold was believed after `blocking` had ended.
+    pub(crate) async fn run_blocking(&self, log: &Recorder, blocking: Duration) {
+        let work = async {
+            std::thread::sleep(blocking);
+            now()
+        };
+        let ran = either!(Guard, &self.guard, guard => guard.run_until_lost(work).await);
+        if let Ok(t) = ran {
+            let flags = self.base.flags | BELIEVED;
+            let record = Record { event: Event::ValidRead, how: How::Ran, flags, ..self.base };
+            // It says nothing of a deadline.
+            log.put(Record { t, deadline: t, ..record });
+        }
+    }
+
+    /// Gives the hold back, unless `giving_up` completes first; the release goes on all the same.
+    pub(crate) async fn unlock(self, log: &Recorder, giving_up: impl Future<Output = ()>) {
+        let Self { guard, base } = self;
+        let base = Record { how: How::Unlock, ..base };
+        log.put(Record { t: now(), event: Event::ReleaseInv, ..base });
+        let answer = {
+            let call = async { either!(Guard, guard, guard => guard.unlock().await) };
+            tokio::select! {
+                biased;
+                answer = call => Some(answer),
+                () = giving_up => None,
+            }
+        };
+        let outcome = match answer {
+            Some(Ok(())) => Outcome::Done,
+            Some(Err(error)) if error.kind() == ErrorKind::Lost => Outcome::Lost,
+            Some(Err(error)) => outcome(&error),
+            None => Outcome::Cancelled,
+        };
+        log.put(Record { t: now(), event: Event::ReleaseRet, outcome, ..base });
+    }
+
+    /// Drops the guard here, or wherever `to` takes it.
+    pub(crate) fn drop_guard(self, log: &Recorder, how: How, to: impl FnOnce(Dropped)) {
+        let Self { guard, base } = self;
+        log.put(Record { t: now(), event: Event::GuardDrop, how, ..base });
+        to(Dropped(guard));
+    }
+}
+
+/// A guard whose end is written down already.
+pub(crate) struct Dropped(#[expect(dead_code, reason = "its drop is what it is for")] Guard);
+
+fn outcome(error: &Error) -> Outcome {
+    match error.outcome() {
+        redlatch::Outcome::NotExecuted => Outcome::NotExecuted,
+        redlatch::Outcome::Executed => Outcome::Executed,
+        _ => Outcome::Unknown,
+    }
+}

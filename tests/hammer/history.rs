@@ -1,0 +1,448 @@
+//! The history of one round: what all processes wrote down, folded into calls and holds, beside
+//! what the nemesis did and what was seen at the server.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use crate::record::{self, BELIEVED, Event, FENCED, How, MS, Outcome, Record, WATCHDOG};
+
+/// Later than everything.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// A process and the number of the call in it.
+pub(crate) type Id = (u16, u32);
+
+/// Whom Redis knows by `<uuid>:<number>`.
+pub(crate) type Owner = (u128, u32);
+
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    pub(crate) processes: Vec<Process>,
+    pub(crate) acquires: Vec<Acquire>,
+    pub(crate) writes: Vec<StoreWrite>,
+    pub(crate) counts: Vec<Count>,
+    pub(crate) forced: Vec<Forced>,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) heard: Vec<Heard>,
+    /// What the last look at the server found, when all holds were kept, and after all was closed.
+    pub(crate) kept: Option<Vec<Sample>>,
+    pub(crate) left_over: Vec<Sample>,
+    /// Pauses in which the nemesis and the servers' machine did not run, as seen by the parent.
+    pub(crate) gaps: Vec<(u64, u64)>,
+    pub(crate) operations: u64,
+    /// Why it is not whole: a process ended that nobody had killed, or did not come home.
+    pub(crate) trouble: Option<String>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Process {
+    pub(crate) log: PathBuf,
+    /// When it was seen to be dead, if it was killed.
+    pub(crate) killed: Option<u64>,
+    /// The one that it goes through with one of its clients.
+    pub(crate) proxy: Option<usize>,
+    pub(crate) gaps: Vec<(u64, u64)>,
+    pub(crate) clients: Vec<u128>,
+    /// When `close()` was called and had returned, for each client.
+    pub(crate) closed: Vec<(u64, u64)>,
+}
+
+/// One call that asks for a lock, and the hold that came of it if it was granted.
+#[derive(Debug, Clone)]
+pub(crate) struct Acquire {
+    pub(crate) id: Id,
+    pub(crate) key: u16,
+    /// Process and handle.
+    pub(crate) handle: (u16, u32),
+    pub(crate) owner: Owner,
+    pub(crate) inv: u64,
+    /// [`NEVER`] if the call did not return.
+    pub(crate) ret: u64,
+    pub(crate) outcome: Outcome,
+    pub(crate) how: How,
+    pub(crate) wait: u64,
+    pub(crate) lease: u64,
+    pub(crate) watched: bool,
+    pub(crate) token: Option<u64>,
+    /// It was certainly believed from `ret` until then.
+    pub(crate) believed: u64,
+    /// The guard's own deadline is between these two, as far as was read.
+    pub(crate) deadline: u64,
+    pub(crate) deadline_high: u64,
+    pub(crate) last_true: u64,
+    pub(crate) loss: Option<Loss>,
+    pub(crate) release: Option<Release>,
+    /// Believed after it was lost, or after the deadline of an explicit lease.
+    pub(crate) healed: Option<u64>,
+    pub(crate) overdue: Option<u64>,
+    pub(crate) kept: bool,
+    pub(crate) renewals: u32,
+}
+
+/// When the loss was first told, and the deadline (at the latest) that had been read before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) t: u64,
+    pub(crate) noticed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Release {
+    pub(crate) how: How,
+    pub(crate) inv: u64,
+    /// That of a drop is its `inv`.
+    pub(crate) ret: u64,
+    pub(crate) outcome: Outcome,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StoreWrite {
+    pub(crate) hold: Id,
+    pub(crate) key: u16,
+    pub(crate) inv: u64,
+    pub(crate) ret: u64,
+    pub(crate) me: u64,
+    /// If the lock is fenced; else `before` is the writer whose value was replaced.
+    pub(crate) token: Option<u64>,
+    pub(crate) before: u64,
+    pub(crate) number: u64,
+    pub(crate) accepted: bool,
+}
+
+/// What `hold_count()` said.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Count {
+    pub(crate) id: Id,
+    pub(crate) key: u16,
+    pub(crate) handle: (u16, u32),
+    pub(crate) inv: u64,
+    pub(crate) ret: u64,
+    pub(crate) count: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Forced {
+    pub(crate) key: u16,
+    pub(crate) inv: u64,
+    pub(crate) ret: u64,
+    /// It is known that there was something to free.
+    pub(crate) freed: bool,
+}
+
+/// One thing that the nemesis did.
+#[derive(Debug, Clone)]
+pub(crate) struct Fault {
+    pub(crate) kind: &'static str,
+    pub(crate) target: String,
+    pub(crate) t0: u64,
+    pub(crate) t1: u64,
+    /// For how long after `t1` locks may be slow because of it; `None` if they may not be at all.
+    pub(crate) settle: Option<u64>,
+    /// The name whose key it tampered with.
+    pub(crate) key: Option<u16>,
+    pub(crate) reach: Reach,
+    pub(crate) took_effect: bool,
+}
+
+/// Whom a fault befalls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    Everybody,
+    /// Who goes through that proxy.
+    Proxy(usize),
+    Process(u16),
+}
+
+/// What the server had for one name at a moment between `t0` and `t1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) t0: u64,
+    pub(crate) t1: u64,
+    pub(crate) key: u16,
+    pub(crate) owner: Owner,
+    pub(crate) count: u64,
+    pub(crate) pttl: i64,
+}
+
+/// What the server said that it carried out, between two times.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Heard {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) commands: Vec<Command>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Command {
+    pub(crate) t: u64,
+    pub(crate) key: u16,
+    pub(crate) owner: Owner,
+    /// The owner's count was written, by a script; else an acquire was asked for.
+    pub(crate) wrote: bool,
+}
+
+impl History {
+    /// Takes in what one process wrote down.
+    pub(crate) fn add(&mut self, process: Process) -> Result<(), String> {
+        let number = u16::try_from(self.processes.len()).map_err(|e| e.to_string())?;
+        let path = process.log.clone();
+        self.processes.push(process);
+        let mut fold = Fold { history: self, number, open: HashMap::new(), others: HashMap::new() };
+        record::read(&path, |record| fold.take(record))
+    }
+
+    /// What was seen from outside of the processes.
+    pub(crate) fn without_calls(self) -> Self {
+        let Self { faults, samples, heard, kept, left_over, gaps, trouble, .. } = self;
+        Self { faults, samples, heard, kept, left_over, gaps, trouble, ..Self::default() }
+    }
+
+    /// To be called when everything has been added.
+    pub(crate) fn finish(&mut self) {
+        let mut tampering: HashMap<u16, Vec<(u64, u64)>> = HashMap::new();
+        for (key, t0, t1) in self.tampering() {
+            tampering.entry(key).or_default().push((t0, t1));
+        }
+        for acquire in &mut self.acquires {
+            acquire.settle(tampering.get(&acquire.key).map_or(&[], Vec::as_slice));
+        }
+        self.acquires.sort_by_key(|acquire| (acquire.key, acquire.ret));
+    }
+
+    pub(crate) fn grants(&self) -> impl Iterator<Item = &Acquire> {
+        self.acquires.iter().filter(|acquire| acquire.outcome == Outcome::Granted)
+    }
+}
+
+impl Fault {
+    /// Whether that process can notice it.
+    fn reaches(&self, process: usize, proxy: Option<usize>) -> bool {
+        match self.reach {
+            Reach::Everybody => true,
+            Reach::Proxy(number) => proxy == Some(number),
+            Reach::Process(number) => usize::from(number) == process,
+        }
+    }
+}
+
+impl History {
+    /// Every time that somebody took a key away: which, and between which times.
+    pub(crate) fn tampering(&self) -> impl Iterator<Item = (u16, u64, u64)> {
+        let deleted = self.faults.iter().filter_map(|f| Some((f.key?, f.t0, f.t1)));
+        deleted.chain(self.forced.iter().map(|forced| (forced.key, forced.inv, forced.ret)))
+    }
+
+    /// Those of which it is known that they took something away.
+    pub(crate) fn deletions(&self) -> impl Iterator<Item = (u16, u64, u64)> {
+        let deleted = self.faults.iter().filter(|fault| fault.took_effect);
+        let forced = self.forced.iter().filter(|forced| forced.freed);
+        deleted
+            .filter_map(|f| Some((f.key?, f.t0, f.t1)))
+            .chain(forced.map(|forced| (forced.key, forced.inv, forced.ret)))
+    }
+
+    /// The loud faults that reach a process.
+    pub(crate) fn faults_of(&self, process: usize) -> impl Iterator<Item = (u64, u64, u64)> {
+        let proxy = self.processes[process].proxy;
+        let reaching = self.faults.iter().filter(move |fault| fault.reaches(process, proxy));
+        reaching.filter_map(|fault| Some((fault.t0, fault.t1, fault.settle?)))
+    }
+}
+
+impl Acquire {
+    /// Works out until when the hold was believed for certain. Somebody who deletes the key breaks
+    /// exclusion by definition: from then on nothing is certain of the holds that were there.
+    fn settle(&mut self, tampering: &[(u64, u64)]) {
+        let mut until = self.deadline.max(self.last_true);
+        if self.loss.is_some_and(|loss| loss.t < until) {
+            until = self.last_true;
+        }
+        if let Some(release) = self.release {
+            if release.outcome == Outcome::Lost {
+                until = until.min(self.last_true.max(self.ret));
+            }
+            until = until.min(release.inv);
+        }
+        for (t0, t1) in tampering {
+            if self.inv <= *t1 && *t0 <= until {
+                until = *t0;
+            }
+        }
+        self.believed = until;
+    }
+
+    pub(crate) fn is_granted(&self) -> bool {
+        self.outcome == Outcome::Granted
+    }
+}
+
+struct Fold<'a> {
+    history: &'a mut History,
+    number: u16,
+    open: HashMap<u32, usize>,
+    /// When a write to the resource or a status call began.
+    others: HashMap<u32, (u64, u64)>,
+}
+
+impl Fold<'_> {
+    fn take(&mut self, record: &Record) {
+        let number = self.number;
+        let id = (number, record.req);
+        let handle = (number, record.handle);
+        let process = &mut self.history.processes[usize::from(number)];
+        match record.event {
+            Event::Client => {
+                process.clients.push(u128::from(record.token) << 64 | u128::from(record.aux));
+            }
+            Event::Gap => process.gaps.push((record.aux, record.t)),
+            Event::Close if record.aux == 0 => process.closed.push((record.t, NEVER)),
+            Event::Close => {
+                if let Some(closed) = process.closed.last_mut() {
+                    closed.1 = record.t;
+                }
+            }
+            Event::AcquireInv => {
+                let uuid = process.clients[usize::from(record.client())];
+                self.open.insert(record.req, self.history.acquires.len());
+                self.history.acquires.push(begun(record, id, handle, (uuid, record.owner)));
+            }
+            Event::StoreInv | Event::StatusInv | Event::ForceInv => {
+                self.others.insert(record.req, (record.t, record.aux));
+                if record.event == Event::ForceInv {
+                    let Record { key, t, .. } = *record;
+                    self.history.forced.push(Forced { key, inv: t, ret: NEVER, freed: false });
+                }
+            }
+            Event::StoreRet => {
+                let Some((inv, me)) = self.others.remove(&record.req) else { return };
+                self.history.writes.push(StoreWrite {
+                    hold: id,
+                    key: record.key,
+                    inv,
+                    ret: record.t,
+                    me,
+                    token: record.has(FENCED).then_some(record.token),
+                    before: record.deadline,
+                    number: record.aux,
+                    accepted: record.outcome == Outcome::Done,
+                });
+            }
+            Event::StatusRet => {
+                self.history.operations += 1;
+                let Some((inv, _)) = self.others.remove(&record.req) else { return };
+                if record.outcome == Outcome::Done {
+                    let Record { key, t: ret, aux: count, .. } = *record;
+                    self.history.counts.push(Count { id, key, handle, inv, ret, count });
+                }
+            }
+            Event::ForceRet => {
+                self.history.operations += 1;
+                let Some((inv, _)) = self.others.remove(&record.req) else { return };
+                let known = outcome_is_known(record.outcome);
+                let mut all = self.history.forced.iter_mut().rev();
+                let forced = all.find(|forced| forced.key == record.key && forced.inv == inv);
+                if let Some(forced) = forced.filter(|_| known) {
+                    forced.ret = record.t;
+                    forced.freed = record.aux == 1;
+                }
+            }
+            _ => {
+                let Some(at) = self.open.get(&record.req) else { return };
+                self.history.operations += goes_on(&mut self.history.acquires[*at], record);
+            }
+        }
+    }
+}
+
+fn outcome_is_known(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Done | Outcome::NotExecuted | Outcome::Executed)
+}
+
+fn begun(record: &Record, id: Id, handle: (u16, u32), owner: Owner) -> Acquire {
+    Acquire {
+        id,
+        key: record.key,
+        handle,
+        owner,
+        inv: record.t,
+        ret: NEVER,
+        outcome: Outcome::Open,
+        how: record.how,
+        wait: record.aux,
+        lease: u64::from(record.lease) * MS,
+        watched: record.has(WATCHDOG),
+        token: None,
+        believed: 0,
+        deadline: 0,
+        deadline_high: 0,
+        last_true: 0,
+        loss: None,
+        release: None,
+        healed: None,
+        overdue: None,
+        kept: false,
+        renewals: 0,
+    }
+}
+
+/// The next record of a call and its hold. Returns how many operations it completes.
+fn goes_on(acquire: &mut Acquire, record: &Record) -> u64 {
+    let t = record.t;
+    match record.event {
+        Event::AcquireRet => {
+            acquire.ret = t;
+            acquire.outcome = record.outcome;
+            if record.outcome == Outcome::Granted {
+                acquire.token = record.has(FENCED).then_some(record.token);
+                acquire.deadline = record.deadline;
+                acquire.deadline_high = record.deadline + u64::from(record.slack);
+                acquire.last_true = t;
+            }
+            1
+        }
+        Event::ValidRead if record.has(BELIEVED) => {
+            if acquire.loss.is_some() {
+                acquire.healed.get_or_insert(t);
+            }
+            if !acquire.watched && t > acquire.deadline_high {
+                acquire.overdue.get_or_insert(t);
+            }
+            acquire.last_true = acquire.last_true.max(t);
+            if record.deadline > acquire.deadline + 2 * MS {
+                acquire.renewals += 1;
+            }
+            acquire.deadline = acquire.deadline.max(record.deadline);
+            let high = record.deadline + u64::from(record.slack);
+            acquire.deadline_high = acquire.deadline_high.max(high);
+            1
+        }
+        Event::ValidRead | Event::LostNotice => {
+            let noticed = record.event == Event::LostNotice;
+            acquire.loss.get_or_insert(Loss { t, noticed });
+            1
+        }
+        Event::GuardDrop => {
+            let outcome = Outcome::Cancelled;
+            acquire.release = Some(Release { how: record.how, inv: t, ret: t, outcome });
+            1
+        }
+        Event::ReleaseInv => {
+            let outcome = Outcome::Open;
+            acquire.release = Some(Release { how: record.how, inv: t, ret: NEVER, outcome });
+            0
+        }
+        Event::ReleaseRet => {
+            if let Some(release) = &mut acquire.release {
+                release.ret = t;
+                release.outcome = record.outcome;
+            }
+            1
+        }
+        Event::Kept => {
+            acquire.kept = true;
+            0
+        }
+        _ => 0,
+    }
+}

@@ -1,0 +1,92 @@
+//! The hammer: many processes and tasks on a few dozen names, a nemesis that breaks things, and a
+//! history of all of it that is checked by rules.
+//!
+//! ```text
+//! cargo test --test hammer                                         the trials, and 30 s of it
+//! cargo test --release --test hammer -- --minutes 10 [--seed 7]    as long as you like
+//! ```
+//!
+//! The long form ends with a line `verdict: PASS`, `VIOLATION` or `INCONCLUSIVE`, and the exit code
+//! 0, 1 or 2. A violation is a line `violation H6: ...` with the smallest window that shows it. The
+//! rules are in `check/`:
+//!
+//! | | |
+//! |---|---|
+//! | H1 | two owners' holds are never believed at once |
+//! | H2, H3 | tokens are in the order of the holds, and one for each |
+//! | H4 | what the protected resource saw agrees |
+//! | H5 | when all is quiet, the server counts the guards that are kept |
+//! | H6, H7 | what is free is taken by who waits; after a crash, at the lease's end |
+//! | H8, H9 | loss is told in time, for good, and only when it happened |
+//! | H10 | a request that was sent twice counts once |
+//! | H11 | nothing stays that nobody holds, and nothing has no end |
+//! | H12 | what a call says of itself is true |
+//! | H13 | enough was done for silence to mean something, else the run is inconclusive |
+//!
+//! The seed makes the choice of calls and faults repeatable, not what comes of them.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod calm;
+mod check;
+mod child;
+mod crew;
+mod ear;
+mod handle;
+mod history;
+mod names;
+mod nemesis;
+mod record;
+mod report;
+mod resource;
+mod round;
+mod run;
+mod trials;
+mod witness;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use run::{Length, Settings};
+
+/// The arguments of the long form, and those with which it starts itself.
+#[derive(Debug, Parser)]
+#[command(name = "hammer")]
+struct Arguments {
+    #[command(subcommand)]
+    role: Option<Role>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Role {
+    #[command(hide = true)]
+    Client(child::Assignment),
+}
+
+fn main() -> ExitCode {
+    let ours = |arg: String| {
+        arg == "client" || arg.starts_with("--minutes") || arg.starts_with("--seconds")
+    };
+    if !std::env::args().skip(1).any(ours) {
+        let arguments = libtest_mimic::Arguments::from_args();
+        return libtest_mimic::run(&arguments, trials::all()).exit_code();
+    }
+    let arguments = Arguments::parse();
+    match arguments.role {
+        Some(Role::Client(assignment)) => {
+            child::main(&assignment);
+            ExitCode::SUCCESS
+        }
+        None => {
+            let length = Length::of(&arguments.settings);
+            let verdict = run::run(&arguments.settings, length);
+            println!("verdict: {}", verdict.word());
+            ExitCode::from(verdict.code())
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The nemesis: breaks things at random while the processes work, and proves that it did.
+//!
+//! It has two hands. One does what slows locks down or ends holds, a thing at a time, and waits
+//! until that has settled. The other, at the same time, does what nobody may notice.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+use crate::crew::Crew;
+use crate::ear::Ear;
+use crate::history::{Fault, Heard, Reach};
+use crate::names::Names;
+use crate::record::{MS, now};
+use crate::support::{self, Proxy, Server, channel};
+
+/// What the nemesis works on.
+pub(crate) struct World<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) proxies: &'a [Proxy; 2],
+    pub(crate) crew: &'a Crew,
+    pub(crate) names: Names,
+    pub(crate) faults: Mutex<Vec<Fault>>,
+    pub(crate) heard: Mutex<Vec<Heard>>,
+    /// A process that could not be started again, say.
+    pub(crate) trouble: Mutex<Option<String>>,
+    pub(crate) over: AtomicBool,
+}
+
+/// One kind of fault.
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    /// In milliseconds; `None` if nobody may notice.
+    settle: Option<u64>,
+    inflict: fn(&World<'_>, &mut Hand) -> Option<Done>,
+}
+
+/// What was done, and whether it took effect. That a process was stopped shows in its history.
+struct Done {
+    target: String,
+    key: Option<u16>,
+    reach: Reach,
+    took_effect: bool,
+}
+
+impl Done {
+    fn new(target: impl Into<String>, took_effect: bool) -> Option<Self> {
+        let reach = Reach::Everybody;
+        Some(Self { target: target.into(), key: None, reach, took_effect })
+    }
+
+    fn at_proxy(proxy: usize, how: impl std::fmt::Display, took_effect: bool) -> Option<Self> {
+        let reach = Reach::Proxy(proxy);
+        Some(Self { target: format!("{proxy} {how}"), key: None, reach, took_effect })
+    }
+
+    fn at_process(number: usize) -> Option<Self> {
+        let reach = Reach::Process(u16::try_from(number).ok()?);
+        Some(Self { target: number.to_string(), key: None, reach, took_effect: true })
+    }
+}
+
+/// After an outage a call that was under way may take its command timeout to fail, and pauses
+/// before it is tried again.
+const OUTAGE: Option<u64> = Some(1700);
+const RECONNECT: Option<u64> = Some(500);
+
+pub(crate) const LOUD: &[Kind] = &[
+    Kind { name: "kill connections", settle: RECONNECT, inflict: kill_connections },
+    Kind { name: "stop a process", settle: RECONNECT, inflict: stop_a_process },
+    Kind { name: "kill a process", settle: RECONNECT, inflict: kill_a_process },
+    Kind { name: "stall replies", settle: OUTAGE, inflict: stall },
+    Kind { name: "kill subscribers", settle: RECONNECT, inflict: kill_subscribers },
+    Kind { name: "pause writes", settle: OUTAGE, inflict: pause_writes },
+    Kind { name: "cut a proxy", settle: RECONNECT, inflict: cut },
+    Kind { name: "black hole", settle: OUTAGE, inflict: black_hole },
+    Kind { name: "stop the server", settle: OUTAGE, inflict: stop_the_server },
+    Kind { name: "pause everything", settle: OUTAGE, inflict: pause_everything },
+    Kind { name: "refuse connections", settle: OUTAGE, inflict: refuse },
+];
+
+pub(crate) const QUIET: &[Kind] = &[
+    Kind { name: "lose a reply", settle: None, inflict: lose_a_reply },
+    Kind { name: "reset before send", settle: None, inflict: reset_before_send },
+    Kind { name: "delete a key", settle: None, inflict: delete_a_key },
+    Kind { name: "forget scripts", settle: None, inflict: forget_scripts },
+    Kind { name: "forge messages", settle: None, inflict: forge_messages },
+];
+
+/// One of the two hands, with a connection of its own.
+pub(crate) struct Hand {
+    rng: Rng,
+    redis: redis::Connection,
+    /// Faults that were planned at each proxy.
+    planned: [u64; 2],
+}
+
+impl Hand {
+    pub(crate) fn new(world: &World<'_>, seed: u64) -> Self {
+        let mut redis = world.server.connection().expect("a connection for the nemesis");
+        name(&mut redis);
+        Self { rng: Rng::with_seed(seed), redis, planned: [0; 2] }
+    }
+
+    fn ask<T: redis::FromRedisValue>(&mut self, command: &[&str]) -> T {
+        let mut cmd = redis::cmd(command[0]);
+        cmd.arg(&command[1..]);
+        cmd.query(&mut self.redis).unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    }
+
+    fn some_time(&mut self, least: u64, most: u64) -> Duration {
+        Duration::from_millis(self.rng.u64(least..most))
+    }
+
+    /// Goes through all kinds in a random order, again and again, until the round is over.
+    pub(crate) fn work(&mut self, world: &World<'_>, kinds: &[Kind], pause: (u64, u64)) {
+        let mut order: Vec<usize> = Vec::new();
+        loop {
+            let quiet = self.some_time(pause.0, pause.1);
+            if !idle(world, quiet) {
+                return;
+            }
+            if order.is_empty() {
+                order = (0..kinds.len()).collect();
+                self.rng.shuffle(&mut order);
+            }
+            let kind = &kinds[order.pop().expect("filled above")];
+            let t0 = now();
+            let Some(done) = (kind.inflict)(world, self) else { continue };
+            let Done { target, key, reach, took_effect } = done;
+            let settle = kind.settle.map(|millis| millis * MS);
+            let kind_of = kind.name;
+            let t1 = now();
+            let fault = Fault { kind: kind_of, target, t0, t1, settle, key, reach, took_effect };
+            world.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+            if !idle(world, Duration::from_millis(kind.settle.unwrap_or(0))) {
+                return;
+            }
+        }
+    }
+}
+
+/// Sleeps; false if the round is over.
+fn idle(world: &World<'_>, time: Duration) -> bool {
+    let end = Instant::now() + time;
+    while Instant::now() < end && !world.over.load(Ordering::Relaxed) {
+        sleep(Duration::from_millis(5).min(time));
+    }
+    !world.over.load(Ordering::Relaxed)
+}
+
+/// Connections with a name are not the nemesis's to kill.
+pub(crate) fn name(connection: &mut redis::Connection) {
+    let named = redis::cmd("CLIENT").arg(&["SETNAME", "witness"]).exec(connection);
+    named.expect("naming a connection");
+}
+
+fn kill_type(hand: &mut Hand, which: &str) -> Option<Done> {
+    let list: String = hand.ask(&["CLIENT", "LIST", "TYPE", which]);
+    let mut killed = 0;
+    for line in list.lines().filter(|line| line.contains(" name= ")) {
+        let id = line.strip_prefix("id=").and_then(|rest| rest.split(' ').next()).unwrap_or("0");
+        killed += hand.ask::<u64>(&["CLIENT", "KILL", "ID", id]);
+    }
+    Done::new(format!("{killed} {which}"), killed > 0)
+}
+
+fn kill_connections(_: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    kill_type(hand, "normal")
+}
+
+fn kill_subscribers(_: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    kill_type(hand, "pubsub")
+}
+
+fn forget_scripts(_: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    let unknown = |hand: &mut Hand| {
+        let info: String = hand.ask(&["INFO", "errorstats"]);
+        let line = info.lines().find(|line| line.starts_with("errorstat_NOSCRIPT"));
+        line.unwrap_or_default().to_owned()
+    };
+    let before = unknown(hand);
+    hand.ask::<()>(&["SCRIPT", "FLUSH"]);
+    // Somebody has to run into it.
+    Done::new("", eventually(|| unknown(hand) != before))
+}
+
+fn pause_for(hand: &mut Hand, what: &str) -> Option<Done> {
+    let time = hand.some_time(100, 1600);
+    hand.ask::<()>(&["CLIENT", "PAUSE", &time.as_millis().to_string(), what]);
+    let start = Instant::now();
+    // A write is held back like everybody's.
+    hand.ask::<()>(&["DEL", "nobody's"]);
+    Done::new(format!("{time:?}"), start.elapsed() * 10 >= time * 8)
+}
+
+fn pause_writes(_: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    pause_for(hand, "WRITE")
+}
+
+fn pause_everything(_: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    pause_for(hand, "ALL")
+}
+
+fn forge_messages(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    let mut heard = 0;
+    for _ in 0..50 {
+        let key = world.names.pick(&mut hand.rng);
+        let garbage: Vec<u8> = (0..hand.rng.usize(..20)).map(|_| hand.rng.u8(..)).collect();
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(channel(&world.names.name(key))).arg(garbage);
+        heard += publish.query::<u64>(&mut hand.redis).expect("publishing");
+    }
+    Done::new(format!("{heard} heard"), heard > 0)
+}
+
+/// Deletes a lock's key, or its token's. A name that is free at the moment has none.
+fn delete_a_key(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    let of_token = hand.rng.bool();
+    for _ in 0..100 {
+        let mut names = world.names.tampered();
+        let key = names.nth(hand.rng.usize(..names.len()))?;
+        let name = world.names.name(key);
+        let token = format!("redisson_lock_token:{}", channel(&name).split_once(':')?.1);
+        let target = if of_token { token } else { name };
+        if hand.ask::<u64>(&["DEL", &target]) > 0 {
+            let key = (!of_token).then_some(key);
+            return Some(Done { key, ..Done::new(target, true)? });
+        }
+        sleep(Duration::from_millis(1));
+    }
+    Done::new("nothing there", false)
+}
+
+fn stop_the_server(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    let time = hand.some_time(100, 1600);
+    world.server.pause();
+    let start = Instant::now();
+    let took_effect = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            hand.ask::<()>(&["PING"]);
+            start.elapsed()
+        });
+        sleep(time);
+        world.server.resume();
+        asked.join().is_ok_and(|waited| waited >= time)
+    });
+    Done::new(format!("{time:?}"), took_effect)
+}
+
+fn stop_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    let slot = hand.rng.usize(..world.crew.len());
+    let time = hand.some_time(100, 2400);
+    let number = world.crew.pause(slot, time)?;
+    Done::at_process(number)
+}
+
+fn kill_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    let slot = hand.rng.usize(..world.crew.len());
+    match world.crew.replace(slot) {
+        Ok(Some(number)) => Done::at_process(number),
+        Ok(None) => {
+            *world.trouble.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(format!("the process in slot {slot} ended by itself"));
+            None
+        }
+        Err(error) => {
+            *world.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            None
+        }
+    }
+}
+
+fn proxy<'a>(world: &World<'a>, hand: &mut Hand) -> (&'a Proxy, usize) {
+    let at = hand.rng.usize(..world.proxies.len());
+    (&world.proxies[at], at)
+}
+
+fn sent(proxy: &Proxy) -> u64 {
+    proxy.commands().values().sum()
+}
+
+fn eventually(mut condition: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        if condition() {
+            return true;
+        }
+        sleep(Duration::from_millis(2));
+    }
+    false
+}
+
+fn cut(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    let (proxy, at) = proxy(world, hand);
+    let before = proxy.attempts();
+    proxy.cut_all();
+    Done::at_proxy(at, "", eventually(|| proxy.attempts() > before))
+}
+
+fn stall(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    let (proxy, at) = proxy(world, hand);
+    let time = hand.some_time(100, 1600);
+    let before = sent(proxy);
+    proxy.stall_replies(true);
+    sleep(time);
+    let took_effect = sent(proxy) > before;
+    proxy.stall_replies(false);
+    Done::at_proxy(at, format_args!("for {time:?}"), took_effect)
+}
+
+/// As [`stall`], but the answers never come.
+fn black_hole(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    let (proxy, at) = proxy(world, hand);
+    let time = hand.some_time(100, 1600);
+    let before = sent(proxy);
+    proxy.stall_replies(true);
+    sleep(time);
+    let took_effect = sent(proxy) > before;
+    proxy.cut_all();
+    sleep(support::ms(5));
+    proxy.stall_replies(false);
+    Done::at_proxy(at, format_args!("for {time:?}"), took_effect)
+}
+
+fn refuse(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    let (proxy, at) = proxy(world, hand);
+    // Longer than the command timeout, so that calls say that they were not executed; the ear hears
+    // whether that is true.
+    let time = hand.some_time(1100, 1900);
+    let ear = Ear::listen(world.server, world.names);
+    proxy.refuse(true);
+    let before = proxy.attempts();
+    proxy.cut_all();
+    sleep(time);
+    let took_effect = proxy.attempts() > before;
+    proxy.refuse(false);
+    world.heard.lock().unwrap_or_else(PoisonError::into_inner).push(ear.heard());
+    Done::at_proxy(at, format_args!("for {time:?}"), took_effect)
+}
+
+fn plan(world: &World<'_>, hand: &mut Hand, fault: support::Fault) -> Option<Done> {
+    let (proxy, at) = proxy(world, hand);
+    // The proxy cannot have two for the same command, so those of before must have happened.
+    let before = proxy.faults();
+    if hand.planned[at] > before {
+        return None;
+    }
+    let mut nth = 0;
+    for _ in 0..3 {
+        nth += hand.rng.u64(1..20);
+        proxy.plan("EVALSHA", nth, fault);
+        hand.planned[at] += 1;
+    }
+    Done::at_proxy(at, "", eventually(|| proxy.faults() > before))
+}
+
+fn lose_a_reply(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    plan(world, hand, support::Fault::DropReplyAndReset)
+}
+
+fn reset_before_send(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    plan(world, hand, support::Fault::ResetBeforeSend)
+}

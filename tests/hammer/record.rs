@@ -1,0 +1,277 @@
+//! What a process writes down: one record of 64 bytes for each thing that it did or was told.
+//!
+//! Each process appends to a file of its own with plain `write(2)`: what was written survives the
+//! process, even if it is killed, because it is in the system's page cache. A record never crosses
+//! a page, so a kill cannot leave half of one.
+//!
+//! The clock is `CLOCK_MONOTONIC`, which is the same for all processes of a machine. **Times are
+//! taken on the side that proves less**, so that a rule that is broken in the history is broken
+//! in the world:
+//!
+//! - a call's time is taken before the call, its return's after it has returned;
+//! - a guard that says "not lost" is read at the time *before* it was asked: loss is latched, so it
+//!   was believed at that time too. One that says "lost" is read at the time after;
+//! - a deadline is the time before the guard was asked plus what it said is left, which is never
+//!   later than the guard's own. [`Record::slack`] more is never earlier than it;
+//! - a hold ends, for whoever believes in it, before its release is written down.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+
+pub(crate) const SIZE: usize = 64;
+
+/// Nanoseconds of the clock that all processes share.
+pub(crate) fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    // It counts from zero upwards, so neither part can be negative.
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1_000 * MS;
+
+macro_rules! codes {
+    ($(#[$doc:meta])* $name:ident { $($(#[$each:meta])* $code:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub(crate) enum $name {
+            #[default]
+            $($(#[$each])* $code,)*
+        }
+
+        impl $name {
+            fn from_code(code: u8) -> Option<Self> {
+                [$(Self::$code),*].get(usize::from(code)).copied()
+            }
+        }
+    };
+}
+
+codes! {
+    /// What happened.
+    Event {
+        /// `token` and `aux` are the two halves of the client's UUID.
+        Client,
+        AcquireInv,
+        /// Of a grant: the deadline, and the token if it has one. The time is that of the first
+        /// look at the guard, after the return.
+        AcquireRet,
+        ReleaseInv,
+        ReleaseRet,
+        GuardDrop,
+        /// The guard was asked whether it may be believed; `flags` has the answer.
+        ValidRead,
+        /// `lost()` completed.
+        LostNotice,
+        /// The protected resource is about to be written.
+        StoreInv,
+        StoreRet,
+        /// A call that only asks.
+        StatusInv,
+        /// `aux` is the hold count, if that was asked for.
+        StatusRet,
+        ForceInv,
+        ForceRet,
+        /// The process was not run from `aux` to `t`.
+        Gap,
+        /// The run is over, and this hold is kept for the count at the server.
+        Kept,
+        /// `close()` has returned: `aux` is 1; it was called: 0.
+        Close,
+    }
+}
+
+codes! {
+    /// What came of a call.
+    Outcome {
+        /// None yet.
+        Open,
+        Granted,
+        /// `None`: the lock stayed busy.
+        Busy,
+        Done,
+        NotExecuted,
+        Executed,
+        Unknown,
+        /// The future was dropped.
+        Cancelled,
+        /// A release of a hold that was lost.
+        Lost,
+    }
+}
+
+codes! {
+    /// How a lock was asked for, or a guard given back.
+    How {
+        Lock,
+        WithLease,
+        Try,
+        Now,
+        Unlock,
+        Drop,
+        /// In a thread without a runtime.
+        DropOutside,
+        /// `run_until_lost` gave the value.
+        Ran,
+    }
+}
+
+pub(crate) const WATCHDOG: u8 = 1;
+pub(crate) const FENCED: u8 = 2;
+pub(crate) const BELIEVED: u8 = 4;
+/// The hold was asked for on a handle that held the lock already, as far as its task knew.
+pub(crate) const NESTED: u8 = 8;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) t: u64,
+    pub(crate) deadline: u64,
+    pub(crate) token: u64,
+    pub(crate) aux: u64,
+    pub(crate) seq: u32,
+    /// The hammer's own number of the handle; it does not trust the library's.
+    pub(crate) handle: u32,
+    /// The library's number of the owner.
+    pub(crate) owner: u32,
+    /// The number of the call, and of the hold that came of it.
+    pub(crate) req: u32,
+    /// In milliseconds.
+    pub(crate) lease: u32,
+    pub(crate) slack: u32,
+    pub(crate) task: u16,
+    pub(crate) key: u16,
+    pub(crate) event: Event,
+    pub(crate) outcome: Outcome,
+    pub(crate) how: How,
+    /// The low half are flags, the high half is the client.
+    pub(crate) flags: u8,
+}
+
+impl Record {
+    pub(crate) fn new(event: Event) -> Self {
+        Self { t: now(), event, ..Self::default() }
+    }
+
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub(crate) fn client(&self) -> u8 {
+        self.flags >> 4
+    }
+
+    fn encode(&self) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        for (at, long) in [self.t, self.deadline, self.token, self.aux].into_iter().enumerate() {
+            bytes[at * 8..][..8].copy_from_slice(&long.to_le_bytes());
+        }
+        let words = [self.seq, self.handle, self.owner, self.req, self.lease, self.slack];
+        for (at, word) in words.into_iter().enumerate() {
+            bytes[32 + at * 4..][..4].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes[56..58].copy_from_slice(&self.task.to_le_bytes());
+        bytes[58..60].copy_from_slice(&self.key.to_le_bytes());
+        bytes[60] = self.event as u8;
+        bytes[61] = self.outcome as u8;
+        bytes[62] = self.how as u8;
+        bytes[63] = self.flags;
+        bytes
+    }
+
+    fn decode(bytes: &[u8; SIZE]) -> Option<Self> {
+        let long = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
+        let word = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
+        let short = |at: usize| bytes[at..at + 2].try_into().map(u16::from_le_bytes).ok();
+        Some(Self {
+            t: long(0)?,
+            deadline: long(8)?,
+            token: long(16)?,
+            aux: long(24)?,
+            seq: word(32)?,
+            handle: word(36)?,
+            owner: word(40)?,
+            req: word(44)?,
+            lease: word(48)?,
+            slack: word(52)?,
+            task: short(56)?,
+            key: short(58)?,
+            event: Event::from_code(bytes[60])?,
+            outcome: Outcome::from_code(bytes[61])?,
+            how: How::from_code(bytes[62])?,
+            flags: bytes[63],
+        })
+    }
+}
+
+/// Where a process writes.
+pub(crate) struct Recorder {
+    file: File,
+    seq: AtomicU32,
+}
+
+impl Recorder {
+    pub(crate) fn create(path: &Path) -> std::io::Result<Self> {
+        let file = OpenOptions::new().create_new(true).append(true).open(path)?;
+        Ok(Self { file, seq: AtomicU32::new(0) })
+    }
+
+    pub(crate) fn put(&self, mut record: Record) {
+        record.seq = self.seq.fetch_add(1, Ordering::Relaxed);
+        // A history with a hole proves nothing, so there is nothing to go on for.
+        (&self.file).write_all(&record.encode()).expect("writing the history");
+    }
+}
+
+/// Calls `each` with every record of a file. An error for one that is damaged or missing.
+pub(crate) fn read(path: &Path, mut each: impl FnMut(&Record)) -> Result<(), String> {
+    let at = path.display();
+    let mut bytes = Vec::new();
+    let mut file = File::open(path).map_err(|error| format!("{at}: {error}"))?;
+    file.read_to_end(&mut bytes).map_err(|error| format!("{at}: {error}"))?;
+    let (records, rest) = bytes.as_chunks::<SIZE>();
+    let (mut highest, mut count) = (0, 0);
+    for bytes in records {
+        let record = Record::decode(bytes).ok_or_else(|| format!("{at}: a damaged record"))?;
+        highest = highest.max(u64::from(record.seq) + 1);
+        count += 1;
+        each(&record);
+    }
+    // A kill may fall between taking a number and writing the record: one for each thread.
+    if !rest.is_empty() || highest > count + 16 {
+        return Err(format!("{at}: {count} whole records of {highest}"));
+    }
+    Ok(())
+}
+
+/// Run as a trial, because a target without the standard harness has no `#[test]`.
+pub(crate) fn a_record_survives_being_written_and_read() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("log");
+    let record = Record {
+        t: 1,
+        deadline: u64::MAX,
+        token: 3,
+        aux: 4,
+        seq: 0,
+        handle: 6,
+        owner: 7,
+        req: 8,
+        lease: 9,
+        slack: 10,
+        task: 11,
+        key: 12,
+        event: Event::Close,
+        outcome: Outcome::Lost,
+        how: How::Ran,
+        flags: 0xf1,
+    };
+    Recorder::create(&path).expect("a file").put(record);
+    let mut seen = Vec::new();
+    read(&path, |record| seen.push(*record)).expect("reading");
+    assert_eq!(seen, [record]);
+}

@@ -1,0 +1,189 @@
+//! One round: servers, processes and the nemesis for some seconds, and the history of it.
+//!
+//! A long run is many rounds, each with servers and files of its own. So what is checked at the end
+//! of a round (counts, orphans) is checked often, and memory does not grow with the run.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::crew::{Crew, Plan};
+use crate::history::{Fault, History, Sample};
+use crate::names::Names;
+use crate::nemesis::{Hand, LOUD, QUIET, World};
+use crate::record::{MS, SECOND, now};
+use crate::support::{Proxy, Server};
+use crate::witness::Witness;
+
+/// What a round consists of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) seconds: u64,
+    pub(crate) seed: u64,
+    pub(crate) processes: usize,
+    pub(crate) tasks: u16,
+    pub(crate) names: u16,
+}
+
+/// No lease is longer.
+pub(crate) const LONGEST_LEASE: u64 = 5 * SECOND;
+
+/// How long counts may take to agree once nobody calls any more.
+const SETTLE: u64 = 8 * SECOND;
+
+/// Plays a round. An error says why there is no history.
+pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let server = Server::start();
+    let resource = Server::start();
+    let _judged_here = [Ended(&server), Ended(&resource)];
+    let proxies = [Proxy::new(&server), Proxy::new(&server)];
+    // Its unnamed connection would be the nemesis's to kill.
+    server.ask::<()>(&["CLIENT", "SETNAME", "witness"]);
+    let names = Names::new(size.names);
+    let plan = Plan {
+        folder: folder.path().into(),
+        server: server.url(),
+        proxies: [proxies[0].url(&server), proxies[1].url(&server)],
+        resource: resource.url(),
+        seed: size.seed,
+        names: size.names,
+        tasks: size.tasks,
+    };
+    let crew = Crew::start(plan, size.processes)?;
+    let mut history = History::default();
+
+    let watching_over = AtomicBool::new(false);
+    let mut witness = Witness::new(&server, names);
+    let world = World {
+        server: &server,
+        proxies: &proxies,
+        crew: &crew,
+        names,
+        faults: Mutex::default(),
+        heard: Mutex::default(),
+        trouble: Mutex::default(),
+        over: AtomicBool::new(false),
+    };
+    let ended = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| witness.watch(&watching_over));
+        let beating = scope.spawn(|| beat(&watching_over));
+        let ended = hammer(&world, size);
+        watching_over.store(true, Ordering::Relaxed);
+        history.samples = watching.join().expect("the witness failed");
+        history.gaps = beating.join().expect("the heart of the hammer failed");
+        ended
+    });
+    history.faults =
+        std::mem::take(&mut *world.faults.lock().unwrap_or_else(PoisonError::into_inner));
+    history.heard =
+        std::mem::take(&mut *world.heard.lock().unwrap_or_else(PoisonError::into_inner));
+    let trouble = world.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let told = ended.and(trouble.map_or(Ok(()), Err)).and_then(|()| crew.tell("stop", "kept"));
+    history.trouble = match told {
+        Ok(()) => {
+            crew.read(&mut history)?;
+            history.kept = Some(counted(&mut witness, &history));
+            let trouble = crew.end().err();
+            let (on_the_way, left_over) = witness.left_over(LONGEST_LEASE);
+            history.samples.extend(on_the_way);
+            history.left_over = left_over;
+            trouble
+        }
+        Err(trouble) => {
+            crew.kill();
+            Some(trouble)
+        }
+    };
+    // Again, because more was written down since.
+    let mut history = history.without_calls();
+    crew.read(&mut history)?;
+    history.finish();
+    prove_stops(&mut history);
+    Ok((history, folder))
+}
+
+/// Ends a server without the look at its keys that it has when it is dropped: what is left there is
+/// for the rules to judge.
+struct Ended<'a>(&'a Server);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.kill();
+    }
+}
+
+fn hammer(world: &World<'_>, size: Size) -> Result<(), String> {
+    std::thread::scope(|scope| {
+        let loud = scope.spawn(|| {
+            Hand::new(world, size.seed).work(world, LOUD, (200, 1600));
+        });
+        let quiet = scope.spawn(|| {
+            Hand::new(world, !size.seed).work(world, QUIET, (20, 300));
+        });
+        let end = now() + size.seconds * SECOND;
+        while now() < end && !loud.is_finished() && !quiet.is_finished() {
+            sleep(Duration::from_millis(20));
+        }
+        world.over.store(true, Ordering::Relaxed);
+        let hands = [loud.join(), quiet.join()];
+        if hands.iter().all(Result::is_ok) { Ok(()) } else { Err("the nemesis failed".into()) }
+    })
+}
+
+/// Looks until what the server counts is what the processes keep, or until it is clear that it will
+/// not be.
+fn counted(witness: &mut Witness, history: &History) -> Vec<Sample> {
+    let end = now() + SETTLE;
+    loop {
+        let samples = witness.look();
+        if crate::check::count::kept_wrongly(history, &samples).is_empty() || now() > end {
+            return samples;
+        }
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Pauses of this process, which has the nemesis in it.
+fn beat(over: &AtomicBool) -> Vec<(u64, u64)> {
+    let mut gaps = Vec::new();
+    let mut last = now();
+    while !over.load(Ordering::Relaxed) {
+        sleep(Duration::from_millis(2));
+        let t = now();
+        if t - last > 20 * MS {
+            gaps.push((last, t));
+        }
+        last = t;
+    }
+    gaps
+}
+
+/// A process was stopped if its own heart stood still for most of that time.
+fn prove_stops(history: &mut History) {
+    for fault in history.faults.iter_mut().filter(|fault| fault.kind == "stop a process") {
+        let process = fault.target.parse().ok().and_then(|n: usize| history.processes.get(n));
+        let most = (fault.t1 - fault.t0) * 8 / 10;
+        fault.took_effect = process.is_some_and(|process| {
+            let stood = |(from, to): &(u64, u64)| {
+                to.min(&fault.t1).saturating_sub(*from.max(&fault.t0)) >= most
+            };
+            process.gaps.iter().any(stood)
+        });
+    }
+}
+
+/// For the table.
+pub(crate) fn by_kind(faults: &[Fault]) -> std::collections::BTreeMap<&'static str, (u64, u64)> {
+    let mut kinds = std::collections::BTreeMap::new();
+    for kind in LOUD.iter().chain(QUIET) {
+        kinds.insert(kind.name, (0, 0));
+    }
+    for fault in faults {
+        let (done, effective) = kinds.entry(fault.kind).or_default();
+        *done += 1;
+        *effective += u64::from(fault.took_effect);
+    }
+    kinds
+}

@@ -1,0 +1,169 @@
+//! A run: rounds until the time is over, and the verdict.
+
+use crate::check::floor::{Done, Floor, missing};
+use crate::check::{self, Violation, resource};
+use crate::history::History;
+use crate::record::Outcome;
+use crate::report;
+use crate::round::{self, Size};
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Settings {
+    /// How long to run.
+    #[arg(long, conflicts_with = "seconds")]
+    pub(crate) minutes: Option<u64>,
+    #[arg(long)]
+    pub(crate) seconds: Option<u64>,
+    /// Of the choice of calls and faults; random unless set.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    #[arg(long, default_value_t = 4)]
+    pub(crate) processes: usize,
+    /// In each process.
+    #[arg(long, default_value_t = 12)]
+    pub(crate) tasks: u16,
+    #[arg(long, default_value_t = 30)]
+    pub(crate) names: u16,
+    /// Leave the files of the last round where they are, and say where.
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (minutes, seconds, seed) = (None, None, None);
+        Self { minutes, seconds, seed, processes: 4, tasks: 12, names: 30, keep: false }
+    }
+}
+
+/// How long a run is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Length {
+    pub(crate) seconds: u64,
+    /// On a busy machine a run goes on for so long to reach its floor.
+    pub(crate) at_most: u64,
+    pub(crate) floor: Floor,
+}
+
+impl Length {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let minutes = settings.minutes.map(|minutes| minutes * 60);
+        let seconds = settings.seconds.or(minutes).unwrap_or(30).max(1);
+        Self { seconds, at_most: seconds, floor: Floor::for_seconds(seconds) }
+    }
+
+    /// The short form, which is a test.
+    pub(crate) fn short() -> Self {
+        let floor = Floor { operations: 200_000, grants: 10_000, kinds: 6 };
+        Self { seconds: 30, at_most: 150, floor }
+    }
+}
+
+/// One round.
+const ROUND: u64 = 30;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Pass,
+    Violation(String),
+    Inconclusive(String),
+}
+
+impl Verdict {
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Pass => "PASS",
+            Self::Violation(_) => "VIOLATION",
+            Self::Inconclusive(_) => "INCONCLUSIVE",
+        }
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Pass => 0,
+            Self::Violation(_) => 1,
+            Self::Inconclusive(_) => 2,
+        }
+    }
+}
+
+/// Runs, prints the table and what was found.
+pub(crate) fn run(settings: &Settings, length: Length) -> Verdict {
+    let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("seed: {seed}");
+    let mut done = Done::default();
+    let (mut played, mut number) = (0, 0);
+    let mut verdict = Verdict::Pass;
+    while verdict == Verdict::Pass
+        && (played < length.seconds
+            || played < length.at_most && !missing(&done, &length.floor).is_empty())
+    {
+        let left = if played < length.seconds { length.seconds - played } else { ROUND };
+        let size = Size {
+            seconds: left.min(ROUND),
+            seed: seed.wrapping_add(number),
+            processes: settings.processes,
+            tasks: settings.tasks,
+            names: settings.names,
+        };
+        verdict = one_round(size, settings.keep, &mut done);
+        played += size.seconds;
+        number += 1;
+    }
+    println!("{}", report::summary(&done));
+    if verdict == Verdict::Pass {
+        let missing = missing(&done, &length.floor);
+        if !missing.is_empty() {
+            verdict = Verdict::Inconclusive(missing.join("; "));
+        }
+    }
+    if let Verdict::Inconclusive(why) = &verdict {
+        println!("inconclusive: {why}");
+    }
+    verdict
+}
+
+fn one_round(size: Size, keep: bool, done: &mut Done) -> Verdict {
+    let (history, folder) = match round::play(size) {
+        Ok(played) => played,
+        Err(why) => return Verdict::Inconclusive(why),
+    };
+    count(&history, done);
+    let found: Vec<Violation> = check::all(&history);
+    let text = report::violations(&found, &history);
+    print!("{text}");
+    if keep {
+        println!("files: {}", folder.keep().display());
+    }
+    match history.trouble {
+        _ if !found.is_empty() => Verdict::Violation(text),
+        Some(trouble) => Verdict::Inconclusive(trouble),
+        None => Verdict::Pass,
+    }
+}
+
+fn count(history: &History, done: &mut Done) {
+    done.operations += history.operations;
+    let mut last = None;
+    for acquire in &history.acquires {
+        done.cancelled += u64::from(acquire.outcome == Outcome::Cancelled);
+        done.unknown += u64::from(acquire.outcome == Outcome::Unknown);
+        if acquire.is_granted() {
+            done.grants += 1;
+            done.renewals += u64::from(acquire.renewals);
+            done.losses += u64::from(acquire.loss.is_some());
+            let before = last.replace((acquire.key, acquire.id.0));
+            let crossed =
+                before.is_some_and(|(key, process)| key == acquire.key && process != acquire.id.0);
+            done.crossed_processes += u64::from(crossed);
+        }
+    }
+    let late = resource::late_writes(history);
+    done.late_writes.0 += late.0;
+    done.late_writes.1 += late.1;
+    for (kind, (tried, effective)) in round::by_kind(&history.faults) {
+        let sum = done.faults.entry(kind).or_default();
+        sum.0 += tried;
+        sum.1 += effective;
+    }
+}

@@ -1,0 +1,82 @@
+//! What `cargo test` runs: the rules on hand-written histories, and the short form of the hammer.
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::check::{
+    count, exclusion, floor, liveness, notice, orphans, outcomes, resource, tokens,
+};
+use crate::run::{Length, Settings, Verdict, run};
+use crate::{calm, ear, record};
+
+macro_rules! trials {
+    ($($module:ident::$($path:ident)::+,)*) => {
+        vec![$(trial(stringify!($module::$($path)::+), $module::$($path)::+),)*]
+    };
+}
+
+pub(crate) fn all() -> Vec<Trial> {
+    let mut all = trials![
+        record::a_record_survives_being_written_and_read,
+        ear::only_acquires_and_writes_are_heard,
+        calm::windows_are_joined_and_cut,
+        exclusion::trials::one_after_the_other_is_no_overlap,
+        exclusion::trials::two_at_once_are_an_overlap,
+        exclusion::trials::a_short_hold_does_not_hide_a_long_one,
+        exclusion::trials::the_same_handle_may_nest,
+        exclusion::trials::a_hold_that_was_lost_does_not_count,
+        exclusion::trials::who_deletes_a_key_breaks_exclusion_by_definition,
+        tokens::trials::tokens_that_grow_are_in_order,
+        tokens::trials::tokens_of_calls_at_the_same_time_may_cross,
+        tokens::trials::a_token_that_went_back_is_out_of_order,
+        tokens::trials::a_token_of_two_handles_is_not_unique,
+        tokens::trials::a_token_that_comes_again_is_not_unique,
+        resource::trials::a_write_between_two_of_a_believed_holder_is_seen,
+        resource::trials::a_write_that_came_late_is_nobodys_fault,
+        resource::trials::a_token_refused_in_mid_hold_is_seen,
+        resource::trials::a_store_that_accepts_a_lower_token_is_seen,
+        count::trials::kept_guards_are_counted_at_the_server,
+        count::trials::a_count_is_never_more_than_the_calls,
+        count::trials::a_sample_is_never_more_than_the_calls,
+        liveness::trials::a_prompt_hand_off_is_alive,
+        liveness::trials::a_lost_wake_up_is_found,
+        liveness::trials::who_gave_up_waiting_had_waited_too,
+        liveness::trials::a_name_that_nobody_wants_may_stay_free,
+        liveness::trials::an_outage_is_no_time_to_judge,
+        liveness::trials::a_request_of_the_dead_may_have_been_granted,
+        liveness::trials::a_crash_blocks_for_its_lease_and_no_longer,
+        notice::trials::a_notice_at_the_deadline_is_in_time,
+        notice::trials::a_late_notice_is_found_unless_the_process_stood_still,
+        notice::trials::belief_after_the_deadline_or_a_loss_is_found,
+        notice::trials::a_loss_before_the_deadline_needs_a_reason,
+        notice::trials::who_goes_on_believing_in_a_deleted_key_is_found,
+        notice::trials::a_watchdog_that_gives_up_early_is_found,
+        orphans::trials::a_lock_that_is_held_is_no_orphan,
+        orphans::trials::a_lock_after_its_release_is_an_orphan,
+        orphans::trials::a_dropped_call_is_undone_promptly,
+        orphans::trials::a_killed_process_blocks_for_its_lease,
+        orphans::trials::nothing_is_left_and_nothing_is_eternal,
+        orphans::trials::a_closed_client_has_nothing,
+        outcomes::trials::a_release_of_a_lost_hold_says_so,
+        outcomes::trials::what_was_granted_was_asked_for,
+        outcomes::trials::what_was_not_executed_left_nothing,
+        floor::trials::enough_is_enough,
+        floor::trials::too_little_of_anything_is_too_little,
+    ];
+    all.push(Trial::test("the_short_form_passes", short_form));
+    all
+}
+
+fn trial(name: &'static str, check: fn()) -> Trial {
+    let name = name.replace(' ', "").replace("trials::", "");
+    Trial::test(name, move || {
+        check();
+        Ok(())
+    })
+}
+
+fn short_form() -> Result<(), Failed> {
+    match run(&Settings::default(), Length::short()) {
+        Verdict::Pass => Ok(()),
+        Verdict::Violation(text) | Verdict::Inconclusive(text) => Err(text.into()),
+    }
+}

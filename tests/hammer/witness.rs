@@ -1,0 +1,90 @@
+//! Looks at the server all the time: who holds what, how often, and for how long.
+//!
+//! It is a source of its own: what the processes say of themselves is compared with it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::history::{Owner, Sample};
+use crate::names::Names;
+use crate::nemesis::name;
+use crate::record::{SECOND, now};
+use crate::support::Server;
+
+/// All locks at one moment: for each, the number of its name, its TTL, and owners with counts.
+const LOOK: &str = "
+local seen = {}
+for i, key in ipairs(KEYS) do
+  if redis.call('TYPE', key).ok == 'hash' then
+    seen[#seen + 1] = {i - 1, redis.call('PTTL', key), redis.call('HGETALL', key)}
+  end
+end
+return seen";
+
+const EVERY: Duration = Duration::from_millis(40);
+
+pub(crate) struct Witness {
+    redis: redis::Connection,
+    look: redis::Cmd,
+}
+
+type Seen = Vec<(u16, i64, Vec<(String, u64)>)>;
+
+impl Witness {
+    pub(crate) fn new(server: &Server, names: Names) -> Self {
+        let mut redis = server.connection().expect("a connection for the witness");
+        name(&mut redis);
+        let mut look = redis::cmd("EVAL");
+        look.arg(LOOK).arg(names.all().len());
+        for key in names.all() {
+            look.arg(names.name(key));
+        }
+        Self { redis, look }
+    }
+
+    pub(crate) fn look(&mut self) -> Vec<Sample> {
+        let t0 = now();
+        let seen: Seen = self.look.query(&mut self.redis).expect("looking at the locks");
+        let t1 = now();
+        let mut samples = Vec::new();
+        for (key, pttl, owners) in seen {
+            for (id, count) in owners {
+                samples.push(Sample { t0, t1, key, owner: owner(&id), count, pttl });
+            }
+        }
+        samples
+    }
+
+    /// Looks until it is told to stop.
+    pub(crate) fn watch(&mut self, over: &AtomicBool) -> Vec<Sample> {
+        let mut samples = Vec::new();
+        while !over.load(Ordering::Relaxed) {
+            samples.extend(self.look());
+            std::thread::sleep(EVERY);
+        }
+        samples
+    }
+
+    /// What is there after nobody has held a lock for so long that every lease has ended.
+    pub(crate) fn left_over(&mut self, longest_lease: u64) -> (Vec<Sample>, Vec<Sample>) {
+        let end = now() + longest_lease + SECOND;
+        let mut on_the_way = Vec::new();
+        loop {
+            let samples = self.look();
+            if samples.is_empty() || now() > end {
+                return (on_the_way, samples);
+            }
+            on_the_way.extend(samples);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Nobody's, if it is not one of the library's.
+pub(crate) fn owner(id: &str) -> Owner {
+    let parsed = id.split_once(':').and_then(|(uuid, number)| {
+        let uuid = u128::from_str_radix(&uuid.replace('-', ""), 16).ok()?;
+        Some((uuid, number.parse().ok()?))
+    });
+    parsed.unwrap_or_default()
+}

@@ -1,0 +1,260 @@
+//! One task: takes locks at random, works under them, and gives them back in every way there is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use redlatch::{ErrorKind, Lease};
+use tokio::task::yield_now;
+use tokio::time::sleep;
+
+use crate::child::Shop;
+use crate::handle::{Ask, Handle, Hold};
+use crate::record::How;
+
+pub(crate) struct Worker {
+    shop: Arc<Shop>,
+    task: u16,
+    rng: Rng,
+    /// Unique in the run: high bits of what this worker writes to the resource.
+    me: u64,
+    writes: u64,
+    /// Its own handle for each name, made when it is needed.
+    own: Vec<Option<Arc<Handle>>>,
+}
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Explicit leases: some run out in mid-hold, some are so long that a lock which nobody gave back
+/// shows.
+const LEASES: [Duration; 7] = [ms(40), ms(40), ms(150), ms(400), ms(1000), ms(5000), ms(5000)];
+
+impl Worker {
+    pub(crate) fn new(shop: Arc<Shop>, task: u16, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ (u64::from(task) << 32));
+        let me = u64::from(rng.u32(..)) << 32;
+        let own = shop.names.all().map(|_| None).collect();
+        Self { shop, task, rng, me, writes: 0, own }
+    }
+
+    /// Works until it is told to stop. Returns what it holds then.
+    pub(crate) async fn run(mut self) -> Vec<Hold> {
+        loop {
+            let held = self.session().await;
+            if *self.shop.stop.borrow() {
+                return held;
+            }
+            self.give_all_back(held).await;
+        }
+    }
+
+    fn one_in(&mut self, n: u32) -> bool {
+        self.rng.u32(..n) == 0
+    }
+
+    fn pick_handle(&mut self) -> Arc<Handle> {
+        let names = self.shop.names;
+        let brisk = self.task % 3 == 0 && !self.one_in(20);
+        let key = if brisk { names.pick_brisk(&mut self.rng) } else { names.pick(&mut self.rng) };
+        let client = usize::from(self.rng.bool());
+        match self.rng.u32(..20) {
+            0 | 1 => self.shop.shared[client][usize::from(key)].clone(),
+            // A fenced name can be locked with a plain handle too, and they exclude each other.
+            2 => Arc::new(self.shop.handle(client, key, false)),
+            3 => {
+                self.own[usize::from(key)] = None;
+                self.pick_handle()
+            }
+            _ => {
+                let fenced = self.shop.names.is_fenced(key);
+                let fresh = || Arc::new(self.shop.handle(client, key, fenced));
+                self.own[usize::from(key)].get_or_insert_with(fresh).clone()
+            }
+        }
+    }
+
+    fn pick_lease(&mut self) -> Lease {
+        if self.rng.bool() { Lease::Watchdog } else { Lease::Fixed(self.pick_fixed()) }
+    }
+
+    fn pick_fixed(&mut self) -> Duration {
+        LEASES[self.rng.usize(..LEASES.len())]
+    }
+
+    fn pick_ask(&mut self) -> Ask {
+        match self.rng.u32(..10) {
+            0..=2 => Ask::Lock,
+            3 => Ask::WithLease(self.pick_fixed()),
+            4..=6 => Ask::Try(ms(self.rng.u64(1..400)), self.pick_lease()),
+            7 => Ask::Try(Duration::ZERO, self.pick_lease()),
+            _ => Ask::Now,
+        }
+    }
+
+    /// Takes a lock, perhaps nested, and works under it.
+    async fn session(&mut self) -> Vec<Hold> {
+        let handle = self.pick_handle();
+        let depth = [1, 1, 1, 1, 1, 2, 2, 3][self.rng.usize(..8)];
+        let mut held: Vec<Hold> = Vec::new();
+        for _ in 0..depth {
+            let ask = self.pick_ask();
+            let asked = tokio::time::Instant::now();
+            match self.acquire(&handle, ask, !held.is_empty()).await {
+                Ok(Some(hold)) => held.push(hold),
+                Ok(None) => break,
+                Err(trouble) => {
+                    if trouble == Some(ErrorKind::Unavailable) {
+                        sleep(ms(self.rng.u64(5..30))).await;
+                    }
+                    break;
+                }
+            }
+            if *self.shop.stop.borrow() {
+                return held;
+            }
+            // It may have been sent twice: did it count twice?
+            if asked.elapsed() > ms(2) && self.one_in(4) {
+                handle.hold_count(&self.shop.log, (self.task, self.shop.next_call())).await;
+            }
+        }
+        if held.is_empty() {
+            if self.shop.names.is_tampered(handle.base.key) && self.one_in(20) {
+                handle.force_unlock(&self.shop.log, (self.task, self.shop.next_call())).await;
+            }
+            yield_now().await;
+        } else {
+            self.work_under(&mut held, &handle).await;
+        }
+        held
+    }
+
+    async fn acquire(
+        &mut self,
+        handle: &Handle,
+        ask: Ask,
+        nested: bool,
+    ) -> Result<Option<Hold>, Option<ErrorKind>> {
+        let mut stop = self.shop.stop.clone();
+        let patience = self.pick_patience();
+        let giving_up = async {
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => {}
+                () = patience.over() => {}
+            }
+        };
+        let call = (self.task, self.shop.next_call());
+        handle.acquire(&self.shop.log, call, ask, nested, giving_up).await
+    }
+
+    fn pick_patience(&mut self) -> Patience {
+        match self.rng.u32(..40) {
+            0..=2 => Patience::Turns(self.rng.u32(..40)),
+            3 => Patience::Time(Duration::from_micros(self.rng.u64(..5000))),
+            4 => Patience::Time(ms(self.rng.u64(..500))),
+            _ => Patience::Endless,
+        }
+    }
+
+    async fn work_under(&mut self, held: &mut [Hold], handle: &Handle) {
+        let log = self.shop.log.clone();
+        let at = self.rng.usize(..held.len());
+        let slow = self.shop.names.is_slow(handle.base.key);
+        match self.rng.u32(..100) {
+            0..=9 => {
+                self.writes += 1;
+                let me = self.me | self.writes;
+                self.shop.resource.work(&log, &mut held[at], me).await;
+            }
+            10..=13 => {
+                let short = ms(self.rng.u64(1..6));
+                self.idle(&mut held[at], short).await;
+            }
+            14..=18 if slow || self.one_in(20) => {
+                // Long enough for renewals; an explicit lease may run out under it.
+                let limit = if held[at].is_watched() {
+                    ms(self.rng.u64(200..2500))
+                } else {
+                    (held[at].lease() * 13 / 10).min(ms(600))
+                };
+                self.idle(&mut held[at], limit).await;
+            }
+            19..=20 => handle.hold_count(&log, (self.task, self.shop.next_call())).await,
+            21 if !held[at].is_watched() && held[at].lease() <= ms(40) => {
+                held[at].run_blocking(&log, ms(self.rng.u64(10..50))).await;
+            }
+            _ => {}
+        }
+        for _ in 0..self.rng.u32(2..9) {
+            for hold in held.iter_mut() {
+                hold.is_believed(&log);
+            }
+        }
+    }
+
+    /// Does nothing for a while but look, until that is over or the lock is lost.
+    async fn idle(&mut self, hold: &mut Hold, time: Duration) {
+        let log = self.shop.log.clone();
+        let mut stop = self.shop.stop.clone();
+        let end = tokio::time::Instant::now() + time;
+        // Often enough that no renewal goes unseen before the deadline that it moved.
+        let step = (hold.lease() / 12).clamp(ms(2), ms(50));
+        // A loss before anybody listened is no late notice.
+        let mut believed = hold.is_believed(&log);
+        while believed && tokio::time::Instant::now() < end && !*stop.borrow() {
+            let lost = tokio::select! {
+                () = hold.lost(&log) => true,
+                () = sleep(step) => false,
+                _ = stop.wait_for(|stop| *stop) => false,
+            };
+            believed = hold.is_believed(&log) && !lost;
+        }
+    }
+
+    async fn give_all_back(&mut self, mut held: Vec<Hold>) {
+        while !held.is_empty() {
+            // In any order.
+            let at = self.rng.usize(..held.len());
+            let hold = held.swap_remove(at);
+            self.give_back(hold).await;
+        }
+    }
+
+    async fn give_back(&mut self, hold: Hold) {
+        let log = &self.shop.log;
+        match self.rng.u32(..20) {
+            0..=2 => hold.drop_guard(log, How::Drop, drop),
+            3 => hold.drop_guard(log, How::DropOutside, |guard| {
+                // The thread is there for as long as the process is.
+                let _ = self.shop.dropper.send(guard);
+            }),
+            4 => {
+                let patience = Patience::Turns(self.rng.u32(..10));
+                hold.unlock(log, patience.over()).await;
+            }
+            _ => hold.unlock(log, std::future::pending()).await,
+        }
+    }
+}
+
+/// When a call is given up.
+enum Patience {
+    Turns(u32),
+    Time(Duration),
+    Endless,
+}
+
+impl Patience {
+    async fn over(self) {
+        match self {
+            Self::Turns(turns) => {
+                for _ in 0..turns {
+                    yield_now().await;
+                }
+            }
+            Self::Time(time) => sleep(time).await,
+            Self::Endless => std::future::pending().await,
+        }
+    }
+}

@@ -115,3 +115,18 @@ fn every_row_has_a_test_or_a_reason() {
     }
     assert!(missing.is_empty(), "neither a test nor a reason: {missing:?}");
 }
+
+#[test]
+fn every_test_that_the_page_of_promises_names_is_there() {
+    let page = include_str!("../../src/promises.md");
+    let tests = tests();
+    let mut named = 0;
+    for held in page.split("*Held by*").skip(1) {
+        let held = held.split("\n\n").next().expect("a paragraph");
+        for name in held.split('`').skip(1).step_by(2).filter(|name| !name.contains('/')) {
+            assert!(tests.contains_key(name), "there is no test {name}");
+            named += 1;
+        }
+    }
+    assert!(named > 30, "only {named} found: is this test blind?");
+}

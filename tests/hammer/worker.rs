@@ -41,8 +41,10 @@ impl Worker {
 
     /// Works until it is told to stop. Returns what it holds then.
     pub(crate) async fn run(mut self) -> Vec<Hold> {
+        // One task in each process is.
+        let patient = self.task == 1;
         loop {
-            let held = self.session().await;
+            let held = if patient { self.patient_session().await } else { self.session().await };
             if *self.shop.stop.borrow() {
                 return held;
             }
@@ -56,7 +58,7 @@ impl Worker {
 
     fn pick_handle(&mut self) -> Arc<Handle> {
         let names = self.shop.names;
-        let brisk = self.task % 3 == 0 && !self.one_in(20);
+        let brisk = self.task.is_multiple_of(3) && !self.one_in(20);
         let key = if brisk { names.pick_brisk(&mut self.rng) } else { names.pick(&mut self.rng) };
         let client = usize::from(self.rng.bool());
         match self.rng.u32(..20) {
@@ -128,6 +130,24 @@ impl Worker {
             self.work_under(&mut held, &handle).await;
         }
         held
+    }
+
+    /// Waits for a name that few ask for, holds it for a while, and stays away for longer.
+    async fn patient_session(&mut self) -> Vec<Hold> {
+        let pause = ms(self.rng.u64(50..900));
+        let mut stop = self.shop.stop.clone();
+        let _ = tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await;
+        let key = self.shop.names.pick_still(&mut self.rng);
+        let client = usize::from(self.rng.bool());
+        let handle = self.shop.handle(client, key, self.shop.names.is_fenced(key));
+        let ask = if self.rng.bool() { Ask::Lock } else { Ask::WithLease(ms(5000)) };
+        let call = (self.task, self.shop.next_call());
+        let giving_up = async { drop(stop.wait_for(|stop| *stop).await) };
+        let granted = handle.acquire(&self.shop.log, call, ask, false, giving_up).await;
+        let Ok(Some(mut hold)) = granted else { return Vec::new() };
+        let time = ms(self.rng.u64(20..300));
+        self.idle(&mut hold, time).await;
+        vec![hold]
     }
 
     async fn acquire(

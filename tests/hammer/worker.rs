@@ -180,12 +180,24 @@ impl Worker {
     async fn work_under(&mut self, held: &mut [Hold], handle: &Handle) {
         let log = self.shop.log.clone();
         let at = self.rng.usize(..held.len());
-        let slow = self.shop.names.is_slow(handle.base.key);
+        let names = self.shop.names;
+        let slow = names.is_slow(handle.base.key);
+        let tampered = names.is_tampered(handle.base.key);
+        let short = !held[at].is_watched() && held[at].lease() <= ms(40);
         match self.rng.u32(..100) {
             0..=9 => {
                 self.writes += 1;
                 let me = self.me | self.writes;
-                self.shop.resource.work(&log, &mut held[at], me).await;
+                self.shop.resource.work(&log, &mut held[at], me, Duration::ZERO).await;
+            }
+            // Late writes: the lease ends while the holder thinks.
+            26..=45 if short => {
+                self.writes += 1;
+                let (me, think) = (self.me | self.writes, ms(self.rng.u64(20..60)));
+                self.shop.resource.work(&log, &mut held[at], me, think).await;
+            }
+            46..=60 if tampered && held[at].is_watched() => {
+                self.idle(&mut held[at], ms(1500)).await;
             }
             10..=13 => {
                 let short = ms(self.rng.u64(1..6));
@@ -201,7 +213,7 @@ impl Worker {
                 self.idle(&mut held[at], limit).await;
             }
             19..=20 => handle.hold_count(&log, (self.task, self.shop.next_call())).await,
-            21 if !held[at].is_watched() && held[at].lease() <= ms(40) => {
+            21 if short => {
                 held[at].run_blocking(&log, ms(self.rng.u64(10..50))).await;
             }
             _ => {}

@@ -4,7 +4,10 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use crate::record::{self, BELIEVED, Event, FENCED, How, MS, Outcome, Record, WATCHDOG};
+use crate::record::{self, How, Outcome};
+
+mod fold;
+use fold::Fold;
 
 /// Later than everything.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -188,7 +191,7 @@ impl History {
         let number = u16::try_from(self.processes.len()).map_err(|e| e.to_string())?;
         let path = process.log.clone();
         self.processes.push(process);
-        let mut fold = Fold { history: self, number, open: HashMap::new(), others: HashMap::new() };
+        let mut fold = Fold::new(self, number);
         record::read(&path, |record| fold.take(record))
     }
 
@@ -274,175 +277,5 @@ impl Acquire {
 
     pub(crate) fn is_granted(&self) -> bool {
         self.outcome == Outcome::Granted
-    }
-}
-
-struct Fold<'a> {
-    history: &'a mut History,
-    number: u16,
-    open: HashMap<u32, usize>,
-    /// When a write to the resource or a status call began.
-    others: HashMap<u32, (u64, u64)>,
-}
-
-impl Fold<'_> {
-    fn take(&mut self, record: &Record) {
-        let number = self.number;
-        let id = (number, record.req);
-        let handle = (number, record.handle);
-        let process = &mut self.history.processes[usize::from(number)];
-        match record.event {
-            Event::Client => {
-                process.clients.push(u128::from(record.token) << 64 | u128::from(record.aux));
-            }
-            Event::Gap => process.gaps.push((record.aux, record.t)),
-            Event::Close if record.aux == 0 => process.closed.push((record.t, NEVER)),
-            Event::Close => {
-                if let Some(closed) = process.closed.last_mut() {
-                    closed.1 = record.t;
-                }
-            }
-            Event::AcquireInv => {
-                let uuid = process.clients[usize::from(record.client())];
-                self.open.insert(record.req, self.history.acquires.len());
-                self.history.acquires.push(begun(record, id, handle, (uuid, record.owner)));
-            }
-            Event::StoreInv | Event::StatusInv | Event::ForceInv => {
-                self.others.insert(record.req, (record.t, record.aux));
-                if record.event == Event::ForceInv {
-                    let Record { key, t, .. } = *record;
-                    self.history.forced.push(Forced { key, inv: t, ret: NEVER, freed: false });
-                }
-            }
-            Event::StoreRet => {
-                let Some((inv, me)) = self.others.remove(&record.req) else { return };
-                self.history.writes.push(StoreWrite {
-                    hold: id,
-                    key: record.key,
-                    inv,
-                    ret: record.t,
-                    me,
-                    token: record.has(FENCED).then_some(record.token),
-                    before: record.deadline,
-                    number: record.aux,
-                    accepted: record.outcome == Outcome::Done,
-                });
-            }
-            Event::StatusRet => {
-                self.history.operations += 1;
-                let Some((inv, _)) = self.others.remove(&record.req) else { return };
-                if record.outcome == Outcome::Done {
-                    let Record { key, t: ret, aux: count, .. } = *record;
-                    self.history.counts.push(Count { id, key, handle, inv, ret, count });
-                }
-            }
-            Event::ForceRet => {
-                self.history.operations += 1;
-                let Some((inv, _)) = self.others.remove(&record.req) else { return };
-                let known = outcome_is_known(record.outcome);
-                let mut all = self.history.forced.iter_mut().rev();
-                let forced = all.find(|forced| forced.key == record.key && forced.inv == inv);
-                if let Some(forced) = forced.filter(|_| known) {
-                    forced.ret = record.t;
-                    forced.freed = record.aux == 1;
-                }
-            }
-            _ => {
-                let Some(at) = self.open.get(&record.req) else { return };
-                self.history.operations += goes_on(&mut self.history.acquires[*at], record);
-            }
-        }
-    }
-}
-
-fn outcome_is_known(outcome: Outcome) -> bool {
-    matches!(outcome, Outcome::Done | Outcome::NotExecuted | Outcome::Executed)
-}
-
-fn begun(record: &Record, id: Id, handle: (u16, u32), owner: Owner) -> Acquire {
-    Acquire {
-        id,
-        key: record.key,
-        handle,
-        owner,
-        inv: record.t,
-        ret: NEVER,
-        outcome: Outcome::Open,
-        how: record.how,
-        wait: record.aux,
-        lease: u64::from(record.lease) * MS,
-        watched: record.has(WATCHDOG),
-        token: None,
-        believed: 0,
-        deadline: 0,
-        deadline_high: 0,
-        last_true: 0,
-        loss: None,
-        release: None,
-        healed: None,
-        overdue: None,
-        kept: false,
-        renewals: 0,
-    }
-}
-
-/// The next record of a call and its hold. Returns how many operations it completes.
-fn goes_on(acquire: &mut Acquire, record: &Record) -> u64 {
-    let t = record.t;
-    match record.event {
-        Event::AcquireRet => {
-            acquire.ret = t;
-            acquire.outcome = record.outcome;
-            if record.outcome == Outcome::Granted {
-                acquire.token = record.has(FENCED).then_some(record.token);
-                acquire.deadline = record.deadline;
-                acquire.deadline_high = record.deadline + u64::from(record.slack);
-                acquire.last_true = t;
-            }
-            1
-        }
-        Event::ValidRead if record.has(BELIEVED) => {
-            if acquire.loss.is_some() {
-                acquire.healed.get_or_insert(t);
-            }
-            if !acquire.watched && t > acquire.deadline_high {
-                acquire.overdue.get_or_insert(t);
-            }
-            acquire.last_true = acquire.last_true.max(t);
-            if record.deadline > acquire.deadline + 2 * MS {
-                acquire.renewals += 1;
-            }
-            acquire.deadline = acquire.deadline.max(record.deadline);
-            let high = record.deadline + u64::from(record.slack);
-            acquire.deadline_high = acquire.deadline_high.max(high);
-            1
-        }
-        Event::ValidRead | Event::LostNotice => {
-            let noticed = record.event == Event::LostNotice;
-            acquire.loss.get_or_insert(Loss { t, noticed });
-            1
-        }
-        Event::GuardDrop => {
-            let outcome = Outcome::Cancelled;
-            acquire.release = Some(Release { how: record.how, inv: t, ret: t, outcome });
-            1
-        }
-        Event::ReleaseInv => {
-            let outcome = Outcome::Open;
-            acquire.release = Some(Release { how: record.how, inv: t, ret: NEVER, outcome });
-            0
-        }
-        Event::ReleaseRet => {
-            if let Some(release) = &mut acquire.release {
-                release.ret = t;
-                release.outcome = record.outcome;
-            }
-            1
-        }
-        Event::Kept => {
-            acquire.kept = true;
-            0
-        }
-        _ => 0,
     }
 }

@@ -3,6 +3,10 @@
 /// So many names at the end of the list belong to the operator, who deletes their keys.
 const TAMPERED: u16 = 4;
 
+/// Before those are names that few ask for: where a wake-up that got lost is not made good by the
+/// next caller's.
+const STILL: u16 = 2;
+
 /// A few of them are in demand.
 const HOT: u16 = 5;
 
@@ -13,7 +17,7 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn new(count: u16) -> Self {
-        Self { count: count.max(TAMPERED + HOT + 2) }
+        Self { count: count.max(HOT + 2 + STILL + TAMPERED) }
     }
 
     pub(crate) fn all(self) -> std::ops::Range<u16> {
@@ -26,7 +30,7 @@ impl Names {
     }
 
     pub(crate) fn is_fenced(self, key: u16) -> bool {
-        key % 3 == 0
+        key.is_multiple_of(3)
     }
 
     pub(crate) fn is_tampered(self, key: u16) -> bool {
@@ -39,7 +43,16 @@ impl Names {
 
     /// Half of all calls go to the few names that are in demand.
     pub(crate) fn pick(self, rng: &mut fastrand::Rng) -> u16 {
-        if rng.bool() { rng.u16(..HOT) } else { rng.u16(..self.count) }
+        let any = rng.u16(..self.count);
+        if rng.bool() || self.is_still(any) { rng.u16(..HOT) } else { any }
+    }
+
+    pub(crate) fn pick_still(self, rng: &mut fastrand::Rng) -> u16 {
+        self.count - TAMPERED - 1 - rng.u16(..STILL)
+    }
+
+    fn is_still(self, key: u16) -> bool {
+        (self.count - TAMPERED - STILL..self.count - TAMPERED).contains(&key)
     }
 
     /// A name that is seldom held for long: where calls are many.
@@ -52,8 +65,8 @@ impl Names {
         key >= HOT + self.brisk()
     }
 
-    /// Half of those that are neither in demand nor tampered with.
+    /// Half of what is left.
     fn brisk(self) -> u16 {
-        ((self.count - TAMPERED - HOT) / 2).max(1)
+        ((self.count - TAMPERED - STILL - HOT) / 2).max(1)
     }
 }

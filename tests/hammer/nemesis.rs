@@ -85,6 +85,7 @@ pub(crate) const LOUD: &[Kind] = &[
 pub(crate) const QUIET: &[Kind] = &[
     Kind { name: "lose a reply", settle: None, inflict: lose_a_reply },
     Kind { name: "reset before send", settle: None, inflict: reset_before_send },
+    Kind { name: "delay subscriptions", settle: None, inflict: delay_subscriptions },
     Kind { name: "delete a key", settle: None, inflict: delete_a_key },
     Kind { name: "forget scripts", settle: None, inflict: forget_scripts },
     Kind { name: "forge messages", settle: None, inflict: forge_messages },
@@ -356,6 +357,23 @@ fn plan(world: &World<'_>, hand: &mut Hand, fault: support::Fault) -> Option<Don
         hand.planned[at] += 1;
     }
     Done::at_proxy(at, "", eventually(|| proxy.faults() > before))
+}
+
+/// A release may fall between a waiter's first try and its subscription.
+fn delay_subscriptions(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    let (proxy, at) = proxy(world, hand);
+    let before = proxy.faults();
+    if hand.planned[at] > before {
+        return None;
+    }
+    let time = hand.some_time(50, 200);
+    proxy.hold("SUBSCRIBE");
+    sleep(time);
+    proxy.let_go();
+    // What was held back is counted where planned faults are.
+    let after = proxy.faults();
+    hand.planned[at] = after;
+    Done::at_proxy(at, format_args!("for {time:?}"), after > before)
 }
 
 fn lose_a_reply(world: &World<'_>, hand: &mut Hand) -> Option<Done> {

@@ -5,6 +5,8 @@
 //! writes another and is told which one that replaced: if it is not the one that was read,
 //! somebody wrote in between.
 
+use std::time::Duration;
+
 use redis::aio::MultiplexedConnection;
 
 use crate::handle::Hold;
@@ -12,6 +14,12 @@ use crate::record::{Event, FENCED, Outcome, Record, Recorder, now};
 
 pub(crate) struct Resource {
     connection: MultiplexedConnection,
+}
+
+async fn sleep(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
 }
 
 /// Whether it is accepted, the highest token before, and the number of the write.
@@ -30,9 +38,9 @@ impl Resource {
         Self { connection: connection.expect("the server of the protected resource") }
     }
 
-    /// One critical section's work, if the hold is believed at its beginning and just before the
-    /// write. `me` is unique in the run.
-    pub(crate) async fn work(&self, log: &Recorder, hold: &mut Hold, me: u64) {
+    /// One critical section's work, if the hold is believed at its beginning. Between the last look
+    /// and the write it thinks for a while, in which the lock can be lost. `me` is unique in the run.
+    pub(crate) async fn work(&self, log: &Recorder, hold: &mut Hold, me: u64, think: Duration) {
         if !hold.is_believed(log) {
             return;
         }
@@ -40,6 +48,7 @@ impl Resource {
         let base = Record { deadline: 0, slack: 0, ..hold.base() };
         log.put(Record { t: now(), event: Event::StoreInv, aux: me, ..base });
         let ret = if base.has(FENCED) {
+            sleep(think).await;
             let mut write = redis::cmd("EVAL");
             write.arg(FENCED_WRITE).arg(1).arg(format!("fenced:{}", base.key)).arg(base.token);
             let (accepted, before, number): (bool, u64, u64) =
@@ -53,6 +62,7 @@ impl Resource {
             if !hold.is_believed(log) {
                 return;
             }
+            sleep(think).await;
             let mut write = redis::cmd("SET");
             write.arg(&key).arg(me).arg("GET");
             let replaced: Option<u64> =

@@ -41,8 +41,10 @@ impl Worker {
 
     /// Works until it is told to stop. Returns what it holds then.
     pub(crate) async fn run(mut self) -> Vec<Hold> {
+        // One task in each process is.
+        let patient = self.task == 1;
         loop {
-            let held = self.session().await;
+            let held = if patient { self.patient_session().await } else { self.session().await };
             if *self.shop.stop.borrow() {
                 return held;
             }
@@ -56,7 +58,7 @@ impl Worker {
 
     fn pick_handle(&mut self) -> Arc<Handle> {
         let names = self.shop.names;
-        let brisk = self.task % 3 == 0 && !self.one_in(20);
+        let brisk = self.task.is_multiple_of(3) && !self.one_in(20);
         let key = if brisk { names.pick_brisk(&mut self.rng) } else { names.pick(&mut self.rng) };
         let client = usize::from(self.rng.bool());
         match self.rng.u32(..20) {
@@ -130,6 +132,24 @@ impl Worker {
         held
     }
 
+    /// Waits for a name that few ask for, holds it for a while, and stays away for longer.
+    async fn patient_session(&mut self) -> Vec<Hold> {
+        let pause = ms(self.rng.u64(50..900));
+        let mut stop = self.shop.stop.clone();
+        let _ = tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await;
+        let key = self.shop.names.pick_still(&mut self.rng);
+        let client = usize::from(self.rng.bool());
+        let handle = self.shop.handle(client, key, self.shop.names.is_fenced(key));
+        let ask = if self.rng.bool() { Ask::Lock } else { Ask::WithLease(ms(5000)) };
+        let call = (self.task, self.shop.next_call());
+        let giving_up = async { drop(stop.wait_for(|stop| *stop).await) };
+        let granted = handle.acquire(&self.shop.log, call, ask, false, giving_up).await;
+        let Ok(Some(mut hold)) = granted else { return Vec::new() };
+        let time = ms(self.rng.u64(20..300));
+        self.idle(&mut hold, time).await;
+        vec![hold]
+    }
+
     async fn acquire(
         &mut self,
         handle: &Handle,
@@ -160,12 +180,24 @@ impl Worker {
     async fn work_under(&mut self, held: &mut [Hold], handle: &Handle) {
         let log = self.shop.log.clone();
         let at = self.rng.usize(..held.len());
-        let slow = self.shop.names.is_slow(handle.base.key);
+        let names = self.shop.names;
+        let slow = names.is_slow(handle.base.key);
+        let tampered = names.is_tampered(handle.base.key);
+        let short = !held[at].is_watched() && held[at].lease() <= ms(40);
         match self.rng.u32(..100) {
             0..=9 => {
                 self.writes += 1;
                 let me = self.me | self.writes;
-                self.shop.resource.work(&log, &mut held[at], me).await;
+                self.shop.resource.work(&log, &mut held[at], me, Duration::ZERO).await;
+            }
+            // Late writes: the lease ends while the holder thinks.
+            26..=45 if short => {
+                self.writes += 1;
+                let (me, think) = (self.me | self.writes, ms(self.rng.u64(20..60)));
+                self.shop.resource.work(&log, &mut held[at], me, think).await;
+            }
+            46..=60 if tampered && held[at].is_watched() => {
+                self.idle(&mut held[at], ms(1500)).await;
             }
             10..=13 => {
                 let short = ms(self.rng.u64(1..6));
@@ -181,7 +213,7 @@ impl Worker {
                 self.idle(&mut held[at], limit).await;
             }
             19..=20 => handle.hold_count(&log, (self.task, self.shop.next_call())).await,
-            21 if !held[at].is_watched() && held[at].lease() <= ms(40) => {
+            21 if short => {
                 held[at].run_blocking(&log, ms(self.rng.u64(10..50))).await;
             }
             _ => {}

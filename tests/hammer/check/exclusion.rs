@@ -28,7 +28,7 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
                 *first = Some(hold);
             }
         } else if first.is_some_and(|first| first.believed < hold.believed) {
-            *second = std::mem::replace(first, Some(hold));
+            *second = first.replace(hold);
         } else if second.is_none_or(|second| second.believed < hold.believed) {
             *second = Some(hold);
         }

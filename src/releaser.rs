@@ -183,16 +183,17 @@ async fn pay(
         }
         Ok(answer) => answer,
     };
-    // An earlier sending that was never answered may be what freed it.
-    let freed_before = sent_before || (repeated && owed.count == 0);
-    if released == Released::Nothing && !freed_before {
-        if owner.gone(clock::now()) {
-            tracing::warn!(name = %owner.names.key, owner = %owner.id, "lost a lock: found gone");
-        }
-    } else {
+    let nothing = released == Released::Nothing;
+    // An earlier sending that was never answered may have released it.
+    if !nothing || sent_before || repeated {
         owner.account.lock().released(owed);
     }
-    Ok(released != Released::Nothing)
+    // Whatever was to stay, or has not been released, is gone.
+    let lost = nothing && (owed.count > 0 || !(sent_before || repeated));
+    if lost && owner.gone(clock::now()) {
+        tracing::warn!(name = %owner.names.key, owner = %owner.id, "lost a lock: found gone");
+    }
+    Ok(!nothing)
 }
 
 /// Pays debts until nobody is left who could run one up, and everything is paid.

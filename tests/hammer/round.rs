@@ -96,6 +96,7 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
             Some(trouble)
         }
     };
+    history.gaps.append(&mut witness.slow);
     // Again, because more was written down since.
     let mut history = history.without_calls();
     crew.read(&mut history)?;

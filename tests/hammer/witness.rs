@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::history::{Owner, Sample};
 use crate::names::Names;
 use crate::nemesis::name;
-use crate::record::{SECOND, now};
+use crate::record::{MS, SECOND, now};
 use crate::support::Server;
 
 /// All locks at one moment: for each, the number of its name, its TTL, and owners with counts.
@@ -26,7 +26,12 @@ const EVERY: Duration = Duration::from_millis(40);
 pub(crate) struct Witness {
     redis: redis::Connection,
     look: redis::Cmd,
+    /// When the server took long to answer: it was not run, or it was made to stop.
+    pub(crate) slow: Vec<(u64, u64)>,
 }
+
+/// An answer that takes longer says that somebody was not run.
+const SLOW: u64 = 20 * MS;
 
 type Seen = Vec<(u16, i64, Vec<(String, u64)>)>;
 
@@ -39,13 +44,16 @@ impl Witness {
         for key in names.all() {
             look.arg(names.name(key));
         }
-        Self { redis, look }
+        Self { redis, look, slow: Vec::new() }
     }
 
     pub(crate) fn look(&mut self) -> Vec<Sample> {
         let t0 = now();
         let seen: Seen = self.look.query(&mut self.redis).expect("looking at the locks");
         let t1 = now();
+        if t1 - t0 > SLOW {
+            self.slow.push((t0, t1));
+        }
         let mut samples = Vec::new();
         for (key, pttl, owners) in seen {
             for (id, count) in owners {

@@ -121,7 +121,7 @@ pub(crate) async fn acquire(
                     place.refused(left);
                 }
                 Some(Err(error)) if error.kind() == ErrorKind::Unavailable => {
-                    trouble = Some(error);
+                    trouble = Some(error.after(trouble.take()));
                     place.unanswered(PAUSE);
                 }
                 Some(Err(error)) => return Err(error),

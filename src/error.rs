@@ -58,6 +58,14 @@ impl Error {
         self
     }
 
+    /// The same, of a call an earlier try of which failed.
+    pub(crate) fn after(mut self, earlier: Option<Self>) -> Self {
+        if earlier.is_some_and(|earlier| earlier.outcome() == Outcome::Unknown) {
+            self.0.outcome = Outcome::Unknown;
+        }
+        self
+    }
+
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidArgument, Outcome::NotExecuted, message)
     }

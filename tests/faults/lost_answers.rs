@@ -303,3 +303,42 @@ async fn a_call_under_way_at_a_close_finds_a_new_connection_after_a_cut() {
     soon("the answer", unlocking).await.unwrap().expect("it was sent again");
     server.assert_clean();
 }
+
+#[tokio::test]
+async fn n6_a_nested_release_that_was_done_is_no_loss_when_the_outer_lease_ends_meanwhile() {
+    let Scene { server, proxy, client } = scene().await;
+    let lock = client.lock("nested");
+    let outer = soon("the outer hold", lock.lock_with_lease(ms(400))).await.unwrap();
+    let inner = hold(&lock).await;
+    let faults = proxy.faults();
+    proxy.plan("EVALSHA", 1, Fault::DropReplyAndReset);
+    proxy.refuse(true);
+    let unlocking = tokio::spawn(inner.unlock());
+    wait_until("the lost answer", SOON, || proxy.faults() > faults).await;
+    wait_until("the end of the outer lease", SOON, || !server.exists("nested")).await;
+    proxy.refuse(false);
+    soon("unlocking", unlocking).await.unwrap().expect("it was released before the rest ended");
+    assert!(outer.is_lost());
+    drop(outer);
+}
+
+#[tokio::test]
+async fn n12_a_wait_that_ends_in_an_outage_is_unknown_if_one_of_its_tries_was_executed() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
+    let client = builder.outage_limit(ms(1_000)).connect().await.unwrap();
+    server.hold_by_hand("mute", "somebody", ms(1_500));
+    let lock = client.lock("mute");
+    let owner = lock.owner().to_owned();
+    let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
+    wait_until("a waiter", SOON, || server.subscribers("mute") == 1).await;
+    proxy.settled(ms(100)).await;
+    proxy.stall_replies(true);
+    let error = soon("the end of the wait", waiting).await.unwrap().unwrap_err();
+    assert!(server.holds("mute").contains_key(&owner), "no try was executed");
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
+    proxy.cut_all();
+    proxy.stall_replies(false);
+    wait_until("the undo", SOON, || !server.exists("mute")).await;
+}

@@ -51,6 +51,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_default_lease_is_renewed_every_third_of_it() {
+        let config = Config { watchdog_timeout: Duration::from_secs(42), ..Config::default() };
+        assert_eq!(config.renewal_period(), Duration::from_secs(14));
+    }
+
+    #[test]
     fn options_out_of_bounds_are_refused_by_name() {
         let day = Duration::from_secs(24 * 60 * 60);
         for (option, value, accepted) in [
@@ -59,6 +65,8 @@ mod tests {
             ("watchdog_timeout", day, true),
             ("watchdog_timeout", day + Duration::from_millis(1), false),
             ("command_timeout", Duration::from_millis(9), false),
+            ("command_timeout", day / 24, true),
+            ("command_timeout", day / 24 + Duration::from_millis(1), false),
             ("command_timeout", Duration::from_millis(10), true),
             ("command_timeout", Duration::MAX, false),
         ] {

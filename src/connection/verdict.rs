@@ -153,6 +153,36 @@ mod tests {
         ] {
             assert_eq!(verdict(&server(line)), expected, "{line}");
         }
-        assert!(is_unknown_script(&server("NOSCRIPT No matching script. Please use EVAL.")));
+        let crowded = server("ERR max number of clients reached");
+        assert_eq!(verdict(&crowded), Verdict::Later);
+    }
+
+    #[test]
+    fn a_refusal_is_final_whatever_it_quotes() {
+        let quotes = server("NOPERM this user may not use the key: READONLY is its name");
+        assert_eq!(verdict(&quotes), Verdict::Final(ErrorKind::Server));
+        let rejected = RedisError::from((Driver::AuthenticationFailed, "wrong password"));
+        assert_eq!(verdict(&rejected), Verdict::Final(ErrorKind::Server));
+    }
+
+    #[test]
+    fn a_connection_that_broke_or_talked_nonsense_is_given_up() {
+        for kind in [Driver::Io, Driver::Parse] {
+            assert_eq!(verdict(&RedisError::from((kind, "in words"))), Verdict::Broken);
+        }
+    }
+
+    #[test]
+    fn only_a_replica_is_read_only_and_only_a_script_can_be_unknown() {
+        let wrapped = "ERR Error running script: @user_script:9: -READONLY You can't write";
+        for (line, read_only, unknown) in [
+            ("READONLY You can't write against a read only replica.", true, false),
+            (wrapped, true, false),
+            ("NOSCRIPT No matching script. Please use EVAL.", false, true),
+            ("LOADING Redis is loading the dataset in memory", false, false),
+        ] {
+            let error = server(line);
+            assert_eq!((is_read_only(&error), is_unknown_script(&error)), (read_only, unknown));
+        }
     }
 }

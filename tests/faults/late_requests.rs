@@ -61,13 +61,13 @@ async fn n6_without_permission_to_close_a_connection_a_late_release_frees() {
 async fn n3_an_acquire_that_was_held_up_leaves_no_lock_behind() {
     let Scene { server, proxy, client } = scene("+@all").await;
     let lock = client.lock("late");
-    let faults = proxy.faults();
+    let (faults, calls) = (proxy.faults(), server.calls("evalsha"));
     proxy.plan("EVALSHA", 1, Fault::HoldBack);
     let error = soon("locking", lock.lock()).await.unwrap_err();
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
     assert_eq!(proxy.faults(), faults + 1);
     // Its undo, which finds nothing, and then the acquire.
-    proxy.settled(ms(100)).await;
+    wait_until("the undo", SOON, || server.calls("evalsha") > calls).await;
     proxy.let_go();
     proxy.settled(ms(100)).await;
     assert!(!server.exists("late"), "a lock that nobody holds");

@@ -79,7 +79,7 @@ pub(crate) async fn acquire(
             Tried::Granted(granted) => return Ok(Some(granted)),
             Tried::Refused(ttl) => left = ttl,
         }
-        engine.waiters.answered();
+        engine.waiters.answered(begun);
     }
     let until = match wait {
         Wait::Once => return Ok(None),

@@ -80,9 +80,10 @@ impl Waiters {
         self.board.lock().outage().is_some()
     }
 
-    /// Redis has answered a call outside the line: an outage that nobody saw end is over.
-    pub(crate) fn answered(&self) {
-        self.board.lock().answered();
+    /// Redis has answered a call outside the line that asked at that moment: an outage that nobody
+    /// saw end is over.
+    pub(crate) fn answered(&self, asked: Instant) {
+        self.board.lock().answered(asked);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -116,14 +117,15 @@ impl Waiters {
             if self.moves_to(wire.number()) {
                 continue;
             }
-            let deadline = clock::now() + command_timeout;
+            let asked = clock::now();
+            let deadline = asked + command_timeout;
             match link.resubscribe(&wire, &subscribe, &unsubscribe, deadline).await {
                 Ok(()) => self.subscribed(&subscribe),
                 Err(error) => {
                     tracing::warn!(%error, "waiters go by time alone until a subscription works");
                     self.board.lock().not_subscribed(&subscribe);
                     if error.kind() != ErrorKind::Unavailable {
-                        self.answered();
+                        self.answered(asked);
                         tokio::time::sleep(SUBSCRIBE_AGAIN).await;
                     }
                 }

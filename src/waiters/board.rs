@@ -76,7 +76,8 @@ struct Line {
 
 struct Waiter {
     wake: Arc<Notify>,
-    asking: bool,
+    /// Since when it has been asking, if it is.
+    asking: Option<Instant>,
     /// A wake-up came while it asked: the answer may be older than the wake-up.
     again: bool,
 }
@@ -101,9 +102,10 @@ impl Board {
         self.outage
     }
 
-    /// Redis has answered somebody.
-    pub(crate) fn answered(&mut self) {
-        self.outage = None;
+    /// Redis has answered somebody who asked at that moment: an outage that began before is over.
+    /// One that began since is not, however late the answer is looked at.
+    pub(crate) fn answered(&mut self, asked: Instant) {
+        self.outage.take_if(|began| *began <= asked);
     }
 
     /// Stands in line. `left` is what a refusal just said of the holder's lease. The flag says
@@ -130,7 +132,7 @@ impl Board {
         let live = channel.subscription == Subscription::Live;
         // Without a refusal to go by, it asks at once.
         let due = if live || left.is_none() { now } else { now + park_for(left) };
-        let waiter = Waiter { wake, asking: false, again: false };
+        let waiter = Waiter { wake, asking: None, again: false };
         match channel.lines.iter_mut().find(|line| &*line.key == key) {
             Some(line) => {
                 line.waiters.insert(ticket, waiter);
@@ -157,7 +159,7 @@ impl Board {
         if !waiter.again && due > now {
             return Step::Park(Some(due));
         }
-        waiter.asking = true;
+        waiter.asking = Some(now);
         waiter.again = false;
         Step::Ask
     }
@@ -170,13 +172,13 @@ impl Board {
         left: Option<Duration>,
         now: Instant,
     ) {
-        self.outage = None;
         let Some(line) = self.line_of(channel, ticket) else {
             return;
         };
         line.due = now + park_for(left);
-        if let Some(waiter) = line.waiters.get_mut(&ticket) {
-            waiter.asking = false;
+        let asked = line.waiters.get_mut(&ticket).and_then(|waiter| waiter.asking.take());
+        if let Some(asked) = asked {
+            self.answered(asked);
         }
     }
 
@@ -194,7 +196,7 @@ impl Board {
         };
         line.due = now + pause;
         if let Some(waiter) = line.waiters.get_mut(&ticket) {
-            waiter.asking = false;
+            waiter.asking = None;
         }
     }
 
@@ -207,13 +209,16 @@ impl Board {
         lease: Duration,
         now: Instant,
     ) -> (Wakes, bool) {
-        self.outage = None;
         let Some(line) = self.line_of(channel, ticket) else {
             return (Wakes::new(), false);
         };
         // A message that came meanwhile may be of a release after this grant.
         let again = line.waiters.get(&ticket).is_some_and(|waiter| waiter.again);
         line.due = if again { now } else { now + park_for(Some(lease)) };
+        let asked = line.waiters.get_mut(&ticket).and_then(|waiter| waiter.asking.take());
+        if let Some(asked) = asked {
+            self.answered(asked);
+        }
         self.remove(channel, ticket, now + LINGER)
     }
 
@@ -222,7 +227,7 @@ impl Board {
         let Some(line) = self.line_of(channel, ticket) else {
             return (Wakes::new(), false);
         };
-        let holds_baton = line.waiters.get(&ticket).is_some_and(|w| w.asking || w.again);
+        let holds_baton = line.waiters.get(&ticket).is_some_and(|w| w.asking.is_some() || w.again);
         if line.is_head(ticket) && holds_baton && !seeded!("baton-dropped") {
             line.due = now;
         }
@@ -363,7 +368,7 @@ impl Channel {
             let head = line.waiters.first_entry();
             let mut head = head.expect("BUG: a line with nobody in it");
             let head = head.get_mut();
-            head.again = head.asking;
+            head.again = head.asking.is_some();
             wakes.push(head.wake.clone());
         }
     }

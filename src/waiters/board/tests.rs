@@ -302,6 +302,21 @@ fn an_outage_begins_with_the_first_trouble_and_ends_with_an_answer() {
 }
 
 #[test]
+fn an_answer_from_before_an_outage_does_not_end_it() {
+    let (mut story, [(first, _), _]) = Story::parked();
+    story.message();
+    assert_eq!(story.step(first), Step::Ask);
+    let asked = story.now;
+    story.now += SECOND;
+    story.board.cut(story.now);
+    story.refused(first);
+    story.board.answered(asked);
+    assert_eq!(story.board.outage(), Some(story.now));
+    story.board.answered(story.now);
+    assert_eq!(story.board.outage(), None);
+}
+
+#[test]
 fn a_closed_client_sends_everybody_home_and_keeps_nothing() {
     let (mut story, [(first, one), (second, two)]) = Story::parked();
     assert!(are(&story.board.close(), &[&one, &two]));

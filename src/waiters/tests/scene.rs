@@ -118,7 +118,7 @@ async fn call(stage: Arc<Stage>, me: usize) {
             return;
         }
         left = Some(HOUR);
-        waiters.answered();
+        waiters.answered(clock::now());
     }
     let mut place = waiters.join(&names, left);
     let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, place.ticket));

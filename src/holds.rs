@@ -219,10 +219,11 @@ impl Account {
         held.chain(self.leaving.drain(..)).collect()
     }
 
-    /// A guard gives its hold back. From here on a release is owed, unless its tenure is over.
-    pub(crate) fn give_back(&mut self, hold: HoldId) {
+    /// A guard gives its hold back. From here on a release is owed, unless its tenure is over:
+    /// then it says false, and the hold is lost, whether or not its term has been told yet.
+    pub(crate) fn give_back(&mut self, hold: HoldId) -> bool {
         if hold.tenure != self.tenure {
-            return;
+            return false;
         }
         if let Some(at) = self.live.iter().position(|live| live.number == hold.number) {
             let Hold { term, .. } = self.live.swap_remove(at);
@@ -230,6 +231,7 @@ impl Account {
                 self.leaving.push(term);
             }
         }
+        true
     }
 
     /// The release that Redis has still to hear of.

@@ -149,10 +149,10 @@ pub(crate) async fn unlock(
     let ran_out = term.is_lost();
     // In the account before the first await: from here on the exchange's drop sees to it.
     let mut exchange = Exchange::new(call, owner, releaser, lease);
-    owner.account.lock().give_back(hold);
+    let counts = owner.account.lock().give_back(hold);
     exchange.enter().await?;
     let executed = exchange.pay(watchdog_timeout).await?;
-    if !ran_out && !term.is_gone() || seeded!("lost-is-released") {
+    if counts && !ran_out && !term.is_gone() || seeded!("lost-is-released") {
         return Ok(());
     }
     let outcome = if executed { Outcome::Executed } else { Outcome::NotExecuted };

@@ -182,6 +182,7 @@ fn a_hold_of_an_earlier_tenure_gives_nothing_back_of_a_later_one() {
     story.owner.gone(story.now);
     let (_after, term) = story.grant(HOUR.into());
     assert_eq!(story.give_back(before), None);
+    assert!(!story.owner.account.lock().give_back(before), "it is lost, told or not");
     assert!(gone.is_gone());
     assert!(term.until(story.now).is_some());
 }

@@ -68,6 +68,7 @@ fn a_lease_that_cannot_work_is_refused_before_anything_is_sent() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{lease:?}");
         assert_eq!(error.outcome(), Outcome::NotExecuted, "{lease:?}");
     }
+    assert_eq!(MAX_LEASE.as_secs(), 3_153_600_000, "a hundred years");
     assert_eq!(Lease::Fixed(MAX_LEASE).checked(HOUR).unwrap(), MAX_LEASE);
     assert_eq!(Lease::Fixed(Duration::from_nanos(1)).checked(HOUR).unwrap(), MS);
 }

@@ -286,6 +286,16 @@ fn an_outage_begins_with_the_first_trouble_and_ends_with_an_answer() {
 }
 
 #[test]
+fn an_answer_to_a_call_that_stands_in_no_line_ends_an_outage() {
+    let mut story = Story::new();
+    story.join();
+    story.board.cut(story.now);
+    assert!(story.board.outage().is_some());
+    story.board.answered();
+    assert_eq!(story.board.outage(), None);
+}
+
+#[test]
 fn a_closed_client_sends_everybody_home_and_keeps_nothing() {
     let (mut story, [(first, one), (second, two)]) = Story::parked();
     assert!(are(&story.board.close(), &[&one, &two]));

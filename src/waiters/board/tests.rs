@@ -246,11 +246,14 @@ fn a_subscription_outlives_a_grant_for_a_moment_and_a_waiter_that_gave_up_not_at
 fn the_driver_is_not_told_of_what_it_will_see_in_time() {
     let mut story = Story::new();
     let wake = || Arc::new(Notify::new());
-    let names = ["first", "second"];
-    let [first, second] = names.map(|name| story.board.join(name, name, None, wake(), story.now).0);
+    let names = ["first", "second", "third"];
+    let [first, second, third] =
+        names.map(|name| story.board.join(name, name, None, wake(), story.now).0);
     story.drive();
     assert!(story.board.granted("first", first, SECOND, story.now).1);
     assert_eq!(story.board.plan(story.now).next, Some(story.now + LINGER));
+    let (_, told) = story.board.granted("third", third, SECOND, story.now);
+    assert!(!told, "it looks just then");
     story.now += LINGER / 2;
     assert!(!story.board.granted("second", second, SECOND, story.now).1, "it looks before that");
 }
@@ -286,11 +289,13 @@ fn an_outage_begins_with_the_first_trouble_and_ends_with_an_answer() {
 }
 
 #[test]
-fn an_answer_to_a_call_that_stands_in_no_line_ends_an_outage() {
+fn an_outage_is_for_those_who_wait_and_ends_with_an_answer_outside_the_line_too() {
     let mut story = Story::new();
+    story.board.cut(story.now);
+    assert_eq!(story.board.outage(), None, "there is nobody whose patience it could try");
     story.join();
     story.board.cut(story.now);
-    assert!(story.board.outage().is_some());
+    assert_eq!(story.board.outage(), Some(story.now));
     story.board.answered();
     assert_eq!(story.board.outage(), None);
 }

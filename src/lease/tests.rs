@@ -82,6 +82,13 @@ fn a_default_lease_is_the_watchdog_timeout() {
 }
 
 #[test]
+fn a_term_is_not_lost_before_its_deadline() {
+    let now = Instant::now();
+    assert!(!Term::new(now + HOUR).is_lost());
+    assert!(Term::new(now).is_lost());
+}
+
+#[test]
 fn a_look_at_a_passed_deadline_latches_the_loss() {
     let now = Instant::now();
     let term = Term::new(now + MS);

@@ -216,6 +216,15 @@ fn a_renewal_of_a_released_lock_is_refused_and_nobody_is_told_of_a_loss() {
 }
 
 #[test]
+fn a_refused_renewal_of_what_is_held_is_a_loss() {
+    let story = Story::new();
+    let (hold, term) = story.grant(Lease::Watchdog);
+    assert!(story.owner.renewal_refused(hold.tenure, story.now), "somebody believed in it");
+    assert!(term.is_gone());
+    assert_eq!(story.owed(), None);
+}
+
+#[test]
 fn a_renewal_prolongs_default_leases_and_never_a_fixed_one() {
     let mut story = Story::new();
     let (_, fixed) = story.grant(WATCHDOG.into());
@@ -226,6 +235,17 @@ fn a_renewal_prolongs_default_leases_and_never_a_fixed_one() {
     assert!(account.renewed(hold.tenure, story.now, WATCHDOG, story.now));
     assert_eq!(watched.until(story.now), Some(believed_until(story.now, WATCHDOG)));
     assert_eq!(fixed.until(story.now), as_granted);
+}
+
+#[test]
+fn a_renewal_that_is_confirmed_after_the_deadline_came_too_late() {
+    let mut story = Story::new();
+    let (hold, term) = story.grant(Lease::Watchdog);
+    let sent = story.now + WATCHDOG / 2;
+    story.now += WATCHDOG;
+    let mut account = story.owner.account.lock();
+    assert!(!account.renewed(hold.tenure, sent, WATCHDOG, story.now));
+    assert_eq!(term.until(story.now), None);
 }
 
 #[test]
@@ -311,6 +331,18 @@ fn a_hold_on_its_way_back_that_the_next_tenure_took_over_is_not_lost_with_it() {
     let (_, next) = story.grant(HOUR.into());
     story.owner.gone(story.now);
     assert!(next.is_gone() && !term.is_gone());
+}
+
+#[test]
+fn a_hold_that_redis_has_forgotten_is_not_on_its_way_back() {
+    let mut story = Story::new();
+    let (hold, term) = story.grant(WATCHDOG.into());
+    story.now += WATCHDOG;
+    let owed = story.owed().expect("a release of what is lost");
+    story.owner.account.lock().released(owed);
+    assert_eq!(story.give_back(hold), None);
+    story.owner.refused(story.now);
+    assert!(!term.is_gone(), "it was lost by the clock alone");
 }
 
 #[test]

@@ -71,6 +71,7 @@ fn a_lease_that_cannot_work_is_refused_before_anything_is_sent() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{lease:?}");
         assert_eq!(error.outcome(), Outcome::NotExecuted, "{lease:?}");
     }
+    assert_eq!(MAX_LEASE.as_secs(), 3_153_600_000, "a hundred years");
     assert_eq!(Lease::Fixed(MAX_LEASE).checked(HOUR).unwrap(), MAX_LEASE);
     assert_eq!(Lease::Fixed(Duration::from_nanos(1)).checked(HOUR).unwrap(), MS);
 }
@@ -81,6 +82,13 @@ fn a_default_lease_is_the_watchdog_timeout() {
     assert_eq!(Lease::Watchdog.checked(HOUR).unwrap(), HOUR);
     let crooked = Duration::from_micros(30_500);
     assert_eq!(Lease::Watchdog.checked(crooked).unwrap(), 31 * MS);
+}
+
+#[test]
+fn a_term_is_not_lost_before_its_deadline() {
+    let now = clock::now();
+    assert!(!Term::new(now + HOUR).is_lost());
+    assert!(Term::new(now).is_lost());
 }
 
 #[test]

@@ -262,11 +262,14 @@ fn a_subscription_outlives_a_grant_for_a_moment_and_a_waiter_that_gave_up_not_at
 fn the_driver_is_not_told_of_what_it_will_see_in_time() {
     let mut story = Story::new();
     let wake = || Arc::new(Notify::new());
-    let names = ["first", "second"];
-    let [first, second] = names.map(|name| story.board.join(name, name, None, wake(), story.now).0);
+    let names = ["first", "second", "third"];
+    let [first, second, third] =
+        names.map(|name| story.board.join(name, name, None, wake(), story.now).0);
     story.drive();
     assert!(story.board.granted("first", first, SECOND, story.now).1);
     assert_eq!(story.board.plan(story.now).next, Some(story.now + LINGER));
+    let (_, told) = story.board.granted("third", third, SECOND, story.now);
+    assert!(!told, "it looks just then");
     story.now += LINGER / 2;
     assert!(!story.board.granted("second", second, SECOND, story.now).1, "it looks before that");
 }
@@ -311,6 +314,18 @@ fn an_answer_from_before_an_outage_does_not_end_it() {
     story.board.cut(story.now);
     story.refused(first);
     story.board.answered(asked);
+    assert_eq!(story.board.outage(), Some(story.now));
+    story.board.answered(story.now);
+    assert_eq!(story.board.outage(), None);
+}
+
+#[test]
+fn an_outage_is_for_those_who_wait_and_ends_with_an_answer_outside_the_line_too() {
+    let mut story = Story::new();
+    story.board.cut(story.now);
+    assert_eq!(story.board.outage(), None, "there is nobody whose patience it could try");
+    story.join();
+    story.board.cut(story.now);
     assert_eq!(story.board.outage(), Some(story.now));
     story.board.answered(story.now);
     assert_eq!(story.board.outage(), None);

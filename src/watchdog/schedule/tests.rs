@@ -187,3 +187,21 @@ fn living_owners_survive_every_sweep_and_dead_ones_none() {
     assert!(schedule.len() <= 2 * living.len(), "{} entries", schedule.len());
     assert_eq!(schedule.take_due(now), living);
 }
+
+#[test]
+fn nothing_is_swept_until_the_dead_could_outnumber_the_living() {
+    let now = Instant::now();
+    let living: Vec<Arc<usize>> = (0..SWEEP_FROM).map(Arc::new).collect();
+    let mut schedule = Schedule::default();
+    schedule.insert(now, &Arc::new(0));
+    for owner in &living[1..] {
+        schedule.insert(now, owner);
+    }
+    assert_eq!(schedule.len(), SWEEP_FROM, "few are left where they are");
+    schedule.insert(now, &living[0]);
+    assert_eq!(schedule.len(), SWEEP_FROM, "the dead one goes");
+    for _ in 0..SWEEP_FROM - 2 {
+        schedule.insert(now, &Arc::new(0));
+    }
+    assert_eq!(schedule.len(), 2 * (SWEEP_FROM - 1), "not before there are twice as many");
+}

@@ -61,6 +61,18 @@ proptest! {
     }
 }
 
+#[test]
+fn a_lease_travels_as_whole_milliseconds_and_never_as_none() {
+    for (lease, arg) in [
+        (Duration::from_secs(30), 30_000),
+        (Duration::from_millis(1), 1),
+        (Duration::ZERO, 1),
+        (Duration::MAX, u64::MAX),
+    ] {
+        assert_eq!(millis(lease), arg, "{lease:?}");
+    }
+}
+
 fn all_scripts() -> [(&'static str, &'static Script); 4] {
     let Scripts { acquire, release, renew, force_unlock } = &*SCRIPTS;
     [("acquire", acquire), ("release", release), ("renew", renew), ("force_unlock", force_unlock)]

@@ -59,7 +59,13 @@ impl Owner {
             if account.tenure != tenure || account.live.is_empty() {
                 return false;
             }
-            account.gone()
+            let server = account.server;
+            let lost = account.gone();
+            // A request that is under way may be executed yet: whoever drops it still owes its undo.
+            if self.gate.try_lock().is_err() {
+                account.server = server;
+            }
+            lost
         };
         tell(&lost, now)
     }

@@ -8,18 +8,18 @@
 //! of its [`Exchange`], a place in line and a wake-up that came to it are given on by the drop of
 //! the place.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
-use crate::holds::{HoldId, Owner};
+use crate::holds::{Granted, Owner};
 use crate::lease::{Lease, Term, believed_until};
 use crate::protocol::{Acquired, Call};
 use crate::releaser::Exchange;
-use crate::token::FencingToken;
-use crate::waiters::{Next, Patience};
+use crate::waiters::{Next, Patience, Place, Seat};
 
 /// After a try that Redis did not answer, unless the connection comes back before.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -45,15 +45,6 @@ impl Wait {
         }
         clock::now().checked_add(wait).map_or(Self::Forever, Self::Until)
     }
-}
-
-/// A granted hold: what a guard is made of.
-pub(crate) struct Granted {
-    pub(crate) hold: HoldId,
-    pub(crate) term: Arc<Term>,
-    pub(crate) lease: Duration,
-    /// If the lock is fenced.
-    pub(crate) token: Option<FencingToken>,
 }
 
 enum Tried {
@@ -103,10 +94,15 @@ pub(crate) async fn acquire(
     }
 
     let outage = matches!(wait, Wait::Forever).then_some(engine.config.outage_limit);
-    let mut place = engine.waiters.join(&owner.names, left);
+    let seat = Seat::new(owner.clone(), lease, asked);
+    let place = InLine { place: engine.waiters.join(seat, left), engine, owner };
     let mut trouble = None;
     loop {
         match place.next(Patience { until, outage }).await {
+            Next::Handed(granted) => {
+                attempt.claimed();
+                return Ok(Some(granted));
+            }
             Next::Ask => match attempt.try_until(last_call).await {
                 None if engine.waiters.in_outage() => {
                     return Err(trouble.unwrap_or_else(out_of_reach));
@@ -135,6 +131,29 @@ pub(crate) async fn acquire(
     }
 }
 
+/// A place in line, and what has to be done when the call goes.
+struct InLine<'a> {
+    place: Place<'a>,
+    engine: &'a Engine,
+    owner: &'a Arc<Owner>,
+}
+
+impl<'a> Deref for InLine<'a> {
+    type Target = Place<'a>;
+
+    fn deref(&self) -> &Place<'a> {
+        &self.place
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        if let Some(Granted { hold, lease, .. }) = self.place.leave() {
+            self.engine.releaser.give_back(self.owner, hold, lease);
+        }
+    }
+}
+
 /// What stays the same from try to try.
 struct Attempt<'a> {
     engine: &'a Engine,
@@ -148,6 +167,18 @@ impl Attempt<'_> {
     /// Whether this handle holds the lock already.
     fn nests(&self) -> bool {
         self.owner.account.lock().holding(clock::now())
+    }
+
+    /// The lock that was handed over is this call's now.
+    fn claimed(&self) {
+        let watch = {
+            let mut account = self.owner.account.lock();
+            account.claimed();
+            account.to_watch()
+        };
+        if let Some(since) = watch {
+            self.engine.watchdog.watch(self.owner, since);
+        }
     }
 
     /// A nested hold never waits, one try is one try, and where nobody of this client stands in
@@ -200,11 +231,11 @@ impl Attempt<'_> {
                     let term = Arc::new(Term::new(believed_until(sent, self.asked)));
                     let (hold, token, watch) = {
                         let mut account = owner.account.lock();
-                        let (hold, watch) = account.granted(ask, self.lease, term.clone(), sent);
-                        (hold, account.fenced(token), watch)
+                        let hold = account.granted(ask, self.lease, term.clone(), sent);
+                        (hold, account.fenced(token), account.to_watch())
                     };
-                    if watch {
-                        engine.watchdog.watch(owner, sent);
+                    if let Some(since) = watch {
+                        engine.watchdog.watch(owner, since);
                     }
                     let lease = self.asked;
                     return Ok(Tried::Granted(Granted { hold, term, lease, token }));

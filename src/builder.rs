@@ -69,6 +69,22 @@ impl LockClientBuilder {
         self
     }
 
+    /// How often in a row a lock may go from one holder of this client to the next while other
+    /// clients wait for it. More is more throughput, fewer is a shorter wait for the others. Nobody
+    /// is held to it while no other client waits. 100 unless set; zero hands nothing over, so that
+    /// every release goes to all clients.
+    pub fn hand_overs(mut self, most: u32) -> Self {
+        self.config.hand_overs = most;
+        self
+    }
+
+    /// For how long a client may keep a lock in that way while other clients wait for it; whichever
+    /// of the two limits comes first ends it. Longer than a few holds take. 10 ms unless set; any.
+    pub fn hand_over_time(mut self, longest: Duration) -> Self {
+        self.config.hand_over_time = longest;
+        self
+    }
+
     /// Checks the options, connects once and starts the client's thread.
     ///
     /// # Errors

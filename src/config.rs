@@ -11,6 +11,8 @@ pub(crate) struct Config {
     pub(crate) command_timeout: Duration,
     pub(crate) outage_limit: Duration,
     pub(crate) name_prefix: String,
+    pub(crate) hand_overs: u32,
+    pub(crate) hand_over_time: Duration,
 }
 
 impl Default for Config {
@@ -20,6 +22,8 @@ impl Default for Config {
             command_timeout: Duration::from_secs(3),
             outage_limit: Duration::from_secs(30),
             name_prefix: String::new(),
+            hand_overs: 100,
+            hand_over_time: Duration::from_millis(10),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::connection::Link;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::protocol::Call;
+use crate::relay::Relay;
 use crate::releaser::{Releaser, pay_debts};
 use crate::waiters::Waiters;
 use crate::watchdog::Watchdog;
@@ -43,12 +44,13 @@ impl Engine {
         let config = Arc::new(config);
         let waiters = Arc::new(Waiters::default());
         let watchdog = Arc::new(Watchdog::new(&config));
+        let relay = Arc::new(Relay::new(&waiters, &watchdog, &config));
         let engine = Self {
             config: config.clone(),
             link: link.clone(),
             waiters: waiters.clone(),
             watchdog: watchdog.clone(),
-            releaser: Releaser::new(jobs),
+            releaser: Releaser::new(jobs, relay.clone()),
             stop_renewing,
             uuid: uuid::Uuid::new_v4(),
             owners: AtomicU64::new(1),
@@ -63,7 +65,7 @@ impl Engine {
             };
             // Paying debts ends with the last sender of jobs, and everything else ends with it.
             tokio::select! {
-                () = pay_debts(to_pay, &link, &config) => {}
+                () = pay_debts(to_pay, &link, &relay, &config) => {}
                 () = renewing => {}
                 () = waiters.keep_subscribed(&link, config.command_timeout) => {}
                 () = waiters.listen(&link, pushed) => {}

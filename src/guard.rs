@@ -4,11 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::Granted;
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, Outcome};
-use crate::holds::{HoldId, Owner};
+use crate::holds::{Granted, HoldId, Owner};
 use crate::lease::Term;
 use crate::protocol::Call;
 use crate::releaser;

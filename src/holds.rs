@@ -21,6 +21,9 @@ use crate::lease::{Lease, Term, believed_until, whole_millis};
 use crate::protocol::Names;
 use crate::token::FencingToken;
 
+mod passing;
+pub(crate) use passing::Run;
+
 /// A lock's name as one owner uses it. Shared by its handle, its guards and the background work.
 pub(crate) struct Owner {
     pub(crate) names: Names,
@@ -93,6 +96,15 @@ fn tell(lost: &[Arc<Term>], now: Instant) -> bool {
     believed
 }
 
+/// A granted hold: what a guard is made of.
+pub(crate) struct Granted {
+    pub(crate) hold: HoldId,
+    pub(crate) term: Arc<Term>,
+    pub(crate) lease: Duration,
+    /// If the lock is fenced.
+    pub(crate) token: Option<FencingToken>,
+}
+
 /// Names one hold of one tenure, so that it can never give back another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HoldId {
@@ -154,6 +166,8 @@ pub(crate) struct Account {
     watched: bool,
     /// When the watched leases were last known to be in force: what their renewal counts from.
     renewed_at: Option<Instant>,
+    /// How the first hold of this tenure came, if by a hand-over.
+    passed: Option<passing::Passed>,
 }
 
 impl Account {
@@ -176,15 +190,22 @@ impl Account {
         Ask { count, before }
     }
 
-    /// Redis granted `ask`, whose request was sent at `sent`. Returns the new hold, and whether
-    /// the watchdog has to be told of this owner.
+    /// Redis granted `ask`, whose request was sent at `sent`. Afterwards, see whether the watchdog
+    /// has to be told ([`to_watch`](Self::to_watch)).
     pub(crate) fn granted(
         &mut self,
         ask: Ask,
         lease: Lease,
         term: Arc<Term>,
         sent: Instant,
-    ) -> (HoldId, bool) {
+    ) -> HoldId {
+        if ask.count == 1 {
+            self.passed = None;
+        }
+        self.add(ask, lease, term, sent)
+    }
+
+    fn add(&mut self, ask: Ask, lease: Lease, term: Arc<Term>, sent: Instant) -> HoldId {
         self.server = ask.count;
         if ask.count == 1 {
             // What an earlier tenure left behind has been taken over.
@@ -192,16 +213,12 @@ impl Account {
         }
         self.next_number += 1;
         let number = self.next_number;
-        let mut register = false;
-        if lease == Lease::Watchdog {
-            let watching = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
-            if !watching {
-                self.renewed_at = Some(sent);
-            }
-            register = !std::mem::replace(&mut self.watched, true);
+        let watching = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
+        if lease == Lease::Watchdog && !watching {
+            self.renewed_at = Some(sent);
         }
         self.live.push(Hold { number, lease, term });
-        (HoldId { tenure: self.tenure, number }, register)
+        HoldId { tenure: self.tenure, number }
     }
 
     /// Keeps the fencing token that came with a first hold, and says that of this tenure.
@@ -293,6 +310,10 @@ impl Account {
         let any = watched().next().is_some();
         let believed = watched().filter_map(|hold| hold.term.until(now)).min();
         match (believed, self.renewed_at) {
+            _ if self.in_the_air() => {
+                self.watched = false;
+                Renewal::Idle { ran_out: false }
+            }
             (Some(until), Some(at)) if at + period <= now => {
                 Renewal::Due { tenure: self.tenure, until }
             }

@@ -19,6 +19,7 @@ mod holds;
 mod lease;
 mod lock;
 mod protocol;
+mod relay;
 mod releaser;
 mod token;
 mod waiters;

@@ -50,6 +50,7 @@ struct Scripts {
     acquire: Script,
     release: Script,
     renew: Script,
+    hand_over: Script,
     force_unlock: Script,
 }
 
@@ -57,6 +58,7 @@ static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: script(include_str!("../lua/acquire.lua")),
     release: script(include_str!("../lua/release.lua")),
     renew: script(include_str!("../lua/renew.lua")),
+    hand_over: script(include_str!("../lua/hand_over.lua")),
     force_unlock: script(include_str!("../lua/force_unlock.lua")),
 });
 
@@ -86,6 +88,20 @@ pub(crate) enum Released {
     Held,
     /// The last one went, and waiters were told.
     Freed,
+}
+
+/// The reply to a hand-over.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum HandedOver {
+    /// None of those owners holds the lock.
+    Nothing,
+    /// The last of them has it.
+    Done {
+        /// If the lock is fenced.
+        token: Option<FencingToken>,
+        /// How many clients listen for a release; `None` if Redis does not say.
+        listening: Option<u64>,
+    },
 }
 
 /// How a request is sent: where to, and until when its answer is of use.
@@ -121,11 +137,7 @@ impl<'a> Call<'a> {
         let acquired = match answer.value {
             Value::Nil if token.is_none() => Acquired::Granted(None),
             Value::BulkString(number) if token.is_some() => {
-                let text = std::str::from_utf8(&number).ok();
-                match text.and_then(|text| text.parse().ok()) {
-                    Some(number) => Acquired::Granted(Some(FencingToken::new(number))),
-                    None => return Err(unexpected("acquire", &Value::BulkString(number))),
-                }
+                Acquired::Granted(Some(token_of(&number)?))
             }
             Value::Int(left) => {
                 Acquired::Refused(u64::try_from(left).ok().map(Duration::from_millis))
@@ -155,6 +167,41 @@ impl<'a> Call<'a> {
             other => return Err(unexpected("release", &other)),
         };
         Ok((released, answer.repeated))
+    }
+
+    /// Says that the lock went from each of these owners to the next, and that the last one has
+    /// it for `lease`. The flag says that an earlier sending was never answered: it may have been
+    /// executed, and `Nothing` tells what came after.
+    pub(crate) async fn hand_over(
+        &mut self,
+        names: &Names,
+        owners: &[&str],
+        lease: Duration,
+    ) -> Result<(HandedOver, bool), Error> {
+        let mut cmd = match names.token.as_deref() {
+            Some(token) => evalsha(&SCRIPTS.hand_over, &[&names.key, token]),
+            None => evalsha(&SCRIPTS.hand_over, &[&names.key]),
+        };
+        cmd.arg(&*names.channel).arg(millis(lease)).arg(owners);
+        let answer = self.send(&cmd, Some(&SCRIPTS.hand_over), &names.key).await?;
+        let done = match answer.value {
+            Value::Int(0) => HandedOver::Nothing,
+            Value::Array(mut reply) if reply.len() == 2 => {
+                let (token, listening) = (reply.pop(), reply.pop());
+                let token = match (token, &names.token) {
+                    (Some(Value::BulkString(number)), Some(_)) => Some(token_of(&number)?),
+                    (Some(Value::Int(0)), None) => None,
+                    (other, _) => return Err(unexpected("hand_over", &other.unwrap_or(Value::Nil))),
+                };
+                let listening = match listening {
+                    Some(Value::Int(clients)) => u64::try_from(clients).ok(),
+                    other => return Err(unexpected("hand_over", &other.unwrap_or(Value::Nil))),
+                };
+                HandedOver::Done { token, listening }
+            }
+            other => return Err(unexpected("hand_over", &other)),
+        };
+        Ok((done, answer.repeated))
     }
 
     /// Prolongs the leases of many locks, given as key and owner. Says of each, in order,
@@ -245,6 +292,12 @@ impl<'a> Call<'a> {
     ) -> Result<Answer, Error> {
         self.link.call(&mut self.wire, cmd, script, what, self.deadline).await
     }
+}
+
+fn token_of(number: &[u8]) -> Result<FencingToken, Error> {
+    let text = std::str::from_utf8(number).ok();
+    let number = text.and_then(|text| text.parse().ok());
+    number.map(FencingToken::new).ok_or_else(|| unexpected("a fencing token", &Value::Nil))
 }
 
 fn evalsha(script: &Script, keys: &[&str]) -> Cmd {

@@ -11,7 +11,7 @@
 //! 4. Handing over needs no runtime, blocks nobody and cannot panic.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -22,9 +22,10 @@ use crate::clock;
 use crate::config::Config;
 use crate::connection::{Link, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
-use crate::holds::{HoldId, Owner};
+use crate::holds::{Granted, HoldId, Owner};
 use crate::lease::Term;
 use crate::protocol::{Call, Released};
+use crate::relay::{Relay, Told};
 
 /// Between two tries of a release that is refused again and again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -32,11 +33,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Where debts are handed to the background.
 pub(crate) struct Releaser {
     jobs: UnboundedSender<Job>,
+    relay: Arc<Relay>,
 }
 
 /// What the background is asked for.
 pub(crate) enum Job {
     Pay(Debt),
+    /// Tell Redis of the hand-overs of that owner's lock.
+    Carry(Arc<Owner>),
     /// Say when nothing is left to pay.
     Flush(oneshot::Sender<()>),
 }
@@ -51,17 +55,31 @@ pub(crate) struct Debt {
 }
 
 impl Releaser {
-    pub(crate) fn new(jobs: UnboundedSender<Job>) -> Self {
-        Self { jobs }
+    pub(crate) fn new(jobs: UnboundedSender<Job>, relay: Arc<Relay>) -> Self {
+        Self { jobs, relay }
     }
 
-    /// The path of a dropped guard: its hold is given back in the account, and the background
-    /// tells Redis.
+    /// The path of a dropped guard: its hold is given back in the account, the lock goes to the
+    /// next in line of this client, or the background tells Redis.
     pub(crate) fn give_back(&self, owner: &Arc<Owner>, hold: HoldId, lease: Duration) {
         owner.account.lock().give_back(hold);
-        // Taken now if it is free, so that a `lock` that follows at once comes after the release.
-        let gate = owner.gate.clone().try_lock_owned().ok();
-        self.hand_over(Debt { owner: owner.clone(), gate, wire: None, lease });
+        let mut gate = None;
+        if !self.pass(owner, &mut gate, &mut None) {
+            // The gate is taken now if it is free, so that a `lock` that follows at once comes
+            // after the release.
+            let gate = gate.or_else(|| owner.gate.clone().try_lock_owned().ok());
+            self.hand_over(Debt { owner: owner.clone(), gate, wire: None, lease });
+        }
+    }
+
+    fn pass(
+        &self,
+        owner: &Arc<Owner>,
+        gate: &mut Option<OwnedMutexGuard<()>>,
+        told: &mut Option<Told>,
+    ) -> bool {
+        // It fails only when the client's thread has ended; then the lease ends the hold.
+        pass(&self.relay, owner, gate, told, |job| drop(self.jobs.send(job)))
     }
 
     /// Completes when everything that was handed over before is paid or given up.
@@ -115,7 +133,7 @@ impl<'a> Exchange<'a> {
     /// Tells Redis what is owed, and says whether there was something to release. Only after
     /// [`enter`](Self::enter).
     pub(crate) async fn pay(&mut self, watchdog_timeout: Duration) -> Result<bool, Error> {
-        pay(&mut self.call, self.owner, watchdog_timeout).await
+        pay(&mut self.call, self.owner, &self.releaser.relay, watchdog_timeout).await
     }
 }
 
@@ -147,11 +165,22 @@ pub(crate) async fn unlock(
     watchdog_timeout: Duration,
 ) -> Result<(), Error> {
     let ran_out = term.is_lost();
-    // In the account before the first await: from here on the exchange's drop sees to it.
-    let mut exchange = Exchange::new(call, owner, releaser, lease);
+    // In the account before the first await: from here on the relay sees to it, or the drop of
+    // the exchange.
     let counts = owner.account.lock().give_back(hold);
-    exchange.enter().await?;
-    let executed = exchange.pay(watchdog_timeout).await?;
+    let (told, hears) = oneshot::channel();
+    let executed = if counts && releaser.pass(owner, &mut None, &mut Some(told)) {
+        confirmed(hears, call.deadline).await?
+    } else {
+        let mut exchange = Exchange::new(call, owner, releaser, lease);
+        exchange.enter().await?;
+        let (told, hears) = oneshot::channel();
+        if counts && releaser.pass(owner, &mut exchange.gate, &mut Some(told)) {
+            confirmed(hears, exchange.call.deadline).await?
+        } else {
+            exchange.pay(watchdog_timeout).await?
+        }
+    };
     if counts && !ran_out && !term.is_gone() || seeded!("lost-is-released") {
         return Ok(());
     }
@@ -159,9 +188,24 @@ pub(crate) async fn unlock(
     Err(Error::lost(&owner.names.key, outcome))
 }
 
+/// What comes of a hand-over.
+async fn confirmed(
+    hears: oneshot::Receiver<Result<bool, Error>>,
+    deadline: Instant,
+) -> Result<bool, Error> {
+    match clock::timeout_at(deadline, hears).await {
+        Ok(Ok(confirmed)) => confirmed,
+        _ => {
+            let message = "no answer for a hand-over";
+            Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message))
+        }
+    }
+}
+
 async fn pay(
     call: &mut Call<'_>,
     owner: &Owner,
+    relay: &Relay,
     watchdog_timeout: Duration,
 ) -> Result<bool, Error> {
     let (owed, sent_before) = {
@@ -183,6 +227,9 @@ async fn pay(
         }
         Ok(answer) => answer,
     };
+    if released != Released::Held {
+        relay.freed(&owner.names);
+    }
     let nothing = released == Released::Nothing;
     // An earlier sending that was never answered may have released it.
     if !nothing || sent_before || repeated {
@@ -196,10 +243,42 @@ async fn pay(
     Ok(!nothing)
 }
 
+/// Passes the lock on to the next in line. False if it has to be released.
+fn pass(
+    relay: &Relay,
+    owner: &Arc<Owner>,
+    gate: &mut Option<OwnedMutexGuard<()>>,
+    told: &mut Option<Told>,
+    mut job: impl FnMut(Job),
+) -> bool {
+    let Some(mut passed) = relay.pass(owner, gate, told) else {
+        return false;
+    };
+    loop {
+        if passed.carry {
+            job(Job::Carry(owner.clone()));
+        }
+        // Whoever goes just as the lock comes gives it back, like a dropped guard.
+        let Some((owner, Granted { hold, lease, .. })) = passed.declined else {
+            return true;
+        };
+        owner.account.lock().give_back(hold);
+        let mut gate = None;
+        passed = match relay.pass(&owner, &mut gate, &mut None) {
+            Some(passed) => passed,
+            None => {
+                job(Job::Pay(Debt { owner, gate, wire: None, lease }));
+                return true;
+            }
+        };
+    }
+}
+
 /// Pays debts until nobody is left who could run one up, and everything is paid.
 pub(crate) async fn pay_debts(
     mut jobs: UnboundedReceiver<Job>,
     link: &Arc<Link>,
+    relay: &Arc<Relay>,
     config: &Arc<Config>,
 ) {
     let mut under_way = JoinSet::new();
@@ -214,10 +293,10 @@ pub(crate) async fn pay_debts(
             // Debts before completions, and all that are there before a flush can be answered.
             biased;
             job = jobs.recv() => match job {
-                Some(Job::Pay(debt)) => {
-                    under_way.spawn(pay_in_background(debt, link.clone(), config.clone()));
-                }
                 Some(Job::Flush(flush)) => flushes.push(flush),
+                Some(job) => {
+                    under_way.spawn(work(job, link.clone(), relay.clone(), config.clone()));
+                }
                 None => break,
             },
             Some(_) = under_way.join_next() => {}
@@ -226,12 +305,38 @@ pub(crate) async fn pay_debts(
     while under_way.join_next().await.is_some() {}
 }
 
-async fn pay_in_background(mut debt: Debt, link: Arc<Link>, config: Arc<Config>) {
+/// Does one job, and what comes of it.
+async fn work(job: Job, link: Arc<Link>, relay: Arc<Relay>, config: Arc<Config>) {
+    let mut jobs = vec![job];
+    while let Some(job) = jobs.pop() {
+        match job {
+            Job::Pay(debt) => jobs.extend(pay_in_background(debt, &link, &relay, &config).await),
+            Job::Carry(owner) => {
+                let left = relay.carry(&link, &owner.names).await.into_iter();
+                jobs.extend(left.map(|(owner, lease)| {
+                    Job::Pay(Debt { owner, gate: None, wire: None, lease })
+                }));
+            }
+            Job::Flush(told) => drop(told),
+        }
+    }
+}
+
+async fn pay_in_background(
+    mut debt: Debt,
+    link: &Link,
+    relay: &Relay,
+    config: &Config,
+) -> Vec<Job> {
     let owner = &debt.owner;
-    let _gate = match debt.gate.take() {
-        Some(gate) => gate,
-        None => owner.gate.clone().lock_owned().await,
+    let mut gate = match debt.gate.take() {
+        Some(gate) => Some(gate),
+        None => Some(owner.gate.clone().lock_owned().await),
     };
+    let mut jobs = Vec::new();
+    if pass(relay, owner, &mut gate, &mut None, |job| jobs.push(job)) {
+        return jobs;
+    }
     let give_up = clock::now() + config.command_timeout + debt.lease;
     let mut pause = Duration::from_millis(50);
     while owner.account.lock().owed(clock::now(), config.watchdog_timeout).is_some() {
@@ -239,11 +344,11 @@ async fn pay_in_background(mut debt: Debt, link: Arc<Link>, config: Arc<Config>)
         if now >= give_up {
             tracing::warn!(name = %owner.names.key, owner = %owner.id,
                 "a release could not be confirmed; its lease has ended");
-            return;
+            return jobs;
         }
-        let mut call = Call::new(&link, now + config.command_timeout);
+        let mut call = Call::new(link, now + config.command_timeout);
         call.wire = debt.wire.take();
-        match pay(&mut call, owner, config.watchdog_timeout).await {
+        match pay(&mut call, owner, relay, config.watchdog_timeout).await {
             Ok(_) => {
                 tracing::debug!(name = %owner.names.key, owner = %owner.id,
                     "released in the background");
@@ -252,11 +357,12 @@ async fn pay_in_background(mut debt: Debt, link: Arc<Link>, config: Arc<Config>)
                 tracing::warn!(name = %owner.names.key, owner = %owner.id, %error,
                     "a release in the background failed; trying again");
                 if seeded!("release-tried-once") {
-                    return;
+                    return jobs;
                 }
                 tokio::time::sleep(pause).await;
                 pause = (2 * pause).min(LONGEST_PAUSE);
             }
         }
     }
+    jobs
 }

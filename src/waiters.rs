@@ -21,10 +21,14 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use crate::clock;
 use crate::connection::{Link, Push};
 use crate::error::ErrorKind;
+use crate::holds::{Granted, Owner};
 use crate::protocol::Names;
 
 mod board;
-use board::{Board, Plan, Step, Ticket, Wakes};
+mod place;
+pub(crate) use board::Ticket;
+use board::{Board, Plan, Wakes};
+pub(crate) use place::{Place, Seat};
 
 // The same, and a place where the tests' scheduler may let another task run.
 #[cfg(test)]
@@ -36,7 +40,7 @@ const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(1);
 /// Everybody of one client who waits for a lock.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    board: Mutex<Board>,
+    board: Mutex<Board<Seat>>,
     /// The driver has something to tell Redis.
     changed: Notify,
     /// The number of the connection that has the subscriptions.
@@ -53,10 +57,11 @@ pub(crate) struct Patience {
 }
 
 /// What came while parked.
-#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Ask Redis, and tell the place what came of it.
     Ask,
+    /// It has the lock, from another of this client.
+    Handed(Granted),
     /// The wait is over. The flag says that Redis is out of reach: nobody knows whether the lock
     /// is busy.
     TimedOut {
@@ -91,21 +96,82 @@ impl Waiters {
     }
 
     /// Stands in line for a lock until the place is dropped.
-    pub(crate) fn join<'a>(&'a self, names: &'a Names, left: Option<Duration>) -> Place<'a> {
-        let wake = Arc::new(Notify::new());
+    pub(crate) fn join(&self, seat: Seat, left: Option<Duration>) -> Place<'_> {
+        let seat = Arc::new(seat);
         let now = clock::now();
-        let (ticket, news) =
-            self.board.lock().join(&names.channel, &names.key, left, wake.clone(), now);
+        let Names { channel, key, .. } = &seat.owner.names;
+        let (ticket, news) = self.board.lock().join(channel, key, left, seat.clone(), now);
         if news {
             self.changed.notify_one();
         }
-        Place { waiters: self, names, wake, ticket }
+        Place { waiters: self, seat, ticket }
+    }
+
+    /// Whether somebody stands in line for that lock.
+    pub(crate) fn somebody_waits(&self, names: &Names) -> bool {
+        self.board.lock().next_in_line(&names.channel, &names.key).is_some()
+    }
+
+    /// Takes whoever is next in line for a lock that this client has, if `fits` says that it can
+    /// be handed to that one. It has left the line then; or, if the lock is fenced, parks there
+    /// until it is [told](Self::told) how it fared.
+    pub(crate) fn take_next<T>(
+        &self,
+        names: &Names,
+        fits: impl FnOnce(&Owner) -> Option<T>,
+    ) -> Option<(Arc<Seat>, Ticket, T)> {
+        let mut board = self.board.lock();
+        let (ticket, seat) = board.next_in_line(&names.channel, &names.key)?;
+        let fit = fits(&seat.owner)?;
+        let seat = seat.clone();
+        let now = clock::now();
+        if seat.owner.names.token.is_some() {
+            board.asked_for(&names.channel, ticket, now);
+            return Some((seat, ticket, fit));
+        }
+        let (wakes, news) = board.granted(&names.channel, ticket, seat.asked, now);
+        drop(board);
+        self.tell(wakes, news);
+        Some((seat, ticket, fit))
+    }
+
+    /// How that waiter fared for whom somebody asked Redis.
+    pub(crate) fn told(&self, seat: &Seat, ticket: Ticket, granted: bool) {
+        let now = clock::now();
+        let channel = &seat.owner.names.channel;
+        let mut board = self.board.lock();
+        if granted {
+            let (wakes, news) = board.granted(channel, ticket, seat.asked, now);
+            drop(board);
+            self.tell(wakes, news);
+        } else {
+            board.refused(channel, ticket, Some(Duration::ZERO), now);
+            drop(board);
+            seat.wake.notify_one();
+        }
+    }
+
+    /// This client has freed the lock.
+    pub(crate) fn freed(&self, names: &Names) {
+        self.board.lock().freed(&names.channel, &names.key, clock::now());
+    }
+
+    /// Whether a message on the lock's channel would reach this client.
+    pub(crate) fn hears(&self, names: &Names) -> bool {
+        self.board.lock().is_live(&names.channel)
+    }
+
+    fn tell(&self, wakes: Wakes<Seat>, news: bool) {
+        wake(wakes);
+        if news {
+            self.changed.notify_one();
+        }
     }
 
     /// Everybody who waits is told that the client is closed.
     pub(crate) fn close(&self) {
         let wakes = self.board.lock().close();
-        notify(wakes);
+        wake(wakes);
         self.changed.notify_one();
     }
 
@@ -160,7 +226,7 @@ impl Waiters {
 
     fn subscribed(&self, channels: &[Arc<str>]) {
         let wakes = self.board.lock().subscribed(channels, clock::now());
-        notify(wakes);
+        wake(wakes);
     }
 
     /// Brings messages to the board. Ends with the last connection.
@@ -177,9 +243,10 @@ impl Waiters {
         }
     }
 
-    fn message(&self, channel: &str) {
+    /// Somebody in each line of that channel looks whether a lock is free.
+    pub(crate) fn message(&self, channel: &str) {
         let wakes = self.board.lock().message(channel, clock::now());
-        notify(wakes);
+        wake(wakes);
     }
 
     /// The connection of that number was cut.
@@ -194,91 +261,14 @@ impl Waiters {
             return;
         }
         let wakes = self.board.lock().cut(clock::now());
-        notify(wakes);
+        wake(wakes);
         self.changed.notify_one();
     }
 }
 
-/// A place in the line for one lock. Dropping it gives the place up, and hands on a wake-up that
-/// came and was not used.
-pub(crate) struct Place<'a> {
-    waiters: &'a Waiters,
-    names: &'a Names,
-    wake: Arc<Notify>,
-    ticket: Ticket,
-}
-
-impl Place<'_> {
-    /// Parks until it is this waiter's turn to ask, or until there is no point in waiting.
-    pub(crate) async fn next(&mut self, patience: Patience) -> Next {
-        loop {
-            let now = clock::now();
-            let (wake_at, outage_over) = {
-                let mut board = self.waiters.board.lock();
-                if board.closed {
-                    return Next::Closed;
-                }
-                let outage = board.outage();
-                if patience.until.is_some_and(|until| until <= now) {
-                    return Next::TimedOut { in_outage: outage.is_some() };
-                }
-                let outage_over =
-                    outage.zip(patience.outage).and_then(|(since, most)| since.checked_add(most));
-                if outage_over.is_some_and(|over| over <= now) {
-                    return Next::OutOfReach;
-                }
-                match board.step(&self.names.channel, self.ticket, now) {
-                    Step::Ask => return Next::Ask,
-                    Step::Park(at) => (at, outage_over),
-                }
-            };
-            let at = [wake_at, outage_over, patience.until].into_iter().flatten().min();
-            tokio::select! {
-                () = self.wake.notified() => {}
-                () = sleep_until(at) => {}
-            }
-        }
-    }
-
-    /// Redis said that another owner has the lock, for `left` if nobody renews it.
-    pub(crate) fn refused(&mut self, left: Option<Duration>) {
-        let now = clock::now();
-        self.waiters.board.lock().refused(&self.names.channel, self.ticket, left, now);
-    }
-
-    /// Redis could not be asked.
-    pub(crate) fn unanswered(&mut self, pause: Duration) {
-        let now = clock::now();
-        self.waiters.board.lock().unanswered(&self.names.channel, self.ticket, pause, now);
-    }
-
-    /// The lock was granted, for `lease` if nobody renews it.
-    pub(crate) fn granted(self, lease: Duration) {
-        let now = clock::now();
-        let channel = &self.names.channel;
-        let (wakes, news) = self.waiters.board.lock().granted(channel, self.ticket, lease, now);
-        notify(wakes);
-        if news {
-            self.waiters.changed.notify_one();
-        }
-        // Its drop finds that it has left already.
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let now = clock::now();
-        let (wakes, news) = self.waiters.board.lock().left(&self.names.channel, self.ticket, now);
-        notify(wakes);
-        if news {
-            self.waiters.changed.notify_one();
-        }
-    }
-}
-
-fn notify(wakes: Wakes) {
-    for wake in wakes {
-        wake.notify_one();
+fn wake(wakes: Wakes<Seat>) {
+    for seat in wakes {
+        seat.wake.notify_one();
     }
 }
 

@@ -23,12 +23,12 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("lock", &["guard", "acquire", "engine", "holds", "protocol", "lease", "clock", "error"]),
     (
         "guard",
-        &["acquire", "engine", "releaser", "holds", "protocol", "lease", "token", "clock", "error"],
+        &["engine", "releaser", "holds", "protocol", "lease", "token", "clock", "error"],
     ),
     // The one loop, and what the rooms of one client share.
     (
         "acquire",
-        &["engine", "waiters", "releaser", "holds", "protocol", "lease", "token", "clock", "error"],
+        &["engine", "waiters", "releaser", "holds", "protocol", "lease", "clock", "error"],
     ),
     (
         "engine",

@@ -10,13 +10,14 @@
 //!    [`LONGEST_PARK`], since a message can get lost.
 //! 5. A subscription is wanted while somebody waits, and for [`LINGER`] after the last waiter was
 //!    granted the lock: a hand-off is not worth a SUBSCRIBE. When the last one gave up instead,
-//!    nothing is kept.
+//!    nothing is kept. While it is kept, so is what is known of the lock: whoever comes then need
+//!    not ask what the subscription would have told.
+//! 6. A lock that is handed over inside the client goes to the head of its line, unless that one
+//!    is asking Redis.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use tokio::sync::Notify;
 
 /// The longest time for which a waiter trusts that it will be told.
 pub(crate) const LONGEST_PARK: Duration = Duration::from_secs(30);
@@ -27,8 +28,8 @@ pub(crate) const LINGER: Duration = Duration::from_millis(200);
 /// A waiter's place: lower came earlier.
 pub(crate) type Ticket = u64;
 
-/// Whoever has to look at the board again. To be notified outside its mutex.
-pub(crate) type Wakes = Vec<Arc<Notify>>;
+/// Whoever has to look at the board again. To be woken outside its mutex.
+pub(crate) type Wakes<S> = Vec<Arc<S>>;
 
 /// What a waiter does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,9 +40,9 @@ pub(crate) enum Step {
     Park(Option<Instant>),
 }
 
-#[derive(Default)]
-pub(crate) struct Board {
-    channels: HashMap<Arc<str>, Channel>,
+/// The lines, with the seats `S` of those who stand in them.
+pub(crate) struct Board<S> {
+    channels: HashMap<Arc<str>, Channel<S>>,
     next_ticket: Ticket,
     waiting: usize,
     /// Since when Redis has been out of reach for those who wait.
@@ -52,9 +53,10 @@ pub(crate) struct Board {
 }
 
 /// One subscription. Two lock names can share a channel (`a` and `{a}`), so it has lines.
-struct Channel {
+struct Channel<S> {
     subscription: Subscription,
-    lines: Vec<Line>,
+    /// Kept with nobody in them while the subscription is, for what they know.
+    lines: Vec<Line<S>>,
     /// Nobody waits here: until when the subscription is kept all the same.
     kept_until: Option<Instant>,
 }
@@ -67,15 +69,15 @@ enum Subscription {
     Live,
 }
 
-struct Line {
+struct Line<S> {
     key: Box<str>,
-    waiters: BTreeMap<Ticket, Waiter>,
+    waiters: BTreeMap<Ticket, Waiter<S>>,
     /// When the head asks next.
     due: Instant,
 }
 
-struct Waiter {
-    wake: Arc<Notify>,
+struct Waiter<S> {
+    seat: Arc<S>,
     /// Since when it has been asking, if it is.
     asking: Option<Instant>,
     /// A wake-up came while it asked: the answer may be older than the wake-up.
@@ -91,11 +93,30 @@ pub(crate) struct Plan {
     pub(crate) next: Option<Instant>,
 }
 
-impl Board {
+impl<S> Default for Board<S> {
+    fn default() -> Self {
+        Self {
+            channels: HashMap::new(),
+            next_ticket: 0,
+            waiting: 0,
+            outage: None,
+            next_look: None,
+            closed: false,
+        }
+    }
+}
+
+impl<S> Board<S> {
     /// Whether somebody waits for that lock, or did a moment ago: whoever comes now stands in
     /// line, where the subscription is there already.
     pub(crate) fn has_line(&self, channel: &str) -> bool {
         self.channels.contains_key(channel)
+    }
+
+    /// Whether the channel is subscribed.
+    pub(crate) fn is_live(&self, channel: &str) -> bool {
+        let channel = self.channels.get(channel);
+        channel.is_some_and(|channel| channel.subscription == Subscription::Live)
     }
 
     pub(crate) fn outage(&self) -> Option<Instant> {
@@ -108,6 +129,32 @@ impl Board {
         self.outage.take_if(|began| *began <= asked);
     }
 
+    /// Who is next in line for a lock that this client has (invariant 6).
+    pub(crate) fn next_in_line(&self, channel: &str, key: &str) -> Option<(Ticket, &Arc<S>)> {
+        let line = self.channels.get(channel)?.lines.iter().find(|line| &*line.key == key)?;
+        let (ticket, head) = line.waiters.first_key_value()?;
+        (head.asking.is_none() && !self.closed).then_some((*ticket, &head.seat))
+    }
+
+    /// Somebody asks Redis in the stead of that waiter, which parks meanwhile.
+    pub(crate) fn asked_for(&mut self, channel: &str, ticket: Ticket, now: Instant) {
+        let line = self.line_of(channel, ticket);
+        if let Some(waiter) = line.and_then(|line| line.waiters.get_mut(&ticket)) {
+            waiter.asking = Some(now);
+            waiter.again = false;
+        }
+    }
+
+    /// This client has freed the lock: whoever comes next has a reason to ask. Those who stand in
+    /// line hear it from Redis.
+    pub(crate) fn freed(&mut self, channel: &str, key: &str, now: Instant) {
+        let lines = self.channels.get_mut(channel).map(|channel| &mut channel.lines);
+        let line = lines.and_then(|lines| lines.iter_mut().find(|line| &*line.key == key));
+        if let Some(line) = line.filter(|line| line.waiters.is_empty()) {
+            line.due = now;
+        }
+    }
+
     /// Stands in line. `left` is what a refusal just said of the holder's lease. The flag says
     /// whether the driver has something to do.
     pub(crate) fn join(
@@ -115,7 +162,7 @@ impl Board {
         channel: &str,
         key: &str,
         left: Option<Duration>,
-        wake: Arc<Notify>,
+        seat: Arc<S>,
         now: Instant,
     ) -> (Ticket, bool) {
         self.waiting += 1;
@@ -132,9 +179,12 @@ impl Board {
         let live = channel.subscription == Subscription::Live;
         // Without a refusal to go by, it asks at once.
         let due = if live || left.is_none() { now } else { now + park_for(left) };
-        let waiter = Waiter { wake, asking: None, again: false };
+        let waiter = Waiter { seat, asking: None, again: false };
         match channel.lines.iter_mut().find(|line| &*line.key == key) {
             Some(line) => {
+                if line.waiters.is_empty() && !live {
+                    line.due = due;
+                }
                 line.waiters.insert(ticket, waiter);
             }
             None => channel.lines.push(Line {
@@ -153,7 +203,7 @@ impl Board {
         let due = line.due;
         let is_head = line.is_head(ticket);
         let waiter = line.waiters.get_mut(&ticket).expect("BUG: a waiter outside its line");
-        if !is_head {
+        if !is_head || waiter.asking.is_some() {
             return Step::Park(None);
         }
         if !waiter.again && due > now {
@@ -208,7 +258,7 @@ impl Board {
         ticket: Ticket,
         lease: Duration,
         now: Instant,
-    ) -> (Wakes, bool) {
+    ) -> (Wakes<S>, bool) {
         let Some(line) = self.line_of(channel, ticket) else {
             return (Wakes::new(), false);
         };
@@ -223,7 +273,7 @@ impl Board {
     }
 
     /// The waiter leaves without the lock. The flag says whether the driver has something to do.
-    pub(crate) fn left(&mut self, channel: &str, ticket: Ticket, now: Instant) -> (Wakes, bool) {
+    pub(crate) fn left(&mut self, channel: &str, ticket: Ticket, now: Instant) -> (Wakes<S>, bool) {
         let Some(line) = self.line_of(channel, ticket) else {
             return (Wakes::new(), false);
         };
@@ -234,7 +284,7 @@ impl Board {
         self.remove(channel, ticket, now)
     }
 
-    fn remove(&mut self, name: &str, ticket: Ticket, keep_until: Instant) -> (Wakes, bool) {
+    fn remove(&mut self, name: &str, ticket: Ticket, keep_until: Instant) -> (Wakes<S>, bool) {
         let mut wakes = Wakes::new();
         let channel = self.channels.get_mut(name).expect("BUG: a waiter without a channel");
         let at = channel.lines.iter().position(|line| line.waiters.contains_key(&ticket));
@@ -242,12 +292,10 @@ impl Board {
         let line = &mut channel.lines[at];
         let was_head = line.is_head(ticket);
         line.waiters.remove(&ticket);
-        if line.waiters.is_empty() {
-            channel.lines.swap_remove(at);
-        } else if was_head {
-            wakes.extend(line.head_wake());
+        if was_head {
+            wakes.extend(line.head_seat());
         }
-        let unused = channel.lines.is_empty();
+        let unused = channel.lines.iter().all(|line| line.waiters.is_empty());
         if unused {
             channel.kept_until = Some(keep_until);
         }
@@ -256,7 +304,7 @@ impl Board {
     }
 
     /// A message came on a channel: one waiter of each line asks.
-    pub(crate) fn message(&mut self, channel: &str, now: Instant) -> Wakes {
+    pub(crate) fn message(&mut self, channel: &str, now: Instant) -> Wakes<S> {
         let mut wakes = Wakes::new();
         if let Some(channel) = self.channels.get_mut(channel) {
             channel.ask_now(now, &mut wakes);
@@ -290,7 +338,7 @@ impl Board {
     }
 
     /// Redis confirmed the subscriptions: the heads ask now (invariant 2).
-    pub(crate) fn subscribed(&mut self, names: &[Arc<str>], now: Instant) -> Wakes {
+    pub(crate) fn subscribed(&mut self, names: &[Arc<str>], now: Instant) -> Wakes<S> {
         let mut wakes = Wakes::new();
         for name in names {
             let Some(channel) = self.channels.get_mut(name) else {
@@ -310,7 +358,7 @@ impl Board {
 
     /// The connection was cut, and every subscription with it. Everybody looks up, because from
     /// now on the time of an outage counts.
-    pub(crate) fn cut(&mut self, now: Instant) -> Wakes {
+    pub(crate) fn cut(&mut self, now: Instant) -> Wakes<S> {
         for channel in self.channels.values_mut() {
             channel.subscription = Subscription::Wanted;
         }
@@ -331,7 +379,7 @@ impl Board {
     }
 
     /// The client was closed: everybody goes.
-    pub(crate) fn close(&mut self) -> Wakes {
+    pub(crate) fn close(&mut self) -> Wakes<S> {
         self.closed = true;
         self.everybody()
     }
@@ -341,12 +389,12 @@ impl Board {
         self.waiting
     }
 
-    fn everybody(&self) -> Wakes {
+    fn everybody(&self) -> Wakes<S> {
         let lines = self.channels.values().flat_map(|channel| &channel.lines);
-        lines.flat_map(|line| line.waiters.values()).map(|waiter| waiter.wake.clone()).collect()
+        lines.flat_map(|line| line.waiters.values()).map(|waiter| waiter.seat.clone()).collect()
     }
 
-    fn line_of(&mut self, channel: &str, ticket: Ticket) -> Option<&mut Line> {
+    fn line_of(&mut self, channel: &str, ticket: Ticket) -> Option<&mut Line<S>> {
         let channel = self.channels.get_mut(channel)?;
         channel.lines.iter_mut().find(|line| line.waiters.contains_key(&ticket))
     }
@@ -361,26 +409,26 @@ fn park_for(left: Option<Duration>) -> Duration {
     left.map_or(LONGEST_PARK, |left| LONGEST_PARK.min(left + Duration::from_millis(1)))
 }
 
-impl Channel {
-    fn ask_now(&mut self, now: Instant, wakes: &mut Wakes) {
+impl<S> Channel<S> {
+    fn ask_now(&mut self, now: Instant, wakes: &mut Wakes<S>) {
         for line in &mut self.lines {
             line.due = now;
-            let head = line.waiters.first_entry();
-            let mut head = head.expect("BUG: a line with nobody in it");
-            let head = head.get_mut();
-            head.again = head.asking.is_some();
-            wakes.push(head.wake.clone());
+            if let Some(mut head) = line.waiters.first_entry() {
+                let head = head.get_mut();
+                head.again = head.asking.is_some();
+                wakes.push(head.seat.clone());
+            }
         }
     }
 }
 
-impl Line {
+impl<S> Line<S> {
     fn is_head(&self, ticket: Ticket) -> bool {
         self.waiters.first_key_value().is_some_and(|(head, _)| *head == ticket)
     }
 
-    fn head_wake(&self) -> Option<Arc<Notify>> {
-        self.waiters.first_key_value().map(|(_, head)| head.wake.clone())
+    fn head_seat(&self) -> Option<Arc<S>> {
+        self.waiters.first_key_value().map(|(_, head)| head.seat.clone())
     }
 }
 

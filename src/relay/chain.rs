@@ -1,0 +1,110 @@
+//! The hand-overs of one lock that Redis has still to hear of: pure state.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedMutexGuard, oneshot};
+
+use crate::error::Error;
+use crate::holds::{Ask, HoldId, Owed, Owner, Run};
+use crate::lease::Term;
+use crate::waiters::{Seat, Ticket};
+
+/// The right to talk to Redis for one owner.
+pub(crate) type Gate = OwnedMutexGuard<()>;
+
+/// Who awaits that a hand-over is confirmed: whether there was something to give back.
+pub(crate) type Told = oneshot::Sender<Result<bool, Error>>;
+
+/// The most owners in one request. A script over so many takes the server a tenth of a
+/// millisecond or so.
+const LONGEST: usize = 128;
+
+/// From one owner to the next.
+pub(super) struct Step {
+    pub(super) from: Arc<Owner>,
+    /// What it pays of the old owner's debt.
+    pub(super) owed: Owed,
+    pub(super) told: Option<Told>,
+    pub(super) seat: Arc<Seat>,
+    pub(super) to: To,
+    /// Until when the new hold is believed once this is confirmed.
+    pub(super) until: Instant,
+    pub(super) run: Run,
+    /// In the first step only; later ones have it from the step before.
+    pub(super) from_gate: Option<Gate>,
+    pub(super) to_gate: Option<Gate>,
+}
+
+/// The new owner.
+pub(super) enum To {
+    /// It has the lock already.
+    Holds(HoldId, Arc<Term>),
+    /// It gets the lock when it is confirmed, because it needs the fencing token.
+    Awaits(Ask, Ticket),
+}
+
+/// What to tell Redis.
+pub(super) struct Request {
+    pub(super) owners: Vec<Arc<Owner>>,
+    pub(super) lease: Duration,
+}
+
+/// Each step begins where the one before ended. It is carried out by one task at a time.
+#[derive(Default)]
+pub(super) struct Chain {
+    steps: VecDeque<Step>,
+}
+
+impl Chain {
+    /// Whether that owner is the one to whom the last step goes, so that its gate is in here.
+    pub(super) fn ends_with(&self, owner: &Arc<Owner>) -> bool {
+        self.steps.back().is_some_and(|last| {
+            Arc::ptr_eq(&last.seat.owner, owner) && matches!(last.to, To::Holds(..))
+        })
+    }
+
+    pub(super) fn push(&mut self, step: Step) {
+        self.steps.push_back(step);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// All that is to be told, from the first step on: what was sent before and never answered
+    /// is in it again.
+    pub(super) fn request(&self) -> Request {
+        let mut owners: Vec<Arc<Owner>> =
+            self.steps.front().map(|first| first.from.clone()).into_iter().collect();
+        let steps = || self.steps.iter().take(LONGEST);
+        owners.extend(steps().map(|step| step.seat.owner.clone()));
+        let lease = steps().next_back().map_or(Duration::ZERO, |last| last.seat.asked);
+        Request { owners, lease }
+    }
+
+    /// Takes out the first steps, which are done. The gate of an owner whose lock has gone on
+    /// already stays.
+    pub(super) fn take(&mut self, steps: usize) -> Vec<Step> {
+        let mut done: Vec<Step> = self.steps.drain(..steps.min(self.steps.len())).collect();
+        if let (Some(last), Some(next)) = (done.last_mut(), self.steps.front_mut()) {
+            next.from_gate = last.to_gate.take();
+        }
+        done
+    }
+
+    /// Those who await the first steps.
+    pub(super) fn take_told(&mut self, steps: usize) -> Vec<Told> {
+        self.steps.iter_mut().take(steps).filter_map(|step| step.told.take()).collect()
+    }
+
+    /// Whether the last step is awaited.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.steps.back().is_some_and(|last| matches!(last.to, To::Awaits(..)))
+    }
+
+    pub(super) fn longest_lease(&self) -> Duration {
+        self.steps.iter().map(|step| step.seat.asked).max().unwrap_or_default()
+    }
+}

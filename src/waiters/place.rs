@@ -1,0 +1,145 @@
+//! One waiter: its seat, by which others reach it, and its place in the line.
+//!
+//! 1. **A lock that is handed over is never lost on the way.** It lies in the tray of the seat
+//!    until the waiter takes it; a waiter that goes closes the tray, and whoever comes too late
+//!    with a lock, or finds one there that nobody took, gives it back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock;
+use crate::holds::{Granted, Owner};
+use crate::lease::Lease;
+
+use super::board::{Step, Ticket};
+use super::{Mutex, Next, Patience, Waiters, sleep_until};
+
+/// By what a waiter is reached, and what for.
+pub(crate) struct Seat {
+    pub(crate) owner: Arc<Owner>,
+    pub(crate) lease: Lease,
+    /// The lease in whole milliseconds.
+    pub(crate) asked: Duration,
+    pub(super) wake: Notify,
+    tray: Mutex<Tray>,
+}
+
+/// Where a waiter finds the lock if it is handed over.
+enum Tray {
+    Empty,
+    Full(Granted),
+    /// The waiter has gone.
+    Gone,
+}
+
+impl Seat {
+    pub(crate) fn new(owner: Arc<Owner>, lease: Lease, asked: Duration) -> Self {
+        Self { owner, lease, asked, wake: Notify::new(), tray: Tray::Empty.into() }
+    }
+
+    /// Hands the lock to the waiter. If that has gone, it is for the caller to give it back.
+    pub(crate) fn hand(&self, granted: Granted) -> Result<(), Granted> {
+        let mut tray = self.tray.lock();
+        if let Tray::Gone = *tray {
+            return Err(granted);
+        }
+        *tray = Tray::Full(granted);
+        drop(tray);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    fn take(&self, leave: Tray) -> Option<Granted> {
+        match std::mem::replace(&mut *self.tray.lock(), leave) {
+            Tray::Full(granted) => Some(granted),
+            Tray::Empty | Tray::Gone => None,
+        }
+    }
+}
+
+/// A place in the line for one lock. Dropping it gives the place up, and hands on a wake-up that
+/// came and was not used.
+pub(crate) struct Place<'a> {
+    pub(super) waiters: &'a Waiters,
+    pub(super) seat: Arc<Seat>,
+    pub(super) ticket: Ticket,
+}
+
+impl Place<'_> {
+    /// Parks until it is this waiter's turn to ask, or until there is no point in waiting.
+    pub(crate) async fn next(&self, patience: Patience) -> Next {
+        loop {
+            if let Some(granted) = self.seat.take(Tray::Empty) {
+                return Next::Handed(granted);
+            }
+            let now = clock::now();
+            let (wake_at, outage_over) = {
+                let mut board = self.waiters.board.lock();
+                if board.closed {
+                    return Next::Closed;
+                }
+                let outage = board.outage();
+                if patience.until.is_some_and(|until| until <= now) {
+                    return Next::TimedOut { in_outage: outage.is_some() };
+                }
+                let outage_over =
+                    outage.zip(patience.outage).and_then(|(since, most)| since.checked_add(most));
+                if outage_over.is_some_and(|over| over <= now) {
+                    return Next::OutOfReach;
+                }
+                match board.step(&self.seat.owner.names.channel, self.ticket, now) {
+                    Step::Ask => return Next::Ask,
+                    Step::Park(at) => (at, outage_over),
+                }
+            };
+            let at = [wake_at, outage_over, patience.until].into_iter().flatten().min();
+            tokio::select! {
+                () = self.seat.wake.notified() => {}
+                () = sleep_until(at) => {}
+            }
+        }
+    }
+
+    /// Redis said that another owner has the lock, for `left` if nobody renews it.
+    pub(crate) fn refused(&self, left: Option<Duration>) {
+        let now = clock::now();
+        self.waiters.board.lock().refused(self.channel(), self.ticket, left, now);
+    }
+
+    /// Redis could not be asked.
+    pub(crate) fn unanswered(&self, pause: Duration) {
+        let now = clock::now();
+        self.waiters.board.lock().unanswered(self.channel(), self.ticket, pause, now);
+    }
+
+    /// The lock was granted, for `lease` if nobody renews it.
+    pub(crate) fn granted(&self, lease: Duration) {
+        let now = clock::now();
+        let (wakes, news) =
+            self.waiters.board.lock().granted(self.channel(), self.ticket, lease, now);
+        self.waiters.tell(wakes, news);
+        // Its drop finds that it has left already.
+    }
+
+    /// Gives the place up. Returns the lock if it was handed over and nobody took it: it has to be
+    /// given back.
+    pub(crate) fn leave(&self) -> Option<Granted> {
+        let now = clock::now();
+        let (wakes, news) = self.waiters.board.lock().left(self.channel(), self.ticket, now);
+        self.waiters.tell(wakes, news);
+        self.seat.take(Tray::Gone)
+    }
+
+    fn channel(&self) -> &str {
+        &self.seat.owner.names.channel
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let handed = self.leave();
+        debug_assert!(handed.is_none(), "BUG: a lock that was handed over went with its place");
+    }
+}

@@ -129,7 +129,7 @@ impl Waiters {
             board.asked_for(&names.channel, ticket, now);
             return Some((seat, ticket, fit));
         }
-        let (wakes, news) = board.granted(&names.channel, ticket, seat.asked, now);
+        let (wakes, news) = board.handed(&names.channel, ticket, seat.asked, now);
         drop(board);
         self.tell(wakes, news);
         Some((seat, ticket, fit))

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-#[allow(clippy::duplicate_mod, reason = "the wire's own tests hold this model to a real server")]
+#[allow(dead_code, clippy::duplicate_mod, reason = "the wire's own tests hold this model to a real server")]
 #[path = "../protocol/tests/naive.rs"]
 mod naive;
 mod scene;
@@ -124,7 +124,7 @@ impl Story {
         let term = Arc::new(Term::new(believed_until(self.now, asked)));
         let mut account = self.owner.account.lock();
         let ask = account.ask(self.now);
-        let (hold, _) = account.granted(ask, lease, term.clone(), self.now);
+        let hold = account.granted(ask, lease, term.clone(), self.now);
         (hold, term)
     }
 

@@ -73,9 +73,15 @@ fn a_lease_travels_as_whole_milliseconds_and_never_as_none() {
     }
 }
 
-fn all_scripts() -> [(&'static str, &'static Script); 4] {
-    let Scripts { acquire, release, renew, force_unlock } = &*SCRIPTS;
-    [("acquire", acquire), ("release", release), ("renew", renew), ("force_unlock", force_unlock)]
+fn all_scripts() -> [(&'static str, &'static Script); 5] {
+    let Scripts { acquire, release, renew, hand_over, force_unlock } = &*SCRIPTS;
+    [
+        ("acquire", acquire),
+        ("release", release),
+        ("renew", renew),
+        ("hand_over", hand_over),
+        ("force_unlock", force_unlock),
+    ]
 }
 
 #[test]
@@ -93,13 +99,14 @@ fn every_script_loads_under_the_digest_by_which_it_is_called() {
 /// A lease so long that the test ends before the smallest of them.
 const LONG: u64 = 1_000_000;
 const KEY: &str = "lock";
-const OWNERS: [&str; 2] = ["us", "them"];
+const OWNERS: [&str; 3] = ["us", "them", "others"];
 
 #[derive(Debug, Clone)]
 enum Op {
     Acquire { owner: usize, lease: u64, count: u32 },
     Release { owner: usize, lease: u64, count: u32 },
     Renew { owner: usize, lease: u64 },
+    HandOver { owners: Vec<usize>, lease: u64 },
     ForceUnlock,
     Expire,
     Persist,
@@ -109,10 +116,13 @@ fn op() -> impl Strategy<Value = Op> {
     let (owner, lease) = (0..OWNERS.len(), (1..4u64).prop_map(|many| many * LONG));
     let args = (owner, lease, 0..4u32);
     let [acquire, release, renew] = [args.clone(), args.clone(), args];
+    let owners = prop::collection::vec(0..OWNERS.len(), 2..5);
+    let hand_over = (owners, (1..4u64).prop_map(|many| many * LONG));
     prop_oneof![
         6 => acquire.prop_map(|(owner, lease, c)| Op::Acquire { owner, lease, count: c.max(1) }),
         4 => release.prop_map(|(owner, lease, count)| Op::Release { owner, lease, count }),
         2 => renew.prop_map(|(owner, lease, _)| Op::Renew { owner, lease }),
+        3 => hand_over.prop_map(|(owners, lease)| Op::HandOver { owners, lease }),
         1 => Just(Op::ForceUnlock),
         1 => Just(Op::Expire),
         1 => Just(Op::Persist),
@@ -165,6 +175,16 @@ impl Both<'_> {
                 let reply = Value::Array(vec![Value::Int(held.into())]);
                 assert_eq!(self.ask(&scripts.renew, &[&lease, &OWNERS[owner]]), reply);
             }
+            Op::HandOver { ref owners, lease } => {
+                let owners: Vec<&'static str> = owners.iter().map(|one| OWNERS[*one]).collect();
+                let mut args: Vec<&dyn ToString> = vec![&"channel", &lease];
+                args.extend(owners.iter().map(|owner| owner as &dyn ToString));
+                let reply = match self.naive.hand_over(&owners, lease, 0) {
+                    true => Value::Array(vec![Value::Int(0), Value::Int(0)]),
+                    false => Value::Int(0),
+                };
+                assert_eq!(self.ask(&scripts.hand_over, &args), reply);
+            }
             Op::ForceUnlock => {
                 let held = self.naive.lock.take().is_some();
                 assert_eq!(self.ask(&scripts.force_unlock, &[&"channel"]), Value::Int(held.into()));
@@ -188,7 +208,7 @@ impl Both<'_> {
         let left: i64 = redis::cmd("PTTL").arg(KEY).query(self.redis)?;
         assert!(fields.len() <= 1, "two owners at once: {fields:?}");
         Ok(fields.first().map(|(owner, count)| Held {
-            owner: OWNERS[usize::from(*owner != OWNERS[0])],
+            owner: OWNERS.into_iter().find(|one| one == owner).expect("one of them"),
             count: *count,
             ends: u64::try_from(left).ok().map(|left| left.next_multiple_of(LONG)),
         }))

@@ -272,6 +272,22 @@ impl<S> Board<S> {
         self.remove(channel, ticket, now + LINGER)
     }
 
+    /// The lock was handed to the waiter, for `lease` if nobody renews it, and it leaves. Whatever
+    /// it was woken for was before that. The flag says whether the driver has something to do.
+    pub(crate) fn handed(
+        &mut self,
+        channel: &str,
+        ticket: Ticket,
+        lease: Duration,
+        now: Instant,
+    ) -> (Wakes<S>, bool) {
+        let Some(line) = self.line_of(channel, ticket) else {
+            return (Wakes::new(), false);
+        };
+        line.due = now + park_for(Some(lease));
+        self.remove(channel, ticket, now + LINGER)
+    }
+
     /// The waiter leaves without the lock. The flag says whether the driver has something to do.
     pub(crate) fn left(&mut self, channel: &str, ticket: Ticket, now: Instant) -> (Wakes<S>, bool) {
         let Some(line) = self.line_of(channel, ticket) else {

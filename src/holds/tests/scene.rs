@@ -42,8 +42,6 @@ struct Stage {
     owner: Owner,
     redis: explore::Mutex<Naive>,
     background: UnboundedSender<Debt>,
-    /// Requests that are on their way, and nobody waits for them.
-    late: UnboundedSender<Request>,
     watchdog: UnboundedSender<()>,
     /// Whether the watchdog has the owner on its schedule, or renews it.
     watched: AtomicBool,
@@ -52,7 +50,7 @@ struct Stage {
     deleted: AtomicBool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     Acquire { count: u32 },
     Release { count: u32 },
@@ -66,7 +64,6 @@ struct Debt {
 
 async fn play(scene: Scene) {
     let (background, debts) = unbounded_channel();
-    let (late, requests) = unbounded_channel();
     let (watchdog, turns) = unbounded_channel();
     let stage = Arc::new(Stage {
         scene,
@@ -74,14 +71,12 @@ async fn play(scene: Scene) {
         owner: Owner::new(Names::new("", "lock"), US.into()),
         redis: explore::Mutex::default(),
         background,
-        late,
         watchdog,
         watched: AtomicBool::new(false),
         live: AtomicUsize::new(0),
         deleted: AtomicBool::new(false),
     });
     spawn(pay_debts(stage.clone(), debts));
-    spawn(arrive_late(stage.clone(), requests));
     spawn(keep_renewed(stage.clone(), turns));
     spawn(other(stage.clone()));
     if scene.deletes {
@@ -157,12 +152,6 @@ async fn pay(stage: Arc<Stage>, debt: Debt) {
     }
 }
 
-async fn arrive_late(stage: Arc<Stage>, mut requests: UnboundedReceiver<Request>) {
-    while let Some(request) = requests.recv().await {
-        stage.carry_out(request);
-    }
-}
-
 /// The watchdog, with its one owner.
 async fn keep_renewed(stage: Arc<Stage>, mut turns: UnboundedReceiver<()>) {
     let Stage { owner, now, scene, .. } = &*stage;
@@ -211,8 +200,8 @@ impl Stage {
                     let lease = Duration::from_millis(LEASE);
                     let term = Arc::new(Term::new(believed_until(self.now, lease)));
                     let mut account = self.owner.account.lock();
-                    let (hold, watch) =
-                        account.granted(ask, Lease::Watchdog, term.clone(), self.now);
+                    let hold = account.granted(ask, Lease::Watchdog, term.clone(), self.now);
+                    let watch = account.to_watch().is_some();
                     drop(account);
                     self.live.fetch_add(1, Ordering::Relaxed);
                     if watch {
@@ -284,15 +273,15 @@ impl<'a> Exchange<'a> {
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
+        // The scene has gone wrong already, and a second panic would be the end of the process.
+        if std::thread::panicking() {
+            return;
+        }
         if self.gate.is_some() && self.owed().is_some() {
             let debt = Debt { gate: self.gate.take(), on_its_way: self.on_its_way.take() };
             self.stage.background.send(debt).expect("somebody pays");
         }
-        if let Some(request) = self.on_its_way.take() {
-            // A renewal was refused meanwhile, so nothing is owed; the request can still arrive.
-            assert!(self.stage.scene.deletes, "a request under way that nobody undoes");
-            let _ = self.stage.late.send(request);
-        }
+        assert_eq!(self.on_its_way.take(), None, "a request under way that nobody undoes");
     }
 }
 
@@ -321,6 +310,9 @@ impl Guard<'_> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
         if self.give_back() {
             self.check();
             let gate = self.stage.owner.gate.clone().try_lock_owned().ok();

@@ -195,7 +195,11 @@ impl World {
     fn granted(&mut self, ask: Ask, lease: Lease, asked: Duration, sent: Instant) {
         let until = believed_until(sent, asked);
         let term = Arc::new(Term::new(until));
-        let (hold, register) = self.owner.account.lock().granted(ask, lease, term.clone(), sent);
+        let (hold, register) = {
+            let mut account = self.owner.account.lock();
+            let hold = account.granted(ask, lease, term.clone(), sent);
+            (hold, account.to_watch().is_some())
+        };
         assert!(!(register && self.scheduled), "an owner is on the schedule once at most");
         self.scheduled |= register;
         self.guards.push(Guard { hold, term, lease, until, betrayed: self.betrayed });

@@ -68,6 +68,21 @@ impl Naive {
         Released::Held
     }
 
+    /// False if none of the owners has it.
+    pub(crate) fn hand_over(&mut self, owners: &[&'static str], lease: u64, now: u64) -> bool {
+        let Some(held) = self.at(now) else { return false };
+        let (Some(from), Some(last)) =
+            (owners.iter().position(|owner| *owner == held.owner), owners.last())
+        else {
+            return false;
+        };
+        if owners[from..].iter().any(|owner| *owner != held.owner) {
+            *held = Held { owner: last, count: 1, ends: None };
+        }
+        held.ends = Some(now + lease);
+        true
+    }
+
     pub(crate) fn renew(&mut self, owner: &str, lease: u64, now: u64) -> bool {
         let Some(held) = self.held_by(owner, now) else {
             return false;

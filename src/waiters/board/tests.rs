@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use tokio::sync::Notify;
 
 use super::*;
 
@@ -21,6 +22,9 @@ fn model_op() -> impl Strategy<Value = model::Op> {
         1 => (which(), 0..1000u64).prop_map(|(n, pause)| Op::Unanswered(n, pause)),
         2 => (which(), 1..100_000u64).prop_map(|(n, lease)| Op::Granted(n, lease)),
         2 => which().prop_map(Op::Leave),
+        4 => (0..3usize, 1..100_000u64, any::<bool>())
+            .prop_map(|(lock, lease, awaited)| Op::HandOver { lock, lease, awaited }),
+        1 => (0..3usize).prop_map(Op::Freed),
         4 => (0..3usize).prop_map(Op::Message),
         6 => Just(Op::Look),
         6 => Just(Op::Confirm),
@@ -37,6 +41,7 @@ fn world_op() -> impl Strategy<Value = world::Op> {
         14 => any::<usize>().prop_map(Op::Run),
         3 => any::<usize>().prop_map(Op::Drop),
         5 => (0..3usize).prop_map(Op::Release),
+        4 => (0..3usize).prop_map(Op::HandOver),
         5 => Just(Op::Deliver),
         5 => Just(Op::Drive),
         1 => Just(Op::Cut),
@@ -69,7 +74,7 @@ proptest! {
 
 /// A board on which everything happens at one moment, unless it says otherwise.
 struct Story {
-    board: Board,
+    board: Board<Notify>,
     now: Instant,
 }
 
@@ -97,16 +102,16 @@ impl Story {
         self.board.refused(C, ticket, Some(3600 * SECOND), self.now);
     }
 
-    fn message(&mut self) -> Wakes {
+    fn message(&mut self) -> Wakes<Notify> {
         self.board.message(C, self.now)
     }
 
-    fn leave(&mut self, ticket: Ticket) -> Wakes {
+    fn leave(&mut self, ticket: Ticket) -> Wakes<Notify> {
         self.board.left(C, ticket, self.now).0
     }
 
     /// The driver does its work.
-    fn drive(&mut self) -> Wakes {
+    fn drive(&mut self) -> Wakes<Notify> {
         let plan = self.board.plan(self.now);
         self.board.subscribed(&plan.subscribe, self.now)
     }
@@ -126,7 +131,7 @@ impl Story {
     }
 }
 
-fn are(wakes: &Wakes, whom: &[&Arc<Notify>]) -> bool {
+fn are(wakes: &Wakes<Notify>, whom: &[&Arc<Notify>]) -> bool {
     wakes.len() == whom.len() && wakes.iter().zip(whom).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 

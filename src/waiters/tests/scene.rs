@@ -9,6 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::explore::some_time;
 use super::*;
+use crate::lease::Lease;
 
 /// They share a channel.
 const LOCKS: [&str; 2] = ["a", "{a}"];
@@ -120,11 +121,12 @@ async fn call(stage: Arc<Stage>, me: usize) {
         left = Some(HOUR);
         waiters.answered(clock::now());
     }
-    let mut place = waiters.join(&names, left);
+    let owner = Arc::new(Owner::new(names.clone(), me.to_string()));
+    let place = waiters.join(Seat::new(owner, Lease::Watchdog, HOUR), left);
     let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, place.ticket));
     loop {
         let next = place.next(Patience { until: None, outage: None }).await;
-        assert_eq!(next, Next::Ask);
+        assert!(matches!(next, Next::Ask));
         let alone = Alone::new(&stage.asking[lock]);
         let granted = ask(&stage, lock, me).await;
         drop(alone);
@@ -179,7 +181,8 @@ struct Guard<'a> {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if let Some(debt) = self.debt.take() {
-            self.stage.undo.send(debt).expect("somebody pays");
+            let paid = self.stage.undo.send(debt);
+            assert!(paid.is_ok() || std::thread::panicking(), "nobody pays");
         }
     }
 }

@@ -22,6 +22,14 @@ pub(super) enum Op {
     Granted(usize, u64),
     /// The n-th waiter goes, whatever it is doing.
     Leave(usize),
+    /// This client hands the lock over, which the head may have to await.
+    HandOver {
+        lock: usize,
+        lease: u64,
+        awaited: bool,
+    },
+    /// This client has freed the lock.
+    Freed(usize),
     Message(usize),
     /// The driver looks if it would.
     Look,
@@ -62,7 +70,7 @@ pub(super) struct Model {
     now: u64,
     /// Grows with every event.
     event: u64,
-    board: Board,
+    board: Board<Notify>,
     names: Vec<Names>,
     waiters: Vec<Waiter>,
     lines: BTreeMap<usize, Line>,
@@ -110,7 +118,7 @@ impl Model {
     }
 
     fn is_wanted(&self, channel: &str) -> bool {
-        self.lines.keys().any(|lock| self.channel(*lock) == channel)
+        self.waiters.iter().any(|waiter| self.channel(waiter.lock) == channel)
     }
 
     fn is_head(&self, waiter: &Waiter) -> bool {
@@ -176,6 +184,15 @@ impl Model {
                     self.gone(at, news, 0);
                 }
             }
+            Op::HandOver { lock, lease, awaited } => self.hand_over(lock, lease, awaited),
+            Op::Freed(lock) => {
+                let Names { key, channel, .. } = &self.names[lock];
+                self.board.freed(channel, key, self.clock());
+                let nobody = self.waiters.iter().all(|waiter| waiter.lock != lock);
+                if let Some(line) = self.lines.get_mut(&lock).filter(|_| nobody) {
+                    line.reason = self.event;
+                }
+            }
             Op::Message(lock) => {
                 let channel = self.channel(lock).to_owned();
                 let wakes = self.board.message(&channel, self.clock());
@@ -212,9 +229,34 @@ impl Model {
         let going = sent.is_some_and(|sent| sent.plan.unsubscribe.iter().any(|c| **c == **channel));
         let live = self.subscribed.contains(&**channel) && !going;
         let due = if live || left.is_none() { self.now } else { self.now + park_for(left) };
-        let fresh = Line { reason: 0, ask_began: 0, ask_ended: true, due };
-        self.lines.entry(lock).or_insert(fresh);
+        let first = self.waiters.iter().all(|waiter| waiter.lock != lock);
+        if first && !(live && self.lines.contains_key(&lock)) {
+            self.lines.insert(lock, Line { reason: 0, ask_began: 0, ask_ended: true, due });
+        }
         self.waiters.push(Waiter { ticket, lock, wake, asking: false, parked: None, looks: true });
+    }
+
+    fn hand_over(&mut self, lock: usize, lease: u64, awaited: bool) {
+        let Names { key, channel, .. } = &self.names[lock];
+        let head = self.waiters.iter().position(|waiter| waiter.lock == lock);
+        let head = head.filter(|at| !self.waiters[*at].asking);
+        let next = self.board.next_in_line(channel, key).map(|(ticket, _)| ticket);
+        assert_eq!(next, head.map(|at| self.waiters[at].ticket));
+        let (Some(at), Some(ticket)) = (head, next) else { return };
+        let line = self.lines.get_mut(&lock).unwrap();
+        line.ask_began = self.event;
+        line.ask_ended = false;
+        let channel = channel.clone();
+        if awaited {
+            self.board.asked_for(&channel, ticket, self.clock());
+            assert_eq!(self.board.step(&channel, ticket, self.clock()), Step::Park(None));
+            self.waiters[at].asking = true;
+        } else {
+            self.answered(at, park_for(Some(lease)));
+            let lease = Duration::from_millis(lease);
+            let news = self.board.handed(&channel, ticket, lease, self.clock());
+            self.gone(at, news, 200);
+        }
     }
 
     fn step(&mut self, at: usize) {
@@ -252,12 +294,11 @@ impl Model {
         (self.names[waiter.lock].channel.clone(), waiter.ticket)
     }
 
-    fn gone(&mut self, at: usize, (wakes, news): (Wakes, bool), linger: u64) {
+    fn gone(&mut self, at: usize, (wakes, news): (Wakes<Notify>, bool), linger: u64) {
         let lock = self.waiters.remove(at).lock;
         self.woken(wakes);
         self.told |= news;
         if self.waiters.iter().all(|waiter| waiter.lock != lock) {
-            self.lines.remove(&lock);
             let channel = self.channel(lock).to_owned();
             if !self.is_wanted(&channel) {
                 self.kept_until.insert(channel, self.now + linger);
@@ -265,7 +306,7 @@ impl Model {
         }
     }
 
-    fn woken(&mut self, wakes: Wakes) {
+    fn woken(&mut self, wakes: Wakes<Notify>) {
         for waiter in &mut self.waiters {
             waiter.looks |= wakes.iter().any(|wake| Arc::ptr_eq(wake, &waiter.wake));
         }
@@ -286,7 +327,7 @@ impl Model {
     }
 
     fn missing(&self) -> BTreeSet<String> {
-        let wanted = self.lines.keys().map(|lock| self.channel(*lock).to_owned());
+        let wanted = self.waiters.iter().map(|waiter| self.channel(waiter.lock).to_owned());
         wanted.filter(|channel| !self.subscribed.contains(channel)).collect()
     }
 
@@ -305,6 +346,14 @@ impl Model {
         assert_eq!(plan.next, next.map(|next| self.at(next)));
         let used = self.subscribed.len() + self.missing().len() - over.len();
         assert_eq!(self.board.channels.len(), used, "a channel that nobody needs");
+
+        let kept: BTreeSet<String> = self.subscribed.difference(&over).cloned().collect();
+        let names = &self.names;
+        let waiters = &self.waiters;
+        self.lines.retain(|lock, _| {
+            let channel = &*names[*lock].channel;
+            kept.contains(channel) || waiters.iter().any(|w| &*names[w.lock].channel == channel)
+        });
 
         self.told = false;
         self.asleep = None;

@@ -19,6 +19,8 @@ pub(super) enum Op {
     Drop(usize),
     /// Whoever has the lock gives it back, or it is freed by force.
     Release(usize),
+    /// Whoever has the lock hands it over.
+    HandOver(usize),
     /// The first message on its way arrives.
     Deliver,
     /// The driver goes one step on.
@@ -43,7 +45,7 @@ struct Waiter {
 
 pub(super) struct World {
     now: Instant,
-    board: Board,
+    board: Board<Notify>,
     /// By which ticket; zero is nobody who ever waited.
     held: [Option<Ticket>; LOCKS.len()],
     waiters: Vec<Waiter>,
@@ -74,6 +76,7 @@ impl World {
             }
             Op::Drop(n) if !self.waiters.is_empty() => self.drop(n % self.waiters.len()),
             Op::Release(lock) => self.release(lock),
+            Op::HandOver(lock) => self.hand_over(lock),
             Op::Deliver => {
                 self.deliver();
             }
@@ -107,6 +110,17 @@ impl World {
         let channel = LOCKS[lock].0;
         if self.held[lock].take().is_some() {
             self.messages.extend(self.subscribed.get(channel).cloned());
+        }
+    }
+
+    fn hand_over(&mut self, lock: usize) {
+        let (channel, key) = LOCKS[lock];
+        let next = self.board.next_in_line(channel, key).filter(|_| self.held[lock].is_some());
+        if let Some(ticket) = next.map(|(ticket, _)| ticket) {
+            self.held[lock] = Some(ticket);
+            self.waiters.retain(|waiter| waiter.ticket != ticket);
+            let (wakes, _) = self.board.handed(channel, ticket, LONGEST_PARK, self.now);
+            self.woken(&wakes);
         }
     }
 
@@ -177,7 +191,7 @@ impl World {
         self.sent.is_some()
     }
 
-    fn woken(&mut self, wakes: &Wakes) {
+    fn woken(&mut self, wakes: &Wakes<Notify>) {
         for waiter in &mut self.waiters {
             waiter.awake |= wakes.iter().any(|wake| Arc::ptr_eq(wake, &waiter.wake));
         }

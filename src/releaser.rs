@@ -274,7 +274,7 @@ fn pass(
     }
 }
 
-/// Pays debts until nobody is left who could run one up, and everything is paid.
+/// Does all jobs until nobody is left who could have another, and everything is paid.
 pub(crate) async fn pay_debts(
     mut jobs: UnboundedReceiver<Job>,
     link: &Arc<Link>,
@@ -283,42 +283,44 @@ pub(crate) async fn pay_debts(
 ) {
     let mut under_way = JoinSet::new();
     let mut flushes: Vec<oneshot::Sender<()>> = Vec::new();
-    loop {
+    let mut open = true;
+    while open || !under_way.is_empty() {
         if under_way.is_empty() {
             for flush in flushes.drain(..) {
                 let _ = flush.send(());
             }
         }
-        tokio::select! {
-            // Debts before completions, and all that are there before a flush can be answered.
+        let todo = tokio::select! {
+            // New jobs before completions, and all that are there before a flush can be answered.
             biased;
-            job = jobs.recv() => match job {
-                Some(Job::Flush(flush)) => flushes.push(flush),
-                Some(job) => {
+            job = jobs.recv(), if open => {
+                open = job.is_some();
+                job.into_iter().collect()
+            }
+            // What comes of a job is done beside the others: one may have to wait for another.
+            Some(done) = under_way.join_next() => done.unwrap_or_default(),
+        };
+        for job in todo {
+            match job {
+                Job::Flush(flush) => flushes.push(flush),
+                job => {
                     under_way.spawn(work(job, link.clone(), relay.clone(), config.clone()));
                 }
-                None => break,
-            },
-            Some(_) = under_way.join_next() => {}
+            }
         }
     }
-    while under_way.join_next().await.is_some() {}
 }
 
-/// Does one job, and what comes of it.
-async fn work(job: Job, link: Arc<Link>, relay: Arc<Relay>, config: Arc<Config>) {
-    let mut jobs = vec![job];
-    while let Some(job) = jobs.pop() {
-        match job {
-            Job::Pay(debt) => jobs.extend(pay_in_background(debt, &link, &relay, &config).await),
-            Job::Carry(owner) => {
-                let left = relay.carry(&link, &owner.names).await.into_iter();
-                jobs.extend(left.map(|(owner, lease)| {
-                    Job::Pay(Debt { owner, gate: None, wire: None, lease })
-                }));
-            }
-            Job::Flush(told) => drop(told),
+/// Does one job. Returns those that come of it.
+async fn work(job: Job, link: Arc<Link>, relay: Arc<Relay>, config: Arc<Config>) -> Vec<Job> {
+    match job {
+        Job::Pay(debt) => pay_in_background(debt, &link, &relay, &config).await,
+        Job::Carry(owner) => {
+            let left = relay.carry(&link, &owner.names).await.into_iter();
+            let debt = |(owner, lease)| Job::Pay(Debt { owner, gate: None, wire: None, lease });
+            left.map(debt).collect()
         }
+        Job::Flush(_) => Vec::new(),
     }
 }
 
@@ -334,7 +336,9 @@ async fn pay_in_background(
         None => Some(owner.gate.clone().lock_owned().await),
     };
     let mut jobs = Vec::new();
-    if pass(relay, owner, &mut gate, &mut None, |job| jobs.push(job)) {
+    // What may still be on its way has to be followed by its undo, on its connection.
+    let settled = debt.wire.is_none();
+    if settled && pass(relay, owner, &mut gate, &mut None, |job| jobs.push(job)) {
         return jobs;
     }
     let give_up = clock::now() + config.command_timeout + debt.lease;

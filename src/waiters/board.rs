@@ -244,7 +244,7 @@ impl Board {
         line.waiters.remove(&ticket);
         if line.waiters.is_empty() {
             channel.lines.swap_remove(at);
-        } else if was_head {
+        } else if was_head && !seeded!("leaver-wakes-nobody") {
             wakes.extend(line.head_wake());
         }
         let unused = channel.lines.is_empty();

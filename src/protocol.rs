@@ -191,7 +191,9 @@ impl<'a> Call<'a> {
                 let token = match (token, &names.token) {
                     (Some(Value::BulkString(number)), Some(_)) => Some(token_of(&number)?),
                     (Some(Value::Int(0)), None) => None,
-                    (other, _) => return Err(unexpected("hand_over", &other.unwrap_or(Value::Nil))),
+                    (other, _) => {
+                        return Err(unexpected("hand_over", &other.unwrap_or(Value::Nil)));
+                    }
                 };
                 let listening = match listening {
                     Some(Value::Int(clients)) => u64::try_from(clients).ok(),

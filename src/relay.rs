@@ -101,10 +101,15 @@ impl Relay {
             if seat.owner.names.token.is_some() {
                 To::Awaits(ask, ticket)
             } else {
-                let believed = if seeded!("unconfirmed-is-believed") { until } else { until.min(passing.until) };
+                let believed = if seeded!("unconfirmed-is-believed") {
+                    until
+                } else {
+                    until.min(passing.until)
+                };
                 let term = Arc::new(Term::new(believed));
                 let hold = account.handed(ask, seat.lease, term.clone(), passing.run.clone(), now);
-                granted = Some(Granted { hold, term: term.clone(), lease: seat.asked, token: None });
+                granted =
+                    Some(Granted { hold, term: term.clone(), lease: seat.asked, token: None });
                 To::Holds(hold, term)
             }
         };
@@ -164,7 +169,8 @@ impl Relay {
                 Err(error) => {
                     unsure = true;
                     let (longest, awaited) = self.failed(names, steps, &error);
-                    let give_up = *give_up.get_or_insert(now + longest + self.config.command_timeout);
+                    let give_up =
+                        *give_up.get_or_insert(now + longest + self.config.command_timeout);
                     // Nobody builds on a hand-over that is awaited.
                     if awaited || now >= give_up {
                         debts.extend(self.given_up(names));

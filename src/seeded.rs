@@ -47,6 +47,11 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
         "redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])",
         "redis.call('HINCRBY', KEYS[1], ARGV[1], 1)",
     ),
+    (
+        "acquire-nests-on-nothing",
+        "return redis.status_reply('GONE')",
+        "redis.call('HSET', KEYS[1], ARGV[1], 0)",
+    ),
     ("acquire-eternal", "redis.pcall('PEXPIRE', KEYS[1], ARGV[2])", "1"),
     (
         "acquire-nested-shortens",
@@ -57,6 +62,16 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
         "token-not-grown",
         "redis.call('INCR', KEYS[2]) < now",
         "redis.call('SETNX', KEYS[2], string.format('%.0f', now)) == 2",
+    ),
+    (
+        "token-after-lock",
+        "if KEYS[2] then\n  local time",
+        "redis.call('HSET', KEYS[1], ARGV[1], 1)\nif KEYS[2] then\n  local time",
+    ),
+    (
+        "token-for-a-refusal",
+        "if redis.call('EXISTS', KEYS[1]) == 1 and",
+        "if KEYS[2] then redis.call('INCR', KEYS[2]) end\nif redis.call('EXISTS', KEYS[1]) == 1 and",
     ),
     ("token-forgotten", "redis.call('INCR', KEYS[2]) < now", "redis.call('INCR', KEYS[2]) < 0"),
     ("release-foreign", "if not held then", "if redis.call('EXISTS', KEYS[1]) == 0 then"),
@@ -77,6 +92,11 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
         "if held == 0 then held = redis.call('HSET', key, ARGV[i + 1], 1) end\n  if held == 1 then",
     ),
     ("renew-foreign", "if held == 1 then", "if redis.call('EXISTS', key) == 1 then"),
+    (
+        "renew-needs-memory",
+        "if redis.call('PTTL', key) < tonumber(ARGV[1])",
+        "redis.call('HINCRBY', key, ARGV[i + 1], 0)\n    if redis.call('PTTL', key) < tonumber(ARGV[1])",
+    ),
     ("renew-stops-at-a-bad-key", "redis.pcall('HEXISTS', key", "redis.call('HEXISTS', key"),
     (
         "force-unlock-silent",

@@ -256,31 +256,6 @@ async fn many_leases_are_renewed_in_few_commands() {
 }
 
 #[tokio::test]
-async fn i9_a_lock_that_was_given_back_is_not_brought_back_by_a_renewal() {
-    let server = Server::start();
-    // So short that every round crosses a few renewals.
-    let client = client_with(server.url(), ms(60)).await;
-    let rounds = (0..20).map(|number| {
-        let lock = client.lock(format!("crossing:{number}"));
-        async move {
-            for round in 0..20 {
-                let guard = lock.lock().await.unwrap();
-                tokio::time::sleep(ms(10 + (number + round) % 20)).await;
-                // Lost is allowed on a machine that slept over a lease of 60 ms.
-                let _ = guard.unlock().await;
-            }
-        }
-    });
-    soon("400 rounds", join_all(rounds)).await;
-    wait_until("free locks", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
-    let stop = Instant::now() + ms(200);
-    while Instant::now() < stop {
-        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0, "a renewal made a lock");
-        tokio::time::sleep(ms(5)).await;
-    }
-}
-
-#[tokio::test]
 async fn s22_an_end_taken_away_is_put_back_by_the_next_renewal() {
     let server = Server::start();
     let client = client_with(server.url(), ms(900)).await;

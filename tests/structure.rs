@@ -21,15 +21,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     // Public handle and guard.
     ("fenced", &["lock", "guard", "engine", "lease", "token", "error"]),
     ("lock", &["guard", "acquire", "engine", "holds", "protocol", "lease", "clock", "error"]),
-    (
-        "guard",
-        &["engine", "releaser", "holds", "protocol", "lease", "token", "clock", "error"],
-    ),
+    ("guard", &["engine", "releaser", "holds", "protocol", "lease", "token", "clock", "error"]),
     // The one loop, and what the rooms of one client share.
-    (
-        "acquire",
-        &["engine", "waiters", "releaser", "holds", "protocol", "lease", "clock", "error"],
-    ),
+    ("acquire", &["engine", "waiters", "releaser", "holds", "protocol", "lease", "clock", "error"]),
     (
         "engine",
         &["waiters", "watchdog", "releaser", "protocol", "connection", "config", "clock", "error"],

@@ -73,7 +73,16 @@ async fn i6_a_hand_off_inside_a_client_is_one_release_and_one_acquire() {
     let proxy = Proxy::new(&server);
     let client = connect_through(&proxy, &server).await;
     let guard = hold(&client.lock("passed")).await;
-    let tasks: Vec<_> = (0..WAITERS).map(|_| pass_through(&client, "passed")).collect();
+    let tasks = (0..WAITERS).map(|_| {
+        let lock = client.lock("passed");
+        tokio::spawn(async move {
+            let guard = lock.lock().await.expect("a turn");
+            // A round trip in which the next in line could ask, and be refused.
+            assert!(lock.is_held().await.expect("an answer"));
+            release(guard).await;
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
     wait_until("a subscription", SOON, || server.subscribers("passed") == 1).await;
     proxy.settled(ms(200)).await;
     proxy.forget_commands();

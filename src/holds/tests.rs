@@ -2,7 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-#[allow(dead_code, clippy::duplicate_mod, reason = "the wire's own tests hold this model to a real server")]
+#[allow(
+    dead_code,
+    clippy::duplicate_mod,
+    reason = "the wire's own tests hold this model to a real server"
+)]
 #[path = "../protocol/tests/naive.rs"]
 mod naive;
 mod scene;

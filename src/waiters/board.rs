@@ -19,6 +19,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+mod line;
+use line::{Channel, Line, Subscription, Waiter, park_for};
+
 /// The longest time for which a waiter trusts that it will be told.
 pub(crate) const LONGEST_PARK: Duration = Duration::from_secs(30);
 
@@ -50,38 +53,6 @@ pub(crate) struct Board<S> {
     /// When the driver looks next by itself.
     next_look: Option<Instant>,
     pub(crate) closed: bool,
-}
-
-/// One subscription. Two lock names can share a channel (`a` and `{a}`), so it has lines.
-struct Channel<S> {
-    subscription: Subscription,
-    /// Kept with nobody in them while the subscription is, for what they know.
-    lines: Vec<Line<S>>,
-    /// Nobody waits here: until when the subscription is kept all the same.
-    kept_until: Option<Instant>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Subscription {
-    Wanted,
-    /// Sent, not confirmed yet.
-    Asked,
-    Live,
-}
-
-struct Line<S> {
-    key: Box<str>,
-    waiters: BTreeMap<Ticket, Waiter<S>>,
-    /// When the head asks next.
-    due: Instant,
-}
-
-struct Waiter<S> {
-    seat: Arc<S>,
-    /// Since when it has been asking, if it is.
-    asking: Option<Instant>,
-    /// A wake-up came while it asked: the answer may be older than the wake-up.
-    again: bool,
 }
 
 /// What the driver has to tell Redis.
@@ -308,7 +279,7 @@ impl<S> Board<S> {
         let line = &mut channel.lines[at];
         let was_head = line.is_head(ticket);
         line.waiters.remove(&ticket);
-        if was_head {
+        if was_head && !seeded!("leaver-wakes-nobody") {
             wakes.extend(line.head_seat());
         }
         let unused = channel.lines.iter().all(|line| line.waiters.is_empty());
@@ -413,38 +384,6 @@ impl<S> Board<S> {
     fn line_of(&mut self, channel: &str, ticket: Ticket) -> Option<&mut Line<S>> {
         let channel = self.channels.get_mut(channel)?;
         channel.lines.iter_mut().find(|line| line.waiters.contains_key(&ticket))
-    }
-}
-
-/// Until a lease could have ended of which `left` was left, one millisecond more because a TTL
-/// counts whole ones (invariant 4). `None`: nobody knows.
-fn park_for(left: Option<Duration>) -> Duration {
-    if seeded!("message-only") {
-        return Duration::from_secs(3600);
-    }
-    left.map_or(LONGEST_PARK, |left| LONGEST_PARK.min(left + Duration::from_millis(1)))
-}
-
-impl<S> Channel<S> {
-    fn ask_now(&mut self, now: Instant, wakes: &mut Wakes<S>) {
-        for line in &mut self.lines {
-            line.due = now;
-            if let Some(mut head) = line.waiters.first_entry() {
-                let head = head.get_mut();
-                head.again = head.asking.is_some();
-                wakes.push(head.seat.clone());
-            }
-        }
-    }
-}
-
-impl<S> Line<S> {
-    fn is_head(&self, ticket: Ticket) -> bool {
-        self.waiters.first_key_value().is_some_and(|(head, _)| *head == ticket)
-    }
-
-    fn head_seat(&self) -> Option<Arc<S>> {
-        self.waiters.first_key_value().map(|(_, head)| head.seat.clone())
     }
 }
 

@@ -133,7 +133,8 @@ async fn i3_two_names_with_one_channel_wake_each_other_and_nothing_worse() {
         let waiters = names.map(|name| {
             server.hold_by_hand(name, "somebody", MINUTE);
             let lock = client.lock(name);
-            tokio::spawn(async move { lock.lock().await.expect("a turn") })
+            // A lease that is not renewed: what is sent then is the looks alone.
+            tokio::spawn(async move { lock.lock_with_lease(MINUTE).await.expect("a turn") })
         });
         wait_until("a subscription", SOON, || server.subscribers("a") == 1).await;
         proxy.settled(ms(200)).await;
@@ -143,9 +144,10 @@ async fn i3_two_names_with_one_channel_wake_each_other_and_nothing_worse() {
         if freed == 1 {
             std::mem::swap(&mut first, &mut second);
         }
-        release(soon("the one whose lock is free", first).await.expect("a turn")).await;
-        // Woken, too, and refused: its lock is another one.
+        let guard = soon("the one whose lock is free", first).await.expect("a turn");
+        // Woken, too, and refused: its lock is another one. The release would wake it again.
         wait_until("both to look", SOON, || proxy.sent("EVALSHA") >= 2).await;
+        release(guard).await;
         assert!(!second.is_finished());
         server.free_by_hand(names[1 - freed]);
         release(soon("the other", second).await.expect("a turn")).await;

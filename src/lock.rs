@@ -189,7 +189,7 @@ impl Lock {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn hold_count(&self) -> Result<u32, Error> {
-        self.call()?.hold_count(&self.owner.names, &self.owner.id).await
+        self.settled().await?.hold_count(&self.owner.names, &self.owner.id).await
     }
 
     /// What Redis says is left of the holder's lease, whoever that is; `None` if the lock is free,
@@ -205,7 +205,7 @@ impl Lock {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
-        self.call()?.remaining_lease(&self.owner.names).await
+        self.settled().await?.remaining_lease(&self.owner.names).await
     }
 
     /// Frees the lock whoever holds it, and wakes a waiter of each client. False if it was free.
@@ -236,6 +236,20 @@ impl Lock {
         }
         let deadline = clock::now() + self.engine.config.command_timeout;
         Ok(Call::new(&self.engine.link, deadline))
+    }
+
+    /// For a question about this handle: not before Redis has heard that the lock was handed to
+    /// it by another of this client.
+    async fn settled(&self) -> Result<Call<'_>, Error> {
+        let call = self.call()?;
+        if self.owner.account.lock().is_unconfirmed() {
+            let gate = clock::timeout_at(call.deadline, self.owner.gate.lock()).await;
+            drop(gate.map_err(|_| {
+                let message = "Redis has not confirmed that the lock was handed over";
+                Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
+            })?);
+        }
+        Ok(call)
     }
 
     fn check_name(&self) -> Result<(), Error> {

@@ -86,7 +86,15 @@ impl Relay {
         if !goes_on && gate.is_none() {
             *gate = Some(owner.gate.clone().try_lock_owned().ok()?);
         }
-        let passing = owner.account.lock().passing(&self.config, now)?;
+        let passing = {
+            let account = owner.account.lock();
+            if let Some(others) = account.run_is_over(&self.config, now) {
+                drop(account);
+                self.waiters.stand_back(&owner.names, others);
+                return None;
+            }
+            account.passing(now)?
+        };
         let (seat, ticket, to_gate) = self.waiters.take_next(&owner.names, |next| {
             let gate = next.gate.clone().try_lock_owned().ok()?;
             next.account.lock().can_take().then_some(gate)
@@ -194,7 +202,8 @@ impl Relay {
         now: Instant,
     ) -> Option<Left> {
         let ourselves = u64::from(self.waiters.hears(names));
-        let others = listening.is_none_or(|listening| listening > ourselves);
+        // Where Redis does not say it may be anybody.
+        let others = listening.map_or(1, |listening| listening.saturating_sub(ourselves));
         for step in &mut done {
             step.from.account.lock().released(step.owed);
             if let Some(told) = step.told.take() {
@@ -202,7 +211,7 @@ impl Relay {
             }
         }
         let last = done.last()?;
-        last.run.note(others);
+        last.run.note(u32::try_from(others).unwrap_or(u32::MAX));
         let owner = &last.seat.owner;
         match &last.to {
             To::Holds(hold, term) => {
@@ -272,7 +281,7 @@ impl Relay {
             tracing::warn!(name = %names.key, "lost a lock: found gone when it was handed over");
         }
         // Whoever stands in line counted on its being held.
-        self.waiters.message(&names.channel);
+        self.waiters.look(names);
     }
 
     /// The request was not answered, or refused. Returns the longest lease that may be in force,

@@ -151,6 +151,13 @@ impl Waiters {
         }
     }
 
+    /// This client is about to free the lock because it is the turn of so many others.
+    pub(crate) fn stand_back(&self, names: &Names, others: u32) {
+        let now = clock::now();
+        let head = self.board.lock().stand_back(&names.channel, &names.key, others, now);
+        wake(head.into_iter().collect());
+    }
+
     /// This client has freed the lock.
     pub(crate) fn freed(&self, names: &Names) {
         self.board.lock().freed(&names.channel, &names.key, clock::now());
@@ -243,8 +250,13 @@ impl Waiters {
         }
     }
 
-    /// Somebody in each line of that channel looks whether a lock is free.
-    pub(crate) fn message(&self, channel: &str) {
+    /// A lock was lost that this client counted on: somebody of each line looks.
+    pub(crate) fn look(&self, names: &Names) {
+        let wakes = self.board.lock().look(&names.channel, clock::now());
+        wake(wakes);
+    }
+
+    fn message(&self, channel: &str) {
         let wakes = self.board.lock().message(channel, clock::now());
         wake(wakes);
     }

@@ -26,14 +26,43 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("acquire", &["engine", "waiters", "releaser", "holds", "protocol", "lease", "clock", "error"]),
     (
         "engine",
-        &["waiters", "watchdog", "releaser", "protocol", "connection", "config", "clock", "error"],
+        &[
+            "releaser",
+            "relay",
+            "waiters",
+            "watchdog",
+            "protocol",
+            "connection",
+            "config",
+            "clock",
+            "error",
+        ],
+    ),
+    // How a lock is given back, to Redis or to the next of this client.
+    (
+        "releaser",
+        &["relay", "holds", "protocol", "connection", "lease", "config", "clock", "error"],
+    ),
+    (
+        "relay",
+        &[
+            "waiters",
+            "watchdog",
+            "holds",
+            "protocol",
+            "connection",
+            "lease",
+            "token",
+            "config",
+            "clock",
+            "error",
+        ],
     ),
     // Side by side, none knows of another.
-    ("waiters", &["protocol", "connection", "clock", "error"]),
+    ("waiters", &["holds", "protocol", "connection", "lease", "clock", "error"]),
     ("watchdog", &["holds", "protocol", "connection", "config", "clock", "error"]),
-    ("releaser", &["holds", "protocol", "connection", "lease", "config", "clock", "error"]),
     // What an owner holds, what the wire says, and the way to Redis.
-    ("holds", &["protocol", "lease", "token"]),
+    ("holds", &["protocol", "lease", "token", "config"]),
     ("protocol", &["connection", "token", "error", "seeded"]),
     ("connection", &["clock", "error"]),
     // Leaves.

@@ -8,7 +8,7 @@
 //! 3. A run of hand-overs is bounded while other clients wait (see [`Run::is_over`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::config::Config;
@@ -30,8 +30,8 @@ pub(crate) struct Passing {
 pub(crate) struct Run {
     passes: u32,
     since: Instant,
-    /// Whether other clients wait, as Redis last said.
-    others: Arc<AtomicBool>,
+    /// How many other clients wait, as Redis last said.
+    others: Arc<AtomicU32>,
 }
 
 /// How the first hold of a tenure came, if by a hand-over.
@@ -50,16 +50,16 @@ impl Run {
         Self { passes: self.passes.saturating_add(1), ..self.clone() }
     }
 
-    /// Redis said whether other clients wait.
-    pub(crate) fn note(&self, others: bool) {
+    /// Redis said how many other clients wait.
+    pub(crate) fn note(&self, others: u32) {
         self.others.store(others, Ordering::Relaxed);
     }
 
-    /// Others wait, and have waited long enough.
-    fn is_over(&self, config: &Config, now: Instant) -> bool {
-        self.others.load(Ordering::Relaxed)
-            && !seeded!("run-without-end")
-            && (self.passes >= config.hand_overs || now >= self.since + config.hand_over_time)
+    /// How many others wait, if they have waited long enough.
+    fn is_over(&self, config: &Config, now: Instant) -> Option<u32> {
+        let others = self.others.load(Ordering::Relaxed);
+        let long = self.passes >= config.hand_overs || now >= self.since + config.hand_over_time;
+        (others > 0 && long && !seeded!("run-without-end")).then_some(others)
     }
 }
 
@@ -69,18 +69,19 @@ impl Account {
         self.server == 0 && self.live.is_empty() && self.leaving.is_empty()
     }
 
-    /// What can be handed to the next in line: `None` if a guard is left, if the lock is lost or
-    /// may have been freed already, or if it is the turn of other clients.
-    pub(crate) fn passing(&self, config: &Config, now: Instant) -> Option<Passing> {
+    /// How many other clients wait, if it is their turn (invariant 3).
+    pub(crate) fn run_is_over(&self, config: &Config, now: Instant) -> Option<u32> {
+        self.passed.as_ref().and_then(|passed| passed.run.is_over(config, now))
+    }
+
+    /// What can be handed to the next in line: `None` if a guard is left, or if the lock is lost
+    /// or may have been freed already.
+    pub(crate) fn passing(&self, now: Instant) -> Option<Passing> {
         if !self.live.is_empty() || self.freeing {
             return None;
         }
         let until = self.leaving.iter().map(|term| term.until(now)).min()??;
-        let run = match &self.passed {
-            Some(passed) if passed.run.is_over(config, now) => return None,
-            Some(passed) => passed.run.next(),
-            None => Run::first(now),
-        };
+        let run = self.passed.as_ref().map_or_else(|| Run::first(now), |p| p.run.next());
         let lease = Duration::from_millis(1);
         Some(Passing { owed: Owed { count: 0, lease, leaving: self.leaving.len() }, until, run })
     }
@@ -120,6 +121,11 @@ impl Account {
             return None;
         }
         self.renewed_at
+    }
+
+    /// Whether Redis has still to confirm that the lock was handed to this owner.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        self.passed.as_ref().is_some_and(|passed| passed.unconfirmed) && !self.live.is_empty()
     }
 
     /// Whether a hand-over to this owner is neither confirmed nor claimed yet (invariant 2).

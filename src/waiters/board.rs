@@ -20,13 +20,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 mod line;
+mod subscriptions;
 use line::{Channel, Line, Subscription, Waiter, park_for};
+pub(crate) use subscriptions::Plan;
 
 /// The longest time for which a waiter trusts that it will be told.
 pub(crate) const LONGEST_PARK: Duration = Duration::from_secs(30);
 
 /// How long a subscription outlives the last waiter who got the lock.
 pub(crate) const LINGER: Duration = Duration::from_millis(200);
+
+/// For how long a client leaves a lock to others that it has freed for them.
+const STAND_BACK: Duration = Duration::from_millis(2);
 
 /// A waiter's place: lower came earlier.
 pub(crate) type Ticket = u64;
@@ -53,15 +58,6 @@ pub(crate) struct Board<S> {
     /// When the driver looks next by itself.
     next_look: Option<Instant>,
     pub(crate) closed: bool,
-}
-
-/// What the driver has to tell Redis.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
-    pub(crate) subscribe: Vec<Arc<str>>,
-    pub(crate) unsubscribe: Vec<Arc<str>>,
-    /// When to look again if nothing happens before.
-    pub(crate) next: Option<Instant>,
 }
 
 impl<S> Default for Board<S> {
@@ -116,11 +112,25 @@ impl<S> Board<S> {
         }
     }
 
+    /// The release to come is for other clients first, and so are the next ones, until each of
+    /// them has had its turn: the head asks a moment later, if nobody else has the lock by then.
+    pub(crate) fn stand_back(
+        &mut self,
+        channel: &str,
+        key: &str,
+        others: u32,
+        now: Instant,
+    ) -> Option<Arc<S>> {
+        let line = self.line_named(channel, key)?;
+        line.stands_back = others;
+        line.due = line.due.min(now + STAND_BACK);
+        line.head_seat()
+    }
+
     /// This client has freed the lock: whoever comes next has a reason to ask. Those who stand in
     /// line hear it from Redis.
     pub(crate) fn freed(&mut self, channel: &str, key: &str, now: Instant) {
-        let lines = self.channels.get_mut(channel).map(|channel| &mut channel.lines);
-        let line = lines.and_then(|lines| lines.iter_mut().find(|line| &*line.key == key));
+        let line = self.line_named(channel, key);
         if let Some(line) = line.filter(|line| line.waiters.is_empty()) {
             line.due = now;
         }
@@ -154,7 +164,7 @@ impl<S> Board<S> {
         match channel.lines.iter_mut().find(|line| &*line.key == key) {
             Some(line) => {
                 if line.waiters.is_empty() && !live {
-                    line.due = due;
+                    (line.due, line.stands_back) = (due, 0);
                 }
                 line.waiters.insert(ticket, waiter);
             }
@@ -162,6 +172,7 @@ impl<S> Board<S> {
                 key: key.into(),
                 waiters: BTreeMap::from([(ticket, waiter)]),
                 due,
+                stands_back: 0,
             }),
         }
         (ticket, fresh)
@@ -236,6 +247,7 @@ impl<S> Board<S> {
         // A message that came meanwhile may be of a release after this grant.
         let again = line.waiters.get(&ticket).is_some_and(|waiter| waiter.again);
         line.due = if again { now } else { now + park_for(Some(lease)) };
+        line.stands_back = 0;
         let asked = line.waiters.get_mut(&ticket).and_then(|waiter| waiter.asking.take());
         if let Some(asked) = asked {
             self.answered(asked);
@@ -256,6 +268,7 @@ impl<S> Board<S> {
             return (Wakes::new(), false);
         };
         line.due = now + park_for(Some(lease));
+        line.stands_back = 0;
         self.remove(channel, ticket, now + LINGER)
     }
 
@@ -294,75 +307,18 @@ impl<S> Board<S> {
     pub(crate) fn message(&mut self, channel: &str, now: Instant) -> Wakes<S> {
         let mut wakes = Wakes::new();
         if let Some(channel) = self.channels.get_mut(channel) {
+            channel.told(now, &mut wakes);
+        }
+        wakes
+    }
+
+    /// A lock was lost that this client counted on: one waiter of each line asks.
+    pub(crate) fn look(&mut self, channel: &str, now: Instant) -> Wakes<S> {
+        let mut wakes = Wakes::new();
+        if let Some(channel) = self.channels.get_mut(channel) {
             channel.ask_now(now, &mut wakes);
         }
         wakes
-    }
-
-    /// What to tell Redis now. What it names counts as asked for.
-    pub(crate) fn plan(&mut self, now: Instant) -> Plan {
-        let mut plan = Plan::default();
-        if self.closed {
-            // The connection goes, and its subscriptions with it.
-            self.channels.clear();
-        }
-        self.channels.retain(|name, channel| {
-            let wanted = channel.subscription == Subscription::Wanted;
-            if let Some(until) = channel.kept_until {
-                if wanted || until <= now {
-                    plan.unsubscribe.extend((!wanted).then(|| name.clone()));
-                    return false;
-                }
-                plan.next = Some(plan.next.map_or(until, |next| next.min(until)));
-            } else if wanted {
-                channel.subscription = Subscription::Asked;
-                plan.subscribe.push(name.clone());
-            }
-            true
-        });
-        self.next_look = plan.next;
-        plan
-    }
-
-    /// Redis confirmed the subscriptions: the heads ask now (invariant 2).
-    pub(crate) fn subscribed(&mut self, names: &[Arc<str>], now: Instant) -> Wakes<S> {
-        let mut wakes = Wakes::new();
-        for name in names {
-            let Some(channel) = self.channels.get_mut(name) else {
-                continue;
-            };
-            // Not if the connection was cut since: then this answer is of before.
-            if channel.subscription == Subscription::Asked {
-                self.outage = None;
-                channel.subscription = Subscription::Live;
-                if !seeded!("no-second-try") {
-                    channel.ask_now(now, &mut wakes);
-                }
-            }
-        }
-        wakes
-    }
-
-    /// The connection was cut, and every subscription with it. Everybody looks up, because from
-    /// now on the time of an outage counts.
-    pub(crate) fn cut(&mut self, now: Instant) -> Wakes<S> {
-        for channel in self.channels.values_mut() {
-            channel.subscription = Subscription::Wanted;
-        }
-        if self.waiting > 0 {
-            self.outage.get_or_insert(now);
-        }
-        self.everybody()
-    }
-
-    /// Redis did not subscribe these. They are asked for again with the next plan; until then
-    /// their waiters go by the due time alone.
-    pub(crate) fn not_subscribed(&mut self, names: &[Arc<str>]) {
-        for name in names {
-            if let Some(channel) = self.channels.get_mut(name) {
-                channel.subscription = Subscription::Wanted;
-            }
-        }
     }
 
     /// The client was closed: everybody goes.
@@ -379,6 +335,10 @@ impl<S> Board<S> {
     fn everybody(&self) -> Wakes<S> {
         let lines = self.channels.values().flat_map(|channel| &channel.lines);
         lines.flat_map(|line| line.waiters.values()).map(|waiter| waiter.seat.clone()).collect()
+    }
+
+    fn line_named(&mut self, channel: &str, key: &str) -> Option<&mut Line<S>> {
+        self.channels.get_mut(channel)?.lines.iter_mut().find(|line| &*line.key == key)
     }
 
     fn line_of(&mut self, channel: &str, ticket: Ticket) -> Option<&mut Line<S>> {

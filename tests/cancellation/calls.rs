@@ -283,7 +283,8 @@ async fn c3_a_call_that_loses_a_race_at_its_grant_has_a_guard_or_leaves_the_name
             () = over => None,
         };
         if let Some(guard) = guard {
-            assert_eq!(server.holds(&name).get(lock.owner()), Some(&1), "a guard without a lock");
+            // If its last holder handed it over, Redis hears of it within a round trip.
+            assert_eq!(lock.hold_count().await.unwrap(), 1, "a guard without a lock");
             release(guard).await;
             granted += 1;
             patience = patience.mul_f64(0.85).max(Duration::from_micros(5));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{LONGEST_PARK, Ticket, Wakes};
+use super::{LONGEST_PARK, STAND_BACK, Ticket, Wakes};
 
 /// One subscription. Two lock names can share a channel (`a` and `{a}`), so it has lines.
 pub(super) struct Channel<S> {
@@ -28,6 +28,8 @@ pub(super) struct Line<S> {
     pub(super) waiters: BTreeMap<Ticket, Waiter<S>>,
     /// When the head asks next.
     pub(super) due: Instant,
+    /// So many messages are for other clients first.
+    pub(super) stands_back: u32,
 }
 
 pub(super) struct Waiter<S> {
@@ -50,17 +52,32 @@ pub(super) fn park_for(left: Option<Duration>) -> Duration {
 impl<S> Channel<S> {
     pub(super) fn ask_now(&mut self, now: Instant, wakes: &mut Wakes<S>) {
         for line in &mut self.lines {
-            line.due = now;
-            if let Some(mut head) = line.waiters.first_entry() {
-                let head = head.get_mut();
-                head.again = head.asking.is_some();
-                wakes.push(head.seat.clone());
-            }
+            line.stands_back = 0;
+            line.ask_at(now, wakes);
+        }
+    }
+
+    /// The same, but whoever [stands back](super::Board::stand_back) gives others time to come
+    /// before it.
+    pub(super) fn told(&mut self, now: Instant, wakes: &mut Wakes<S>) {
+        for line in &mut self.lines {
+            let due = if line.stands_back > 0 { line.due.min(now + STAND_BACK) } else { now };
+            line.stands_back = line.stands_back.saturating_sub(1);
+            line.ask_at(due, wakes);
         }
     }
 }
 
 impl<S> Line<S> {
+    fn ask_at(&mut self, due: Instant, wakes: &mut Wakes<S>) {
+        self.due = due;
+        if let Some(mut head) = self.waiters.first_entry() {
+            let head = head.get_mut();
+            head.again |= head.asking.is_some();
+            wakes.push(head.seat.clone());
+        }
+    }
+
     pub(super) fn is_head(&self, ticket: Ticket) -> bool {
         self.waiters.first_key_value().is_some_and(|(head, _)| *head == ticket)
     }

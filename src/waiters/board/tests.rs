@@ -25,6 +25,8 @@ fn model_op() -> impl Strategy<Value = model::Op> {
         4 => (0..3usize, 1..100_000u64, any::<bool>())
             .prop_map(|(lock, lease, awaited)| Op::HandOver { lock, lease, awaited }),
         1 => (0..3usize).prop_map(Op::Freed),
+        1 => (0..3usize, 1..4u32).prop_map(|(lock, others)| Op::StandBack(lock, others)),
+        1 => (0..3usize).prop_map(Op::Lost),
         4 => (0..3usize).prop_map(Op::Message),
         6 => Just(Op::Look),
         6 => Just(Op::Confirm),

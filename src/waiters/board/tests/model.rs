@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::protocol::Names;
 
+mod driver;
+
 #[derive(Debug, Clone)]
 pub(super) enum Op {
     Pass(u64),
@@ -30,6 +32,10 @@ pub(super) enum Op {
     },
     /// This client has freed the lock.
     Freed(usize),
+    /// It frees the lock for so many others.
+    StandBack(usize, u32),
+    /// A lock was lost that this client counted on.
+    Lost(usize),
     Message(usize),
     /// The driver looks if it would.
     Look,
@@ -57,6 +63,8 @@ struct Line {
     ask_began: u64,
     ask_ended: bool,
     due: u64,
+    /// So many messages come a moment later.
+    late: u32,
 }
 
 struct Sent {
@@ -171,6 +179,7 @@ impl Model {
             }
             Op::Granted(n, lease) => {
                 if let Some(at) = asking(n) {
+                    self.lines.get_mut(&self.waiters[at].lock).unwrap().late = 0;
                     let (channel, ticket) = self.answered(at, park_for(Some(lease)));
                     let lease = Duration::from_millis(lease);
                     let news = self.board.granted(&channel, ticket, lease, self.clock());
@@ -196,6 +205,21 @@ impl Model {
             Op::Message(lock) => {
                 let channel = self.channel(lock).to_owned();
                 let wakes = self.board.message(&channel, self.clock());
+                self.woken(wakes);
+                self.message(&channel);
+            }
+            Op::StandBack(lock, others) => {
+                let Names { key, channel, .. } = &self.names[lock];
+                let head = self.board.stand_back(channel, key, others, self.clock());
+                self.woken(head.into_iter().collect());
+                if let Some(line) = self.lines.get_mut(&lock) {
+                    line.late = others;
+                    line.due = line.due.min(self.now + 2);
+                }
+            }
+            Op::Lost(lock) => {
+                let channel = self.channel(lock).to_owned();
+                let wakes = self.board.look(&channel, self.clock());
                 self.woken(wakes);
                 self.reason_on(&channel);
             }
@@ -231,7 +255,8 @@ impl Model {
         let due = if live || left.is_none() { self.now } else { self.now + park_for(left) };
         let first = self.waiters.iter().all(|waiter| waiter.lock != lock);
         if first && !(live && self.lines.contains_key(&lock)) {
-            self.lines.insert(lock, Line { reason: 0, ask_began: 0, ask_ended: true, due });
+            self.lines
+                .insert(lock, Line { reason: 0, ask_began: 0, ask_ended: true, due, late: 0 });
         }
         self.waiters.push(Waiter { ticket, lock, wake, asking: false, parked: None, looks: true });
     }
@@ -247,6 +272,9 @@ impl Model {
         line.ask_began = self.event;
         line.ask_ended = false;
         let channel = channel.clone();
+        if !awaited {
+            line.late = 0;
+        }
         if awaited {
             self.board.asked_for(&channel, ticket, self.clock());
             assert_eq!(self.board.step(&channel, ticket, self.clock()), Step::Park(None));
@@ -316,72 +344,23 @@ impl Model {
         for (lock, line) in &mut self.lines {
             if &*self.names[*lock].channel == channel {
                 line.reason = self.event;
+                line.late = 0;
             }
         }
     }
 
-    /// What is subscribed that nobody waits for, and until when.
-    fn kept(&self) -> impl Iterator<Item = (&String, u64)> {
-        let unwanted = self.subscribed.iter().filter(|channel| !self.is_wanted(channel));
-        unwanted.map(|channel| (channel, self.kept_until[channel]))
-    }
-
-    fn missing(&self) -> BTreeSet<String> {
-        let wanted = self.waiters.iter().map(|waiter| self.channel(waiter.lock).to_owned());
-        wanted.filter(|channel| !self.subscribed.contains(channel)).collect()
-    }
-
-    fn look(&mut self) {
-        let sleeps = self.asleep.is_some_and(|look| look.is_none_or(|look| look > self.now));
-        if self.sent.is_some() || (sleeps && !self.told) {
-            return;
-        }
-        let plan = self.board.plan(self.clock());
-        let set = |names: &[Arc<str>]| names.iter().map(|name| (**name).to_owned()).collect();
-        assert_eq!(self.missing(), set(&plan.subscribe), "to subscribe");
-        let over = self.kept().filter(|(_, until)| *until <= self.now);
-        let over: BTreeSet<String> = over.map(|(channel, _)| channel.clone()).collect();
-        assert_eq!(over, set(&plan.unsubscribe), "to unsubscribe");
-        let next = self.kept().map(|(_, until)| until).filter(|until| *until > self.now).min();
-        assert_eq!(plan.next, next.map(|next| self.at(next)));
-        let used = self.subscribed.len() + self.missing().len() - over.len();
-        assert_eq!(self.board.channels.len(), used, "a channel that nobody needs");
-
-        let kept: BTreeSet<String> = self.subscribed.difference(&over).cloned().collect();
-        let names = &self.names;
-        let waiters = &self.waiters;
-        self.lines.retain(|lock, _| {
-            let channel = &*names[*lock].channel;
-            kept.contains(channel) || waiters.iter().any(|w| &*names[w.lock].channel == channel)
-        });
-
-        self.told = false;
-        self.asleep = None;
-        if plan.subscribe.is_empty() && plan.unsubscribe.is_empty() {
-            self.asleep = Some(next);
-        } else {
-            self.sent = Some(Sent { plan, dead: false });
-        }
-    }
-
-    fn confirm(&mut self) {
-        let Some(Sent { plan, dead }) = self.sent.take() else {
-            return;
-        };
-        let wakes = self.board.subscribed(&plan.subscribe, self.clock());
-        self.woken(wakes);
-        if !dead {
-            for channel in &plan.subscribe {
-                self.subscribed.insert((**channel).to_owned());
-                self.reason_on(channel);
+    fn message(&mut self, channel: &str) {
+        for (lock, line) in &mut self.lines {
+            if &*self.names[*lock].channel != channel {
+                continue;
             }
-        }
-        self.unsubscribe(&plan, dead);
-    }
-
-    fn unsubscribe(&mut self, plan: &Plan, dead: bool) {
-        for channel in plan.unsubscribe.iter().filter(|_| !dead) {
-            self.subscribed.remove(&**channel);
+            let asking = self.waiters.iter().any(|waiter| waiter.lock == *lock && waiter.asking);
+            if line.late == 0 || asking {
+                line.reason = self.event;
+            } else {
+                line.due = line.due.min(self.now + 2);
+            }
+            line.late = line.late.saturating_sub(1);
         }
     }
 

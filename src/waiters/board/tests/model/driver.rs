@@ -1,0 +1,70 @@
+//! The model's side of the subscriptions: what the driver would tell Redis, and what Redis says.
+
+use super::*;
+
+impl Model {
+    /// What is subscribed that nobody waits for, and until when.
+    pub(super) fn kept(&self) -> impl Iterator<Item = (&String, u64)> {
+        let unwanted = self.subscribed.iter().filter(|channel| !self.is_wanted(channel));
+        unwanted.map(|channel| (channel, self.kept_until[channel]))
+    }
+
+    pub(super) fn missing(&self) -> BTreeSet<String> {
+        let wanted = self.waiters.iter().map(|waiter| self.channel(waiter.lock).to_owned());
+        wanted.filter(|channel| !self.subscribed.contains(channel)).collect()
+    }
+
+    pub(super) fn look(&mut self) {
+        let sleeps = self.asleep.is_some_and(|look| look.is_none_or(|look| look > self.now));
+        if self.sent.is_some() || (sleeps && !self.told) {
+            return;
+        }
+        let plan = self.board.plan(self.clock());
+        let set = |names: &[Arc<str>]| names.iter().map(|name| (**name).to_owned()).collect();
+        assert_eq!(self.missing(), set(&plan.subscribe), "to subscribe");
+        let over = self.kept().filter(|(_, until)| *until <= self.now);
+        let over: BTreeSet<String> = over.map(|(channel, _)| channel.clone()).collect();
+        assert_eq!(over, set(&plan.unsubscribe), "to unsubscribe");
+        let next = self.kept().map(|(_, until)| until).filter(|until| *until > self.now).min();
+        assert_eq!(plan.next, next.map(|next| self.at(next)));
+        let used = self.subscribed.len() + self.missing().len() - over.len();
+        assert_eq!(self.board.channels.len(), used, "a channel that nobody needs");
+
+        let kept: BTreeSet<String> = self.subscribed.difference(&over).cloned().collect();
+        let names = &self.names;
+        let waiters = &self.waiters;
+        self.lines.retain(|lock, _| {
+            let channel = &*names[*lock].channel;
+            kept.contains(channel) || waiters.iter().any(|w| &*names[w.lock].channel == channel)
+        });
+
+        self.told = false;
+        self.asleep = None;
+        if plan.subscribe.is_empty() && plan.unsubscribe.is_empty() {
+            self.asleep = Some(next);
+        } else {
+            self.sent = Some(Sent { plan, dead: false });
+        }
+    }
+
+    pub(super) fn confirm(&mut self) {
+        let Some(Sent { plan, dead }) = self.sent.take() else {
+            return;
+        };
+        let wakes = self.board.subscribed(&plan.subscribe, self.clock());
+        self.woken(wakes);
+        if !dead {
+            for channel in &plan.subscribe {
+                self.subscribed.insert((**channel).to_owned());
+                self.reason_on(channel);
+            }
+        }
+        self.unsubscribe(&plan, dead);
+    }
+
+    pub(super) fn unsubscribe(&mut self, plan: &Plan, dead: bool) {
+        for channel in plan.unsubscribe.iter().filter(|_| !dead) {
+            self.subscribed.remove(&**channel);
+        }
+    }
+}

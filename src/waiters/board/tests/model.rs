@@ -272,14 +272,12 @@ impl Model {
         line.ask_began = self.event;
         line.ask_ended = false;
         let channel = channel.clone();
-        if !awaited {
-            line.late = 0;
-        }
         if awaited {
             self.board.asked_for(&channel, ticket, self.clock());
             assert_eq!(self.board.step(&channel, ticket, self.clock()), Step::Park(None));
             self.waiters[at].asking = true;
         } else {
+            line.late = 0;
             self.answered(at, park_for(Some(lease)));
             let lease = Duration::from_millis(lease);
             let news = self.board.handed(&channel, ticket, lease, self.clock());

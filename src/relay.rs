@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(not(test))]
 use parking_lot::Mutex;
 
 use crate::clock;
@@ -34,11 +35,17 @@ use crate::waiters::{Ticket, Waiters};
 use crate::watchdog::Watchdog;
 
 mod chain;
-use chain::{Chain, Step, To};
+use chain::{Chain, Request, Step, To};
 pub(crate) use chain::{Gate, Told};
 
-/// Between two tries of a request that is refused again and again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+// The same, and a place where the tests' scheduler may let another task run.
+#[cfg(test)]
+use tests::Mutex;
+
+/// Before a request that failed so often is tried again.
+fn pause_after(failures: u32) -> Duration {
+    Duration::from_millis(25 << failures.min(6)).min(Duration::from_secs(1))
+}
 
 pub(crate) struct Relay {
     chains: Mutex<HashMap<Box<str>, Chain>>,
@@ -53,6 +60,15 @@ pub(crate) struct Passed {
     pub(crate) carry: bool,
     /// Whom it was passed to, if that one has gone: it has to be given back.
     pub(crate) declined: Option<(Arc<Owner>, Granted)>,
+}
+
+/// How it goes for whoever tells Redis.
+#[derive(Default)]
+struct Course {
+    /// Requests in a row that were not answered, or refused.
+    failures: u32,
+    give_up: Option<Instant>,
+    left: Vec<Left>,
 }
 
 /// An owner with a debt, and the lease that would end it.
@@ -140,54 +156,65 @@ impl Relay {
     }
 
     /// Tells Redis of the hand-overs of that lock until there are none left to tell. Returns whose
-    /// debts are left to be paid, and the lease that would end them.
+    /// debts are left to be paid.
     pub(crate) async fn carry(&self, link: &Link, names: &Names) -> Vec<Left> {
-        let mut pause = Duration::from_millis(50);
-        let mut give_up = None;
-        let mut unsure = false;
-        let mut debts = Vec::new();
-        loop {
-            let request = match self.chains.lock().get(&names.key) {
-                Some(chain) => chain.request(),
-                None => return debts,
-            };
-            let steps = request.owners.len() - 1;
-            let last = &request.owners[steps];
-            let ids: Vec<&str> = request.owners.iter().map(|owner| &*owner.id).collect();
+        let mut course = Course::default();
+        while let Some(request) = self.request(names) {
+            if course.failures > 0 {
+                tokio::time::sleep(pause_after(course.failures)).await;
+            }
+            let owners: Vec<&str> = request.owners.iter().map(|owner| &*owner.id).collect();
+            let last = &request.owners.last().expect("BUG: a hand-over by nobody").names;
             let mut call = Call::new(link, clock::now() + self.config.command_timeout);
-            let answer = call.hand_over(&last.names, &ids, request.lease).await;
-            let now = clock::now();
-            match answer {
-                Ok((HandedOver::Done { token, listening }, _)) => {
-                    (unsure, give_up) = (false, None);
-                    let (taken, over) = self.take(names, steps);
-                    debts.extend(self.done(names, taken, token, listening, now));
-                    if over {
-                        return debts;
-                    }
-                }
-                Ok((HandedOver::Nothing, repeated)) => {
-                    self.gone(names, unsure || repeated, now);
-                    return debts;
-                }
-                Err(error) if error.kind() == ErrorKind::NotALock => {
-                    self.gone(names, unsure, now);
-                    return debts;
-                }
-                Err(error) => {
-                    unsure = true;
-                    let (longest, awaited) = self.failed(names, steps, &error);
-                    let give_up =
-                        *give_up.get_or_insert(now + longest + self.config.command_timeout);
-                    // Nobody builds on a hand-over that is awaited.
-                    if awaited || now >= give_up {
-                        debts.extend(self.given_up(names));
-                        return debts;
-                    }
+            let answer = call.hand_over(last, &owners, request.lease).await;
+            if self.hear(names, &request, answer, &mut course) {
+                break;
+            }
+        }
+        course.left
+    }
+
+    fn request(&self, names: &Names) -> Option<Request> {
+        self.chains.lock().get(&names.key).map(Chain::request)
+    }
+
+    /// What follows from an answer. True if whoever asked is done.
+    fn hear(
+        &self,
+        names: &Names,
+        request: &Request,
+        answer: Result<(HandedOver, bool), Error>,
+        course: &mut Course,
+    ) -> bool {
+        let steps = request.owners.len() - 1;
+        let now = clock::now();
+        match answer {
+            Ok((HandedOver::Done { token, listening }, _)) => {
+                (course.failures, course.give_up) = (0, None);
+                let (taken, over) = self.take(names, steps);
+                course.left.extend(self.done(names, taken, token, listening, now));
+                over
+            }
+            Ok((HandedOver::Nothing, repeated)) => {
+                self.gone(names, course.failures > 0 || repeated, now);
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::NotALock => {
+                self.gone(names, course.failures > 0, now);
+                true
+            }
+            Err(error) => {
+                course.failures += 1;
+                let (longest, awaited) = self.failed(names, steps, &error);
+                let longest = longest + self.config.command_timeout;
+                // Nobody builds on a hand-over that is awaited.
+                let over = awaited || now >= *course.give_up.get_or_insert(now + longest);
+                if over {
+                    course.left.extend(self.given_up(names));
+                } else {
                     tracing::warn!(name = %names.key, %error, "a hand-over failed; trying again");
-                    tokio::time::sleep(pause).await;
-                    pause = (2 * pause).min(LONGEST_PAUSE);
                 }
+                over
             }
         }
     }
@@ -329,3 +356,6 @@ impl Relay {
         (taken, over)
     }
 }
+
+#[cfg(test)]
+mod tests;

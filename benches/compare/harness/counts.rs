@@ -15,11 +15,11 @@ use crate::support::Result;
 const LIMITS: &[(Scenario, Metric, f64, f64)] = &[
     (Scenario::Alone, Metric::Sent, 2.0, 2.0),
     (Scenario::Apart, Metric::Sent, 2.0, 2.0),
-    (Scenario::Crowd, Metric::Sent, 0.0, 4.0),
+    (Scenario::Crowd, Metric::Sent, 0.0, 2.5),
     (Scenario::Crowd, Metric::Starved, 0.0, 0.0),
-    (Scenario::Crowds, Metric::Sent, 0.0, 8.0),
+    (Scenario::Crowds, Metric::Sent, 0.0, 6.0),
     (Scenario::Crowds, Metric::Starved, 0.0, 0.0),
-    (Scenario::Fixed, Metric::Sent, 0.0, 4.0),
+    (Scenario::Fixed, Metric::Sent, 0.0, 2.5),
     (Scenario::Fixed, Metric::Starved, 0.0, 0.0),
     (Scenario::HandOff, Metric::Parked, 0.0, 0.0),
 ];
@@ -48,9 +48,9 @@ pub(crate) async fn check(
         let (floor, ours) = (counted[0], counted[1]);
         let value = board.value(scenario, ours, metric).ok_or("it could not be measured")?;
         let (what, of) = (metric.key(), scenario.key());
-        println!("count {of} {what} {value:.3} of {least:.0} to {most:.0}");
+        println!("count {of} {what} {value:.3} of {least:.1} to {most:.1}");
         if value < least || value > most {
-            wrong.push(format!("{of}: {what} is {value:.3}, not {least:.0} to {most:.0}"));
+            wrong.push(format!("{of}: {what} is {value:.3}, not {least:.1} to {most:.1}"));
         }
         // That the counting counts: the floor's is known.
         let known = board.value(scenario, floor, Metric::Sent).is_none_or(|sent| sent == 2.0);

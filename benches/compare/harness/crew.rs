@@ -22,14 +22,23 @@ pub(crate) struct Contestant {
     /// What starts one process of it, but for the address of the server, which comes last.
     pub(crate) command: Vec<OsString>,
     /// What it sends besides what only a client can send.
-    pub(crate) sends: &'static [&'static str],
+    pub(crate) sends: Sends,
+}
+
+/// The server counts what is sent and what scripts call in the same place.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sends {
+    /// Commands that it sends.
+    pub(crate) also: &'static [&'static str],
+    /// Commands that its scripts call each time that they call one of those as well.
+    pub(crate) called_with: &'static [&'static str],
 }
 
 impl Contestant {
     pub(crate) fn of<P: Peer>() -> Result<Self> {
         let program = std::env::current_exe()?.into_os_string();
         let command = vec![program, "--worker".into(), P::NAME.into()];
-        Ok(Self { name: P::NAME, command, sends: P::SENDS })
+        Ok(Self { name: P::NAME, command, sends: Sends { also: P::SENDS, called_with: &[] } })
     }
 }
 
@@ -41,7 +50,7 @@ impl Crew {
         let workers = (0..size).map(|_| Worker::start(contestant, url));
         let mut crew = Self(workers.collect::<Result<_>>()?);
         for worker in &mut crew.0 {
-            worker.answer("ready", PATIENCE).await?;
+            worker.answer("ready").await?;
         }
         Ok(crew)
     }
@@ -57,7 +66,7 @@ impl Crew {
             worker.order(&order).await?;
         }
         for worker in &mut self.0[..processes] {
-            worker.answer("set", PATIENCE).await?;
+            worker.answer("set").await?;
         }
         Ok(())
     }
@@ -105,15 +114,15 @@ impl Worker {
     }
 
     /// What follows after the word in its next answer.
-    pub(crate) async fn answer(&mut self, word: &str, patience: Duration) -> Result<String> {
-        let line = self.any_answer(patience).await?;
+    pub(crate) async fn answer(&mut self, word: &str) -> Result<String> {
+        let line = self.any_answer(PATIENCE).await?;
         let rest = line.strip_prefix(word).ok_or_else(|| format!("{word} expected, not {line}"))?;
         Ok(rest.trim_start().to_owned())
     }
 
     /// A time that it says.
     pub(crate) async fn when(&mut self, word: &str) -> Result<u64> {
-        Ok(self.answer(word, PATIENCE).await?.parse()?)
+        Ok(self.answer(word).await?.parse()?)
     }
 
     async fn any_answer(&mut self, patience: Duration) -> Result<String> {

@@ -22,6 +22,8 @@ use clap::Args;
 
 pub(crate) use board::Board;
 pub(crate) use crew::Contestant;
+#[allow(unused_imports, reason = "only a contestant that is not written in Rust names it")]
+pub(crate) use crew::Sends;
 #[allow(
     unused_imports,
     reason = "the chart needs it, which only one of the two programs draws"
@@ -56,7 +58,7 @@ pub(crate) struct Options {
     pub(crate) counts: bool,
     /// What cargo says to every benchmark
     #[arg(long, hide = true)]
-    bench: bool,
+    pub(crate) bench: bool,
 }
 
 /// How long and how often.
@@ -67,7 +69,6 @@ pub(crate) struct Config {
     warm_up: Duration,
     hand_offs: usize,
     parked: Duration,
-    patience: Duration,
     /// So many turns of a task instead of a time.
     turns: Option<u64>,
 }
@@ -80,7 +81,6 @@ impl Config {
             warm_up: Duration::from_secs(1),
             hand_offs: 24,
             parked: Duration::from_secs(1),
-            patience: Duration::from_secs(20),
             turns: None,
         };
         if !options.quick {

@@ -5,8 +5,7 @@ use crate::support::Result;
 /// A lock library, connected once a process and shared by all of its tasks.
 pub(crate) trait Peer: Sized + Send + Sync + 'static {
     const NAME: &'static str;
-    /// What it sends besides what only a client can send. Only needed where a command is also
-    /// called by scripts, which the server counts in the same place.
+    /// What it sends besides what only a client can send; its scripts do not call that.
     const SENDS: &'static [&'static str] = &[];
 
     type Handle: Handle;

@@ -68,7 +68,7 @@ fn summary(board: &Board) -> Table {
             // As plain figures they say more: the floor's are two.
             let plain = !metric.is_ratio() || metric == Metric::Sent;
             let label = if nth == 0 { scenario.label() } else { "..." };
-            let unit = if plain { "" } else { " / floor" };
+            let unit = if plain { "" } else { " ÷ floor" };
             let mut row = vec![format!("{label}: {}{unit}", metric.label())];
             row.extend(board.contestants.iter().map(|name| {
                 match plain {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 
+use super::crew::Sends;
 use crate::support::Result;
 
-/// What only a client can send. The server counts what scripts call in the same place, so what is
-/// sent as well as called, SET say, is counted only for a contestant that says that it sends it.
+/// What only a client can send.
 const SENT: &[&str] = &[
     "evalsha",
     "eval",
@@ -23,7 +23,7 @@ const SENT: &[&str] = &[
 ];
 
 /// What the measuring itself sends.
-const OURS: &[&str] = &["info", "pubsub|channels"];
+const OURS: &[&str] = &["info", "pubsub", "pubsub|channels"];
 
 /// Longer than a subscription is kept that nobody needs.
 const SETTLED: Duration = Duration::from_secs(3);
@@ -81,20 +81,24 @@ impl Watch {
     }
 
     /// Since an earlier look, by somebody who also sends what is named.
-    pub(crate) async fn since(&mut self, before: &Load, sends: &[&str]) -> Result<Load> {
+    pub(crate) async fn since(&mut self, before: &Load, sends: Sends) -> Result<Load> {
         let now = self.load().await?;
         let mut load = Load { cpu_micros: now.cpu_micros - before.cpu_micros, ..Load::default() };
+        let mut called = 0;
         for (command, calls) in now.by_command {
             let calls = calls - before.by_command.get(&command).unwrap_or(&0);
             if calls == 0 || OURS.contains(&&*command) {
                 continue;
             }
             load.calls += calls;
-            if SENT.contains(&&*command) || sends.contains(&&*command) {
+            if SENT.contains(&&*command) || sends.also.contains(&&*command) {
                 load.sent += calls;
             }
-            load.by_command.insert(command, calls);
+            if sends.called_with.contains(&&*command) {
+                called += calls;
+            }
         }
+        load.sent -= called;
         Ok(load)
     }
 }

@@ -107,6 +107,12 @@ async fn set_and_go(orders: &mut Lines<BufReader<Stdin>>) -> Result<()> {
     Ok(())
 }
 
+/// The runtime's own timers round up to the next millisecond and would make two of one.
+async fn hold(time: Duration) {
+    // An error is that it was cancelled, which it is not.
+    let _ = tokio::task::spawn_blocking(move || std::thread::sleep(time)).await;
+}
+
 /// One task among others: its share, how long it held the lock, and its errors.
 async fn alone<H: Handle>(handle: &H, order: &Work) -> (Share, Duration, u64) {
     let (mut share, mut held, mut errors) = (Share::default(), Duration::ZERO, 0);
@@ -131,7 +137,7 @@ async fn alone<H: Handle>(handle: &H, order: &Work) -> (Share, Duration, u64) {
             }
         };
         if !order.hold.is_zero() {
-            tokio::time::sleep(order.hold).await;
+            hold(order.hold).await;
             held += got.elapsed();
         }
         match handle.unlock(guard).await {
@@ -160,7 +166,7 @@ async fn in_turns<H: Handle>(handles: &[H], order: &Work) -> Done {
             let share = &mut done.shares[at];
             share.longest = share.longest.max(got - asked[at]);
             if !order.hold.is_zero() {
-                tokio::time::sleep(order.hold).await;
+                hold(order.hold).await;
                 done.held += got.elapsed();
             }
             match handle.unlock(guard).await {

@@ -108,14 +108,14 @@ pub(crate) fn draw(board: &Board, path: &Path) -> Result<()> {
     for (at, panel) in PANELS.iter().enumerate() {
         let (column, row) = (at as i32 % COLUMNS, at as i32 / COLUMNS);
         let (left, top) = (column * (width + GAP), row * height);
-        let title = text(14, HPos::Left);
+        let title = text(16, HPos::Left);
         area.draw(&Text::new(panel.title, (left, top + TITLE / 2), title))?;
         let values = board.contestants.iter().filter_map(|name| panel.value(board, name));
         let most = values.fold(0.0, f64::max);
         for (nth, name) in board.contestants.iter().enumerate() {
             let middle = top + TITLE + STEP * nth as i32 + STEP / 2;
             let label = (left + LABELS - 8, middle);
-            area.draw(&Text::new(*name, label, text(13, HPos::Right)))?;
+            area.draw(&Text::new(*name, label, text(15, HPos::Right)))?;
             let Some(value) = panel.value(board, name) else { continue };
             let part = panel.part(value, most);
             let length = (f64::from(width - LABELS - NUMBER) * part).round().max(1.0) as i32;
@@ -128,7 +128,7 @@ pub(crate) fn draw(board: &Board, path: &Path) -> Result<()> {
             };
             area.draw(&Rectangle::new(bar, color.filled()))?;
             let number = (left + LABELS + length + 6, middle);
-            area.draw(&Text::new(panel.number(value), number, text(13, HPos::Left)))?;
+            area.draw(&Text::new(panel.number(value), number, text(15, HPos::Left)))?;
         }
     }
     area.present()?;

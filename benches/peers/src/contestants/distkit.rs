@@ -16,7 +16,6 @@ pub(crate) struct Owner(Arc<Mutex>);
 
 impl Peer for Distkit {
     const NAME: &'static str = "distkit";
-    /// Its releases are scripts, which do not call it.
     const SENDS: &'static [&'static str] = &["set"];
 
     type Handle = Owner;

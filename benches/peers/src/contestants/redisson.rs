@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::harness::Contestant;
+use crate::harness::{Contestant, Sends};
 use crate::support::Result;
 
 /// From the directory that Maven built in.
@@ -21,6 +21,7 @@ pub(crate) fn redisson(target: &Path) -> Result<Contestant> {
         None => "java".into(),
     };
     let command = vec![java, "-cp".into(), classes, "bench.Contestant".into()];
-    // Its scripts call neither of what it sends.
-    Ok(Contestant { name: "Redisson", command, sends: &[] })
+    // It deletes a key of its own after each release, whose script deletes the lock and publishes.
+    let sends = Sends { also: &["del"], called_with: &["publish"] };
+    Ok(Contestant { name: "Redisson", command, sends })
 }

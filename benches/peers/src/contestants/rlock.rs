@@ -14,6 +14,7 @@ pub(crate) struct Named {
 
 impl Peer for Rlock {
     const NAME: &'static str = "rlock";
+    const SENDS: &'static [&'static str] = &["set"];
 
     type Handle = Named;
 

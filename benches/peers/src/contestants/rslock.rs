@@ -20,7 +20,6 @@ pub(crate) struct Named {
 
 impl Peer for Rslock {
     const NAME: &'static str = "rslock";
-    /// Its releases are scripts, which do not call it.
     const SENDS: &'static [&'static str] = &["set"];
 
     type Handle = Named;

@@ -99,7 +99,7 @@ impl Figures {
         self.0.insert(metric, Figure { value, floor: Some(floor) });
     }
 
-    /// What the processes say together.
+    /// What the processes say together, and how many turns the server had work with.
     pub(crate) fn of_work(done: &[Done]) -> (Self, f64) {
         let mut figures = Self::default();
         let shares = || done.iter().flat_map(|done| &done.shares);
@@ -115,7 +115,8 @@ impl Figures {
         let processes = done.iter().map(|done| done.shares.iter().map(|s| s.turns).sum::<u64>());
         figures.put(Metric::JainProcesses, jain(processes.map(|turns| turns as f64)));
         figures.put(Metric::Errors, done.iter().map(|done| done.errors).sum::<u64>() as f64);
-        (figures, turns)
+        let late = done.iter().map(|done| done.late).sum::<u64>() as f64;
+        (figures, turns + late)
     }
 }
 

@@ -4,7 +4,7 @@
 //! | order | answer |
 //! |---|---|
 //! | (after the start) | `ready`: connected, and one lock was taken and given back |
-//! | `work MODE TASKS NAME TURNS HOLD LIMIT` | `set`, and after a `go` of the parent `done ELAPSED HELD ERRORS TURNS:LONGEST ...` |
+//! | `work MODE TASKS NAME TURNS HOLD LIMIT` | `set`, and after a `go` of the parent `done ELAPSED HELD ERRORS LATE TURNS:LONGEST ...` |
 //! | `hold NAME` | `held`, and after a `free` of the parent `freed WHEN`, when the unlock was called |
 //! | `wait NAME` | `got WHEN`, when the lock was there; it is given back at once |
 //!
@@ -105,13 +105,16 @@ pub(crate) struct Done {
     /// How long the lock was held, all tasks together.
     pub(crate) held: Duration,
     pub(crate) errors: u64,
+    /// Turns that began after the limit, of whoever cannot stop waiting. They are nobody's share,
+    /// but the server had work with them.
+    pub(crate) late: u64,
     pub(crate) shares: Vec<Share>,
 }
 
 impl Done {
     pub(crate) fn line(&self) -> String {
         let (elapsed, held) = (self.elapsed.as_micros(), self.held.as_micros());
-        let mut line = format!("done {elapsed} {held} {}", self.errors);
+        let mut line = format!("done {elapsed} {held} {} {}", self.errors, self.late);
         for share in &self.shares {
             line += &format!(" {}:{}", share.turns, share.longest.as_micros());
         }
@@ -122,7 +125,8 @@ impl Done {
         let wrong = || format!("not an answer to work: {line}");
         let mut words = line.strip_prefix("done ").ok_or_else(wrong)?.split(' ');
         let mut next = || words.next().ok_or_else(wrong);
-        let (elapsed, held, errors) = (next()?.parse()?, next()?.parse()?, next()?.parse()?);
+        let (elapsed, held) = (next()?.parse()?, next()?.parse()?);
+        let (errors, late) = (next()?.parse()?, next()?.parse()?);
         let shares = words.map(|share| {
             let (turns, longest) = share.split_once(':').ok_or_else(wrong)?;
             let longest = Duration::from_micros(longest.parse()?);
@@ -132,6 +136,7 @@ impl Done {
             elapsed: Duration::from_micros(elapsed),
             held: Duration::from_micros(held),
             errors,
+            late,
             shares: shares.collect::<Result<_>>()?,
         })
     }

@@ -40,13 +40,19 @@ const PANELS: &[Panel] = &[
         logarithmic: false,
     },
     Panel {
+        title: "Hand-off, median / 2 round trips (less is better, log scale)",
+        scenario: Scenario::HandOff,
+        metric: Metric::P50,
+        logarithmic: true,
+    },
+    Panel {
         title: "One name, 64 tasks: throughput / floor (more is better)",
         scenario: Scenario::Crowd,
         metric: Metric::Rate,
         logarithmic: false,
     },
     Panel {
-        title: "... of these 64 tasks, starved (less is better)",
+        title: "One name, 64 tasks: how many starve (less is better)",
         scenario: Scenario::Crowd,
         metric: Metric::Starved,
         logarithmic: false,
@@ -62,12 +68,6 @@ const PANELS: &[Panel] = &[
         scenario: Scenario::Fixed,
         metric: Metric::Seconds,
         logarithmic: false,
-    },
-    Panel {
-        title: "Hand-off, median / 2 round trips (less is better, log scale)",
-        scenario: Scenario::HandOff,
-        metric: Metric::P50,
-        logarithmic: true,
     },
 ];
 

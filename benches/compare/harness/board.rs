@@ -9,11 +9,13 @@ pub(crate) struct Board {
     /// In the order in which they are told; the first one is the floor.
     pub(crate) contestants: Vec<&'static str>,
     measured: BTreeMap<(Scenario, &'static str), BTreeMap<usize, Figures>>,
+    /// What could not be measured, and why.
+    pub(crate) failures: Vec<String>,
 }
 
 impl Board {
     pub(crate) fn new(contestants: Vec<&'static str>) -> Self {
-        Self { contestants, measured: BTreeMap::new() }
+        Self { contestants, measured: BTreeMap::new(), failures: Vec::new() }
     }
 
     pub(crate) fn put(

@@ -50,7 +50,7 @@ pub(crate) struct Options {
     /// One short round, to see whether everything works
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Only these contestants, of those beside the floor
+    /// Of the others only these
     #[arg(long, value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// Count what redlatch sends and fail if it is too much; no time is looked at
@@ -97,7 +97,8 @@ pub(crate) async fn run(options: &Options, contestants: Vec<Contestant>) -> Resu
     let server = Server::private()?;
     let wanted = |contestant: &Contestant| {
         let named = options.only.iter().any(|name| name == contestant.name);
-        options.only.is_empty() || named || contestant.name == <Floor as Peer>::NAME
+        let always = [<Floor as Peer>::NAME, <Redlatch as Peer>::NAME].contains(&contestant.name);
+        options.only.is_empty() || named || always
     };
     let contestants: Vec<_> = contestants.into_iter().filter(wanted).collect();
     if options.counts {
@@ -130,7 +131,9 @@ async fn measure(mut bench: Bench, contestants: Vec<Contestant>) -> Result<Board
                 match measured.await {
                     Ok(figures) => board.put(scenario, contestant.name, round, figures),
                     Err(e) => {
-                        eprintln!("  {} failed: {e}", contestant.name);
+                        let failure = format!("{} {}: {e}", scenario.key(), contestant.name);
+                        eprintln!("  failed {failure}");
+                        board.failures.push(failure);
                         // What it does then is its own; it is measured again from the start.
                         *crew = None;
                     }

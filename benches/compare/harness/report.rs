@@ -14,6 +14,9 @@ pub(crate) fn print(board: &Board) {
     for line in lines(board) {
         println!("{line}");
     }
+    for failure in &board.failures {
+        println!("failed {failure}");
+    }
 }
 
 fn table<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {

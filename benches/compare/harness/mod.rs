@@ -1,0 +1,145 @@
+//! Locks side by side: every contestant in processes of its own, in turns, against one private
+//! server, and every figure beside the raw floor of the same round.
+//!
+//! The crate's own bench runs this with redlatch alone, `benches/peers` with its peers as well.
+
+mod board;
+mod counts;
+mod crew;
+mod figures;
+mod floor;
+mod orders;
+mod ours;
+mod peer;
+mod report;
+mod scenarios;
+mod server;
+mod worker;
+
+use std::time::Duration;
+
+use clap::Args;
+
+pub(crate) use board::Board;
+pub(crate) use crew::Contestant;
+#[allow(unused_imports, reason = "only a contestant that is not written in Rust names it")]
+pub(crate) use crew::Sends;
+#[allow(
+    unused_imports,
+    reason = "the chart needs it, which only one of the two programs draws"
+)]
+pub(crate) use figures::Metric;
+pub(crate) use floor::Floor;
+pub(crate) use ours::Redlatch;
+#[allow(unused_imports, reason = "the peers implement it, which are in only one of the two")]
+pub(crate) use peer::{Handle, Peer};
+pub(crate) use scenarios::Scenario;
+pub(crate) use worker::{asked, serve};
+
+use crate::support::{Result, Server};
+use scenarios::Bench;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How long a contended measurement takes; one without contention takes half of it
+    #[arg(long, default_value_t = 2.0)]
+    pub(crate) seconds: f64,
+    /// How often everything is measured; the medians are told
+    #[arg(long, default_value_t = 5)]
+    pub(crate) rounds: usize,
+    /// One short round, to see whether everything works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Of the others only these
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Count what redlatch sends and fail if it is too much; no time is looked at
+    #[arg(long)]
+    pub(crate) counts: bool,
+    /// What cargo says to every benchmark
+    #[arg(long, hide = true)]
+    pub(crate) bench: bool,
+}
+
+/// How long and how often.
+#[derive(Clone)]
+pub(crate) struct Config {
+    rounds: usize,
+    measured: Duration,
+    warm_up: Duration,
+    hand_offs: usize,
+    parked: Duration,
+    /// So many turns of a task instead of a time.
+    turns: Option<u64>,
+}
+
+impl Config {
+    fn of(options: &Options) -> Self {
+        let config = Self {
+            rounds: options.rounds.max(1),
+            measured: Duration::from_secs_f64(options.seconds.clamp(0.1, 600.0)),
+            warm_up: Duration::from_secs(1),
+            hand_offs: 24,
+            parked: Duration::from_secs(1),
+            turns: None,
+        };
+        if !options.quick {
+            return config;
+        }
+        let (measured, warm_up) = (Duration::from_millis(400), Duration::from_millis(200));
+        let parked = Duration::from_millis(500);
+        Self { rounds: 1, measured, warm_up, hand_offs: 6, parked, ..config }
+    }
+}
+
+/// Measures them all; the first one is the floor.
+pub(crate) async fn run(options: &Options, contestants: Vec<Contestant>) -> Result<Board> {
+    let server = Server::private()?;
+    let wanted = |contestant: &Contestant| {
+        let named = options.only.iter().any(|name| name == contestant.name);
+        let always = [<Floor as Peer>::NAME, <Redlatch as Peer>::NAME].contains(&contestant.name);
+        options.only.is_empty() || named || always
+    };
+    let contestants: Vec<_> = contestants.into_iter().filter(wanted).collect();
+    if options.counts {
+        return counts::check(server.url(), Config::of(options), contestants).await;
+    }
+    let bench = Bench::new(server.url(), Config::of(options)).await?;
+    let board = measure(bench, contestants).await?;
+    report::print(&board);
+    Ok(board)
+}
+
+async fn measure(mut bench: Bench, contestants: Vec<Contestant>) -> Result<Board> {
+    let rounds = bench.config.rounds;
+    let mut board = Board::new(contestants.iter().map(|contestant| contestant.name).collect());
+    let mut crews: Vec<_> = contestants.iter().map(|_| None).collect();
+    for round in 0..rounds {
+        for (nth, scenario) in Scenario::ALL.into_iter().enumerate() {
+            eprintln!("round {} of {rounds}: {}", round + 1, scenario.label());
+            for turn in 0..contestants.len() {
+                // Each begins in some of them, and follows others in others.
+                let at = (turn + round + nth) % contestants.len();
+                let (contestant, crew) = (&contestants[at], &mut crews[at]);
+                let measured = async {
+                    let crew = match crew {
+                        Some(crew) => crew,
+                        None => crew.insert(bench.start(contestant).await?),
+                    };
+                    bench.measure(scenario, contestant, crew).await
+                };
+                match measured.await {
+                    Ok(figures) => board.put(scenario, contestant.name, round, figures),
+                    Err(e) => {
+                        let failure = format!("{} {}: {e}", scenario.key(), contestant.name);
+                        eprintln!("  failed {failure}");
+                        board.failures.push(failure);
+                        // What it does then is its own; it is measured again from the start.
+                        *crew = None;
+                    }
+                }
+            }
+        }
+    }
+    Ok(board)
+}

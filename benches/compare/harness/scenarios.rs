@@ -1,0 +1,231 @@
+//! What the contestants are put through.
+
+use std::time::{Duration, Instant};
+
+use super::Config;
+use super::crew::{Contestant, Crew};
+use super::figures::{Figures, Metric, median, quantile};
+use super::floor::{Floor, Pair};
+use super::orders::{ENDLESS, Mode, Order, Work};
+use super::peer::{Handle, Peer};
+use super::server::Watch;
+use crate::support::Result;
+
+/// Each contestant has so many processes.
+pub(crate) const PROCESSES: usize = 4;
+const TASKS: usize = 64;
+const TURNS: u64 = 5;
+const HOLD: Duration = Duration::from_millis(1);
+/// A poller that starves is not waited for longer.
+const FIXED_LIMIT: Duration = Duration::from_secs(20);
+/// Long enough for a waiter to be refused, to subscribe, to be refused again and to park.
+const PARKED: Duration = Duration::from_millis(4);
+/// On a machine that has other things to do as well.
+const SURELY_PARKED: Duration = Duration::from_millis(300);
+/// Pollers look every so often; the release falls anywhere between two looks.
+const POLL: f64 = 0.1;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scenario {
+    Alone,
+    Apart,
+    Crowd,
+    Crowds,
+    Fixed,
+    HandOff,
+}
+
+impl Scenario {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Alone, Self::Apart, Self::Crowd, Self::Crowds, Self::Fixed, Self::HandOff];
+
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Alone => "uncontended-1",
+            Self::Apart => "uncontended-64",
+            Self::Crowd => "contended-64",
+            Self::Crowds => "contended-4x16",
+            Self::Fixed => "fixed-work",
+            Self::HandOff => "hand-off",
+        }
+    }
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Alone => "uncontended, 1 task",
+            Self::Apart => "uncontended, 64 tasks, names of their own",
+            Self::Crowd => "one name, 64 tasks in one process",
+            Self::Crowds => "one name, 4 processes of 16 tasks",
+            Self::Fixed => "one name, 64 tasks x 5 turns held 1 ms, until all are done",
+            Self::HandOff => "hand-off to a parked waiter in another process",
+        }
+    }
+
+    /// What is told of it. Per acquisition are the commands, the calls and the CPU time.
+    pub(crate) fn metrics(self) -> &'static [Metric] {
+        use Metric::*;
+        match self {
+            Self::Alone | Self::Apart => &[Rate, Longest, Sent, Calls, Cpu],
+            Self::Crowd => &[Rate, Starved, Jain, Longest, Sent, Calls, Cpu],
+            Self::Crowds => &[Rate, Starved, Jain, JainProcesses, Longest, Sent, Calls, Cpu],
+            Self::Fixed => &[Seconds, InUse, Starved, Longest, Sent, Calls, Cpu],
+            Self::HandOff => &[P50, P90, Parked],
+        }
+    }
+}
+
+/// What the measurements have in common.
+pub(crate) struct Bench {
+    pub(crate) url: String,
+    pub(crate) config: Config,
+    watch: Watch,
+    floor: Floor,
+    /// So that no measurement finds what another one left.
+    names: u64,
+}
+
+impl Bench {
+    pub(crate) async fn new(url: &str, config: Config) -> Result<Self> {
+        let (watch, floor) = (Watch::connect(url).await?, Floor::connect(url).await?);
+        Ok(Self { url: url.into(), config, watch, floor, names: 0 })
+    }
+
+    fn name(&mut self) -> String {
+        self.names += 1;
+        format!("bench:{}", self.names)
+    }
+
+    /// The same for everyone, because some become fast only after a while.
+    pub(crate) async fn start(&mut self, contestant: &Contestant) -> Result<Crew> {
+        let mut crew = Crew::start(contestant, &self.url, PROCESSES).await?;
+        for mode in [Mode::Apart, together(contestant)] {
+            let (tasks, name) = (TASKS / PROCESSES, self.name());
+            let (hold, limit) = (Duration::ZERO, self.config.warm_up);
+            let work = Work { mode, tasks, name, turns: ENDLESS, hold, limit };
+            crew.set(PROCESSES, &work).await?;
+            crew.go(PROCESSES, limit).await?;
+        }
+        Ok(crew)
+    }
+
+    pub(crate) async fn measure(
+        &mut self,
+        scenario: Scenario,
+        contestant: &Contestant,
+        crew: &mut Crew,
+    ) -> Result<Figures> {
+        self.watch.settle().await?;
+        let long = self.config.measured;
+        let turns = self.config.turns.unwrap_or(ENDLESS);
+        let endless = |mode, tasks, limit| (mode, tasks, turns, Duration::ZERO, limit);
+        let one_name = together(contestant);
+        let is_floor = one_name == Mode::InTurns;
+        let (mode, tasks, turns, hold, limit) = match scenario {
+            Scenario::HandOff if is_floor => return self.round_trips().await,
+            Scenario::HandOff => return self.hand_off(contestant, crew).await,
+            Scenario::Alone => endless(Mode::Apart, 1, long / 2),
+            Scenario::Apart => endless(Mode::Apart, TASKS, long / 2),
+            Scenario::Crowd => endless(one_name, TASKS, long),
+            // The floor has no way from one process to another that would cost nothing.
+            Scenario::Crowds if is_floor => endless(one_name, TASKS, long),
+            Scenario::Crowds => endless(one_name, TASKS / PROCESSES, long),
+            Scenario::Fixed => (one_name, TASKS, TURNS, HOLD, FIXED_LIMIT),
+        };
+        let processes = match scenario {
+            Scenario::Crowds if !is_floor => PROCESSES,
+            _ => 1,
+        };
+        let work = Work { mode, tasks, name: self.name(), turns, hold, limit };
+        crew.set(processes, &work).await?;
+        let before = self.watch.load().await?;
+        let done = crew.go(processes, limit).await?;
+        let load = self.watch.since(&before, contestant.sends).await?;
+
+        let (mut figures, taken) = Figures::of_work(&done);
+        // Whoever has not had its turns starves: of the fixed work all, of the rest a single one.
+        let least = if turns == ENDLESS { 1 } else { turns };
+        let shares = done.iter().flat_map(|done| &done.shares);
+        let starved = shares.filter(|share| share.turns < least).count();
+        figures.put(Metric::Starved, starved as f64);
+        figures.put(Metric::Sent, load.sent as f64 / taken);
+        figures.put(Metric::Calls, load.calls as f64 / taken);
+        figures.put(Metric::Cpu, load.cpu_micros / taken);
+        Ok(figures)
+    }
+
+    /// From the call of unlock in one process until a waiter in another one has the lock.
+    async fn hand_off(&mut self, contestant: &Contestant, crew: &mut Crew) -> Result<Figures> {
+        let mut figures = Figures::default();
+        let pair = self.pair()?;
+        let (mut hand_offs, mut round_trips) = (Vec::new(), Vec::new());
+        for at in 0..=self.config.hand_offs {
+            let name = self.name();
+            crew.worker(0).order(&Order::Hold(name.clone())).await?;
+            crew.worker(0).answer("held").await?;
+            crew.worker(1).order(&Order::Wait(name)).await?;
+            if at == 0 {
+                // The first one is not measured: it has only to wait.
+                tokio::time::sleep(SURELY_PARKED).await;
+                let before = self.watch.load().await?;
+                tokio::time::sleep(self.config.parked).await;
+                let load = self.watch.since(&before, contestant.sends).await?;
+                let seconds = self.config.parked.as_secs_f64();
+                figures.put(Metric::Parked, load.sent as f64 / seconds);
+            } else {
+                tokio::time::sleep(pause(at)).await;
+                round_trips.push(micros_of_a_pair(&pair).await?);
+                // The same pause again: idle threads take longer to wake than busy ones.
+                tokio::time::sleep(pause(at)).await;
+            }
+            crew.worker(0).tell("free").await?;
+            let freed = crew.worker(0).when("freed").await?;
+            let got = crew.worker(1).when("got").await?;
+            if at > 0 {
+                hand_offs.push(got as f64 - freed as f64);
+            }
+        }
+        let floor = median(round_trips);
+        figures.put_beside(Metric::P50, quantile(hand_offs.clone(), 0.5), floor);
+        figures.put_beside(Metric::P90, quantile(hand_offs, 0.9), floor);
+        Ok(figures)
+    }
+
+    /// The floor of a hand-off: a release and an acquisition that are awaited, after such pauses.
+    async fn round_trips(&mut self) -> Result<Figures> {
+        let (mut figures, mut micros) = (Figures::default(), Vec::new());
+        let pair = self.pair()?;
+        for at in 1..=self.config.hand_offs {
+            tokio::time::sleep(pause(at)).await;
+            micros.push(micros_of_a_pair(&pair).await?);
+        }
+        let p50 = quantile(micros.clone(), 0.5);
+        figures.put_beside(Metric::P50, p50, p50);
+        figures.put_beside(Metric::P90, quantile(micros, 0.9), p50);
+        figures.put(Metric::Parked, 0.0);
+        Ok(figures)
+    }
+
+    fn pair(&mut self) -> Result<Pair> {
+        let name = self.name();
+        self.floor.handle(&name)
+    }
+}
+
+/// How a contestant works on one name; the floor hands it from one to the next.
+fn together(contestant: &Contestant) -> Mode {
+    if contestant.name == Floor::NAME { Mode::InTurns } else { Mode::Together }
+}
+
+/// Half of the time for which a waiter waits. Multiples of the golden ratio fill an interval
+/// evenly, however few they are, and are the same in every run.
+fn pause(at: usize) -> Duration {
+    let part = (at as f64 * 0.618_033_988_749_895).fract();
+    PARKED + Duration::from_secs_f64(part * POLL / 2.0)
+}
+
+async fn micros_of_a_pair(pair: &Pair) -> Result<f64> {
+    let begun = Instant::now();
+    pair.lock().await?;
+    pair.unlock(()).await?;
+    Ok(begun.elapsed().as_secs_f64() * 1e6)
+}

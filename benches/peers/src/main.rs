@@ -1,0 +1,66 @@
+//! redlatch beside other locks over Redis: `benches/run` builds and runs it.
+//!
+//! Everything is measured by the harness of the crate's own bench; here are only the others, and
+//! the chart.
+
+mod chart;
+mod contestants;
+#[path = "../../compare/harness/mod.rs"]
+mod harness;
+// Shared with the examples, which use more of it.
+#[allow(dead_code)]
+#[path = "../../../examples/support/mod.rs"]
+mod support;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use contestants::{AsyncRedisLock, Distkit, Rlock, Rslock, redisson};
+use harness::{Contestant, Floor, Peer, Redlatch, serve};
+use support::Result;
+
+/// Locks over Redis side by side, as ratios to the raw floor of the same run.
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    options: harness::Options,
+    /// Where Maven built Redisson's side
+    #[arg(long)]
+    redisson: Option<PathBuf>,
+    /// Where to draw the chart
+    #[arg(long)]
+    svg: Option<PathBuf>,
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> Result<()> {
+    if let Some((name, url)) = harness::asked() {
+        return match &*name {
+            Floor::NAME => serve::<Floor>(&url).await,
+            Redlatch::NAME => serve::<Redlatch>(&url).await,
+            Rlock::NAME => serve::<Rlock>(&url).await,
+            Rslock::NAME => serve::<Rslock>(&url).await,
+            AsyncRedisLock::NAME => serve::<AsyncRedisLock>(&url).await,
+            Distkit::NAME => serve::<Distkit>(&url).await,
+            _ => Err(format!("nobody is called {name}").into()),
+        };
+    }
+    let args = Args::parse();
+    let mut contestants = vec![
+        Contestant::of::<Floor>()?,
+        Contestant::of::<Redlatch>()?,
+        Contestant::of::<Rlock>()?,
+        Contestant::of::<Rslock>()?,
+        Contestant::of::<AsyncRedisLock>()?,
+        Contestant::of::<Distkit>()?,
+    ];
+    if let Some(target) = args.redisson {
+        contestants.push(redisson(&target)?);
+    }
+    let board = harness::run(&args.options, contestants).await?;
+    if let Some(svg) = args.svg {
+        chart::draw(&board, &svg)?;
+        eprintln!("chart: {}", svg.display());
+    }
+    Ok(())
+}

@@ -51,7 +51,8 @@ impl LockGuard {
     }
 
     /// Gives this hold back and waits until Redis has confirmed it. The last hold of a handle
-    /// frees the lock and wakes a waiter; an earlier one leaves the lock held.
+    /// hands the lock to the next waiter of this client, or frees it and wakes a waiter of each; an
+    /// earlier one leaves the lock held.
     ///
     /// One round trip. Needs a Tokio runtime, any one; a drop needs none.
     ///
@@ -105,6 +106,10 @@ impl LockGuard {
 
     /// How long this guard may still be believed if nothing renews it: from before the request
     /// that got it was sent, minus a margin of 1 % and 1 ms. Zero when lost. Local, no I/O.
+    ///
+    /// A lock that was handed over by another holder of this client is believed no longer than
+    /// that one was until Redis has confirmed the hand-over, about a round trip later; so it may
+    /// grow once.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let now = clock::now();

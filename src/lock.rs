@@ -67,7 +67,8 @@ impl Lock {
     /// (30 s), renewed in the background while the guard lives.
     ///
     /// One round trip if the lock is free or this handle holds it. Else a SUBSCRIBE if nobody of
-    /// this client waits yet, one more try, and one try for each time that it is woken.
+    /// this client waits yet, one more try, and one try for each time that it is woken; none if
+    /// another holder of this client hands the lock over.
     ///
     /// # Errors
     ///
@@ -78,7 +79,8 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Dropping the future gives up the place in line. A grant that was on its way is given back
-    /// in the background within about a round trip, and a wake-up is passed to the next in line.
+    /// in the background within about a round trip, and a wake-up, or a lock that was handed over,
+    /// is passed to the next in line.
     pub async fn lock(&self) -> Result<LockGuard, Error> {
         self.wait_for(Lease::Watchdog).await
     }
@@ -165,7 +167,8 @@ impl Lock {
         self.call()?.is_locked(&self.owner.names).await
     }
 
-    /// Whether this handle holds the lock, asked of Redis. One round trip.
+    /// Whether this handle holds the lock, asked of Redis. One round trip; if the lock was handed
+    /// over to this handle, not before Redis has heard of that.
     ///
     /// # Errors
     ///
@@ -179,7 +182,7 @@ impl Lock {
     }
 
     /// How many holds Redis counts for this handle; zero if it does not hold the lock. One round
-    /// trip.
+    /// trip, like [`is_held`](Self::is_held).
     ///
     /// # Errors
     ///

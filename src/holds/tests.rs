@@ -9,6 +9,7 @@ use super::*;
 )]
 #[path = "../protocol/tests/naive.rs"]
 mod naive;
+mod passing;
 mod scene;
 mod world;
 

@@ -15,7 +15,11 @@ use crate::lease::Lease;
 use crate::protocol::{Acquired, Released};
 use crate::waiters::{Next, Patience, Place, Seat};
 
-#[allow(clippy::duplicate_mod, reason = "every room with scenes plays them in the same way")]
+#[allow(
+    dead_code,
+    clippy::duplicate_mod,
+    reason = "every room with scenes plays them in the same way"
+)]
 #[path = "../waiters/tests/explore.rs"]
 mod explore;
 #[allow(dead_code, clippy::duplicate_mod, reason = "the wire's own tests hold it to a real server")]

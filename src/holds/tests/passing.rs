@@ -1,0 +1,183 @@
+//! Hand-overs inside the client, told to one account.
+
+use super::*;
+use crate::config::Config;
+
+impl Story {
+    fn passing(&self) -> Option<crate::holds::passing::Passing> {
+        self.owner.account.lock().passing(self.now)
+    }
+
+    fn turn_of_others(&self, config: &Config) -> Option<u32> {
+        self.owner.account.lock().run_is_over(config, self.now)
+    }
+
+    /// The lock comes to this owner from another one, who was believed until then.
+    fn handed(&self, lease: Lease, until: Instant, run: Run) -> (HoldId, Arc<Term>) {
+        let term = Arc::new(Term::new(until));
+        let mut account = self.owner.account.lock();
+        let ask = account.ask(self.now);
+        (account.handed(ask, lease, term.clone(), run, self.now), term)
+    }
+
+    fn to_watch(&self) -> Option<Instant> {
+        self.owner.account.lock().to_watch()
+    }
+
+    fn run(&self) -> Run {
+        let giver = Self { owner: Self::new().owner, now: self.now };
+        let (hold, _) = giver.grant(HOUR.into());
+        giver.give_back(hold);
+        giver.passing().expect("a lock to hand over").run
+    }
+}
+
+#[test]
+fn only_the_last_hold_can_be_handed_over_and_only_while_it_is_believed() {
+    let mut story = Story::new();
+    assert!(story.passing().is_none(), "it has nothing");
+    let (outer, term) = story.grant(WATCHDOG.into());
+    let (inner, _) = story.grant(HOUR.into());
+    story.give_back(inner);
+    assert!(story.passing().is_none(), "a guard is left");
+    story.give_back(outer);
+    let passing = story.passing().expect("both have gone");
+    assert_eq!(passing.until, term.until(story.now).unwrap(), "the shorter of the two");
+    assert_eq!((passing.owed.count, passing.owed.leaving), (0, 2));
+    story.now += WATCHDOG;
+    assert!(story.passing().is_none(), "one of them has run out");
+}
+
+#[test]
+fn what_may_have_been_freed_or_is_lost_cannot_be_handed_over() {
+    let story = Story::new();
+    let (hold, _) = story.grant(HOUR.into());
+    let owed = story.give_back(hold).unwrap();
+    story.owner.account.lock().releasing(owed);
+    assert!(story.passing().is_none(), "a release is on its way");
+    story.owner.account.lock().released(owed);
+    assert!(story.passing().is_none());
+    let (hold, _) = story.grant(HOUR.into());
+    story.give_back(hold);
+    story.owner.gone(story.now);
+    assert!(story.passing().is_none());
+}
+
+#[test]
+fn an_owner_takes_a_lock_only_if_it_holds_and_owes_nothing() {
+    let story = Story::new();
+    let can_take = || story.owner.account.lock().can_take();
+    assert!(can_take());
+    let ask = story.owner.account.lock().ask(story.now);
+    assert!(!can_take(), "it may have the lock from an acquire that was not answered");
+    story.owner.account.lock().not_executed(ask);
+    assert!(can_take());
+    let (hold, _) = story.grant(HOUR.into());
+    assert!(!can_take());
+    let owed = story.give_back(hold).unwrap();
+    assert!(!can_take(), "its release is still to be confirmed");
+    story.owner.account.lock().released(owed);
+    assert!(can_take());
+}
+
+#[test]
+fn a_lock_that_was_handed_over_is_believed_for_its_lease_when_that_is_confirmed() {
+    let story = Story::new();
+    let before = story.now + WATCHDOG;
+    let (hold, term) = story.handed(HOUR.into(), before, story.run());
+    assert_eq!(term.until(story.now), Some(before));
+    assert!(story.owner.account.lock().is_unconfirmed());
+    let until = story.now + HOUR;
+    story.owner.account.lock().confirmed(hold, &term, until, story.now);
+    assert_eq!(term.until(story.now), Some(until));
+    assert!(!story.owner.account.lock().is_unconfirmed());
+    // One that has gone already is not spoken of any more.
+    story.give_back(hold);
+    assert!(story.passing().is_some());
+    assert!(!story.owner.account.lock().is_unconfirmed());
+}
+
+#[test]
+fn a_confirmation_says_nothing_of_a_later_tenure() {
+    let story = Story::new();
+    let (before, lost) = story.handed(HOUR.into(), story.now + WATCHDOG, story.run());
+    story.owner.gone(story.now);
+    let (_, term) = story.handed(HOUR.into(), story.now + WATCHDOG, story.run());
+    story.owner.account.lock().confirmed(before, &lost, story.now + HOUR, story.now);
+    assert!(lost.is_gone());
+    assert_eq!(term.until(story.now), Some(story.now + WATCHDOG));
+    assert!(story.owner.account.lock().is_unconfirmed());
+}
+
+#[test]
+fn the_watchdog_leaves_a_lock_alone_that_is_not_confirmed_or_not_claimed() {
+    for claimed_first in [true, false] {
+        let mut story = Story::new();
+        let begun = story.now;
+        let (hold, term) = story.handed(Lease::Watchdog, story.now + WATCHDOG, story.run());
+        let claim = || story.owner.account.lock().claimed();
+        let confirm = |now| {
+            let mut account = story.owner.account.lock();
+            account.confirmed(hold, &term, begun + WATCHDOG, now);
+        };
+        assert_eq!(story.to_watch(), None);
+        if claimed_first {
+            claim()
+        } else {
+            confirm(begun)
+        }
+        assert_eq!(story.to_watch(), None);
+        let idle = story.owner.account.lock().renewal(begun + WATCHDOG / 2, WATCHDOG / 3);
+        assert_eq!(idle, Renewal::Idle { ran_out: false });
+        if claimed_first {
+            confirm(begun)
+        } else {
+            claim()
+        }
+        assert_eq!(story.to_watch(), Some(begun));
+        assert_eq!(story.to_watch(), None, "it is on the schedule once");
+        story.now += WATCHDOG / 2;
+        let due = story.owner.account.lock().renewal(story.now, WATCHDOG / 3);
+        assert!(matches!(due, Renewal::Due { .. }), "{due:?}");
+    }
+}
+
+#[test]
+fn a_run_of_hand_overs_ends_while_others_wait_and_only_then() {
+    let config = Config { hand_overs: 3, ..Config::default() };
+    let mut story = Story::new();
+    let mut run = story.run();
+    for passes in 1..=5 {
+        let (hold, _) = story.handed(HOUR.into(), story.now + HOUR, run.clone());
+        story.give_back(hold);
+        run = story.passing().expect("a lock to hand over").run;
+        assert_eq!(story.turn_of_others(&config), None, "nobody waits");
+        run.note(2);
+        assert_eq!(story.turn_of_others(&config), (passes >= 3).then_some(2), "{passes}");
+        run.note(0);
+        let owed = story.owed().unwrap();
+        story.owner.account.lock().released(owed);
+    }
+    // By time, too.
+    run = story.run();
+    run.note(1);
+    let _held = story.handed(HOUR.into(), story.now + HOUR, run);
+    assert_eq!(story.turn_of_others(&config), None);
+    story.now += config.hand_over_time;
+    assert_eq!(story.turn_of_others(&config), Some(1));
+}
+
+#[test]
+fn a_hold_that_redis_granted_begins_a_new_run() {
+    let config = Config { hand_overs: 1, ..Config::default() };
+    let story = Story::new();
+    let run = story.run();
+    run.note(1);
+    let (hold, _) = story.handed(HOUR.into(), story.now + HOUR, run);
+    assert_eq!(story.turn_of_others(&config), Some(1));
+    let owed = story.give_back(hold).unwrap();
+    story.owner.account.lock().released(owed);
+    story.grant(HOUR.into());
+    assert_eq!(story.turn_of_others(&config), None);
+    assert!(!story.owner.account.lock().is_unconfirmed());
+}

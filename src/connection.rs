@@ -27,11 +27,14 @@ use crate::error::{Error, ErrorKind, Outcome};
 
 mod abandoned;
 mod lane;
+mod together;
 mod verdict;
 mod wire;
 
 use abandoned::Abandoned;
 use lane::Lane;
+use together::Told;
+pub(crate) use together::Together;
 use verdict::{Verdict, verdict};
 pub(crate) use wire::Wire;
 
@@ -60,6 +63,18 @@ pub(crate) struct Link {
     lanes: Mutex<Vec<(runtime::Id, Arc<Lane>)>>,
     abandoned: Abandoned,
     numbers: AtomicU64,
+}
+
+/// A command, and how it is to be sent.
+pub(crate) struct Request<'a> {
+    pub(crate) cmd: Cmd,
+    /// If it calls one, for a server that does not know it.
+    pub(crate) script: Option<&'static Script>,
+    /// If it may share a call with others.
+    pub(crate) together: Option<Together>,
+    /// What an error says that it was about.
+    pub(crate) what: &'a str,
+    pub(crate) deadline: Instant,
 }
 
 /// A command's answer.
@@ -116,66 +131,86 @@ impl Link {
         Ok(())
     }
 
-    /// Sends `cmd` until it is answered or `deadline` has passed, first on `wire` if there is
-    /// one. Before each sending the connection in use is left in `wire`, so that whoever drops
+    /// Sends a request until it is answered or its deadline has passed, first on `wire` if there
+    /// is one. Before each sending the connection in use is left in `wire`, so that whoever drops
     /// this call half-way can send something behind it.
-    ///
-    /// With a `script`, a server that does not know it is taught it.
     pub(crate) async fn call(
         &self,
         wire: &mut Option<Wire>,
-        cmd: &Cmd,
-        script: Option<&Script>,
-        what: &str,
-        deadline: Instant,
+        request: Request<'_>,
     ) -> Result<Answer, Error> {
+        let Request { mut cmd, script, mut together, what, deadline } = request;
         let lane = self.lane();
         let mut given = wire.clone();
         let mut repeated = false;
         let mut pause = FIRST_PAUSE;
         let mut trouble: Option<RedisError> = None;
         loop {
-            let on = match given.take() {
+            let behind = given.is_some();
+            let on = match given.take().or_else(|| lane.in_use()) {
                 Some(wire) => wire,
-                None => lane
-                    .wire(self, deadline)
+                None => Box::pin(lane.wire(self, deadline))
                     .await
                     .map_err(|error| dial_failed(what, repeated, error, trouble.take()))?,
             };
             *wire = Some(on.clone());
-            match clock::timeout_at(deadline, self.abandoned.close(&on)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    if verdict(&error) == Verdict::Broken {
-                        self.forget(on.number);
+            if let Some(seat) = &on.seat
+                && clock::timeout_at(deadline, seat.over()).await.is_err()
+            {
+                return Err(self.no_answer(wire, what, repeated, trouble));
+            }
+            if self.abandoned.any() {
+                match Box::pin(clock::timeout_at(deadline, self.abandoned.close(&on))).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        if verdict(&error) == Verdict::Broken {
+                            self.forget(on.number());
+                        }
+                        tokio::time::sleep(pause).await;
+                        trouble = Some(error);
+                        continue;
                     }
-                    tokio::time::sleep(pause).await;
-                    trouble = Some(error);
-                    continue;
+                    Err(_) => return Err(self.no_answer(wire, what, repeated, trouble)),
                 }
-                Err(_) => return Err(self.no_answer(wire, what, repeated, trouble)),
             }
             let sent = clock::now();
             if sent >= deadline {
                 return Err(unavailable(&format!("no time left for {what}"), repeated, trouble));
             }
-            let asked = on.answer(async |mut connection| cmd.query_async(&mut connection).await);
-            let answer = clock::timeout_at(deadline, asked).await;
-            let mut error = match answer {
-                Ok(Ok(value)) => {
+            let told = match together.filter(|_| !behind) {
+                Some(together) => match on.line().at_once() {
+                    Some(_under_way) => on.ask_until(&cmd, deadline).await,
+                    None => {
+                        let seat = on.seat(cmd.take(), together, deadline);
+                        wire.insert(on.clone()).seat = Some(seat.clone());
+                        let told = seat.told().await;
+                        if !matches!(told, Told::Answer(Ok(_))) {
+                            cmd = seat.cmd.clone();
+                        }
+                        told
+                    }
+                },
+                None => on.ask_until(&cmd, deadline).await,
+            };
+            let mut error = match told {
+                Told::Answer(Ok(value)) => {
                     lane.answered();
                     return Ok(Answer { value, sent, repeated });
                 }
-                Ok(Err(error)) => error,
-                Err(_) => return Err(self.no_answer(wire, what, true, trouble)),
+                Told::Answer(Err(error)) => error,
+                Told::Silence { sent } => {
+                    return Err(self.no_answer(wire, what, repeated || sent, trouble));
+                }
+                Told::Alone => {
+                    together = None;
+                    continue;
+                }
             };
             if let Some(script) = script
                 && verdict::is_unknown_script(&error)
             {
-                let taught =
-                    on.answer(async |mut connection| script.load_async(&mut connection).await);
-                match clock::timeout_at(deadline, taught).await {
-                    Ok(Ok(_)) => {
+                match Box::pin(clock::timeout_at(deadline, on.teach(script))).await {
+                    Ok(Ok(())) => {
                         given = Some(on);
                         continue;
                     }
@@ -185,7 +220,7 @@ impl Link {
             }
             match verdict(&error) {
                 Verdict::Broken => {
-                    self.forget(on.number);
+                    self.forget(on.number());
                     repeated = !seeded!("resend-forgets");
                     if seeded!("no-resend") {
                         return Err(unavailable(what, true, Some(error)));
@@ -195,7 +230,7 @@ impl Link {
                     if verdict::is_read_only(&error) {
                         // As good as no answer: connections to a replica are made ever more
                         // slowly, however many calls find that out.
-                        self.forget(on.number);
+                        self.forget(on.number());
                     } else {
                         lane.answered();
                     }
@@ -225,6 +260,9 @@ impl Link {
         let lane = self.lane();
         loop {
             let far = clock::now() + Duration::from_secs(3600);
+            if let Some(wire) = lane.in_use() {
+                return wire;
+            }
             if let Ok(wire) = lane.wire(self, far).await {
                 return wire;
             }
@@ -272,7 +310,7 @@ impl Link {
                     pause = longer(pause);
                 }
                 _ => {
-                    self.forget(wire.number);
+                    self.forget(wire.number());
                     return Err(unavailable("no answer to a subscription", true, error));
                 }
             }
@@ -285,7 +323,7 @@ impl Link {
             .lanes
             .lock()
             .iter()
-            .find_map(|(_, lane)| lane.wire.lock().take_if(|wire| wire.number == number));
+            .find_map(|(_, lane)| lane.wire.lock().take_if(|wire| wire.number() == number));
         if let Some(wire) = forgotten {
             self.abandoned.add(&wire);
             tracing::warn!(connection = number, "lost a connection to Redis");
@@ -304,7 +342,7 @@ impl Link {
         trouble: Option<RedisError>,
     ) -> Error {
         if let Some(silent) = wire.take_if(|_| !seeded!("silence-is-kept")) {
-            self.forget(silent.number);
+            self.forget(silent.number());
         }
         unavailable(&format!("no answer for {what}"), sent, trouble)
     }

@@ -1,26 +1,35 @@
 //! One connection: how it is made, and how an answer on it is waited for.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, PushKind, RedisResult, Value};
+use redis::{Cmd, PushInfo, PushKind, RedisResult, Script, Value};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
 use super::Push;
 use super::abandoned::Identity;
+use super::together::{Line, Seat};
 
 /// One connection. What is sent on a clone of it comes after what was sent before.
 #[derive(Clone)]
 pub(crate) struct Wire {
+    shared: Arc<Shared>,
+    /// The seat of the last request that was sent by way of this clone, if it shares a call. It
+    /// has to be over before what is sent next is behind it.
+    pub(super) seat: Option<Arc<Seat>>,
+}
+
+struct Shared {
     connection: MultiplexedConnection,
-    pub(super) number: u64,
+    number: u64,
     /// If the server says.
-    pub(super) identity: Option<Arc<Identity>>,
+    identity: OnceLock<Arc<Identity>>,
     /// Its sender is dropped with the driver of the connection.
     driver: watch::Receiver<()>,
+    line: Line,
 }
 
 impl Wire {
@@ -45,10 +54,25 @@ impl Wire {
                 }
             });
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let mut wire = Self { connection, number, identity: None, driver };
+        let (identity, line) = (OnceLock::new(), Line::default());
+        let shared = Arc::new(Shared { connection, number, identity, driver, line });
+        let wire = Self { shared, seat: None };
         let identity = tokio::time::timeout(timeout, Identity::of(&wire)).await;
-        wire.identity = identity.map_err(io::Error::from)??.map(Arc::new);
+        if let Some(identity) = identity.map_err(io::Error::from)?? {
+            let _ = wire.shared.identity.set(Arc::new(identity));
+        }
         Ok(wire)
+    }
+
+    /// The answer to a command, if there is one before the driver of the connection ends.
+    pub(super) async fn ask(&self, cmd: &Cmd) -> RedisResult<Value> {
+        let answer = self.answer(async |mut connection| connection.send_packed_command(cmd).await);
+        answer.await?.extract_error()
+    }
+
+    /// Has the server learn a script.
+    pub(super) async fn teach(&self, script: &Script) -> RedisResult<()> {
+        self.answer(async |mut connection| script.load_async(&mut connection).await).await.map(drop)
     }
 
     /// The answer to what was asked on this connection, or an error if its driver ends first.
@@ -59,10 +83,10 @@ impl Wire {
         &self,
         asked: impl AsyncFnOnce(MultiplexedConnection) -> RedisResult<T>,
     ) -> RedisResult<T> {
-        let mut driver = self.driver.clone();
+        let mut driver = self.shared.driver.clone();
         tokio::select! {
             biased;
-            answer = asked(self.connection.clone()) => answer,
+            answer = asked(self.shared.connection.clone()) => answer,
             _ = driver.changed() => {
                 let error = io::Error::new(io::ErrorKind::BrokenPipe, "the connection has ended");
                 Err(error.into())
@@ -71,7 +95,15 @@ impl Wire {
     }
 
     pub(crate) fn number(&self) -> u64 {
-        self.number
+        self.shared.number
+    }
+
+    pub(super) fn identity(&self) -> Option<&Arc<Identity>> {
+        self.shared.identity.get()
+    }
+
+    pub(super) fn line(&self) -> &Line {
+        &self.shared.line
     }
 }
 

@@ -1,0 +1,42 @@
+-- together: several acquires and releases in one call, each judged on its own.
+--
+-- Comes behind the texts of those scripts, as the functions `acquire` and `release`.
+--
+-- KEYS[k]    the keys of the first request, then those of the second, and so on
+-- ARGV[a]    for each request, in the same order: `acquire` (one key, three arguments),
+--            `fenced` (an acquire with two keys) or `release` (one key, four arguments),
+-- ARGV[a+i]  and then its arguments, as that script has them
+--
+-- Replies  an array in the order of the requests
+--          answer    the reply of that script, or its error
+--
+-- An error of one request is caught, and is the answer to that request alone: what
+-- a script has written before its error stays written, as it would on its own.
+-- When memory is full, each request up to the first that may write is refused on
+-- its own. After that one Redis lets all of them write, so none is half done.
+-- Why atomic: each request has to be, for the reason that its script gives. They
+-- need not be atomic together: they are about locks that have nothing to do with
+-- each other, and are as many as take no longer than a slow command.
+
+local verbs = { acquire = { acquire, 1, 3 }, fenced = { acquire, 2, 3 }, release = { release, 1, 4 } }
+local answers, keys, args = {}, {}, {}
+local k, a = 1, 1
+while ARGV[a] do
+  local run, many_keys, many_args = unpack(verbs[ARGV[a]])
+  keys[1], keys[2] = KEYS[k], nil
+  if many_keys == 2 then
+    keys[2] = KEYS[k + 1]
+  end
+  for i = 1, many_args do
+    args[i] = ARGV[a + i]
+  end
+  k, a = k + many_keys, a + 1 + many_args
+  local done, answer = pcall(run, keys, args)
+  if answer == nil then
+    answer = false -- An array ends at its first nil; this is the same on the wire.
+  elseif not done and type(answer) == 'string' then
+    answer = redis.error_reply('ERR ' .. answer) -- Before Redis 7 an error is a text.
+  end
+  answers[#answers + 1] = answer
+end
+return answers

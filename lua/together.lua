@@ -18,24 +18,26 @@
 -- need not be atomic together: they are about locks that have nothing to do with
 -- each other, and are as many as take no longer than a slow command.
 
-local verbs = { acquire = { acquire, 1, 3 }, fenced = { acquire, 2, 3 }, release = { release, 1, 4 } }
 local answers, keys, args = {}, {}, {}
 local k, a = 1, 1
 while ARGV[a] do
-  local run, many_keys, many_args = unpack(verbs[ARGV[a]])
+  local run, many = acquire, 3
   keys[1], keys[2] = KEYS[k], nil
-  if many_keys == 2 then
-    keys[2] = KEYS[k + 1]
+  if ARGV[a] == 'release' then
+    run, many = release, 4
+  elseif ARGV[a] == 'fenced' then
+    k = k + 1
+    keys[2] = KEYS[k]
   end
-  for i = 1, many_args do
+  for i = 1, many do
     args[i] = ARGV[a + i]
   end
-  k, a = k + many_keys, a + 1 + many_args
+  k, a = k + 1, a + 1 + many
   local done, answer = pcall(run, keys, args)
   if answer == nil then
     answer = false -- An array ends at its first nil; this is the same on the wire.
   elseif not done and type(answer) == 'string' then
-    answer = redis.error_reply('ERR ' .. answer) -- Before Redis 7 an error is a text.
+    answer = { err = answer } -- What an error is caught as depends on the version.
   end
   answers[#answers + 1] = answer
 end

@@ -23,18 +23,20 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Outcome};
+use crate::error::{Error, ErrorKind};
 
 mod abandoned;
+mod failure;
 mod lane;
 mod together;
 mod verdict;
 mod wire;
 
 use abandoned::Abandoned;
+use failure::{bad_address, dial_failed, refused, unavailable};
 use lane::Lane;
-use together::Told;
 pub(crate) use together::Together;
+use together::Told;
 use verdict::{Verdict, verdict};
 pub(crate) use wire::Wire;
 
@@ -141,7 +143,8 @@ impl Link {
     ) -> Result<Answer, Error> {
         let Request { mut cmd, script, mut together, what, deadline } = request;
         let lane = self.lane();
-        let mut given = wire.clone();
+        // Behind a request that never left there is nothing to wait for.
+        let mut given = wire.clone().filter(|wire| !wire.is_left());
         let mut repeated = false;
         let mut pause = FIRST_PAUSE;
         let mut trouble: Option<RedisError> = None;
@@ -155,6 +158,7 @@ impl Link {
             };
             *wire = Some(on.clone());
             if let Some(seat) = &on.seat
+                && !seeded!("undo-overtakes")
                 && clock::timeout_at(deadline, seat.over()).await.is_err()
             {
                 return Err(self.no_answer(wire, what, repeated, trouble));
@@ -201,8 +205,9 @@ impl Link {
                 Told::Silence { sent } => {
                     return Err(self.no_answer(wire, what, repeated || sent, trouble));
                 }
-                Told::Alone => {
+                Told::Alone { sent } => {
                     together = None;
+                    repeated |= sent;
                     continue;
                 }
             };
@@ -379,40 +384,4 @@ impl Link {
 
 fn channels(names: &[Arc<str>]) -> Vec<&str> {
     names.iter().map(|name| &**name).collect()
-}
-
-fn bad_address(error: RedisError) -> Error {
-    Error::invalid("the address of Redis is not usable").caused_by(error)
-}
-
-fn unavailable(message: &str, sent: bool, cause: Option<RedisError>) -> Error {
-    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
-    let error = Error::new(ErrorKind::Unavailable, outcome, message);
-    match cause {
-        Some(cause) => error.caused_by(cause),
-        None => error,
-    }
-}
-
-fn refused(kind: ErrorKind, what: &str, sent: bool, cause: RedisError) -> Error {
-    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
-    let message = match kind {
-        ErrorKind::NotALock => format!("the key `{what}` holds something that is not a lock"),
-        _ => format!("Redis answered with an error ({what})"),
-    };
-    Error::new(kind, outcome, message).caused_by(cause)
-}
-
-fn dial_failed(
-    what: &str,
-    sent: bool,
-    error: Option<RedisError>,
-    trouble: Option<RedisError>,
-) -> Error {
-    match error {
-        Some(error) if let Verdict::Final(kind) = verdict(&error) => {
-            refused(kind, what, sent, error)
-        }
-        error => unavailable("Redis could not be reached", sent, error.or(trouble)),
-    }
 }

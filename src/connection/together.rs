@@ -1,8 +1,8 @@
 //! Requests that share a call: many names in one run of a script cost the server, and this
 //! process, far less than one name each.
 //!
-//! 1. **Nothing waits for company.** A request on a connection with none under way is sent at
-//!    once, by its own task. Else it takes a seat, and what has one leaves as soon as the tasks
+//! 1. **Nothing waits for company.** A request on a connection with hardly any under way is sent
+//!    at once, by its own task. Else it takes a seat, and what has one leaves as soon as the tasks
 //!    have run that were ready to run by then. No answer is waited for, and no timer.
 //! 2. **A call is short.** It carries at most [`MOST`] requests.
 //! 3. **Each is judged on its own**, by the script. A call that is refused as a whole, because
@@ -27,9 +27,12 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use redis::{Arg, Cmd, RedisError, RedisResult, Script, Value};
 
-use super::verdict::{Verdict, is_unknown_script, verdict};
 use super::Wire;
+use super::verdict::{Verdict, is_forbidden, is_unknown_script, verdict};
 use crate::clock;
+
+/// With fewer calls under way a seat would cost more than it saves.
+const FEW: usize = 2;
 
 /// So many names take about a tenth of a millisecond of the server's time.
 const MOST: usize = 32;
@@ -47,10 +50,14 @@ pub(crate) struct Together {
 #[derive(Debug)]
 pub(super) enum Told {
     Answer(RedisResult<Value>),
-    /// It was not executed, and has to be sent without company.
-    Alone,
+    /// It has to be sent without company. The flag says whether it may have been executed.
+    Alone {
+        sent: bool,
+    },
     /// Its deadline has passed. The flag says whether it may have been executed.
-    Silence { sent: bool },
+    Silence {
+        sent: bool,
+    },
 }
 
 /// The requests of one connection that share calls.
@@ -64,10 +71,13 @@ pub(super) struct Line {
 pub(super) struct UnderWay<'a>(&'a Line);
 
 impl Line {
-    /// The right to send a request at once, if none is under way.
+    /// The right to send a request at once, if hardly any is under way.
     pub(super) fn at_once(&self) -> Option<UnderWay<'_>> {
-        let free = self.under_way.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
-        free.is_ok().then(|| UnderWay(self))
+        if self.under_way.fetch_add(1, Ordering::Relaxed) < FEW {
+            return Some(UnderWay(self));
+        }
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        None
     }
 
     fn vacate(&self) -> Vec<Arc<Seat>> {
@@ -94,7 +104,9 @@ enum State {
     Free(Option<Waker>),
     /// On its way.
     Taken(Option<Waker>),
-    /// `None` if the caller had gone before it left, or has heard it.
+    /// It was never sent: the caller had gone before.
+    Left,
+    /// `None` if the caller has heard it.
     Over(Option<Told>),
 }
 
@@ -111,16 +123,16 @@ impl Seat {
                 *state = State::Taken(waker.take());
                 true
             }
-            State::Taken(_) | State::Over(_) => seeded!("sent-for-the-gone"),
+            State::Left | State::Taken(_) | State::Over(_) => seeded!("sent-for-the-gone"),
         }
     }
 
     fn tell(&self, told: Told) {
         let waker = match &mut *self.state.lock() {
-            State::Over(_) => return,
+            State::Left | State::Over(_) => return,
             state => match std::mem::replace(state, State::Over(Some(told))) {
                 State::Free(waker) | State::Taken(waker) => waker,
-                State::Over(_) => None,
+                State::Left | State::Over(_) => None,
             },
         };
         if let Some(waker) = waker {
@@ -132,16 +144,22 @@ impl Seat {
     fn leave(&self) {
         let mut state = self.state.lock();
         if matches!(*state, State::Free(_)) {
-            *state = State::Over(None);
+            *state = State::Left;
         }
     }
 
     fn is_over(&self) -> bool {
-        matches!(*self.state.lock(), State::Over(_))
+        matches!(*self.state.lock(), State::Left | State::Over(_))
+    }
+
+    /// Whether the request will never be sent.
+    pub(super) fn is_left(&self) -> bool {
+        matches!(*self.state.lock(), State::Left)
     }
 
     fn poll(&self, cx: &Context<'_>) -> Poll<Option<Told>> {
         match &mut *self.state.lock() {
+            State::Left => Poll::Ready(None),
             State::Over(told) => Poll::Ready(told.take()),
             State::Free(waker) | State::Taken(waker) => {
                 if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -297,8 +315,9 @@ impl Carrier {
             }
             Err(error) if matches!(verdict(&error), Verdict::Final(_)) => {
                 tracing::debug!(%error, "requests that shared a call are sent one by one");
+                let sent = !is_forbidden(&error);
                 for seat in &self.seats {
-                    seat.tell(Told::Alone);
+                    seat.tell(Told::Alone { sent });
                 }
             }
             answer => {
@@ -319,7 +338,7 @@ impl Drop for Carrier {
         }
         if !self.has_set_out {
             for seat in self.wire.line().vacate() {
-                seat.tell(Told::Alone);
+                seat.tell(Told::Alone { sent: false });
             }
         }
     }

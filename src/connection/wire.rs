@@ -64,10 +64,14 @@ impl Wire {
         Ok(wire)
     }
 
-    /// The answer to a command, if there is one before the driver of the connection ends.
+    /// The answer to a command, if there is one before the driver of the connection ends. Errors
+    /// inside an array are part of the answer.
     pub(super) async fn ask(&self, cmd: &Cmd) -> RedisResult<Value> {
         let answer = self.answer(async |mut connection| connection.send_packed_command(cmd).await);
-        answer.await?.extract_error()
+        match answer.await? {
+            Value::ServerError(error) => Err(error.into()),
+            value => Ok(value),
+        }
     }
 
     /// Has the server learn a script.
@@ -96,6 +100,11 @@ impl Wire {
 
     pub(crate) fn number(&self) -> u64 {
         self.shared.number
+    }
+
+    /// Whether the last request by way of this clone will never be sent.
+    pub(super) fn is_left(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| seat.is_left())
     }
 
     pub(super) fn identity(&self) -> Option<&Arc<Identity>> {

@@ -23,7 +23,7 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 mod abandoned;
 mod failure;
@@ -183,7 +183,7 @@ impl Link {
             }
             let told = match together.filter(|_| !behind) {
                 Some(together) => match on.line().at_once() {
-                    Some(_under_way) => on.ask_until(&cmd, deadline).await,
+                    Some(_under_way) => on.ask_for(&cmd, deadline - sent).await,
                     None => {
                         let seat = on.seat(cmd.take(), together, deadline);
                         wire.insert(on.clone()).seat = Some(seat.clone());
@@ -194,7 +194,7 @@ impl Link {
                         told
                     }
                 },
-                None => on.ask_until(&cmd, deadline).await,
+                None => on.ask_for(&cmd, deadline - sent).await,
             };
             let mut error = match told {
                 Told::Answer(Ok(value)) => {

@@ -22,7 +22,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::{Arg, Cmd, RedisError, RedisResult, Script, Value};
@@ -210,8 +210,8 @@ impl Wire {
     }
 
     /// Sends a request alone.
-    pub(super) async fn ask_until(&self, cmd: &Cmd, deadline: Instant) -> Told {
-        match clock::timeout_at(deadline, self.ask(cmd)).await {
+    pub(super) async fn ask_for(&self, cmd: &Cmd, time: Duration) -> Told {
+        match tokio::time::timeout(time, self.ask(cmd)).await {
             Ok(answer) => Told::Answer(answer),
             Err(_) => Told::Silence { sent: true },
         }

@@ -73,9 +73,15 @@ fn a_lease_travels_as_whole_milliseconds_and_never_as_none() {
     }
 }
 
-fn all_scripts() -> [(&'static str, &'static Script); 4] {
-    let Scripts { acquire, release, renew, force_unlock } = &*SCRIPTS;
-    [("acquire", acquire), ("release", release), ("renew", renew), ("force_unlock", force_unlock)]
+fn all_scripts() -> [(&'static str, &'static Script); 5] {
+    let Scripts { acquire, release, renew, force_unlock, together } = &*SCRIPTS;
+    [
+        ("acquire", acquire),
+        ("release", release),
+        ("renew", renew),
+        ("force_unlock", force_unlock),
+        ("together", together),
+    ]
 }
 
 #[test]

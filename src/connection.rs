@@ -28,6 +28,7 @@ use crate::error::Error;
 mod abandoned;
 mod failure;
 mod lane;
+mod pulse;
 mod together;
 mod verdict;
 mod wire;
@@ -183,7 +184,7 @@ impl Link {
             }
             let told = match together.filter(|_| !behind) {
                 Some(together) => match on.line().at_once() {
-                    Some(_under_way) => on.ask_for(&cmd, deadline - sent).await,
+                    Some(_under_way) => on.ask(&cmd, deadline).await,
                     None => {
                         let seat = on.seat(cmd.take(), together, deadline);
                         wire.insert(on.clone()).seat = Some(seat.clone());
@@ -194,7 +195,7 @@ impl Link {
                         told
                     }
                 },
-                None => on.ask_for(&cmd, deadline - sent).await,
+                None => on.ask(&cmd, deadline).await,
             };
             let mut error = match told {
                 Told::Answer(Ok(value)) => {

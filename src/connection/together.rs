@@ -22,7 +22,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use redis::{Arg, Cmd, RedisError, RedisResult, Script, Value};
@@ -208,14 +208,6 @@ impl Wire {
         }
         seat
     }
-
-    /// Sends a request alone.
-    pub(super) async fn ask_for(&self, cmd: &Cmd, time: Duration) -> Told {
-        match tokio::time::timeout(time, self.ask(cmd)).await {
-            Ok(answer) => Told::Answer(answer),
-            Err(_) => Told::Silence { sent: true },
-        }
-    }
 }
 
 /// Lets the tasks run that are ready to run.
@@ -284,7 +276,7 @@ impl Carrier {
     async fn ask(&self, cmd: &Cmd, script: &Script) -> RedisResult<Value> {
         loop {
             self.sent.store(true, Ordering::Relaxed);
-            match self.wire.ask(cmd).await {
+            match self.wire.send(cmd).await {
                 Err(error) if is_unknown_script(&error) && self.seats.len() > 1 => {
                     self.sent.store(false, Ordering::Relaxed);
                     self.wire.teach(script).await?;

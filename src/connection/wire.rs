@@ -1,17 +1,19 @@
 //! One connection: how it is made, and how an answer on it is waited for.
 
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, PushInfo, PushKind, RedisResult, Script, Value};
+use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Script, Value};
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::watch;
 
 use super::Push;
 use super::abandoned::Identity;
-use super::together::{Line, Seat};
+use super::pulse::{Driving, Pulse};
+use super::together::{Line, Seat, Told};
+use crate::clock;
 
 /// One connection. What is sent on a clone of it comes after what was sent before.
 #[derive(Clone)]
@@ -27,8 +29,7 @@ struct Shared {
     number: u64,
     /// If the server says.
     identity: OnceLock<Arc<Identity>>,
-    /// Its sender is dropped with the driver of the connection.
-    driver: watch::Receiver<()>,
+    pulse: Arc<Pulse>,
     line: Line,
 }
 
@@ -39,7 +40,8 @@ impl Wire {
         timeout: Duration,
         pushes: UnboundedSender<Push>,
     ) -> RedisResult<Self> {
-        let (driving, driver) = watch::channel(());
+        let pulse = Arc::new(Pulse::default());
+        let driving = Driving(pulse.clone());
         let config = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeout))
             // Deadlines are this room's own: the driver's default of 500 ms would report a
@@ -54,8 +56,9 @@ impl Wire {
                 }
             });
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        tokio::spawn(pulse.clone().keep());
         let (identity, line) = (OnceLock::new(), Line::default());
-        let shared = Arc::new(Shared { connection, number, identity, driver, line });
+        let shared = Arc::new(Shared { connection, number, identity, pulse, line });
         let wire = Self { shared, seat: None };
         let identity = tokio::time::timeout(timeout, Identity::of(&wire)).await;
         if let Some(identity) = identity.map_err(io::Error::from)?? {
@@ -64,14 +67,33 @@ impl Wire {
         Ok(wire)
     }
 
-    /// The answer to a command, if there is one before the driver of the connection ends. Errors
-    /// inside an array are part of the answer.
-    pub(super) async fn ask(&self, cmd: &Cmd) -> RedisResult<Value> {
-        let answer = self.answer(async |mut connection| connection.send_packed_command(cmd).await);
-        match answer.await? {
-            Value::ServerError(error) => Err(error.into()),
-            value => Ok(value),
+    /// The answer to a command, if there is one in time and before the driver of the connection
+    /// ends.
+    pub(super) async fn ask(&self, cmd: &Cmd, deadline: Instant) -> Told {
+        let mut connection = self.shared.connection.clone();
+        let mut asked = pin!(connection.send_packed_command(cmd));
+        let pulse = &self.shared.pulse;
+        loop {
+            let beat = pulse.beat();
+            if pulse.has_ended() {
+                return Told::Answer(Err(ended()));
+            }
+            pulse.by(deadline);
+            tokio::select! {
+                biased;
+                answer = &mut asked => return Told::Answer(answer.and_then(top_level_error)),
+                () = beat => {}
+            }
+            if clock::now() >= deadline {
+                return Told::Silence { sent: true };
+            }
         }
+    }
+
+    /// The same, however long it takes.
+    pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
+        let answer = self.answer(async |mut connection| connection.send_packed_command(cmd).await);
+        answer.await.and_then(top_level_error)
     }
 
     /// Has the server learn a script.
@@ -87,14 +109,10 @@ impl Wire {
         &self,
         asked: impl AsyncFnOnce(MultiplexedConnection) -> RedisResult<T>,
     ) -> RedisResult<T> {
-        let mut driver = self.shared.driver.clone();
         tokio::select! {
             biased;
             answer = asked(self.shared.connection.clone()) => answer,
-            _ = driver.changed() => {
-                let error = io::Error::new(io::ErrorKind::BrokenPipe, "the connection has ended");
-                Err(error.into())
-            }
+            () = self.shared.pulse.ended() => Err(ended()),
         }
     }
 
@@ -113,6 +131,18 @@ impl Wire {
 
     pub(super) fn line(&self) -> &Line {
         &self.shared.line
+    }
+}
+
+fn ended() -> RedisError {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the connection has ended").into()
+}
+
+/// Errors inside an array are part of the answer.
+fn top_level_error(answer: Value) -> RedisResult<Value> {
+    match answer {
+        Value::ServerError(error) => Err(error.into()),
+        answer => Ok(answer),
     }
 }
 

@@ -159,7 +159,7 @@ impl Link {
             };
             *wire = Some(on.clone());
             if let Some(seat) = &on.seat
-                && !seeded!("undo-overtakes")
+                && !seeded!("undo-does-not-wait")
                 && clock::timeout_at(deadline, seat.over()).await.is_err()
             {
                 return Err(self.no_answer(wire, what, repeated, trouble));

@@ -78,6 +78,8 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     ),
     ("renew-foreign", "if held == 1 then", "if redis.call('EXISTS', key) == 1 then"),
     ("renew-stops-at-a-bad-key", "redis.pcall('HEXISTS', key", "redis.call('HEXISTS', key"),
+    ("shared-call-stops-at-a-bad-key", "pcall(run, keys, args)", "true, run(keys, args)"),
+    ("shared-call-keeps-a-token-key", "keys[1], keys[2] = KEYS[k], nil", "keys[1] = KEYS[k]"),
     (
         "force-unlock-silent",
         "redis.pcall('PUBLISH', ARGV[1], '0')",
@@ -101,6 +103,7 @@ mod tests {
             include_str!("../lua/release.lua"),
             include_str!("../lua/renew.lua"),
             include_str!("../lua/force_unlock.lua"),
+            include_str!("../lua/together.lua"),
         ];
         for (bug, right, wrong) in SCRIPTS {
             let places: usize = scripts.iter().map(|script| script.matches(right).count()).sum();

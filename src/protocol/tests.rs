@@ -7,6 +7,7 @@ use super::*;
 mod headers;
 mod naive;
 mod server;
+mod together;
 
 use naive::{Held, Naive};
 use server::Server;

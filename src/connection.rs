@@ -6,7 +6,8 @@
 //! delays no other runtime's commands: renewals, releases of dropped guards and incoming messages
 //! never wait behind a user's code or a user's flood of commands. (The undo of a call that was
 //! dropped half-way goes behind that call, on its runtime's connection, for a command timeout at
-//! most.) And an uncontended call crosses no thread.
+//! most.) And an uncontended call crosses no thread. Calls that come in numbers share commands
+//! (see [`together`]).
 //!
 //! 1. A request is sent again after a cut, because every command of this crate may be executed
 //!    twice and count once. Nothing is sent again after its deadline.

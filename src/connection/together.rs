@@ -9,13 +9,13 @@
 //!    the user may not use one of its keys, say, is as if nobody had shared it: each request is
 //!    sent again, alone.
 //! 4. **A call is one sending on one connection.** Sending again is up to each request, so one
-//!    whose caller has gone is never sent again, nor at all if it had not left by then. What left
-//!    is over before its undo is sent: the undo waits for the seat.
+//!    whose caller has gone is never sent again, nor at all if it had not left by then. What did
+//!    leave is over before its undo is sent: the undo waits for the seat.
 //!
-//! All keys of a call go to one server, and one that is part of a cluster wants them in one slot:
-//! a link to a cluster would have to keep a line for each.
+//! A line belongs to a connection, so all keys of a call are on one server. In a cluster they
+//! would have to be in one slot, too: that is what [`Line::at_once`] and the seats would go by.
 //!
-//! Lock order: the line, then a seat. Nobody is woken under either.
+//! The mutexes of the line and of a seat are never held together, and nobody is woken under one.
 
 use std::io;
 use std::pin::pin;
@@ -67,7 +67,7 @@ pub(super) struct Line {
     seats: Mutex<Vec<Arc<Seat>>>,
 }
 
-/// A call that others may have to share the next one for.
+/// A request that was sent at once, while it is under way.
 pub(super) struct UnderWay<'a>(&'a Line);
 
 impl Line {
@@ -158,16 +158,13 @@ impl Seat {
     }
 
     fn poll(&self, cx: &Context<'_>) -> Poll<Option<Told>> {
-        match &mut *self.state.lock() {
-            State::Left => Poll::Ready(None),
-            State::Over(told) => Poll::Ready(told.take()),
-            State::Free(waker) | State::Taken(waker) => {
-                if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-                    *waker = Some(cx.waker().clone());
-                }
-                Poll::Pending
-            }
-        }
+        // Dropped when the mutex is free again: it may be all that is left of a task.
+        let _before = match &mut *self.state.lock() {
+            State::Left => return Poll::Ready(None),
+            State::Over(told) => return Poll::Ready(told.take()),
+            State::Free(waker) | State::Taken(waker) => waker.replace(cx.waker().clone()),
+        };
+        Poll::Pending
     }
 
     /// What becomes of the request. Whoever drops this leaves the seat.

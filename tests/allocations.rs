@@ -48,7 +48,7 @@ async fn a_pair_asks_for_memory_about_as_often_as_its_two_scripts_alone() {
     let driver = redis::Client::open(server.url()).unwrap();
     let mut redis = driver.get_multiplexed_async_connection().await.unwrap();
     let mut scripts = [include_str!("../lua/acquire.lua"), include_str!("../lua/release.lua")]
-        .map(|script| redis::Script::new(script));
+        .map(redis::Script::new);
     for script in &mut scripts {
         script.load_async(&mut redis).await.unwrap();
     }

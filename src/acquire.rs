@@ -185,8 +185,8 @@ impl Attempt<'_> {
     /// line the first try is most likely the last.
     fn goes_straight_to_redis(&self) -> bool {
         matches!(self.wait, Wait::Once)
-            || self.nests()
             || !self.engine.waiters.stands_in_line(&self.owner.names)
+            || self.nests()
     }
 
     /// Asks Redis once, unless the wait ends first. `None` if it did; an error if Redis had been
@@ -213,7 +213,9 @@ impl Attempt<'_> {
         let mut exchange = Exchange::new(call, owner, &engine.releaser, self.asked);
         exchange.enter().await?;
         // An earlier hold's release comes before a new hold.
-        exchange.pay(engine.config.watchdog_timeout).await?;
+        if exchange.may_owe() {
+            Box::pin(exchange.pay(engine.config.watchdog_timeout)).await?;
+        }
         loop {
             // From here on, dropping the exchange undoes what Redis may have granted.
             let ask = owner.account.lock().ask(clock::now());

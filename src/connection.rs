@@ -6,7 +6,8 @@
 //! delays no other runtime's commands: renewals, releases of dropped guards and incoming messages
 //! never wait behind a user's code or a user's flood of commands. (The undo of a call that was
 //! dropped half-way goes behind that call, on its runtime's connection, for a command timeout at
-//! most.) And an uncontended call crosses no thread.
+//! most.) And an uncontended call crosses no thread. Calls that come in numbers share commands
+//! (see [`together`]).
 //!
 //! 1. A request is sent again after a cut, because every command of this crate may be executed
 //!    twice and count once. Nothing is sent again after its deadline.
@@ -23,15 +24,21 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Outcome};
+use crate::error::Error;
 
 mod abandoned;
+mod failure;
 mod lane;
+mod pulse;
+mod together;
 mod verdict;
 mod wire;
 
 use abandoned::Abandoned;
+use failure::{bad_address, dial_failed, refused, unavailable};
 use lane::Lane;
+pub(crate) use together::Together;
+use together::Told;
 use verdict::{Verdict, verdict};
 pub(crate) use wire::Wire;
 
@@ -60,6 +67,18 @@ pub(crate) struct Link {
     lanes: Mutex<Vec<(runtime::Id, Arc<Lane>)>>,
     abandoned: Abandoned,
     numbers: AtomicU64,
+}
+
+/// A command, and how it is to be sent.
+pub(crate) struct Request<'a> {
+    pub(crate) cmd: Cmd,
+    /// If it calls one, for a server that does not know it.
+    pub(crate) script: Option<&'static Script>,
+    /// If it may share a call with others.
+    pub(crate) together: Option<Together>,
+    /// What an error says that it was about.
+    pub(crate) what: &'a str,
+    pub(crate) deadline: Instant,
 }
 
 /// A command's answer.
@@ -116,66 +135,89 @@ impl Link {
         Ok(())
     }
 
-    /// Sends `cmd` until it is answered or `deadline` has passed, first on `wire` if there is
-    /// one. Before each sending the connection in use is left in `wire`, so that whoever drops
+    /// Sends a request until it is answered or its deadline has passed, first on `wire` if there
+    /// is one. Before each sending the connection in use is left in `wire`, so that whoever drops
     /// this call half-way can send something behind it.
-    ///
-    /// With a `script`, a server that does not know it is taught it.
     pub(crate) async fn call(
         &self,
         wire: &mut Option<Wire>,
-        cmd: &Cmd,
-        script: Option<&Script>,
-        what: &str,
-        deadline: Instant,
+        request: Request<'_>,
     ) -> Result<Answer, Error> {
+        let Request { mut cmd, script, mut together, what, deadline } = request;
         let lane = self.lane();
-        let mut given = wire.clone();
+        // Behind a request that never left there is nothing to wait for.
+        let mut given = wire.clone().filter(|wire| !wire.is_left());
         let mut repeated = false;
         let mut pause = FIRST_PAUSE;
         let mut trouble: Option<RedisError> = None;
         loop {
-            let on = match given.take() {
+            let behind = given.is_some();
+            let on = match given.take().or_else(|| lane.in_use()) {
                 Some(wire) => wire,
-                None => lane
-                    .wire(self, deadline)
+                None => Box::pin(lane.wire(self, deadline))
                     .await
                     .map_err(|error| dial_failed(what, repeated, error, trouble.take()))?,
             };
             *wire = Some(on.clone());
-            match clock::timeout_at(deadline, self.abandoned.close(&on)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    if verdict(&error) == Verdict::Broken {
-                        self.forget(on.number);
+            if let Some(seat) = &on.seat
+                && !seeded!("undo-does-not-wait")
+                && clock::timeout_at(deadline, seat.over()).await.is_err()
+            {
+                return Err(self.no_answer(wire, what, repeated, trouble));
+            }
+            if self.abandoned.any() {
+                match Box::pin(clock::timeout_at(deadline, self.abandoned.close(&on))).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        if verdict(&error) == Verdict::Broken {
+                            self.forget(on.number());
+                        }
+                        tokio::time::sleep(pause).await;
+                        trouble = Some(error);
+                        continue;
                     }
-                    tokio::time::sleep(pause).await;
-                    trouble = Some(error);
-                    continue;
+                    Err(_) => return Err(self.no_answer(wire, what, repeated, trouble)),
                 }
-                Err(_) => return Err(self.no_answer(wire, what, repeated, trouble)),
             }
             let sent = clock::now();
             if sent >= deadline {
                 return Err(unavailable(&format!("no time left for {what}"), repeated, trouble));
             }
-            let asked = on.answer(async |mut connection| cmd.query_async(&mut connection).await);
-            let answer = clock::timeout_at(deadline, asked).await;
-            let mut error = match answer {
-                Ok(Ok(value)) => {
+            let told = match together.filter(|_| !behind) {
+                Some(together) => match on.line().at_once() {
+                    Some(_under_way) => on.ask(&cmd, deadline).await,
+                    None => {
+                        let seat = on.seat(cmd.take(), together, deadline);
+                        wire.insert(on.clone()).seat = Some(seat.clone());
+                        let told = seat.told().await;
+                        if !matches!(told, Told::Answer(Ok(_))) {
+                            cmd = seat.cmd.clone();
+                        }
+                        told
+                    }
+                },
+                None => on.ask(&cmd, deadline).await,
+            };
+            let mut error = match told {
+                Told::Answer(Ok(value)) => {
                     lane.answered();
                     return Ok(Answer { value, sent, repeated });
                 }
-                Ok(Err(error)) => error,
-                Err(_) => return Err(self.no_answer(wire, what, true, trouble)),
+                Told::Answer(Err(error)) => error,
+                Told::Silence { sent } => {
+                    return Err(self.no_answer(wire, what, repeated || sent, trouble));
+                }
+                Told::Alone { sent } => {
+                    together = None;
+                    repeated |= sent;
+                    continue;
+                }
             };
             if let Some(script) = script
                 && verdict::is_unknown_script(&error)
             {
-                let taught =
-                    on.answer(async |mut connection| script.load_async(&mut connection).await);
-                match clock::timeout_at(deadline, taught).await {
-                    Ok(Ok(_)) => {
+                match Box::pin(clock::timeout_at(deadline, on.teach(script))).await {
+                    Ok(Ok(())) => {
                         given = Some(on);
                         continue;
                     }
@@ -185,7 +227,7 @@ impl Link {
             }
             match verdict(&error) {
                 Verdict::Broken => {
-                    self.forget(on.number);
+                    self.forget(on.number());
                     repeated = !seeded!("resend-forgets");
                     if seeded!("no-resend") {
                         return Err(unavailable(what, true, Some(error)));
@@ -195,7 +237,7 @@ impl Link {
                     if verdict::is_read_only(&error) {
                         // As good as no answer: connections to a replica are made ever more
                         // slowly, however many calls find that out.
-                        self.forget(on.number);
+                        self.forget(on.number());
                     } else {
                         lane.answered();
                     }
@@ -225,6 +267,9 @@ impl Link {
         let lane = self.lane();
         loop {
             let far = clock::now() + Duration::from_secs(3600);
+            if let Some(wire) = lane.in_use() {
+                return wire;
+            }
             if let Ok(wire) = lane.wire(self, far).await {
                 return wire;
             }
@@ -272,7 +317,7 @@ impl Link {
                     pause = longer(pause);
                 }
                 _ => {
-                    self.forget(wire.number);
+                    self.forget(wire.number());
                     return Err(unavailable("no answer to a subscription", true, error));
                 }
             }
@@ -285,7 +330,7 @@ impl Link {
             .lanes
             .lock()
             .iter()
-            .find_map(|(_, lane)| lane.wire.lock().take_if(|wire| wire.number == number));
+            .find_map(|(_, lane)| lane.wire.lock().take_if(|wire| wire.number() == number));
         if let Some(wire) = forgotten {
             self.abandoned.add(&wire);
             tracing::warn!(connection = number, "lost a connection to Redis");
@@ -304,7 +349,7 @@ impl Link {
         trouble: Option<RedisError>,
     ) -> Error {
         if let Some(silent) = wire.take_if(|_| !seeded!("silence-is-kept")) {
-            self.forget(silent.number);
+            self.forget(silent.number());
         }
         unavailable(&format!("no answer for {what}"), sent, trouble)
     }
@@ -341,40 +386,4 @@ impl Link {
 
 fn channels(names: &[Arc<str>]) -> Vec<&str> {
     names.iter().map(|name| &**name).collect()
-}
-
-fn bad_address(error: RedisError) -> Error {
-    Error::invalid("the address of Redis is not usable").caused_by(error)
-}
-
-fn unavailable(message: &str, sent: bool, cause: Option<RedisError>) -> Error {
-    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
-    let error = Error::new(ErrorKind::Unavailable, outcome, message);
-    match cause {
-        Some(cause) => error.caused_by(cause),
-        None => error,
-    }
-}
-
-fn refused(kind: ErrorKind, what: &str, sent: bool, cause: RedisError) -> Error {
-    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
-    let message = match kind {
-        ErrorKind::NotALock => format!("the key `{what}` holds something that is not a lock"),
-        _ => format!("Redis answered with an error ({what})"),
-    };
-    Error::new(kind, outcome, message).caused_by(cause)
-}
-
-fn dial_failed(
-    what: &str,
-    sent: bool,
-    error: Option<RedisError>,
-    trouble: Option<RedisError>,
-) -> Error {
-    match error {
-        Some(error) if let Verdict::Final(kind) = verdict(&error) => {
-            refused(kind, what, sent, error)
-        }
-        error => unavailable("Redis could not be reached", sent, error.or(trouble)),
-    }
 }

@@ -257,6 +257,11 @@ impl Account {
         true
     }
 
+    /// False if nothing is owed, whatever the time.
+    pub(crate) fn may_owe(&self) -> bool {
+        self.server > 0
+    }
+
     /// The release that Redis has still to hear of.
     pub(crate) fn owed(&self, now: Instant, watchdog_timeout: Duration) -> Option<Owed> {
         let mut lease = None;

@@ -271,14 +271,16 @@ impl Lock {
         let span = tracing::debug_span!("acquire", name = %self.owner.names.key,
             owner = %self.owner.id, waited_ms = Empty, granted = Empty);
         self.check_name()?;
-        let begun = clock::now();
+        let begun = (!span.is_disabled()).then(clock::now);
         let granted =
             acquire(&self.engine, &self.owner, lease, wait).instrument(span.clone()).await?;
         // Into a guard at once: from here on its drop is the undo.
         let guard =
             granted.map(|granted| LockGuard::new(self.engine.clone(), self.owner.clone(), granted));
-        span.record("waited_ms", begun.elapsed().as_secs_f64() * 1e3);
-        span.record("granted", guard.is_some());
+        if let Some(begun) = begun {
+            span.record("waited_ms", (clock::now() - begun).as_secs_f64() * 1e3);
+            span.record("granted", guard.is_some());
+        }
         Ok(guard)
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Script, Value};
 
-use crate::connection::{Answer, Link, Wire};
+use crate::connection::{Answer, Link, Request, Together, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::token::FencingToken;
 
@@ -52,20 +52,39 @@ struct Scripts {
     renew: Script,
     hand_over: Script,
     force_unlock: Script,
+    /// Many acquires and releases in one.
+    together: Script,
 }
 
-static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: script(include_str!("../lua/acquire.lua")),
-    release: script(include_str!("../lua/release.lua")),
-    renew: script(include_str!("../lua/renew.lua")),
-    hand_over: script(include_str!("../lua/hand_over.lua")),
-    force_unlock: script(include_str!("../lua/force_unlock.lua")),
+static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
+    let acquire = text(include_str!("../lua/acquire.lua"));
+    let release = text(include_str!("../lua/release.lua"));
+    let together = text(include_str!("../lua/together.lua"));
+    let together = [
+        ("local function acquire(KEYS, ARGV)", &*acquire, "end"),
+        ("local function release(KEYS, ARGV)", &*release, "end"),
+        ("", &*together, ""),
+    ]
+    .map(|(opening, body, end)| format!("{opening}\n{body}{end}\n"))
+    .concat();
+    Scripts {
+        acquire: Script::new(&acquire),
+        release: Script::new(&release),
+        renew: Script::new(&text(include_str!("../lua/renew.lua"))),
+        hand_over: Script::new(&text(include_str!("../lua/hand_over.lua"))),
+        force_unlock: Script::new(&text(include_str!("../lua/force_unlock.lua"))),
+        together: Script::new(&together),
+    }
 });
 
-fn script(text: &str) -> Script {
-    #[cfg(redlatch_seeded)]
-    let text = &crate::seeded::script(text);
-    Script::new(text)
+#[cfg(not(redlatch_seeded))]
+fn text(script: &'static str) -> Cow<'static, str> {
+    script.into()
+}
+
+#[cfg(redlatch_seeded)]
+fn text(script: &'static str) -> Cow<'static, str> {
+    crate::seeded::script(script).into()
 }
 
 /// The reply to an acquire.
@@ -128,12 +147,13 @@ impl<'a> Call<'a> {
     ) -> Result<(Acquired, Instant), Error> {
         // A nested hold keeps the token of the outer one.
         let token = names.token.as_deref().filter(|_| count == 1);
-        let mut cmd = match token {
-            Some(token) => evalsha(&SCRIPTS.acquire, &[&names.key, token]),
-            None => evalsha(&SCRIPTS.acquire, &[&names.key]),
+        let (mut cmd, verb, keys) = match token {
+            Some(token) => (evalsha(&SCRIPTS.acquire, &[&names.key, token]), "fenced", 2),
+            None => (evalsha(&SCRIPTS.acquire, &[&names.key]), "acquire", 1),
         };
         cmd.arg(owner).arg(millis(lease)).arg(count);
-        let answer = self.send(&cmd, Some(&SCRIPTS.acquire), &names.key).await?;
+        let together = Some(Together { script: &SCRIPTS.together, verb, keys });
+        let answer = self.send(cmd, Some(&SCRIPTS.acquire), together, &names.key).await?;
         let acquired = match answer.value {
             Value::Nil if token.is_none() => Acquired::Granted(None),
             Value::BulkString(number) if token.is_some() => {
@@ -159,7 +179,8 @@ impl<'a> Call<'a> {
     ) -> Result<(Released, bool), Error> {
         let mut cmd = evalsha(&SCRIPTS.release, &[&names.key]);
         cmd.arg(owner).arg(count).arg(millis(lease)).arg(&*names.channel);
-        let answer = self.send(&cmd, Some(&SCRIPTS.release), &names.key).await?;
+        let together = Some(Together { script: &SCRIPTS.together, verb: "release", keys: 1 });
+        let answer = self.send(cmd, Some(&SCRIPTS.release), together, &names.key).await?;
         let released = match answer.value {
             Value::Int(0) => Released::Nothing,
             Value::Int(1) => Released::Held,
@@ -183,7 +204,7 @@ impl<'a> Call<'a> {
             None => evalsha(&SCRIPTS.hand_over, &[&names.key]),
         };
         cmd.arg(&*names.channel).arg(millis(lease)).arg(owners);
-        let answer = self.send(&cmd, Some(&SCRIPTS.hand_over), &names.key).await?;
+        let answer = self.send(cmd, Some(&SCRIPTS.hand_over), None, &names.key).await?;
         let done = match answer.value {
             Value::Int(0) => HandedOver::Nothing,
             Value::Array(mut reply) if reply.len() == 2 => {
@@ -219,7 +240,7 @@ impl<'a> Call<'a> {
         for (_, owner) in locks {
             cmd.arg(*owner);
         }
-        let answer = self.send(&cmd, Some(&SCRIPTS.renew), "a batch of renewals").await?;
+        let answer = self.send(cmd, Some(&SCRIPTS.renew), None, "a batch of renewals").await?;
         match answer.value {
             Value::Array(held) if held.len() == locks.len() => {
                 Ok((held.iter().map(|one| *one == Value::Int(1)).collect(), answer.sent))
@@ -232,7 +253,7 @@ impl<'a> Call<'a> {
     pub(crate) async fn force_unlock(&mut self, names: &Names) -> Result<bool, Error> {
         let mut cmd = evalsha(&SCRIPTS.force_unlock, &[&names.key]);
         cmd.arg(&*names.channel);
-        match self.send(&cmd, Some(&SCRIPTS.force_unlock), &names.key).await?.value {
+        match self.send(cmd, Some(&SCRIPTS.force_unlock), None, &names.key).await?.value {
             Value::Int(freed) => Ok(freed == 1),
             other => Err(unexpected("force_unlock", &other)),
         }
@@ -240,7 +261,9 @@ impl<'a> Call<'a> {
 
     /// Whether anybody holds the lock. HLEN, not EXISTS: it refuses a key of another type.
     pub(crate) async fn is_locked(&mut self, names: &Names) -> Result<bool, Error> {
-        match self.send(redis::cmd("HLEN").arg(&*names.key), None, &names.key).await?.value {
+        let mut cmd = redis::cmd("HLEN");
+        cmd.arg(&*names.key);
+        match self.send(cmd, None, None, &names.key).await?.value {
             Value::Int(owners) => Ok(owners > 0),
             other => Err(unexpected("HLEN", &other)),
         }
@@ -250,7 +273,7 @@ impl<'a> Call<'a> {
     pub(crate) async fn hold_count(&mut self, names: &Names, owner: &str) -> Result<u32, Error> {
         let mut cmd = redis::cmd("HGET");
         cmd.arg(&*names.key).arg(owner);
-        let answer = self.send(&cmd, None, &names.key).await?;
+        let answer = self.send(cmd, None, None, &names.key).await?;
         let count: Option<u32> =
             redis::from_redis_value(answer.value).map_err(|_| unexpected("HGET", &Value::Nil))?;
         Ok(count.unwrap_or(0))
@@ -267,7 +290,7 @@ impl<'a> Call<'a> {
         // Both travel at once on one connection: one round trip.
         let mut beside = Call::new(self.link, self.deadline);
         let (locked, ttl) =
-            tokio::join!(self.is_locked(names), beside.send(&cmd, None, &names.key));
+            tokio::join!(self.is_locked(names), beside.send(cmd, None, None, &names.key));
         match (locked?, ttl?.value) {
             (false, _) | (_, Value::Int(-2)) => Ok(None),
             (true, Value::Int(left)) => {
@@ -279,7 +302,9 @@ impl<'a> Call<'a> {
 
     /// What the server does when its memory is full; `None` if it does not say.
     pub(crate) async fn maxmemory_policy(&mut self) -> Result<Option<String>, Error> {
-        let answer = self.send(redis::cmd("INFO").arg("memory"), None, "INFO").await?;
+        let mut cmd = redis::cmd("INFO");
+        cmd.arg("memory");
+        let answer = self.send(cmd, None, None, "INFO").await?;
         let info: String =
             redis::from_redis_value(answer.value).map_err(|_| unexpected("INFO", &Value::Nil))?;
         let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
@@ -288,11 +313,14 @@ impl<'a> Call<'a> {
 
     async fn send(
         &mut self,
-        cmd: &Cmd,
-        script: Option<&Script>,
+        cmd: Cmd,
+        script: Option<&'static Script>,
+        together: Option<Together>,
         what: &str,
     ) -> Result<Answer, Error> {
-        self.link.call(&mut self.wire, cmd, script, what, self.deadline).await
+        let deadline = self.deadline;
+        let request = Request { cmd, script, together, what, deadline };
+        self.link.call(&mut self.wire, request).await
     }
 }
 
@@ -303,7 +331,10 @@ fn token_of(number: &[u8]) -> Result<FencingToken, Error> {
 }
 
 fn evalsha(script: &Script, keys: &[&str]) -> Cmd {
-    let mut cmd = redis::cmd("EVALSHA");
+    // Room for the arguments of one lock: the digest, and an owner.
+    let named: usize = keys.iter().map(|key| 2 * key.len()).sum();
+    let mut cmd = Cmd::with_capacity(7 + keys.len(), 160 + named);
+    cmd.arg("EVALSHA");
     cmd.arg(script.get_hash()).arg(keys.len());
     for key in keys {
         cmd.arg(*key);

@@ -121,13 +121,22 @@ impl<'a> Exchange<'a> {
 
     /// Waits for its turn.
     pub(crate) async fn enter(&mut self) -> Result<(), Error> {
+        self.gate = self.owner.gate.clone().try_lock_owned().ok();
+        if self.gate.is_some() {
+            return Ok(());
+        }
         let gate = self.owner.gate.clone().lock_owned();
-        let Ok(gate) = clock::timeout_at(self.call.deadline, gate).await else {
+        let Ok(gate) = Box::pin(clock::timeout_at(self.call.deadline, gate)).await else {
             let message = "an earlier request of this handle is still unanswered";
             return Err(Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message));
         };
         self.gate = Some(gate);
         Ok(())
+    }
+
+    /// False if nothing is owed, whatever the time.
+    pub(crate) fn may_owe(&self) -> bool {
+        self.owner.account.lock().may_owe()
     }
 
     /// Tells Redis what is owed, and says whether there was something to release. Only after
@@ -143,7 +152,10 @@ impl Drop for Exchange<'_> {
             return;
         }
         // The durations matter to what is paid, not to whether something is.
-        if self.owner.account.lock().owed(clock::now(), Duration::ZERO).is_some() {
+        let account = self.owner.account.lock();
+        let owes = account.may_owe() && account.owed(clock::now(), Duration::ZERO).is_some();
+        drop(account);
+        if owes {
             self.releaser.hand_over(Debt {
                 owner: self.owner.clone(),
                 gate: self.gate.take(),

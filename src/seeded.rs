@@ -98,6 +98,8 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
         "redis.call('HINCRBY', key, ARGV[i + 1], 0)\n    if redis.call('PTTL', key) < tonumber(ARGV[1])",
     ),
     ("renew-stops-at-a-bad-key", "redis.pcall('HEXISTS', key", "redis.call('HEXISTS', key"),
+    ("shared-call-stops-at-a-bad-key", "pcall(run, keys, args)", "true, run(keys, args)"),
+    ("shared-call-keeps-a-token-key", "keys[1], keys[2] = KEYS[k], nil", "keys[1] = KEYS[k]"),
     (
         "force-unlock-silent",
         "redis.pcall('PUBLISH', ARGV[1], '0')",
@@ -121,6 +123,7 @@ mod tests {
             include_str!("../lua/release.lua"),
             include_str!("../lua/renew.lua"),
             include_str!("../lua/force_unlock.lua"),
+            include_str!("../lua/together.lua"),
         ];
         for (bug, right, wrong) in SCRIPTS {
             let places: usize = scripts.iter().map(|script| script.matches(right).count()).sum();

@@ -49,6 +49,11 @@ impl Lane {
         self.resident.is_finished()
     }
 
+    /// The connection in use.
+    pub(super) fn in_use(&self) -> Option<Wire> {
+        self.wire.lock().clone()
+    }
+
     /// The connection in use, or a new one by `deadline`. Fails with the last dial's error, at
     /// once if dialling again would change nothing.
     pub(super) async fn wire(
@@ -56,16 +61,13 @@ impl Lane {
         link: &Link,
         deadline: Instant,
     ) -> Result<Wire, Option<RedisError>> {
-        if let Some(wire) = &*self.wire.lock() {
-            return Ok(wire.clone());
-        }
         let Ok(mut last) = clock::timeout_at(deadline, self.dialling.lock()).await else {
             return Err(None);
         };
         loop {
             // Whoever dialled before may have left one.
-            if let Some(wire) = &*self.wire.lock() {
-                return Ok(wire.clone());
+            if let Some(wire) = self.in_use() {
+                return Ok(wire);
             }
             if let Some(Dialled { at, error }) = &*last {
                 let again = *at + backoff(self.unanswered.load(Ordering::Relaxed));
@@ -98,7 +100,7 @@ impl Lane {
 
     /// From now on requests go to this connection.
     pub(super) fn install(&self, wire: Wire) {
-        let number = wire.number;
+        let number = wire.number();
         *self.wire.lock() = Some(wire);
         if self.connected_before.swap(true, Ordering::Relaxed) {
             tracing::info!(connection = number, "connected to Redis again");

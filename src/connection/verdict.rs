@@ -49,6 +49,11 @@ pub(super) fn verdict(error: &RedisError) -> Verdict {
     }
 }
 
+/// The user may not do that, so it was not begun.
+pub(super) fn is_forbidden(error: &RedisError) -> bool {
+    error.kind() == Driver::Server(ServerErrorKind::NoPerm)
+}
+
 /// The server has not seen this script, or has forgotten it.
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == Driver::Server(ServerErrorKind::NoScript)

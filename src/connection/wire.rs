@@ -1,26 +1,36 @@
 //! One connection: how it is made, and how an answer on it is waited for.
 
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, PushKind, RedisResult, Value};
+use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Script, Value};
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::watch;
 
 use super::Push;
 use super::abandoned::Identity;
+use super::pulse::{Driving, Pulse};
+use super::together::{Line, Seat, Told};
+use crate::clock;
 
 /// One connection. What is sent on a clone of it comes after what was sent before.
 #[derive(Clone)]
 pub(crate) struct Wire {
+    shared: Arc<Shared>,
+    /// The seat of the last request that was sent by way of this clone, if it shares a call. It
+    /// has to be over before what is sent next is behind it.
+    pub(super) seat: Option<Arc<Seat>>,
+}
+
+struct Shared {
     connection: MultiplexedConnection,
-    pub(super) number: u64,
+    number: u64,
     /// If the server says.
-    pub(super) identity: Option<Arc<Identity>>,
-    /// Its sender is dropped with the driver of the connection.
-    driver: watch::Receiver<()>,
+    identity: OnceLock<Arc<Identity>>,
+    pulse: Arc<Pulse>,
+    line: Line,
 }
 
 impl Wire {
@@ -30,7 +40,8 @@ impl Wire {
         timeout: Duration,
         pushes: UnboundedSender<Push>,
     ) -> RedisResult<Self> {
-        let (driving, driver) = watch::channel(());
+        let pulse = Arc::new(Pulse::default());
+        let driving = Driving(pulse.clone());
         let config = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeout))
             // Deadlines are this room's own: the driver's default of 500 ms would report a
@@ -45,10 +56,49 @@ impl Wire {
                 }
             });
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let mut wire = Self { connection, number, identity: None, driver };
+        tokio::spawn(pulse.clone().keep());
+        let (identity, line) = (OnceLock::new(), Line::default());
+        let shared = Arc::new(Shared { connection, number, identity, pulse, line });
+        let wire = Self { shared, seat: None };
         let identity = tokio::time::timeout(timeout, Identity::of(&wire)).await;
-        wire.identity = identity.map_err(io::Error::from)??.map(Arc::new);
+        if let Some(identity) = identity.map_err(io::Error::from)?? {
+            let _ = wire.shared.identity.set(Arc::new(identity));
+        }
         Ok(wire)
+    }
+
+    /// The answer to a command, if there is one in time and before the driver of the connection
+    /// ends.
+    pub(super) async fn ask(&self, cmd: &Cmd, deadline: Instant) -> Told {
+        let mut connection = self.shared.connection.clone();
+        let mut asked = pin!(connection.send_packed_command(cmd));
+        let pulse = &self.shared.pulse;
+        loop {
+            let beat = pulse.beat();
+            if pulse.has_ended() {
+                return Told::Answer(Err(ended()));
+            }
+            pulse.by(deadline);
+            tokio::select! {
+                biased;
+                answer = &mut asked => return Told::Answer(answer.and_then(top_level_error)),
+                () = beat => {}
+            }
+            if clock::now() >= deadline {
+                return Told::Silence { sent: true };
+            }
+        }
+    }
+
+    /// The same, however long it takes.
+    pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
+        let answer = self.answer(async |mut connection| connection.send_packed_command(cmd).await);
+        answer.await.and_then(top_level_error)
+    }
+
+    /// Has the server learn a script.
+    pub(super) async fn teach(&self, script: &Script) -> RedisResult<()> {
+        self.answer(async |mut connection| script.load_async(&mut connection).await).await.map(drop)
     }
 
     /// The answer to what was asked on this connection, or an error if its driver ends first.
@@ -59,19 +109,40 @@ impl Wire {
         &self,
         asked: impl AsyncFnOnce(MultiplexedConnection) -> RedisResult<T>,
     ) -> RedisResult<T> {
-        let mut driver = self.driver.clone();
         tokio::select! {
             biased;
-            answer = asked(self.connection.clone()) => answer,
-            _ = driver.changed() => {
-                let error = io::Error::new(io::ErrorKind::BrokenPipe, "the connection has ended");
-                Err(error.into())
-            }
+            answer = asked(self.shared.connection.clone()) => answer,
+            () = self.shared.pulse.ended() => Err(ended()),
         }
     }
 
     pub(crate) fn number(&self) -> u64 {
-        self.number
+        self.shared.number
+    }
+
+    /// Whether the last request by way of this clone will never be sent.
+    pub(super) fn is_left(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| seat.is_left())
+    }
+
+    pub(super) fn identity(&self) -> Option<&Arc<Identity>> {
+        self.shared.identity.get()
+    }
+
+    pub(super) fn line(&self) -> &Line {
+        &self.shared.line
+    }
+}
+
+fn ended() -> RedisError {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the connection has ended").into()
+}
+
+/// Errors inside an array are part of the answer.
+fn top_level_error(answer: Value) -> RedisResult<Value> {
+    match answer {
+        Value::ServerError(error) => Err(error.into()),
+        answer => Ok(answer),
     }
 }
 

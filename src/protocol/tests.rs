@@ -7,6 +7,7 @@ use super::*;
 mod headers;
 mod naive;
 mod server;
+mod together;
 
 use naive::{Held, Naive};
 use server::Server;
@@ -73,14 +74,15 @@ fn a_lease_travels_as_whole_milliseconds_and_never_as_none() {
     }
 }
 
-fn all_scripts() -> [(&'static str, &'static Script); 5] {
-    let Scripts { acquire, release, renew, hand_over, force_unlock } = &*SCRIPTS;
+fn all_scripts() -> [(&'static str, &'static Script); 6] {
+    let Scripts { acquire, release, renew, hand_over, force_unlock, together } = &*SCRIPTS;
     [
         ("acquire", acquire),
         ("release", release),
         ("renew", renew),
         ("hand_over", hand_over),
         ("force_unlock", force_unlock),
+        ("together", together),
     ]
 }
 

@@ -1,0 +1,42 @@
+//! What a caller is told when a request came to nothing.
+
+use redis::RedisError;
+
+use super::verdict::{Verdict, verdict};
+use crate::error::{Error, ErrorKind, Outcome};
+
+pub(super) fn bad_address(error: RedisError) -> Error {
+    Error::invalid("the address of Redis is not usable").caused_by(error)
+}
+
+pub(super) fn unavailable(message: &str, sent: bool, cause: Option<RedisError>) -> Error {
+    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
+    let error = Error::new(ErrorKind::Unavailable, outcome, message);
+    match cause {
+        Some(cause) => error.caused_by(cause),
+        None => error,
+    }
+}
+
+pub(super) fn refused(kind: ErrorKind, what: &str, sent: bool, cause: RedisError) -> Error {
+    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
+    let message = match kind {
+        ErrorKind::NotALock => format!("the key `{what}` holds something that is not a lock"),
+        _ => format!("Redis answered with an error ({what})"),
+    };
+    Error::new(kind, outcome, message).caused_by(cause)
+}
+
+pub(super) fn dial_failed(
+    what: &str,
+    sent: bool,
+    error: Option<RedisError>,
+    trouble: Option<RedisError>,
+) -> Error {
+    match error {
+        Some(error) if let Verdict::Final(kind) = verdict(&error) => {
+            refused(kind, what, sent, error)
+        }
+        error => unavailable("Redis could not be reached", sent, error.or(trouble)),
+    }
+}

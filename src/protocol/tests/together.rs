@@ -1,0 +1,105 @@
+//! Requests that share a call, held against the same requests one by one.
+
+use super::*;
+
+/// One request, as its own script and the shared one want it.
+#[derive(Debug, Clone)]
+struct Part {
+    verb: &'static str,
+    keys: Vec<String>,
+    args: Vec<String>,
+}
+
+/// Of few names, so that they meet one another.
+fn part() -> impl Strategy<Value = Part> {
+    let args = (0..4usize, 0..OWNERS.len(), 1..4u64, 0..4u32, 0..3u8);
+    args.prop_map(|(name, owner, lease, count, verb)| {
+        let (owner, lease) = (OWNERS[owner].to_owned(), (lease * LONG).to_string());
+        let (lock, token) = (format!("lock:{name}"), format!("token:{name}"));
+        let (verb, keys, args) = match verb {
+            0 => ("acquire", vec![lock], vec![owner, lease, count.max(1).to_string()]),
+            // Only a first hold asks for a token.
+            1 => ("fenced", vec![lock, token], vec![owner, lease, "1".into()]),
+            _ => ("release", vec![lock], vec![owner, count.to_string(), lease, "channel".into()]),
+        };
+        Part { verb, keys, args }
+    })
+}
+
+fn call<'a>(script: &Script, parts: &'a [Part]) -> Cmd {
+    let keys: Vec<&'a str> = parts.iter().flat_map(|part| &part.keys).map(|key| &**key).collect();
+    evalsha(script, &keys)
+}
+
+fn alone(part: &Part, redis: &mut Connection) -> Value {
+    let script = if part.verb == "release" { &SCRIPTS.release } else { &SCRIPTS.acquire };
+    let mut cmd = call(script, std::slice::from_ref(part));
+    redis.req_command(cmd.arg(&part.args)).expect("an answer")
+}
+
+fn shared(parts: &[Part], redis: &mut Connection) -> Vec<Value> {
+    let mut cmd = call(&SCRIPTS.together, parts);
+    for part in parts {
+        cmd.arg(part.verb).arg(&part.args);
+    }
+    match redis.req_command(&cmd).expect("an answer") {
+        Value::Array(answers) => answers,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What does not depend on when it was asked, and of an error the code.
+fn timeless(answer: Value) -> Value {
+    match answer {
+        Value::Int(left) => Value::Int(rounded(left)),
+        Value::BulkString(_) => Value::BulkString(b"a token".to_vec()),
+        Value::ServerError(error) => Value::SimpleString(error.code().to_owned()),
+        other => other,
+    }
+}
+
+/// A time that is left as it was when it was promised; everything smaller as it is.
+fn rounded(left: i64) -> i64 {
+    let promised = u64::try_from(left).ok().filter(|left| *left > 2);
+    promised.map_or(left, |left| left.next_multiple_of(LONG).try_into().unwrap())
+}
+
+type Held = (Vec<String>, i64, bool);
+
+fn state(redis: &mut Connection) -> Vec<Held> {
+    let mut look = |name| -> RedisResult<Held> {
+        let (lock, token) = (format!("lock:{name}"), format!("token:{name}"));
+        let left = redis::cmd("PTTL").arg(&lock).query(redis)?;
+        Ok((
+            redis::cmd("HGETALL").arg(&lock).query(redis)?,
+            rounded(left),
+            redis::cmd("EXISTS").arg(token).query(redis)?,
+        ))
+    };
+    (0..3).map(|name| look(name).expect("a look at the key")).collect()
+}
+
+#[test]
+fn requests_that_share_a_call_are_answered_as_each_would_be_alone() {
+    let server = Server::start();
+    for (_, script) in all_scripts() {
+        script.load(&mut server.connect()).expect("a script that loads");
+    }
+    let result = TestRunner::default().run(&prop::collection::vec(part(), 1..33), |parts| {
+        let mut redis = server.connect();
+        let mut fresh = || {
+            redis::cmd("FLUSHALL").exec(&mut redis).unwrap();
+            redis::cmd("SET").arg("lock:3").arg("no lock").exec(&mut redis).unwrap();
+        };
+        fresh();
+        let other = &mut server.connect();
+        let one_by_one: Vec<_> = parts.iter().map(|part| timeless(alone(part, other))).collect();
+        let left = state(other);
+        fresh();
+        let together: Vec<_> = shared(&parts, other).into_iter().map(timeless).collect();
+        prop_assert_eq!(one_by_one, together);
+        prop_assert_eq!(left, state(other));
+        Ok(())
+    });
+    result.unwrap();
+}

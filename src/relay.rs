@@ -82,7 +82,12 @@ impl Relay {
         }
         let mut chains = self.chains.lock();
         let now = clock::now();
-        let goes_on = chains.get(&owner.names.key).is_some_and(|chain| chain.ends_with(owner));
+        let goes_on = match chains.get(&owner.names.key) {
+            // It is of holders whose lease has ended since, and Redis has still to say so. This
+            // one came after them, by itself.
+            Some(chain) if !chain.ends_with(owner) => return None,
+            chain => chain.is_some(),
+        };
         if !goes_on && gate.is_none() {
             *gate = Some(owner.gate.clone().try_lock_owned().ok()?);
         }

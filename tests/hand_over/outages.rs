@@ -65,6 +65,45 @@ async fn an_outage_for_less_than_the_lease_is_survived() {
     scene.until_gone("brief").await;
 }
 
+/// The connection of the client's own thread goes silent, for longer than the lease; the others
+/// work. Whoever gets the lock meanwhile is none of those whom the hand-over is about.
+#[tokio::test]
+async fn a_hand_over_that_is_stuck_does_not_carry_later_holders_along() {
+    let scene = Scene::with(&[], |options| options.command_timeout(ms(2_500))).await;
+    let guard = scene.client.lock("stuck").lock_with_lease(ms(700)).await.unwrap();
+    let mut next = Waiter::first(&scene, "stuck", LOCK).await;
+    let held = {
+        scene.proxy.plan("EVALSHA", 1, crate::support::Fault::BlackHole);
+        scene.proxy.faults()
+    };
+    drop(guard);
+    let lost = next.has();
+    scene.until_held(held).await;
+    soon("the deadline", lost.lost()).await;
+
+    let later = scene.client.lock("stuck");
+    let guard = loop {
+        match soon("a try", later.try_lock_now()).await.expect("the other connection works") {
+            Some(guard) => break guard,
+            None => tokio::time::sleep(ms(5)).await,
+        }
+    };
+    // It cannot subscribe over the silent connection, and goes by time.
+    let mut waiting = Waiter::behind(&scene.client, "stuck", LOCK);
+    for _ in 0..50 {
+        tokio::time::sleep(ms(3)).await;
+        assert!(waiting.task.poll().is_pending());
+    }
+    soon("unlocking", guard.unlock()).await.expect("Redis knows this holder");
+    assert!(!scene.owners("stuck").contains(&later.owner().to_owned()), "it is still there");
+    let guard = waiting.gets().await;
+    assert!(!guard.is_lost(), "lost for what was no concern of its");
+    assert_lost(soon("an answer", lost.unlock()).await);
+    assert!(!guard.is_lost());
+    release(guard).await;
+    scene.until_gone("stuck").await;
+}
+
 #[tokio::test]
 async fn a_server_that_comes_back_without_its_data_loses_the_new_guard() {
     let scene = Scene::new().await;

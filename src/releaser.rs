@@ -169,17 +169,25 @@ pub(crate) async fn unlock(
     // the exchange.
     let counts = owner.account.lock().give_back(hold);
     let (told, hears) = oneshot::channel();
-    let executed = if counts && releaser.pass(owner, &mut None, &mut Some(told)) {
-        confirmed(hears, call.deadline).await?
-    } else {
-        let mut exchange = Exchange::new(call, owner, releaser, lease);
+    let mut hears = (counts && releaser.pass(owner, &mut None, &mut Some(told))).then_some(hears);
+    let mut exchange = Exchange::new(call, owner, releaser, lease);
+    if hears.is_none() {
         exchange.enter().await?;
-        let (told, hears) = oneshot::channel();
+        let (told, again) = oneshot::channel();
         if counts && releaser.pass(owner, &mut exchange.gate, &mut Some(told)) {
-            confirmed(hears, exchange.call.deadline).await?
-        } else {
-            exchange.pay(watchdog_timeout).await?
+            hears = Some(again);
         }
+    }
+    let executed = match hears {
+        None => exchange.pay(watchdog_timeout).await?,
+        Some(hears) => match confirmed(hears, exchange.call.deadline).await {
+            // For want of memory for a token, say: a release needs none.
+            Err(error) if error.kind() == ErrorKind::Server => {
+                exchange.enter().await.map_err(|_| error)?;
+                exchange.pay(watchdog_timeout).await?
+            }
+            confirmed => confirmed?,
+        },
     };
     if counts && !ran_out && !term.is_gone() || seeded!("lost-is-released") {
         return Ok(());

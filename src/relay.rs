@@ -85,7 +85,9 @@ impl Relay {
         let goes_on = match chains.get(&owner.names.key) {
             // It is of holders whose lease has ended since, and Redis has still to say so. This
             // one came after them, by itself.
-            Some(chain) if !chain.ends_with(owner) => return None,
+            Some(chain) if !chain.ends_with(owner) && !seeded!("stuck-chain-goes-on") => {
+                return None;
+            }
             chain => chain.is_some(),
         };
         if !goes_on && gate.is_none() {
@@ -131,15 +133,20 @@ impl Relay {
         chain.push(Step {
             from: owner.clone(),
             owed: passing.owed,
-            told: told.take(),
+            told: told.take_if(|_| !seeded!("told-unconfirmed")),
             seat: seat.clone(),
             to,
             until,
             run: passing.run,
-            from_gate: gate.take(),
-            to_gate: Some(to_gate),
+            from_gate: gate.take().filter(|_| !seeded!("gates-dropped-early")),
+            to_gate: Some(to_gate).filter(|_| !seeded!("gates-dropped-early")),
         });
         drop(chains);
+        if seeded!("told-unconfirmed")
+            && let Some(told) = told.take()
+        {
+            let _ = told.send(Ok(true));
+        }
         let declined = granted.and_then(|granted| seat.hand(granted).err());
         Some(Passed { carry, declined: declined.map(|granted| (seat.owner.clone(), granted)) })
     }
@@ -172,7 +179,8 @@ impl Relay {
                     }
                 }
                 Ok((HandedOver::Nothing, repeated)) => {
-                    self.gone(names, unsure || repeated, now);
+                    let unsure = (unsure || repeated) && !seeded!("hand-over-resend-forgets");
+                    self.gone(names, unsure, now);
                     return debts;
                 }
                 Err(error) if error.kind() == ErrorKind::NotALock => {
@@ -185,7 +193,7 @@ impl Relay {
                     let give_up =
                         *give_up.get_or_insert(now + longest + self.config.command_timeout);
                     // Nobody builds on a hand-over that is awaited.
-                    if awaited || now >= give_up {
+                    if awaited || now >= give_up || seeded!("hand-over-tried-once") {
                         debts.extend(self.given_up(names));
                         return debts;
                     }
@@ -222,7 +230,9 @@ impl Relay {
             To::Holds(hold, term) => {
                 let watch = {
                     let mut account = owner.account.lock();
-                    account.confirmed(*hold, term, last.until, now);
+                    if !seeded!("confirmation-forgotten") {
+                        account.confirmed(*hold, term, last.until, now);
+                    }
                     account.to_watch()
                 };
                 if let Some(since) = watch {
@@ -254,6 +264,9 @@ impl Relay {
         };
         self.waiters.told(&step.seat, ticket, true);
         step.seat.hand(Granted { hold, term, lease, token }).err()?;
+        if seeded!("token-declined-forgotten") {
+            return None;
+        }
         owner.account.lock().give_back(hold);
         Some((owner.clone(), lease))
     }
@@ -274,7 +287,7 @@ impl Relay {
             } else {
                 lost |= step.from.gone(now);
             }
-            lost |= step.seat.owner.gone(now);
+            lost |= !seeded!("gone-untold") && step.seat.owner.gone(now);
             if let Some(told) = step.told {
                 let _ = told.send(Ok(unsure));
             }

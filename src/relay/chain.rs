@@ -80,6 +80,9 @@ impl Chain {
             self.steps.front().map(|first| first.from.clone()).into_iter().collect();
         let steps = || self.steps.iter().take(LONGEST);
         owners.extend(steps().map(|step| step.seat.owner.clone()));
+        if seeded!("chain-reordered") {
+            owners[1..].reverse();
+        }
         let lease = steps().next_back().map_or(Duration::ZERO, |last| last.seat.asked);
         Request { owners, lease }
     }

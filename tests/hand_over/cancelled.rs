@@ -72,8 +72,7 @@ async fn a_waiter_dropped_with_the_lock_in_its_hands_leaves_it_to_the_next() {
         drop(guard);
         turns(pause).await;
         drop(next);
-        // At once, unless Redis has just confirmed the step before.
-        let guard = if pause == 0 { behind.has() } else { behind.gets().await };
+        let guard = behind.waits().await;
         release(guard).await;
         scene.until_gone(&name).await;
     }

@@ -121,6 +121,32 @@ async fn a_handle_that_gives_the_lock_back_and_asks_again_at_once_comes_after_th
 }
 
 #[tokio::test]
+async fn a_sibling_of_the_next_in_line_nests_when_the_hand_over_is_confirmed() {
+    let scene = Scene::new().await;
+    let guard = hold(&scene.client.lock("siblings")).await;
+    let mut next = Waiter::first(&scene, "siblings", LOCK).await;
+    let lock = next.lock.clone();
+    let mut sibling = task::spawn(lock.lock());
+    assert!(sibling.poll().is_pending());
+    let held = scene.hold_scripts();
+    drop(guard);
+    let outer = next.has();
+    drop(next);
+    scene.until_held(held).await;
+    for _ in 0..10 {
+        assert!(sibling.poll().is_pending(), "Redis has not heard of the outer hold");
+        tokio::time::sleep(ms(3)).await;
+    }
+    scene.proxy.let_go();
+    let inner = soon("nesting", sibling).await.expect("the lock");
+    assert_eq!(scene.server.holds("siblings"), [(lock.owner().to_owned(), 2)].into());
+    release(outer).await;
+    assert!(!inner.is_lost());
+    release(inner).await;
+    scene.until_gone("siblings").await;
+}
+
+#[tokio::test]
 async fn two_handles_hand_the_lock_to_and_fro() {
     let scene = Scene::new().await;
     let tasks = [(); 2].map(|()| {

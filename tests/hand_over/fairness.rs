@@ -6,11 +6,11 @@ use super::*;
 use crate::support::{Listener, channel, hold};
 
 /// One turn: of which client, and when it began.
-type Turns = Arc<Mutex<Vec<(usize, Instant)>>>;
+type Turn = (usize, Instant);
 
 /// Several tasks of each client take turns at one name for so long; a turn does nothing.
-async fn take_turns(clients: &[LockClient], name: &str, tasks: usize, time: Duration) -> Turns {
-    let turns = Turns::default();
+async fn take_turns(clients: &[LockClient], name: &str, tasks: usize, time: Duration) -> Vec<Turn> {
+    let turns = Arc::new(Mutex::new(Vec::new()));
     let end = Instant::now() + time;
     let crowd: Vec<_> = (0..clients.len() * tasks)
         .map(|number| {
@@ -29,11 +29,11 @@ async fn take_turns(clients: &[LockClient], name: &str, tasks: usize, time: Dura
     for task in crowd {
         soon("the last turn", task).await.unwrap();
     }
-    turns
+    std::mem::take(&mut turns.lock().unwrap())
 }
 
 /// One if all have the same, `1 / n` if one has all (Jain).
-fn fairness(clients: usize, turns: &[(usize, Instant)]) -> f64 {
+fn fairness(clients: usize, turns: &[Turn]) -> f64 {
     let mut shares = vec![0.0_f64; clients];
     for (client, _) in turns {
         shares[*client] += 1.0;
@@ -44,7 +44,7 @@ fn fairness(clients: usize, turns: &[(usize, Instant)]) -> f64 {
 
 /// The runs of one client's turns, without the last, which nobody else cut short: how long each
 /// took, and how many turns it had.
-fn runs(turns: &[(usize, Instant)]) -> Vec<(Duration, usize)> {
+fn runs(turns: &[Turn]) -> Vec<(Duration, usize)> {
     let mut runs = Vec::new();
     let mut begin = 0;
     for at in 1..turns.len() {
@@ -64,7 +64,6 @@ async fn every_client_gets_its_share(clients: usize) {
         all.push(scene.other().await);
     }
     let turns = take_turns(&all, "shared", 4, ms(2_000)).await;
-    let turns = turns.lock().unwrap();
     let fairness = fairness(clients, &turns);
     let runs = runs(&turns);
     assert!(fairness >= 0.9, "{fairness:.3} in {} turns, {} runs", turns.len(), runs.len());
@@ -93,7 +92,6 @@ async fn a_run_of_hand_overs_is_as_long_as_the_client_was_told() {
     let brief = |options: LockClientBuilder| options.hand_overs(3).hand_over_time(MINUTE);
     let clients = [connect_with(url.clone(), brief).await, connect_with(url, brief).await];
     let turns = take_turns(&clients, "brief", 4, ms(1_500)).await;
-    let turns = turns.lock().unwrap();
     let runs = runs(&turns);
     assert!(runs.len() > 20, "{} runs", runs.len());
     // Four holders: the first, and three to whom it was handed over. The client may get the lock
@@ -113,7 +111,6 @@ async fn who_only_listens_costs_a_moment_and_no_more() {
     let listener = Listener::new(&scene.server, &channel("alone"));
     let start = Instant::now();
     let turns = take_turns(std::slice::from_ref(&scene.client), "alone", 8, ms(1_000)).await;
-    let turns = turns.lock().unwrap();
     assert!(start.elapsed() < ms(3_000));
     let gap = turns.windows(2).map(|two| two[1].1 - two[0].1).max().unwrap();
     assert!(gap < ms(700), "nobody had the lock for {gap:?}");
@@ -143,10 +140,10 @@ async fn a_client_that_goes_leaves_the_lock_to_the_rest() {
     // It has been woken, and is not polled: for as long as it is there, it counts as one who waits.
     let all = [scene.client.clone()];
     let turns = take_turns(&all, "gone", 4, ms(700)).await;
-    let with_it = turns.lock().unwrap().len();
+    let with_it = turns.len();
     drop(waiting);
     let turns = take_turns(&all, "gone", 4, ms(700)).await;
-    let without = turns.lock().unwrap().len();
+    let without = turns.len();
     assert!(with_it > 100 && without > 100, "{with_it} turns, then {without}");
     scene.until_gone("gone").await;
 }
@@ -162,7 +159,6 @@ async fn without_permission_to_ask_who_listens_every_client_gets_its_share() {
         connect_with(url, |options| options).await,
     ];
     let turns = take_turns(&clients, "deaf", 4, ms(1_500)).await;
-    let turns = turns.lock().unwrap();
     let fairness = fairness(2, &turns);
     assert!(fairness >= 0.9, "{fairness:.3} in {} turns", turns.len());
     assert!(scene.server.errors_in_scripts("NOPERM") > 0, "it was permitted");

@@ -117,6 +117,26 @@ async fn a_cut_of_all_connections_takes_no_lock_away() {
 }
 
 #[tokio::test]
+async fn who_may_have_handed_it_over_before_it_was_gone_is_not_told_of_a_loss() {
+    let scene = Scene::new().await;
+    let guard = hold(&scene.client.lock("may be")).await;
+    let mut next = Waiter::first(&scene, "may be", LOCK).await;
+    // Carried out, and then sent again: for a moment nobody here knows of it.
+    scene.proxy.plan("EVALSHA", 1, Fault::DropReplyAndReset);
+    scene.proxy.plan("EVALSHA", 2, Fault::HoldBack);
+    let faults = scene.proxy.faults();
+    let old = unlocking(guard);
+    let guard = next.has();
+    scene.until_held(faults + 1).await;
+    assert_eq!(scene.owners("may be"), [next.owner()]);
+    scene.server.ask::<()>(&["DEL", "may be"]);
+    scene.proxy.let_go();
+    soon("an answer", old).await.expect("it was given back in time");
+    assert_lost(soon("an answer", guard.unlock()).await);
+    scene.until_gone("may be").await;
+}
+
+#[tokio::test]
 async fn a_late_hand_over_of_a_broken_connection_changes_nothing() {
     let scene = Scene::with(&[], impatient).await;
     let lock = scene.client.lock("late");
@@ -154,12 +174,12 @@ async fn steps_that_come_while_a_hand_over_is_not_answered_go_with_the_next_try(
         scene.proxy.plan("EVALSHA", 1, fault);
         let faults = scene.proxy.faults();
         drop(guard);
-        // Each in turn, with no time in between for Redis to answer.
+        // Each in turn, with hardly any time in between for Redis to answer.
         drop(next.has());
         for waiter in &mut line[..4] {
-            drop(waiter.has());
+            drop(waiter.waits().await);
         }
-        let guard = line[4].has();
+        let guard = line[4].waits().await;
         scene.until_owned(name, line[4].owner()).await;
         assert_eq!(scene.proxy.faults(), faults + 1, "{name}");
         wait_until("the confirmation", SOON, || guard.remaining() > ms(20_000)).await;

@@ -14,22 +14,8 @@ fn fencing(lock: FencedLock) -> Fencing {
 
 /// Parks the first waiter of a name that somebody of the same client holds.
 async fn parked(scene: &Scene, name: &str) -> Fencing {
-    let start = Instant::now();
-    let asked = scene.server.calls("evalsha");
     let mut waiter = fencing(scene.client.fenced_lock(name));
-    let mut woken = Instant::now();
-    assert!(waiter.poll().is_pending());
-    while woken.elapsed() < ms(60)
-        || scene.server.subscribers(name) == 0
-        || scene.server.calls("evalsha") < asked + 2
-    {
-        assert!(start.elapsed() < SOON, "the waiter of {name} does not park");
-        if waiter.is_woken() {
-            woken = Instant::now();
-            assert!(waiter.poll().is_pending(), "{name} was free");
-        }
-        tokio::time::sleep(ms(1)).await;
-    }
+    park(&scene.server, name, &mut waiter).await;
     waiter
 }
 
@@ -50,9 +36,9 @@ fn fill(server: &Server) {
 #[tokio::test]
 async fn tokens_grow_along_hand_overs() {
     let scene = Scene::new().await;
-    let tokens = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tokens = Vec::new();
     let guard = fence(&scene.client.fenced_lock("tokens")).await;
-    tokens.lock().unwrap().push(guard.token());
+    tokens.push(guard.token());
     let first = parked(&scene, "tokens").await;
     let mut line = vec![first];
     for _ in 0..10 {
@@ -65,11 +51,10 @@ async fn tokens_grow_along_hand_overs() {
     for waiter in line {
         let guard = soon("its turn", waiter).await.expect("the lock");
         assert_eq!(counter(&scene.server, "tokens"), guard.token().get());
-        tokens.lock().unwrap().push(guard.token());
+        tokens.push(guard.token());
         soon("unlocking", guard.unlock()).await.expect("unlocking");
     }
     assert_eq!(scene.server.calls("hdel"), before + 11, "it was not handed over");
-    let tokens = tokens.lock().unwrap();
     assert!(tokens.windows(2).all(|two| two[0] < two[1]), "not growing: {tokens:?}");
     scene.until_gone("tokens").await;
 }
@@ -189,7 +174,7 @@ async fn fenced_and_plain_handles_of_one_name_stand_in_one_line() {
     for task in tasks {
         soon("all turns", task).await.unwrap();
     }
-    let tokens = tokens.lock().unwrap();
+    let tokens = std::mem::take(&mut *tokens.lock().unwrap());
     assert_eq!(tokens.len(), 90);
     assert!(tokens.windows(2).all(|two| two[0] < two[1]), "not growing: {tokens:?}");
     assert!(scene.server.calls("hdel") > 60, "it was hardly ever handed over");

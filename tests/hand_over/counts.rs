@@ -57,7 +57,10 @@ async fn without_hand_overs_every_lock_goes_through_redis() {
 async fn a_chain_longer_than_a_request_goes_in_several_and_in_order() {
     const OWNERS: usize = 300;
     let scene = Scene::new().await;
-    let guard = hold(&scene.client.lock("long")).await;
+    turns_of(&scene.client, "before", 4, 4).await;
+    scene.until_gone("before").await;
+    let before = scene.server.calls("hdel") as usize;
+    let guard = scene.client.lock("long").lock_with_lease(ms(15_000)).await.unwrap();
     let first = Waiter::first(&scene, "long", LOCK).await;
     let mut line = vec![first];
     for _ in 1..OWNERS {
@@ -80,10 +83,11 @@ async fn a_chain_longer_than_a_request_goes_in_several_and_in_order() {
     }
     assert_eq!(scene.owners("long"), [line[OWNERS - 1].owner()]);
     wait_until("the whole lease", SOON, || guard.remaining() > ms(20_000)).await;
-    // The first step went alone, because nothing else was there yet.
+    // The first goes with what is there by then, the rest in as few as can be.
     let requests = (scene.server.calls("evalsha") - asked) as usize;
-    assert_eq!(requests, 1 + (OWNERS - 1).div_ceil(LONGEST));
-    assert_eq!(scene.server.calls("hdel") as usize, OWNERS, "a step was left out");
+    let least = OWNERS.div_ceil(LONGEST);
+    assert!((least..=least + 1).contains(&requests), "{requests} requests");
+    assert_eq!(scene.server.calls("hdel") as usize, before + OWNERS, "a step was left out");
     release(guard).await;
     scene.until_gone("long").await;
 }

@@ -22,7 +22,7 @@ use crate::protocol::Names;
 use crate::token::FencingToken;
 
 mod passing;
-pub(crate) use passing::Run;
+pub(crate) use passing::{Passing, Run};
 
 /// A lock's name as one owner uses it. Shared by its handle, its guards and the background work.
 pub(crate) struct Owner {

@@ -22,21 +22,22 @@ use std::time::{Duration, Instant};
 
 #[cfg(not(test))]
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::config::Config;
 use crate::connection::Link;
 use crate::error::{Error, ErrorKind};
-use crate::holds::{Ask, Granted, Owner};
+use crate::holds::{Ask, Granted, Owner, Passing};
 use crate::lease::{Term, believed_until};
 use crate::protocol::{Call, HandedOver, Names};
 use crate::token::FencingToken;
-use crate::waiters::{Ticket, Waiters};
+use crate::waiters::{Seat, Ticket, Waiters};
 use crate::watchdog::Watchdog;
 
 mod chain;
 use chain::{Chain, Request, Step, To};
-pub(crate) use chain::{Gate, Told};
+pub(crate) use chain::{Confirmed, Gate};
 
 // The same, and a place where the tests' scheduler may let another task run.
 #[cfg(test)]
@@ -58,6 +59,8 @@ pub(crate) struct Relay {
 pub(crate) struct Passed {
     /// Somebody has to [carry](Relay::carry) it to Redis.
     pub(crate) carry: bool,
+    /// For whoever awaits that it is confirmed.
+    pub(crate) confirmed: Option<Confirmed>,
     /// Whom it was passed to, if that one has gone: it has to be given back.
     pub(crate) declined: Option<(Arc<Owner>, Granted)>,
 }
@@ -69,6 +72,42 @@ struct Course {
     failures: u32,
     give_up: Option<Instant>,
     left: Vec<Left>,
+}
+
+/// Takes the gate of whoever passes a lock on, unless the chain has it. False if it has to wait.
+fn enter(chain: Option<&Chain>, owner: &Arc<Owner>, gate: &mut Option<Gate>) -> bool {
+    match chain {
+        Some(chain) if chain.ends_with(owner) => return true,
+        // It is of holders whose lease has ended since, and Redis has still to say so. This one
+        // came after them, by itself.
+        Some(_) if !seeded!("stuck-chain-goes-on") => return false,
+        _ => {}
+    }
+    if gate.is_none() {
+        *gate = owner.gate.clone().try_lock_owned().ok();
+    }
+    gate.is_some()
+}
+
+/// The account of the new owner: it has the lock, or will have it when that is confirmed.
+fn hand(
+    seat: &Seat,
+    ticket: Ticket,
+    until: Instant,
+    passing: &Passing,
+    now: Instant,
+) -> (To, Option<Granted>) {
+    let mut account = seat.owner.account.lock();
+    let ask = account.ask(now);
+    if seat.owner.names.token.is_some() {
+        return (To::Awaits(ask, ticket), None);
+    }
+    let believed =
+        if seeded!("unconfirmed-is-believed") { until } else { until.min(passing.until) };
+    let term = Arc::new(Term::new(believed));
+    let hold = account.handed(ask, seat.lease, term.clone(), passing.run.clone(), now);
+    let granted = Granted { hold, term: term.clone(), lease: seat.asked, token: None };
+    (To::Holds(hold, term), Some(granted))
 }
 
 /// An owner with a debt, and the lease that would end it.
@@ -91,58 +130,38 @@ impl Relay {
         &self,
         owner: &Arc<Owner>,
         gate: &mut Option<Gate>,
-        told: &mut Option<Told>,
+        tell: bool,
     ) -> Option<Passed> {
         if self.config.hand_overs == 0 || !self.waiters.somebody_waits(&owner.names) {
             return None;
         }
+        // Outlives the mutexes, because its drop may wake somebody.
+        let mut spare = None;
         let mut chains = self.chains.lock();
         let now = clock::now();
-        let goes_on = chains.get(&owner.names.key).is_some_and(|chain| chain.ends_with(owner));
-        if !goes_on && gate.is_none() {
-            *gate = Some(owner.gate.clone().try_lock_owned().ok()?);
+        if !enter(chains.get(&owner.names.key), owner, gate) {
+            return None;
         }
-        let passing = {
-            let account = owner.account.lock();
-            if let Some(others) = account.run_is_over(&self.config, now) {
-                drop(account);
-                self.waiters.stand_back(&owner.names, others);
-                return None;
-            }
-            account.passing(now)?
-        };
+        let passing = self.passing(owner, now)?;
         let (seat, ticket, to_gate) = self.waiters.take_next(&owner.names, |next| {
             let gate = next.gate.clone().try_lock_owned().ok()?;
-            next.account.lock().can_take().then_some(gate)
+            if !next.account.lock().can_take() {
+                spare = Some(gate);
+                return None;
+            }
+            Some(gate)
         })?;
         owner.account.lock().releasing(passing.owed);
 
         let until = believed_until(now, seat.asked);
-        let mut granted = None;
-        let to = {
-            let mut account = seat.owner.account.lock();
-            let ask = account.ask(now);
-            if seat.owner.names.token.is_some() {
-                To::Awaits(ask, ticket)
-            } else {
-                let believed = if seeded!("unconfirmed-is-believed") {
-                    until
-                } else {
-                    until.min(passing.until)
-                };
-                let term = Arc::new(Term::new(believed));
-                let hold = account.handed(ask, seat.lease, term.clone(), passing.run.clone(), now);
-                granted =
-                    Some(Granted { hold, term: term.clone(), lease: seat.asked, token: None });
-                To::Holds(hold, term)
-            }
-        };
+        let (to, granted) = hand(&seat, ticket, until, &passing, now);
+        let (told, confirmed) = tell.then(oneshot::channel).unzip();
         let chain = chains.entry(owner.names.key.clone()).or_default();
         let carry = chain.is_empty();
         chain.push(Step {
             from: owner.clone(),
             owed: passing.owed,
-            told: told.take(),
+            told,
             seat: seat.clone(),
             to,
             until,
@@ -152,7 +171,19 @@ impl Relay {
         });
         drop(chains);
         let declined = granted.and_then(|granted| seat.hand(granted).err());
-        Some(Passed { carry, declined: declined.map(|granted| (seat.owner.clone(), granted)) })
+        let declined = declined.map(|granted| (seat.owner.clone(), granted));
+        Some(Passed { carry, confirmed, declined })
+    }
+
+    /// What there is to pass on.
+    fn passing(&self, owner: &Owner, now: Instant) -> Option<Passing> {
+        let account = owner.account.lock();
+        if let Some(others) = account.run_is_over(&self.config, now) {
+            drop(account);
+            self.waiters.stand_back(&owner.names, others);
+            return None;
+        }
+        account.passing(now)
     }
 
     /// Tells Redis of the hand-overs of that lock until there are none left to tell. Returns whose
@@ -196,7 +227,8 @@ impl Relay {
                 over
             }
             Ok((HandedOver::Nothing, repeated)) => {
-                self.gone(names, course.failures > 0 || repeated, now);
+                let unsure = course.failures > 0 || repeated;
+                self.gone(names, unsure && !seeded!("hand-over-resend-forgets"), now);
                 true
             }
             Err(error) if error.kind() == ErrorKind::NotALock => {
@@ -208,7 +240,9 @@ impl Relay {
                 let (longest, awaited) = self.failed(names, steps, &error);
                 let longest = longest + self.config.command_timeout;
                 // Nobody builds on a hand-over that is awaited.
-                let over = awaited || now >= *course.give_up.get_or_insert(now + longest);
+                let over = awaited
+                    || now >= *course.give_up.get_or_insert(now + longest)
+                    || seeded!("hand-over-tried-once");
                 if over {
                     course.left.extend(self.given_up(names));
                 } else {
@@ -244,7 +278,9 @@ impl Relay {
             To::Holds(hold, term) => {
                 let watch = {
                     let mut account = owner.account.lock();
-                    account.confirmed(*hold, term, last.until, now);
+                    if !seeded!("confirmation-forgotten") {
+                        account.confirmed(*hold, term, last.until, now);
+                    }
                     account.to_watch()
                 };
                 if let Some(since) = watch {
@@ -276,6 +312,9 @@ impl Relay {
         };
         self.waiters.told(&step.seat, ticket, true);
         step.seat.hand(Granted { hold, term, lease, token }).err()?;
+        if seeded!("token-declined-forgotten") {
+            return None;
+        }
         owner.account.lock().give_back(hold);
         Some((owner.clone(), lease))
     }
@@ -296,7 +335,7 @@ impl Relay {
             } else {
                 lost |= step.from.gone(now);
             }
-            lost |= step.seat.owner.gone(now);
+            lost |= !seeded!("gone-untold") && step.seat.owner.gone(now);
             if let Some(told) = step.told {
                 let _ = told.send(Ok(unsure));
             }

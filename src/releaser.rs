@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{Granted, HoldId, Owner};
 use crate::lease::Term;
 use crate::protocol::{Call, Released};
-use crate::relay::{Relay, Told};
+use crate::relay::{Confirmed, Relay};
 
 /// Between two tries of a release that is refused again and again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ impl Releaser {
     pub(crate) fn give_back(&self, owner: &Arc<Owner>, hold: HoldId, lease: Duration) {
         owner.account.lock().give_back(hold);
         let mut gate = None;
-        if !self.pass(owner, &mut gate, &mut None) {
+        if self.pass(owner, &mut gate, false).is_none() {
             // The gate is taken now if it is free, so that a `lock` that follows at once comes
             // after the release.
             let gate = gate.or_else(|| owner.gate.clone().try_lock_owned().ok());
@@ -76,10 +76,10 @@ impl Releaser {
         &self,
         owner: &Arc<Owner>,
         gate: &mut Option<OwnedMutexGuard<()>>,
-        told: &mut Option<Told>,
-    ) -> bool {
+        tell: bool,
+    ) -> Option<Option<Confirmed>> {
         // It fails only when the client's thread has ended; then the lease ends the hold.
-        pass(&self.relay, owner, gate, told, |job| drop(self.jobs.send(job)))
+        pass(&self.relay, owner, gate, tell, |job| drop(self.jobs.send(job)))
     }
 
     /// Completes when everything that was handed over before is paid or given up.
@@ -180,18 +180,25 @@ pub(crate) async fn unlock(
     // In the account before the first await: from here on the relay sees to it, or the drop of
     // the exchange.
     let counts = owner.account.lock().give_back(hold);
-    let (told, hears) = oneshot::channel();
-    let executed = if counts && releaser.pass(owner, &mut None, &mut Some(told)) {
-        confirmed(hears, call.deadline).await?
-    } else {
-        let mut exchange = Exchange::new(call, owner, releaser, lease);
+    let pass = |gate: &mut _| counts.then(|| releaser.pass(owner, gate, true)).flatten();
+    let mut passed = pass(&mut None);
+    let mut exchange = Exchange::new(call, owner, releaser, lease);
+    if passed.is_none() {
         exchange.enter().await?;
-        let (told, hears) = oneshot::channel();
-        if counts && releaser.pass(owner, &mut exchange.gate, &mut Some(told)) {
-            confirmed(hears, exchange.call.deadline).await?
-        } else {
-            exchange.pay(watchdog_timeout).await?
-        }
+        passed = pass(&mut exchange.gate);
+    }
+    let executed = match passed.flatten() {
+        None => exchange.pay(watchdog_timeout).await?,
+        Some(told) => match confirmed(told, exchange.call.deadline).await {
+            // For want of memory for a token, say: a release needs none.
+            Err(error)
+                if error.kind() == ErrorKind::Server && !seeded!("refusal-keeps-the-lock") =>
+            {
+                exchange.enter().await.map_err(|_| error)?;
+                exchange.pay(watchdog_timeout).await?
+            }
+            confirmed => confirmed?,
+        },
     };
     if counts && !ran_out && !term.is_gone() || seeded!("lost-is-released") {
         return Ok(());
@@ -201,11 +208,11 @@ pub(crate) async fn unlock(
 }
 
 /// What comes of a hand-over.
-async fn confirmed(
-    hears: oneshot::Receiver<Result<bool, Error>>,
-    deadline: Instant,
-) -> Result<bool, Error> {
-    match clock::timeout_at(deadline, hears).await {
+async fn confirmed(told: Confirmed, deadline: Instant) -> Result<bool, Error> {
+    if seeded!("told-unconfirmed") {
+        return Ok(true);
+    }
+    match clock::timeout_at(deadline, told).await {
         Ok(Ok(confirmed)) => confirmed,
         _ => {
             let message = "no answer for a hand-over";
@@ -255,32 +262,32 @@ async fn pay(
     Ok(!nothing)
 }
 
-/// Passes the lock on to the next in line. False if it has to be released.
+/// Passes the lock on to the next in line, and returns what tells of its confirmation if somebody
+/// wants to be told. `None` if it has to be released.
 fn pass(
     relay: &Relay,
     owner: &Arc<Owner>,
     gate: &mut Option<OwnedMutexGuard<()>>,
-    told: &mut Option<Told>,
+    tell: bool,
     mut job: impl FnMut(Job),
-) -> bool {
-    let Some(mut passed) = relay.pass(owner, gate, told) else {
-        return false;
-    };
+) -> Option<Option<Confirmed>> {
+    let mut passed = relay.pass(owner, gate, tell)?;
+    let confirmed = passed.confirmed.take();
     loop {
         if passed.carry {
             job(Job::Carry(owner.clone()));
         }
         // Whoever goes just as the lock comes gives it back, like a dropped guard.
         let Some((owner, Granted { hold, lease, .. })) = passed.declined else {
-            return true;
+            return Some(confirmed);
         };
         owner.account.lock().give_back(hold);
         let mut gate = None;
-        passed = match relay.pass(&owner, &mut gate, &mut None) {
+        passed = match relay.pass(&owner, &mut gate, false) {
             Some(passed) => passed,
             None => {
                 job(Job::Pay(Debt { owner, gate, wire: None, lease }));
-                return true;
+                return Some(confirmed);
             }
         };
     }
@@ -350,7 +357,7 @@ async fn pay_in_background(
     let mut jobs = Vec::new();
     // What may still be on its way has to be followed by its undo, on its connection.
     let settled = debt.wire.is_none();
-    if settled && pass(relay, owner, &mut gate, &mut None, |job| jobs.push(job)) {
+    if settled && pass(relay, owner, &mut gate, false, |job| jobs.push(job)).is_some() {
         return jobs;
     }
     let give_up = clock::now() + config.command_timeout + debt.lease;

@@ -100,6 +100,20 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     ("renew-stops-at-a-bad-key", "redis.pcall('HEXISTS', key", "redis.call('HEXISTS', key"),
     ("shared-call-stops-at-a-bad-key", "pcall(run, keys, args)", "true, run(keys, args)"),
     ("shared-call-keeps-a-token-key", "keys[1], keys[2] = KEYS[k], nil", "keys[1] = KEYS[k]"),
+    ("hand-over-keeps-the-old", "redis.call('HDEL', KEYS[1], has)", "redis.call('HLEN', KEYS[1])"),
+    ("hand-over-old-lease", "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n  end\nend\n", "end\nend\n"),
+    (
+        "hand-over-needs-memory",
+        "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n  end\nend\n",
+        "redis.call('HSET', KEYS[1], owner, 1)\nredis.call('PEXPIRE', KEYS[1], ARGV[2])\nend\nend\n",
+    ),
+    (
+        "hand-over-creates",
+        "if not has then\n  return 0\nend\nlocal told",
+        "if not has then\n  redis.call('HSET', KEYS[1], ARGV[#ARGV], 1)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])\nend\nlocal told",
+    ),
+    ("hand-over-not-resumable", "elseif not has and i > 2 and", "elseif not has and i == 3 and"),
+    ("hand-over-keeps-the-token", "if now > redis.call('INCR', KEYS[2]) then", "if false then"),
     (
         "force-unlock-silent",
         "redis.pcall('PUBLISH', ARGV[1], '0')",
@@ -122,6 +136,7 @@ mod tests {
             include_str!("../lua/acquire.lua"),
             include_str!("../lua/release.lua"),
             include_str!("../lua/renew.lua"),
+            include_str!("../lua/hand_over.lua"),
             include_str!("../lua/force_unlock.lua"),
             include_str!("../lua/together.lua"),
         ];

@@ -153,6 +153,9 @@ impl Waiters {
 
     /// This client is about to free the lock because it is the turn of so many others.
     pub(crate) fn stand_back(&self, names: &Names, others: u32) {
+        if seeded!("stands-not-back") {
+            return;
+        }
         let now = clock::now();
         let head = self.board.lock().stand_back(&names.channel, &names.key, others, now);
         wake(head.into_iter().collect());

@@ -14,8 +14,9 @@ use crate::waiters::{Seat, Ticket};
 /// The right to talk to Redis for one owner.
 pub(crate) type Gate = OwnedMutexGuard<()>;
 
-/// Who awaits that a hand-over is confirmed: whether there was something to give back.
-pub(crate) type Told = oneshot::Sender<Result<bool, Error>>;
+/// What came of a hand-over: whether there was something to give back.
+pub(crate) type Confirmed = oneshot::Receiver<Result<bool, Error>>;
+pub(super) type Told = oneshot::Sender<Result<bool, Error>>;
 
 /// The most owners in one request. A script over so many takes the server a tenth of a
 /// millisecond or so.
@@ -65,7 +66,10 @@ impl Chain {
         })
     }
 
-    pub(super) fn push(&mut self, step: Step) {
+    pub(super) fn push(&mut self, mut step: Step) {
+        if seeded!("gates-dropped-early") {
+            (step.from_gate, step.to_gate) = (None, None);
+        }
         self.steps.push_back(step);
     }
 
@@ -80,6 +84,9 @@ impl Chain {
             self.steps.front().map(|first| first.from.clone()).into_iter().collect();
         let steps = || self.steps.iter().take(LONGEST);
         owners.extend(steps().map(|step| step.seat.owner.clone()));
+        if seeded!("chain-reordered") {
+            owners[1..].reverse();
+        }
         let lease = steps().next_back().map_or(Duration::ZERO, |last| last.seat.asked);
         Request { owners, lease }
     }

@@ -34,6 +34,8 @@ pub(crate) struct History {
     /// Pauses in which the nemesis and the servers' machine did not run, as seen by the parent.
     pub(crate) gaps: Vec<(u64, u64)>,
     pub(crate) operations: u64,
+    /// How often the server let a lock go from one owner of a client to the next.
+    pub(crate) hand_overs: u64,
     /// Why it is not whole: a process ended that nobody had killed, or did not come home.
     pub(crate) trouble: Option<String>,
 }
@@ -197,8 +199,18 @@ impl History {
 
     /// What was seen from outside of the processes.
     pub(crate) fn without_calls(self) -> Self {
-        let Self { faults, samples, heard, kept, left_over, gaps, trouble, .. } = self;
-        Self { faults, samples, heard, kept, left_over, gaps, trouble, ..Self::default() }
+        let Self { faults, samples, heard, kept, left_over, gaps, hand_overs, trouble, .. } = self;
+        Self {
+            faults,
+            samples,
+            heard,
+            kept,
+            left_over,
+            gaps,
+            hand_overs,
+            trouble,
+            ..Self::default()
+        }
     }
 
     /// To be called when everything has been added.

@@ -97,6 +97,8 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
         }
     };
     history.gaps.append(&mut witness.slow);
+    // Nothing else takes an owner out of a lock.
+    history.hand_overs = server.calls("hdel");
     // Again, because more was written down since.
     let mut history = history.without_calls();
     crew.read(&mut history)?;

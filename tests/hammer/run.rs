@@ -54,7 +54,7 @@ impl Length {
 
     /// The short form, which is a test.
     pub(crate) fn short() -> Self {
-        let floor = Floor { operations: 200_000, grants: 10_000, kinds: 6 };
+        let floor = Floor { operations: 200_000, grants: 10_000, hand_overs: 500, kinds: 6 };
         Self { seconds: 30, at_most: 150, floor }
     }
 }
@@ -144,6 +144,7 @@ fn one_round(size: Size, keep: bool, done: &mut Done) -> Verdict {
 
 fn count(history: &History, done: &mut Done) {
     done.operations += history.operations;
+    done.hand_overs += history.hand_overs;
     let mut last = None;
     for acquire in &history.acquires {
         done.cancelled += u64::from(acquire.outcome == Outcome::Cancelled);

@@ -12,6 +12,7 @@ pub(crate) struct Done {
     pub(crate) cancelled: u64,
     pub(crate) unknown: u64,
     pub(crate) crossed_processes: u64,
+    pub(crate) hand_overs: u64,
     /// Late writes that the store refused, and that it could not know of.
     pub(crate) late_writes: (usize, usize),
     /// How often each kind of fault was tried, and took effect.
@@ -23,6 +24,7 @@ pub(crate) struct Done {
 pub(crate) struct Floor {
     pub(crate) operations: u64,
     pub(crate) grants: u64,
+    pub(crate) hand_overs: u64,
     pub(crate) kinds: usize,
 }
 
@@ -30,7 +32,7 @@ impl Floor {
     /// Every second has to bring its share; the longer the run, the more kinds of fault.
     pub(crate) fn for_seconds(seconds: u64) -> Self {
         let kinds = (seconds / 2).clamp(3, 6) as usize;
-        Self { operations: 500 * seconds, grants: 50 * seconds, kinds }
+        Self { operations: 500 * seconds, grants: 50 * seconds, hand_overs: 5 * seconds, kinds }
     }
 }
 
@@ -45,6 +47,7 @@ pub(crate) fn missing(done: &Done, floor: &Floor) -> Vec<String> {
     least("operations", done.operations, floor.operations);
     least("grants", done.grants, floor.grants);
     least("renewals that were seen", done.renewals, 1);
+    least("hand-offs inside a client", done.hand_overs, floor.hand_overs);
     let effective = done.faults.values().filter(|(_, effective)| *effective > 0).count();
     least("kinds of fault that took effect", effective as u64, floor.kinds as u64);
     // A fault that is tried again and again and never happens is one that the hammer cannot do.
@@ -61,7 +64,8 @@ pub(crate) mod trials {
 
     fn enough() -> Done {
         let faults = ["a", "b", "c"].into_iter().map(|kind| (kind, (2, 1))).collect();
-        Done { operations: 1000, grants: 100, renewals: 1, faults, ..Done::default() }
+        let done = Done { operations: 1000, grants: 100, ..Done::default() };
+        Done { renewals: 1, hand_overs: 10, faults, ..done }
     }
 
     pub(crate) fn enough_is_enough() {
@@ -74,6 +78,7 @@ pub(crate) mod trials {
             |done: &mut Done| done.operations = 999,
             |done: &mut Done| done.grants = 99,
             |done: &mut Done| done.renewals = 0,
+            |done: &mut Done| done.hand_overs = 9,
             |done: &mut Done| done.faults.extend([("a", (2, 0))]),
             |done: &mut Done| done.faults.extend([("d", (4, 0))]),
         ] {

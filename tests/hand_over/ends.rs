@@ -1,7 +1,6 @@
 //! In which ways a holder gives the lock back, and where.
 
 use super::*;
-use crate::support::hold;
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")

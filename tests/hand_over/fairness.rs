@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::support::{Listener, channel, hold};
+use crate::support::{Listener, channel};
 
 /// One turn: of which client, and when it began.
 type Turn = (usize, Instant);

@@ -14,7 +14,7 @@
 //!    sent for them. Only the last in the chain can go on: its lock is handed over again.
 //! 4. While other clients wait, a run of hand-overs ends after a while (see [`crate::holds`]).
 //!
-//! Lock order: the chains, the board of the waiters, an account.
+//! Lock order: the chains, the board of the waiters, an account. Nobody is woken meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -97,12 +97,13 @@ impl Relay {
             let account = owner.account.lock();
             if let Some(others) = account.run_is_over(&self.config, now) {
                 drop(account);
+                drop(chains);
                 self.waiters.stand_back(&owner.names, others);
                 return None;
             }
             account.passing(now)?
         };
-        let (seat, ticket, to_gate) = self.waiters.take_next(&owner.names, |next| {
+        let (seat, ticket, to_gate, stirred) = self.waiters.take_next(&owner.names, |next| {
             let gate = next.gate.clone().try_lock_owned().ok()?;
             next.account.lock().can_take().then_some(gate)
         })?;
@@ -142,6 +143,7 @@ impl Relay {
             to_gate: Some(to_gate).filter(|_| !seeded!("gates-dropped-early")),
         });
         drop(chains);
+        self.waiters.stir(stirred);
         if seeded!("told-unconfirmed")
             && let Some(told) = told.take()
         {

@@ -14,7 +14,7 @@
 //!    sent for them. Only the last in the chain can go on: its lock is handed over again.
 //! 4. While other clients wait, a run of hand-overs ends after a while (see [`crate::holds`]).
 //!
-//! Lock order: the chains, the board of the waiters, an account.
+//! Lock order: the chains, the board of the waiters, an account. Nobody is woken meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -142,8 +142,16 @@ impl Relay {
         if !enter(chains.get(&owner.names.key), owner, gate) {
             return None;
         }
-        let passing = self.passing(owner, now)?;
-        let (seat, ticket, to_gate) = self.waiters.take_next(&owner.names, |next| {
+        let passing = {
+            let account = owner.account.lock();
+            if let Some(others) = account.run_is_over(&self.config, now) {
+                drop((account, chains));
+                self.waiters.stand_back(&owner.names, others);
+                return None;
+            }
+            account.passing(now)?
+        };
+        let (seat, ticket, to_gate, stirred) = self.waiters.take_next(&owner.names, |next| {
             let gate = next.gate.clone().try_lock_owned().ok()?;
             if !next.account.lock().can_take() {
                 spare = Some(gate);
@@ -170,20 +178,10 @@ impl Relay {
             to_gate: Some(to_gate),
         });
         drop(chains);
+        self.waiters.stir(stirred);
         let declined = granted.and_then(|granted| seat.hand(granted).err());
         let declined = declined.map(|granted| (seat.owner.clone(), granted));
         Some(Passed { carry, confirmed, declined })
-    }
-
-    /// What there is to pass on.
-    fn passing(&self, owner: &Owner, now: Instant) -> Option<Passing> {
-        let account = owner.account.lock();
-        if let Some(others) = account.run_is_over(&self.config, now) {
-            drop(account);
-            self.waiters.stand_back(&owner.names, others);
-            return None;
-        }
-        account.passing(now)
     }
 
     /// Tells Redis of the hand-overs of that lock until there are none left to tell. Returns whose

@@ -47,6 +47,14 @@ pub(crate) struct Waiters {
     on: AtomicU64,
 }
 
+/// Who has a reason to look at the board again.
+#[derive(Default)]
+pub(crate) struct Stirred {
+    wakes: Wakes<Seat>,
+    /// The driver, too.
+    news: bool,
+}
+
 /// How long to wait, and for what.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
@@ -114,12 +122,12 @@ impl Waiters {
 
     /// Takes whoever is next in line for a lock that this client has, if `fits` says that it can
     /// be handed to that one. It has left the line then; or, if the lock is fenced, parks there
-    /// until it is [told](Self::told) how it fared.
+    /// until it is [told](Self::told) how it fared. Somebody may have to be [stirred](Self::stir).
     pub(crate) fn take_next<T>(
         &self,
         names: &Names,
         fits: impl FnOnce(&Owner) -> Option<T>,
-    ) -> Option<(Arc<Seat>, Ticket, T)> {
+    ) -> Option<(Arc<Seat>, Ticket, T, Stirred)> {
         let mut board = self.board.lock();
         let (ticket, seat) = board.next_in_line(&names.channel, &names.key)?;
         let fit = fits(&seat.owner)?;
@@ -127,12 +135,16 @@ impl Waiters {
         let now = clock::now();
         if seat.owner.names.token.is_some() {
             board.asked_for(&names.channel, ticket, now);
-            return Some((seat, ticket, fit));
+            return Some((seat, ticket, fit, Stirred::default()));
         }
         let (wakes, news) = board.handed(&names.channel, ticket, seat.asked, now);
-        drop(board);
-        self.tell(wakes, news);
-        Some((seat, ticket, fit))
+        Some((seat, ticket, fit, Stirred { wakes, news }))
+    }
+
+    /// Wakes whoever has a reason to look. Not while a mutex is held: a waker may do anything, and
+    /// may give another lock back.
+    pub(crate) fn stir(&self, stirred: Stirred) {
+        self.tell(stirred.wakes, stirred.news);
     }
 
     /// How that waiter fared for whom somebody asked Redis.

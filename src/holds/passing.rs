@@ -16,6 +16,10 @@ use crate::lease::{Lease, Term};
 
 use super::{Account, Ask, HoldId, Owed};
 
+/// With less time left a lock is released instead: the new hold could be lost before Redis has
+/// confirmed it.
+const LEAST: Duration = Duration::from_millis(100);
+
 /// What the last guard of an owner leaves behind, for the next in line.
 pub(crate) struct Passing {
     /// What the hand-over pays.
@@ -74,13 +78,16 @@ impl Account {
         self.passed.as_ref().and_then(|passed| passed.run.is_over(config, now))
     }
 
-    /// What can be handed to the next in line: `None` if a guard is left, or if the lock is lost
-    /// or may have been freed already.
+    /// What can be handed to the next in line: `None` if a guard is left, if the lock is lost or
+    /// soon will be, or if it may have been freed already.
     pub(crate) fn passing(&self, now: Instant) -> Option<Passing> {
         if !self.live.is_empty() || self.freeing {
             return None;
         }
         let until = self.leaving.iter().map(|term| term.until(now)).min()??;
+        if until < now + LEAST {
+            return None;
+        }
         let run = self.passed.as_ref().map_or_else(|| Run::first(now), |p| p.run.next());
         let lease = Duration::from_millis(1);
         Some(Passing { owed: Owed { count: 0, lease, leaving: self.leaving.len() }, until, run })

@@ -30,11 +30,11 @@ impl Ear {
         }
         let offset = offset();
         let thread = std::thread::spawn(move || {
-            let mut commands = Vec::new();
+            let mut all = Vec::new();
             for line in lines.lines().map_while(Result::ok) {
-                commands.extend(command(&line, names, offset));
+                all.extend(commands(&line, names, offset));
             }
-            commands
+            all
         });
         Self { stream, from: now(), offset, thread }
     }
@@ -61,40 +61,94 @@ fn offset() -> u64 {
 }
 
 /// `+1700000000.123456 [0 127.0.0.1:1234] "EVALSHA" "<sha>" "1" "name-3" "<owner>" "600" "1"`, for
-/// an acquire; `+... [0 lua] "HSET" "name-3" "<owner>" "1"`, for what a script writes.
-fn command(line: &str, names: Names, offset: u64) -> Option<Command> {
+/// an acquire, or several in one call, or a hand-over; `+... [0 lua] "HSET" "name-3" "<owner>" "1"`,
+/// for what a script writes.
+fn commands(line: &str, names: Names, offset: u64) -> Vec<Command> {
+    let Some((t, whence, words)) = words(line) else { return Vec::new() };
+    let command = |key: &str, who: &str, wrote| {
+        // The other scripts have no owner in that place.
+        let owner = Some(owner(who)).filter(|owner| *owner != Default::default())?;
+        let key = names.all().find(|number| names.name(*number) == key)?;
+        Some(Command { t: t - offset, key, owner, wrote })
+    };
+    match words[..] {
+        ["HSET", key, who, _] if whence.ends_with("lua") => {
+            command(key, who, true).into_iter().collect()
+        }
+        ["EVALSHA", _, keys, ref rest @ ..] => {
+            let keys = keys.parse().ok().filter(|keys| *keys <= rest.len());
+            let (keys, args) = rest.split_at(keys.unwrap_or_default());
+            let asked = asked(keys, args).into_iter();
+            asked.filter_map(|(key, who)| command(key, who, false)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn words(line: &str) -> Option<(u64, &str, Vec<&str>)> {
     let (time, rest) = line.strip_prefix('+')?.split_once(' ')?;
     let (seconds, micros) = time.split_once('.')?;
     let nanos = seconds.parse::<u64>().ok()? * 1_000_000_000 + micros.parse::<u64>().ok()? * 1000;
     let (whence, rest) = rest.split_once("] ")?;
-    let words: Vec<&str> = rest.split('"').skip(1).step_by(2).collect();
-    let (key, who, wrote) = match *words {
-        ["HSET", key, who, _] if whence.ends_with("lua") => (key, who, true),
-        ["EVALSHA", _, "1", key, who, _, _] | ["EVALSHA", _, "2", key, _, who, _, _] => {
-            (key, who, false)
+    Some((nanos, whence, rest.split('"').skip(1).step_by(2).collect()))
+}
+
+/// For whom a script asks for which lock.
+fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a str)> {
+    match (keys, args) {
+        // Requests that share a call.
+        (_, ["acquire" | "fenced" | "release", ..]) => {
+            let (mut keys, mut args, mut all) = (keys, args, Vec::new());
+            while let ([key, ..], [verb, who, ..]) = (keys, args) {
+                let (of_keys, of_args) = match *verb {
+                    "release" => (1, 5),
+                    "fenced" => (2, 4),
+                    _ => (1, 4),
+                };
+                if *verb != "release" {
+                    all.push((*key, *who));
+                }
+                keys = keys.get(of_keys..).unwrap_or_default();
+                args = args.get(of_args..).unwrap_or_default();
+            }
+            all
         }
-        _ => return None,
-    };
-    // The other scripts have no owner in that place.
-    let owner = Some(owner(who)).filter(|owner| *owner != Default::default())?;
-    let key = names.all().find(|number| names.name(*number) == key)?;
-    Some(Command { t: nanos - offset, key, owner, wrote })
+        // A hand-over: behind the channel and the lease the one who has it, and those to come.
+        ([key, ..], [channel, _, _, owners @ ..]) if channel.starts_with("redisson_lock__") => {
+            owners.iter().map(|who| (*key, *who)).collect()
+        }
+        ([key] | [key, _], [who, _, _]) => vec![(*key, *who)],
+        _ => Vec::new(),
+    }
 }
 
 pub(crate) fn only_acquires_and_writes_are_heard() {
     let names = Names::new(30);
     let uuid = "00000000-0000-0000-0000-00000000000a";
-    let heard = |line: &str| command(line, names, 1_000_000_000);
+    let heard = |line: &str| commands(line, names, 1_000_000_000);
     let acquire =
         format!("+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"1\" \"name-3\" \"{uuid}:7\"");
     let (t, key, owner) = (1_000_005_000, 3, (10, 7));
     let asked = Command { t, key, owner, wrote: false };
-    assert_eq!(heard(&format!("{acquire} \"600\" \"1\"")), Some(asked));
+    assert_eq!(heard(&format!("{acquire} \"600\" \"1\"")), [asked]);
     let write = format!("+2.000005 [0 lua] \"HSET\" \"name-3\" \"{uuid}:7\" \"1\"");
-    assert_eq!(heard(&write), Some(Command { wrote: true, ..asked }));
+    assert_eq!(heard(&write), [Command { wrote: true, ..asked }]);
     let renew =
         format!("\"EVALSHA\" \"s\" \"2\" \"name-3\" \"name-6\" \"600\" \"{uuid}:7\" \"{uuid}:8\"");
-    assert_eq!(heard(&format!("+2.000005 [0 127.0.0.1:9] {renew}")), None);
+    assert_eq!(heard(&format!("+2.000005 [0 127.0.0.1:9] {renew}")), []);
     let release = format!("{acquire} \"0\" \"1\" \"channel\"");
-    assert_eq!(heard(&release), None);
+    assert_eq!(heard(&release), []);
+    let shared = format!(
+        "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"4\" \"name-6\" \"name-3\" \"token\" \"name-9\" \
+         \"release\" \"{uuid}:1\" \"0\" \"1\" \"channel\" \"fenced\" \"{uuid}:7\" \"600\" \"1\" \
+         \"acquire\" \"{uuid}:2\" \"600\" \"1\""
+    );
+    let other = Command { key: 9, owner: (10, 2), ..asked };
+    assert_eq!(heard(&shared), [asked, other]);
+    let passed = format!(
+        "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"1\" \"name-3\" \
+         \"redisson_lock__channel:{{name-3}}\" \"600\" \"{uuid}:1\" \"{uuid}:7\" \"{uuid}:2\""
+    );
+    let other = Command { owner: (10, 2), ..asked };
+    assert_eq!(heard(&passed), [asked, other]);
 }

@@ -1,7 +1,7 @@
 //! The next in line has the lock at once, and is believed no longer than is known.
 
 use super::*;
-use crate::support::{connect, hold, renewed};
+use crate::support::{connect, renewed};
 
 #[tokio::test]
 async fn the_next_in_line_has_the_lock_before_redis_has_heard_of_it() {

@@ -1,7 +1,6 @@
 //! In which ways a holder gives the lock back, and where.
 
 use super::*;
-use crate::support::hold;
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
@@ -165,6 +164,46 @@ async fn two_handles_hand_the_lock_to_and_fro() {
     }
     assert!(scene.server.calls("hdel") > 20, "it was hardly ever handed over");
     scene.until_gone("to and fro").await;
+}
+
+/// Gives a lock back when it is woken, as an executor may that drops what it has finished.
+struct GivesBack(std::sync::Mutex<Option<LockGuard>>);
+
+impl std::task::Wake for GivesBack {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
+#[tokio::test]
+async fn a_waker_may_give_another_lock_back() {
+    let scene = Scene::new().await;
+    let [guard, other] =
+        [hold(&scene.client.lock("one")).await, hold(&scene.client.lock("other")).await];
+    let mut next = Waiter::first(&scene, "one", LOCK).await;
+    let others_next = Waiter::first(&scene, "other", LOCK).await;
+    // It becomes the head of its line by the hand-over to the one before it, and is woken for that.
+    let behind = scene.client.lock("one");
+    let mut behind = Box::pin(behind.lock());
+    let waker = Arc::new(GivesBack(Some(other).into()));
+    let polled = behind.as_mut().poll(&mut std::task::Context::from_waker(&waker.clone().into()));
+    assert!(polled.is_pending());
+    let dropping = std::thread::spawn(move || drop(guard));
+    let start = Instant::now();
+    while !dropping.is_finished() && start.elapsed() < SOON {
+        tokio::time::sleep(ms(2)).await;
+    }
+    if !dropping.is_finished() {
+        // Whatever is dropped now would wait for the same mutex.
+        std::mem::forget((scene, next, others_next, behind));
+        panic!("a waker was called under a mutex");
+    }
+    assert!(waker.0.lock().unwrap().is_none(), "it was not woken");
+    release(others_next.gets().await).await;
+    release(next.has()).await;
+    release(soon("its turn", behind).await.expect("the lock")).await;
+    scene.until_gone("one").await;
+    scene.until_gone("other").await;
 }
 
 #[tokio::test]

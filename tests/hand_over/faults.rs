@@ -3,7 +3,7 @@
 use redlatch::Outcome;
 
 use super::*;
-use crate::support::{Fault, hold};
+use crate::support::Fault;
 
 /// A client that does not wait long for an answer.
 fn impatient(options: LockClientBuilder) -> LockClientBuilder {

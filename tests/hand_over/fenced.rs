@@ -4,7 +4,6 @@
 use redlatch::{FencedLock, FencedLockGuard};
 
 use super::*;
-use crate::support::hold;
 
 type Fencing = Spawn<BoxFuture<'static, Result<FencedLockGuard, Error>>>;
 

@@ -1,7 +1,7 @@
 //! The name is gone from Redis when the hand-over arrives there.
 
 use super::*;
-use crate::support::{hold, is_free};
+use crate::support::is_free;
 
 /// A lock that was handed over, of which Redis has not heard yet.
 struct InTheAir {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use redlatch::{Error, ErrorKind, Lock, LockClient, LockClientBuilder, LockGuard};
-use support::{Proxy, SOON, Server, ms, release, soon, wait_until};
+use support::{Proxy, SOON, Server, hold, ms, release, soon, wait_until};
 use tokio_test::task::{self, Spawn};
 
 mod at_once;
@@ -42,7 +42,7 @@ const LOCK: Take = |lock| async move { lock.lock().await }.boxed();
 /// A waiter with an explicit lease.
 const FOR_A_MINUTE: Take = |lock| async move { lock.lock_with_lease(MINUTE).await }.boxed();
 
-/// A server and a client of it through a proxy. The script is there already, so that a fault
+/// A server and a client of it through a proxy. The scripts are there already, so that a fault
 /// befalls the hand-over and not the first try of it.
 struct Scene {
     server: Server,
@@ -57,10 +57,16 @@ impl Scene {
 
     async fn with(args: &[&str], options: fn(LockClientBuilder) -> LockClientBuilder) -> Self {
         let server = Server::start_with(args);
-        teach(&server);
         let proxy = Proxy::new(&server);
         let client = connect_with(proxy.url(&server), options).await;
-        Self { server, proxy, client }
+        let scene = Self { server, proxy, client };
+        // Every script once.
+        let guard = hold(&scene.client.lock("before")).await;
+        let next = Waiter::first(&scene, "before", LOCK).await;
+        release(guard).await;
+        release(next.gets().await).await;
+        scene.server.reset_stats();
+        scene
     }
 
     /// Another client, which goes straight to the server.
@@ -93,17 +99,6 @@ impl Scene {
     /// Nobody has the lock any more, and nobody is counted on to give it back.
     async fn until_gone(&self, name: &str) {
         wait_until("no key is left", SOON, || !self.server.exists(name)).await;
-    }
-}
-
-fn teach(server: &Server) {
-    for script in [
-        include_str!("../../lua/acquire.lua"),
-        include_str!("../../lua/hand_over.lua"),
-        include_str!("../../lua/release.lua"),
-        include_str!("../../lua/renew.lua"),
-    ] {
-        server.ask::<String>(&["SCRIPT", "LOAD", script]);
     }
 }
 

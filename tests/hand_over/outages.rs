@@ -1,7 +1,7 @@
 //! Redis is out of reach, or comes back as another, while a hand-over is on its way.
 
 use super::*;
-use crate::support::{connect, hold};
+use crate::support::connect;
 
 fn impatient(options: LockClientBuilder) -> LockClientBuilder {
     options.command_timeout(ms(400))

@@ -94,8 +94,11 @@ pub(crate) fn not_false(history: &History) -> Vec<Violation> {
             found.push(Violation::new("H9", what, window).of(&[hold]));
         } else if hold.watched {
             let from = hold.deadline.saturating_sub(hold.lease);
+            // One that was handed over, and of which Redis never heard, began with less.
+            let unconfirmed = hold.renewals == 0 && from + AFTERMATH < hold.inv;
+            let from = if unconfirmed { hold.ret } else { from };
             let disturbed = reasons[usize::from(hold.id.0)].disturbed(from, lost);
-            if disturbed * 10 < hold.lease * 4 {
+            if disturbed * 10 < (lost - from).min(hold.lease) * 4 {
                 let what = format!(
                     "name {}: {} was not renewed in time, although only {} of its {} ms were \
                      disturbed",

@@ -61,9 +61,13 @@ fn untrue(
         let of_owner = commands.get(&acquire.owner).map_or(&[][..], Vec::as_slice);
         let wrong = match acquire.outcome {
             Outcome::Granted => {
-                let (from, to) = (acquire.inv - OFF, acquire.ret + OFF);
-                let asked = |c: &&&Command| !c.wrote && (from..to).contains(&c.t);
-                of_owner.iter().find(asked).is_none().then_some("was granted what it never asked")
+                // If another of its client handed the lock over, the server has heard of that when
+                // it has confirmed that it was given back.
+                let unlocked = acquire.release.filter(|release| release.outcome == Outcome::Done);
+                let to = unlocked.map_or(acquire.ret, |release| release.ret) + OFF;
+                let asked = |c: &&Command| !c.wrote && (acquire.inv - OFF..to).contains(&c.t);
+                let known = of_owner.iter().any(asked) || unlocked.is_none() || heard.to < to;
+                (!known).then_some("was granted what it never asked")
             }
             Outcome::NotExecuted => {
                 // A sibling's call on the same handle may be what was written.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Acquire, Count, Forced, History, Id, Loss, NEVER, Owner, Release, StoreWrite};
-use crate::record::{BELIEVED, Event, FENCED, MS, Outcome, Record, WATCHDOG};
+use crate::record::{BELIEVED, Event, FENCED, How, MS, Outcome, Record, WATCHDOG};
 
 pub(super) struct Fold<'a> {
     history: &'a mut History,
@@ -138,7 +138,10 @@ fn goes_on(acquire: &mut Acquire, record: &Record) -> u64 {
             if acquire.loss.is_some() {
                 acquire.healed.get_or_insert(t);
             }
-            if !acquire.watched && t > acquire.deadline_high {
+            // One that was handed over has its whole lease from when that is confirmed.
+            let told = if record.how == How::Ran { 0 } else { record.deadline };
+            let whole = told.min(acquire.ret + acquire.lease);
+            if !acquire.watched && t > acquire.deadline_high.max(whole) {
                 acquire.overdue.get_or_insert(t);
             }
             acquire.last_true = acquire.last_true.max(t);

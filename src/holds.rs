@@ -63,7 +63,9 @@ impl Owner {
                 return false;
             }
             let server = account.server;
-            let lost = account.gone();
+            // A release of everything may be under way, and be what the renewal found. What is on
+            // its way back hears from that; those who stay had been lost by the clock.
+            let lost = if account.freeing { account.stranded() } else { account.gone() };
             // A request that is under way may be executed yet: whoever drops it still owes its undo.
             if self.gate.try_lock().is_err() {
                 account.server = server;
@@ -237,9 +239,15 @@ impl Account {
     fn gone(&mut self) -> Vec<Arc<Term>> {
         self.server = 0;
         self.freeing = false;
+        let mut lost = self.stranded();
+        lost.append(&mut self.leaving);
+        lost
+    }
+
+    /// The same, of those only who have not given back.
+    fn stranded(&mut self) -> Vec<Arc<Term>> {
         self.tenure += 1;
-        let held = self.live.drain(..).map(|hold| hold.term);
-        held.chain(self.leaving.drain(..)).collect()
+        self.live.drain(..).map(|hold| hold.term).collect()
     }
 
     /// A guard gives its hold back. From here on a release is owed, unless its tenure is over:

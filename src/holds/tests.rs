@@ -230,6 +230,21 @@ fn a_refused_renewal_of_what_is_held_is_a_loss() {
 }
 
 #[test]
+fn a_renewal_that_crosses_the_release_of_what_is_lost_says_nothing_of_what_was_given_back() {
+    let mut story = Story::new();
+    let (hold, _lost) = story.grant(Lease::Watchdog);
+    let (given_back, term) = story.grant(HOUR.into());
+    story.give_back(given_back);
+    story.now += WATCHDOG;
+    // The other one has run out, so all of it is released; the renewal finds nothing then.
+    let owed = story.owed().unwrap();
+    assert_eq!(owed.count, 0);
+    story.owner.account.lock().releasing(owed);
+    assert!(!story.owner.renewal_refused(hold.tenure, story.now));
+    assert!(!term.is_gone(), "it is the release that tells");
+}
+
+#[test]
 fn a_renewal_prolongs_default_leases_and_never_a_fixed_one() {
     let mut story = Story::new();
     let (_, fixed) = story.grant(WATCHDOG.into());

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use crate::check::Violation;
 use crate::check::exclusion::who;
 use crate::history::{Acquire, Command, Heard, History, Owner};
-use crate::record::{MS, Outcome};
+use crate::record::{How, MS, Outcome};
 
 /// By so much the server's times may be off.
 const OFF: u64 = 2 * MS;
@@ -63,7 +63,16 @@ fn untrue(
             Outcome::Granted => {
                 let (from, to) = (acquire.inv - OFF, acquire.ret + OFF);
                 let asked = |c: &&&Command| !c.wrote && (from..to).contains(&c.t);
-                of_owner.iter().find(asked).is_none().then_some("was granted what it never asked")
+                // Or it was handed over inside its client. Then Redis hears of it behind that, and
+                // has heard of it if it says that it was given back.
+                let handed = |c: &&&Command| c.wrote && from < c.t;
+                let given_back = acquire.release.is_some_and(|release| {
+                    release.how == How::Unlock
+                        && release.outcome == Outcome::Done
+                        && release.ret < heard.to - OFF
+                });
+                let asked_for = of_owner.iter().any(|c| asked(&c) || handed(&c));
+                (given_back && !asked_for).then_some("was granted what it never asked")
             }
             Outcome::NotExecuted => {
                 // A sibling's call on the same handle may be what was written.

@@ -231,11 +231,13 @@ impl History {
 }
 
 impl Acquire {
-    /// It was handed over inside its client, and as far as was read it was never confirmed: it is
-    /// believed for less than whoever asks Redis is.
+    /// It was handed over inside its client, and as far as was read it was never confirmed: from
+    /// the beginning it is believed for far less than whoever asks Redis is.
     pub(crate) fn in_the_air(&self) -> bool {
         let margin = self.lease / 100 + 2 * MS;
-        self.deadline_high + margin < self.inv + self.lease
+        let less_than = |most| self.deadline_high + margin < most;
+        self.renewals == 0
+            && (less_than(self.inv + self.lease) || less_than(self.ret + self.lease / 2))
     }
 }
 

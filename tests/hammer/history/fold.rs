@@ -138,9 +138,10 @@ fn goes_on(acquire: &mut Acquire, record: &Record) -> u64 {
             if acquire.loss.is_some() {
                 acquire.healed.get_or_insert(t);
             }
-            // The confirmation of a hand-over brings the whole lease, once and from before the
-            // return of the call on.
-            let confirmed = acquire.in_the_air() && record.deadline < acquire.ret + acquire.lease;
+            // The confirmation of a hand-over brings the whole lease, which began before the call
+            // returned.
+            let confirmed = record.deadline > acquire.deadline + 2 * MS
+                && record.deadline < acquire.ret + acquire.lease;
             if !acquire.watched && t > acquire.deadline_high && !confirmed {
                 acquire.overdue.get_or_insert(t);
             }

@@ -152,6 +152,10 @@ pub(crate) mod trials {
     pub(crate) fn a_loss_before_the_deadline_needs_a_reason() {
         let mut history = history(vec![held(0, 10).lost_at(500)]);
         assert_eq!(not_false(&history)[0].rule, "H9");
+        // Handed over, and never confirmed: what took it away may have come before the call.
+        let mut handed = held(0, 10).lost_at(100);
+        (handed.deadline, handed.deadline_high) = (300 * MS, 300 * MS);
+        assert_eq!(not_false(&self::history(vec![handed])), []);
         let key = Some(KEY);
         let (t0, t1, settle) = (400 * MS, 401 * MS, None);
         let target = String::new();

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use crate::record::{self, How, Outcome};
+use crate::record::{self, How, MS, Outcome};
 
 mod fold;
 use fold::Fold;
@@ -227,6 +227,17 @@ impl History {
 
     pub(crate) fn grants(&self) -> impl Iterator<Item = &Acquire> {
         self.acquires.iter().filter(|acquire| acquire.outcome == Outcome::Granted)
+    }
+}
+
+impl Acquire {
+    /// It was handed over inside its client, and as far as was read it was never confirmed: from
+    /// the beginning it is believed for far less than whoever asks Redis is.
+    pub(crate) fn in_the_air(&self) -> bool {
+        let margin = self.lease / 100 + 2 * MS;
+        let less_than = |most| self.deadline_high + margin < most;
+        self.renewals == 0
+            && (less_than(self.inv + self.lease) || less_than(self.ret + self.lease / 2))
     }
 }
 

@@ -26,7 +26,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::connection::Link;
 use crate::error::{Error, ErrorKind};
-use crate::holds::{Ask, Granted, Owner};
+use crate::holds::{Ask, Gate, Granted, Owner};
 use crate::lease::{Term, believed_until};
 use crate::protocol::{Call, HandedOver, Names};
 use crate::token::FencingToken;
@@ -34,8 +34,8 @@ use crate::waiters::{Ticket, Waiters};
 use crate::watchdog::Watchdog;
 
 mod chain;
+pub(crate) use chain::Told;
 use chain::{Chain, Step, To};
-pub(crate) use chain::{Gate, Told};
 
 /// Between two tries of a request that is refused again and again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -82,9 +82,9 @@ impl Relay {
         }
         let mut chains = self.chains.lock();
         let now = clock::now();
-        let goes_on = chains.get(&owner.names.key).is_some_and(|chain| chain.ends_with(owner));
+        let goes_on = chains.get(owner.names.key()).is_some_and(|chain| chain.ends_with(owner));
         if !goes_on && gate.is_none() {
-            *gate = Some(owner.gate.clone().try_lock_owned().ok()?);
+            *gate = Some(owner.try_enter()?);
         }
         let passing = {
             let account = owner.account.lock();
@@ -96,7 +96,7 @@ impl Relay {
             account.passing(now)?
         };
         let (seat, ticket, to_gate) = self.waiters.take_next(&owner.names, |next| {
-            let gate = next.gate.clone().try_lock_owned().ok()?;
+            let gate = next.try_enter()?;
             next.account.lock().can_take().then_some(gate)
         })?;
         owner.account.lock().releasing(passing.owed);
@@ -106,7 +106,7 @@ impl Relay {
         let to = {
             let mut account = seat.owner.account.lock();
             let ask = account.ask(now);
-            if seat.owner.names.token.is_some() {
+            if seat.owner.names.is_fenced() {
                 To::Awaits(ask, ticket)
             } else {
                 let believed = if seeded!("unconfirmed-is-believed") {
@@ -121,7 +121,7 @@ impl Relay {
                 To::Holds(hold, term)
             }
         };
-        let chain = chains.entry(owner.names.key.clone()).or_default();
+        let chain = chains.entry(owner.names.key().into()).or_default();
         let carry = chain.is_empty();
         chain.push(Step {
             from: owner.clone(),
@@ -147,7 +147,7 @@ impl Relay {
         let mut unsure = false;
         let mut debts = Vec::new();
         loop {
-            let request = match self.chains.lock().get(&names.key) {
+            let request = match self.chains.lock().get(names.key()) {
                 Some(chain) => chain.request(),
                 None => return debts,
             };
@@ -184,7 +184,7 @@ impl Relay {
                         debts.extend(self.given_up(names));
                         return debts;
                     }
-                    tracing::warn!(name = %names.key, %error, "a hand-over failed; trying again");
+                    tracing::warn!(name = %names.key(), %error, "a hand-over failed; trying again");
                     tokio::time::sleep(pause).await;
                     pause = (2 * pause).min(LONGEST_PAUSE);
                 }
@@ -278,7 +278,7 @@ impl Relay {
             }
         }
         if lost {
-            tracing::warn!(name = %names.key, "lost a lock: found gone when it was handed over");
+            tracing::warn!(name = %names.key(), "lost a lock: found gone when it was handed over");
         }
         // Whoever stands in line counted on its being held.
         self.waiters.look(names);
@@ -288,7 +288,7 @@ impl Relay {
     /// and whether the last step is awaited.
     fn failed(&self, names: &Names, steps: usize, error: &Error) -> (Duration, bool) {
         let mut chains = self.chains.lock();
-        let Some(chain) = chains.get_mut(&names.key) else {
+        let Some(chain) = chains.get_mut(names.key()) else {
             return (Duration::ZERO, true);
         };
         let (told, longest, awaited) =
@@ -318,13 +318,13 @@ impl Relay {
     /// because from here on the next step asks for somebody else to carry it.
     fn take(&self, names: &Names, steps: usize) -> (Vec<Step>, bool) {
         let mut chains = self.chains.lock();
-        let Some(chain) = chains.get_mut(&names.key) else {
+        let Some(chain) = chains.get_mut(names.key()) else {
             return (Vec::new(), true);
         };
         let taken = chain.take(steps);
         let over = chain.is_empty();
         if over {
-            chains.remove(&names.key);
+            chains.remove(names.key());
         }
         (taken, over)
     }

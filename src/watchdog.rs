@@ -143,7 +143,7 @@ impl Watchdog {
     /// whole batch refused that it is in.
     async fn renew(&self, link: &Link, batch: Vec<Entry>) -> Vec<Entry> {
         let locks: Vec<(&str, &str)> =
-            batch.iter().map(|e| (&*e.owner.names.key, &*e.owner.id)).collect();
+            batch.iter().map(|e| (e.owner.names.key(), &*e.owner.id)).collect();
         let mut call = Call::new(link, clock::now() + self.patience);
         let answer = call.renew(&locks, self.lease).await;
         let now = clock::now();
@@ -201,7 +201,7 @@ impl Watchdog {
 }
 
 fn lost(owner: &Owner, why: &str) {
-    tracing::warn!(name = %owner.names.key, owner = %owner.id, "lost a lock: {why}");
+    tracing::warn!(name = %owner.names.key(), owner = %owner.id, "lost a lock: {why}");
 }
 
 #[cfg(test)]

@@ -273,7 +273,7 @@ impl Server {
         if state.held[lock].take_if(|held| by.is_none_or(|by| *held == by)).is_some() {
             let channel = Names::new("", LOCKS[lock]).channel().to_owned();
             if state.subscribed.contains(&*channel) {
-                let _ = state.pushes.send(Push::Message { channel: channel.into() });
+                let _ = state.pushes.send(Push::Message { channel });
             }
         }
     }

@@ -195,8 +195,7 @@ impl Model {
             }
             Op::HandOver { lock, lease, awaited } => self.hand_over(lock, lease, awaited),
             Op::Freed(lock) => {
-                let (key, channel) = (self.names[lock].key(), self.names[lock].channel());
-                self.board.freed(channel, key, self.clock());
+                self.board.freed(self.names[lock].channel(), self.names[lock].key(), self.clock());
                 let nobody = self.waiters.iter().all(|waiter| waiter.lock != lock);
                 if let Some(line) = self.lines.get_mut(&lock).filter(|_| nobody) {
                     line.reason = self.event;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use redlatch::{Lock, LockClient, LockGuard};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-use support::{SOON, Server, connect, hold, ms, release, turns, wait_until, within};
+use support::{Proxy, SOON, Server, connect, hold, ms, release, turns, wait_until, within};
 use tokio::task::JoinHandle;
 
 #[global_allocator]
@@ -94,6 +94,45 @@ async fn a_parked_waiter_costs_at_most_a_kibibyte_and_a_half() {
     within(2 * MINUTE, "the crowd", join_all(waiters)).await;
     first.await.expect("a turn");
     wait_until("a free lock", SOON, || !server.exists("crowd")).await;
+}
+
+/// Few batches are under way at a time, but not at the price of a lease: where Redis is far away
+/// they do not wait for each other.
+#[tokio::test]
+async fn renewals_follow_each_other_while_no_answer_comes() {
+    const MANY: usize = 2_000;
+    let _alone = ALONE.lock().await;
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = LockClient::builder().url(proxy.url(&server)).watchdog_timeout(ms(15_000));
+    // No answer is given up before the test is over.
+    let client = builder.command_timeout(MINUTE).connect().await.unwrap();
+    // The background has its connection before.
+    drop(hold(&client.lock("first")).await);
+    wait_until("a free lock", SOON, || !server.exists("first")).await;
+    let locks: Vec<_> = (0..MANY).map(|n| client.lock(format!("many:{n}"))).collect();
+    let guards = join_all(locks.iter().map(hold)).await;
+    let before: Vec<_> = guards.iter().map(|guard| Instant::now() + guard.remaining()).collect();
+    proxy.forget_commands();
+    proxy.stall_replies(true);
+    wait_until("a renewal of each on its way", ms(9_000), || {
+        proxy.sent("EVALSHA") >= MANY as u64 / 100
+    })
+    .await;
+    assert!(proxy.withheld() > 0);
+    let renewed = || {
+        let now = Instant::now();
+        guards
+            .iter()
+            .zip(&before)
+            .filter(move |(guard, before)| now + guard.remaining() > **before + ms(500))
+    };
+    assert_eq!(renewed().count(), 0, "nothing was answered");
+    proxy.stall_replies(false);
+    wait_until("a renewal of each", SOON, || renewed().count() == MANY).await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    drop(guards);
+    wait_until("free locks", SOON, || server.ask::<usize>(&["DBSIZE"]) == 0).await;
 }
 
 /// A lock that may not be touched has every batch refused that it is in.

@@ -72,62 +72,9 @@ pub(crate) async fn acquire(
         }
         engine.waiters.answered(begun);
     }
-    let until = match wait {
-        Wait::Once => return Ok(None),
-        Wait::Until(until) => Some(until),
-        Wait::Forever => None,
-    };
-
-    // Siblings on the same handle wait here for the one of them that stands in line: when it has
-    // the lock, they nest. In line they would wait for their own handle to release.
-    let Some(_turn) = by(until, owner.turn.lock()).await else {
-        return if engine.waiters.in_outage() { Err(out_of_reach()) } else { Ok(None) };
-    };
-    // A call returns within its wait, or within the command timeout if that is longer.
-    let last_call = until.map(|until| until.max(begun + engine.config.command_timeout));
-    if attempt.nests() {
-        match attempt.try_until(last_call).await.transpose()? {
-            Some(Tried::Granted(granted)) => return Ok(Some(granted)),
-            Some(Tried::Refused(ttl)) => left = ttl,
-            None => return Ok(None),
-        }
-    }
-
-    let outage = matches!(wait, Wait::Forever).then_some(engine.config.outage_limit);
-    let seat = Seat::new(owner.clone(), lease, asked);
-    let place = InLine { place: engine.waiters.join(seat, left), engine, owner };
-    let mut trouble = None;
-    loop {
-        match place.next(Patience { until, outage }).await {
-            Next::Handed(granted) => {
-                attempt.claimed();
-                return Ok(Some(granted));
-            }
-            Next::Ask => match attempt.try_until(last_call).await {
-                None if engine.waiters.in_outage() => {
-                    return Err(trouble.unwrap_or_else(out_of_reach));
-                }
-                None => return Ok(None),
-                Some(Ok(Tried::Granted(granted))) => {
-                    place.granted(granted.lease);
-                    return Ok(Some(granted));
-                }
-                Some(Ok(Tried::Refused(left))) => {
-                    trouble = None;
-                    place.refused(left);
-                }
-                Some(Err(error)) if error.kind() == ErrorKind::Unavailable => {
-                    trouble = Some(error.after(trouble.take()));
-                    place.unanswered(PAUSE);
-                }
-                Some(Err(error)) => return Err(error),
-            },
-            Next::TimedOut { in_outage: false } => return Ok(None),
-            Next::TimedOut { in_outage: true } | Next::OutOfReach => {
-                return Err(trouble.unwrap_or_else(out_of_reach));
-            }
-            Next::Closed => return Err(Error::closed()),
-        }
+    match wait {
+        Wait::Once => Ok(None),
+        Wait::Until(_) | Wait::Forever => attempt.wait_in_line(begun, left).await,
     }
 }
 
@@ -190,11 +137,75 @@ impl Attempt<'_> {
             || self.nests()
     }
 
+    /// What a call does that may not be the only one. `left` is what a refusal just said.
+    ///
+    /// Whatever it does but to park is boxed: a crowd that is parked has no room for it.
+    async fn wait_in_line(
+        &self,
+        begun: Instant,
+        mut left: Option<Duration>,
+    ) -> Result<Option<Granted>, Error> {
+        let Self { engine, owner, .. } = *self;
+        let until = if let Wait::Until(until) = self.wait { Some(until) } else { None };
+        // Siblings on the same handle wait here for the one of them that stands in line: when it
+        // has the lock, they nest. In line they would wait for their own handle to release.
+        let Some(_turn) = Box::pin(by(until, owner.turn.lock())).await else {
+            return if engine.waiters.in_outage() { Err(out_of_reach()) } else { Ok(None) };
+        };
+        // A call returns within its wait, or within the command timeout if that is longer.
+        let last_call = until.map(|until| until.max(begun + engine.config.command_timeout));
+        if self.nests() {
+            match Box::pin(self.try_until(last_call)).await.transpose()? {
+                Some(Tried::Granted(granted)) => return Ok(Some(granted)),
+                Some(Tried::Refused(ttl)) => left = ttl,
+                None => return Ok(None),
+            }
+        }
+
+        let outage = until.is_none().then_some(engine.config.outage_limit);
+        let patience = Patience { until, outage };
+        let seat = Seat::new(owner.clone(), self.lease, self.asked);
+        let place = InLine { place: engine.waiters.join(seat, left), engine, owner };
+        let mut trouble = None;
+        loop {
+            match place.next(&patience).await {
+                Next::Handed(granted) => {
+                    self.claimed();
+                    return Ok(Some(granted));
+                }
+                Next::Ask => match Box::pin(self.try_until(last_call)).await {
+                    None if engine.waiters.in_outage() => {
+                        return Err(trouble.unwrap_or_else(out_of_reach));
+                    }
+                    None => return Ok(None),
+                    Some(Ok(Tried::Granted(granted))) => {
+                        place.granted(granted.lease);
+                        return Ok(Some(granted));
+                    }
+                    Some(Ok(Tried::Refused(left))) => {
+                        trouble = None;
+                        place.refused(left);
+                    }
+                    Some(Err(error)) if error.kind() == ErrorKind::Unavailable => {
+                        trouble = Some(error.after(trouble.take()));
+                        place.unanswered(PAUSE);
+                    }
+                    Some(Err(error)) => return Err(error),
+                },
+                Next::TimedOut { in_outage: false } => return Ok(None),
+                Next::TimedOut { in_outage: true } | Next::OutOfReach => {
+                    return Err(trouble.unwrap_or_else(out_of_reach));
+                }
+                Next::Closed => return Err(Error::closed()),
+            }
+        }
+    }
+
     /// Asks Redis once, unless the wait ends first. `None` if it did; an error if Redis had been
     /// silent for so long by then that nobody knows whether the lock is busy.
     async fn try_until(&self, until: Option<Instant>) -> Option<Result<Tried, Error>> {
         let asked = clock::now();
-        let tried = by(until, Box::pin(self.try_once())).await;
+        let tried = by(until, self.try_once()).await;
         if tried.is_none() && asked.elapsed() >= SILENCE {
             let message = "Redis had not answered when the wait was over";
             let error = Error::new(ErrorKind::Unavailable, Outcome::Unknown, message);
@@ -203,7 +214,7 @@ impl Attempt<'_> {
         tried
     }
 
-    /// Asks Redis once. To be boxed: a parked waiter has no room for what it is not doing.
+    /// Asks Redis once.
     async fn try_once(&self) -> Result<Tried, Error> {
         let Self { engine, owner, .. } = self;
         if engine.waiters.is_closed() {
@@ -251,7 +262,7 @@ impl Attempt<'_> {
                 // try of the loop is for a first hold.
                 Acquired::Gone => {
                     owner.gone(clock::now());
-                    tracing::warn!(name = %owner.names.key, owner = %owner.id,
+                    tracing::warn!(name = %owner.names.key(), owner = %owner.id,
                         "lost a lock: found gone when a nested hold was asked for");
                 }
             }

@@ -53,7 +53,7 @@ impl LockClient {
     /// in Redis, after the [prefix](LockClientBuilder::name_prefix) if there is one.
     #[must_use]
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
-        Lock::new(self.engine.clone(), name.as_ref().into())
+        Lock::new(self.engine.clone(), name.as_ref())
     }
 
     /// A handle to the fenced lock of that name, whose guards have a [`FencingToken`] for the
@@ -63,7 +63,7 @@ impl LockClient {
     /// [`FencingToken`]: crate::FencingToken
     #[must_use]
     pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock {
-        FencedLock::new(self.engine.clone(), name.as_ref().into())
+        FencedLock::new(self.engine.clone(), name.as_ref())
     }
 
     /// Refuses new calls, sends waiting ones home with [`Closed`](crate::ErrorKind::Closed),

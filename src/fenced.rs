@@ -44,7 +44,7 @@ pub struct FencedLock {
 }
 
 impl FencedLock {
-    pub(crate) fn new(engine: Arc<Engine>, name: Arc<str>) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
         Self { lock: Lock::fenced(engine, name) }
     }
 

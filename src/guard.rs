@@ -138,7 +138,7 @@ impl LockGuard {
         };
         match value {
             Some(value) if !self.term.is_lost() || seeded!("value-after-loss") => Ok(value),
-            _ => Err(Error::lost(&self.owner.names.key, Outcome::NotExecuted)),
+            _ => Err(Error::lost(self.owner.names.key(), Outcome::NotExecuted)),
         }
     }
 }
@@ -147,7 +147,7 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.unlocking {
             if self.is_lost() {
-                tracing::warn!(name = %self.owner.names.key, owner = %self.owner.id,
+                tracing::warn!(name = %self.owner.names.key(), owner = %self.owner.id,
                     "a guard was dropped after its lock was lost");
             }
             self.engine.releaser.give_back(&self.owner, self.hold, self.lease);
@@ -158,7 +158,7 @@ impl Drop for LockGuard {
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
-            .field("name", &self.owner.names.key)
+            .field("name", &self.owner.names.key())
             .field("owner", &self.owner.id)
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()

@@ -4,7 +4,7 @@
 //! clock. Invariants:
 //!
 //! 1. **At most one exchange of an owner is under way**: whoever talks to Redis for it holds its
-//!    `gate`. So the count in Redis moves only between two known numbers.
+//!    [`Gate`]. So the count in Redis moves only between two known numbers.
 //! 2. **The undo exists before the request.** `server` is the highest count that Redis may hold
 //!    for this owner. It rises *before* an acquire is sent and sinks only on an answer. Whenever
 //!    `server` is above the number of live guards, a release is *owed*, whatever the reason: a
@@ -16,21 +16,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use crate::lease::{Lease, Term, believed_until, whole_millis};
 use crate::protocol::Names;
 use crate::token::FencingToken;
 
+mod gate;
 mod passing;
+pub(crate) use gate::Gate;
 pub(crate) use passing::{Passing, Run};
 
 /// A lock's name as one owner uses it. Shared by its handle, its guards and the background work.
 pub(crate) struct Owner {
     pub(crate) names: Names,
     /// The field in the hash.
-    pub(crate) id: String,
-    /// Held during an exchange with Redis (invariant 1). First come, first served.
-    pub(crate) gate: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) id: Box<str>,
+    /// A [`Gate`] is held during an exchange with Redis (invariant 1).
+    gate: Semaphore,
     /// Held by the one call of this owner that is parked in the waiters' line. Its siblings wait
     /// for it here: once it has the lock they nest.
     pub(crate) turn: tokio::sync::Mutex<()>,
@@ -41,8 +44,8 @@ impl Owner {
     pub(crate) fn new(names: Names, id: String) -> Self {
         Self {
             names,
-            id,
-            gate: Arc::default(),
+            id: id.into(),
+            gate: Semaphore::new(1),
             turn: tokio::sync::Mutex::default(),
             account: Mutex::default(),
         }
@@ -67,7 +70,7 @@ impl Owner {
             // its way back hears from that; those who stay had been lost by the clock.
             let lost = if account.freeing { account.stranded() } else { account.gone() };
             // A request that is under way may be executed yet: whoever drops it still owes its undo.
-            if self.gate.try_lock().is_err() {
+            if self.is_entered() {
                 account.server = server;
             }
             lost
@@ -169,7 +172,7 @@ pub(crate) struct Account {
     /// When the watched leases were last known to be in force: what their renewal counts from.
     renewed_at: Option<Instant>,
     /// How the first hold of this tenure came, if by a hand-over.
-    passed: Option<passing::Passed>,
+    passed: Option<Box<passing::Passed>>,
 }
 
 impl Account {
@@ -218,6 +221,10 @@ impl Account {
         let watching = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
         if lease == Lease::Watchdog && !watching {
             self.renewed_at = Some(sent);
+        }
+        if self.live.is_empty() {
+            // As a rule it is the only one.
+            self.live.reserve_exact(1);
         }
         self.live.push(Hold { number, lease, term });
         HoldId { tenure: self.tenure, number }

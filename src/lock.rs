@@ -43,24 +43,23 @@ use crate::protocol::{Call, Names};
 pub struct Lock {
     engine: Arc<Engine>,
     owner: Arc<Owner>,
-    name: Arc<str>,
 }
 
 impl Lock {
-    pub(crate) fn new(engine: Arc<Engine>, name: Arc<str>) -> Self {
-        let names = Names::new(&engine.config.name_prefix, &name);
-        Self::with(engine, name, names)
+    pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
+        let names = Names::new(&engine.config.name_prefix, name);
+        Self::with(engine, names)
     }
 
     /// One whose holds have fencing tokens.
-    pub(crate) fn fenced(engine: Arc<Engine>, name: Arc<str>) -> Self {
-        let names = Names::fenced(&engine.config.name_prefix, &name);
-        Self::with(engine, name, names)
+    pub(crate) fn fenced(engine: Arc<Engine>, name: &str) -> Self {
+        let names = Names::fenced(&engine.config.name_prefix, name);
+        Self::with(engine, names)
     }
 
-    fn with(engine: Arc<Engine>, name: Arc<str>, names: Names) -> Self {
+    fn with(engine: Arc<Engine>, names: Names) -> Self {
         let owner = Arc::new(Owner::new(names, engine.new_owner_id()));
-        Self { engine, owner, name }
+        Self { engine, owner }
     }
 
     /// Acquires the lock, waiting for as long as it takes. The lease is the watchdog timeout
@@ -145,7 +144,7 @@ impl Lock {
     /// The name, as it was given to [`LockClient::lock`](crate::LockClient::lock).
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.owner.names.key()[self.engine.config.name_prefix.len()..]
     }
 
     /// The owner that this handle is to Redis: `<uuid of the client>:<number>`.
@@ -227,7 +226,7 @@ impl Lock {
     pub async fn force_unlock(&self) -> Result<bool, Error> {
         let freed = self.call()?.force_unlock(&self.owner.names).await?;
         if freed {
-            tracing::warn!(name = %self.owner.names.key, "a lock was freed by force");
+            tracing::warn!(name = %self.owner.names.key(), "a lock was freed by force");
         }
         Ok(freed)
     }
@@ -247,7 +246,7 @@ impl Lock {
         let call = self.call()?;
         let unconfirmed = self.owner.account.lock().is_unconfirmed();
         if unconfirmed && !seeded!("asks-unconfirmed") {
-            let gate = clock::timeout_at(call.deadline, self.owner.gate.lock()).await;
+            let gate = clock::timeout_at(call.deadline, self.owner.enter()).await;
             drop(gate.map_err(|_| {
                 let message = "Redis has not confirmed that the lock was handed over";
                 Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
@@ -257,7 +256,7 @@ impl Lock {
     }
 
     fn check_name(&self) -> Result<(), Error> {
-        if self.name.is_empty() { Err(Error::invalid("a lock needs a name")) } else { Ok(()) }
+        if self.name().is_empty() { Err(Error::invalid("a lock needs a name")) } else { Ok(()) }
     }
 
     async fn wait_for(&self, lease: Lease) -> Result<LockGuard, Error> {
@@ -269,18 +268,19 @@ impl Lock {
     }
 
     async fn acquire(&self, lease: Lease, wait: Wait) -> Result<Option<LockGuard>, Error> {
-        let span = tracing::debug_span!("acquire", name = %self.owner.names.key,
+        let span = tracing::debug_span!("acquire", name = %self.owner.names.key(),
             owner = %self.owner.id, waited_ms = Empty, granted = Empty);
         self.check_name()?;
         let begun = (!span.is_disabled()).then(clock::now);
-        let granted =
-            acquire(&self.engine, &self.owner, lease, wait).instrument(span.clone()).await?;
+        let call = acquire(&self.engine, &self.owner, lease, wait).instrument(span);
+        let mut call = std::pin::pin!(call);
+        let granted = call.as_mut().await?;
         // Into a guard at once: from here on its drop is the undo.
         let guard =
             granted.map(|granted| LockGuard::new(self.engine.clone(), self.owner.clone(), granted));
         if let Some(begun) = begun {
-            span.record("waited_ms", (clock::now() - begun).as_secs_f64() * 1e3);
-            span.record("granted", guard.is_some());
+            call.span().record("waited_ms", (clock::now() - begun).as_secs_f64() * 1e3);
+            call.span().record("granted", guard.is_some());
         }
         Ok(guard)
     }
@@ -289,14 +289,14 @@ impl Lock {
 /// A new owner of the same name, which does not share the original's holds.
 impl Clone for Lock {
     fn clone(&self) -> Self {
-        Self::with(self.engine.clone(), self.name.clone(), self.owner.names.clone())
+        Self::with(self.engine.clone(), self.owner.names.clone())
     }
 }
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
-            .field("name", &self.name)
+            .field("name", &self.name())
             .field("owner", &self.owner.id)
             .finish_non_exhaustive()
     }

@@ -18,31 +18,52 @@ use crate::token::FencingToken;
 /// The names under which Redis knows one lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
-    pub(crate) key: Box<str>,
-    pub(crate) channel: Box<str>,
-    /// Where the fencing token is counted, if the lock is fenced.
-    pub(crate) token: Option<Box<str>>,
+    /// The key is a part of it: one string instead of two for each lock that is held.
+    channel: Box<str>,
+    /// Whether braces were put around the key.
+    wrapped: bool,
+    fenced: bool,
 }
+
+const CHANNEL: &str = "redisson_lock__channel:";
+const TOKEN: &str = "redisson_lock_token:";
 
 impl Names {
     /// A name that brings a hash tag of its own stays as it is; any other becomes the tag, so
     /// that all keys of one lock share a cluster slot.
     pub(crate) fn new(prefix: &str, name: &str) -> Self {
-        let key = format!("{prefix}{name}");
-        let channel = format!("redisson_lock__channel:{}", tagged(&key)).into();
-        Self { key: key.into(), channel, token: None }
+        let wrapped = !prefix.contains('{') && !name.contains('{');
+        let (open, close) = if wrapped { ("{", "}") } else { ("", "") };
+        let channel = format!("{CHANNEL}{open}{prefix}{name}{close}").into();
+        Self { channel, wrapped, fenced: false }
     }
 
     /// The same of a fenced lock.
     pub(crate) fn fenced(prefix: &str, name: &str) -> Self {
-        let names = Self::new(prefix, name);
-        let token = format!("redisson_lock_token:{}", tagged(&names.key)).into();
-        Self { token: Some(token), ..names }
+        Self { fenced: true, ..Self::new(prefix, name) }
     }
-}
 
-fn tagged(key: &str) -> Cow<'_, str> {
-    if key.contains('{') { key.into() } else { format!("{{{key}}}").into() }
+    pub(crate) fn key(&self) -> &str {
+        let tagged = self.tagged();
+        if self.wrapped { &tagged[1..tagged.len() - 1] } else { tagged }
+    }
+
+    pub(crate) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// Where the fencing token is counted, if the lock is fenced.
+    pub(crate) fn token(&self) -> Option<String> {
+        self.fenced.then(|| format!("{TOKEN}{}", self.tagged()))
+    }
+
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+
+    fn tagged(&self) -> &str {
+        &self.channel[CHANNEL.len()..]
+    }
 }
 
 /// The scripts, with the digests by which they are called.
@@ -146,14 +167,14 @@ impl<'a> Call<'a> {
         count: u32,
     ) -> Result<(Acquired, Instant), Error> {
         // A nested hold keeps the token of the outer one.
-        let token = names.token.as_deref().filter(|_| count == 1);
-        let (mut cmd, verb, keys) = match token {
-            Some(token) => (evalsha(&SCRIPTS.acquire, &[&names.key, token]), "fenced", 2),
-            None => (evalsha(&SCRIPTS.acquire, &[&names.key]), "acquire", 1),
+        let token = names.token().filter(|_| count == 1);
+        let (mut cmd, verb, keys) = match &token {
+            Some(token) => (evalsha(&SCRIPTS.acquire, &[names.key(), token]), "fenced", 2),
+            None => (evalsha(&SCRIPTS.acquire, &[names.key()]), "acquire", 1),
         };
         cmd.arg(owner).arg(millis(lease)).arg(count);
         let together = Some(Together { script: &SCRIPTS.together, verb, keys });
-        let answer = self.send(cmd, Some(&SCRIPTS.acquire), together, &names.key).await?;
+        let answer = self.send(cmd, Some(&SCRIPTS.acquire), together, names.key()).await?;
         let acquired = match answer.value {
             Value::Nil if token.is_none() => Acquired::Granted(None),
             Value::BulkString(number) if token.is_some() => {
@@ -177,10 +198,10 @@ impl<'a> Call<'a> {
         count: u32,
         lease: Duration,
     ) -> Result<(Released, bool), Error> {
-        let mut cmd = evalsha(&SCRIPTS.release, &[&names.key]);
-        cmd.arg(owner).arg(count).arg(millis(lease)).arg(&*names.channel);
+        let mut cmd = evalsha(&SCRIPTS.release, &[names.key()]);
+        cmd.arg(owner).arg(count).arg(millis(lease)).arg(names.channel());
         let together = Some(Together { script: &SCRIPTS.together, verb: "release", keys: 1 });
-        let answer = self.send(cmd, Some(&SCRIPTS.release), together, &names.key).await?;
+        let answer = self.send(cmd, Some(&SCRIPTS.release), together, names.key()).await?;
         let released = match answer.value {
             Value::Int(0) => Released::Nothing,
             Value::Int(1) => Released::Held,
@@ -199,19 +220,20 @@ impl<'a> Call<'a> {
         owners: &[&str],
         lease: Duration,
     ) -> Result<(HandedOver, bool), Error> {
-        let mut cmd = match names.token.as_deref() {
-            Some(token) => evalsha(&SCRIPTS.hand_over, &[&names.key, token]),
-            None => evalsha(&SCRIPTS.hand_over, &[&names.key]),
+        let token = names.token();
+        let mut cmd = match &token {
+            Some(token) => evalsha(&SCRIPTS.hand_over, &[names.key(), token]),
+            None => evalsha(&SCRIPTS.hand_over, &[names.key()]),
         };
-        cmd.arg(&*names.channel).arg(millis(lease)).arg(owners);
-        let answer = self.send(cmd, Some(&SCRIPTS.hand_over), None, &names.key).await?;
+        cmd.arg(names.channel()).arg(millis(lease)).arg(owners);
+        let answer = self.send(cmd, Some(&SCRIPTS.hand_over), None, names.key()).await?;
         let done = match answer.value {
             Value::Int(0) => HandedOver::Nothing,
             Value::Array(mut reply) if reply.len() == 2 => {
                 let (token, listening) = (reply.pop(), reply.pop());
-                let token = match (token, &names.token) {
-                    (Some(Value::BulkString(number)), Some(_)) => Some(token_of(&number)?),
-                    (Some(Value::Int(0)), None) => None,
+                let token = match (token, names.fenced) {
+                    (Some(Value::BulkString(number)), true) => Some(token_of(&number)?),
+                    (Some(Value::Int(0)), false) => None,
                     (other, _) => {
                         return Err(unexpected("hand_over", &other.unwrap_or(Value::Nil)));
                     }
@@ -251,9 +273,9 @@ impl<'a> Call<'a> {
 
     /// Frees the lock whoever holds it. False if it was free.
     pub(crate) async fn force_unlock(&mut self, names: &Names) -> Result<bool, Error> {
-        let mut cmd = evalsha(&SCRIPTS.force_unlock, &[&names.key]);
-        cmd.arg(&*names.channel);
-        match self.send(cmd, Some(&SCRIPTS.force_unlock), None, &names.key).await?.value {
+        let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
+        cmd.arg(names.channel());
+        match self.send(cmd, Some(&SCRIPTS.force_unlock), None, names.key()).await?.value {
             Value::Int(freed) => Ok(freed == 1),
             other => Err(unexpected("force_unlock", &other)),
         }
@@ -262,8 +284,8 @@ impl<'a> Call<'a> {
     /// Whether anybody holds the lock. HLEN, not EXISTS: it refuses a key of another type.
     pub(crate) async fn is_locked(&mut self, names: &Names) -> Result<bool, Error> {
         let mut cmd = redis::cmd("HLEN");
-        cmd.arg(&*names.key);
-        match self.send(cmd, None, None, &names.key).await?.value {
+        cmd.arg(names.key());
+        match self.send(cmd, None, None, names.key()).await?.value {
             Value::Int(owners) => Ok(owners > 0),
             other => Err(unexpected("HLEN", &other)),
         }
@@ -272,8 +294,8 @@ impl<'a> Call<'a> {
     /// What Redis counts for `owner`.
     pub(crate) async fn hold_count(&mut self, names: &Names, owner: &str) -> Result<u32, Error> {
         let mut cmd = redis::cmd("HGET");
-        cmd.arg(&*names.key).arg(owner);
-        let answer = self.send(cmd, None, None, &names.key).await?;
+        cmd.arg(names.key()).arg(owner);
+        let answer = self.send(cmd, None, None, names.key()).await?;
         let count: Option<u32> =
             redis::from_redis_value(answer.value).map_err(|_| unexpected("HGET", &Value::Nil))?;
         Ok(count.unwrap_or(0))
@@ -285,12 +307,12 @@ impl<'a> Call<'a> {
         names: &Names,
     ) -> Result<Option<Duration>, Error> {
         let mut cmd = redis::cmd("PTTL");
-        cmd.arg(&*names.key);
+        cmd.arg(names.key());
         // HLEN is there for its refusal of a key of another type, which PTTL would not notice.
         // Both travel at once on one connection: one round trip.
         let mut beside = Call::new(self.link, self.deadline);
         let (locked, ttl) =
-            tokio::join!(self.is_locked(names), beside.send(cmd, None, None, &names.key));
+            tokio::join!(self.is_locked(names), beside.send(cmd, None, None, names.key()));
         match (locked?, ttl?.value) {
             (false, _) | (_, Value::Int(-2)) => Ok(None),
             (true, Value::Int(left)) => {

@@ -28,7 +28,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::connection::Link;
 use crate::error::{Error, ErrorKind};
-use crate::holds::{Ask, Granted, Owner, Passing};
+use crate::holds::{Ask, Gate, Granted, Owner, Passing};
 use crate::lease::{Term, believed_until};
 use crate::protocol::{Call, HandedOver, Names};
 use crate::token::FencingToken;
@@ -36,8 +36,8 @@ use crate::waiters::{Seat, Ticket, Waiters};
 use crate::watchdog::Watchdog;
 
 mod chain;
+pub(crate) use chain::Confirmed;
 use chain::{Chain, Request, Step, To};
-pub(crate) use chain::{Confirmed, Gate};
 
 // The same, and a place where the tests' scheduler may let another task run.
 #[cfg(test)]
@@ -84,7 +84,7 @@ fn enter(chain: Option<&Chain>, owner: &Arc<Owner>, gate: &mut Option<Gate>) -> 
         _ => {}
     }
     if gate.is_none() {
-        *gate = owner.gate.clone().try_lock_owned().ok();
+        *gate = owner.try_enter();
     }
     gate.is_some()
 }
@@ -99,7 +99,7 @@ fn hand(
 ) -> (To, Option<Granted>) {
     let mut account = seat.owner.account.lock();
     let ask = account.ask(now);
-    if seat.owner.names.token.is_some() {
+    if seat.owner.names.is_fenced() {
         return (To::Awaits(ask, ticket), None);
     }
     let believed =
@@ -139,7 +139,7 @@ impl Relay {
         let mut spare = None;
         let mut chains = self.chains.lock();
         let now = clock::now();
-        if !enter(chains.get(&owner.names.key), owner, gate) {
+        if !enter(chains.get(owner.names.key()), owner, gate) {
             return None;
         }
         let passing = {
@@ -152,7 +152,7 @@ impl Relay {
             account.passing(now)?
         };
         let (seat, ticket, to_gate, stirred) = self.waiters.take_next(&owner.names, |next| {
-            let gate = next.gate.clone().try_lock_owned().ok()?;
+            let gate = next.try_enter()?;
             if !next.account.lock().can_take() {
                 spare = Some(gate);
                 return None;
@@ -164,7 +164,7 @@ impl Relay {
         let until = believed_until(now, seat.asked);
         let (to, granted) = hand(&seat, ticket, until, &passing, now);
         let (told, confirmed) = tell.then(oneshot::channel).unzip();
-        let chain = chains.entry(owner.names.key.clone()).or_default();
+        let chain = chains.entry(owner.names.key().into()).or_default();
         let carry = chain.is_empty();
         chain.push(Step {
             from: owner.clone(),
@@ -204,7 +204,7 @@ impl Relay {
     }
 
     fn request(&self, names: &Names) -> Option<Request> {
-        self.chains.lock().get(&names.key).map(Chain::request)
+        self.chains.lock().get(names.key()).map(Chain::request)
     }
 
     /// What follows from an answer. True if whoever asked is done.
@@ -244,7 +244,7 @@ impl Relay {
                 if over {
                     course.left.extend(self.given_up(names));
                 } else {
-                    tracing::warn!(name = %names.key, %error, "a hand-over failed; trying again");
+                    tracing::warn!(name = %names.key(), %error, "a hand-over failed; trying again");
                 }
                 over
             }
@@ -342,7 +342,7 @@ impl Relay {
             }
         }
         if lost {
-            tracing::warn!(name = %names.key, "lost a lock: found gone when it was handed over");
+            tracing::warn!(name = %names.key(), "lost a lock: found gone when it was handed over");
         }
         // Whoever stands in line counted on its being held.
         self.waiters.look(names);
@@ -352,7 +352,7 @@ impl Relay {
     /// and whether the last step is awaited.
     fn failed(&self, names: &Names, steps: usize, error: &Error) -> (Duration, bool) {
         let mut chains = self.chains.lock();
-        let Some(chain) = chains.get_mut(&names.key) else {
+        let Some(chain) = chains.get_mut(names.key()) else {
             return (Duration::ZERO, true);
         };
         let (told, longest, awaited) =
@@ -382,13 +382,13 @@ impl Relay {
     /// because from here on the next step asks for somebody else to carry it.
     fn take(&self, names: &Names, steps: usize) -> (Vec<Step>, bool) {
         let mut chains = self.chains.lock();
-        let Some(chain) = chains.get_mut(&names.key) else {
+        let Some(chain) = chains.get_mut(names.key()) else {
             return (Vec::new(), true);
         };
         let taken = chain.take(steps);
         let over = chain.is_empty();
         if over {
-            chains.remove(&names.key);
+            chains.remove(names.key());
         }
         (taken, over)
     }

@@ -13,7 +13,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::OwnedMutexGuard;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -22,7 +21,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::connection::{Link, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
-use crate::holds::{Granted, HoldId, Owner};
+use crate::holds::{Gate, Granted, HoldId, Owner};
 use crate::lease::Term;
 use crate::protocol::{Call, Released};
 use crate::relay::{Confirmed, Relay};
@@ -48,7 +47,7 @@ pub(crate) enum Job {
 /// An owner that owes a release, or may.
 pub(crate) struct Debt {
     owner: Arc<Owner>,
-    gate: Option<OwnedMutexGuard<()>>,
+    gate: Option<Gate>,
     wire: Option<Wire>,
     /// The lease that ends it all by itself.
     lease: Duration,
@@ -67,7 +66,7 @@ impl Releaser {
         if self.pass(owner, &mut gate, false).is_none() {
             // The gate is taken now if it is free, so that a `lock` that follows at once comes
             // after the release.
-            let gate = gate.or_else(|| owner.gate.clone().try_lock_owned().ok());
+            let gate = gate.or_else(|| owner.try_enter());
             self.hand_over(Debt { owner: owner.clone(), gate, wire: None, lease });
         }
     }
@@ -75,7 +74,7 @@ impl Releaser {
     fn pass(
         &self,
         owner: &Arc<Owner>,
-        gate: &mut Option<OwnedMutexGuard<()>>,
+        gate: &mut Option<Gate>,
         tell: bool,
     ) -> Option<Option<Confirmed>> {
         // It fails only when the client's thread has ended; then the lease ends the hold.
@@ -104,7 +103,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) call: Call<'a>,
     owner: &'a Arc<Owner>,
     releaser: &'a Releaser,
-    gate: Option<OwnedMutexGuard<()>>,
+    gate: Option<Gate>,
     lease: Duration,
 }
 
@@ -121,12 +120,12 @@ impl<'a> Exchange<'a> {
 
     /// Waits for its turn.
     pub(crate) async fn enter(&mut self) -> Result<(), Error> {
-        self.gate = self.owner.gate.clone().try_lock_owned().ok();
+        self.gate = self.owner.try_enter();
         if self.gate.is_some() {
             return Ok(());
         }
-        let gate = self.owner.gate.clone().lock_owned();
-        let Ok(gate) = Box::pin(clock::timeout_at(self.call.deadline, gate)).await else {
+        let gate = Box::pin(clock::timeout_at(self.call.deadline, self.owner.enter()));
+        let Ok(gate) = gate.await else {
             let message = "an earlier request of this handle is still unanswered";
             return Err(Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message));
         };
@@ -204,7 +203,7 @@ pub(crate) async fn unlock(
         return Ok(());
     }
     let outcome = if executed { Outcome::Executed } else { Outcome::NotExecuted };
-    Err(Error::lost(&owner.names.key, outcome))
+    Err(Error::lost(owner.names.key(), outcome))
 }
 
 /// What comes of a hand-over.
@@ -257,7 +256,7 @@ async fn pay(
     // Whatever was to stay, or has not been released, is gone.
     let lost = nothing && (owed.count > 0 || !(sent_before || repeated));
     if lost && owner.gone(clock::now()) {
-        tracing::warn!(name = %owner.names.key, owner = %owner.id, "lost a lock: found gone");
+        tracing::warn!(name = %owner.names.key(), owner = %owner.id, "lost a lock: found gone");
     }
     Ok(!nothing)
 }
@@ -267,7 +266,7 @@ async fn pay(
 fn pass(
     relay: &Relay,
     owner: &Arc<Owner>,
-    gate: &mut Option<OwnedMutexGuard<()>>,
+    gate: &mut Option<Gate>,
     tell: bool,
     mut job: impl FnMut(Job),
 ) -> Option<Option<Confirmed>> {
@@ -352,7 +351,7 @@ async fn pay_in_background(
     let owner = &debt.owner;
     let mut gate = match debt.gate.take() {
         Some(gate) => Some(gate),
-        None => Some(owner.gate.clone().lock_owned().await),
+        None => Some(owner.enter().await),
     };
     let mut jobs = Vec::new();
     // What may still be on its way has to be followed by its undo, on its connection.
@@ -365,7 +364,7 @@ async fn pay_in_background(
     while owner.account.lock().owed(clock::now(), config.watchdog_timeout).is_some() {
         let now = clock::now();
         if now >= give_up {
-            tracing::warn!(name = %owner.names.key, owner = %owner.id,
+            tracing::warn!(name = %owner.names.key(), owner = %owner.id,
                 "a release could not be confirmed; its lease has ended");
             return jobs;
         }
@@ -373,11 +372,11 @@ async fn pay_in_background(
         call.wire = debt.wire.take();
         match pay(&mut call, owner, relay, config.watchdog_timeout).await {
             Ok(_) => {
-                tracing::debug!(name = %owner.names.key, owner = %owner.id,
+                tracing::debug!(name = %owner.names.key(), owner = %owner.id,
                     "released in the background");
             }
             Err(error) => {
-                tracing::warn!(name = %owner.names.key, owner = %owner.id, %error,
+                tracing::warn!(name = %owner.names.key(), owner = %owner.id, %error,
                     "a release in the background failed; trying again");
                 if seeded!("release-tried-once") {
                     return jobs;

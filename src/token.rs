@@ -1,6 +1,7 @@
 //! The number by which a store tells an old holder from a new one.
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// A number that grows with every hold of a fenced lock, for a store to compare: it refuses a
 /// write whose token is lower than one that it has seen.
@@ -8,23 +9,23 @@ use std::fmt;
 /// Tokens of one name are in the order of the holds. They are not dense, and tokens of two names
 /// have nothing to do with each other. They fit a signed 64-bit column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FencingToken(u64);
+pub struct FencingToken(NonZeroU64);
 
 impl FencingToken {
-    pub(crate) fn new(number: u64) -> Self {
+    pub(crate) fn new(number: NonZeroU64) -> Self {
         Self(number)
     }
 
     /// The number, as it is in Redis.
     #[must_use]
     pub fn get(self) -> u64 {
-        self.0
+        self.0.get()
     }
 }
 
 impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> Self {
-        token.0
+        token.get()
     }
 }
 

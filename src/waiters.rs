@@ -85,7 +85,7 @@ impl Waiters {
     /// this client wait already, and Redis can be reached.
     pub(crate) fn stands_in_line(&self, names: &Names) -> bool {
         let board = self.board.lock();
-        board.outage().is_none() && board.has_line(&names.channel)
+        board.outage().is_none() && board.has_line(names.channel())
     }
 
     /// Whether Redis has been out of reach for those who wait, as far as is known.
@@ -107,7 +107,7 @@ impl Waiters {
     pub(crate) fn join(&self, seat: Seat, left: Option<Duration>) -> Place<'_> {
         let seat = Arc::new(seat);
         let now = clock::now();
-        let Names { channel, key, .. } = &seat.owner.names;
+        let (channel, key) = (seat.owner.names.channel(), seat.owner.names.key());
         let (ticket, news) = self.board.lock().join(channel, key, left, seat.clone(), now);
         if news {
             self.changed.notify_one();
@@ -117,7 +117,7 @@ impl Waiters {
 
     /// Whether somebody stands in line for that lock.
     pub(crate) fn somebody_waits(&self, names: &Names) -> bool {
-        self.board.lock().next_in_line(&names.channel, &names.key).is_some()
+        self.board.lock().next_in_line(names.channel(), names.key()).is_some()
     }
 
     /// Takes whoever is next in line for a lock that this client has, if `fits` says that it can
@@ -126,18 +126,18 @@ impl Waiters {
     pub(crate) fn take_next<T>(
         &self,
         names: &Names,
-        fits: impl FnOnce(&Owner) -> Option<T>,
+        fits: impl FnOnce(&Arc<Owner>) -> Option<T>,
     ) -> Option<(Arc<Seat>, Ticket, T, Stirred)> {
         let mut board = self.board.lock();
-        let (ticket, seat) = board.next_in_line(&names.channel, &names.key)?;
+        let (ticket, seat) = board.next_in_line(names.channel(), names.key())?;
         let fit = fits(&seat.owner)?;
         let seat = seat.clone();
         let now = clock::now();
-        if seat.owner.names.token.is_some() {
-            board.asked_for(&names.channel, ticket, now);
+        if seat.owner.names.is_fenced() {
+            board.asked_for(names.channel(), ticket, now);
             return Some((seat, ticket, fit, Stirred::default()));
         }
-        let (wakes, news) = board.handed(&names.channel, ticket, seat.asked, now);
+        let (wakes, news) = board.handed(names.channel(), ticket, seat.asked, now);
         Some((seat, ticket, fit, Stirred { wakes, news }))
     }
 
@@ -150,7 +150,7 @@ impl Waiters {
     /// How that waiter fared for whom somebody asked Redis.
     pub(crate) fn told(&self, seat: &Seat, ticket: Ticket, granted: bool) {
         let now = clock::now();
-        let channel = &seat.owner.names.channel;
+        let channel = seat.owner.names.channel();
         let mut board = self.board.lock();
         if granted {
             let (wakes, news) = board.granted(channel, ticket, seat.asked, now);
@@ -169,18 +169,18 @@ impl Waiters {
             return;
         }
         let now = clock::now();
-        let head = self.board.lock().stand_back(&names.channel, &names.key, others, now);
+        let head = self.board.lock().stand_back(names.channel(), names.key(), others, now);
         wake(head.into_iter().collect());
     }
 
     /// This client has freed the lock.
     pub(crate) fn freed(&self, names: &Names) {
-        self.board.lock().freed(&names.channel, &names.key, clock::now());
+        self.board.lock().freed(names.channel(), names.key(), clock::now());
     }
 
     /// Whether a message on the lock's channel would reach this client.
     pub(crate) fn hears(&self, names: &Names) -> bool {
-        self.board.lock().is_live(&names.channel)
+        self.board.lock().is_live(names.channel())
     }
 
     fn tell(&self, wakes: Wakes<Seat>, news: bool) {
@@ -267,7 +267,7 @@ impl Waiters {
 
     /// A lock was lost that this client counted on: somebody of each line looks.
     pub(crate) fn look(&self, names: &Names) {
-        let wakes = self.board.lock().look(&names.channel, clock::now());
+        let wakes = self.board.lock().look(names.channel(), clock::now());
         wake(wakes);
     }
 
@@ -301,7 +301,8 @@ fn wake(wakes: Wakes<Seat>) {
 
 async fn sleep_until(at: Option<Instant>) {
     match at {
-        Some(at) => clock::sleep_until(at).await,
+        // Boxed: most who are parked have no such time, and are many.
+        Some(at) => Box::pin(clock::sleep_until(at)).await,
         None => std::future::pending().await,
     }
 }

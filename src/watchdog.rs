@@ -6,7 +6,10 @@
 //! 1. A renewal has three answers: renewed, lost, unknown. Unknown extends nothing and is tried
 //!    again until each lease's own deadline.
 //! 2. Locks are renewed in batches, and each is judged on its own.
-//! 3. An owner is on the schedule once at most, and finds out in its turn that it has nothing to
+//! 3. **A few batches are under way at a time**, whoever is due first in front. So a hundred
+//!    thousand locks that are due at once hold up nobody else's commands. Where answers take
+//!    long, batches follow each other all the same: no lock is late for it.
+//! 4. An owner is on the schedule once at most, and finds out in its turn that it has nothing to
 //!    renew. So an uncontended lock and unlock of one handle touches no schedule and wakes no
 //!    thread.
 
@@ -15,7 +18,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(not(test))]
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::clock;
 use crate::config::Config;
@@ -34,14 +37,25 @@ use tests::Mutex;
 /// Locks in one renewal. A script over so many takes the server about a tenth of a millisecond.
 const BATCH: usize = 100;
 
+/// So many locks of a refused batch are tried together before each is tried alone.
+const PART: usize = 10;
+
+/// Batches under way at a time, unless an answer takes longer than [`PACE`].
+const UNDER_WAY: usize = 4;
+
+/// The longest time between two batches that are due.
+const PACE: Duration = Duration::from_millis(1);
+
 pub(crate) struct Watchdog {
     schedule: Mutex<Schedule<Owner>>,
     /// Something is due before the driver would look.
     changed: Notify,
     lease: Duration,
     period: Duration,
-    /// What is due so much later travels along: one batch instead of many.
+    /// So much before it is due a lock may be renewed.
     early: Duration,
+    /// So long whoever may be renewed waits for others: one batch instead of many.
+    linger: Duration,
     /// How long a renewal may go unanswered before it is tried again.
     patience: Duration,
 }
@@ -63,6 +77,7 @@ impl Watchdog {
             lease: config.watchdog_timeout,
             period,
             early: period / 10,
+            linger: period / 100,
             patience: config.command_timeout.min(period),
         }
     }
@@ -81,38 +96,50 @@ impl Watchdog {
 
     /// Renews until it is dropped.
     pub(crate) async fn keep_renewed(self: &Arc<Self>, link: &Arc<Link>) {
+        let places = Arc::new(Semaphore::new(UNDER_WAY));
         loop {
-            let due = self.due().await;
-            let mut entries = due.into_iter().filter_map(|owner| self.look_at(owner));
-            loop {
-                let batch: Vec<Entry> = entries.by_ref().take(BATCH).collect();
-                if batch.is_empty() {
-                    break;
-                }
-                let (watchdog, link) = (self.clone(), link.clone());
-                tokio::spawn(async move {
-                    for entry in watchdog.renew(&link, batch).await {
-                        watchdog.renew(&link, vec![entry]).await;
-                    }
-                });
+            let batch = self.batch().await;
+            if batch.is_empty() {
+                continue;
             }
+            // It is there in time, or the batch goes without.
+            let place = tokio::time::timeout(PACE, places.clone().acquire_owned()).await;
+            let (watchdog, link) = (self.clone(), link.clone());
+            tokio::spawn(async move {
+                watchdog.renew_all(&link, batch).await;
+                drop(place);
+            });
         }
+    }
+
+    /// Waits until somebody is due. Returns those who have something to renew: a batch at most.
+    async fn batch(&self) -> Vec<Entry> {
+        let mut batch = Vec::new();
+        let mut due = self.due().await;
+        while !due.is_empty() {
+            batch.extend(due.into_iter().filter_map(|owner| self.look_at(owner)));
+            (due, _) = self.take_due(BATCH - batch.len());
+        }
+        batch
+    }
+
+    /// Those who are due, and when to look for more.
+    fn take_due(&self, most: usize) -> (Vec<Arc<Owner>>, Option<Instant>) {
+        let mut schedule = self.schedule.lock();
+        let due = schedule.take_due(clock::now() + self.early, most);
+        (due, schedule.next_look())
     }
 
     /// Waits until somebody is due.
     async fn due(&self) -> Vec<Arc<Owner>> {
         loop {
-            let (due, next) = {
-                let mut schedule = self.schedule.lock();
-                let due = schedule.take_due(clock::now() + self.early);
-                (due, schedule.next_look())
-            };
+            let (due, next) = self.take_due(BATCH);
             if !due.is_empty() {
                 return due;
             }
             let look = async {
                 match next {
-                    Some(next) => clock::sleep_until(next - self.early).await,
+                    Some(next) => clock::sleep_until(next - self.early + self.linger).await,
                     None => std::future::pending().await,
                 }
             };
@@ -139,11 +166,26 @@ impl Watchdog {
         None
     }
 
-    /// Returns those that are to be renewed one by one: a lock that may not be touched has the
-    /// whole batch refused that it is in.
+    /// A lock that may not be touched has the whole batch refused that it is in: then the others
+    /// are told from it in two steps, ten by ten and one by one.
+    async fn renew_all(&self, link: &Link, batch: Vec<Entry>) {
+        let mut refused = self.renew(link, batch).await;
+        for size in [PART, 1] {
+            if refused.len() <= size {
+                continue;
+            }
+            let mut again = std::mem::take(&mut refused).into_iter();
+            while again.len() > 0 {
+                let part = again.by_ref().take(size).collect();
+                refused.extend(self.renew(link, part).await);
+            }
+        }
+    }
+
+    /// Returns the whole batch if Redis refused it, and something is left to be told apart.
     async fn renew(&self, link: &Link, batch: Vec<Entry>) -> Vec<Entry> {
         let locks: Vec<(&str, &str)> =
-            batch.iter().map(|e| (&*e.owner.names.key, &*e.owner.id)).collect();
+            batch.iter().map(|e| (e.owner.names.key(), &*e.owner.id)).collect();
         let mut call = Call::new(link, clock::now() + self.patience);
         let answer = call.renew(&locks, self.lease).await;
         let now = clock::now();
@@ -201,7 +243,7 @@ impl Watchdog {
 }
 
 fn lost(owner: &Owner, why: &str) {
-    tracing::warn!(name = %owner.names.key, owner = %owner.id, "lost a lock: {why}");
+    tracing::warn!(name = %owner.names.key(), owner = %owner.id, "lost a lock: {why}");
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ impl Account {
         run: Run,
         now: Instant,
     ) -> HoldId {
-        self.passed = Some(Passed { run, unconfirmed: true, unclaimed: true });
+        self.passed = Some(Box::new(Passed { run, unconfirmed: true, unclaimed: true }));
         self.add(ask, lease, term, now)
     }
 

@@ -27,12 +27,12 @@ fn a_channel_is_named_as_redisson_names_it() {
         ("", "Köln 🔒\r\n", "Köln 🔒\r\n", "redisson_lock__channel:{Köln 🔒\r\n}"),
     ] {
         let names = Names::new(prefix, name);
-        assert_eq!((&*names.key, &*names.channel), (key, channel), "{prefix:?} {name:?}");
-        assert_eq!(names.token, None);
+        assert_eq!((names.key(), names.channel()), (key, channel), "{prefix:?} {name:?}");
+        assert_eq!(names.token(), None);
         let fenced = Names::fenced(prefix, name);
-        assert_eq!((&fenced.key, &fenced.channel), (&names.key, &names.channel));
+        assert_eq!((fenced.key(), fenced.channel()), (names.key(), names.channel()));
         let token = channel.replacen("redisson_lock__channel:", "redisson_lock_token:", 1);
-        assert_eq!(fenced.token.as_deref(), Some(&*token), "{prefix:?} {name:?}");
+        assert_eq!(fenced.token().as_deref(), Some(&*token), "{prefix:?} {name:?}");
     }
 }
 
@@ -55,9 +55,10 @@ proptest! {
     ) {
         for name in [plain.clone(), format!("{{{tag}}}{rest}"), format!("{plain}{{{tag}}}{rest}")] {
             let names = Names::fenced(&prefix, &name);
-            prop_assert_eq!(hashed(&names.channel), hashed(&names.key));
-            prop_assert_eq!(hashed(names.token.as_deref().unwrap()), hashed(&names.key));
-            prop_assert_eq!(&*names.key, format!("{prefix}{name}"));
+            prop_assert_eq!(hashed(names.channel()), hashed(names.key()));
+            let token = names.token().unwrap();
+            prop_assert_eq!(hashed(&token), hashed(names.key()));
+            prop_assert_eq!(names.key(), format!("{prefix}{name}"));
         }
     }
 }

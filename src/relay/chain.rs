@@ -4,15 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedMutexGuard, oneshot};
+use tokio::sync::oneshot;
 
 use crate::error::Error;
-use crate::holds::{Ask, HoldId, Owed, Owner, Run};
+use crate::holds::{Ask, Gate, HoldId, Owed, Owner, Run};
 use crate::lease::Term;
 use crate::waiters::{Seat, Ticket};
-
-/// The right to talk to Redis for one owner.
-pub(crate) type Gate = OwnedMutexGuard<()>;
 
 /// What came of a hand-over: whether there was something to give back.
 pub(crate) type Confirmed = oneshot::Receiver<Result<bool, Error>>;

@@ -69,13 +69,13 @@ pub(crate) struct Place<'a> {
 
 impl Place<'_> {
     /// Parks until it is this waiter's turn to ask, or until there is no point in waiting.
-    pub(crate) async fn next(&self, patience: Patience) -> Next {
+    pub(crate) async fn next(&self, patience: &Patience) -> Next {
         loop {
             if let Some(granted) = self.seat.take(Tray::Empty) {
                 return Next::Handed(granted);
             }
-            let now = clock::now();
             let (wake_at, outage_over) = {
+                let now = clock::now();
                 let mut board = self.waiters.board.lock();
                 if board.closed {
                     return Next::Closed;
@@ -89,7 +89,7 @@ impl Place<'_> {
                 if outage_over.is_some_and(|over| over <= now) {
                     return Next::OutOfReach;
                 }
-                match board.step(&self.seat.owner.names.channel, self.ticket, now) {
+                match board.step(self.seat.owner.names.channel(), self.ticket, now) {
                     Step::Ask => return Next::Ask,
                     Step::Park(at) => (at, outage_over),
                 }
@@ -133,7 +133,7 @@ impl Place<'_> {
     }
 
     fn channel(&self) -> &str {
-        &self.seat.owner.names.channel
+        self.seat.owner.names.channel()
     }
 }
 

@@ -36,11 +36,16 @@ impl<T> Schedule<T> {
         self.next_look.is_none_or(|look| due < look)
     }
 
-    /// Takes out everything that is due by `by` and alive.
-    pub(crate) fn take_due(&mut self, by: Instant) -> Vec<Arc<T>> {
-        let later = self.entries.split_off(&(by, u64::MAX));
-        let due = std::mem::replace(&mut self.entries, later);
-        due.into_values().filter_map(|item| item.upgrade()).collect()
+    /// Takes out who is due by `by` and alive, whoever is due first, and so many at most.
+    pub(crate) fn take_due(&mut self, by: Instant, most: usize) -> Vec<Arc<T>> {
+        let mut due = Vec::new();
+        while due.len() < most
+            && let Some(entry) = self.entries.first_entry()
+            && entry.key().0 <= by
+        {
+            due.extend(entry.remove().upgrade());
+        }
+        due
     }
 
     /// When to look next, if nobody tells before.

@@ -264,41 +264,58 @@ async fn i9_a_renewal_that_a_release_overtakes_brings_nothing_back() {
     }
 }
 
-/// The rest is a figure that a release build has to reach: here it is a bound.
-#[tokio::test]
-async fn i7_twenty_thousand_locks_are_renewed_in_few_commands_and_little_time() {
-    const MANY: usize = 20_000;
-    let lease = ms(9_000);
-    let server = Server::start();
+/// How long a cycle takes is a figure of a release build: see `benches/watchdog.rs`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i7_a_hundred_thousand_locks_are_renewed_in_few_commands_none_of_them_long() {
+    const MANY: usize = 100_000;
+    const TASKS: usize = 8;
+    let lease = ms(24_000);
+    let server = Server::start_with(&["--slowlog-log-slower-than", "5000"]);
     let builder = LockClient::builder().url(server.url()).watchdog_timeout(lease);
     let client = builder.connect().await.expect("a server");
-    let mut guards = Vec::with_capacity(MANY);
-    while guards.len() < MANY {
-        let from = guards.len();
-        let locks: Vec<_> = (from..from + 500).map(|n| client.lock(format!("many:{n}"))).collect();
-        guards.extend(join_all(locks.iter().map(hold)).await);
-    }
+    let tasks = (0..TASKS).map(|task| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let mut guards = Vec::with_capacity(MANY / TASKS);
+            for n in 0..MANY / TASKS / 100 {
+                let names = (0..100).map(|k| format!("many:{task}:{n}:{k}"));
+                let locks: Vec<_> = names.map(|name| client.lock(name)).collect();
+                guards.extend(join_all(locks.iter().map(hold)).await);
+            }
+            guards
+        })
+    });
+    let tasks = within(MINUTE, "all locks", join_all(tasks.collect::<Vec<_>>())).await;
+    let guards: Vec<_> = tasks.into_iter().flat_map(|guards| guards.expect("locks")).collect();
+    assert_eq!(server.ask::<usize>(&["DBSIZE"]), MANY);
     let deadlines = || guards.iter().map(|guard| Instant::now() + guard.remaining());
     let before: Vec<_> = deadlines().collect();
     server.reset_stats();
+    server.ask::<()>(&["SLOWLOG", "RESET"]);
     let start = Instant::now();
-    wait_until("a renewal of each", SOON, || {
-        deadlines().zip(&before).all(|(now, before)| now > *before + ms(500))
-    })
-    .await;
+    while !deadlines().zip(&before).all(|(now, before)| now > *before + ms(500)) {
+        assert!(start.elapsed() < MINUTE, "they are not all renewed");
+        // Looking is work, too.
+        tokio::time::sleep(ms(50)).await;
+    }
     let cycles = start.elapsed().div_duration_f64(lease / 3).ceil() + 1.0;
     let info: String = server.ask(&["INFO", "commandstats"]);
     let figures = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
     let (calls, rest) = figures.expect("renewals").split_once(",usec=").expect("a time");
     let (calls, micros): (f64, f64) =
         (calls.parse().unwrap(), rest.split_once(',').expect("more").0.parse().unwrap());
-    println!("{calls} commands, {micros} us for {MANY} in {:?}", start.elapsed());
-    assert!(calls / cycles < MANY as f64 / 20.0, "{calls} commands in {cycles} cycles");
-    assert!(micros / cycles < 1e6, "{micros} us of the server in {cycles} cycles");
+    let long: f64 = server.ask(&["SLOWLOG", "LEN"]);
+    println!("{calls} commands, {micros} us, {long} long, in {:?}", start.elapsed());
+    assert!(calls / cycles < MANY as f64 / 50.0, "{calls} commands in {cycles} cycles");
+    assert!(micros / cycles < 3e6, "{micros} us of the server in {cycles} cycles");
+    // On a busy machine a script may wait for a processor.
+    assert!(micros / calls < 5_000.0 && long <= calls / 20.0, "{long} of {calls} took over 5 ms");
     assert!(guards.iter().all(|guard| !guard.is_lost()));
     assert_eq!(server.ask::<usize>(&["DBSIZE"]), MANY);
+    let start = Instant::now();
     drop(guards);
     wait_until("free locks", MINUTE, || server.ask::<usize>(&["DBSIZE"]) == 0).await;
+    println!("freed in {:?}", start.elapsed());
 }
 
 const CROWD: u64 = 10_000;
@@ -343,7 +360,7 @@ async fn i6_ten_thousand_waiters_are_all_served_with_less_than_a_command_for_eac
 
 #[test]
 fn i6_a_parked_waiter_costs_little_memory() {
-    const MOST: u64 = 2 * 1024;
+    const MOST: u64 = 1536;
     const ALONE: &str = "REDLATCH_TEST_ALONE";
     const NAME: &str = "inputs::i6_a_parked_waiter_costs_little_memory";
     if !cfg!(target_os = "linux") {

@@ -5,7 +5,6 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use shuttle::future::{JoinHandle, block_on, spawn, yield_now};
-use tokio::sync::OwnedMutexGuard;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::naive::Naive;
@@ -39,7 +38,7 @@ struct Scene {
 struct Stage {
     scene: Scene,
     now: Instant,
-    owner: Owner,
+    owner: Arc<Owner>,
     redis: explore::Mutex<Naive>,
     background: UnboundedSender<Debt>,
     watchdog: UnboundedSender<()>,
@@ -57,7 +56,7 @@ enum Request {
 }
 
 struct Debt {
-    gate: Option<OwnedMutexGuard<()>>,
+    gate: Option<Gate>,
     /// It comes before what undoes it.
     on_its_way: Option<Request>,
 }
@@ -68,7 +67,7 @@ async fn play(scene: Scene) {
     let stage = Arc::new(Stage {
         scene,
         now: Instant::now(),
-        owner: Owner::new(Names::new("", "lock"), US.into()),
+        owner: Arc::new(Owner::new(Names::new("", "lock"), US.into())),
         redis: explore::Mutex::default(),
         background,
         watchdog,
@@ -141,7 +140,7 @@ async fn pay_debts(stage: Arc<Stage>, mut debts: UnboundedReceiver<Debt>) {
 async fn pay(stage: Arc<Stage>, debt: Debt) {
     let _gate = match debt.gate {
         Some(gate) => gate,
-        None => stage.owner.gate.clone().lock_owned().await,
+        None => stage.owner.enter().await,
     };
     if let Some(request) = debt.on_its_way {
         stage.carry_out(request);
@@ -226,14 +225,14 @@ impl Stage {
 
 struct Exchange<'a> {
     stage: &'a Stage,
-    gate: Option<OwnedMutexGuard<()>>,
+    gate: Option<Gate>,
     on_its_way: Option<Request>,
 }
 
 impl<'a> Exchange<'a> {
     async fn enter(stage: &'a Stage) -> Self {
         let mut exchange = Self { stage, gate: None, on_its_way: None };
-        exchange.gate = Some(stage.owner.gate.clone().lock_owned().await);
+        exchange.gate = Some(stage.owner.enter().await);
         exchange
     }
 
@@ -315,7 +314,7 @@ impl Drop for Guard<'_> {
         }
         if self.give_back() {
             self.check();
-            let gate = self.stage.owner.gate.clone().try_lock_owned().ok();
+            let gate = self.stage.owner.try_enter();
             let debt = Debt { gate, on_its_way: None };
             self.stage.background.send(debt).expect("somebody pays");
         }

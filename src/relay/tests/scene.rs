@@ -80,7 +80,7 @@ pub(super) async fn play(scene: Scene) {
     }
     for owner in &stage.owners {
         // Whoever has it still tells Redis of something. A debt may be on its way to the background.
-        let _gate = owner.gate.lock().await;
+        let _gate = owner.enter().await;
         stage.pay(stage.number(owner)).await;
     }
     assert!(stage.relay.chains.lock().is_empty(), "a hand-over of which Redis never hears");
@@ -129,7 +129,7 @@ async fn work(stage: Arc<Stage>, job: Job) {
         Job::Pay { owner, gate, on_its_way } => {
             let gate = match gate {
                 Some(gate) => gate,
-                None => stage.owners[owner].gate.clone().lock_owned().await,
+                None => stage.owners[owner].enter().await,
             };
             if on_its_way {
                 stage.redis.lock().acquire(OURS[owner], 1, 1, 0);
@@ -184,7 +184,7 @@ impl Stage {
         let mut place = InLine { stage: self, me, place: Some(self.waiters.join(seat, None)) };
         loop {
             let place_now = place.place.as_ref().expect("in line");
-            match place_now.next(Patience { until: None, outage: None }).await {
+            match place_now.next(&Patience { until: None, outage: None }).await {
                 Next::Handed(granted) => {
                     owner.account.lock().claimed();
                     return self.guard(me, granted.hold, granted.term);
@@ -210,7 +210,7 @@ impl Stage {
     async fn ask(&self, me: usize) -> Option<Guard<'_>> {
         let owner = &self.owners[me];
         let mut exchange = Exchange { stage: self, me, gate: None, on_its_way: false };
-        exchange.gate = Some(owner.gate.clone().lock_owned().await);
+        exchange.gate = Some(owner.enter().await);
         self.pay(me).await;
         let ask = owner.account.lock().ask(clock::now());
         exchange.on_its_way = true;
@@ -337,7 +337,7 @@ impl Guard<'_> {
         }
         let (stage, me) = (self.stage, self.me);
         let mut exchange = Exchange { stage, me, gate: None, on_its_way: false };
-        exchange.gate = Some(stage.owners[me].gate.clone().lock_owned().await);
+        exchange.gate = Some(stage.owners[me].enter().await);
         stage.pay(me).await;
         drop(exchange);
     }

@@ -125,7 +125,7 @@ async fn call(stage: Arc<Stage>, me: usize) {
     let place = waiters.join(Seat::new(owner, Lease::Watchdog, HOUR), left);
     let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, place.ticket));
     loop {
-        let next = place.next(Patience { until: None, outage: None }).await;
+        let next = place.next(&Patience { until: None, outage: None }).await;
         assert!(matches!(next, Next::Ask));
         let alone = Alone::new(&stage.asking[lock]);
         let granted = ask(&stage, lock, me).await;
@@ -161,7 +161,7 @@ struct KeepsWakeUps<'a>(&'a Waiters, &'a Names, Ticket);
 
 impl Drop for KeepsWakeUps<'_> {
     fn drop(&mut self) {
-        let _kept = self.0.board.lock().left(&self.1.channel, self.2, Instant::now());
+        let _kept = self.0.board.lock().left(self.1.channel(), self.2, Instant::now());
     }
 }
 
@@ -271,9 +271,9 @@ impl Server {
     fn free(&self, lock: usize, by: Option<usize>) {
         let state = &mut *self.0.lock();
         if state.held[lock].take_if(|held| by.is_none_or(|by| *held == by)).is_some() {
-            let channel = Names::new("", LOCKS[lock]).channel;
+            let channel = Names::new("", LOCKS[lock]).channel().to_owned();
             if state.subscribed.contains(&*channel) {
-                let _ = state.pushes.send(Push::Message { channel: channel.into() });
+                let _ = state.pushes.send(Push::Message { channel });
             }
         }
     }

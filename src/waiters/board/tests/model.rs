@@ -122,7 +122,7 @@ impl Model {
     }
 
     fn channel(&self, lock: usize) -> &str {
-        &self.names[lock].channel
+        self.names[lock].channel()
     }
 
     fn is_wanted(&self, channel: &str) -> bool {
@@ -189,14 +189,13 @@ impl Model {
             Op::Leave(n) => {
                 if let Some(at) = self.pick(n, |_| true) {
                     let Waiter { ticket, lock, .. } = self.waiters[at];
-                    let news = self.board.left(&self.names[lock].channel, ticket, self.clock());
+                    let news = self.board.left(self.names[lock].channel(), ticket, self.clock());
                     self.gone(at, news, 0);
                 }
             }
             Op::HandOver { lock, lease, awaited } => self.hand_over(lock, lease, awaited),
             Op::Freed(lock) => {
-                let Names { key, channel, .. } = &self.names[lock];
-                self.board.freed(channel, key, self.clock());
+                self.board.freed(self.names[lock].channel(), self.names[lock].key(), self.clock());
                 let nobody = self.waiters.iter().all(|waiter| waiter.lock != lock);
                 if let Some(line) = self.lines.get_mut(&lock).filter(|_| nobody) {
                     line.reason = self.event;
@@ -209,7 +208,7 @@ impl Model {
                 self.message(&channel);
             }
             Op::StandBack(lock, others) => {
-                let Names { key, channel, .. } = &self.names[lock];
+                let (key, channel) = (self.names[lock].key(), self.names[lock].channel());
                 let head = self.board.stand_back(channel, key, others, self.clock());
                 self.woken(head.into_iter().collect());
                 if let Some(line) = self.lines.get_mut(&lock) {
@@ -245,13 +244,13 @@ impl Model {
 
     fn join(&mut self, lock: usize, left: Option<u64>) {
         let wake = Arc::new(Notify::new());
-        let Names { key, channel, .. } = &self.names[lock];
+        let (key, channel) = (self.names[lock].key(), self.names[lock].channel());
         let duration = left.map(Duration::from_millis);
         let (ticket, news) = self.board.join(channel, key, duration, wake.clone(), self.clock());
         self.told |= news;
         let sent = self.sent.as_ref();
-        let going = sent.is_some_and(|sent| sent.plan.unsubscribe.iter().any(|c| **c == **channel));
-        let live = self.subscribed.contains(&**channel) && !going;
+        let going = sent.is_some_and(|sent| sent.plan.unsubscribe.iter().any(|c| **c == *channel));
+        let live = self.subscribed.contains(channel) && !going;
         let due = if live || left.is_none() { self.now } else { self.now + park_for(left) };
         let first = self.waiters.iter().all(|waiter| waiter.lock != lock);
         if first && !(live && self.lines.contains_key(&lock)) {
@@ -262,7 +261,8 @@ impl Model {
     }
 
     fn hand_over(&mut self, lock: usize, lease: u64, awaited: bool) {
-        let Names { key, channel, .. } = &self.names[lock];
+        let names = self.names[lock].clone();
+        let (key, channel) = (names.key(), names.channel());
         let head = self.waiters.iter().position(|waiter| waiter.lock == lock);
         let head = head.filter(|at| !self.waiters[*at].asking);
         let next = self.board.next_in_line(channel, key).map(|(ticket, _)| ticket);
@@ -271,16 +271,15 @@ impl Model {
         let line = self.lines.get_mut(&lock).unwrap();
         line.ask_began = self.event;
         line.ask_ended = false;
-        let channel = channel.clone();
         if awaited {
-            self.board.asked_for(&channel, ticket, self.clock());
-            assert_eq!(self.board.step(&channel, ticket, self.clock()), Step::Park(None));
+            self.board.asked_for(channel, ticket, self.clock());
+            assert_eq!(self.board.step(channel, ticket, self.clock()), Step::Park(None));
             self.waiters[at].asking = true;
         } else {
             line.late = 0;
             self.answered(at, park_for(Some(lease)));
             let lease = Duration::from_millis(lease);
-            let news = self.board.handed(&channel, ticket, lease, self.clock());
+            let news = self.board.handed(channel, ticket, lease, self.clock());
             self.gone(at, news, 200);
         }
     }
@@ -289,7 +288,7 @@ impl Model {
         let waiter = &self.waiters[at];
         let expected = self.expected(waiter);
         let (lock, ticket, now) = (waiter.lock, waiter.ticket, self.clock());
-        let step = self.board.step(&self.names[lock].channel, ticket, now);
+        let step = self.board.step(self.names[lock].channel(), ticket, now);
         assert_eq!(step, expected);
         let base = self.base;
         let waiter = &mut self.waiters[at];
@@ -317,7 +316,7 @@ impl Model {
         let line = self.lines.get_mut(&waiter.lock).unwrap();
         line.ask_ended = true;
         line.due = self.now + park;
-        (self.names[waiter.lock].channel.clone(), waiter.ticket)
+        (self.names[waiter.lock].channel().into(), waiter.ticket)
     }
 
     fn gone(&mut self, at: usize, (wakes, news): (Wakes<Notify>, bool), linger: u64) {
@@ -340,7 +339,7 @@ impl Model {
 
     fn reason_on(&mut self, channel: &str) {
         for (lock, line) in &mut self.lines {
-            if &*self.names[*lock].channel == channel {
+            if self.names[*lock].channel() == channel {
                 line.reason = self.event;
                 line.late = 0;
             }
@@ -349,7 +348,7 @@ impl Model {
 
     fn message(&mut self, channel: &str) {
         for (lock, line) in &mut self.lines {
-            if &*self.names[*lock].channel != channel {
+            if self.names[*lock].channel() != channel {
                 continue;
             }
             let asking = self.waiters.iter().any(|waiter| waiter.lock == *lock && waiter.asking);

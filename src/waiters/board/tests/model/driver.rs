@@ -34,8 +34,8 @@ impl Model {
         let names = &self.names;
         let waiters = &self.waiters;
         self.lines.retain(|lock, _| {
-            let channel = &*names[*lock].channel;
-            kept.contains(channel) || waiters.iter().any(|w| &*names[w.lock].channel == channel)
+            let channel = names[*lock].channel();
+            kept.contains(channel) || waiters.iter().any(|w| names[w.lock].channel() == channel)
         });
 
         self.told = false;

@@ -122,7 +122,7 @@ impl Attempt<'_> {
         let watch = {
             let mut account = self.owner.account.lock();
             account.claimed();
-            account.to_watch()
+            account.start_watching()
         };
         if let Some(since) = watch {
             self.engine.watchdog.watch(self.owner, since);
@@ -246,7 +246,7 @@ impl Attempt<'_> {
                     let (hold, token, watch) = {
                         let mut account = owner.account.lock();
                         let hold = account.granted(ask, self.lease, term.clone(), sent);
-                        (hold, account.fenced(token), account.to_watch())
+                        (hold, account.fenced(token), account.start_watching())
                     };
                     if let Some(since) = watch {
                         engine.watchdog.watch(owner, since);

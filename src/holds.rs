@@ -196,7 +196,7 @@ impl Account {
     }
 
     /// Redis granted `ask`, whose request was sent at `sent`. Afterwards, see whether the watchdog
-    /// has to be told ([`to_watch`](Self::to_watch)).
+    /// has to be told ([`start_watching`](Self::start_watching)).
     pub(crate) fn granted(
         &mut self,
         ask: Ask,

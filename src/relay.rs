@@ -279,7 +279,7 @@ impl Relay {
                     if !seeded!("confirmation-forgotten") {
                         account.confirmed(*hold, term, last.until, now);
                     }
-                    account.to_watch()
+                    account.start_watching()
                 };
                 if let Some(since) = watch {
                     self.watchdog.watch(owner, since);

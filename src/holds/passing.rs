@@ -122,7 +122,7 @@ impl Account {
     }
 
     /// Whether the watchdog has to be told of this owner, and from when its period counts.
-    pub(crate) fn to_watch(&mut self) -> Option<Instant> {
+    pub(crate) fn start_watching(&mut self) -> Option<Instant> {
         let watches = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
         if !watches || self.in_the_air() || std::mem::replace(&mut self.watched, true) {
             return None;
@@ -137,9 +137,9 @@ impl Account {
 
     /// Whether a hand-over to this owner is neither confirmed nor claimed yet (invariant 2).
     pub(super) fn in_the_air(&self) -> bool {
-        self.passed.as_ref().is_some_and(|passed| {
-            (passed.unconfirmed && !seeded!("renews-unconfirmed"))
-                || (passed.unclaimed && !seeded!("renews-unclaimed"))
-        })
+        let Some(passed) = &self.passed else { return false };
+        let unconfirmed = passed.unconfirmed && !seeded!("renews-unconfirmed");
+        let unclaimed = passed.unclaimed && !seeded!("renews-unclaimed");
+        unconfirmed || unclaimed
     }
 }

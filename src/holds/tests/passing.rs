@@ -20,8 +20,8 @@ impl Story {
         (account.handed(ask, lease, term.clone(), run, self.now), term)
     }
 
-    fn to_watch(&self) -> Option<Instant> {
-        self.owner.account.lock().to_watch()
+    fn start_watching(&self) -> Option<Instant> {
+        self.owner.account.lock().start_watching()
     }
 
     fn run(&self) -> Run {
@@ -120,13 +120,13 @@ fn the_watchdog_leaves_a_lock_alone_that_is_not_confirmed_or_not_claimed() {
             let mut account = story.owner.account.lock();
             account.confirmed(hold, &term, begun + WATCHDOG, now);
         };
-        assert_eq!(story.to_watch(), None);
+        assert_eq!(story.start_watching(), None);
         if claimed_first {
             claim()
         } else {
             confirm(begun)
         }
-        assert_eq!(story.to_watch(), None);
+        assert_eq!(story.start_watching(), None);
         let idle = story.owner.account.lock().renewal(begun + WATCHDOG / 2, WATCHDOG / 3);
         assert_eq!(idle, Renewal::Idle { ran_out: false });
         if claimed_first {
@@ -134,8 +134,8 @@ fn the_watchdog_leaves_a_lock_alone_that_is_not_confirmed_or_not_claimed() {
         } else {
             claim()
         }
-        assert_eq!(story.to_watch(), Some(begun));
-        assert_eq!(story.to_watch(), None, "it is on the schedule once");
+        assert_eq!(story.start_watching(), Some(begun));
+        assert_eq!(story.start_watching(), None, "it is on the schedule once");
         story.now += WATCHDOG / 2;
         let due = story.owner.account.lock().renewal(story.now, WATCHDOG / 3);
         assert!(matches!(due, Renewal::Due { .. }), "{due:?}");

@@ -200,7 +200,7 @@ impl Stage {
                     let term = Arc::new(Term::new(believed_until(self.now, lease)));
                     let mut account = self.owner.account.lock();
                     let hold = account.granted(ask, Lease::Watchdog, term.clone(), self.now);
-                    let watch = account.to_watch().is_some();
+                    let watch = account.start_watching().is_some();
                     drop(account);
                     self.live.fetch_add(1, Ordering::Relaxed);
                     if watch {

@@ -198,7 +198,7 @@ impl World {
         let (hold, register) = {
             let mut account = self.owner.account.lock();
             let hold = account.granted(ask, lease, term.clone(), sent);
-            (hold, account.to_watch().is_some())
+            (hold, account.start_watching().is_some())
         };
         assert!(!(register && self.scheduled), "an owner is on the schedule once at most");
         self.scheduled |= register;

@@ -93,7 +93,7 @@ async fn call(stage: Arc<Stage>, me: usize) {
     for turn in 0..2 {
         let guard = stage.lock(me).await;
         yield_now().await;
-        if (me + turn) % 2 == 0 { guard.unlock().await } else { drop(guard) }
+        if (me + turn).is_multiple_of(2) { guard.unlock().await } else { drop(guard) }
     }
 }
 

@@ -139,11 +139,11 @@ pub(crate) fn only_acquires_and_writes_are_heard() {
     let release = format!("{acquire} \"0\" \"1\" \"channel\"");
     assert_eq!(heard(&release), []);
     let shared = format!(
-        "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"4\" \"name-6\" \"name-3\" \"token\" \"name-9\" \
+        "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"4\" \"name-9\" \"name-3\" \"token\" \"name-6\" \
          \"release\" \"{uuid}:1\" \"0\" \"1\" \"channel\" \"fenced\" \"{uuid}:7\" \"600\" \"1\" \
          \"acquire\" \"{uuid}:2\" \"600\" \"1\""
     );
-    let other = Command { key: 9, owner: (10, 2), ..asked };
+    let other = Command { key: 6, owner: (10, 2), ..asked };
     assert_eq!(heard(&shared), [asked, other]);
     let passed = format!(
         "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"1\" \"name-3\" \

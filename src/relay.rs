@@ -32,7 +32,7 @@ use crate::holds::{Ask, Gate, Granted, Owner, Passing};
 use crate::lease::{Term, believed_until};
 use crate::protocol::{Call, HandedOver, Names};
 use crate::token::FencingToken;
-use crate::waiters::{Seat, Ticket, Waiters};
+use crate::waiters::{Seat, Ticket, Told, Waiters};
 use crate::watchdog::Watchdog;
 
 mod chain;
@@ -242,7 +242,9 @@ impl Relay {
                     || now >= *course.give_up.get_or_insert(now + longest)
                     || seeded!("hand-over-tried-once");
                 if over {
-                    course.left.extend(self.given_up(names));
+                    let reached = error.kind() != ErrorKind::Unavailable;
+                    let told = if reached { Told::Refused } else { Told::Nothing };
+                    course.left.extend(self.given_up(names, told));
                 } else {
                     tracing::warn!(name = %names.key(), %error, "a hand-over failed; trying again");
                 }
@@ -308,7 +310,7 @@ impl Relay {
             account.confirmed(hold, &term, step.until, now);
             (hold, account.fenced(token))
         };
-        self.waiters.told(&step.seat, ticket, true);
+        self.waiters.told(&step.seat, ticket, Told::Granted);
         step.seat.hand(Granted { hold, term, lease, token }).err()?;
         if seeded!("token-declined-forgotten") {
             return None;
@@ -338,7 +340,7 @@ impl Relay {
                 let _ = told.send(Ok(unsure));
             }
             if let To::Awaits(_, ticket) = step.to {
-                self.waiters.told(&step.seat, ticket, false);
+                self.waiters.told(&step.seat, ticket, Told::Refused);
             }
         }
         if lost {
@@ -366,11 +368,11 @@ impl Relay {
     }
 
     /// Leaves what was not confirmed to the accounts: they know what they owe.
-    fn given_up(&self, names: &Names) -> Vec<Left> {
+    fn given_up(&self, names: &Names, told: Told) -> Vec<Left> {
         let mut debts = Vec::new();
         for step in self.take(names, usize::MAX).0 {
             if let To::Awaits(_, ticket) = step.to {
-                self.waiters.told(&step.seat, ticket, false);
+                self.waiters.told(&step.seat, ticket, told);
             }
             debts.push((step.from, self.config.watchdog_timeout.max(step.seat.asked)));
             debts.push((step.seat.owner.clone(), step.seat.asked));

@@ -64,6 +64,15 @@ pub(crate) struct Patience {
     pub(crate) outage: Option<Duration>,
 }
 
+/// What came of asking Redis in a waiter's stead.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Told {
+    Granted,
+    Refused,
+    /// Redis could not be asked.
+    Nothing,
+}
+
 /// What came while parked.
 pub(crate) enum Next {
     /// Ask Redis, and tell the place what came of it.
@@ -147,20 +156,22 @@ impl Waiters {
         self.tell(stirred.wakes, stirred.news);
     }
 
-    /// How that waiter fared for whom somebody asked Redis.
-    pub(crate) fn told(&self, seat: &Seat, ticket: Ticket, granted: bool) {
+    /// How that waiter fared for whom somebody asked Redis. If it has no lock, it asks by itself.
+    pub(crate) fn told(&self, seat: &Seat, ticket: Ticket, told: Told) {
         let now = clock::now();
         let channel = seat.owner.names.channel();
         let mut board = self.board.lock();
-        if granted {
-            let (wakes, news) = board.granted(channel, ticket, seat.asked, now);
-            drop(board);
-            self.tell(wakes, news);
-        } else {
-            board.refused(channel, ticket, Some(Duration::ZERO), now);
-            drop(board);
-            seat.wake.notify_one();
+        match told {
+            Told::Granted => {
+                let (wakes, news) = board.granted(channel, ticket, seat.asked, now);
+                drop(board);
+                return self.tell(wakes, news);
+            }
+            Told::Refused => board.refused(channel, ticket, Some(Duration::ZERO), now),
+            Told::Nothing => board.unanswered(channel, ticket, Duration::ZERO, now),
         }
+        drop(board);
+        seat.wake.notify_one();
     }
 
     /// This client is about to free the lock because it is the turn of so many others.

@@ -32,12 +32,12 @@ use crate::holds::{Ask, Gate, Granted, Owner, Passing};
 use crate::lease::{Term, believed_until};
 use crate::protocol::{Call, HandedOver, Names};
 use crate::token::FencingToken;
-use crate::waiters::{Seat, Ticket, Told, Waiters};
+use crate::waiters::{Seat, Stirred, Ticket, Told, Waiters};
 use crate::watchdog::Watchdog;
 
 mod chain;
 pub(crate) use chain::Confirmed;
-use chain::{Chain, Request, Step, To};
+use chain::{Chain, Request, Step, To, enter};
 
 // The same, and a place where the tests' scheduler may let another task run.
 #[cfg(test)]
@@ -63,6 +63,8 @@ pub(crate) struct Passed {
     pub(crate) confirmed: Option<Confirmed>,
     /// Whom it was passed to, if that one has gone: it has to be given back.
     pub(crate) declined: Option<(Arc<Owner>, Granted)>,
+    /// Who is to be [stirred](Relay::stir).
+    pub(crate) stirred: Stirred,
 }
 
 /// How it goes for whoever tells Redis.
@@ -72,21 +74,6 @@ struct Course {
     failures: u32,
     give_up: Option<Instant>,
     left: Vec<Left>,
-}
-
-/// Takes the gate of whoever passes a lock on, unless the chain has it. False if it has to wait.
-fn enter(chain: Option<&Chain>, owner: &Arc<Owner>, gate: &mut Option<Gate>) -> bool {
-    match chain {
-        Some(chain) if chain.ends_with(owner) => return true,
-        // It is of holders whose lease has ended since, and Redis has still to say so. This one
-        // came after them, by itself.
-        Some(_) if !seeded!("stuck-chain-goes-on") => return false,
-        _ => {}
-    }
-    if gate.is_none() {
-        *gate = owner.try_enter();
-    }
-    gate.is_some()
 }
 
 /// The account of the new owner: it has the lock, or will have it when that is confirmed.
@@ -178,10 +165,9 @@ impl Relay {
             to_gate: Some(to_gate),
         });
         drop(chains);
-        self.waiters.stir(stirred);
         let declined = granted.and_then(|granted| seat.hand(granted).err());
         let declined = declined.map(|granted| (seat.owner.clone(), granted));
-        Some(Passed { carry, confirmed, declined })
+        Some(Passed { carry, confirmed, declined, stirred })
     }
 
     /// Tells Redis of the hand-overs of that lock until there are none left to tell. Returns whose
@@ -317,6 +303,11 @@ impl Relay {
         }
         owner.account.lock().give_back(hold);
         Some((owner.clone(), lease))
+    }
+
+    /// Wakes who has moved up in the line.
+    pub(crate) fn stir(&self, stirred: Stirred) {
+        self.waiters.stir(stirred);
     }
 
     /// The lock was released to all clients.

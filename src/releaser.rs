@@ -11,7 +11,7 @@
 //! 4. Handing over needs no runtime, blocks nobody and cannot panic.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
@@ -21,10 +21,13 @@ use crate::clock;
 use crate::config::Config;
 use crate::connection::{Link, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
-use crate::holds::{Gate, Granted, HoldId, Owner};
+use crate::holds::{Gate, HoldId, Owner};
 use crate::lease::Term;
 use crate::protocol::{Call, Released};
-use crate::relay::{Confirmed, Relay};
+use crate::relay::Relay;
+
+mod passage;
+use passage::{Wake, confirmed, pass};
 
 /// Between two tries of a release that is refused again and again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -63,22 +66,14 @@ impl Releaser {
     pub(crate) fn give_back(&self, owner: &Arc<Owner>, hold: HoldId, lease: Duration) {
         owner.account.lock().give_back(hold);
         let mut gate = None;
-        if self.pass(owner, &mut gate, false).is_none() {
+        if let Some(passage) = pass(&self.relay, owner, &mut gate, false) {
+            drop(Wake { releaser: self, passage });
+        } else {
             // The gate is taken now if it is free, so that a `lock` that follows at once comes
             // after the release.
             let gate = gate.or_else(|| owner.try_enter());
             self.hand_over(Debt { owner: owner.clone(), gate, wire: None, lease });
         }
-    }
-
-    fn pass(
-        &self,
-        owner: &Arc<Owner>,
-        gate: &mut Option<Gate>,
-        tell: bool,
-    ) -> Option<Option<Confirmed>> {
-        // It fails only when the client's thread has ended; then the lease ends the hold.
-        pass(&self.relay, owner, gate, tell, |job| drop(self.jobs.send(job)))
     }
 
     /// Completes when everything that was handed over before is paid or given up.
@@ -179,16 +174,16 @@ pub(crate) async fn unlock(
     // In the account before the first await: from here on the relay sees to it, or the drop of
     // the exchange.
     let counts = owner.account.lock().give_back(hold);
-    let pass = |gate: &mut _| counts.then(|| releaser.pass(owner, gate, true)).flatten();
+    let pass = |gate: &mut _| counts.then(|| pass(&releaser.relay, owner, gate, true)).flatten();
     let mut passed = pass(&mut None);
     let mut exchange = Exchange::new(call, owner, releaser, lease);
     if passed.is_none() {
         exchange.enter().await?;
         passed = pass(&mut exchange.gate);
     }
-    let executed = match passed.flatten() {
+    let executed = match passed {
         None => exchange.pay(watchdog_timeout).await?,
-        Some(told) => match confirmed(told, exchange.call.deadline).await {
+        Some(passage) => match confirmed(releaser, passage, exchange.call.deadline).await {
             // For want of memory for a token, say: a release needs none.
             Err(error)
                 if error.kind() == ErrorKind::Server && !seeded!("refusal-keeps-the-lock") =>
@@ -204,20 +199,6 @@ pub(crate) async fn unlock(
     }
     let outcome = if executed { Outcome::Executed } else { Outcome::NotExecuted };
     Err(Error::lost(owner.names.key(), outcome))
-}
-
-/// What comes of a hand-over.
-async fn confirmed(told: Confirmed, deadline: Instant) -> Result<bool, Error> {
-    if seeded!("told-unconfirmed") {
-        return Ok(true);
-    }
-    match clock::timeout_at(deadline, told).await {
-        Ok(Ok(confirmed)) => confirmed,
-        _ => {
-            let message = "no answer for a hand-over";
-            Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message))
-        }
-    }
 }
 
 async fn pay(
@@ -259,37 +240,6 @@ async fn pay(
         tracing::warn!(name = %owner.names.key(), owner = %owner.id, "lost a lock: found gone");
     }
     Ok(!nothing)
-}
-
-/// Passes the lock on to the next in line, and returns what tells of its confirmation if somebody
-/// wants to be told. `None` if it has to be released.
-fn pass(
-    relay: &Relay,
-    owner: &Arc<Owner>,
-    gate: &mut Option<Gate>,
-    tell: bool,
-    mut job: impl FnMut(Job),
-) -> Option<Option<Confirmed>> {
-    let mut passed = relay.pass(owner, gate, tell)?;
-    let confirmed = passed.confirmed.take();
-    loop {
-        if passed.carry {
-            job(Job::Carry(owner.clone()));
-        }
-        // Whoever goes just as the lock comes gives it back, like a dropped guard.
-        let Some((owner, Granted { hold, lease, .. })) = passed.declined else {
-            return Some(confirmed);
-        };
-        owner.account.lock().give_back(hold);
-        let mut gate = None;
-        passed = match relay.pass(&owner, &mut gate, false) {
-            Some(passed) => passed,
-            None => {
-                job(Job::Pay(Debt { owner, gate, wire: None, lease }));
-                return Some(confirmed);
-            }
-        };
-    }
 }
 
 /// Does all jobs until nobody is left who could have another, and everything is paid.
@@ -353,12 +303,13 @@ async fn pay_in_background(
         Some(gate) => Some(gate),
         None => Some(owner.enter().await),
     };
-    let mut jobs = Vec::new();
     // What may still be on its way has to be followed by its undo, on its connection.
     let settled = debt.wire.is_none();
-    if settled && pass(relay, owner, &mut gate, false, |job| jobs.push(job)).is_some() {
-        return jobs;
+    if settled && let Some(passage) = pass(relay, owner, &mut gate, false) {
+        relay.stir(passage.stirred);
+        return passage.jobs;
     }
+    let jobs = Vec::new();
     let give_up = clock::now() + config.command_timeout + debt.lease;
     let mut pause = Duration::from_millis(50);
     while owner.account.lock().owed(clock::now(), config.watchdog_timeout).is_some() {

@@ -55,6 +55,13 @@ pub(crate) struct Stirred {
     news: bool,
 }
 
+impl Stirred {
+    pub(crate) fn and(&mut self, mut others: Self) {
+        self.wakes.append(&mut others.wakes);
+        self.news |= others.news;
+    }
+}
+
 /// How long to wait, and for what.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {

@@ -41,7 +41,17 @@ const ROOMS: &[(&str, &[&str])] = &[
     // How a lock is given back, to Redis or to the next of this client.
     (
         "releaser",
-        &["relay", "holds", "protocol", "connection", "lease", "config", "clock", "error"],
+        &[
+            "relay",
+            "waiters",
+            "holds",
+            "protocol",
+            "connection",
+            "lease",
+            "config",
+            "clock",
+            "error",
+        ],
     ),
     (
         "relay",

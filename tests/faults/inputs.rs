@@ -360,7 +360,8 @@ async fn i6_ten_thousand_waiters_are_all_served_with_less_than_a_command_for_eac
 
 #[test]
 fn i6_a_parked_waiter_costs_little_memory() {
-    const MOST: u64 = 1536;
+    // What the allocator says, which is less and never wavers, is in tests/scale.rs.
+    const MOST: u64 = 2 * 1024;
     const ALONE: &str = "REDLATCH_TEST_ALONE";
     const NAME: &str = "inputs::i6_a_parked_waiter_costs_little_memory";
     if !cfg!(target_os = "linux") {

@@ -246,6 +246,7 @@ impl Stage {
         let mut passed = self.relay.pass(&self.owners[me], gate, true)?;
         let confirmed = passed.confirmed.take();
         loop {
+            self.waiters.stir(std::mem::take(&mut passed.stirred));
             if passed.carry {
                 self.job(Job::Carry);
             }

@@ -79,7 +79,9 @@ impl LockClientBuilder {
     }
 
     /// For how long a client may keep a lock in that way while other clients wait for it; whichever
-    /// of the two limits comes first ends it. Longer than a few holds take. 10 ms unless set; any.
+    /// of the two limits comes first ends it, with the hold that goes on then. So with `n` clients
+    /// that wait, each has its turn about every `n` times this. Longer than a few holds take. 10 ms
+    /// unless set; any.
     pub fn hand_over_time(mut self, longest: Duration) -> Self {
         self.config.hand_over_time = longest;
         self

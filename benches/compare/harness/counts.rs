@@ -14,12 +14,12 @@ use crate::support::Result;
 /// exactly; contended a wake-up may find the lock taken, how often depends on who comes when.
 const LIMITS: &[(Scenario, Metric, f64, f64)] = &[
     (Scenario::Alone, Metric::Sent, 2.0, 2.0),
-    (Scenario::Apart, Metric::Sent, 2.0, 2.0),
-    (Scenario::Crowd, Metric::Sent, 0.0, 2.5),
+    (Scenario::Apart, Metric::Sent, 0.0, 1.0),
+    (Scenario::Crowd, Metric::Sent, 0.0, 1.0),
     (Scenario::Crowd, Metric::Starved, 0.0, 0.0),
-    (Scenario::Crowds, Metric::Sent, 0.0, 6.0),
+    (Scenario::Crowds, Metric::Sent, 0.0, 1.0),
     (Scenario::Crowds, Metric::Starved, 0.0, 0.0),
-    (Scenario::Fixed, Metric::Sent, 0.0, 2.5),
+    (Scenario::Fixed, Metric::Sent, 0.0, 1.5),
     (Scenario::Fixed, Metric::Starved, 0.0, 0.0),
     (Scenario::HandOff, Metric::Parked, 0.0, 0.0),
 ];

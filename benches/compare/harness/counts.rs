@@ -10,8 +10,8 @@ use super::scenarios::{Bench, Scenario};
 use super::{Config, Floor, Peer, Redlatch};
 use crate::support::Result;
 
-/// What is counted, and between what it has to lie. Uncontended it is the two commands
-/// exactly; contended a wake-up may find the lock taken, how often depends on who comes when.
+/// What is counted, and between what it has to lie. One task alone sends the two commands
+/// exactly; many share calls, and hand a lock over, how often depends on who comes when.
 const LIMITS: &[(Scenario, Metric, f64, f64)] = &[
     (Scenario::Alone, Metric::Sent, 2.0, 2.0),
     (Scenario::Apart, Metric::Sent, 0.0, 1.0),

@@ -10,8 +10,7 @@ use futures::future::try_join_all;
 use redis::aio::MultiplexedConnection;
 use redlatch::{LockClient, LockGuard};
 
-// Shared with the examples, which use more of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "shared with the examples, which use more of it")]
 #[path = "../examples/support/mod.rs"]
 mod support;
 

@@ -22,6 +22,7 @@ mod protocol;
 mod relay;
 mod releaser;
 mod token;
+mod turn;
 mod waiters;
 mod watchdog;
 
@@ -36,3 +37,10 @@ pub use guard::LockGuard;
 pub use lease::Lease;
 pub use lock::Lock;
 pub use token::FencingToken;
+
+// What the tests of several rooms stand on.
+#[cfg(test)]
+mod tests {
+    pub(crate) mod explore;
+    pub(crate) mod naive;
+}

@@ -5,8 +5,7 @@
 //! and fails if they are too many. `benches/run` has other libraries in it.
 
 mod harness;
-// Shared with the examples, which use more of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "shared with the examples, which use more of it")]
 #[path = "../../examples/support/mod.rs"]
 mod support;
 

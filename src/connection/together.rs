@@ -30,6 +30,7 @@ use redis::{Arg, Cmd, RedisError, RedisResult, Script, Value};
 use super::Wire;
 use super::verdict::{Verdict, is_forbidden, is_unknown_script, verdict};
 use crate::clock;
+use crate::turn::turn;
 
 /// With fewer calls under way a seat would cost more than it saves.
 const FEW: usize = 2;
@@ -209,19 +210,6 @@ impl Wire {
         }
         seat
     }
-}
-
-/// Lets the tasks run that are ready to run.
-async fn turn() {
-    let mut waited = false;
-    std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut waited, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// Whoever sends a call. If it goes away with its runtime, so do the seats.

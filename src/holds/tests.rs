@@ -2,13 +2,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-#[allow(
-    dead_code,
-    clippy::duplicate_mod,
-    reason = "the wire's own tests hold this model to a real server"
-)]
-#[path = "../protocol/tests/naive.rs"]
-mod naive;
 mod passing;
 mod scene;
 mod world;

@@ -5,11 +5,10 @@ use redis::{Connection, ConnectionLike, RedisResult};
 use super::*;
 
 mod headers;
-mod naive;
 mod server;
 mod together;
 
-use naive::{Held, Naive};
+use crate::tests::naive::{Held, Naive};
 use server::Server;
 
 #[test]

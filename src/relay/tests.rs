@@ -6,19 +6,9 @@ use shuttle::future::block_on;
 
 use super::*;
 
-#[allow(
-    dead_code,
-    clippy::duplicate_mod,
-    reason = "every room with scenes plays them in the same way"
-)]
-#[path = "../waiters/tests/explore.rs"]
-mod explore;
-#[allow(dead_code, clippy::duplicate_mod, reason = "the wire's own tests hold it to a real server")]
-#[path = "../protocol/tests/naive.rs"]
-mod naive;
 mod scene;
 
-use explore::{explore, fault};
+use crate::tests::explore::{explore, fault};
 use scene::play;
 
 /// One under which others may go on: the relay looks at the board under its own.

@@ -6,7 +6,6 @@
 //!    done at once; and by the drop of a [`Wake`], whatever becomes of the call.
 
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Instant;
 
 use tokio::runtime::Handle;
@@ -15,6 +14,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{Gate, Granted, Owner};
 use crate::relay::{Confirmed, Relay};
+use crate::turn::turn;
 use crate::waiters::Stirred;
 
 use super::{Debt, Job, Releaser};
@@ -97,17 +97,4 @@ pub(super) async fn confirmed(
             Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message))
         }
     }
-}
-
-/// Lets the tasks run that are ready to run.
-async fn turn() {
-    let mut waited = false;
-    std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut waited, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

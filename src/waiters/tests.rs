@@ -4,11 +4,10 @@ use shuttle::future::block_on;
 
 use super::*;
 
-mod explore;
 mod scene;
 
-pub(super) use explore::Mutex;
-use explore::{explore, fault};
+pub(super) use crate::tests::explore::Mutex;
+use crate::tests::explore::{explore, fault};
 use scene::{Scene, play};
 
 #[test]

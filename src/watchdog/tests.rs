@@ -7,12 +7,8 @@ use tokio::sync::Semaphore;
 use super::*;
 use crate::protocol::Names;
 
-#[allow(clippy::duplicate_mod, reason = "every room with scenes plays them in the same way")]
-#[path = "../waiters/tests/explore.rs"]
-mod explore;
-
-pub(super) use explore::Mutex;
-use explore::{explore, fault, some_time};
+pub(super) use crate::tests::explore::Mutex;
+use crate::tests::explore::{explore, fault, some_time};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -5,8 +5,7 @@
 //! it waited for. A sleep is right only where *nothing* must happen for a while, or where a lease
 //! has to run its course.
 
-// Each test binary compiles this module for itself and uses a part of it.
-#![allow(dead_code, unused_imports)]
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
 pub(crate) mod child;
 mod clock;

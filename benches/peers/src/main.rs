@@ -7,8 +7,7 @@ mod chart;
 mod contestants;
 #[path = "../../compare/harness/mod.rs"]
 mod harness;
-// Shared with the examples, which use more of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "shared with the examples, which use more of it")]
 #[path = "../../../examples/support/mod.rs"]
 mod support;
 

@@ -4,18 +4,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use shuttle::future::{JoinHandle, block_on, spawn, yield_now};
+use shuttle::future::{block_on, spawn, yield_now};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::naive::Naive;
 use super::*;
 use crate::protocol::{Acquired, Released};
+use crate::tests::naive::Naive;
 
-#[allow(clippy::duplicate_mod, reason = "every room with scenes plays them in the same way")]
-#[path = "../../waiters/tests/explore.rs"]
-mod explore;
-
-use explore::{explore, fault, some_time};
+use crate::tests::explore::{self, Calls, explore, fault, some_time};
 
 const US: &str = "us";
 const OTHER: &str = "other";
@@ -87,19 +83,8 @@ async fn play(scene: Scene) {
             stage.deleted.store(true, Ordering::Relaxed);
         });
     }
-    let calls: Vec<JoinHandle<()>> =
-        (0..scene.calls).map(|me| spawn(call(stage.clone(), me))).collect();
-    for call in &calls[..scene.dropped] {
-        let call = call.abort_handle();
-        spawn(async move {
-            some_time().await;
-            call.abort();
-        });
-    }
-    for (me, call) in calls.into_iter().enumerate() {
-        let ended = call.await;
-        assert!(ended.is_ok() || me < scene.dropped, "{ended:?}");
-    }
+    let calls = Calls::begin(scene.calls, scene.dropped, |me| call(stage.clone(), me));
+    calls.end().await;
     let mut exchange = Exchange::enter(&stage).await;
     exchange.pay().await;
     assert_eq!(exchange.owed(), None, "one payment is enough");

@@ -2,9 +2,9 @@
 //! get lost, another owner comes in whenever the key is free, and the server's clock runs 1 %
 //! fast. The callers do what `acquire`, `releaser` and `watchdog` do, told plainly.
 
-use super::naive::Naive;
 use super::*;
 use crate::protocol::{Acquired, Released};
+use crate::tests::naive::Naive;
 
 pub(super) const WATCHDOG: Duration = Duration::from_millis(900);
 const PERIOD: Duration = Duration::from_millis(300);

@@ -3,16 +3,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use shuttle::future::{JoinHandle, spawn, yield_now};
+use shuttle::future::{spawn, yield_now};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::explore::some_time;
-use super::naive::Naive;
 use super::*;
 use crate::error::Outcome;
 use crate::holds::HoldId;
 use crate::lease::Lease;
 use crate::protocol::{Acquired, Released};
+use crate::tests::explore::{Calls, some_time};
+use crate::tests::naive::Naive;
 use crate::waiters::{Next, Patience, Place};
 
 const OURS: [&str; 3] = ["a", "b", "c"];
@@ -65,19 +65,8 @@ pub(super) async fn play(scene: Scene) {
             stage.waiters.look(&stage.owners[0].names);
         });
     }
-    let calls: Vec<JoinHandle<()>> =
-        (0..scene.calls).map(|me| spawn(call(stage.clone(), me))).collect();
-    for call in &calls[..scene.dropped] {
-        let call = call.abort_handle();
-        spawn(async move {
-            some_time().await;
-            call.abort();
-        });
-    }
-    for (me, call) in calls.into_iter().enumerate() {
-        let ended = call.await;
-        assert!(ended.is_ok() || me < scene.dropped, "{ended:?}");
-    }
+    let calls = Calls::begin(scene.calls, scene.dropped, |me| call(stage.clone(), me));
+    calls.end().await;
     for owner in &stage.owners {
         // Whoever has it still tells Redis of something. A debt may be on its way to the background.
         let _gate = owner.enter().await;

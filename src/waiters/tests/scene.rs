@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicUsize;
 
-use shuttle::future::{JoinHandle, spawn, yield_now};
+use shuttle::future::{spawn, yield_now};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::explore::some_time;
 use super::*;
 use crate::lease::Lease;
+use crate::tests::explore::{Calls, some_time};
 
 /// They share a channel.
 const LOCKS: [&str; 2] = ["a", "{a}"];
@@ -64,15 +64,7 @@ pub(super) async fn play(scene: Scene) {
     spawn(listen(stage.clone(), pushes));
     spawn(pay_debts(stage.clone(), debts));
 
-    let calls: Vec<JoinHandle<()>> =
-        (0..scene.calls).map(|me| spawn(call(stage.clone(), me))).collect();
-    for call in &calls[..scene.dropped] {
-        let call = call.abort_handle();
-        spawn(async move {
-            some_time().await;
-            call.abort();
-        });
-    }
+    let calls = Calls::begin(scene.calls, scene.dropped, |me| call(stage.clone(), me));
     for _ in 0..scene.cuts {
         let stage = stage.clone();
         spawn(async move {
@@ -92,10 +84,7 @@ pub(super) async fn play(scene: Scene) {
         stage.server.free(lock, Some(STRANGER));
     }
 
-    for (me, call) in calls.into_iter().enumerate() {
-        let ended = call.await;
-        assert!(ended.is_ok() || me < scene.dropped, "{ended:?}");
-    }
+    calls.end().await;
     assert_eq!(stage.waiters.board.lock().waiting(), 0);
 }
 

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
-use shuttle::future::yield_now;
+use shuttle::future::{JoinHandle, spawn, yield_now};
 use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::atomic::AtomicBool;
@@ -62,6 +62,37 @@ fn run(
 pub(crate) async fn some_time() {
     for _ in 0..shuttle::rand::thread_rng().gen_range(0..MOMENTS) {
         yield_now().await;
+    }
+}
+
+/// The calls of a scene. The first of them are dropped, each at any moment.
+pub(crate) struct Calls {
+    calls: Vec<JoinHandle<()>>,
+    dropped: usize,
+}
+
+impl Calls {
+    pub(crate) fn begin<F>(many: usize, dropped: usize, call: impl Fn(usize) -> F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let calls: Vec<_> = (0..many).map(|me| spawn(call(me))).collect();
+        for call in &calls[..dropped] {
+            let call = call.abort_handle();
+            spawn(async move {
+                some_time().await;
+                call.abort();
+            });
+        }
+        Self { calls, dropped }
+    }
+
+    /// Until all of them have ended, or were dropped.
+    pub(crate) async fn end(self) {
+        for (me, call) in self.calls.into_iter().enumerate() {
+            let ended = call.await;
+            assert!(ended.is_ok() || me < self.dropped, "{ended:?}");
+        }
     }
 }
 

@@ -34,7 +34,7 @@ use schedule::Schedule;
 #[cfg(test)]
 use tests::Mutex;
 
-/// Locks in one renewal. A script over so many takes the server about a tenth of a millisecond.
+/// Locks in one renewal. A script over so many takes the server about a quarter of a millisecond.
 const BATCH: usize = 100;
 
 /// So many locks of a refused batch are tried together before each is tried alone.

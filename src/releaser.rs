@@ -2,13 +2,14 @@
 //!
 //! Whatever leaves a debt, the way to pay it is the same, and an account knows its debt by itself
 //! (see [`crate::holds`]). So a dropped guard, an `unlock` that got no answer and an acquire that
-//! was dropped half-way all end here.
+//! was dropped half-way all end here. What need not go to Redis first goes to the next in line of
+//! this client (see [`passage`]).
 //!
 //! 1. **Whoever talks to Redis for an owner does so through an [`Exchange`].** Its drop, at
 //!    whatever point, hands a debt to the background. Nothing else has to remember to.
 //! 2. An undo goes behind what it undoes, on the same connection, while that one lives.
 //! 3. A debt is tried again until the lease has ended that it is about; then Redis has forgotten.
-//! 4. Handing over needs no runtime, blocks nobody and cannot panic.
+//! 4. Handing a debt over needs no runtime, blocks nobody and cannot panic.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -19,6 +19,9 @@ use crate::error::Error;
 pub struct LockClientBuilder {
     url: Option<String>,
     client: Option<redis::Client>,
+    sentinel: Option<(String, Vec<String>)>,
+    cluster: Option<Vec<String>>,
+    replicas: Option<(u32, Duration)>,
     config: Config,
 }
 
@@ -35,6 +38,28 @@ impl LockClientBuilder {
     /// `TCP_USER_TIMEOUT` to what it needs, whatever it says.
     pub fn client(mut self, client: redis::Client) -> Self {
         self.client = Some(client);
+        self
+    }
+
+    /// The name of a master that Sentinels watch, and where they are. (In the making.)
+    pub fn sentinel(
+        mut self,
+        master_name: impl Into<String>,
+        urls: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        self.sentinel = Some((master_name.into(), urls.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// Where some nodes of a cluster are. (In the making.)
+    pub fn cluster(mut self, urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.cluster = Some(urls.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Has an acquire count only once so many replicas have it. (In the making.)
+    pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
+        self.replicas = Some((count, timeout));
         self
     }
 
@@ -99,6 +124,9 @@ impl LockClientBuilder {
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self) -> Result<LockClient, Error> {
         self.config.check()?;
+        if self.sentinel.is_some() || self.cluster.is_some() || self.replicas.is_some() {
+            return Err(Error::invalid("this topology is in the making"));
+        }
         let info = match (self.url, self.client) {
             (Some(url), None) => url.into_connection_info().map_err(|error| {
                 Error::invalid("the url of Redis is not usable").caused_by(error)

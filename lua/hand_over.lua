@@ -5,12 +5,14 @@
 --          needs none
 -- ARGV[1]  the channel on which a release would be told
 -- ARGV[2]  lease of the last owner in milliseconds, a whole number, at least 1
--- ARGV[i]  from the third on: the owner who has it, and those to whom it goes one
+-- ARGV[3]  how to count who listens there: NUMSUB, or SHARDNUMSUB in a cluster with
+--          sharded channels; empty if this server would not know
+-- ARGV[i]  from the fourth on: the owner who has it, and those to whom it goes one
 --          after the other
 --
 -- Replies  0   none of them holds it; nothing was written
 --          an  array of two: how many clients are subscribed to the channel (-1: that
---              may not be asked), and the fencing token of the last owner, who has it
+--              is not known), and the fencing token of the last owner, who has it
 --              now (0 if it needs none)
 --
 -- Sent again, with more owners at the end or not, it goes on from the one who has
@@ -30,7 +32,7 @@ for i, owner in ipairs(ARGV) do
     redis.call('HSET', KEYS[1], owner, 1)
     redis.call('HDEL', KEYS[1], has)
     has = owner
-  elseif not has and i > 2 and redis.call('HEXISTS', KEYS[1], owner) == 1 then
+  elseif not has and i > 3 and redis.call('HEXISTS', KEYS[1], owner) == 1 then
     has = owner
     if KEYS[2] then
       local time = redis.call('TIME')
@@ -46,5 +48,8 @@ end
 if not has then
   return 0
 end
-local told = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1])
+local told = {}
+if ARGV[3] ~= '' then
+  told = redis.pcall('PUBSUB', ARGV[3], ARGV[1])
+end
 return {told[2] or -1, token}

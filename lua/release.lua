@@ -5,6 +5,7 @@
 -- ARGV[2]  hold count to reach
 -- ARGV[3]  longest lease still promised to a hold that stays, in milliseconds, at least 1
 -- ARGV[4]  the channel on which a release is told
+-- ARGV[5]  how: PUBLISH, or SPUBLISH in a cluster with sharded channels
 --
 -- Replies  0  the owner holds nothing here; nothing was written
 --          1  held still, with the count ARGV[2] or fewer
@@ -14,7 +15,7 @@
 -- The first write is a PEXPIRE or a DEL because Redis allows those when its
 -- memory is full, and after the first allowed write it lets the script finish;
 -- HSET in their place would keep a lock until its lease ended.
--- PUBLISH is called protected: without permission to publish, the release has
+-- ARGV[5] is called protected: without permission to publish, the release has
 -- happened all the same, and an error would say that it had not.
 -- Why atomic: between "it is mine" and "it is gone" the lease may end and
 -- another owner may come in, whose lock this would delete.
@@ -31,5 +32,5 @@ if ARGV[2] ~= '0' then
   return 1
 end
 redis.call('DEL', KEYS[1])
-redis.pcall('PUBLISH', ARGV[4], '0')
+redis.pcall(ARGV[5], ARGV[4], '0')
 return 2

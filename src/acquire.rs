@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::clock;
+use crate::config::Replicas;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{Granted, Owner};
@@ -71,7 +72,7 @@ pub(crate) async fn acquire(
             Tried::Granted(granted) => return Ok(Some(granted)),
             Tried::Refused(ttl) => left = ttl,
         }
-        engine.waiters.answered(begun);
+        engine.waiters.answered(&owner.names, begun);
     }
     match wait {
         Wait::Once => Ok(None),
@@ -151,7 +152,11 @@ impl Attempt<'_> {
         // Siblings on the same handle wait here for the one of them that stands in line: when it
         // has the lock, they nest. In line they would wait for their own handle to release.
         let Some(_turn) = Box::pin(by(until, owner.turn.lock())).await else {
-            return if engine.waiters.in_outage() { Err(out_of_reach()) } else { Ok(None) };
+            return if engine.waiters.in_outage(&owner.names) {
+                Err(out_of_reach())
+            } else {
+                Ok(None)
+            };
         };
         // A call returns within its wait, or within the command timeout if that is longer.
         let last_call = until.map(|until| until.max(begun + engine.config.command_timeout));
@@ -175,7 +180,7 @@ impl Attempt<'_> {
                     return Ok(Some(granted));
                 }
                 Next::Ask => match Box::pin(self.try_until(last_call)).await {
-                    None if engine.waiters.in_outage() => {
+                    None if engine.waiters.in_outage(&owner.names) => {
                         return Err(trouble.unwrap_or_else(out_of_reach));
                     }
                     None => return Ok(None),
@@ -242,6 +247,9 @@ impl Attempt<'_> {
             let (acquired, sent) = answer?;
             match acquired {
                 Acquired::Granted(token) => {
+                    if let Some(replicas) = engine.config.replicas {
+                        Box::pin(self.await_replicas(&mut exchange, replicas)).await?;
+                    }
                     let sent = if seeded!("deadline-from-reply") { clock::now() } else { sent };
                     let term = Arc::new(Term::new(believed_until(sent, self.asked)));
                     let (hold, token, watch) = {
@@ -268,6 +276,23 @@ impl Attempt<'_> {
                 }
             }
         }
+    }
+
+    /// A grant counts only once enough replicas have it. If they do not, it is given back at once.
+    async fn await_replicas(
+        &self,
+        exchange: &mut Exchange<'_>,
+        replicas: Replicas,
+    ) -> Result<(), Error> {
+        let Self { engine, owner, .. } = self;
+        let replicated = Call::await_replicas(&engine.link, &owner.names, &owner.id, replicas);
+        let Err(error) = replicated.await else { return Ok(()) };
+        exchange.call.deadline = clock::now() + engine.config.command_timeout;
+        Err(match exchange.pay(engine.config.watchdog_timeout).await {
+            Ok(_) => error.undone(),
+            // In the background it is tried again.
+            Err(_) => error,
+        })
     }
 }
 

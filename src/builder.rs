@@ -3,10 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use redis::IntoConnectionInfo;
-
 use crate::client::LockClient;
-use crate::config::Config;
+use crate::config::{Config, Replicas};
+use crate::connection::Site;
 use crate::engine::Engine;
 use crate::error::Error;
 
@@ -20,14 +19,15 @@ pub struct LockClientBuilder {
     url: Option<String>,
     client: Option<redis::Client>,
     sentinel: Option<(String, Vec<String>)>,
+    sentinel_credentials: Option<(String, String)>,
     cluster: Option<Vec<String>>,
-    replicas: Option<(u32, Duration)>,
     config: Config,
 }
 
 impl LockClientBuilder {
     /// Where Redis is: `redis://[user[:password]@]host[:port][/database]`, or `unix:` and a path.
-    /// Either this or [`client`](Self::client) is needed.
+    /// One of this, [`client`](Self::client), [`sentinel`](Self::sentinel) and
+    /// [`cluster`](Self::cluster) is needed.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self
@@ -41,7 +41,14 @@ impl LockClientBuilder {
         self
     }
 
-    /// The name of a master that Sentinels watch, and where they are. (In the making.)
+    /// The master that Sentinels watch under that name, whichever server it is now. The urls are
+    /// the Sentinels', as many of them as there are; at least one has to answer when connecting.
+    /// After a failover, planned or not, waiters and renewals go on with the new master. Locks that
+    /// had not been replicated are lost with the old one, and their holders are told.
+    ///
+    /// User, password, TLS and database of the urls have to be the same in all of them, and are
+    /// those of the servers, too. For other credentials of the Sentinels, see
+    /// [`sentinel_credentials`](Self::sentinel_credentials).
     pub fn sentinel(
         mut self,
         master_name: impl Into<String>,
@@ -51,15 +58,50 @@ impl LockClientBuilder {
         self
     }
 
-    /// Where some nodes of a cluster are. (In the making.)
+    /// The Sentinels' own user and password, where they are not those of the servers. The default
+    /// user is called `default`. Those of the urls unless set.
+    pub fn sentinel_credentials(
+        mut self,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
+        self.sentinel_credentials = Some((user.into(), password.into()));
+        self
+    }
+
+    /// A cluster, of which the urls name some nodes; the others are found. At least one has to
+    /// answer when connecting. User, password and TLS of the urls have to be the same in all of
+    /// them, and are those of every node.
+    ///
+    /// Releases are told on sharded channels if the first node that answers has them (Redis 7.0
+    /// and newer), else on plain ones: as Redisson decides it, and like there, all clients of one
+    /// lock have to come to the same answer. So during an upgrade of the servers from 6.2 start no
+    /// new clients before the last node is upgraded, and then start all of them again.
+    ///
+    /// Names whose braces are no hash tag (`a{b`, `a{}b`, `a}b`) are refused here, with
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) from every call: their key and their
+    /// channel would be in different slots.
     pub fn cluster(mut self, urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.cluster = Some(urls.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Has an acquire count only once so many replicas have it. (In the making.)
+    /// Has an acquire count only once so many replicas have it, by Redis's `WAIT`. With fewer
+    /// within `timeout` the lock is given back, and the call says
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) and how many had it. Not asked for unless set;
+    /// the count is at least 1, the timeout from 1 ms to half the watchdog timeout.
+    ///
+    /// An acquire is two round trips then, and what the replicas take. Many share one `WAIT`, which
+    /// has a connection of its own for each runtime and server; one that comes while another is
+    /// under way waits for that one first. Locks are not handed from task to task inside the client
+    /// then, because that is confirmed later, and no lease should be shorter than the timeout.
+    ///
+    /// It narrows what a failover can lose, and does not close it. With fewer replicas than there
+    /// are, one without the lock can become the master. Renewals and releases are not waited for: a
+    /// new master can have the lease as it was before a renewal, or a lock that was released. What
+    /// closes it is a store that checks the [fencing token](crate::FencingToken).
     pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
-        self.replicas = Some((count, timeout));
+        self.config.replicas = Some(Replicas { count, timeout });
         self
     }
 
@@ -122,20 +164,33 @@ impl LockClientBuilder {
     /// # Cancel safety
     ///
     /// Dropping the future leaves nothing behind.
-    pub async fn connect(self) -> Result<LockClient, Error> {
+    pub async fn connect(mut self) -> Result<LockClient, Error> {
         self.config.check()?;
-        if self.sentinel.is_some() || self.cluster.is_some() || self.replicas.is_some() {
-            return Err(Error::invalid("this topology is in the making"));
+        if self.config.replicas.is_some() {
+            // A hand-over would be believed before any replica has it.
+            self.config.hand_overs = 0;
         }
-        let info = match (self.url, self.client) {
-            (Some(url), None) => url.into_connection_info().map_err(|error| {
-                Error::invalid("the url of Redis is not usable").caused_by(error)
-            })?,
-            (None, Some(client)) => client.get_connection_info().clone(),
-            (None, None) => return Err(Error::invalid("where is Redis? Set url or client")),
-            (Some(_), Some(_)) => return Err(Error::invalid("set either url or client, not both")),
+        let ways = [
+            self.url.map(Site::url),
+            self.client.as_ref().map(|client| Ok(Site::client(client))),
+            self.sentinel.map(|(master, urls)| {
+                Site::sentinel(master, urls, self.sentinel_credentials.clone())
+            }),
+            self.cluster.map(Site::cluster),
+        ];
+        let mut ways = ways.into_iter().flatten();
+        let site = match (ways.next(), ways.next()) {
+            (Some(site), None) => site?,
+            (None, _) => {
+                let message = "where is Redis? Set url, client, sentinel or cluster";
+                return Err(Error::invalid(message));
+            }
+            (Some(_), Some(_)) => {
+                let message = "set one of url, client, sentinel and cluster, not several";
+                return Err(Error::invalid(message));
+            }
         };
-        Ok(LockClient::new(Engine::start(&info, self.config).await?))
+        Ok(LockClient::new(Engine::start(site, self.config).await?))
     }
 }
 

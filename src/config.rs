@@ -13,6 +13,14 @@ pub(crate) struct Config {
     pub(crate) name_prefix: String,
     pub(crate) hand_overs: u32,
     pub(crate) hand_over_time: Duration,
+    pub(crate) replicas: Option<Replicas>,
+}
+
+/// How many replicas have to have a lock, and how long they may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Replicas {
+    pub(crate) count: u32,
+    pub(crate) timeout: Duration,
 }
 
 impl Default for Config {
@@ -24,6 +32,7 @@ impl Default for Config {
             name_prefix: String::new(),
             hand_overs: 100,
             hand_over_time: Duration::from_millis(10),
+            replicas: None,
         }
     }
 }
@@ -36,10 +45,17 @@ impl Config {
 
     /// Refuses what can never work, before any I/O.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        const MILLISECOND: Duration = Duration::from_millis(1);
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         between("watchdog_timeout", self.watchdog_timeout, Duration::from_millis(30), DAY)?;
         let hour = Duration::from_secs(60 * 60);
-        between("command_timeout", self.command_timeout, Duration::from_millis(10), hour)
+        between("command_timeout", self.command_timeout, Duration::from_millis(10), hour)?;
+        let Some(Replicas { count, timeout }) = self.replicas else { return Ok(()) };
+        if count == 0 {
+            return Err(Error::invalid("replicas: there is nothing to wait for with a count of 0"));
+        }
+        // A lock that is waited for until its lease has ended would never be granted.
+        between("the timeout of replicas", timeout, MILLISECOND, self.watchdog_timeout / 2)
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use crate::clock;
 use crate::config::Config;
-use crate::connection::Link;
+use crate::connection::{Link, Site};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::protocol::Call;
 use crate::relay::Relay;
@@ -33,9 +33,9 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Connects once, so that a wrong address or password shows here, and starts the thread.
-    pub(crate) async fn start(info: &redis::ConnectionInfo, config: Config) -> Result<Self, Error> {
+    pub(crate) async fn start(site: Site, config: Config) -> Result<Self, Error> {
         let (pushes, pushed) = unbounded_channel();
-        let link = Arc::new(Link::new(info, config.command_timeout, pushes)?);
+        let link = Arc::new(Link::new(site, config.command_timeout, pushes)?);
         link.connect().await?;
         warn_of_eviction(Call::new(&link, clock::now() + config.command_timeout)).await;
 
@@ -67,6 +67,7 @@ impl Engine {
             tokio::select! {
                 () = pay_debts(to_pay, &link, &relay, &config) => {}
                 () = renewing => {}
+                () = link.keep_up() => {}
                 () = waiters.keep_subscribed(&link, config.command_timeout) => {}
                 () = waiters.listen(&link, pushed) => {}
             }

@@ -28,7 +28,7 @@ pub enum ErrorKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It was not executed, and will not be.
+    /// It was not executed, and will not be; or what it did was undone before the call ended.
     NotExecuted,
     /// It was executed.
     Executed,
@@ -55,6 +55,12 @@ impl Error {
 
     pub(crate) fn caused_by(mut self, source: redis::RedisError) -> Self {
         self.0.source = Some(source);
+        self
+    }
+
+    /// The same, of a command whose effect was undone.
+    pub(crate) fn undone(mut self) -> Self {
+        self.0.outcome = Outcome::NotExecuted;
         self
     }
 

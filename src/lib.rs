@@ -21,6 +21,7 @@ mod lock;
 mod protocol;
 mod relay;
 mod releaser;
+mod slot;
 mod token;
 mod turn;
 mod waiters;

@@ -256,7 +256,7 @@ impl Lock {
     }
 
     fn check_name(&self) -> Result<(), Error> {
-        if self.name().is_empty() { Err(Error::invalid("a lock needs a name")) } else { Ok(()) }
+        self.owner.names.check(&self.engine.link)
     }
 
     async fn wait_for(&self, lease: Lease) -> Result<LockGuard, Error> {

@@ -6,65 +6,18 @@
 //! a connection was cut.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Script, Value};
 
-use crate::connection::{Answer, Link, Request, Together, Wire};
+use crate::config::Replicas;
+use crate::connection::{Answer, Channels, Link, Request, Together, Touch, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::token::FencingToken;
 
-/// The names under which Redis knows one lock.
-#[derive(Debug, Clone)]
-pub(crate) struct Names {
-    /// The key is a part of it: one string instead of two for each lock that is held.
-    channel: Box<str>,
-    /// Whether braces were put around the key.
-    wrapped: bool,
-    fenced: bool,
-}
-
-const CHANNEL: &str = "redisson_lock__channel:";
-const TOKEN: &str = "redisson_lock_token:";
-
-impl Names {
-    /// A name that brings a hash tag of its own stays as it is; any other becomes the tag, so
-    /// that all keys of one lock share a cluster slot.
-    pub(crate) fn new(prefix: &str, name: &str) -> Self {
-        let wrapped = !prefix.contains('{') && !name.contains('{');
-        let (open, close) = if wrapped { ("{", "}") } else { ("", "") };
-        let channel = format!("{CHANNEL}{open}{prefix}{name}{close}").into();
-        Self { channel, wrapped, fenced: false }
-    }
-
-    /// The same of a fenced lock.
-    pub(crate) fn fenced(prefix: &str, name: &str) -> Self {
-        Self { fenced: true, ..Self::new(prefix, name) }
-    }
-
-    pub(crate) fn key(&self) -> &str {
-        let tagged = self.tagged();
-        if self.wrapped { &tagged[1..tagged.len() - 1] } else { tagged }
-    }
-
-    pub(crate) fn channel(&self) -> &str {
-        &self.channel
-    }
-
-    /// Where the fencing token is counted, if the lock is fenced.
-    pub(crate) fn token(&self) -> Option<String> {
-        self.fenced.then(|| format!("{TOKEN}{}", self.tagged()))
-    }
-
-    pub(crate) fn is_fenced(&self) -> bool {
-        self.fenced
-    }
-
-    fn tagged(&self) -> &str {
-        &self.channel[CHANNEL.len()..]
-    }
-}
+mod names;
+pub(crate) use names::Names;
 
 /// The scripts, with the digests by which they are called.
 struct Scripts {
@@ -73,6 +26,7 @@ struct Scripts {
     renew: Script,
     hand_over: Script,
     force_unlock: Script,
+    touch: Script,
     /// Many acquires and releases in one.
     together: Script,
 }
@@ -94,6 +48,7 @@ static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         renew: Script::new(&text(include_str!("../lua/renew.lua"))),
         hand_over: Script::new(&text(include_str!("../lua/hand_over.lua"))),
         force_unlock: Script::new(&text(include_str!("../lua/force_unlock.lua"))),
+        touch: Script::new(&text(include_str!("../lua/touch.lua"))),
         together: Script::new(&together),
     }
 });
@@ -173,7 +128,7 @@ impl<'a> Call<'a> {
             None => (evalsha(&SCRIPTS.acquire, &[names.key()]), "acquire", 1),
         };
         cmd.arg(owner).arg(millis(lease)).arg(count);
-        let together = Some(Together { script: &SCRIPTS.together, verb, keys });
+        let together = self.together(names, verb, keys);
         let answer = self.send(cmd, Some(&SCRIPTS.acquire), together, names.key()).await?;
         let acquired = match answer.value {
             Value::Nil if token.is_none() => Acquired::Granted(None),
@@ -189,6 +144,31 @@ impl<'a> Call<'a> {
         Ok((acquired, answer.sent))
     }
 
+    /// Waits until enough replicas have what `owner` was granted.
+    pub(crate) async fn await_replicas(
+        link: &Arc<Link>,
+        names: &Names,
+        owner: &str,
+        replicas: Replicas,
+    ) -> Result<(), Error> {
+        let mut cmd = evalsha(&SCRIPTS.touch, &[names.key()]);
+        cmd.arg(owner);
+        let touch = Touch { cmd, script: &SCRIPTS.touch };
+        let (have, trouble) = match link.replicated(names.key(), touch, replicas).await {
+            Ok(have) if have >= u64::from(replicas.count) => return Ok(()),
+            Ok(have) => (have.to_string(), None),
+            Err(trouble) => ("it is not known how many".to_owned(), trouble),
+        };
+        let Replicas { count, timeout } = replicas;
+        let message =
+            format!("{have} of {count} replicas had the lock `{}` in {timeout:?}", names.key());
+        let error = Error::new(ErrorKind::Unavailable, Outcome::Unknown, message);
+        Err(match trouble {
+            Some(trouble) => error.caused_by(trouble),
+            None => error,
+        })
+    }
+
     /// Asks that `owner` hold the lock only `count` times; `lease` is what those are promised.
     /// The flag says that an earlier sending was never answered: `Nothing` may be its work.
     pub(crate) async fn release(
@@ -199,8 +179,9 @@ impl<'a> Call<'a> {
         lease: Duration,
     ) -> Result<(Released, bool), Error> {
         let mut cmd = evalsha(&SCRIPTS.release, &[names.key()]);
-        cmd.arg(owner).arg(count).arg(millis(lease)).arg(names.channel());
-        let together = Some(Together { script: &SCRIPTS.together, verb: "release", keys: 1 });
+        cmd.arg(owner).arg(count).arg(millis(lease));
+        cmd.arg(names.channel()).arg(publish(self.link.channels()));
+        let together = self.together(names, "release", 1);
         let answer = self.send(cmd, Some(&SCRIPTS.release), together, names.key()).await?;
         let released = match answer.value {
             Value::Int(0) => Released::Nothing,
@@ -225,13 +206,14 @@ impl<'a> Call<'a> {
             Some(token) => evalsha(&SCRIPTS.hand_over, &[names.key(), token]),
             None => evalsha(&SCRIPTS.hand_over, &[names.key()]),
         };
-        cmd.arg(names.channel()).arg(millis(lease)).arg(owners);
+        cmd.arg(names.channel()).arg(millis(lease)).arg(count_listeners(self.link.channels()));
+        cmd.arg(owners);
         let answer = self.send(cmd, Some(&SCRIPTS.hand_over), None, names.key()).await?;
         let done = match answer.value {
             Value::Int(0) => HandedOver::Nothing,
             Value::Array(mut reply) if reply.len() == 2 => {
                 let (token, listening) = (reply.pop(), reply.pop());
-                let token = match (token, names.fenced) {
+                let token = match (token, names.is_fenced()) {
                     (Some(Value::BulkString(number)), true) => Some(token_of(&number)?),
                     (Some(Value::Int(0)), false) => None,
                     (other, _) => {
@@ -250,7 +232,7 @@ impl<'a> Call<'a> {
     }
 
     /// Prolongs the leases of many locks, given as key and owner. Says of each, in order,
-    /// whether it is still held, and when the request left.
+    /// whether it is still held, and when the request left. In a cluster they are all in one slot.
     pub(crate) async fn renew(
         &mut self,
         locks: &[(&str, &str)],
@@ -262,7 +244,16 @@ impl<'a> Call<'a> {
         for (_, owner) in locks {
             cmd.arg(*owner);
         }
-        let answer = self.send(cmd, Some(&SCRIPTS.renew), None, "a batch of renewals").await?;
+        let request = Request {
+            cmd,
+            script: Some(&SCRIPTS.renew),
+            together: None,
+            key: keys.first().copied(),
+            divisible: keys.len() > 1,
+            what: "a batch of renewals",
+            deadline: self.deadline,
+        };
+        let answer = self.link.call(&mut self.wire, request).await?;
         match answer.value {
             Value::Array(held) if held.len() == locks.len() => {
                 Ok((held.iter().map(|one| *one == Value::Int(1)).collect(), answer.sent))
@@ -274,7 +265,7 @@ impl<'a> Call<'a> {
     /// Frees the lock whoever holds it. False if it was free.
     pub(crate) async fn force_unlock(&mut self, names: &Names) -> Result<bool, Error> {
         let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
-        cmd.arg(names.channel());
+        cmd.arg(names.channel()).arg(publish(self.link.channels()));
         match self.send(cmd, Some(&SCRIPTS.force_unlock), None, names.key()).await?.value {
             Value::Int(freed) => Ok(freed == 1),
             other => Err(unexpected("force_unlock", &other)),
@@ -326,7 +317,17 @@ impl<'a> Call<'a> {
     pub(crate) async fn maxmemory_policy(&mut self) -> Result<Option<String>, Error> {
         let mut cmd = redis::cmd("INFO");
         cmd.arg("memory");
-        let answer = self.send(cmd, None, None, "INFO").await?;
+        let (what, deadline) = ("INFO", self.deadline);
+        let request = Request {
+            cmd,
+            script: None,
+            together: None,
+            key: None,
+            divisible: false,
+            what,
+            deadline,
+        };
+        let answer = self.link.call(&mut self.wire, request).await?;
         let info: String =
             redis::from_redis_value(answer.value).map_err(|_| unexpected("INFO", &Value::Nil))?;
         let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
@@ -338,11 +339,34 @@ impl<'a> Call<'a> {
         cmd: Cmd,
         script: Option<&'static Script>,
         together: Option<Together>,
-        what: &str,
+        key: &str,
     ) -> Result<Answer, Error> {
-        let deadline = self.deadline;
-        let request = Request { cmd, script, together, what, deadline };
+        let (what, deadline) = (key, self.deadline);
+        let key = Some(key);
+        let request = Request { cmd, script, together, key, divisible: false, what, deadline };
         self.link.call(&mut self.wire, request).await
+    }
+
+    fn together(&self, names: &Names, verb: &'static str, keys: usize) -> Option<Together> {
+        let slot = self.link.slot_of(names.key());
+        Some(Together { script: &SCRIPTS.together, verb, keys, slot })
+    }
+}
+
+/// The command by which a release is told.
+fn publish(channels: Channels) -> &'static str {
+    match channels {
+        Channels::Plain | Channels::Everywhere => "PUBLISH",
+        Channels::Sharded => "SPUBLISH",
+    }
+}
+
+/// How to count who would be told.
+fn count_listeners(channels: Channels) -> &'static str {
+    match channels {
+        Channels::Plain => "NUMSUB",
+        Channels::Everywhere => "",
+        Channels::Sharded => "SHARDNUMSUB",
     }
 }
 

@@ -75,16 +75,16 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     ),
     ("token-forgotten", "redis.call('INCR', KEYS[2]) < now", "redis.call('INCR', KEYS[2]) < 0"),
     ("release-foreign", "if not held then", "if redis.call('EXISTS', KEYS[1]) == 0 then"),
-    ("release-silent", "redis.pcall('PUBLISH', ARGV[4], '0')", "redis.call('EXISTS', ARGV[4])"),
+    ("release-silent", "redis.pcall(ARGV[5], ARGV[4], '0')", "redis.call('EXISTS', ARGV[4])"),
     (
         "release-needs-publish",
-        "redis.pcall('PUBLISH', ARGV[4], '0')",
-        "redis.call('PUBLISH', ARGV[4], '0')",
+        "redis.pcall(ARGV[5], ARGV[4], '0')",
+        "redis.call(ARGV[5], ARGV[4], '0')",
     ),
     (
         "release-needs-memory",
-        "redis.call('DEL', KEYS[1])\nredis.pcall('PUBLISH', ARGV[4]",
-        "redis.call('HSET', KEYS[1], ARGV[1], 0)\nredis.call('DEL', KEYS[1])\nredis.pcall('PUBLISH', ARGV[4]",
+        "redis.call('DEL', KEYS[1])\nredis.pcall(ARGV[5], ARGV[4]",
+        "redis.call('HSET', KEYS[1], ARGV[1], 0)\nredis.call('DEL', KEYS[1])\nredis.pcall(ARGV[5], ARGV[4]",
     ),
     (
         "renew-creates",
@@ -112,13 +112,9 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
         "if not has then\n  return 0\nend\nlocal told",
         "if not has then\n  redis.call('HSET', KEYS[1], ARGV[#ARGV], 1)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])\nend\nlocal told",
     ),
-    ("hand-over-not-resumable", "elseif not has and i > 2 and", "elseif not has and i == 3 and"),
+    ("hand-over-not-resumable", "elseif not has and i > 3 and", "elseif not has and i == 4 and"),
     ("hand-over-keeps-the-token", "if now > redis.call('INCR', KEYS[2]) then", "if false then"),
-    (
-        "force-unlock-silent",
-        "redis.pcall('PUBLISH', ARGV[1], '0')",
-        "redis.call('EXISTS', ARGV[1])",
-    ),
+    ("force-unlock-silent", "redis.pcall(ARGV[2], ARGV[1], '0')", "redis.call('EXISTS', ARGV[1])"),
     (
         "force-unlock-anything",
         "redis.call('HLEN', KEYS[1]) == 0",
@@ -138,6 +134,7 @@ mod tests {
             include_str!("../lua/renew.lua"),
             include_str!("../lua/hand_over.lua"),
             include_str!("../lua/force_unlock.lua"),
+            include_str!("../lua/touch.lua"),
             include_str!("../lua/together.lua"),
         ];
         for (bug, right, wrong) in SCRIPTS {

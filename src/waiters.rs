@@ -1,6 +1,6 @@
 //! Where a refused call waits: the driver over the [`board`], which decides.
 //!
-//! Subscriptions live on the connection of the client's own thread (see [`crate::connection`]).
+//! Subscriptions live on connections of the client's own thread (see [`crate::connection`]).
 //! They could share the callers' connection; they do not, because then each runtime would need
 //! its own subscription to the same channel, and a wake-up for a waiter in one runtime would
 //! wait behind the blocked threads of another.
@@ -8,18 +8,18 @@
 //! Nothing is woken while the board's mutex is held, and it is never held across an await.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 #[cfg(not(test))]
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::clock;
-use crate::connection::{Link, Push};
+use crate::connection::{Link, Node, Push};
 use crate::error::ErrorKind;
 use crate::holds::{Granted, Owner};
 use crate::protocol::Names;
@@ -34,17 +34,18 @@ pub(crate) use place::{Place, Seat};
 #[cfg(test)]
 use tests::Mutex;
 
-/// After a subscription failed, the next try.
+/// After a subscription was refused, the next try.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(1);
+
+/// The same where it was for another server, or not for now.
+const SUBSCRIBE_SOON: Duration = Duration::from_millis(20);
 
 /// Everybody of one client who waits for a lock.
 #[derive(Default)]
 pub(crate) struct Waiters {
     board: Mutex<Board<Seat>>,
-    /// The driver has something to tell Redis.
+    /// The drivers have something to tell Redis.
     changed: Notify,
-    /// The number of the connection that has the subscriptions.
-    on: AtomicU64,
 }
 
 /// Who has a reason to look at the board again.
@@ -101,18 +102,18 @@ impl Waiters {
     /// this client wait already, and Redis can be reached.
     pub(crate) fn stands_in_line(&self, names: &Names) -> bool {
         let board = self.board.lock();
-        board.outage().is_none() && board.has_line(names.channel())
+        board.outage(names.channel()).is_none() && board.has_line(names.channel())
     }
 
-    /// Whether Redis has been out of reach for those who wait, as far as is known.
-    pub(crate) fn in_outage(&self) -> bool {
-        self.board.lock().outage().is_some()
+    /// Whether Redis has been out of reach for those who wait for this lock, as far as is known.
+    pub(crate) fn in_outage(&self, names: &Names) -> bool {
+        self.board.lock().outage(names.channel()).is_some()
     }
 
-    /// Redis has answered a call outside the line that asked at that moment: an outage that nobody
-    /// saw end is over.
-    pub(crate) fn answered(&self, asked: Instant) {
-        self.board.lock().answered(asked);
+    /// Redis has answered a call for this lock outside the line that asked at that moment: an
+    /// outage that nobody saw end is over.
+    pub(crate) fn answered(&self, names: &Names, asked: Instant) {
+        self.board.lock().answered(names.channel(), asked);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -126,7 +127,7 @@ impl Waiters {
         let (channel, key) = (seat.owner.names.channel(), seat.owner.names.key());
         let (ticket, news) = self.board.lock().join(channel, key, left, seat.clone(), now);
         if news {
-            self.changed.notify_one();
+            self.changed.notify_waiters();
         }
         Place { waiters: self, seat, ticket }
     }
@@ -204,7 +205,7 @@ impl Waiters {
     fn tell(&self, wakes: Wakes<Seat>, news: bool) {
         wake(wakes);
         if news {
-            self.changed.notify_one();
+            self.changed.notify_waiters();
         }
     }
 
@@ -212,60 +213,92 @@ impl Waiters {
     pub(crate) fn close(&self) {
         let wakes = self.board.lock().close();
         wake(wakes);
-        self.changed.notify_one();
+        self.changed.notify_waiters();
     }
 
-    /// Keeps the subscriptions as the board wants them. Ends when nothing can want any more.
-    pub(crate) async fn keep_subscribed(&self, link: &Link, command_timeout: Duration) {
+    /// Keeps the subscriptions as the board wants them, at all servers until it is dropped.
+    pub(crate) async fn keep_subscribed(self: &Arc<Self>, link: &Arc<Link>, patience: Duration) {
+        let mut drivers: Vec<(Arc<Node>, AbortHandle)> = Vec::new();
+        let mut all = JoinSet::new();
         loop {
-            let Plan { subscribe, unsubscribe, .. } = self.changes().await;
-            let wire = link.subscriber().await;
-            if self.moves_to(wire.number()) {
-                continue;
+            let (nodes, changes) = link.listened();
+            // What a server was asked that is none any more came to nothing with its connection.
+            drivers.retain(|(node, driver)| {
+                let stays = nodes.iter().any(|other| Arc::ptr_eq(node, other));
+                if !stays {
+                    driver.abort();
+                }
+                stays
+            });
+            for node in nodes {
+                if !drivers.iter().any(|(other, _)| Arc::ptr_eq(&node, other)) {
+                    let (waiters, link, at) = (self.clone(), link.clone(), node.clone());
+                    let driver = async move { waiters.subscribe_at(&at, &link, patience).await };
+                    drivers.push((node, all.spawn(driver)));
+                }
+            }
+            // A channel may be for another server now.
+            self.changed.notify_waiters();
+            match changes {
+                Some(mut changes) => drop(changes.changed().await),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// The same at one server.
+    async fn subscribe_at(&self, node: &Arc<Node>, link: &Link, patience: Duration) {
+        let mine = |channel: &str| link.is_heard_at(channel, node);
+        let mut on = 0;
+        loop {
+            self.news(on, mine).await;
+            let wire = link.subscriber(node).await;
+            if on != wire.number() {
+                // What was subscribed on an earlier connection is not on this one.
+                self.cut(on);
+                on = wire.number();
             }
             let asked = clock::now();
-            let deadline = asked + command_timeout;
-            match link.resubscribe(&wire, &subscribe, &unsubscribe, deadline).await {
-                Ok(()) => self.subscribed(&subscribe),
-                Err(error) => {
-                    tracing::warn!(%error, "waiters go by time alone until a subscription works");
-                    self.board.lock().not_subscribed(&subscribe);
-                    if error.kind() != ErrorKind::Unavailable {
-                        self.answered(asked);
-                        tokio::time::sleep(SUBSCRIBE_AGAIN).await;
-                    }
+            let Plan { subscribe, unsubscribe } = self.board.lock().plan(asked, on, mine);
+            if subscribe.is_empty() && unsubscribe.is_empty() {
+                continue;
+            }
+            let deadline = asked + patience;
+            let (confirmed, error) =
+                link.resubscribe(&wire, &subscribe, &unsubscribe, deadline).await;
+            self.subscribed(&confirmed, on);
+            let refused = |channel: &&Arc<str>| !confirmed.contains(channel);
+            let refused: Vec<_> = subscribe.iter().filter(refused).cloned().collect();
+            self.board.lock().not_subscribed(&refused, on);
+            if let Some(error) = error {
+                tracing::warn!(%error, "waiters go by time alone until a subscription works");
+                if error.kind() != ErrorKind::Unavailable {
+                    self.board.lock().all_answered(&refused, asked);
+                    tokio::time::sleep(SUBSCRIBE_AGAIN).await;
+                } else {
+                    tokio::time::sleep(SUBSCRIBE_SOON).await;
                 }
             }
         }
     }
 
-    /// Waits until there is something to tell Redis.
-    async fn changes(&self) -> Plan {
+    /// Waits until there is something to tell a server by way of the connection `on`.
+    async fn news(&self, on: u64, mine: impl Fn(&str) -> bool) {
         loop {
-            let plan = self.board.lock().plan(clock::now());
-            if !plan.subscribe.is_empty() || !plan.unsubscribe.is_empty() {
-                return plan;
+            let changed = self.changed.notified();
+            let (news, next) = self.board.lock().has_news(clock::now(), on, &mine);
+            if news {
+                return;
             }
             tokio::select! {
-                () = self.changed.notified() => {}
-                () = sleep_until(plan.next) => {}
+                () = changed => {}
+                () = sleep_until(next) => {}
             }
         }
     }
 
-    /// Whether the connection of that number is another one than before. Then all has to be
-    /// planned again: what was subscribed on an earlier connection is not on this one.
-    fn moves_to(&self, number: u64) -> bool {
-        let before = self.on.swap(number, Ordering::Relaxed);
-        let moves = before != 0 && before != number;
-        if moves {
-            self.cut();
-        }
-        moves
-    }
-
-    fn subscribed(&self, channels: &[Arc<str>]) {
-        let wakes = self.board.lock().subscribed(channels, clock::now());
+    fn subscribed(&self, channels: &[Arc<str>], on: u64) {
+        let wakes = self.board.lock().subscribed(channels, on, clock::now());
         wake(wakes);
     }
 
@@ -275,9 +308,13 @@ impl Waiters {
         while let Some(push) = pushes.next().await {
             match push {
                 Push::Message { channel } => self.message(&channel),
+                Push::Dropped { number, channel } => {
+                    self.board.lock().not_subscribed(&[channel.into()], number);
+                    self.changed.notify_waiters();
+                }
                 Push::Cut { number } => {
                     link.forget(number);
-                    self.was_cut(number);
+                    self.cut(number);
                 }
             }
         }
@@ -295,19 +332,13 @@ impl Waiters {
     }
 
     /// The connection of that number was cut.
-    fn was_cut(&self, number: u64) {
-        if number == self.on.load(Ordering::Relaxed) {
-            self.cut();
-        }
-    }
-
-    fn cut(&self) {
+    fn cut(&self, number: u64) {
         if seeded!("cut-unnoticed") {
             return;
         }
-        let wakes = self.board.lock().cut(clock::now());
+        let wakes = self.board.lock().cut(number, clock::now());
         wake(wakes);
-        self.changed.notify_one();
+        self.changed.notify_waiters();
     }
 }
 

@@ -6,23 +6,26 @@
 //! 1. A renewal has three answers: renewed, lost, unknown. Unknown extends nothing and is tried
 //!    again until each lease's own deadline.
 //! 2. Locks are renewed in batches, and each is judged on its own.
-//! 3. **A few batches are under way at a time**, whoever is due first in front. So a hundred
-//!    thousand locks that are due at once hold up nobody else's commands. Where answers take
-//!    long, batches follow each other all the same: no lock is late for it.
+//! 3. **A few batches are under way at a time** to one server, whoever is due first in front. So a
+//!    hundred thousand locks that are due at once hold up nobody else's commands. Where answers
+//!    take long, batches follow each other all the same: no lock is late for it, and a server that
+//!    does not answer holds up the locks on no other.
 //! 4. An owner is on the schedule once at most, and finds out in its turn that it has nothing to
 //!    renew. So an uncontended lock and unlock of one handle touches no schedule and wakes no
 //!    thread.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[cfg(not(test))]
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::Config;
-use crate::connection::Link;
+use crate::connection::{Link, Server};
 use crate::error::ErrorKind;
 use crate::holds::{Owner, Renewal};
 use crate::protocol::Call;
@@ -68,6 +71,12 @@ struct Entry {
     until: Instant,
 }
 
+impl Entry {
+    fn key(&self) -> &str {
+        self.owner.names.key()
+    }
+}
+
 impl Watchdog {
     pub(crate) fn new(config: &Config) -> Self {
         let period = config.renewal_period();
@@ -96,20 +105,42 @@ impl Watchdog {
 
     /// Renews until it is dropped.
     pub(crate) async fn keep_renewed(self: &Arc<Self>, link: &Arc<Link>) {
-        let places = Arc::new(Semaphore::new(UNDER_WAY));
+        let mut places: HashMap<Server, Arc<Semaphore>> = HashMap::new();
         loop {
-            let batch = self.batch().await;
-            if batch.is_empty() {
-                continue;
+            let mut by_server: BTreeMap<Server, Vec<Entry>> = BTreeMap::new();
+            for entry in self.batch().await {
+                by_server.entry(link.server_of(entry.key())).or_default().push(entry);
             }
-            // It is there in time, or the batch goes without.
-            let place = tokio::time::timeout(PACE, places.clone().acquire_owned()).await;
-            let (watchdog, link) = (self.clone(), link.clone());
-            tokio::spawn(async move {
-                watchdog.renew_all(&link, batch).await;
-                drop(place);
-            });
+            for (server, batch) in by_server {
+                let places =
+                    places.entry(server).or_insert_with(|| Semaphore::new(UNDER_WAY).into());
+                // It is there in time, or the batch goes without.
+                let place = tokio::time::timeout(PACE, places.clone().acquire_owned()).await;
+                let (watchdog, link) = (self.clone(), link.clone());
+                tokio::spawn(async move {
+                    watchdog.renew_by_slot(&link, batch).await;
+                    drop(place);
+                });
+            }
         }
+    }
+
+    /// In a cluster only what is in one slot can be in one call: then there are several, at once.
+    async fn renew_by_slot(self: &Arc<Self>, link: &Arc<Link>, batch: Vec<Entry>) {
+        let mut by_slot: BTreeMap<Option<u16>, Vec<Entry>> = BTreeMap::new();
+        for entry in batch {
+            by_slot.entry(link.slot_of(entry.key())).or_default().push(entry);
+        }
+        let mut calls = JoinSet::new();
+        let last = by_slot.pop_last();
+        for (_, batch) in by_slot {
+            let (watchdog, link) = (self.clone(), link.clone());
+            calls.spawn(async move { watchdog.renew_all(&link, batch).await });
+        }
+        if let Some((_, batch)) = last {
+            self.renew_all(link, batch).await;
+        }
+        while calls.join_next().await.is_some() {}
     }
 
     /// Waits until somebody is due. Returns those who have something to renew: a batch at most.
@@ -185,7 +216,7 @@ impl Watchdog {
     /// Returns the whole batch if Redis refused it, and something is left to be told apart.
     async fn renew(&self, link: &Link, batch: Vec<Entry>) -> Vec<Entry> {
         let locks: Vec<(&str, &str)> =
-            batch.iter().map(|e| (e.owner.names.key(), &*e.owner.id)).collect();
+            batch.iter().map(|entry| (entry.key(), &*entry.owner.id)).collect();
         let mut call = Call::new(link, clock::now() + self.patience);
         let answer = call.renew(&locks, self.lease).await;
         let now = clock::now();

@@ -17,13 +17,19 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("lib", &["builder", "client", "error", "fenced", "guard", "lease", "lock", "token"]),
     // Public entry.
     ("client", &["builder", "fenced", "lock", "engine", "error"]),
-    ("builder", &["client", "engine", "error", "config"]),
+    ("builder", &["client", "engine", "connection", "error", "config"]),
     // Public handle and guard.
     ("fenced", &["lock", "guard", "engine", "lease", "token", "error"]),
     ("lock", &["guard", "acquire", "engine", "holds", "protocol", "lease", "clock", "error"]),
     ("guard", &["engine", "releaser", "holds", "protocol", "lease", "token", "clock", "error"]),
     // The one loop, and what the rooms of one client share.
-    ("acquire", &["engine", "waiters", "releaser", "holds", "protocol", "lease", "clock", "error"]),
+    (
+        "acquire",
+        &[
+            "engine", "waiters", "releaser", "holds", "protocol", "lease", "config", "clock",
+            "error",
+        ],
+    ),
     (
         "engine",
         &[
@@ -74,11 +80,12 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("watchdog", &["holds", "protocol", "connection", "config", "clock", "error"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("holds", &["protocol", "lease", "token", "config"]),
-    ("protocol", &["connection", "token", "error", "seeded"]),
-    ("connection", &["clock", "turn", "error"]),
+    ("protocol", &["connection", "config", "slot", "token", "error", "seeded"]),
+    ("connection", &["config", "slot", "clock", "turn", "error"]),
     // Leaves.
     ("lease", &["clock", "error"]),
     ("clock", &[]),
+    ("slot", &[]),
     ("turn", &[]),
     ("token", &[]),
     ("config", &["error"]),
@@ -88,7 +95,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 
 /// Who may name the `redis` crate: the wire, the address in the public options, and the source of
 /// an error.
-const DRIVER: &[&str] = &["connection", "protocol", "builder", "engine", "error"];
+const DRIVER: &[&str] = &["connection", "protocol", "builder", "error"];
 
 /// What the tests of several rooms stand on: no room, and only tests may use it.
 const TESTS: &str = "tests";

@@ -5,7 +5,8 @@
 //! release would free a new hold, and an old acquire would leave a lock that nobody holds.
 //!
 //! 1. **Nothing is sent before the server has closed what was given up.** What it has not executed
-//!    by then it never will. That is one round trip, for each connection that was lost.
+//!    by then it never will. That is one round trip, for each connection that was lost. (Where
+//!    another server has become the master, what its predecessor still executes is lost with it.)
 //! 2. A connection is named by its id *and* its address, because a server that was restarted
 //!    counts ids from one again and must not close somebody else's.
 //! 3. A user without permission for `CLIENT INFO` or `CLIENT KILL` goes without.
@@ -54,16 +55,31 @@ impl Identity {
 pub(super) struct Abandoned {
     /// Whether `list` has anything in it: all that a request has to look at as a rule.
     any: AtomicBool,
-    list: Mutex<Vec<(u64, Arc<Identity>)>>,
+    list: Mutex<Vec<Entry>>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    number: u64,
+    server: Arc<str>,
+    identity: Arc<Identity>,
 }
 
 impl Abandoned {
     pub(super) fn add(&self, wire: &Wire) {
         if let Some(identity) = wire.identity() {
+            let (number, server) = (wire.number(), wire.server().into());
             let mut list = self.list.lock();
-            list.push((wire.number(), identity.clone()));
+            list.push(Entry { number, server, identity: identity.clone() });
             self.any.store(true, Ordering::Release);
         }
+    }
+
+    /// Only that server matters from now on.
+    pub(super) fn keep_only(&self, server: &str) {
+        let mut list = self.list.lock();
+        list.retain(|entry| &*entry.server == server);
+        self.any.store(!list.is_empty(), Ordering::Release);
     }
 
     /// Whether there is anything to close: mostly not.
@@ -76,10 +92,13 @@ impl Abandoned {
     /// is busy.
     pub(super) async fn close(&self, wire: &Wire) -> RedisResult<()> {
         let list = self.list.lock().clone();
-        if list.iter().any(|(number, _)| *number == wire.number()) {
+        if list.iter().any(|entry| entry.number == wire.number()) {
             return Err(given_up());
         }
-        for (number, identity) in list {
+        for Entry { number, server, identity } in list {
+            if &*server != wire.server() {
+                continue;
+            }
             let mut kill = redis::cmd("CLIENT");
             kill.arg("KILL").arg("ID").arg(&identity.id).arg("ADDR").arg(&identity.address);
             match wire.answer(async |mut connection| kill.exec_async(&mut connection).await).await {
@@ -90,7 +109,7 @@ impl Abandoned {
                 Err(error) => return Err(error),
             }
             let mut list = self.list.lock();
-            list.retain(|(other, _)| *other != number);
+            list.retain(|entry| entry.number != number);
             self.any.store(!list.is_empty(), Ordering::Release);
         }
         Ok(())

@@ -3,6 +3,7 @@
 //! One dial at a time, and ever more slowly until a command has been answered: a server that
 //! accepts and then resets is not hammered either.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,19 +14,29 @@ use tokio::task::AbortHandle;
 
 use crate::clock;
 
-use super::verdict::{Verdict, verdict};
+use super::node::Node;
+use super::replicas::Queue;
 use super::{Link, Wire};
 
-/// What one runtime has of a link.
+/// What one runtime has of a server, for one purpose.
 pub(super) struct Lane {
     /// A task that does nothing but end with its runtime.
     resident: AbortHandle,
-    pub(super) wire: Mutex<Option<Wire>>,
+    wire: Mutex<Option<Wire>>,
     /// Held while dialling.
     dialling: tokio::sync::Mutex<Option<Dialled>>,
     /// Dials since a command was last answered.
-    unanswered: AtomicU32,
+    pub(super) unanswered: Arc<AtomicU32>,
     connected_before: AtomicBool,
+    /// Who waits for replicas there.
+    pub(super) queue: Queue,
+}
+
+/// Why there is no connection.
+pub(super) enum Undialled {
+    /// There was no time left for a dial. With the error of the last one.
+    TimeUp(Option<RedisError>),
+    Failed(RedisError),
 }
 
 /// The last dial.
@@ -40,8 +51,9 @@ impl Lane {
             resident: runtime.spawn(std::future::pending::<()>()).abort_handle(),
             wire: Mutex::default(),
             dialling: tokio::sync::Mutex::default(),
-            unanswered: AtomicU32::default(),
+            unanswered: Arc::default(),
             connected_before: AtomicBool::default(),
+            queue: Queue::default(),
         }
     }
 
@@ -54,47 +66,46 @@ impl Lane {
         self.wire.lock().clone()
     }
 
-    /// The connection in use, or a new one by `deadline`. Fails with the last dial's error, at
-    /// once if dialling again would change nothing.
+    /// Takes the connection in use out of use, if it is one of those.
+    pub(super) fn take(&self, which: impl FnOnce(&Wire) -> bool) -> Option<Wire> {
+        self.wire.lock().take_if(|wire| which(wire))
+    }
+
+    /// The connection in use, or a new one by `deadline`: one dial, when it may follow the last.
     pub(super) async fn wire(
         &self,
         link: &Link,
+        node: &Node,
         deadline: Instant,
-    ) -> Result<Wire, Option<RedisError>> {
+    ) -> Result<Wire, Undialled> {
         let Ok(mut last) = clock::timeout_at(deadline, self.dialling.lock()).await else {
-            return Err(None);
+            return Err(Undialled::TimeUp(None));
         };
-        loop {
-            // Whoever dialled before may have left one.
-            if let Some(wire) = self.in_use() {
-                return Ok(wire);
+        // Whoever dialled before may have left one.
+        if let Some(wire) = self.in_use() {
+            return Ok(wire);
+        }
+        if let Some(Dialled { at, error }) = &*last {
+            let again = *at + backoff(self.unanswered.load(Ordering::Relaxed));
+            if clock::timeout_at(deadline, clock::sleep_until(again)).await.is_err() {
+                return Err(Undialled::TimeUp(error.clone()));
             }
-            if let Some(Dialled { at, error }) = &*last {
-                let again = *at + backoff(self.unanswered.load(Ordering::Relaxed));
-                if clock::timeout_at(deadline, clock::sleep_until(again)).await.is_err() {
-                    return Err(error.clone());
-                }
+        }
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let at = clock::now();
+        let before = last.take().and_then(|dialled| dialled.error);
+        *last = Some(Dialled { at, error: before.clone() });
+        match clock::timeout_at(deadline, node.dial(link, self)).await {
+            Ok(Ok(wire)) => {
+                self.install(wire.clone());
+                Ok(wire)
             }
-            self.unanswered.fetch_add(1, Ordering::Relaxed);
-            let at = clock::now();
-            let before = last.take().and_then(|dialled| dialled.error);
-            *last = Some(Dialled { at, error: before.clone() });
-            let Ok(dialled) = clock::timeout_at(deadline, link.dial()).await else {
-                return Err(before);
-            };
-            match dialled {
-                Ok(wire) => {
-                    self.install(wire.clone());
-                    return Ok(wire);
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "could not connect to Redis");
-                    *last = Some(Dialled { at, error: Some(error.clone()) });
-                    if let Verdict::Final(_) = verdict(&error) {
-                        return Err(Some(error));
-                    }
-                }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "could not connect to Redis");
+                *last = Some(Dialled { at, error: Some(error.clone()) });
+                Err(Undialled::Failed(error))
             }
+            Err(_) => Err(Undialled::TimeUp(before)),
         }
     }
 
@@ -106,13 +117,6 @@ impl Lane {
             tracing::info!(connection = number, "connected to Redis again");
         } else {
             tracing::debug!(connection = number, "connected to Redis");
-        }
-    }
-
-    /// A command was answered: the next cut is a new one.
-    pub(super) fn answered(&self) {
-        if self.unanswered.load(Ordering::Relaxed) != 0 {
-            self.unanswered.store(0, Ordering::Relaxed);
         }
     }
 }

@@ -13,7 +13,7 @@
 //!    leave is over before its undo is sent: the undo waits for the seat.
 //!
 //! A line belongs to a connection, so all keys of a call are on one server. In a cluster they
-//! would have to be in one slot, too: that is what [`Line::at_once`] and the seats would go by.
+//! have to be in one slot, too: there a call carries those who are.
 //!
 //! The mutexes of the line and of a seat are never held together, and nobody is woken under one.
 
@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use redis::{Arg, Cmd, RedisError, RedisResult, Script, Value};
 
 use super::Wire;
-use super::verdict::{Verdict, is_forbidden, is_unknown_script, verdict};
+use super::verdict::{Verdict, is_divided, is_forbidden, is_unknown_script, verdict};
 use crate::clock;
 use crate::turn::turn;
 
@@ -45,6 +45,8 @@ pub(crate) struct Together {
     pub(crate) script: &'static Script,
     pub(crate) verb: &'static str,
     pub(crate) keys: usize,
+    /// In a cluster only what is in one slot can be in one call.
+    pub(crate) slot: Option<u16>,
 }
 
 /// What became of a request.
@@ -234,11 +236,18 @@ impl Carrier {
         self.has_set_out = true;
         let mut seats = self.wire.line().vacate();
         seats.retain(|seat| seat.take());
-        while seats.len() > MOST {
-            let others = seats.split_off(seats.len() - MOST);
+        // In the order in which they came, as far as they are in one slot.
+        seats.sort_by_key(|seat| seat.together.slot);
+        while let Some(last) = seats.last() {
+            let slot = last.together.slot;
+            let from = seats.partition_point(|seat| seat.together.slot < slot);
+            let others = seats.split_off(from.max(seats.len().saturating_sub(MOST)));
+            if seats.is_empty() {
+                self.seats = others;
+                break;
+            }
             tokio::spawn(Self::new(self.wire.clone(), others).carry());
         }
-        self.seats = seats;
         self.carry().await;
     }
 
@@ -294,9 +303,9 @@ impl Carrier {
                     seat.tell(Told::Answer(answer.extract_error()));
                 }
             }
-            Err(error) if matches!(verdict(&error), Verdict::Final(_)) => {
+            Err(error) if matches!(verdict(&error), Verdict::Final(_)) || is_divided(&error) => {
                 tracing::debug!(%error, "requests that shared a call are sent one by one");
-                let sent = !is_forbidden(&error);
+                let sent = !is_forbidden(&error) && !is_divided(&error);
                 for seat in &self.seats {
                     seat.tell(Told::Alone { sent });
                 }

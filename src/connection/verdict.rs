@@ -11,6 +11,8 @@ pub(super) enum Verdict {
     Broken,
     /// Redis did not execute it and will be able to soon: send it again later.
     Later,
+    /// Redis did not execute it, because another node of the cluster has the slot.
+    Elsewhere,
     /// Sending it again would change nothing.
     Final(ErrorKind),
 }
@@ -20,6 +22,7 @@ pub(super) enum Verdict {
 pub(super) fn verdict(error: &RedisError) -> Verdict {
     match error.kind() {
         Driver::Server(ServerErrorKind::NoPerm) => return Verdict::Final(ErrorKind::Server),
+        Driver::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => return Verdict::Elsewhere,
         Driver::Server(_) | Driver::Extension => {}
         Driver::AuthenticationFailed | Driver::InvalidClientConfig | Driver::RESP3NotSupported => {
             return Verdict::Final(ErrorKind::Server);
@@ -57,6 +60,25 @@ pub(super) fn is_forbidden(error: &RedisError) -> bool {
 /// The server has not seen this script, or has forgotten it.
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == Driver::Server(ServerErrorKind::NoScript)
+}
+
+/// The keys of the request are in a slot that is on its way from one node to another, and are not
+/// all on the same one.
+pub(super) fn is_divided(error: &RedisError) -> bool {
+    has_code(error, "TRYAGAIN")
+}
+
+/// Slot, host (empty: the one that was asked) and port of a `MOVED` or an `ASK`, and whether it is
+/// for good.
+pub(super) fn redirection(error: &RedisError) -> Option<(u16, &str, u16, bool)> {
+    let (address, slot) = error.redirect_node()?;
+    let (host, port) = super::site::host_and_port(address)?;
+    Some((slot, host, port, error.kind() == Driver::Server(ServerErrorKind::Moved)))
+}
+
+/// The server cannot speak for the key, and another one may: it has to be found.
+pub(super) fn is_misplaced(error: &RedisError) -> bool {
+    ["READONLY", "CLUSTERDOWN", "MASTERDOWN"].iter().any(|code| has_code(error, code))
 }
 
 /// The server has become a replica: another one has to be found.
@@ -160,6 +182,21 @@ mod tests {
         }
         let crowded = server("ERR max number of clients reached");
         assert_eq!(verdict(&crowded), Verdict::Later);
+    }
+
+    #[test]
+    fn a_redirection_says_where_to_and_whether_for_good() {
+        for (line, expected) in [
+            ("MOVED 3999 127.0.0.1:6381", Some((3999, "127.0.0.1", 6381, true))),
+            ("ASK 3999 127.0.0.1:6381", Some((3999, "127.0.0.1", 6381, false))),
+            ("MOVED 1 :6381", Some((1, "", 6381, true))),
+            ("CLUSTERDOWN Hash slot not served", None),
+        ] {
+            let error = server(line);
+            assert_eq!(redirection(&error), expected, "{line}");
+            assert_eq!(verdict(&error) == Verdict::Elsewhere, expected.is_some(), "{line}");
+        }
+        assert!(is_divided(&server("TRYAGAIN Multiple keys request during rehashing of slot")));
     }
 
     #[test]

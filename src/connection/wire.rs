@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,10 @@ use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Script, Value};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::Push;
-use super::abandoned::Identity;
+use super::abandoned::{Abandoned, Identity};
 use super::pulse::{Driving, Pulse};
 use super::together::{Line, Seat, Told};
+use super::verdict::{Verdict, verdict};
 use crate::clock;
 
 /// One connection. What is sent on a clone of it comes after what was sent before.
@@ -26,20 +28,34 @@ pub(crate) struct Wire {
 
 struct Shared {
     connection: MultiplexedConnection,
-    number: u64,
+    birth: Birth,
     /// If the server says.
     identity: OnceLock<Arc<Identity>>,
     pulse: Arc<Pulse>,
     line: Line,
 }
 
+/// Where a connection comes from.
+pub(super) struct Birth {
+    pub(super) number: u64,
+    /// The address that it was made to.
+    pub(super) server: String,
+    /// What else was connected to that server and given up.
+    pub(super) abandoned: Arc<Abandoned>,
+    /// Dials since a command was last answered.
+    pub(super) unanswered: Arc<AtomicU32>,
+}
+
 impl Wire {
+    /// Connects, and fails if the server is a replica that `has_to_be_master`.
     pub(super) async fn dial(
         client: &redis::Client,
-        number: u64,
+        birth: Birth,
+        has_to_be_master: bool,
         timeout: Duration,
         pushes: UnboundedSender<Push>,
     ) -> RedisResult<Self> {
+        let number = birth.number;
         let pulse = Arc::new(Pulse::default());
         let driving = Driving(pulse.clone());
         let config = redis::AsyncConnectionConfig::new()
@@ -58,13 +74,31 @@ impl Wire {
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         tokio::spawn(pulse.clone().keep());
         let (identity, line) = (OnceLock::new(), Line::default());
-        let shared = Arc::new(Shared { connection, number, identity, pulse, line });
+        let shared = Arc::new(Shared { connection, birth, identity, pulse, line });
         let wire = Self { shared, seat: None };
-        let identity = tokio::time::timeout(timeout, Identity::of(&wire)).await;
+        let introduction = async {
+            if has_to_be_master {
+                wire.check_role().await?;
+            }
+            Identity::of(&wire).await
+        };
+        let identity = tokio::time::timeout(timeout, introduction).await;
         if let Some(identity) = identity.map_err(io::Error::from)?? {
             let _ = wire.shared.identity.set(Arc::new(identity));
         }
         Ok(wire)
+    }
+
+    /// What a Sentinel says can be old, and what was true can end before the connection stands.
+    async fn check_role(&self) -> RedisResult<()> {
+        match self.send(&redis::cmd("ROLE")).await {
+            Ok(Value::Array(role)) if role.first() != Some(&master()) => {
+                Err(io::Error::other("the server is a replica").into())
+            }
+            Err(error) if verdict(&error) == Verdict::Broken => Err(error),
+            // Whoever may not ask finds out by its first write.
+            _ => Ok(()),
+        }
     }
 
     /// The answer to a command, if there is one in time and before the driver of the connection
@@ -88,6 +122,27 @@ impl Wire {
                 return Told::Silence { sent: true };
             }
         }
+    }
+
+    /// The same where a key is taken in whose slot is about to belong to the server.
+    pub(super) async fn ask_aside(&self, cmd: &Cmd, deadline: Instant) -> Told {
+        let mut both = redis::Pipeline::with_capacity(2);
+        both.cmd("ASKING").add_command(cmd.clone());
+        let asked =
+            self.answer(async |mut connection| connection.send_packed_commands(&both, 1, 1).await);
+        match clock::timeout_at(deadline, asked).await {
+            Ok(answer) => Told::Answer(
+                answer.and_then(|mut answers| top_level_error(answers.pop().unwrap_or(Value::Nil))),
+            ),
+            Err(_) => Told::Silence { sent: true },
+        }
+    }
+
+    /// Each of several commands, in order. Errors are answers.
+    pub(super) async fn send_all(&self, cmds: &redis::Pipeline) -> RedisResult<Vec<Value>> {
+        let many = cmds.len();
+        self.answer(async |mut connection| connection.send_packed_commands(cmds, 0, many).await)
+            .await
     }
 
     /// The same, however long it takes.
@@ -117,7 +172,24 @@ impl Wire {
     }
 
     pub(crate) fn number(&self) -> u64 {
-        self.shared.number
+        self.shared.birth.number
+    }
+
+    /// The address of the server.
+    pub(super) fn server(&self) -> &str {
+        &self.shared.birth.server
+    }
+
+    pub(super) fn abandoned(&self) -> &Abandoned {
+        &self.shared.birth.abandoned
+    }
+
+    /// A command was answered: the next cut is a new one.
+    pub(super) fn answered(&self) {
+        let unanswered = &self.shared.birth.unanswered;
+        if unanswered.load(Ordering::Relaxed) != 0 {
+            unanswered.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Whether the last request by way of this clone will never be sent.
@@ -146,10 +218,18 @@ fn top_level_error(answer: Value) -> RedisResult<Value> {
     }
 }
 
+/// What the server calls a master in its answer to `ROLE`.
+fn master() -> Value {
+    Value::BulkString(b"master".to_vec())
+}
+
 fn push(number: u64, info: PushInfo) -> Option<Push> {
     match (info.kind, info.data.into_iter().next()) {
-        (PushKind::Message, Some(Value::BulkString(channel))) => {
+        (PushKind::Message | PushKind::SMessage, Some(Value::BulkString(channel))) => {
             Some(Push::Message { channel: String::from_utf8(channel).ok()? })
+        }
+        (PushKind::SUnsubscribe, Some(Value::BulkString(channel))) => {
+            Some(Push::Dropped { number, channel: String::from_utf8(channel).ok()? })
         }
         (PushKind::Disconnection, _) => Some(Push::Cut { number }),
         _ => None,

@@ -74,14 +74,15 @@ fn a_lease_travels_as_whole_milliseconds_and_never_as_none() {
     }
 }
 
-fn all_scripts() -> [(&'static str, &'static Script); 6] {
-    let Scripts { acquire, release, renew, hand_over, force_unlock, together } = &*SCRIPTS;
+fn all_scripts() -> [(&'static str, &'static Script); 7] {
+    let Scripts { acquire, release, renew, hand_over, force_unlock, touch, together } = &*SCRIPTS;
     [
         ("acquire", acquire),
         ("release", release),
         ("renew", renew),
         ("hand_over", hand_over),
         ("force_unlock", force_unlock),
+        ("touch", touch),
         ("together", together),
     ]
 }
@@ -164,7 +165,8 @@ impl Both<'_> {
                 assert_eq!(reply, self.naive.acquire(OWNERS[owner], lease, count, 0));
             }
             Op::Release { owner, lease, count } => {
-                let args: [&dyn ToString; 4] = [&OWNERS[owner], &count, &lease, &"channel"];
+                let args: [&dyn ToString; 5] =
+                    [&OWNERS[owner], &count, &lease, &"channel", &"PUBLISH"];
                 let reply = match self.naive.release(OWNERS[owner], count, lease, 0) {
                     Released::Nothing => 0,
                     Released::Held => 1,
@@ -179,7 +181,7 @@ impl Both<'_> {
             }
             Op::HandOver { ref owners, lease } => {
                 let owners: Vec<&'static str> = owners.iter().map(|one| OWNERS[*one]).collect();
-                let mut args: Vec<&dyn ToString> = vec![&"channel", &lease];
+                let mut args: Vec<&dyn ToString> = vec![&"channel", &lease, &"NUMSUB"];
                 args.extend(owners.iter().map(|owner| owner as &dyn ToString));
                 let reply = match self.naive.hand_over(&owners, lease, 0) {
                     true => Value::Array(vec![Value::Int(0), Value::Int(0)]),
@@ -189,7 +191,8 @@ impl Both<'_> {
             }
             Op::ForceUnlock => {
                 let held = self.naive.lock.take().is_some();
-                assert_eq!(self.ask(&scripts.force_unlock, &[&"channel"]), Value::Int(held.into()));
+                let reply = self.ask(&scripts.force_unlock, &[&"channel", &"PUBLISH"]);
+                assert_eq!(reply, Value::Int(held.into()));
             }
             Op::Expire => {
                 self.naive.lock = None;

@@ -53,8 +53,6 @@ pub(crate) struct Board<S> {
     channels: HashMap<Arc<str>, Channel<S>>,
     next_ticket: Ticket,
     waiting: usize,
-    /// Since when Redis has been out of reach for those who wait.
-    outage: Option<Instant>,
     /// When the driver looks next by itself.
     next_look: Option<Instant>,
     pub(crate) closed: bool,
@@ -66,7 +64,6 @@ impl<S> Default for Board<S> {
             channels: HashMap::new(),
             next_ticket: 0,
             waiting: 0,
-            outage: None,
             next_look: None,
             closed: false,
         }
@@ -86,14 +83,17 @@ impl<S> Board<S> {
         channel.is_some_and(|channel| channel.subscription == Subscription::Live)
     }
 
-    pub(crate) fn outage(&self) -> Option<Instant> {
-        self.outage
+    /// Since when Redis has been out of reach for those who wait there.
+    pub(crate) fn outage(&self, channel: &str) -> Option<Instant> {
+        self.channels.get(channel)?.outage
     }
 
     /// Redis has answered somebody who asked at that moment: an outage that began before is over.
     /// One that began since is not, however late the answer is looked at.
-    pub(crate) fn answered(&mut self, asked: Instant) {
-        self.outage.take_if(|began| *began <= asked);
+    pub(crate) fn answered(&mut self, channel: &str, asked: Instant) {
+        if let Some(channel) = self.channels.get_mut(channel) {
+            channel.answered(asked);
+        }
     }
 
     /// Who is next in line for a lock that this client has (invariant 6).
@@ -151,9 +151,7 @@ impl<S> Board<S> {
         let ticket = self.next_ticket;
         let fresh = !self.channels.contains_key(channel);
         if fresh {
-            let subscription = Subscription::Wanted;
-            let new = Channel { subscription, lines: Vec::new(), kept_until: None };
-            self.channels.insert(channel.into(), new);
+            self.channels.insert(channel.into(), Channel::default());
         }
         let channel = self.channels.get_mut(channel).expect("BUG: the channel was just there");
         channel.kept_until = None;
@@ -210,7 +208,7 @@ impl<S> Board<S> {
         line.due = now + park_for(left);
         let asked = line.waiters.get_mut(&ticket).and_then(|waiter| waiter.asking.take());
         if let Some(asked) = asked {
-            self.answered(asked);
+            self.answered(channel, asked);
         }
     }
 
@@ -222,7 +220,10 @@ impl<S> Board<S> {
         pause: Duration,
         now: Instant,
     ) {
-        self.outage.get_or_insert(now);
+        let outage = self.channels.get_mut(channel).map(|channel| &mut channel.outage);
+        if let Some(outage) = outage {
+            outage.get_or_insert(now);
+        }
         let Some(line) = self.line_of(channel, ticket) else {
             return;
         };
@@ -250,7 +251,7 @@ impl<S> Board<S> {
         line.stands_back = 0;
         let asked = line.waiters.get_mut(&ticket).and_then(|waiter| waiter.asking.take());
         if let Some(asked) = asked {
-            self.answered(asked);
+            self.answered(channel, asked);
         }
         self.remove(channel, ticket, now + LINGER)
     }
@@ -333,8 +334,7 @@ impl<S> Board<S> {
     }
 
     fn everybody(&self) -> Wakes<S> {
-        let lines = self.channels.values().flat_map(|channel| &channel.lines);
-        lines.flat_map(|line| line.waiters.values()).map(|waiter| waiter.seat.clone()).collect()
+        self.channels.values().flat_map(Channel::everybody).collect()
     }
 
     fn line_named(&mut self, channel: &str, key: &str) -> Option<&mut Line<S>> {

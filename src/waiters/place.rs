@@ -80,7 +80,7 @@ impl Place<'_> {
                 if board.closed {
                     return Next::Closed;
                 }
-                let outage = board.outage();
+                let outage = board.outage(self.seat.owner.names.channel());
                 if patience.until.is_some_and(|until| until <= now) {
                     return Next::TimedOut { in_outage: outage.is_some() };
                 }

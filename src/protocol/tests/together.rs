@@ -20,7 +20,11 @@ fn part() -> impl Strategy<Value = Part> {
             0 => ("acquire", vec![lock], vec![owner, lease, count.max(1).to_string()]),
             // Only a first hold asks for a token.
             1 => ("fenced", vec![lock, token], vec![owner, lease, "1".into()]),
-            _ => ("release", vec![lock], vec![owner, count.to_string(), lease, "channel".into()]),
+            _ => {
+                let told = ["channel".into(), "PUBLISH".into()];
+                let args = [owner, count.to_string(), lease].into_iter().chain(told);
+                ("release", vec![lock], args.collect())
+            }
         };
         Part { verb, keys, args }
     })

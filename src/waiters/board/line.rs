@@ -9,10 +9,21 @@ use super::{LONGEST_PARK, STAND_BACK, Ticket, Wakes};
 /// One subscription. Two lock names can share a channel (`a` and `{a}`), so it has lines.
 pub(super) struct Channel<S> {
     pub(super) subscription: Subscription,
+    /// The number of the connection on which it was asked for last.
+    pub(super) on: Option<u64>,
+    /// Since when Redis has been out of reach for those who wait here.
+    pub(super) outage: Option<Instant>,
     /// Kept with nobody in them while the subscription is, for what they know.
     pub(super) lines: Vec<Line<S>>,
     /// Nobody waits here: until when the subscription is kept all the same.
     pub(super) kept_until: Option<Instant>,
+}
+
+impl<S> Default for Channel<S> {
+    fn default() -> Self {
+        let subscription = Subscription::Wanted;
+        Self { subscription, on: None, outage: None, lines: Vec::new(), kept_until: None }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +61,15 @@ pub(super) fn park_for(left: Option<Duration>) -> Duration {
 }
 
 impl<S> Channel<S> {
+    pub(super) fn answered(&mut self, asked: Instant) {
+        self.outage.take_if(|began| *began <= asked);
+    }
+
+    pub(super) fn everybody(&self) -> impl Iterator<Item = Arc<S>> {
+        let waiters = self.lines.iter().flat_map(|line| line.waiters.values());
+        waiters.map(|waiter| waiter.seat.clone())
+    }
+
     pub(super) fn ask_now(&mut self, now: Instant, wakes: &mut Wakes<S>) {
         for line in &mut self.lines {
             line.stands_back = 0;

@@ -7,51 +7,76 @@ use std::time::Instant;
 use super::line::Subscription;
 use super::{Board, Wakes};
 
-/// What the driver has to tell Redis.
+/// What a driver has to tell its server.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) subscribe: Vec<Arc<str>>,
     pub(crate) unsubscribe: Vec<Arc<str>>,
-    /// When to look again if nothing happens before.
-    pub(crate) next: Option<Instant>,
 }
 
 impl<S> Board<S> {
-    /// What to tell Redis now. What it names counts as asked for.
-    pub(crate) fn plan(&mut self, now: Instant) -> Plan {
+    /// Whether there is something to tell a server now by way of the connection `on`, and when to
+    /// look again if nothing happens before. `mine` says whether a channel is for that server.
+    pub(crate) fn has_news(
+        &mut self,
+        now: Instant,
+        on: u64,
+        mine: impl Fn(&str) -> bool,
+    ) -> (bool, Option<Instant>) {
+        let mut news = false;
+        self.next_look = None;
+        for (name, channel) in &self.channels {
+            let wanted = channel.subscription == Subscription::Wanted;
+            match channel.kept_until {
+                _ if self.closed => news = true,
+                None => news |= wanted && mine(name),
+                Some(_) if wanted => news = true,
+                Some(until) if until <= now => news |= channel.on == Some(on),
+                Some(until) => {
+                    self.next_look = Some(self.next_look.map_or(until, |next| next.min(until)));
+                }
+            }
+        }
+        (news, self.next_look)
+    }
+
+    /// What to tell a server now by way of the connection `on`. What it names counts as asked for.
+    pub(crate) fn plan(&mut self, now: Instant, on: u64, mine: impl Fn(&str) -> bool) -> Plan {
         let mut plan = Plan::default();
         if self.closed {
-            // The connection goes, and its subscriptions with it.
+            // The connections go, and their subscriptions with them.
             self.channels.clear();
         }
         self.channels.retain(|name, channel| {
             let wanted = channel.subscription == Subscription::Wanted;
             if let Some(until) = channel.kept_until {
-                if wanted || until <= now {
-                    plan.unsubscribe.extend((!wanted).then(|| name.clone()));
+                if wanted {
                     return false;
                 }
-                plan.next = Some(plan.next.map_or(until, |next| next.min(until)));
-            } else if wanted {
+                if until <= now && channel.on == Some(on) {
+                    plan.unsubscribe.push(name.clone());
+                    return false;
+                }
+            } else if wanted && mine(name) {
                 channel.subscription = Subscription::Asked;
+                channel.on = Some(on);
                 plan.subscribe.push(name.clone());
             }
             true
         });
-        self.next_look = plan.next;
         plan
     }
 
     /// Redis confirmed the subscriptions: the heads ask now (invariant 2).
-    pub(crate) fn subscribed(&mut self, names: &[Arc<str>], now: Instant) -> Wakes<S> {
+    pub(crate) fn subscribed(&mut self, names: &[Arc<str>], on: u64, now: Instant) -> Wakes<S> {
         let mut wakes = Wakes::new();
         for name in names {
             let Some(channel) = self.channels.get_mut(name) else {
                 continue;
             };
             // Not if the connection was cut since: then this answer is of before.
-            if channel.subscription == Subscription::Asked {
-                self.outage = None;
+            if channel.subscription == Subscription::Asked && channel.on == Some(on) {
+                channel.outage = None;
                 channel.subscription = Subscription::Live;
                 if !seeded!("no-second-try") {
                     channel.ask_now(now, &mut wakes);
@@ -61,25 +86,36 @@ impl<S> Board<S> {
         wakes
     }
 
-    /// The connection was cut, and every subscription with it. Everybody looks up, because from
-    /// now on the time of an outage counts.
-    pub(crate) fn cut(&mut self, now: Instant) -> Wakes<S> {
-        for channel in self.channels.values_mut() {
+    /// The connection `on` was cut, and every subscription on it. Everybody who waits there looks
+    /// up, because from now on the time of an outage counts.
+    pub(crate) fn cut(&mut self, on: u64, now: Instant) -> Wakes<S> {
+        let mut wakes = Wakes::new();
+        for channel in self.channels.values_mut().filter(|channel| channel.on == Some(on)) {
             channel.subscription = Subscription::Wanted;
+            let before = wakes.len();
+            wakes.extend(channel.everybody());
+            if wakes.len() > before {
+                channel.outage.get_or_insert(now);
+            }
         }
-        if self.waiting > 0 {
-            self.outage.get_or_insert(now);
-        }
-        self.everybody()
+        wakes
     }
 
-    /// Redis did not subscribe these. They are asked for again with the next plan; until then
-    /// their waiters go by the due time alone.
-    pub(crate) fn not_subscribed(&mut self, names: &[Arc<str>]) {
+    /// Redis did not subscribe these, or does not any more. They are asked for again with the next
+    /// plan; until then their waiters go by the due time alone.
+    pub(crate) fn not_subscribed(&mut self, names: &[Arc<str>], on: u64) {
         for name in names {
-            if let Some(channel) = self.channels.get_mut(name) {
+            let channel = self.channels.get_mut(name);
+            if let Some(channel) = channel.filter(|channel| channel.on == Some(on)) {
                 channel.subscription = Subscription::Wanted;
             }
+        }
+    }
+
+    /// Redis can be asked, even if it does not subscribe these.
+    pub(crate) fn all_answered(&mut self, names: &[Arc<str>], asked: Instant) {
+        for name in names {
+            self.answered(name, asked);
         }
     }
 }

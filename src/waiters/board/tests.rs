@@ -80,6 +80,9 @@ struct Story {
     now: Instant,
 }
 
+/// The number of the connection.
+const ON: u64 = 1;
+
 const C: &str = "channel";
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -112,10 +115,27 @@ impl Story {
         self.board.left(C, ticket, self.now).0
     }
 
+    fn plan(&mut self) -> Plan {
+        self.board.plan(self.now, ON, |_| true)
+    }
+
+    /// Whether the driver has something to do, and when it looks by itself.
+    fn news(&mut self) -> (bool, Option<Instant>) {
+        self.board.has_news(self.now, ON, |_| true)
+    }
+
+    fn cut(&mut self) -> Wakes<Notify> {
+        self.board.cut(ON, self.now)
+    }
+
+    fn outage(&self) -> Option<Instant> {
+        self.board.outage(C)
+    }
+
     /// The driver does its work.
     fn drive(&mut self) -> Wakes<Notify> {
-        let plan = self.board.plan(self.now);
-        self.board.subscribed(&plan.subscribe, self.now)
+        let plan = self.plan();
+        self.board.subscribed(&plan.subscribe, ON, self.now)
     }
 
     /// Two in line, subscribed, the first refused once more.
@@ -142,9 +162,9 @@ fn a_waiter_subscribes_then_asks_again_then_parks() {
     let mut story = Story::new();
     let (ticket, wake) = story.join();
     assert_eq!(story.step(ticket), story.longest_park());
-    let plan = story.board.plan(story.now);
+    let plan = story.plan();
     assert_eq!(plan.subscribe, [Arc::from(C)]);
-    assert!(are(&story.board.subscribed(&plan.subscribe, story.now), &[&wake]));
+    assert!(are(&story.board.subscribed(&plan.subscribe, ON, story.now), &[&wake]));
     assert_eq!(story.step(ticket), Step::Ask);
     story.refused(ticket);
     assert_eq!(story.step(ticket), story.longest_park());
@@ -254,12 +274,12 @@ fn a_subscription_outlives_a_grant_for_a_moment_and_a_waiter_that_gave_up_not_at
             story.board.left(C, ticket, story.now).1
         };
         assert!(news, "the driver has something to do");
-        let plan = story.board.plan(story.now);
+        let plan = story.plan();
         assert_eq!(plan.unsubscribe.len(), usize::from(!granted));
-        assert_eq!(plan.next, granted.then_some(story.now + LINGER));
+        assert_eq!(story.news(), (false, granted.then_some(story.now + LINGER)));
         assert_eq!(story.board.has_line(C), granted);
         story.now += LINGER;
-        let plan = story.board.plan(story.now);
+        let plan = story.plan();
         assert_eq!(plan.unsubscribe.len(), usize::from(granted));
         assert!(!story.board.has_line(C));
     }
@@ -274,7 +294,7 @@ fn the_driver_is_not_told_of_what_it_will_see_in_time() {
         names.map(|name| story.board.join(name, name, None, wake(), story.now).0);
     story.drive();
     assert!(story.board.granted("first", first, SECOND, story.now).1);
-    assert_eq!(story.board.plan(story.now).next, Some(story.now + LINGER));
+    assert_eq!(story.news(), (false, Some(story.now + LINGER)));
     let (_, told) = story.board.granted("third", third, SECOND, story.now);
     assert!(!told, "it looks just then");
     story.now += LINGER / 2;
@@ -284,12 +304,12 @@ fn the_driver_is_not_told_of_what_it_will_see_in_time() {
 #[test]
 fn after_a_cut_everybody_looks_up_and_the_head_asks_once_it_is_subscribed_again() {
     let (mut story, [(first, one), (second, two)]) = Story::parked();
-    assert!(are(&story.board.cut(story.now), &[&one, &two]));
-    assert_eq!(story.board.outage(), Some(story.now), "from now on the time of an outage counts");
+    assert!(are(&story.cut(), &[&one, &two]));
+    assert_eq!(story.outage(), Some(story.now), "from now on the time of an outage counts");
     assert_eq!(story.step(first), story.longest_park());
     story.now += SECOND;
     assert!(are(&story.drive(), &[&one]));
-    assert_eq!(story.board.outage(), None);
+    assert_eq!(story.outage(), None);
     assert_eq!(story.step(second), Step::Park(None));
     assert_eq!(story.step(first), Step::Ask);
 }
@@ -302,13 +322,13 @@ fn an_outage_begins_with_the_first_trouble_and_ends_with_an_answer() {
     for _ in 0..3 {
         assert_eq!(story.step(first), Step::Ask);
         story.board.unanswered(C, first, SECOND, story.now);
-        assert_eq!(story.board.outage(), Some(begun));
+        assert_eq!(story.outage(), Some(begun));
         assert_eq!(story.step(first), Step::Park(Some(story.now + SECOND)));
         story.now += SECOND;
     }
     assert_eq!(story.step(first), Step::Ask);
     story.refused(first);
-    assert_eq!(story.board.outage(), None);
+    assert_eq!(story.outage(), None);
 }
 
 #[test]
@@ -318,24 +338,29 @@ fn an_answer_from_before_an_outage_does_not_end_it() {
     assert_eq!(story.step(first), Step::Ask);
     let asked = story.now;
     story.now += SECOND;
-    story.board.cut(story.now);
+    story.cut();
     story.refused(first);
-    story.board.answered(asked);
-    assert_eq!(story.board.outage(), Some(story.now));
-    story.board.answered(story.now);
-    assert_eq!(story.board.outage(), None);
+    story.board.answered(C, asked);
+    assert_eq!(story.outage(), Some(story.now));
+    story.board.answered(C, story.now);
+    assert_eq!(story.outage(), None);
 }
 
 #[test]
 fn an_outage_is_for_those_who_wait_and_ends_with_an_answer_outside_the_line_too() {
-    let mut story = Story::new();
-    story.board.cut(story.now);
-    assert_eq!(story.board.outage(), None, "there is nobody whose patience it could try");
+    let (mut story, [(first, _), (second, _)]) = Story::parked();
+    story.board.cut(ON + 1, story.now);
+    assert_eq!(story.outage(), None, "it was another connection");
+    story.leave(second);
+    story.board.granted(C, first, SECOND, story.now);
+    story.cut();
+    assert_eq!(story.outage(), None, "there is nobody whose patience it could try");
     story.join();
-    story.board.cut(story.now);
-    assert_eq!(story.board.outage(), Some(story.now));
-    story.board.answered(story.now);
-    assert_eq!(story.board.outage(), None);
+    story.drive();
+    story.cut();
+    assert_eq!(story.outage(), Some(story.now));
+    story.board.answered(C, story.now);
+    assert_eq!(story.outage(), None);
 }
 
 #[test]
@@ -343,7 +368,7 @@ fn a_closed_client_sends_everybody_home_and_keeps_nothing() {
     let (mut story, [(first, one), (second, two)]) = Story::parked();
     assert!(are(&story.board.close(), &[&one, &two]));
     assert!(story.board.closed);
-    assert_eq!(story.board.plan(story.now), Plan::default());
+    assert_eq!(story.plan(), Plan::default());
     assert!(story.board.channels.is_empty());
     // They go in their own time.
     assert_eq!(story.leave(first).len() + story.leave(second).len(), 0);

@@ -2,7 +2,7 @@
 //! be wrong. No time passes: a wake-up that was lost is not made good by an alarm.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::future::{spawn, yield_now};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -108,7 +108,7 @@ async fn call(stage: Arc<Stage>, me: usize) {
             return;
         }
         left = Some(HOUR);
-        waiters.answered(clock::now());
+        waiters.answered(&names, clock::now());
     }
     let owner = Arc::new(Owner::new(names.clone(), me.to_string()));
     let place = waiters.join(Seat::new(owner, Lease::Watchdog, HOUR), left);
@@ -200,24 +200,27 @@ async fn pay_debts(stage: Arc<Stage>, mut debts: UnboundedReceiver<Debt>) {
     }
 }
 
-/// Keeps the subscriptions, as [`Waiters::keep_subscribed`] does.
+/// Keeps the subscriptions, as [`Waiters::subscribe_at`] does.
 async fn drive(stage: Arc<Stage>) {
     let Stage { waiters, server, scene, .. } = &*stage;
+    let mut on = 0;
     loop {
-        let plan = waiters.changes().await;
+        waiters.news(on, |_| true).await;
         let connection = server.connection();
-        if waiters.moves_to(connection) {
-            continue;
+        if on != connection {
+            waiters.cut(on);
+            on = connection;
         }
+        let plan = waiters.board.lock().plan(Instant::now(), on, |_| true);
         yield_now().await;
         let confirmed = server.resubscribe(connection, &plan);
         yield_now().await;
         if !confirmed {
-            waiters.board.lock().not_subscribed(&plan.subscribe);
+            waiters.board.lock().not_subscribed(&plan.subscribe, on);
         } else if scene.asks_once {
-            let _untold = waiters.board.lock().subscribed(&plan.subscribe, Instant::now());
+            let _untold = waiters.board.lock().subscribed(&plan.subscribe, on, Instant::now());
         } else {
-            waiters.subscribed(&plan.subscribe);
+            waiters.subscribed(&plan.subscribe, on);
         }
     }
 }
@@ -228,7 +231,8 @@ async fn listen(stage: Arc<Stage>, mut pushes: UnboundedReceiver<Push>) {
     while let Some(push) = pushes.recv().await {
         match push {
             Push::Message { channel } => waiters.message(&channel),
-            Push::Cut { number } => waiters.was_cut(number),
+            Push::Cut { number } => waiters.cut(number),
+            Push::Dropped { .. } => unreachable!("no channel moves"),
         }
     }
 }

@@ -85,6 +85,10 @@ pub(super) struct Model {
     /// What Redis has confirmed on the connection in use.
     subscribed: BTreeSet<String>,
     kept_until: BTreeMap<String, u64>,
+    /// The number of the connection in use.
+    connection: u64,
+    /// What has been asked for on it.
+    asked: BTreeSet<String>,
     sent: Option<Sent>,
     /// When the driver wakes by itself, while it sleeps.
     asleep: Option<Option<u64>>,
@@ -107,6 +111,8 @@ impl Model {
             lines: BTreeMap::new(),
             subscribed: BTreeSet::new(),
             kept_until: BTreeMap::new(),
+            connection: 1,
+            asked: BTreeSet::new(),
             sent: None,
             asleep: None,
             told: false,
@@ -226,17 +232,21 @@ impl Model {
             Op::Confirm => self.confirm(),
             Op::Deny => {
                 if let Some(Sent { plan, dead }) = self.sent.take() {
-                    self.board.not_subscribed(&plan.subscribe);
+                    self.board.not_subscribed(&plan.subscribe, self.connection);
                     self.unsubscribe(&plan, dead);
                 }
             }
             Op::Cut => {
                 self.subscribed.clear();
                 self.sent.iter_mut().for_each(|sent| sent.dead = true);
-                let wakes = self.board.cut(self.clock());
-                assert_eq!(wakes.len(), self.waiters.len(), "everybody looks up");
+                let wakes = self.board.cut(self.connection, self.clock());
+                let there = |w: &&Waiter| self.asked.contains(self.channel(w.lock));
+                let there = self.waiters.iter().filter(there).count();
+                assert_eq!(wakes.len(), there, "everybody there looks up");
                 self.woken(wakes);
                 self.told = true;
+                self.asked.clear();
+                self.connection += 1;
             }
         }
         self.check();

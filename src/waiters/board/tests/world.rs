@@ -52,6 +52,8 @@ pub(super) struct World {
     subscribed: BTreeSet<Arc<str>>,
     messages: VecDeque<Arc<str>>,
     sent: Option<Plan>,
+    /// The number of the connection in use.
+    connection: u64,
 }
 
 impl World {
@@ -64,6 +66,7 @@ impl World {
             subscribed: BTreeSet::new(),
             messages: VecDeque::new(),
             sent: None,
+            connection: 1,
         }
     }
 
@@ -88,7 +91,8 @@ impl World {
                 self.messages.clear();
                 // What was sent is asked for again with the next plan.
                 self.sent = None;
-                let wakes = self.board.cut(self.now);
+                let wakes = self.board.cut(self.connection, self.now);
+                self.connection += 1;
                 self.woken(&wakes);
             }
             _ => {}
@@ -180,11 +184,14 @@ impl World {
                 self.subscribed.remove(channel);
             }
             self.subscribed.extend(plan.subscribe.iter().cloned());
-            let wakes = self.board.subscribed(&plan.subscribe, self.now);
+            let wakes = self.board.subscribed(&plan.subscribe, self.connection, self.now);
             self.woken(&wakes);
             return true;
         }
-        let plan = self.board.plan(self.now);
+        if !self.board.has_news(self.now, self.connection, |_| true).0 {
+            return false;
+        }
+        let plan = self.board.plan(self.now, self.connection, |_| true);
         if !plan.subscribe.is_empty() || !plan.unsubscribe.is_empty() {
             self.sent = Some(plan);
         }

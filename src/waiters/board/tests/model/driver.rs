@@ -19,14 +19,19 @@ impl Model {
         if self.sent.is_some() || (sleeps && !self.told) {
             return;
         }
-        let plan = self.board.plan(self.clock());
+        let (news, look) = self.board.has_news(self.clock(), self.connection, |_| true);
+        let plan = if news {
+            self.board.plan(self.clock(), self.connection, |_| true)
+        } else {
+            Plan::default()
+        };
         let set = |names: &[Arc<str>]| names.iter().map(|name| (**name).to_owned()).collect();
         assert_eq!(self.missing(), set(&plan.subscribe), "to subscribe");
         let over = self.kept().filter(|(_, until)| *until <= self.now);
         let over: BTreeSet<String> = over.map(|(channel, _)| channel.clone()).collect();
         assert_eq!(over, set(&plan.unsubscribe), "to unsubscribe");
         let next = self.kept().map(|(_, until)| until).filter(|until| *until > self.now).min();
-        assert_eq!(plan.next, next.map(|next| self.at(next)));
+        assert_eq!(look, next.map(|next| self.at(next)));
         let used = self.subscribed.len() + self.missing().len() - over.len();
         assert_eq!(self.board.channels.len(), used, "a channel that nobody needs");
 
@@ -38,6 +43,9 @@ impl Model {
             kept.contains(channel) || waiters.iter().any(|w| names[w.lock].channel() == channel)
         });
 
+        let missing = self.missing();
+        self.asked.retain(|channel| kept.contains(channel) || missing.contains(channel));
+        self.asked.extend(plan.subscribe.iter().map(|channel| (**channel).to_owned()));
         self.told = false;
         self.asleep = None;
         if plan.subscribe.is_empty() && plan.unsubscribe.is_empty() {
@@ -51,7 +59,7 @@ impl Model {
         let Some(Sent { plan, dead }) = self.sent.take() else {
             return;
         };
-        let wakes = self.board.subscribed(&plan.subscribe, self.clock());
+        let wakes = self.board.subscribed(&plan.subscribe, self.connection, self.clock());
         self.woken(wakes);
         if !dead {
             for channel in &plan.subscribe {

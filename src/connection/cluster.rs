@@ -1,0 +1,209 @@
+//! The nodes of a cluster, and which of them has which slot.
+//!
+//! 1. **A caller never looks the map up.** It goes by the map that there is, and by what `MOVED` and
+//!    `ASK` say. Whoever finds something amiss asks the client's own thread for a new map, and
+//!    tries again meanwhile.
+//! 2. A new map is asked of several nodes, one a moment after the other, and the first answer is
+//!    taken: one node that hangs holds up nothing.
+//! 3. Connections to a node that has no slot any more go out of use, so that whoever listened there
+//!    listens elsewhere.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ConnectionInfo, RedisError, RedisResult, Value};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use super::node::Node;
+use super::verdict::{Verdict, redirection, verdict};
+use super::{Link, site};
+use crate::clock;
+use crate::error::Error;
+
+mod map;
+use map::{Address, Map, Range};
+
+/// Before the next node is asked as well.
+const NEXT_NODE: Duration = Duration::from_millis(100);
+
+/// Between two maps.
+const LEAST_AGE: Duration = Duration::from_millis(100);
+
+/// After no node has answered.
+const AGAIN: Duration = Duration::from_millis(250);
+
+pub(super) struct Cluster {
+    seeds: Vec<ConnectionInfo>,
+    map: RwLock<Map<Node>>,
+    /// Whether releases are told on sharded channels.
+    sharded: AtomicBool,
+    amiss: Notify,
+    /// Told of every new map.
+    changed: watch::Sender<()>,
+}
+
+/// What a node says.
+struct View {
+    ranges: Vec<Range>,
+    sharded: bool,
+}
+
+impl Cluster {
+    pub(super) fn new(seeds: Vec<ConnectionInfo>) -> Result<Self, Error> {
+        // Whether the addresses are usable shows now.
+        for seed in &seeds {
+            Node::new(seed.clone(), false)?;
+        }
+        let (changed, _) = watch::channel(());
+        Ok(Self {
+            seeds,
+            map: RwLock::default(),
+            sharded: AtomicBool::new(false),
+            amiss: Notify::new(),
+            changed,
+        })
+    }
+
+    /// The node of a slot, or any if there is none.
+    pub(super) fn node_of(&self, slot: Option<u16>) -> Option<Arc<Node>> {
+        let map = self.map.read();
+        match slot {
+            Some(slot) => map.owner(slot).cloned(),
+            None => map.nodes().next().map(|(_, node)| node.clone()),
+        }
+    }
+
+    pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
+        self.map.read().nodes().map(|(_, node)| node.clone()).collect()
+    }
+
+    pub(super) fn is_sharded(&self) -> bool {
+        self.sharded.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    pub(super) fn look_again(&self) {
+        self.amiss.notify_one();
+    }
+
+    /// Where a `MOVED` or an `ASK` of the server at `from` points to, and whether that is for good.
+    pub(super) fn follow(&self, error: &RedisError, from: &str) -> Option<(Arc<Node>, bool)> {
+        let (slot, host, port, for_good) = redirection(error)?;
+        let (from, _) = site::host_and_port(from)?;
+        let host = if host.is_empty() { from } else { host };
+        let mut map = self.map.write();
+        let node = map.node((host.to_owned(), port), |address| self.make(address)).ok()?;
+        if for_good {
+            map.assign(slot, &node);
+            drop(map);
+            self.look_again();
+            self.changed.send_replace(());
+        }
+        Some((node, for_good))
+    }
+
+    fn make(&self, (host, port): &Address) -> Result<Node, Error> {
+        Node::new(site::at(&self.seeds[0], host, *port), false)
+    }
+
+    /// Finds the nodes for the first time. Who tells releases how is decided by the first node that
+    /// answers, as Redisson decides it, because those who wait have to listen there.
+    pub(super) async fn find_nodes(&self, link: &Link, deadline: Instant) -> RedisResult<()> {
+        let view = clock::timeout_at(deadline, self.view(Vec::new(), link.dial_timeout));
+        let view = view.await.map_err(io::Error::from)??;
+        self.sharded.store(view.sharded, Ordering::Relaxed);
+        if view.ranges.is_empty() {
+            return Err(io::Error::other("no node of the cluster has a slot").into());
+        }
+        self.take(view, link);
+        Ok(())
+    }
+
+    /// Gets a new map when something is amiss, until it is dropped.
+    pub(super) async fn keep_up(&self, link: &Link) {
+        loop {
+            self.amiss.notified().await;
+            let known = self.nodes().iter().map(|node| node.info()).collect();
+            match self.view(known, link.dial_timeout).await {
+                Ok(view) => self.take(view, link),
+                Err(error) => {
+                    tracing::warn!(%error, "no node says which slots are where");
+                    self.amiss.notify_one();
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+            tokio::time::sleep(LEAST_AGE).await;
+        }
+    }
+
+    fn take(&self, view: View, link: &Link) {
+        if view.ranges.is_empty() {
+            return;
+        }
+        let gone = self.map.write().replace(view.ranges, |address| self.make(address));
+        self.changed.send_replace(());
+        for node in gone.unwrap_or_default() {
+            for wire in node.hang_up() {
+                link.was_cut(wire.number());
+            }
+        }
+    }
+
+    /// What the first node says that answers, of those that are known and then of the seeds.
+    async fn view(&self, mut known: Vec<ConnectionInfo>, patience: Duration) -> RedisResult<View> {
+        known.extend(self.seeds.iter().cloned());
+        let mut asked = JoinSet::new();
+        for (at, info) in known.into_iter().enumerate() {
+            let wait = NEXT_NODE * u32::try_from(at).unwrap_or(u32::MAX);
+            asked.spawn(async move {
+                tokio::time::sleep(wait).await;
+                let view = tokio::time::timeout(patience, ask(info)).await;
+                view.map_err(io::Error::from)?
+            });
+        }
+        let mut trouble = None;
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(Ok(view)) => return Ok(view),
+                // A refusal says more than a silence.
+                Ok(Err(error)) if trouble.is_none() || verdict(&error) != Verdict::Broken => {
+                    trouble = Some(error);
+                }
+                _ => {}
+            }
+        }
+        Err(trouble.unwrap_or_else(|| io::Error::other("no node of the cluster answers").into()))
+    }
+}
+
+async fn ask(info: ConnectionInfo) -> RedisResult<View> {
+    let host = site::host(&info).to_owned();
+    let client = redis::Client::open(info)?;
+    let config =
+        redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+    let mut slots = Cmd::new();
+    slots.arg("CLUSTER").arg("SLOTS");
+    let slots = connection.req_packed_command(&slots).await?.extract_error()?;
+    let Some(ranges) = map::parse(&slots, &host) else {
+        let nonsense = "CLUSTER SLOTS was answered with something else";
+        return Err((redis::ErrorKind::Parse, nonsense).into());
+    };
+    let mut listeners = Cmd::new();
+    listeners.arg("PUBSUB").arg("SHARDNUMSUB");
+    let sharded = match connection.req_packed_command(&listeners).await {
+        Ok(Value::ServerError(_)) => false,
+        Ok(_) => true,
+        Err(error) if verdict(&error) == Verdict::Broken => return Err(error),
+        Err(_) => false,
+    };
+    Ok(View { ranges, sharded })
+}

@@ -1,0 +1,186 @@
+//! Which server has which slot: pure state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redis::Value;
+
+use crate::slot::SLOTS;
+
+/// Host and port, as the cluster has them.
+pub(super) type Address = (String, u16);
+
+/// The slots from the first to the last, and the master that has them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    first: u16,
+    last: u16,
+    master: Address,
+}
+
+/// The nodes `N` by address and by slot.
+pub(super) struct Map<N> {
+    nodes: BTreeMap<Address, Arc<N>>,
+    slots: Vec<Option<Arc<N>>>,
+}
+
+impl<N> Default for Map<N> {
+    fn default() -> Self {
+        Self { nodes: BTreeMap::new(), slots: vec![None; usize::from(SLOTS)] }
+    }
+}
+
+impl<N> Map<N> {
+    pub(super) fn owner(&self, slot: u16) -> Option<&Arc<N>> {
+        self.slots.get(usize::from(slot))?.as_ref()
+    }
+
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&Address, &Arc<N>)> {
+        self.nodes.iter()
+    }
+
+    pub(super) fn node<E>(
+        &mut self,
+        address: Address,
+        make: impl FnOnce(&Address) -> Result<N, E>,
+    ) -> Result<Arc<N>, E> {
+        if let Some(node) = self.nodes.get(&address) {
+            return Ok(node.clone());
+        }
+        let node = Arc::new(make(&address)?);
+        self.nodes.insert(address, node.clone());
+        Ok(node)
+    }
+
+    pub(super) fn assign(&mut self, slot: u16, node: &Arc<N>) {
+        if let Some(owner) = self.slots.get_mut(usize::from(slot)) {
+            *owner = Some(node.clone());
+        }
+    }
+
+    /// What a node of the cluster says of all slots. Returns the nodes that have none any more.
+    pub(super) fn replace<E>(
+        &mut self,
+        ranges: Vec<Range>,
+        mut make: impl FnMut(&Address) -> Result<N, E>,
+    ) -> Result<Vec<Arc<N>>, E> {
+        let mut slots = vec![None; usize::from(SLOTS)];
+        let mut nodes = BTreeMap::new();
+        for Range { first, last, master } in ranges {
+            let node = self.node(master.clone(), &mut make)?;
+            slots[usize::from(first)..=usize::from(last)].fill(Some(node.clone()));
+            nodes.insert(master, node);
+        }
+        let before = std::mem::replace(&mut self.nodes, nodes);
+        self.slots = slots;
+        let gone = before.into_iter().filter(|(address, _)| !self.nodes.contains_key(address));
+        Ok(gone.map(|(_, node)| node).collect())
+    }
+}
+
+/// The answer to `CLUSTER SLOTS`. A server that does not say its own host means the one at which
+/// it was asked.
+pub(super) fn parse(answer: &Value, asked_at: &str) -> Option<Vec<Range>> {
+    let Value::Array(ranges) = answer else { return None };
+    ranges.iter().map(|range| parse_range(range, asked_at)).collect()
+}
+
+fn parse_range(range: &Value, asked_at: &str) -> Option<Range> {
+    let Value::Array(parts) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &**parts else {
+        return None;
+    };
+    let [host, Value::Int(port), ..] = &**master else { return None };
+    let host = match host {
+        Value::BulkString(host) => str::from_utf8(host).ok()?,
+        Value::SimpleString(host) => host,
+        _ => "",
+    };
+    let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+    let host = if host.is_empty() || host == "?" { asked_at } else { host };
+    (first <= last && last < SLOTS).then_some(())?;
+    Some(Range { first, last, master: (host.to_owned(), u16::try_from(*port).ok()?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
+        let node = |host, port| {
+            let id = Value::BulkString(b"07c37df".to_vec());
+            Value::Array(vec![host, Value::Int(port), id, Value::Array(Vec::new())])
+        };
+        let replica = node(Value::BulkString(b"10.0.0.9".to_vec()), 1);
+        Value::Array(vec![Value::Int(first), Value::Int(last), node(host, port), replica])
+    }
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    /// A map of names, and who is gone.
+    fn replace(map: &mut Map<String>, ranges: &[(u16, u16, &str)]) -> Vec<String> {
+        let range = |(first, last, host): &(u16, u16, &str)| Range {
+            first: *first,
+            last: *last,
+            master: ((*host).to_owned(), 7),
+        };
+        let make = |(host, _): &Address| Ok::<_, ()>(host.clone());
+        let gone = map.replace(ranges.iter().map(range).collect(), make).unwrap();
+        gone.iter().map(|node| node.to_string()).collect()
+    }
+
+    fn owner(map: &Map<String>, slot: u16) -> Option<&str> {
+        map.owner(slot).map(|node| node.as_str())
+    }
+
+    #[test]
+    fn the_master_of_each_range_is_read_wherever_the_server_says_it_is() {
+        let answer = Value::Array(vec![
+            range(0, 5460, text("10.0.0.1"), 7000),
+            range(5461, 10922, Value::Nil, 7001),
+            range(10923, 16383, text("?"), 7002),
+        ]);
+        let parsed = parse(&answer, "seed").unwrap();
+        let master = |at: usize| (parsed[at].master.0.as_str(), parsed[at].master.1);
+        assert_eq!((parsed[0].first, parsed[0].last, master(0)), (0, 5460, ("10.0.0.1", 7000)));
+        assert_eq!((parsed[1].first, parsed[1].last, master(1)), (5461, 10922, ("seed", 7001)));
+        assert_eq!(master(2), ("seed", 7002));
+    }
+
+    #[test]
+    fn an_answer_that_is_none_is_not_taken_for_a_map() {
+        for answer in [
+            Value::Nil,
+            Value::Array(vec![Value::Int(3)]),
+            Value::Array(vec![range(5, 4, text("a"), 1)]),
+            Value::Array(vec![range(0, 16384, text("a"), 1)]),
+            Value::Array(vec![range(0, 1, text("a"), 70_000)]),
+        ] {
+            assert_eq!(parse(&answer, "seed"), None, "{answer:?}");
+        }
+        assert_eq!(parse(&Value::Array(Vec::new()), "seed"), Some(Vec::new()));
+    }
+
+    #[test]
+    fn slots_change_hands_and_a_server_without_any_is_gone() {
+        let mut map = Map::default();
+        assert_eq!(owner(&map, 0), None);
+        assert_eq!(replace(&mut map, &[(0, 99, "a"), (100, 199, "b")]), [""; 0]);
+        assert_eq!(
+            (owner(&map, 99), owner(&map, 100), owner(&map, 200)),
+            (Some("a"), Some("b"), None)
+        );
+
+        let c = map.node(("c".into(), 7), |(host, _)| Ok::<_, ()>(host.clone())).unwrap();
+        map.assign(50, &c);
+        assert_eq!((owner(&map, 49), owner(&map, 50)), (Some("a"), Some("c")));
+        assert_eq!(map.nodes().count(), 3);
+
+        let kept = map.owner(0).unwrap().clone();
+        assert_eq!(replace(&mut map, &[(0, 199, "a")]), ["b", "c"]);
+        assert!(Arc::ptr_eq(map.owner(150).unwrap(), &kept), "a node stays what it is");
+        assert_eq!(map.nodes().count(), 1);
+    }
+}

@@ -1,0 +1,110 @@
+//! One server, and the connections to it; or one master, whichever server that is now.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use redis::{ConnectionInfo, RedisResult};
+use tokio::runtime::{self, Handle};
+
+use super::abandoned::Abandoned;
+use super::lane::Lane;
+use super::wire::{Birth, Wire};
+use super::{Link, bad_address, site};
+use crate::error::Error;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Commands,
+    /// Subscriptions to sharded channels. They need a connection of their own, because a channel
+    /// that moves away with its slot is told by a message which the driver takes for the answer to
+    /// the oldest command under way.
+    Listening,
+    /// Waiting for replicas, which has the server answer nothing else on that connection.
+    Replicas,
+}
+
+pub(crate) struct Node {
+    client: Mutex<redis::Client>,
+    /// Whether it may turn out to be a replica by now, and is asked.
+    has_to_be_master: bool,
+    lanes: Mutex<Vec<(runtime::Id, Purpose, Arc<Lane>)>>,
+    abandoned: Arc<Abandoned>,
+}
+
+impl Node {
+    /// No I/O.
+    pub(super) fn new(info: ConnectionInfo, has_to_be_master: bool) -> Result<Self, Error> {
+        let client = redis::Client::open(info).map_err(bad_address)?;
+        Ok(Self {
+            client: client.into(),
+            has_to_be_master,
+            lanes: Mutex::default(),
+            abandoned: Arc::default(),
+        })
+    }
+
+    pub(super) fn info(&self) -> ConnectionInfo {
+        self.client.lock().get_connection_info().clone()
+    }
+
+    /// Another server is the master now. Returns the connections to those before, which are not to
+    /// be used any more.
+    pub(super) fn moves_to(&self, info: ConnectionInfo) -> Result<Vec<Wire>, Error> {
+        let name = site::name(&info);
+        let client = redis::Client::open(info).map_err(bad_address)?;
+        *self.client.lock() = client;
+        self.abandoned.keep_only(&name);
+        let lanes = self.lanes();
+        Ok(lanes.into_iter().filter_map(|lane| lane.take(|wire| wire.server() != name)).collect())
+    }
+
+    pub(super) async fn dial(&self, link: &Link, lane: &Lane) -> RedisResult<Wire> {
+        let client = self.client.lock().clone();
+        let birth = Birth {
+            number: link.next_number(),
+            server: site::name(client.get_connection_info()),
+            abandoned: self.abandoned.clone(),
+            unanswered: lane.unanswered.clone(),
+        };
+        Wire::dial(&client, birth, self.has_to_be_master, link.dial_timeout, link.pushes.clone())
+            .await
+    }
+
+    /// What the runtime of whoever calls has of it.
+    pub(super) fn lane(&self, purpose: Purpose) -> Arc<Lane> {
+        let handle = Handle::current();
+        let runtime = handle.id();
+        let mut lanes = self.lanes.lock();
+        let mine = |lane: &&(runtime::Id, Purpose, _)| (lane.0, lane.1) == (runtime, purpose);
+        if let Some((_, _, lane)) = lanes.iter().find(mine) {
+            return lane.clone();
+        }
+        // Lanes of ended runtimes go when a new runtime comes, so that they cannot pile up.
+        lanes.retain(|(_, _, lane)| !lane.runtime_has_ended());
+        let lane = Arc::new(Lane::new(&handle));
+        lanes.push((runtime, purpose, lane.clone()));
+        lane
+    }
+
+    fn lanes(&self) -> Vec<Arc<Lane>> {
+        self.lanes.lock().iter().map(|(_, _, lane)| lane.clone()).collect()
+    }
+
+    /// No new request goes to the connection of that number, and what it may still have under way
+    /// comes to nothing.
+    pub(super) fn forget(&self, number: u64) -> Option<Wire> {
+        let by_number = |wire: &Wire| wire.number() == number;
+        let wire = self.lanes().iter().find_map(|lane| lane.take(by_number))?;
+        if wire.server() == site::name(&self.info()) {
+            self.abandoned.add(&wire);
+        }
+        Some(wire)
+    }
+
+    /// Takes all connections out of use; they close when the last request on them is done.
+    pub(super) fn hang_up(&self) -> Vec<Wire> {
+        // Outside the mutex: the last clone stops its driver.
+        self.lanes().into_iter().filter_map(|lane| lane.take(|_| true)).collect()
+    }
+}

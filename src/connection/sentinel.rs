@@ -1,0 +1,210 @@
+//! The master that Sentinels name.
+//!
+//! 1. Of what the Sentinels say the newest configuration counts, by its epoch: one that was away
+//!    for a while does not lead back to a master of before.
+//! 2. **A caller never asks a Sentinel.** The client's own thread listens to all of them. Whoever
+//!    finds something amiss has it ask again, and tries again meanwhile. Without a Sentinel
+//!    everything goes on with the last master.
+//! 3. What a Sentinel says is no proof: the server is asked for its role on every new connection.
+//! 4. When the master changes, no connection to the old one is used any more, even if it would
+//!    still answer. It would grant locks that nobody else knows of.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{ConnectionInfo, PushKind, RedisError, RedisResult};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinSet;
+
+use super::node::Node;
+use super::verdict::{Verdict, verdict};
+use super::{Link, Way, site};
+use crate::clock;
+use crate::error::Error;
+
+/// How long the first answer waits for others that may be newer.
+const OTHERS: Duration = Duration::from_millis(50);
+
+/// Between two questions to one Sentinel.
+const LEAST_AGE: Duration = Duration::from_millis(50);
+
+/// After a Sentinel could not be reached.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// An event can get lost, and so can an outage of the server that nobody notices.
+const LONGEST_SILENCE: Duration = Duration::from_secs(10);
+
+pub(super) struct Sentinels {
+    name: String,
+    at: Vec<ConnectionInfo>,
+    server: ConnectionInfo,
+    pub(super) master: Arc<Node>,
+    /// What each has said last.
+    said: Mutex<Vec<Option<Said>>>,
+    amiss: Notify,
+}
+
+/// Which server is the master.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Said {
+    epoch: u64,
+    host: String,
+    port: u16,
+}
+
+impl Sentinels {
+    pub(super) fn new(
+        name: String,
+        at: Vec<ConnectionInfo>,
+        server: ConnectionInfo,
+    ) -> Result<Self, Error> {
+        // Nothing is sent there before a master is found.
+        let master = Arc::new(Node::new(server.clone(), true)?);
+        let said = Mutex::new(vec![None; at.len()]);
+        Ok(Self { name, at, server, master, said, amiss: Notify::new() })
+    }
+
+    /// Every Sentinel is asked again.
+    pub(super) fn look_again(&self) {
+        self.amiss.notify_waiters();
+    }
+
+    /// Finds the master: the first answer counts, and what others say a moment later.
+    pub(super) async fn find_master(&self, link: &Link, deadline: Instant) -> RedisResult<()> {
+        let mut asked = JoinSet::new();
+        for (number, info) in self.at.iter().cloned().enumerate() {
+            let name = self.name.clone();
+            asked.spawn(async move {
+                let (mut sentinel, _) = connect(info).await?;
+                RedisResult::Ok((number, ask(&mut sentinel, &name).await?))
+            });
+        }
+        let mut deadline = deadline;
+        let mut found = false;
+        let mut trouble: Option<RedisError> = None;
+        while let Ok(Some(answer)) = clock::timeout_at(deadline, asked.join_next()).await {
+            match answer {
+                Ok(Ok((number, said))) => {
+                    self.says(number, said, link);
+                    found = true;
+                    deadline = deadline.min(clock::now() + OTHERS);
+                }
+                Ok(Err(error)) if trouble.is_none() || verdict(&error) != Verdict::Broken => {
+                    trouble = Some(error);
+                }
+                _ => {}
+            }
+        }
+        match trouble {
+            _ if found => Ok(()),
+            Some(error) => Err(error),
+            None => Err(io::Error::new(io::ErrorKind::TimedOut, "no sentinel answers").into()),
+        }
+    }
+
+    /// Listens to all of them until it is dropped.
+    pub(super) async fn keep_up(link: &Arc<Link>) {
+        let mut all = JoinSet::new();
+        let Way::Sentinel(sentinels) = &link.way else { return };
+        for number in 0..sentinels.at.len() {
+            let link = Arc::downgrade(link);
+            all.spawn(async move {
+                while let Some(link) = link.upgrade() {
+                    let Way::Sentinel(sentinels) = &link.way else { return };
+                    if let Err(error) = sentinels.listen(number, &link).await {
+                        tracing::debug!(%error, "a sentinel does not answer");
+                    }
+                    tokio::time::sleep(AGAIN).await;
+                }
+            });
+        }
+        while all.join_next().await.is_some() {}
+    }
+
+    /// Listens to one of them until it cannot be reached.
+    async fn listen(&self, number: usize, link: &Link) -> RedisResult<()> {
+        let patience = link.dial_timeout;
+        let connected = tokio::time::timeout(patience, connect(self.at[number].clone())).await;
+        let (mut sentinel, mut events) = connected.map_err(io::Error::from)??;
+        let subscribed = tokio::time::timeout(patience, sentinel.subscribe("+switch-master"));
+        subscribed.await.map_err(io::Error::from)??;
+        loop {
+            let amiss = self.amiss.notified();
+            let answer = tokio::time::timeout(patience, ask(&mut sentinel, &self.name)).await;
+            match answer.map_err(io::Error::from)? {
+                Ok(said) => self.says(number, said, link),
+                Err(error) if verdict(&error) == Verdict::Broken => return Err(error),
+                // It does not know the name any more.
+                Err(error) => tracing::warn!(%error, "a sentinel does not name the master"),
+            }
+            tokio::time::sleep(LEAST_AGE).await;
+            tokio::select! {
+                () = amiss => {}
+                event = events.recv() => if event != Some(Event::Switch) {
+                    return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
+                },
+                () = tokio::time::sleep(LONGEST_SILENCE) => {}
+            }
+        }
+    }
+
+    /// Goes by what the newest configuration says.
+    fn says(&self, number: usize, said: Said, link: &Link) {
+        let newest = {
+            let mut all = self.said.lock();
+            all[number] = Some(said);
+            all.iter().flatten().max().cloned().expect("BUG: one has just said something")
+        };
+        let info = site::at(&self.server, &newest.host, newest.port);
+        if site::name(&info) == site::name(&self.master.info()) {
+            return;
+        }
+        tracing::info!(master = %site::name(&info), "the sentinels name another master");
+        for wire in self.master.moves_to(info).unwrap_or_default() {
+            link.was_cut(wire.number());
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Event {
+    Switch,
+    End,
+}
+
+async fn connect(
+    info: ConnectionInfo,
+) -> RedisResult<(MultiplexedConnection, UnboundedReceiver<Event>)> {
+    let (events, hears) = unbounded_channel();
+    let tell = move |info: redis::PushInfo| match info.kind {
+        PushKind::Message => events.send(Event::Switch),
+        PushKind::Disconnection => events.send(Event::End),
+        _ => Ok(()),
+    };
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_push_sender(tell);
+    let client = redis::Client::open(info)?;
+    Ok((client.get_multiplexed_async_connection_with_config(&config).await?, hears))
+}
+
+async fn ask(sentinel: &mut MultiplexedConnection, name: &str) -> RedisResult<Said> {
+    let mut ask = redis::cmd("SENTINEL");
+    let fields: HashMap<String, String> = ask.arg("MASTER").arg(name).query_async(sentinel).await?;
+    let said = || {
+        let field = |name: &str| fields.get(name);
+        Some(Said {
+            epoch: field("config-epoch")?.parse().ok()?,
+            host: field("ip")?.clone(),
+            port: field("port")?.parse().ok()?,
+        })
+    };
+    let nonsense = (redis::ErrorKind::Parse, "SENTINEL MASTER was answered with something else");
+    said().ok_or_else(|| nonsense.into())
+}

@@ -1,0 +1,189 @@
+//! Where Redis is: one server, the master that Sentinels name, or the nodes of a cluster.
+//!
+//! Checked before any I/O. No message of this file says more of a url than its host and port.
+
+use std::time::Duration;
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+use super::failure::bad_address;
+use crate::error::Error;
+
+/// Where Redis is.
+pub(crate) enum Site {
+    One(ConnectionInfo),
+    Sentinel {
+        master: String,
+        sentinels: Vec<ConnectionInfo>,
+        /// How to connect to whichever server is the master; its address is yet to be found.
+        server: ConnectionInfo,
+    },
+    /// Some of the nodes.
+    Cluster(Vec<ConnectionInfo>),
+}
+
+impl Site {
+    pub(crate) fn url(url: String) -> Result<Self, Error> {
+        Ok(Self::One(parse(url)?))
+    }
+
+    pub(crate) fn client(client: &redis::Client) -> Self {
+        Self::One(client.get_connection_info().clone())
+    }
+
+    /// `credentials` are the Sentinels' own, if they are not those of the server.
+    pub(crate) fn sentinel(
+        master: String,
+        urls: Vec<String>,
+        credentials: Option<(String, String)>,
+    ) -> Result<Self, Error> {
+        if master.is_empty() {
+            return Err(Error::invalid("the master that the sentinels watch has an empty name"));
+        }
+        let sentinels = alike("sentinel", urls)?;
+        let server = sentinels[0].clone();
+        // A Sentinel has no databases.
+        let settings = |info: &ConnectionInfo| {
+            let settings = info.redis_settings().clone().set_db(0);
+            match &credentials {
+                Some((user, password)) => settings.set_username(user).set_password(password),
+                None => settings,
+            }
+        };
+        let sentinels = sentinels.into_iter();
+        let sentinels = sentinels.map(|info| {
+            let settings = settings(&info);
+            info.set_redis_settings(settings)
+        });
+        Ok(Self::Sentinel { master, sentinels: sentinels.collect(), server })
+    }
+
+    pub(crate) fn cluster(urls: Vec<String>) -> Result<Self, Error> {
+        let seeds = alike("cluster", urls)?;
+        if seeds[0].redis_settings().db() != 0 {
+            return Err(Error::invalid("a cluster has only the database 0"));
+        }
+        Ok(Self::Cluster(seeds))
+    }
+}
+
+fn parse(url: String) -> Result<ConnectionInfo, Error> {
+    url.into_connection_info().map_err(bad_address)
+}
+
+/// The addresses of servers that are reached in the same way: each stands for all of them.
+fn alike(what: &str, urls: Vec<String>) -> Result<Vec<ConnectionInfo>, Error> {
+    let infos: Vec<_> = urls.into_iter().map(parse).collect::<Result<_, _>>()?;
+    let Some(first) = infos.first() else {
+        return Err(Error::invalid(format!("the list of {what} urls is empty")));
+    };
+    let way = |info: &ConnectionInfo| {
+        let settings = info.redis_settings();
+        let user = settings.username().map(str::to_owned);
+        let password = settings.password().map(str::to_owned);
+        (matches!(info.addr(), ConnectionAddr::TcpTls { .. }), user, password, settings.db())
+    };
+    if infos.iter().any(|info| matches!(info.addr(), ConnectionAddr::Unix(_))) {
+        return Err(Error::invalid(format!("a {what} url is a host and a port, not a socket")));
+    }
+    if infos.iter().any(|info| way(info) != way(first)) {
+        return Err(Error::invalid(format!(
+            "the {what} urls differ in more than host and port: \
+             user, password, database and TLS have to be the same in all of them"
+        )));
+    }
+    Ok(infos)
+}
+
+/// The same way to another server.
+pub(super) fn at(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
+    let addr = match info.addr().clone() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure, tls_params }
+        }
+        _ => ConnectionAddr::Tcp(host.to_owned(), port),
+    };
+    info.clone().set_addr(addr)
+}
+
+/// Host and port, or the path of a socket.
+pub(super) fn name(info: &ConnectionInfo) -> String {
+    info.addr().to_string()
+}
+
+/// A host and a port as `MOVED` has them; an address of IPv6 has colons of its own.
+pub(super) fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    Some((host, port.parse().ok()?))
+}
+
+pub(super) fn host(info: &ConnectionInfo) -> &str {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+        _ => "",
+    }
+}
+
+/// With what every connection of this crate is made.
+pub(super) fn set_up(info: &ConnectionInfo, dial_timeout: Duration) -> ConnectionInfo {
+    // RESP3 lets messages and commands share a connection, so that a message can never
+    // arrive before the answer to the SUBSCRIBE that asked for it, and a cut of one is a cut
+    // of the other. Without TCP_NODELAY the second of two commands waits for the first's ACK.
+    let redis = info
+        .redis_settings()
+        .clone()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_lib_name("redlatch", env!("CARGO_PKG_VERSION"));
+    // What a connection that was given up has not sent yet goes with its socket. What the
+    // network or the server has of it already is seen to by closing it there.
+    let tcp = info.tcp_settings().clone().set_nodelay(true).set_linger_time(Duration::ZERO);
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    let tcp = tcp.set_user_timeout(dial_timeout);
+    info.clone().set_redis_settings(redis).set_tcp_settings(tcp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(site: Result<Site, Error>) -> String {
+        site.err().expect("a refusal").to_string()
+    }
+
+    #[test]
+    fn lists_that_cannot_be_of_one_deployment_are_refused_with_the_reason() {
+        let two = |second: &str| {
+            Site::cluster(vec!["redis://u:secret@a:7000".into(), second.into()]).map(|_| ())
+        };
+        assert!(two("redis://u:secret@b:7000").is_ok());
+        for other in ["redis://u:other@b:7000", "redis://b:7000", "redis://v:secret@b:7000"] {
+            let error = two(other).unwrap_err().to_string();
+            assert!(error.contains("differ") && !error.contains("secret"), "{error}");
+        }
+        assert!(refusal(Site::cluster(Vec::new())).contains("empty"));
+        assert!(refusal(Site::cluster(vec!["redis://a:7000/1".into()])).contains("database 0"));
+        assert!(refusal(Site::cluster(vec!["unix:/run/redis".into()])).contains("socket"));
+        let nameless = Site::sentinel(String::new(), vec!["redis://a:26379".into()], None);
+        assert!(refusal(nameless).contains("empty name"));
+    }
+
+    #[test]
+    fn the_database_is_the_servers_and_credentials_can_be_the_sentinels_own() {
+        let urls = vec!["redis://app:secret@a:26379/3".to_owned()];
+        let own = Some(("watch".to_owned(), "other".to_owned()));
+        let site = Site::sentinel("m".into(), urls, own).unwrap_or_else(|error| panic!("{error}"));
+        let Site::Sentinel { sentinels, server, .. } = site else { panic!("a sentinel") };
+        let settings = (sentinels[0].redis_settings(), server.redis_settings());
+        assert_eq!((settings.0.db(), settings.0.username()), (0, Some("watch")));
+        assert_eq!((settings.1.db(), settings.1.username()), (3, Some("app")));
+        assert_eq!((settings.0.password(), settings.1.password()), (Some("other"), Some("secret")));
+    }
+
+    #[test]
+    fn an_address_of_ipv6_keeps_its_colons() {
+        assert_eq!(host_and_port("10.0.0.1:7000"), Some(("10.0.0.1", 7000)));
+        assert_eq!(host_and_port("fe80::1:7000"), Some(("fe80::1", 7000)));
+        assert_eq!(host_and_port(":7000"), Some(("", 7000)));
+        assert_eq!(host_and_port("nowhere"), None);
+    }
+}

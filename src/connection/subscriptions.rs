@@ -1,0 +1,184 @@
+//! Subscriptions: on which connection, and what became of them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::{RedisError, RedisResult, Value};
+use tokio::sync::watch;
+
+use super::call::{FIRST_PAUSE, longer};
+use super::failure::{refused, unavailable};
+use super::verdict::{Verdict, verdict};
+use super::{Link, Node, Purpose, Way, Wire};
+use crate::clock;
+use crate::error::Error;
+use crate::slot;
+
+/// How clients are told of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Channels {
+    /// Whoever is subscribed at this server.
+    Plain,
+    /// Whoever is subscribed at any node of the cluster.
+    Everywhere,
+    /// Whoever is subscribed at the node that has the channel's slot.
+    Sharded,
+}
+
+impl Link {
+    pub(crate) fn channels(&self) -> Channels {
+        match &self.way {
+            Way::Cluster(cluster) if cluster.is_sharded() => Channels::Sharded,
+            Way::Cluster(_) => Channels::Everywhere,
+            Way::One(_) | Way::Sentinel(_) => Channels::Plain,
+        }
+    }
+
+    /// The servers at which somebody may have to listen, and news of others.
+    pub(crate) fn listened(&self) -> (Vec<Arc<Node>>, Option<watch::Receiver<()>>) {
+        match &self.way {
+            Way::Cluster(cluster) => {
+                let changes = cluster.changes();
+                (cluster.nodes(), Some(changes))
+            }
+            Way::One(_) | Way::Sentinel(_) => (self.nodes(), None),
+        }
+    }
+
+    /// Whether that is the server at which to listen to the channel.
+    pub(crate) fn is_heard_at(&self, channel: &str, node: &Arc<Node>) -> bool {
+        match &self.way {
+            Way::One(_) | Way::Sentinel(_) => true,
+            Way::Cluster(cluster) => cluster
+                .node_of(Some(slot::of(channel)))
+                .is_some_and(|owner| Arc::ptr_eq(&owner, node)),
+        }
+    }
+
+    /// This runtime's connection for subscriptions; made if there is none, however long it takes.
+    pub(crate) async fn subscriber(&self, node: &Arc<Node>) -> Wire {
+        let purpose = match self.channels() {
+            Channels::Sharded => Purpose::Listening,
+            Channels::Plain | Channels::Everywhere => Purpose::Commands,
+        };
+        let lane = node.lane(purpose);
+        loop {
+            let far = clock::now() + Duration::from_secs(3600);
+            if let Some(wire) = lane.in_use() {
+                return wire;
+            }
+            match lane.wire(self, node, far).await {
+                Ok(wire) => return wire,
+                Err(_) => self.look_again(),
+            }
+        }
+    }
+
+    /// Subscribes and unsubscribes; done when Redis has answered all of it. Returns those that it
+    /// has confirmed, and what is wrong with the others.
+    pub(crate) async fn resubscribe(
+        &self,
+        wire: &Wire,
+        subscribe: &[Arc<str>],
+        unsubscribe: &[Arc<str>],
+        deadline: Instant,
+    ) -> (Vec<Arc<str>>, Option<Error>) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let asked = async {
+                match self.channels() {
+                    Channels::Sharded => self.sharded(wire, subscribe, unsubscribe).await,
+                    _ => plain(wire, subscribe, unsubscribe).await,
+                }
+            };
+            let error = match clock::timeout_at(deadline, asked).await {
+                Ok(Ok((confirmed, error))) => {
+                    wire.answered();
+                    let error = error.map(|error| match verdict(&error) {
+                        Verdict::Final(kind) => refused(kind, "a subscription", false, error),
+                        _ => unavailable("a subscription has to wait", false, Some(error)),
+                    });
+                    return (confirmed, error);
+                }
+                Ok(Err(error)) => Some(error),
+                Err(_) => None,
+            };
+            match error.as_ref().map(verdict) {
+                Some(Verdict::Final(kind)) => {
+                    wire.answered();
+                    let error = error.expect("BUG: a verdict on no error");
+                    return (Vec::new(), Some(refused(kind, "a subscription", false, error)));
+                }
+                // Busy with a script, say. What is subscribed already stays so meanwhile.
+                Some(Verdict::Later) if clock::now() + pause < deadline => {
+                    wire.answered();
+                    tokio::time::sleep(pause).await;
+                    pause = longer(pause);
+                }
+                _ => {
+                    self.forget(wire.number());
+                    let error = unavailable("no answer to a subscription", true, error);
+                    return (Vec::new(), Some(error));
+                }
+            }
+        }
+    }
+
+    /// Each channel on its own: they are in different slots. A confirmation goes by the name that
+    /// it bears, because one that was not asked for can come between (see [`Purpose::Listening`]).
+    async fn sharded(
+        &self,
+        wire: &Wire,
+        subscribe: &[Arc<str>],
+        unsubscribe: &[Arc<str>],
+    ) -> RedisResult<(Vec<Arc<str>>, Option<RedisError>)> {
+        let mut cmds = redis::pipe();
+        for channel in unsubscribe {
+            cmds.cmd("SUNSUBSCRIBE").arg(&**channel);
+        }
+        for channel in subscribe {
+            cmds.cmd("SSUBSCRIBE").arg(&**channel);
+        }
+        let (mut confirmed, mut trouble) = (Vec::new(), None);
+        for answer in wire.send_all(&cmds).await? {
+            match answer {
+                Value::Push { kind: redis::PushKind::SSubscribe, data } => {
+                    let named = |channel: &&Arc<str>| {
+                        matches!(data.first(),
+                        Some(Value::BulkString(name)) if name == channel.as_bytes())
+                    };
+                    confirmed.extend(subscribe.iter().find(named).cloned());
+                }
+                Value::ServerError(error) => {
+                    let error = RedisError::from(error);
+                    self.follow(&error, wire);
+                    trouble = Some(error);
+                }
+                _ => {}
+            }
+        }
+        Ok((confirmed, trouble))
+    }
+}
+
+async fn plain(
+    wire: &Wire,
+    subscribe: &[Arc<str>],
+    unsubscribe: &[Arc<str>],
+) -> RedisResult<(Vec<Arc<str>>, Option<RedisError>)> {
+    wire.answer(async |mut connection| {
+        if !unsubscribe.is_empty() {
+            connection.unsubscribe(names(unsubscribe)).await?;
+        }
+        if !subscribe.is_empty() {
+            connection.subscribe(names(subscribe)).await?;
+        }
+        Ok(())
+    })
+    .await?;
+    Ok((subscribe.to_vec(), None))
+}
+
+fn names(channels: &[Arc<str>]) -> Vec<&str> {
+    channels.iter().map(|channel| &**channel).collect()
+}

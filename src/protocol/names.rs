@@ -1,0 +1,72 @@
+//! What the keys and the channel of one lock are called.
+
+use crate::connection::Link;
+use crate::error::Error;
+use crate::slot;
+
+/// The names under which Redis knows one lock.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    /// The key is a part of it: one string instead of two for each lock that is held.
+    channel: Box<str>,
+    /// Whether braces were put around the key.
+    wrapped: bool,
+    fenced: bool,
+}
+
+const CHANNEL: &str = "redisson_lock__channel:";
+const TOKEN: &str = "redisson_lock_token:";
+
+impl Names {
+    /// A name that brings a hash tag of its own stays as it is; any other becomes the tag, so
+    /// that all keys of one lock share a cluster slot.
+    pub(crate) fn new(prefix: &str, name: &str) -> Self {
+        let wrapped = !prefix.contains('{') && !name.contains('{');
+        let (open, close) = if wrapped { ("{", "}") } else { ("", "") };
+        let channel = format!("{CHANNEL}{open}{prefix}{name}{close}").into();
+        Self { channel, wrapped, fenced: false }
+    }
+
+    /// The same of a fenced lock.
+    pub(crate) fn fenced(prefix: &str, name: &str) -> Self {
+        Self { fenced: true, ..Self::new(prefix, name) }
+    }
+
+    pub(crate) fn key(&self) -> &str {
+        let tagged = self.tagged();
+        if self.wrapped { &tagged[1..tagged.len() - 1] } else { tagged }
+    }
+
+    pub(crate) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// Where the fencing token is counted, if the lock is fenced.
+    pub(crate) fn token(&self) -> Option<String> {
+        self.fenced.then(|| format!("{TOKEN}{}", self.tagged()))
+    }
+
+    /// Refuses a name that no lock can have: the empty one, and in a cluster one whose own braces
+    /// put what belongs together into two slots.
+    pub(crate) fn check(&self, link: &Link) -> Result<(), Error> {
+        let key = self.key();
+        if key.is_empty() {
+            return Err(Error::invalid("a lock needs a name"));
+        }
+        if link.slot_of(key).is_some() && slot::tag(key) != slot::tag(self.channel()) {
+            return Err(Error::invalid(format!(
+                "the name `{key}` cannot be used in a cluster: its braces are no hash tag, \
+                 so that its key and its channel are in different slots"
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+
+    fn tagged(&self) -> &str {
+        &self.channel[CHANNEL.len()..]
+    }
+}

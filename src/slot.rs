@@ -1,0 +1,71 @@
+//! Which slot of a cluster a key is in, as Redis Cluster computes it.
+
+/// So many slots a cluster has.
+pub(crate) const SLOTS: u16 = 16_384;
+
+/// The slot of a key.
+pub(crate) fn of(key: &str) -> u16 {
+    crc16(tag(key).as_bytes()) % SLOTS
+}
+
+/// The part of a key that decides about its slot: what is between its first `{` and the next `}`,
+/// if there is something, or else the whole key.
+pub(crate) fn tag(key: &str) -> &str {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    tag.map(|(tag, _)| tag).filter(|tag| !tag.is_empty()).unwrap_or(key)
+}
+
+const fn table() -> [u16; 256] {
+    const POLYNOMIAL: u16 = 0x1021;
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            let carry = crc & 0x8000 != 0;
+            crc <<= 1;
+            if carry {
+                crc ^= POLYNOMIAL;
+            }
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+}
+
+/// CRC-16/XMODEM.
+fn crc16(bytes: &[u8]) -> u16 {
+    const TABLE: [u16; 256] = table();
+    bytes.iter().fold(0, |crc, byte| {
+        let high = (crc >> 8) as u8;
+        (crc << 8) ^ TABLE[usize::from(high ^ byte)]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31C3);
+        // As `CLUSTER KEYSLOT` answers.
+        for (key, slot) in [("foo", 12_182), ("bar", 5_061), ("", 0), ("somekey", 11_058)] {
+            assert_eq!(of(key), slot, "{key}");
+        }
+        for (key, tag_of_it) in [
+            ("{user1000}.following", "user1000"),
+            ("foo{}{bar}", "foo{}{bar}"),
+            ("foo{{bar}}zap", "{bar"),
+            ("foo{bar}{zap}", "bar"),
+            ("a{b", "a{b"),
+            ("a}b", "a}b"),
+            ("}{", "}{"),
+        ] {
+            assert_eq!(tag(key), tag_of_it, "{key}");
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! What every black-box test stands on: a private Redis server, a proxy that misbehaves on demand,
+//! What every black-box test stands on: a private Redis server, alone or with
+//! replicas, Sentinels or a cluster around it, a proxy that misbehaves on demand,
 //! and waiting for a condition instead of for a time.
 //!
 //! No test sleeps to let something happen: it waits until it has, with a deadline that says what
@@ -9,8 +10,12 @@
 
 pub(crate) mod child;
 mod clock;
+pub(crate) mod cluster;
 mod listener;
+mod process;
 mod proxy;
+pub(crate) mod replicas;
+pub(crate) mod sentinel;
 mod server;
 mod steps;
 
@@ -21,8 +26,11 @@ use redlatch::{Lock, LockClient, LockGuard};
 
 pub(crate) use child::Child;
 pub(crate) use clock::Clock;
+pub(crate) use cluster::Cluster;
 pub(crate) use listener::Listener;
 pub(crate) use proxy::{Fault, Proxy};
+pub(crate) use replicas::Replicated;
+pub(crate) use sentinel::Sentinels;
 pub(crate) use server::Server;
 pub(crate) use steps::{Steps, turns};
 

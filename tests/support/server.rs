@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,17 +15,25 @@ use std::{env, fs};
 use redis::{Connection, ConnectionLike, FromRedisValue};
 use tempfile::TempDir;
 
+use super::process::{Process, free_port};
 use super::{Clock, channel};
-
-/// Below the range from which systems take the ports of outgoing connections, so that a server
-/// that was stopped finds its port free again.
-const FIRST_PORT: u16 = 15_000;
-const PORTS: u16 = 15_000;
 
 const START: Duration = Duration::from_secs(10);
 
 /// What INFO says of a server that has its data.
 const READY: &str = "loading:0";
+
+/// What INFO says of a Sentinel.
+const WATCHES: &str = "sentinel_masters:1";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Single,
+    /// A node of a cluster: which keys it may be asked for depends on the slot.
+    Node,
+    /// Has no keys.
+    Sentinel,
+}
 
 /// Killed when dropped, a panicking test included; then also checks that no lock is eternal.
 pub(crate) struct Server {
@@ -33,8 +41,10 @@ pub(crate) struct Server {
     password: Option<String>,
     args: Vec<String>,
     env: Vec<(&'static str, OsString)>,
+    kind: Kind,
     dir: TempDir,
     process: Mutex<Option<Process>>,
+    paused: AtomicBool,
     admin: Mutex<Option<Connection>>,
 }
 
@@ -46,28 +56,47 @@ impl Server {
 
     /// A server with more arguments, such as `["--maxmemory", "1mb"]`.
     pub(crate) fn start_with(args: &[&str]) -> Self {
-        Self::start_in(args, Vec::new())
+        Self::start_in(args, Vec::new(), Kind::Single, "")
+    }
+
+    /// A node for a cluster, of which it does not know yet.
+    pub(crate) fn start_node(args: &[&str]) -> Self {
+        let node = ["--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"];
+        Self::start_in(&[&node, args].concat(), Vec::new(), Kind::Node, "")
+    }
+
+    /// A Sentinel with these lines in its configuration, which it will write to.
+    pub(crate) fn start_sentinel(lines: &str) -> Self {
+        Self::start_in(&["--sentinel"], Vec::new(), Kind::Sentinel, lines)
     }
 
     /// A server that goes by a clock of its own.
     pub(crate) fn start_with_clock(clock: &Clock) -> Self {
-        Self::start_in(&[], clock.env())
+        Self::start_in(&[], clock.env(), Kind::Single, "")
     }
 
-    fn start_in(args: &[&str], env: Vec<(&'static str, OsString)>) -> Self {
+    fn start_in(
+        args: &[&str],
+        env: Vec<(&'static str, OsString)>,
+        kind: Kind,
+        lines: &str,
+    ) -> Self {
         let password = args.iter().position(|arg| *arg == "--requirepass");
         let mut server = Self {
             port: 0,
             password: password.map(|at| args[at + 1].to_owned()),
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             env,
+            kind,
             dir: TempDir::with_prefix("redlatch-test-").expect("a temporary directory"),
             process: Mutex::default(),
+            paused: AtomicBool::new(false),
             admin: Mutex::default(),
         };
+        fs::write(server.configuration(), lines).expect("a file for the configuration");
         for _ in 0..50 {
             server.port = free_port();
-            if server.launch(READY) {
+            if server.launch(server.ready()) {
                 return server;
             }
         }
@@ -95,11 +124,12 @@ impl Server {
     pub(crate) fn kill(&self) {
         *lock(&self.admin) = None;
         drop(lock(&self.process).take());
+        self.paused.store(false, Ordering::SeqCst);
     }
 
     /// Starts a killed server again, on the same port and with the same arguments.
     pub(crate) fn start_again(&self) {
-        self.start_again_until(READY);
+        self.start_again_until(self.ready());
     }
 
     /// The same, but comes back as soon as the server has begun to load its data.
@@ -123,18 +153,25 @@ impl Server {
     /// Stops the process, as a machine that hangs: connections stay open, nothing answers.
     pub(crate) fn pause(&self) {
         self.signal("STOP");
+        self.paused.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn resume(&self) {
         self.signal("CONT");
+        self.paused.store(false, Ordering::SeqCst);
     }
 
     fn signal(&self, signal: &str) {
-        let pid = lock(&self.process).as_ref().expect("a running server").server.id();
-        // The shell's own `kill`: the program of that name is not everywhere.
-        let script = format!("kill -{signal} {pid}");
-        let status = Command::new("sh").args(["-c", &script]).status().expect("running sh");
-        assert!(status.success(), "could not send SIG{signal} to the server");
+        lock(&self.process).as_ref().expect("a running server").signal(signal);
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::SeqCst)
+    }
+
+    /// Whether it would answer: it is neither killed nor paused.
+    pub(crate) fn is_up(&self) -> bool {
+        lock(&self.process).is_some() && !self.is_paused()
     }
 
     /// Asks the server a question, over a connection that no client under test uses.
@@ -144,18 +181,21 @@ impl Server {
 
     pub(crate) fn try_ask<T: FromRedisValue>(&self, command: &[&str]) -> redis::RedisResult<T> {
         let mut admin = lock(&self.admin);
-        if admin.as_ref().is_none_or(|connection| !connection.is_open()) {
-            *admin = Some(self.connection()?);
+        let cmd = words(command);
+        // Whoever changes a server's role closes its connections.
+        if let Some(old) = admin.as_mut() {
+            match cmd.query(old) {
+                Err(error) if error.is_connection_dropped() => *admin = None,
+                Err(error) if error.is_io_error() => {
+                    *admin = None;
+                    return Err(error);
+                }
+                answer => return answer,
+            }
         }
-        let connection = admin.as_mut().expect("made above");
-        let mut cmd = redis::cmd(command[0]);
-        for arg in &command[1..] {
-            cmd.arg(*arg);
-        }
-        let answer = cmd.query(connection);
-        if matches!(&answer, Err(error) if error.is_io_error()) {
-            *admin = None;
-        }
+        let mut connection = self.connection()?;
+        let answer = cmd.query(&mut connection);
+        *admin = connection.is_open().then_some(connection);
         answer
     }
 
@@ -220,6 +260,16 @@ impl Server {
         self.ask::<()>(&["PUBLISH", &channel(name), "0"]);
     }
 
+    /// Asks for a key that the server has, whoever may be responsible for it.
+    fn look<T: FromRedisValue>(&self, command: &[&str]) -> T {
+        if self.kind == Kind::Node {
+            // A replica's key, and one of a slot that comes in.
+            self.ask::<()>(&["READONLY"]);
+            self.ask::<()>(&["ASKING"]);
+        }
+        self.ask(command)
+    }
+
     /// Fails if a lock has no end, or if a key was left that the protocol does not know.
     pub(crate) fn assert_clean(&self) {
         let keys: Vec<String> = self.ask(&["KEYS", "*"]);
@@ -227,9 +277,10 @@ impl Server {
             // Redisson's counter of fencing tokens is the one key that has no end.
             let known = !key.starts_with("redisson_") || key.starts_with("redisson_lock_token:");
             assert!(known, "a key that is not the lock: {key}");
-            let kind: String = self.ask(&["TYPE", &key]);
+            let kind: String = self.look(&["TYPE", &key]);
             // Only locks are hashes here; what else a test keeps in Redis is its own affair.
-            assert!(kind != "hash" || self.pttl(&key) != -1, "the lock {key} has no end");
+            let eternal = kind == "hash" && self.look::<i64>(&["PTTL", &key]) == -1;
+            assert!(!eternal, "the lock {key} has no end");
         }
     }
 
@@ -252,12 +303,21 @@ impl Server {
         self.errors(code) + self.errors("ERR")
     }
 
+    fn ready(&self) -> &'static str {
+        if self.kind == Kind::Sentinel { WATCHES } else { READY }
+    }
+
+    fn configuration(&self) -> PathBuf {
+        self.dir.path().join("redis.conf")
+    }
+
     /// Starts the process, and waits until INFO has `state`; false if the port went to somebody
     /// else meanwhile.
     fn launch(&self, state: &str) -> bool {
         let log = fs::File::create(self.dir.path().join("out.log")).expect("a log file");
         let program = env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         let server = Command::new(program)
+            .arg(self.configuration())
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .args(["--dir", self.dir.path().to_str().expect("a path in UTF-8")])
             .args(&self.args)
@@ -295,54 +355,19 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let running = lock(&self.process).is_some();
-        if running && !thread::panicking() {
+        if running && self.kind != Kind::Sentinel && !thread::panicking() {
+            if self.is_paused() {
+                self.resume();
+            }
             self.assert_clean();
         }
     }
 }
 
-/// A running server, and a shell that outlives us if we are killed and then ends the server too.
-struct Process {
-    server: Child,
-    heir: Option<Child>,
-}
-
-impl Process {
-    fn new(server: Child) -> Self {
-        // It reads from us until we are gone, whichever way that comes about.
-        let script = format!("read -r _; kill -9 {}", server.id());
-        let heir = Command::new("sh")
-            .args(["-c", &script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        Self { server, heir: heir.ok() }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // The heir first: it must not kill another process that gets the server's number.
-        for child in self.heir.iter_mut().chain([&mut self.server]) {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// The next port that nobody listens on. Test binaries may run side by side: each starts at
-/// another place.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let offset = (std::process::id() as u16).wrapping_mul(97);
-    loop {
-        let next = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(offset);
-        let port = FIRST_PORT + next % PORTS;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
+fn words(command: &[&str]) -> redis::Cmd {
+    let mut cmd = redis::cmd(command[0]);
+    cmd.arg(&command[1..]);
+    cmd
 }
 
 /// A test that failed while it held one of these must not hide behind "poisoned".

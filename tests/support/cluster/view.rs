@@ -1,0 +1,83 @@
+//! How one node sees the cluster.
+
+use std::collections::BTreeMap;
+
+use super::super::Server;
+
+const SLOTS: usize = 16_384;
+
+/// What a node says of all nodes, itself included.
+pub(super) struct View {
+    nodes: BTreeMap<String, Seen>,
+    /// The port of the node that has the slot.
+    slots: Vec<Option<u16>>,
+}
+
+struct Seen {
+    flags: Vec<String>,
+    linked: bool,
+}
+
+impl View {
+    pub(super) fn of(node: &Server) -> Self {
+        let text: String = node.ask(&["CLUSTER", "NODES"]);
+        let mut view = Self { nodes: BTreeMap::new(), slots: vec![None; SLOTS] };
+        for line in text.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [id, address, flags, _, _, _, _, link, slots @ ..] = &*words else {
+                panic!("what is {line:?}?");
+            };
+            let flags: Vec<String> = flags.split(',').map(str::to_owned).collect();
+            let (host, _) = address.split_once('@').expect("a bus");
+            let port = host.rsplit_once(':').expect("a port").1.parse().expect("a number");
+            // Slots on their way come in brackets, beside those that are there.
+            for range in slots.iter().filter(|range| !range.starts_with('[')) {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                let number = |text: &str| text.parse::<usize>().expect("a slot");
+                view.slots[number(first)..=number(last)].fill(Some(port));
+            }
+            let seen = Seen { flags, linked: *link == "connected" };
+            view.nodes.insert((*id).to_owned(), seen);
+        }
+        view
+    }
+
+    /// The port of the node that has the slot.
+    pub(super) fn owner_of(&self, slot: u16) -> Option<u16> {
+        self.slots[usize::from(slot)]
+    }
+
+    pub(super) fn serves_the_same_as(&self, other: &Self) -> bool {
+        self.slots == other.slots
+    }
+
+    /// Whether that node is there, and has this role.
+    pub(super) fn sees(&self, id: &str, role: &str) -> bool {
+        self.nodes.get(id).is_some_and(|seen| seen.linked && seen.has(role) && !seen.fails())
+    }
+
+    /// Whether that node is believed to be down.
+    pub(super) fn misses(&self, id: &str) -> bool {
+        self.nodes.get(id).is_none_or(Seen::fails)
+    }
+
+    /// Whether it knows as many nodes, each of them by its name.
+    pub(super) fn knows(&self, count: usize) -> bool {
+        let known = self.nodes.values().filter(|seen| !seen.has("handshake"));
+        known.count() == count && self.nodes.len() == count
+    }
+
+    pub(super) fn serves_all(&self) -> bool {
+        self.slots.iter().all(Option::is_some)
+    }
+}
+
+impl Seen {
+    fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|mine| mine == flag)
+    }
+
+    fn fails(&self) -> bool {
+        self.has("fail")
+    }
+}

@@ -1,0 +1,66 @@
+//! The process of a server, and the ports that are free for one.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// Below the range from which systems take the ports of outgoing connections, so that a server
+/// that was stopped finds its port free again. So is a cluster's bus.
+const FIRST_PORT: u16 = 15_000;
+const PORTS: u16 = 7_500;
+
+/// So far above its port a node of a cluster talks to the others.
+const BUS: u16 = 10_000;
+
+/// A running server, and a shell that outlives us if we are killed and then ends the server too.
+pub(super) struct Process {
+    pub(super) server: Child,
+    heir: Option<Child>,
+}
+
+impl Process {
+    pub(super) fn new(server: Child) -> Self {
+        // It reads from us until we are gone, whichever way that comes about.
+        let script = format!("read -r _; kill -9 {}", server.id());
+        let heir = Command::new("sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self { server, heir: heir.ok() }
+    }
+
+    pub(super) fn signal(&self, signal: &str) {
+        let pid = self.server.id();
+        // The shell's own `kill`: the program of that name is not everywhere.
+        let script = format!("kill -{signal} {pid}");
+        let status = Command::new("sh").args(["-c", &script]).status().expect("running sh");
+        assert!(status.success(), "could not send SIG{signal} to the server");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The heir first: it must not kill another process that gets the server's number.
+        for child in self.heir.iter_mut().chain([&mut self.server]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The next port on which, and on whose bus, nobody listens. Test binaries may run side by side:
+/// each starts at another place.
+pub(super) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let offset = (std::process::id() as u16).wrapping_mul(97);
+    let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    loop {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(offset);
+        let port = FIRST_PORT + next % PORTS;
+        if is_free(port) && is_free(port + BUS) {
+            return port;
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! A primary and two replicas that three Sentinels watch.
+//!
+//! Sentinels speak of masters and slaves, and so do the commands here; otherwise it is primary
+//! and replica.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::replicas::{is_primary, replicas_of};
+use super::{Replicated, SOON, Server, block_until};
+
+/// Two of three Sentinels agree when the primary has not answered for half a second; then they
+/// promote a replica.
+pub(crate) struct Sentinels {
+    group: Replicated,
+    sentinels: Vec<Server>,
+}
+
+/// What the Sentinels call the primary, whoever it is.
+pub(crate) const MASTER: &str = "the-master";
+
+const QUORUM: usize = 2;
+
+/// A failover has to be noticed, voted on and carried out.
+const FAILOVER: Duration = Duration::from_secs(30);
+
+impl Sentinels {
+    /// All of them know of each other and of the replicas.
+    pub(crate) fn start() -> Self {
+        let group = Replicated::start(2);
+        let port = group.primary().port();
+        let lines = [
+            format!("sentinel monitor {MASTER} 127.0.0.1 {port} {QUORUM}"),
+            format!("sentinel down-after-milliseconds {MASTER} 500"),
+            format!("sentinel failover-timeout {MASTER} 3000"),
+            format!("sentinel parallel-syncs {MASTER} 2"),
+            "sentinel announce-ip 127.0.0.1".to_owned(),
+        ];
+        let sentinel = || Server::start_sentinel(&format!("{}\n", lines.join("\n")));
+        let set = Self { group, sentinels: (0..3).map(|_| sentinel()).collect() };
+        for sentinel in &set.sentinels {
+            // They look twice a second instead of every ten. Redis 6.2 knows no such switch:
+            // there it takes longer, and comes to the same.
+            let quick = ["INFO-PERIOD", "500", "PUBLISH-PERIOD", "200", "ASK-PERIOD", "200"];
+            let _ = sentinel.try_ask::<()>(&[&["SENTINEL", "DEBUG"], &quick[..]].concat());
+        }
+        set.are_acquainted();
+        set
+    }
+
+    /// Where the Sentinels are.
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(Server::url).collect()
+    }
+
+    pub(crate) fn sentinels(&self) -> &[Server] {
+        &self.sentinels
+    }
+
+    /// The primary and the replicas, whichever is which.
+    pub(crate) fn servers(&self) -> &[Server] {
+        self.group.servers()
+    }
+
+    /// The server that a Sentinel says is the primary, once it believes so itself.
+    pub(crate) fn master(&self) -> &Server {
+        let mut master = None;
+        block_until("a primary that knows of its role", FAILOVER, || {
+            master = self.told().filter(|server| server.is_up() && is_primary(server));
+            master.is_some()
+        });
+        master.expect("found above")
+    }
+
+    pub(crate) fn replicas(&self) -> impl Iterator<Item = &Server> {
+        let master = self.master().port();
+        self.servers().iter().filter(move |server| server.port() != master)
+    }
+
+    /// A planned failover: SENTINEL FAILOVER. Returns the new primary when the old one follows it
+    /// and all Sentinels say so.
+    pub(crate) fn failover(&self) -> &Server {
+        let old = self.master();
+        let sentinel = self.up().next().expect("a Sentinel that is up");
+        // Refused while the last failover is not quite over.
+        block_until("a failover that begins", FAILOVER, || {
+            sentinel.try_ask::<()>(&["SENTINEL", "FAILOVER", MASTER]).is_ok()
+        });
+        let new = self.master_after(old);
+        block_until("the old primary as a replica", FAILOVER, || !is_primary(old));
+        self.are_acquainted();
+        new
+    }
+
+    /// SIGKILL. Returns the one that was the primary; [`Sentinels::master_after`] it waits for
+    /// the next.
+    pub(crate) fn kill_master(&self) -> &Server {
+        let master = self.master();
+        master.kill();
+        master
+    }
+
+    /// SIGSTOP. Returns the one that was the primary, to be resumed.
+    pub(crate) fn pause_master(&self) -> &Server {
+        let master = self.master();
+        master.pause();
+        master
+    }
+
+    /// Waits for another primary than this one.
+    pub(crate) fn master_after(&self, old: &Server) -> &Server {
+        let mut master = None;
+        block_until("another primary", FAILOVER, || {
+            let all_say = self.up().all(|sentinel| told_by(sentinel) != Some(old.port()));
+            master = self.told().filter(|told| told.port() != old.port() && is_primary(told));
+            all_say && master.is_some()
+        });
+        master.expect("found above")
+    }
+
+    /// From now on no replica hears of the primary, until [`Sentinels::reattach_replicas`]: what
+    /// is granted meanwhile is lost when one of them is promoted.
+    pub(crate) fn detach_replicas(&self) {
+        let master = self.master();
+        for replica in self.replicas() {
+            replica.pause();
+        }
+        // What is still on its way to a stopped replica would be read when it goes on.
+        master.ask::<()>(&["CLIENT", "KILL", "TYPE", "replica"]);
+        block_until("a primary without replicas", SOON, || replicas_of(master) == 0);
+    }
+
+    /// The replicas go on. They follow whoever is the primary now, or is made the next one.
+    pub(crate) fn reattach_replicas(&self) {
+        for server in self.servers().iter().filter(|server| server.is_paused()) {
+            server.resume();
+        }
+    }
+
+    /// SIGKILL for all Sentinels.
+    pub(crate) fn kill_sentinels(&self) {
+        self.sentinels.iter().for_each(Server::kill);
+    }
+
+    fn up(&self) -> impl Iterator<Item = &Server> {
+        self.sentinels.iter().filter(|sentinel| sentinel.is_up())
+    }
+
+    fn told(&self) -> Option<&Server> {
+        let port = told_by(self.up().next().expect("a Sentinel that is up"))?;
+        self.servers().iter().find(|server| server.port() == port)
+    }
+
+    /// Waits until every Sentinel that is up knows of all other Sentinels, of the same primary,
+    /// and of the replicas that follow it: before, it could not tell of a failover, or not vote.
+    pub(crate) fn are_acquainted(&self) {
+        let replicas = self.servers().len() - 1;
+        block_until("Sentinels that know of everybody", FAILOVER, || {
+            let master = self.master().port();
+            self.up().all(|sentinel| {
+                let state: BTreeMap<String, String> = sentinel.ask(&["SENTINEL", "MASTER", MASTER]);
+                let others = self.sentinels.len() - 1;
+                state["port"] == master.to_string()
+                    && state["flags"] == "master"
+                    && state["num-other-sentinels"] == others.to_string()
+                    && state["num-slaves"] == replicas.to_string()
+            })
+        });
+    }
+}
+
+/// The port on which the primary is, as far as this Sentinel knows.
+fn told_by(sentinel: &Server) -> Option<u16> {
+    let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
+    let (_, port): (String, u16) = sentinel.try_ask(&ask).ok()?;
+    Some(port)
+}

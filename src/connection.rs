@@ -129,38 +129,36 @@ impl Link {
 
     /// One try to connect this runtime, for a caller who wants to hear at once why not.
     pub(crate) async fn connect(&self) -> Result<(), Error> {
-        let told = |error: RedisError| match verdict(&error) {
-            Verdict::Final(kind) => refused(kind, "Redis refused the connection", false, error),
-            _ => unavailable("could not connect to Redis", false, Some(error)),
-        };
         let deadline = clock::now() + self.dial_timeout;
-        match &self.way {
-            Way::One(_) => {}
-            Way::Sentinel(sentinels) => {
-                sentinels.find_master(self, deadline).await.map_err(told)?
-            }
-            Way::Cluster(cluster) => cluster.find_nodes(self, deadline).await.map_err(told)?,
-        }
         loop {
+            self.find(deadline).await?;
             let Some(node) = self.node_of(None) else {
                 return Err(unavailable("the cluster has no node with a slot", false, None));
             };
             let lane = node.lane(Purpose::Commands);
-            let error = match lane.wire(self, &node, deadline).await {
-                Ok(_) => return Ok(()),
+            return match lane.wire(self, &node, deadline).await {
+                Ok(_) => Ok(()),
                 Err(Undialled::TimeUp(error)) => {
-                    return Err(unavailable("could not connect to Redis", false, error));
+                    Err(unavailable("could not connect to Redis", false, error))
                 }
-                Err(Undialled::Failed(error)) => error,
+                // It is only just becoming the master, or another one is.
+                Err(Undialled::Failed(error))
+                    if matches!(self.way, Way::Sentinel(_))
+                        && !matches!(verdict(&error), Verdict::Final(_)) =>
+                {
+                    continue;
+                }
+                Err(Undialled::Failed(error)) => Err(unconnected(error)),
             };
-            // It is tried once, but for a master that is only just becoming one.
-            let again = matches!(self.way, Way::Sentinel(_));
-            if !again || matches!(verdict(&error), Verdict::Final(_)) {
-                return Err(told(error));
-            }
-            if let Way::Sentinel(sentinels) = &self.way {
-                sentinels.find_master(self, deadline).await.map_err(told)?;
-            }
+        }
+    }
+
+    /// Finds the server, or the servers.
+    async fn find(&self, deadline: Instant) -> Result<(), Error> {
+        match &self.way {
+            Way::One(_) => Ok(()),
+            Way::Sentinel(sentinels) => sentinels.find_master(self, deadline).await,
+            Way::Cluster(cluster) => cluster.find_nodes(self, deadline).await.map_err(unconnected),
         }
     }
 
@@ -206,6 +204,13 @@ impl Link {
         matches!(self.way, Way::Cluster(_)).then(|| slot::of(key))
     }
 
+    /// A server that was said to be the master is not.
+    fn is_no_master(&self, server: &str) {
+        if let Way::Sentinel(sentinels) = &self.way {
+            sentinels.refute(server, self);
+        }
+    }
+
     /// Something is not where it was looked for.
     fn look_again(&self) {
         match &self.way {
@@ -239,5 +244,12 @@ impl Link {
 
     fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+fn unconnected(error: RedisError) -> Error {
+    match verdict(&error) {
+        Verdict::Final(kind) => refused(kind, "Redis refused the connection", false, error),
+        _ => unavailable("could not connect to Redis", false, Some(error)),
     }
 }

@@ -178,22 +178,28 @@ pub(crate) async fn unlock(
     let pass = |gate: &mut _| counts.then(|| pass(&releaser.relay, owner, gate, true)).flatten();
     let mut passed = pass(&mut None);
     let mut exchange = Exchange::new(call, owner, releaser, lease);
-    if passed.is_none() {
-        exchange.enter().await?;
-        passed = pass(&mut exchange.gate);
-    }
-    let executed = match passed {
-        None => exchange.pay(watchdog_timeout).await?,
-        Some(passage) => match confirmed(releaser, passage, exchange.call.deadline).await {
+    let paid = async {
+        if passed.is_none() {
+            exchange.enter().await?;
+            passed = pass(&mut exchange.gate);
+        }
+        let Some(passage) = passed else { return exchange.pay(watchdog_timeout).await };
+        match confirmed(releaser, passage, exchange.call.deadline).await {
             // For want of memory for a token, say: a release needs none.
             Err(error)
                 if error.kind() == ErrorKind::Server && !seeded!("refusal-keeps-the-lock") =>
             {
                 exchange.enter().await.map_err(|_| error)?;
-                exchange.pay(watchdog_timeout).await?
+                exchange.pay(watchdog_timeout).await
             }
-            confirmed => confirmed?,
-        },
+            confirmed => confirmed,
+        }
+    };
+    let executed = match paid.await {
+        Ok(executed) => executed,
+        // Whether or not it could be released: it was lost before.
+        Err(error) if ran_out => return Err(Error::lost(owner.names.key(), error.outcome())),
+        Err(error) => return Err(error),
     };
     if counts && !ran_out && !term.is_gone() || seeded!("lost-is-released") {
         return Ok(());

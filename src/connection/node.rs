@@ -1,13 +1,15 @@
 //! One server, and the connections to it; or one master, whichever server that is now.
 
+use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use redis::{ConnectionInfo, RedisResult};
+use redis::{ConnectionInfo, RedisResult, Value};
 use tokio::runtime::{self, Handle};
 
 use super::abandoned::Abandoned;
 use super::lane::Lane;
+use super::verdict::{Verdict, verdict};
 use super::wire::{Birth, Wire};
 use super::{Link, bad_address, site};
 use crate::error::Error;
@@ -67,8 +69,17 @@ impl Node {
             abandoned: self.abandoned.clone(),
             unanswered: lane.unanswered.clone(),
         };
-        Wire::dial(&client, birth, self.has_to_be_master, link.dial_timeout, link.pushes.clone())
-            .await
+        let server = birth.server.clone();
+        let wire = Wire::dial(&client, birth, link.dial_timeout, link.pushes.clone()).await?;
+        if self.has_to_be_master
+            && tokio::time::timeout(link.dial_timeout, is_replica(&wire))
+                .await
+                .map_err(io::Error::from)??
+        {
+            link.is_no_master(&server);
+            return Err(io::Error::other("the server is a replica").into());
+        }
+        Ok(wire)
     }
 
     /// What the runtime of whoever calls has of it.
@@ -106,5 +117,17 @@ impl Node {
     pub(super) fn hang_up(&self) -> Vec<Wire> {
         // Outside the mutex: the last clone stops its driver.
         self.lanes().into_iter().filter_map(|lane| lane.take(|_| true)).collect()
+    }
+}
+
+/// What a Sentinel says can be old, and what was true can end before the connection stands.
+async fn is_replica(wire: &Wire) -> RedisResult<bool> {
+    match wire.send(&redis::cmd("ROLE")).await {
+        Ok(Value::Array(role)) => {
+            Ok(role.first().is_some_and(|role| *role != Value::BulkString(b"master".to_vec())))
+        }
+        Err(error) if verdict(&error) == Verdict::Broken => Err(error),
+        // Whoever may not ask finds out by its first write.
+        _ => Ok(false),
     }
 }

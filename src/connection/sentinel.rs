@@ -6,6 +6,7 @@
 //!    finds something amiss has it ask again, and tries again meanwhile. Without a Sentinel
 //!    everything goes on with the last master.
 //! 3. What a Sentinel says is no proof: the server is asked for its role on every new connection.
+//!    If it is a replica, what the other Sentinels say counts, until that one says something else.
 //! 4. When the master changes, no connection to the old one is used any more, even if it would
 //!    still answer. It would grant locks that nobody else knows of.
 
@@ -14,18 +15,19 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use redis::aio::MultiplexedConnection;
 use redis::{ConnectionInfo, PushKind, RedisError, RedisResult};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
+use super::failure::unavailable;
 use super::node::Node;
 use super::verdict::{Verdict, verdict};
 use super::{Link, Way, site};
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, Outcome};
 
 /// How long the first answer waits for others that may be newer.
 const OTHERS: Duration = Duration::from_millis(50);
@@ -44,9 +46,29 @@ pub(super) struct Sentinels {
     at: Vec<ConnectionInfo>,
     server: ConnectionInfo,
     pub(super) master: Arc<Node>,
-    /// What each has said last.
-    said: Mutex<Vec<Option<Said>>>,
+    heard: Mutex<Heard>,
     amiss: Notify,
+}
+
+#[derive(Default)]
+struct Heard {
+    /// What each has said last.
+    said: Vec<Option<Said>>,
+    /// What was not so.
+    refuted: Vec<Said>,
+}
+
+impl Heard {
+    /// The newest that may be so.
+    fn newest(&mut self) -> Option<&Said> {
+        let Self { said, refuted } = self;
+        let all = said.iter().flatten();
+        if all.clone().all(|said| refuted.contains(said)) {
+            // Somebody has become the master again, and nobody has heard of it.
+            refuted.clear();
+        }
+        all.filter(|said| !refuted.contains(said)).max()
+    }
 }
 
 /// Which server is the master.
@@ -65,8 +87,8 @@ impl Sentinels {
     ) -> Result<Self, Error> {
         // Nothing is sent there before a master is found.
         let master = Arc::new(Node::new(server.clone(), true)?);
-        let said = Mutex::new(vec![None; at.len()]);
-        Ok(Self { name, at, server, master, said, amiss: Notify::new() })
+        let heard = Heard { said: vec![None; at.len()], refuted: Vec::new() };
+        Ok(Self { name, at, server, master, heard: heard.into(), amiss: Notify::new() })
     }
 
     /// Every Sentinel is asked again.
@@ -75,7 +97,7 @@ impl Sentinels {
     }
 
     /// Finds the master: the first answer counts, and what others say a moment later.
-    pub(super) async fn find_master(&self, link: &Link, deadline: Instant) -> RedisResult<()> {
+    pub(super) async fn find_master(&self, link: &Link, deadline: Instant) -> Result<(), Error> {
         let mut asked = JoinSet::new();
         for (number, info) in self.at.iter().cloned().enumerate() {
             let name = self.name.clone();
@@ -94,6 +116,7 @@ impl Sentinels {
                     found = true;
                     deadline = deadline.min(clock::now() + OTHERS);
                 }
+                // A refusal says more than a silence.
                 Ok(Err(error)) if trouble.is_none() || verdict(&error) != Verdict::Broken => {
                     trouble = Some(error);
                 }
@@ -102,8 +125,11 @@ impl Sentinels {
         }
         match trouble {
             _ if found => Ok(()),
-            Some(error) => Err(error),
-            None => Err(io::Error::new(io::ErrorKind::TimedOut, "no sentinel answers").into()),
+            Some(error) if let Verdict::Final(kind) = verdict(&error) => {
+                let message = format!("no sentinel names the master `{}`", self.name);
+                Err(Error::new(kind, Outcome::NotExecuted, message).caused_by(error))
+            }
+            trouble => Err(unavailable("no sentinel could be asked", false, trouble)),
         }
     }
 
@@ -153,14 +179,30 @@ impl Sentinels {
         }
     }
 
-    /// Goes by what the newest configuration says.
     fn says(&self, number: usize, said: Said, link: &Link) {
-        let newest = {
-            let mut all = self.said.lock();
-            all[number] = Some(said);
-            all.iter().flatten().max().cloned().expect("BUG: one has just said something")
-        };
+        let mut heard = self.heard.lock();
+        heard.said[number] = Some(said);
+        self.go_by(heard, link);
+    }
+
+    /// The server that was said to be the master is a replica.
+    pub(super) fn refute(&self, server: &str, link: &Link) {
+        let mut heard = self.heard.lock();
+        let Heard { said, refuted } = &mut *heard;
+        let said = said.iter().flatten().filter(|said| self.name_of(said) == server);
+        for said in said {
+            if !refuted.contains(said) {
+                refuted.push(said.clone());
+            }
+        }
+        self.go_by(heard, link);
+    }
+
+    /// Goes by what the newest configuration says.
+    fn go_by(&self, mut heard: MutexGuard<'_, Heard>, link: &Link) {
+        let Some(newest) = heard.newest() else { return };
         let info = site::at(&self.server, &newest.host, newest.port);
+        drop(heard);
         if site::name(&info) == site::name(&self.master.info()) {
             return;
         }
@@ -168,6 +210,10 @@ impl Sentinels {
         for wire in self.master.moves_to(info).unwrap_or_default() {
             link.was_cut(wire.number());
         }
+    }
+
+    fn name_of(&self, said: &Said) -> String {
+        site::name(&site::at(&self.server, &said.host, said.port))
     }
 }
 
@@ -207,4 +253,41 @@ async fn ask(sentinel: &mut MultiplexedConnection, name: &str) -> RedisResult<Sa
     };
     let nonsense = (redis::ErrorKind::Parse, "SENTINEL MASTER was answered with something else");
     said().ok_or_else(|| nonsense.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(epoch: u64, host: &str) -> Option<Said> {
+        Some(Said { epoch, host: host.to_owned(), port: 6379 })
+    }
+
+    fn newest(heard: &mut Heard) -> Option<String> {
+        heard.newest().map(|said| said.host.clone())
+    }
+
+    #[test]
+    fn the_newest_configuration_counts_and_what_was_not_so_does_not() {
+        let mut heard = Heard { said: vec![None; 3], refuted: Vec::new() };
+        assert_eq!(newest(&mut heard), None);
+        heard.said[0] = said(9, "new");
+        heard.said[1] = said(10, "newest");
+        // One that was away says what was so before.
+        heard.said[2] = said(2, "old");
+        assert_eq!(newest(&mut heard).as_deref(), Some("newest"));
+        heard.refuted.extend(said(10, "newest"));
+        assert_eq!(newest(&mut heard).as_deref(), Some("new"));
+        // A later word of the same server is another one.
+        heard.said[2] = said(11, "newest");
+        assert_eq!(newest(&mut heard).as_deref(), Some("newest"));
+    }
+
+    #[test]
+    fn when_nothing_was_so_everything_may_be_again() {
+        let mut heard = Heard { said: vec![said(1, "one"), None], refuted: Vec::new() };
+        heard.refuted.extend(said(1, "one"));
+        assert_eq!(newest(&mut heard).as_deref(), Some("one"));
+        assert!(heard.refuted.is_empty());
+    }
 }

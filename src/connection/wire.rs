@@ -14,7 +14,6 @@ use super::Push;
 use super::abandoned::{Abandoned, Identity};
 use super::pulse::{Driving, Pulse};
 use super::together::{Line, Seat, Told};
-use super::verdict::{Verdict, verdict};
 use crate::clock;
 
 /// One connection. What is sent on a clone of it comes after what was sent before.
@@ -47,11 +46,9 @@ pub(super) struct Birth {
 }
 
 impl Wire {
-    /// Connects, and fails if the server is a replica that `has_to_be_master`.
     pub(super) async fn dial(
         client: &redis::Client,
         birth: Birth,
-        has_to_be_master: bool,
         timeout: Duration,
         pushes: UnboundedSender<Push>,
     ) -> RedisResult<Self> {
@@ -76,29 +73,11 @@ impl Wire {
         let (identity, line) = (OnceLock::new(), Line::default());
         let shared = Arc::new(Shared { connection, birth, identity, pulse, line });
         let wire = Self { shared, seat: None };
-        let introduction = async {
-            if has_to_be_master {
-                wire.check_role().await?;
-            }
-            Identity::of(&wire).await
-        };
-        let identity = tokio::time::timeout(timeout, introduction).await;
+        let identity = tokio::time::timeout(timeout, Identity::of(&wire)).await;
         if let Some(identity) = identity.map_err(io::Error::from)?? {
             let _ = wire.shared.identity.set(Arc::new(identity));
         }
         Ok(wire)
-    }
-
-    /// What a Sentinel says can be old, and what was true can end before the connection stands.
-    async fn check_role(&self) -> RedisResult<()> {
-        match self.send(&redis::cmd("ROLE")).await {
-            Ok(Value::Array(role)) if role.first() != Some(&master()) => {
-                Err(io::Error::other("the server is a replica").into())
-            }
-            Err(error) if verdict(&error) == Verdict::Broken => Err(error),
-            // Whoever may not ask finds out by its first write.
-            _ => Ok(()),
-        }
     }
 
     /// The answer to a command, if there is one in time and before the driver of the connection
@@ -216,11 +195,6 @@ fn top_level_error(answer: Value) -> RedisResult<Value> {
         Value::ServerError(error) => Err(error.into()),
         answer => Ok(answer),
     }
-}
-
-/// What the server calls a master in its answer to `ROLE`.
-fn master() -> Value {
-    Value::BulkString(b"master".to_vec())
 }
 
 fn push(number: u64, info: PushInfo) -> Option<Push> {

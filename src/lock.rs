@@ -256,6 +256,9 @@ impl Lock {
     }
 
     fn check_name(&self) -> Result<(), Error> {
+        if self.name().is_empty() {
+            return Err(Error::invalid("a lock needs a name"));
+        }
         self.owner.names.check(&self.engine.link)
     }
 

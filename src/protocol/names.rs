@@ -46,13 +46,9 @@ impl Names {
         self.fenced.then(|| format!("{TOKEN}{}", self.tagged()))
     }
 
-    /// Refuses a name that no lock can have: the empty one, and in a cluster one whose own braces
-    /// put what belongs together into two slots.
+    /// Refuses a name whose own braces put what belongs together into two slots of a cluster.
     pub(crate) fn check(&self, link: &Link) -> Result<(), Error> {
         let key = self.key();
-        if key.is_empty() {
-            return Err(Error::invalid("a lock needs a name"));
-        }
         if link.slot_of(key).is_some() && slot::tag(key) != slot::tag(self.channel()) {
             return Err(Error::invalid(format!(
                 "the name `{key}` cannot be used in a cluster: its braces are no hash tag, \

@@ -198,6 +198,14 @@ impl Cluster {
         self.ask_at::<()>(name, &["PEXPIRE", name, &lease.as_millis().to_string()]);
     }
 
+    /// Gives `name` back as a client of another make would: it publishes where the slot is.
+    pub(crate) fn free_by_hand(&self, name: &str) {
+        self.ask_at::<()>(name, &["DEL", name]);
+        let node = &self.nodes[self.node_of(name)];
+        let publish = if shards_channels(node) { "SPUBLISH" } else { "PUBLISH" };
+        node.ask::<()>(&[publish, &channel(name), "0"]);
+    }
+
     /// Announces that `slot` goes to the master `to`: from now on it has what comes new.
     pub(crate) fn begin_move(&self, slot: u16, to: usize) -> Move<'_> {
         let owner = View::of(&self.nodes[to]).owner_of(slot).expect("a slot that is served");
@@ -279,17 +287,22 @@ impl Cluster {
 impl Move<'_> {
     /// Takes the keys over that are there now, whichever they are.
     pub(crate) fn migrate_keys(&self) {
-        let (from, to) = (&self.cluster.nodes[self.from], &self.cluster.nodes[self.to]);
-        let (slot, port) = (self.slot.to_string(), to.port().to_string());
+        let (from, slot) = (&self.cluster.nodes[self.from], self.slot.to_string());
         loop {
             let keys: Vec<String> = from.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
             if keys.is_empty() {
                 return;
             }
-            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            let head = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-            from.ask::<()>(&[&head, &*keys].concat());
+            self.migrate(&keys.iter().map(String::as_str).collect::<Vec<_>>());
         }
+    }
+
+    /// Takes these keys over, and leaves others of the slot where they are.
+    pub(crate) fn migrate(&self, keys: &[&str]) {
+        let (from, to) = (&self.cluster.nodes[self.from], &self.cluster.nodes[self.to]);
+        let port = to.port().to_string();
+        let head = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        assert_eq!(from.ask::<String>(&[&head, keys].concat()), "OK", "nothing to take over");
     }
 
     /// The slot is the other's now, and all nodes know.
@@ -337,6 +350,22 @@ pub(crate) fn subscribers_at(node: &Server, name: &str) -> u64 {
     };
     // Redis 6.2 knows no sharded channels.
     count("NUMSUB").expect("a count") + count("SHARDNUMSUB").unwrap_or(0)
+}
+
+/// Whether what is published on this node for the slot of `name` reaches somebody: on a sharded
+/// channel who listens here, on a classic one who listens anywhere.
+pub(crate) fn listeners_at(cluster: &Cluster, name: &str, node: usize) -> bool {
+    if shards_channels(&cluster.nodes[node]) {
+        subscribers_at(&cluster.nodes[node], name) > 0
+    } else {
+        cluster.subscribers(name) > 0
+    }
+}
+
+/// Whether the server has channels that belong to a slot, as from Redis 7.0 on.
+pub(crate) fn shards_channels(node: &Server) -> bool {
+    let known: Vec<redis::Value> = node.ask(&["COMMAND", "INFO", "SPUBLISH"]);
+    known.iter().any(|command| *command != redis::Value::Nil)
 }
 
 /// Where an error sends its reader.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub(crate) struct Proxy {
 }
 
 struct Shared {
-    upstream: u16,
+    upstream: AtomicU16,
     switches: watch::Sender<Switches>,
     log: Mutex<Log>,
 }
@@ -83,7 +83,7 @@ struct Log {
 impl Proxy {
     pub(crate) fn new(server: &Server) -> Self {
         let shared = Arc::new(Shared {
-            upstream: server.port(),
+            upstream: server.port().into(),
             switches: watch::Sender::default(),
             log: Mutex::default(),
         });
@@ -136,6 +136,11 @@ impl Proxy {
         let now = self.shared.switches.borrow().epoch;
         block_until("the end of the connections", SOON, || left(now) == 0);
         told
+    }
+
+    /// New connections go to another server, as at an address that follows the primary.
+    pub(crate) fn lead_to(&self, server: &Server) {
+        self.shared.upstream.store(server.port(), Ordering::SeqCst);
     }
 
     /// While set, every new connection is broken as soon as it is made.
@@ -281,7 +286,8 @@ struct Answers {
 }
 
 async fn serve(mut client: TcpStream, number: u64, epoch: Epoch, shared: &Shared) {
-    let Ok(mut server) = TcpStream::connect(("127.0.0.1", shared.upstream)).await else {
+    let upstream = shared.upstream.load(Ordering::SeqCst);
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", upstream)).await else {
         return;
     };
     let (mut from_client, mut to_client) = client.split();

@@ -1,0 +1,45 @@
+//! A client of a cluster, in which each name is at home on one of three masters.
+
+mod messages;
+mod names;
+mod outages;
+mod slots;
+mod takeovers;
+mod whole;
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use redlatch::{LockClient, LockClientBuilder};
+
+use super::connected;
+use crate::support::{Cluster, SOON, wait_until};
+
+/// One cluster for the tests that leave it as they found it: names and slots of their own are all
+/// that they need. It ends with the last of those that use it at the same time.
+fn shared() -> Arc<Cluster> {
+    static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let cluster = Arc::new(Cluster::start());
+        *shared = Arc::downgrade(&cluster);
+        cluster
+    })
+}
+
+fn of(cluster: &Cluster) -> LockClientBuilder {
+    LockClient::builder().cluster(cluster.urls())
+}
+
+async fn client_of(cluster: &Cluster, watchdog_timeout: Duration) -> LockClient {
+    connected(of(cluster).watchdog_timeout(watchdog_timeout)).await
+}
+
+async fn until_gone(cluster: &Cluster, name: &str) {
+    wait_until("a free lock", SOON, || !cluster.exists(name)).await;
+}
+
+/// Waits until somebody is parked for `name`.
+async fn parked(cluster: &Cluster, name: &str) {
+    wait_until("a subscription", SOON, || cluster.subscribers(name) >= 1).await;
+}

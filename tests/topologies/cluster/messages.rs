@@ -1,0 +1,141 @@
+//! Row T9: a release is told where the waiters listen.
+
+use std::time::Duration;
+
+use redis::{Connection, Value};
+
+use super::{client_of, parked, shared};
+use crate::support::cluster::{listeners_at, shards_channels};
+use crate::support::{Cluster, SOON, channel, hold, ms, release, wait_until};
+use crate::{MINUTE, gets, waiting};
+
+/// A client of another make that listens for releases.
+struct Ear(Connection);
+
+impl Ear {
+    /// At the node where it has to be, in the way of that version of the server.
+    fn new(cluster: &Cluster, name: &str) -> Self {
+        let node = &cluster.nodes()[cluster.node_of(name)];
+        let verb = if shards_channels(node) { "SSUBSCRIBE" } else { "SUBSCRIBE" };
+        let mut connection = node.connection().unwrap();
+        let confirmed: (String, String, u64) =
+            redis::cmd(verb).arg(channel(name)).query(&mut connection).unwrap();
+        assert_eq!(confirmed.2, 1);
+        Self(connection)
+    }
+
+    /// The next message.
+    fn hears(&mut self) -> String {
+        let message: (String, String, String) =
+            redis::from_redis_value(self.0.recv_response().expect("a message")).unwrap();
+        message.2
+    }
+
+    /// Whether nothing comes for a while.
+    fn is_quiet(&mut self) -> bool {
+        self.0.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let heard: redis::RedisResult<Value> = self.0.recv_response();
+        heard.is_err()
+    }
+}
+
+#[tokio::test]
+async fn t9_a_release_is_told_at_the_node_of_its_slot() {
+    let cluster = shared();
+    let client = client_of(&cluster, MINUTE).await;
+    for master in 0..3 {
+        let plain = cluster.name_at(master, "told");
+        let tagged = format!("{{{plain}}}:x");
+        for name in [plain, tagged] {
+            let lock = client.lock(&name);
+            let mut ear = Ear::new(&cluster, &name);
+            let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+            release(inner).await;
+            release(outer).await;
+            assert_eq!(ear.hears(), "0");
+            let guard = hold(&lock).await;
+            assert!(client.lock(&name).force_unlock().await.unwrap());
+            assert_eq!(ear.hears(), "0");
+            drop(guard);
+            // Many in one call.
+            let others: Vec<_> = (0..20).map(|_| client.lock(&name)).collect();
+            let calls = others.iter().map(async |lock| release(hold(lock).await).await);
+            futures::future::join_all(calls).await;
+            assert_eq!(ear.hears(), "0");
+            assert!(!cluster.exists(&name));
+        }
+    }
+}
+
+#[tokio::test]
+async fn t9_a_hold_that_stays_is_told_to_nobody() {
+    let cluster = shared();
+    let client = client_of(&cluster, MINUTE).await;
+    let name = cluster.name_at(2, "not told");
+    let lock = client.lock(&name);
+    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+    let mut ear = Ear::new(&cluster, &name);
+    release(inner).await;
+    assert!(ear.is_quiet());
+    release(outer).await;
+}
+
+#[tokio::test]
+async fn t9_a_waiter_listens_where_others_publish() {
+    let cluster = shared();
+    let client = client_of(&cluster, MINUTE).await;
+    for master in 0..3 {
+        let name = cluster.name_at(master, "listens");
+        let sharded = shards_channels(&cluster.nodes()[master]);
+        // Only a message can tell of its end.
+        cluster.hold_by_hand(&name, "somebody", MINUTE);
+        let waiter = waiting(&client, &name);
+        parked(&cluster, &name).await;
+        assert!(listeners_at(&cluster, &name, master), "not where its slot is");
+        let count: (String, u64) = cluster.nodes()[master].ask(&[
+            "PUBSUB",
+            if sharded { "SHARDNUMSUB" } else { "NUMSUB" },
+            &channel(&name),
+        ]);
+        assert_eq!(count.1, 1);
+        cluster.free_by_hand(&name);
+        release(gets(waiter, ms(2_000)).await).await;
+        wait_until("nobody listens", SOON, || cluster.subscribers(&name) == 0).await;
+        assert!(!cluster.exists(&name));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t9_a_subscription_goes_with_its_slot() {
+    let cluster = shared();
+    let client = client_of(&cluster, MINUTE).await;
+    let name = "{a subscription goes}:x".to_owned();
+    cluster.hold_by_hand(&name, "somebody", MINUTE);
+    let waiter = waiting(&client, &name);
+    parked(&cluster, &name).await;
+    let slot = cluster.slot_of(&name);
+    for _ in 0..3 {
+        let to = (cluster.node_of(&name) + 1) % 3;
+        cluster.move_slot(slot, to);
+        wait_until("a subscription at the new node", SOON, || listeners_at(&cluster, &name, to))
+            .await;
+    }
+    assert!(!waiter.is_finished(), "granted to two");
+    cluster.free_by_hand(&name);
+    release(gets(waiter, ms(2_000)).await).await;
+    assert!(!cluster.exists(&name));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t9_a_message_that_is_lost_costs_no_more_than_the_lease() {
+    let cluster = shared();
+    let client = client_of(&cluster, MINUTE).await;
+    let name = cluster.name_at(0, "lost message");
+    cluster.hold_by_hand(&name, "somebody", ms(1_500));
+    let waiter = waiting(&client, &name);
+    parked(&cluster, &name).await;
+    // Freed, and nobody is told.
+    cluster.ask_at::<()>(&name, &["DEL", &name]);
+    release(gets(waiter, ms(3_000)).await).await;
+    assert!(!cluster.exists(&name));
+}

@@ -1,0 +1,146 @@
+//! Rows T1 and T2 with a plain pair behind an address that follows the primary, as a service
+//! address or a load balancer does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use redlatch::{ErrorKind, LockClient};
+
+use super::{connected, deadline, gets, told_by_a_renewal, until_free, waiting};
+use crate::support::replicas::is_primary;
+use crate::support::{
+    Proxy, Replicated, SOON, hold, is_free, ms, release, renewed, soon, wait_until,
+};
+
+/// A pair, and the address.
+struct Pair {
+    group: Replicated,
+    address: Proxy,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let group = Replicated::start(1);
+        let address = Proxy::new(group.primary());
+        Self { group, address }
+    }
+
+    async fn client(&self) -> LockClient {
+        let url = self.address.url(self.group.primary());
+        connected(LockClient::builder().url(url).watchdog_timeout(ms(3_000))).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t1_a_planned_failover_costs_nobody_anything() {
+    let pair = Pair::new();
+    let (group, address) = (&pair.group, &pair.address);
+    let (holder, waiter, idle) = (pair.client().await, pair.client().await, pair.client().await);
+    release(hold(&idle.lock("idle")).await).await;
+    let lock = holder.lock("kept");
+    let guards = [hold(&lock).await, hold(&lock).await];
+    let fenced = soon("locking", holder.fenced_lock("fenced").lock()).await.unwrap();
+    let first = fenced.token();
+    fenced.unlock().await.unwrap();
+    let parked = waiting(&waiter, "kept");
+    wait_until("a subscription", SOON, || group.primary().subscribers("kept") == 1).await;
+
+    // Somebody who is at it all the time.
+    let busy = pair.client().await;
+    let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let at_it = {
+        let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
+        tokio::spawn(async move {
+            let lock = busy.lock("busy");
+            while !stop.load(Ordering::SeqCst) {
+                lock.lock().await?.unlock().await?;
+                rounds.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok::<_, redlatch::Error>(())
+        })
+    };
+    let went_on = async || {
+        let before = rounds.load(Ordering::SeqCst);
+        let goes_on = || rounds.load(Ordering::SeqCst) > before + 10;
+        wait_until("rounds", SOON, || goes_on() || at_it.is_finished()).await;
+    };
+    went_on().await;
+
+    let old = group.primary();
+    let new = group.failover();
+    assert!(is_primary(new) && !is_primary(old), "the roles are as before");
+    address.lead_to(new);
+    went_on().await;
+    stop.store(true, Ordering::SeqCst);
+    soon("the end", at_it).await.unwrap().expect("an error for who was at it");
+
+    renewed(&guards[0]).await;
+    renewed(&guards[0]).await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    assert_eq!(new.holds("kept")[lock.owner()], 2);
+    assert!(!parked.is_finished(), "granted to two");
+    let [outer, inner] = guards;
+    release(inner).await;
+    release(outer).await;
+    release(gets(parked, ms(3_000)).await).await;
+    release(hold(&idle.lock("idle")).await).await;
+    let fenced = soon("locking", idle.fenced_lock("fenced").lock()).await.unwrap();
+    assert!(fenced.token() > first);
+    fenced.unlock().await.unwrap();
+    for name in ["kept", "idle", "busy", "fenced"] {
+        until_free("a free lock", new, name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t2_a_lock_that_the_failover_lost_is_told_lost_and_free_for_others() {
+    let pair = Pair::new();
+    let (group, address) = (&pair.group, &pair.address);
+    let (holder, other) = (pair.client().await, pair.client().await);
+    let kept = hold(&holder.lock("kept")).await;
+    let before = soon("locking", holder.fenced_lock("fenced").lock()).await.unwrap();
+    let earlier = before.token();
+    before.unlock().await.unwrap();
+    group.in_step();
+    let (old, new) = (group.primary(), group.replica());
+    group.detach(new);
+    // Only the old primary has heard of these.
+    let lost = hold(&holder.lock("lost")).await;
+    let fenced = soon("locking", holder.fenced_lock("fenced").lock()).await.unwrap();
+    assert!(fenced.token() > earlier);
+    let by_itself = deadline(&lost);
+    group.promote(new);
+    old.kill();
+    address.lead_to(new);
+    assert!(new.exists("kept") && !new.exists("lost") && !new.exists("fenced"));
+
+    // As documented, both may believe that they hold it for a while; the tokens are in order.
+    let successor = hold(&other.lock("lost")).await;
+    let later = soon("locking", other.fenced_lock("fenced").lock()).await.unwrap();
+    assert!(later.token() > fenced.token(), "{} after {}", later.token(), fenced.token());
+    told_by_a_renewal(&lost, by_itself).await;
+    soon("the loss", fenced.lost()).await;
+    assert_eq!(lost.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
+    assert_eq!(fenced.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
+    renewed(&kept).await;
+    assert!(!kept.is_lost() && !successor.is_lost() && !later.is_lost());
+    assert!(!is_free(&holder, "lost").await);
+    release(successor).await;
+    later.unlock().await.unwrap();
+    release(kept).await;
+    for name in ["kept", "lost", "fenced"] {
+        until_free("a free lock", new, name).await;
+    }
+}
+
+#[tokio::test]
+async fn t2_with_the_option_for_replicas_such_a_lock_is_not_granted() {
+    let group = Replicated::start(1);
+    let builder = LockClient::builder().url(group.primary().url()).replicas(1, ms(300));
+    let client = connected(builder).await;
+    release(hold(&client.lock("granted")).await).await;
+    group.detach(group.replica());
+    let refused = soon("an answer", client.lock("refused").try_lock_now()).await;
+    assert_eq!(refused.expect_err("no replica").kind(), ErrorKind::Unavailable);
+    until_free("a lock that is given back", group.primary(), "refused").await;
+}

@@ -1,0 +1,268 @@
+//! The option to count an acquire only when replicas have it.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use redlatch::{Error, ErrorKind, LockClient};
+
+use super::{MINUTE, connected, gets, until_free, waiting};
+use crate::support::replicas::replicas_of;
+use crate::support::{
+    Replicated, SOON, Server, Steps, connect, hold, ms, release, soon, wait_until,
+};
+
+async fn careful(server: &Server, replicas: u32, timeout: Duration) -> LockClient {
+    connected(LockClient::builder().url(server.url()).replicas(replicas, timeout)).await
+}
+
+/// An error that says how many replicas had it, and of how many.
+#[track_caller]
+fn had_by<T>(result: Result<T, Error>, had: u32, of: u32) {
+    let error = result.err().expect("too few replicas have it");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let text = error.to_string();
+    let says = |number: u32| {
+        text.split(|c: char| !c.is_ascii_digit()).any(|word| word == number.to_string())
+    };
+    assert!(says(had) && says(of), "{text:?} does not say {had} of {of}");
+}
+
+/// Waits until so many connections wait for replicas.
+async fn hanging(server: &Server, least: u64) {
+    wait_until("a WAIT that hangs", SOON, || {
+        let blocked = server.info("blocked_clients").expect("a count");
+        blocked.parse::<u64>().expect("a number") >= least
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lock_is_on_the_replicas_when_it_is_granted() {
+    let group = Replicated::start(2);
+    let client = careful(group.primary(), 2, SOON).await;
+    for number in 0..20 {
+        let name = format!("copied:{number}");
+        let lock = client.lock(&name);
+        let guard = hold(&lock).await;
+        assert!(group.replicas().all(|replica| replica.exists(&name)), "{name}");
+        release(guard).await;
+    }
+    let fenced = client.fenced_lock("fenced");
+    let first = soon("locking", fenced.lock()).await.unwrap();
+    assert!(group.replicas().all(|replica| replica.exists("fenced")));
+    first.unlock().await.unwrap();
+    assert!(group.primary().calls("wait") >= 21, "nobody waited for the replicas");
+}
+
+#[tokio::test]
+async fn a_nested_hold_and_a_busy_lock_are_as_without_the_option() {
+    let group = Replicated::start(1);
+    let client = careful(group.primary(), 1, SOON).await;
+    let lock = client.lock("nested");
+    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+    assert_eq!(lock.hold_count().await.unwrap(), 2);
+    group.in_step();
+    assert_eq!(group.replica().holds("nested")[lock.owner()], 2);
+    let busy = client.lock("nested").try_lock(ms(100), MINUTE).await.unwrap();
+    assert!(busy.is_none());
+    let waiter = waiting(&client, "nested");
+    release(inner).await;
+    release(outer).await;
+    release(gets(waiter, SOON).await).await;
+    assert!(!group.primary().exists("nested"));
+}
+
+#[tokio::test]
+async fn without_the_option_nobody_waits_for_replicas() {
+    let group = Replicated::start(1);
+    group.replica().pause();
+    group.primary().reset_stats();
+    let client = connect(group.primary()).await;
+    for number in 0..10 {
+        release(hold(&client.lock(format!("alone:{number}"))).await).await;
+    }
+    let fenced = soon("locking", client.fenced_lock("fenced").lock()).await.unwrap();
+    fenced.unlock().await.unwrap();
+    assert_eq!(group.primary().calls("wait"), 0);
+    assert!(group.primary().calls("evalsha") >= 22, "who has counted here?");
+}
+
+#[tokio::test]
+async fn t10_a_replica_that_does_not_answer_costs_the_lock_and_nothing_else() {
+    let group = Replicated::start(1);
+    let (primary, timeout) = (group.primary(), ms(400));
+    let client = careful(primary, 1, timeout).await;
+    release(hold(&client.lock("while it is well")).await).await;
+    group.replica().pause();
+    let waits = primary.calls("wait");
+    for (number, name) in ["first", "again"].into_iter().enumerate() {
+        let start = Instant::now();
+        let result = soon("an error", client.lock(name).try_lock_now()).await;
+        let took = start.elapsed();
+        had_by(result, 0, 1);
+        assert!(took >= timeout, "it gave the replica {took:?} only");
+        assert!(took < timeout + ms(500), "{took:?}");
+        until_free("a lock that is given back", primary, name).await;
+        assert_eq!(primary.calls("wait"), waits + 1 + number as u64);
+    }
+    // A nested hold, whose outer one the replica has not got: that one stays.
+    group.replica().resume();
+    let lock = client.lock("nested");
+    let outer = hold(&lock).await;
+    group.replica().pause();
+    had_by(soon("an error", lock.try_lock_now()).await, 0, 1);
+    wait_until("one hold", SOON, || primary.holds("nested").get(lock.owner()) == Some(&1)).await;
+    assert!(!outer.is_lost());
+    release(outer).await;
+    had_by(soon("an error", client.fenced_lock("fenced").try_lock_now()).await, 0, 1);
+    until_free("a fenced lock that is given back", primary, "fenced").await;
+    // Well again, it grants.
+    group.replica().resume();
+    for name in ["first", "again", "nested"] {
+        release(hold(&client.lock(name)).await).await;
+    }
+    assert_eq!(primary.ask::<Vec<String>>(&["KEYS", "*"]), ["redisson_lock_token:{fenced}"]);
+}
+
+#[tokio::test]
+async fn t10_one_of_two_is_not_two() {
+    let group = Replicated::start(2);
+    let (both, one) =
+        (careful(group.primary(), 2, ms(300)).await, careful(group.primary(), 1, ms(300)).await);
+    group.replica().pause();
+    had_by(soon("an error", both.lock("both").try_lock_now()).await, 1, 2);
+    until_free("a lock that is given back", group.primary(), "both").await;
+    release(hold(&one.lock("one")).await).await;
+}
+
+#[tokio::test]
+async fn t10_without_any_replica_nothing_is_granted() {
+    let server = Server::start();
+    let client = careful(&server, 1, ms(200)).await;
+    had_by(soon("an error", client.lock("alone").try_lock_now()).await, 0, 1);
+    until_free("a lock that is given back", &server, "alone").await;
+    assert!(server.calls("wait") >= 1);
+}
+
+#[tokio::test]
+async fn t10_who_waited_in_line_is_told_too_when_the_wait_is_over() {
+    let group = Replicated::start(1);
+    let primary = group.primary();
+    let (holder, client) = (connect(primary).await, careful(primary, 1, ms(200)).await);
+    let guard = hold(&holder.lock("line")).await;
+    let lock = client.lock("line");
+    let waiter = tokio::spawn(async move { lock.try_lock(ms(1_500), MINUTE).await });
+    wait_until("a subscription", SOON, || primary.subscribers("line") == 1).await;
+    group.replica().pause();
+    release(guard).await;
+    hanging(primary, 1).await;
+    // The lock is free: "busy" would not be true.
+    had_by(soon("the end of its wait", waiter).await.unwrap(), 0, 1);
+    until_free("a lock that is given back", primary, "line").await;
+}
+
+#[tokio::test]
+async fn t10_who_waits_without_an_end_has_the_lock_when_the_replica_is_back() {
+    let group = Replicated::start(1);
+    let primary = group.primary();
+    let (holder, client) = (connect(primary).await, careful(primary, 1, ms(200)).await);
+    let guard = hold(&holder.lock("line")).await;
+    let waiter = waiting(&client, "line");
+    wait_until("a subscription", SOON, || primary.subscribers("line") == 1).await;
+    group.replica().pause();
+    release(guard).await;
+    let waits = primary.calls("wait");
+    wait_until("a WAIT in vain", SOON, || primary.calls("wait") > waits).await;
+    assert!(!waiter.is_finished());
+    group.replica().resume();
+    let guard = gets(waiter, SOON).await;
+    assert!(group.replica().exists("line"));
+    release(guard).await;
+    assert!(!primary.exists("line"));
+}
+
+#[tokio::test]
+async fn a_try_that_is_dropped_while_it_waits_for_replicas_is_given_back() {
+    let group = Replicated::start(1);
+    let client = careful(group.primary(), 1, SOON).await;
+    group.replica().pause();
+    let lock = client.lock("dropped");
+    let mut steps = Steps::new(Box::pin(lock.lock()));
+    let primary = group.primary();
+    let start = Instant::now();
+    while primary.info("blocked_clients").as_deref() == Some("0") {
+        assert!(steps.take(1).await.is_none(), "granted without the replica");
+        assert!(start.elapsed() < SOON, "no WAIT was sent");
+    }
+    assert!(primary.exists("dropped"));
+    drop(steps);
+    until_free("a lock that is given back", primary, "dropped").await;
+    assert!(start.elapsed() < SOON, "only when the WAIT was over");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acquires_that_come_together_share_their_waits() {
+    const ACQUIRES: u64 = 100;
+    let group = Replicated::start(1);
+    let client = careful(group.primary(), 1, SOON).await;
+    release(hold(&client.lock("first")).await).await;
+    group.primary().reset_stats();
+    let tasks = (0..ACQUIRES).map(|number| {
+        let lock = client.lock(format!("crowd:{number}"));
+        tokio::spawn(async move { lock.lock().await.expect("a lock") })
+    });
+    let guards = soon("a hundred locks", join_all(tasks)).await;
+    let waits = group.primary().calls("wait");
+    assert!(waits >= 1, "nobody waited for the replica");
+    assert!(waits <= ACQUIRES / 2, "{waits} WAITs for {ACQUIRES} acquires");
+    for (number, guard) in guards.into_iter().enumerate() {
+        assert!(group.replica().exists(&format!("crowd:{number}")));
+        release(guard.unwrap()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_hangs_holds_up_nobody_else() {
+    let group = Replicated::start(1);
+    let primary = group.primary();
+    let client = careful(primary, 1, ms(3_000)).await;
+    let lock = client.lock("held");
+    let guard = hold(&lock).await;
+    group.replica().pause();
+    let hung = (0..20).map(|number| {
+        let lock = client.lock(format!("hangs:{number}"));
+        tokio::spawn(async move { lock.try_lock_now().await })
+    });
+    let hung: Vec<_> = hung.collect();
+    hanging(primary, 1).await;
+    let start = Instant::now();
+    assert!(soon("an answer", lock.is_locked()).await.unwrap());
+    assert_eq!(soon("an answer", lock.hold_count()).await.unwrap(), 1);
+    release(guard).await;
+    let took = start.elapsed();
+    assert!(!primary.exists("held"));
+    assert!(took < ms(1_000), "{took:?} behind a WAIT");
+    // And it did hang all the while.
+    hanging(primary, 1).await;
+    assert!(hung.iter().all(|task| !task.is_finished()));
+    for result in soon("twenty errors", join_all(hung)).await {
+        had_by(result.unwrap(), 0, 1);
+    }
+    wait_until("free locks", SOON, || primary.ask::<u64>(&["DBSIZE"]) == 0).await;
+}
+
+#[tokio::test]
+async fn a_wait_for_replicas_always_has_an_end() {
+    let group = Replicated::start(1);
+    assert_eq!(replicas_of(group.primary()), 1);
+    group.replica().pause();
+    // To Redis a timeout of zero is none.
+    for timeout in [Duration::ZERO, Duration::from_micros(300)] {
+        let builder = LockClient::builder().url(group.primary().url()).replicas(1, timeout);
+        match soon("connecting", builder.connect()).await {
+            Ok(client) => had_by(soon("an end", client.lock("short").try_lock_now()).await, 0, 1),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}"),
+        }
+    }
+    until_free("a lock that is given back", group.primary(), "short").await;
+}

@@ -1,0 +1,152 @@
+//! How the primary is found: which Sentinels are asked, and what is believed.
+
+use std::net::TcpListener;
+use std::time::Instant;
+
+use redlatch::{ErrorKind, LockClient};
+
+use super::{by_way_of, client_of};
+use crate::support::replicas::is_primary;
+use crate::support::sentinel::MASTER;
+use crate::support::{Replicated, SOON, Sentinels, Server, hold, ms, release, soon, wait_until};
+use crate::{MINUTE, connected, until_free};
+
+/// A Sentinel that says for ever what it is told here: it finds no others to agree with.
+fn stubborn(says: &Server) -> Server {
+    Server::start_sentinel(&format!(
+        "sentinel monitor {MASTER} 127.0.0.1 {} 99\n\
+         sentinel down-after-milliseconds {MASTER} 600000\n",
+        says.port()
+    ))
+}
+
+fn nobody_there() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    format!("redis://127.0.0.1:{}/", listener.expect("a port").port())
+}
+
+#[tokio::test]
+async fn the_primary_is_where_the_sentinels_say() {
+    let set = Sentinels::start();
+    let client = client_of(&set, MINUTE).await;
+    let guard = hold(&client.lock("here")).await;
+    assert!(set.master().exists("here"));
+    release(guard).await;
+    let new = set.failover();
+    let later = client_of(&set, MINUTE).await;
+    let guard = hold(&later.lock("there")).await;
+    assert!(new.exists("there"));
+    release(guard).await;
+    until_free("a free lock", new, "there").await;
+}
+
+#[tokio::test]
+async fn a_sentinel_that_is_dead_or_silent_holds_up_nobody() {
+    let server = Server::start();
+    let (good, silent) = (stubborn(&server), stubborn(&server));
+    silent.pause();
+    let good = good.url();
+    for (what, first) in [
+        ("refused", vec![nobody_there()]),
+        ("silent", vec![silent.url()]),
+        ("both", vec![silent.url(), nobody_there(), silent.url()]),
+    ] {
+        let start = Instant::now();
+        let urls = first.into_iter().chain([good.clone()]);
+        let client = connected(by_way_of(urls)).await;
+        let took = start.elapsed();
+        // Less than the command timeout, within which the first command has to be through too.
+        assert!(took < ms(2_500), "{what}: connecting took {took:?}");
+        release(hold(&client.lock("quick")).await).await;
+    }
+    assert!(!server.exists("quick"));
+}
+
+#[tokio::test]
+async fn a_replica_is_not_taken_for_the_primary_whatever_a_sentinel_says() {
+    let group = Replicated::start(1);
+    let (primary, replica) = (group.primary(), group.replica());
+    let (wrong, right) = (stubborn(replica), stubborn(primary));
+    let short = by_way_of([wrong.url()]).command_timeout(ms(1_000));
+    let error = soon("connecting", short.connect()).await.expect_err("there is no primary");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let client = connected(by_way_of([wrong.url(), right.url()])).await;
+    let guard = hold(&client.lock("believed")).await;
+    assert!(primary.exists("believed"));
+    release(guard).await;
+    assert!(!primary.exists("believed"));
+}
+
+#[tokio::test]
+async fn a_primary_that_was_demoted_is_not_reconnected_to() {
+    let group = Replicated::start(1);
+    let (old, new) = (group.primary(), group.replica());
+    let (stale, fresh) = (stubborn(old), stubborn(new));
+    let client = connected(by_way_of([stale.url(), fresh.url()])).await;
+    let guard = hold(&client.lock("kept")).await;
+    assert!(old.exists("kept"));
+    group.failover();
+    assert!(is_primary(new) && !is_primary(old));
+    let cut: u64 = old.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
+    assert!(cut >= 1, "no connection was cut");
+    let refused = old.errors_in_scripts("READONLY");
+    let later = hold(&client.lock("later")).await;
+    assert!(new.exists("later"));
+    release(later).await;
+    release(guard).await;
+    for name in ["kept", "later"] {
+        until_free("a free lock", new, name).await;
+    }
+    // What is cut at once does not go to a replica to be refused there first.
+    assert_eq!(old.errors_in_scripts("READONLY"), refused);
+}
+
+#[tokio::test]
+async fn a_primary_that_is_demoted_under_its_connections_is_left() {
+    let group = Replicated::start(1);
+    let (old, new) = (group.primary(), group.replica());
+    let (stale, fresh) = (stubborn(old), stubborn(new));
+    let client = connected(by_way_of([stale.url(), fresh.url()])).await;
+    let guard = hold(&client.lock("kept")).await;
+    group.failover();
+    // The connections are as they were; what goes over them is refused.
+    let later = hold(&client.lock("later")).await;
+    assert!(new.exists("later"));
+    release(later).await;
+    release(guard).await;
+    wait_until("free locks", SOON, || new.ask::<u64>(&["DBSIZE"]) == 0).await;
+}
+
+#[tokio::test]
+async fn a_master_of_which_no_sentinel_knows_is_an_error_that_names_it() {
+    let server = Server::start();
+    let sentinel = stubborn(&server);
+    let builder = LockClient::builder().sentinel("another-master", [sentinel.url()]);
+    let connecting = soon("connecting", builder.command_timeout(ms(1_000)).connect()).await;
+    let error = connecting.expect_err("no such master");
+    assert!(error.to_string().contains("another-master"), "{error}");
+}
+
+#[tokio::test]
+async fn without_any_sentinel_connecting_says_so_in_time() {
+    let builder = by_way_of([nobody_there(), nobody_there()]).command_timeout(ms(1_000));
+    let start = Instant::now();
+    let error = soon("connecting", builder.connect()).await.expect_err("nobody there");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(start.elapsed() < ms(2_000), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn options_that_do_not_fit_together_are_refused() {
+    let url = nobody_there;
+    for (what, builder) in [
+        ("no Sentinel", by_way_of([])),
+        ("no name", LockClient::builder().sentinel("", [url()])),
+        ("a url too", by_way_of([url()]).url(url())),
+        ("a cluster too", by_way_of([url()]).cluster([url()])),
+        ("no url at all", by_way_of(["somewhere".to_owned()])),
+    ] {
+        let error = soon("connecting", builder.connect()).await.expect_err(what);
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
+    }
+}

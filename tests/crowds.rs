@@ -1,33 +1,16 @@
 //! Many tasks, handles and clients at one lock or a few: all get their turn, one at a time, and
-//! nothing is left behind. Ported from Redisson's `RedissonLockTest` like `reentrant_lock.rs`.
+//! nothing is left behind. Ported from Redisson's `RedissonLockTest` like
+//! `contract/holding.rs`.
 
 mod support;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
-use redlatch::LockClient;
 use support::{SOON, Server, connect, hold, ms, release, soon, wait_until, within};
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-// testSinglePubSub
-#[tokio::test]
-async fn one_connection_serves_the_waiters_of_several_names() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let rounds = (0..40).map(|round| {
-        let lock = client.lock(["left", "right"][round % 2]);
-        async move {
-            let guard = lock.try_lock(SOON, MINUTE).await.unwrap().expect("in time");
-            tokio::time::sleep(ms(1)).await;
-            release(guard).await;
-        }
-    });
-    soon("every round", join_all(rounds)).await;
-    wait_until("no subscription", SOON, || server.subscribers("left") == 0).await;
-}
 
 // testSubscriptionsPerConnection
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,40 +35,6 @@ async fn many_rounds_over_a_few_names_all_end_and_leave_nothing_behind() {
     })
     .await;
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-// testConcurrencyTryLockUnLock
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_that_share_a_handle_nest_in_any_interleaving() {
-    let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(600));
-    let client = builder.connect().await.unwrap();
-    let lock = Arc::new(client.lock("shared"));
-    let outer = hold(&lock).await;
-    let start = Instant::now();
-    let tasks = (0..16).map(|_| {
-        let lock = Arc::clone(&lock);
-        tokio::spawn(async move {
-            // Longer than the lease, so that a renewal which gets lost in the traffic shows.
-            while start.elapsed() < ms(1_500) {
-                let a = lock.try_lock_now().await.unwrap().expect("a lock of our own");
-                let b = lock.lock().await.unwrap();
-                release(a).await;
-                drop(b);
-            }
-        })
-    });
-    let tasks: Vec<_> = tasks.collect();
-    for task in within(MINUTE, "the tasks", join_all(tasks)).await {
-        task.unwrap();
-    }
-    assert!(!outer.is_lost());
-    wait_until("only the outer hold", SOON, || {
-        server.holds("shared").get(lock.owner()) == Some(&1)
-    })
-    .await;
-    release(outer).await;
-    assert!(!server.exists("shared"));
 }
 
 // testConcurrency_SingleInstance

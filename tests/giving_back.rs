@@ -5,16 +5,12 @@ mod support;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use redlatch::{ErrorKind, Lease, LockClient, LockGuard};
-use support::{
-    Proxy, ROUND_TRIP, SOON, Server, block_until, connect, hold, is_free, ms, release, soon,
-    wait_until, within,
-};
+use support::{Proxy, SOON, Server, block_until, connect, hold, ms, release, soon, wait_until};
 use tokio::runtime::{Builder, Runtime};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -30,53 +26,6 @@ fn guard_of(runtime: &Runtime, server: &Server, name: &str) -> LockGuard {
 
 fn freed(server: &Server, name: &str) {
     block_until("a free lock", SOON, || !server.exists(name));
-}
-
-#[tokio::test]
-async fn a_dropped_guard_frees_the_lock_within_a_round_trip() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = client.lock("dropped");
-    // The first release of this kind opens the background connection.
-    drop(hold(&lock).await);
-    wait_until("a free lock", SOON, || !server.exists("dropped")).await;
-    let mut times = Vec::new();
-    for _ in 0..10 {
-        let guard = hold(&lock).await;
-        let start = Instant::now();
-        drop(guard);
-        wait_until("a free lock", SOON, || !server.exists("dropped")).await;
-        times.push(start.elapsed());
-    }
-    times.sort_unstable();
-    assert!(times[5] < ROUND_TRIP, "{times:?}");
-}
-
-#[tokio::test]
-async fn a_handle_can_lock_again_right_after_it_dropped_its_guard() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = client.lock("again");
-    for _ in 0..200 {
-        drop(hold(&lock).await);
-        let guard = hold(&lock).await;
-        assert_eq!(lock.hold_count().await.unwrap(), 1, "the dropped hold was counted again");
-        release(guard).await;
-        assert!(!server.exists("again"));
-    }
-}
-
-#[tokio::test]
-async fn dropping_one_of_two_nested_guards_gives_one_hold_back() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = client.lock("nested");
-    let outer = hold(&lock).await;
-    drop(hold(&lock).await);
-    wait_until("one hold", SOON, || server.holds("nested").get(lock.owner()) == Some(&1)).await;
-    assert!(!is_free(&client, "nested").await);
-    drop(outer);
-    wait_until("a free lock", SOON, || !server.exists("nested")).await;
 }
 
 #[tokio::test]
@@ -180,38 +129,6 @@ fn c6_a_guard_dropped_with_its_threads_locals_frees_the_lock() {
 }
 
 #[tokio::test]
-async fn c4_an_aborted_task_gives_back_what_it_held() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = client.lock("aborted");
-    let task = tokio::spawn(async move {
-        let _guard = lock.lock().await.unwrap();
-        std::future::pending::<()>().await;
-    });
-    wait_until("the lock", SOON, || server.exists("aborted")).await;
-    task.abort();
-    assert!(soon("the task ends", task).await.unwrap_err().is_cancelled());
-    wait_until("a free lock", SOON, || !server.exists("aborted")).await;
-}
-
-#[tokio::test]
-async fn a_guard_outlives_its_handle_and_its_client() {
-    let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(1_500));
-    let client = builder.connect().await.unwrap();
-    let (unlocked, dropped) =
-        (hold(&client.lock("unlocked")).await, hold(&client.lock("dropped")).await);
-    drop(client);
-    // Longer than a lease: they are still held only if they were renewed.
-    tokio::time::sleep(ms(2_200)).await;
-    assert!(!unlocked.is_lost() && !dropped.is_lost(), "renewed without the client");
-    release(unlocked).await;
-    assert!(!server.exists("unlocked"));
-    drop(dropped);
-    wait_until("a free lock", SOON, || !server.exists("dropped")).await;
-}
-
-#[tokio::test]
 async fn when_the_last_of_a_client_is_gone_so_are_its_connections() {
     let server = Server::start();
     let client = connect(&server).await;
@@ -264,95 +181,6 @@ async fn every_call_after_close_says_that_the_client_is_closed() {
         assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     }
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-#[tokio::test]
-async fn closing_sends_parked_waiters_home() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    server.hold_by_hand("parked", "somebody", MINUTE);
-    let waiting = (0..3).map(|number| {
-        let lock = client.lock("parked");
-        tokio::spawn(async move {
-            match number {
-                0 => lock.lock().await.map(drop),
-                _ => lock.try_lock(MINUTE, MINUTE).await.map(drop),
-            }
-        })
-    });
-    let waiting: Vec<_> = waiting.collect();
-    wait_until("a subscription", SOON, || server.subscribers("parked") == 1).await;
-    soon("closing", client.close()).await;
-    for waiter in soon("the waiters", join_all(waiting)).await {
-        assert_eq!(waiter.unwrap().unwrap_err().kind(), ErrorKind::Closed);
-    }
-    wait_until("no subscription", SOON, || server.subscribers("parked") == 0).await;
-}
-
-#[tokio::test]
-async fn a_guard_that_is_alive_when_its_client_closes_is_not_renewed_but_can_be_given_back() {
-    let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(3_000));
-    let client = builder.connect().await.unwrap();
-    let [unlocked, dropped, expiring] =
-        ["unlocked", "dropped", "expiring"].map(|name| client.lock(name));
-    let (unlocked, dropped, expiring) =
-        (hold(&unlocked).await, hold(&dropped).await, hold(&expiring).await);
-    soon("closing", client.close()).await;
-    assert!(
-        server.exists("unlocked") && server.exists("dropped"),
-        "close gives back no live guard"
-    );
-    release(unlocked).await;
-    assert!(!server.exists("unlocked"));
-    drop(dropped);
-    // Sooner than the lease would end.
-    wait_until("a release after close", ms(2_500), || !server.exists("dropped")).await;
-    within(ms(5_000), "the end of a lease that is not renewed", expiring.lost()).await;
-    wait_until("a free lock", SOON, || !server.exists("expiring")).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guards_dropped_in_many_threads_at_once_all_free_their_locks() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = Arc::new(client.lock("threads"));
-    let mut guards = Vec::new();
-    for _ in 0..64 {
-        guards.push(hold(&lock).await);
-    }
-    let threads: Vec<_> =
-        guards.into_iter().map(|guard| thread::spawn(move || drop(guard))).collect();
-    for thread in threads {
-        thread.join().unwrap();
-    }
-    wait_until("a free lock", SOON, || !server.exists("threads")).await;
-}
-
-#[tokio::test]
-async fn a_dropped_guard_wakes_a_parked_waiter_of_another_client() {
-    let server = Server::start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
-    let guard = hold(&client.lock("handed on")).await;
-    let next = other.lock("handed on");
-    let waiter = tokio::spawn(async move { next.lock().await.expect("its turn") });
-    wait_until("the waiter parks", SOON, || server.subscribers("handed on") == 1).await;
-    drop(guard);
-    // By itself it would look again when the lease of 30 s has ended.
-    release(soon("the waiter has the lock", waiter).await.unwrap()).await;
-}
-
-#[tokio::test]
-async fn c6_a_task_that_panics_gives_back_what_it_held() {
-    let server = Server::start();
-    let guard = hold(&connect(&server).await.lock("panicked")).await;
-    let task = tokio::spawn(async move {
-        let _guard = guard;
-        tokio::task::yield_now().await;
-        std::panic::resume_unwind(Box::new("the task fails"));
-    });
-    assert!(soon("the task ends", task).await.unwrap_err().is_panic());
-    wait_until("a free lock", SOON, || !server.exists("panicked")).await;
 }
 
 #[tokio::test]

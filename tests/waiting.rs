@@ -4,12 +4,11 @@
 
 mod support;
 
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use redlatch::{Lease, LockClient};
-use support::{Proxy, SOON, Server, channel, connect, hold, ms, release, soon, wait_until, within};
+use support::{Proxy, SOON, Server, channel, hold, ms, release, soon, wait_until, within};
 use tokio::task::JoinHandle;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -132,100 +131,6 @@ async fn a_subscription_is_shared_and_given_up_when_nobody_waits() {
 }
 
 #[tokio::test]
-async fn a_dropped_waiter_leaves_no_subscription_and_its_name_can_be_waited_for_again() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    for _ in 0..5 {
-        server.hold_by_hand("again", "somebody", MINUTE);
-        let task = pass_through(&client, "again");
-        wait_until("a subscription", SOON, || server.subscribers("again") == 1).await;
-        task.abort();
-        wait_until("no subscription", SOON, || server.subscribers("again") == 0).await;
-
-        let task = pass_through(&client, "again");
-        wait_until("a subscription", SOON, || server.subscribers("again") == 1).await;
-        server.free_by_hand("again");
-        soon("a turn", task).await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn waiters_of_one_client_get_the_lock_in_the_order_in_which_they_came() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    server.hold_by_hand("order", "somebody", MINUTE);
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let mut tasks = Vec::new();
-    for number in 0..20 {
-        let (lock, order) = (client.lock("order"), Arc::clone(&order));
-        tasks.push(tokio::spawn(async move {
-            let guard = lock.lock().await.unwrap();
-            order.lock().unwrap().push(number);
-            release(guard).await;
-        }));
-        // The first has to stand in line, so that the others do not try for themselves. Those
-        // then come in the order of their first polls, which is the order of spawning here.
-        if number == 0 {
-            wait_until("a subscription", SOON, || server.subscribers("order") == 1).await;
-        }
-        tokio::task::yield_now().await;
-    }
-    server.free_by_hand("order");
-    for task in soon("20 turns", join_all(tasks)).await {
-        task.unwrap();
-    }
-    assert_eq!(*order.lock().unwrap(), (0..20).collect::<Vec<_>>());
-}
-
-#[tokio::test]
-async fn when_one_task_of_a_handle_gets_the_lock_its_siblings_get_it_too() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = Arc::new(client.lock("siblings"));
-    server.hold_by_hand("siblings", "somebody", MINUTE);
-    let waiting = (0..5).map(|sibling| {
-        let lock = Arc::clone(&lock);
-        tokio::spawn(async move {
-            match sibling % 2 {
-                0 => lock.lock().await.unwrap(),
-                _ => lock.try_lock(MINUTE, MINUTE).await.unwrap().expect("in time"),
-            }
-        })
-    });
-    let waiting: Vec<_> = waiting.collect();
-    wait_until("a subscription", SOON, || server.subscribers("siblings") == 1).await;
-    server.free_by_hand("siblings");
-    // None of them gives it back before all have it: they nest.
-    let guards = soon("five holds of one owner", join_all(waiting)).await;
-    assert_eq!(lock.hold_count().await.unwrap(), 5);
-    for guard in guards {
-        release(guard.unwrap()).await;
-    }
-    assert!(!server.exists("siblings"));
-}
-
-#[tokio::test]
-async fn a_sibling_that_gives_up_does_not_take_the_others_wake_up_with_it() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = Arc::new(client.lock("siblings"));
-    server.hold_by_hand("siblings", "somebody", MINUTE);
-    let first = {
-        let lock = Arc::clone(&lock);
-        tokio::spawn(async move { lock.try_lock(ms(1_000), MINUTE).await.unwrap().is_none() })
-    };
-    wait_until("a subscription", SOON, || server.subscribers("siblings") == 1).await;
-    let second = {
-        let lock = Arc::clone(&lock);
-        tokio::spawn(async move { lock.lock().await.unwrap() })
-    };
-    assert!(soon("the first to give up", first).await.unwrap());
-    wait_until("the second's subscription", SOON, || server.subscribers("siblings") == 1).await;
-    server.free_by_hand("siblings");
-    release(soon("the second", second).await.unwrap()).await;
-}
-
-#[tokio::test]
 async fn a_wait_of_zero_tries_exactly_once_and_never_parks() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
@@ -280,23 +185,4 @@ async fn n11_messages_that_mean_nothing_only_make_a_waiter_look() {
     assert!((1..=1000).contains(&looks), "{looks} looks for 1000 messages");
     server.free_by_hand("noise");
     soon("the waiter", waiter).await.unwrap();
-}
-
-#[tokio::test]
-async fn waiters_for_many_names_do_not_get_in_each_others_way() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let names: Vec<_> = (0..50).map(|number| format!("many:{number}")).collect();
-    for name in &names {
-        server.hold_by_hand(name, "somebody", MINUTE);
-    }
-    let waiting: Vec<_> = names.iter().map(|name| pass_through(&client, name)).collect();
-    for name in &names {
-        wait_until("a subscription", SOON, || server.subscribers(name) == 1).await;
-    }
-    for (name, waiter) in names.iter().zip(waiting).rev() {
-        assert!(!waiter.is_finished(), "{name}");
-        server.free_by_hand(name);
-        soon(name, waiter).await.unwrap();
-    }
 }

@@ -42,37 +42,6 @@ async fn a_lock_is_one_hash_with_the_owners_hold_count_and_a_ttl() {
 }
 
 #[tokio::test]
-async fn an_owner_is_the_uuid_of_the_client_and_a_number() {
-    let server = Server::start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
-    let (first, second, foreign) = (client.lock("a"), client.lock("b"), other.lock("a"));
-    let parts = |owner: &str| {
-        let (id, number) = owner.split_once(':').expect("a colon");
-        assert_eq!(id.len(), 36, "{owner}");
-        let groups: Vec<usize> = id.split('-').map(str::len).collect();
-        assert_eq!(groups, [8, 4, 4, 4, 12], "{owner}");
-        assert!(id.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c)));
-        (id.to_owned(), number.parse::<u64>().expect("a number"))
-    };
-    let (first, second, foreign) =
-        (parts(first.owner()), parts(second.owner()), parts(foreign.owner()));
-    assert_eq!(first.0, second.0);
-    assert_ne!(first.1, second.1);
-    assert_ne!(first.0, foreign.0);
-}
-
-#[tokio::test]
-async fn an_explicit_lease_is_the_ttl_to_the_millisecond() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = client.lock("lease");
-    let guard = lock.lock_with_lease(MINUTE).await.unwrap();
-    let ttl = server.pttl("lease");
-    assert!((50_000..=60_000).contains(&ttl), "{ttl}");
-    release(guard).await;
-}
-
-#[tokio::test]
 async fn only_the_last_release_publishes_and_it_publishes_zero() {
     for name in ["plain", "with {tag} inside", "{x}y", "half{open"] {
         let server = Server::start();
@@ -180,32 +149,6 @@ async fn a_status_call_asks_and_writes_nothing() {
     // PTTL alone would not notice a key that is no lock.
     assert!(proxy.commands().values().sum::<u64>() <= 5, "{:?}", proxy.commands());
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-#[tokio::test]
-async fn a_holder_of_another_make_is_respected_and_waited_for() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = client.lock("java");
-    // As Redisson's scripts leave it: its own uuid, its thread's id.
-    let java = "8743c9c0-0795-4907-87fd-6c719a6b4586:27";
-    server.hold_by_hand("java", java, MINUTE);
-    assert!(lock.is_locked().await.unwrap());
-    assert!(!lock.is_held().await.unwrap());
-    assert!(lock.try_lock_now().await.unwrap().is_none());
-    assert_eq!(server.holds("java"), counts(&[(java, 1)]), "a refused try writes nothing");
-    let ttl = server.pttl("java");
-    assert!(ttl <= 60_000, "a refused try moves no lease: {ttl}");
-
-    let waiting = lock.lock();
-    let (guard, ()) = tokio::join!(waiting, async {
-        wait_until("a subscription", SOON, || server.subscribers("java") == 1).await;
-        assert_eq!(server.holds("java"), counts(&[(java, 1)]));
-        server.free_by_hand("java");
-    });
-    let guard = guard.unwrap();
-    assert_eq!(server.holds("java"), counts(&[(lock.owner(), 1)]));
-    release(guard).await;
 }
 
 #[tokio::test]

@@ -338,3 +338,37 @@ async fn an_outage_limit_without_end_is_no_overflow() {
     server.start_again();
     soon("the lock", waiter).await.unwrap().expect("riding out");
 }
+
+// testRedisFailed
+#[tokio::test]
+async fn a_try_while_redis_is_down_is_an_error_and_no_hang() {
+    let server = Server::start();
+    let builder = LockClient::builder().url(server.url()).command_timeout(ms(300));
+    let client = builder.connect().await.unwrap();
+    let lock = client.lock("down");
+    server.kill();
+    let tried = lock.try_lock(Duration::from_secs(5), Duration::from_secs(10));
+    let error = within(Duration::from_secs(3), "an error", tried).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+// testLockAfterTimeout
+#[tokio::test]
+async fn after_a_restart_the_old_hold_is_lost_and_a_new_one_is_renewed() {
+    let server = Server::start();
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(600));
+    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let lock = client.lock("restart");
+    let guard = hold(&lock).await;
+    server.restart();
+    soon("the loss", guard.lost()).await;
+    let error = guard.unlock().await.expect_err("the server forgot the lock");
+    assert_eq!(error.kind(), ErrorKind::Lost);
+
+    let guard = hold(&lock).await;
+    // More than two leases: without renewals it would have ended twice.
+    tokio::time::sleep(ms(1_500)).await;
+    assert!(!guard.is_lost());
+    assert!(lock.is_held().await.unwrap());
+    release(guard).await;
+}

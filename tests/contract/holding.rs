@@ -1,47 +1,37 @@
-//! What a re-entrant lock does: hold, nest, exclude, wait, expire. Redisson's own tests of its
-//! `RLock` are ported here; the name of each stands above the test that keeps its promise.
+//! Hold, nest, exclude, wait, expire. Redisson's own tests of its `RLock` are ported here; the name
+//! of each stands above the case that keeps its promise. (`testInCluster` is all of this suite.)
 //!
 //! Not ported: `testLockUninterruptibly` (nothing can interrupt a Rust task: a call is dropped, and
-//! `cancellation.rs` drops them all), `testInCluster` and `testLockFailoverInCluster` (one server
-//! here), `testLockListener` (losing the lock is awaited instead, see `leases.rs`), and the
-//! renewal tests of the read and the write lock. Those with many threads are in `crowds.rs`.
-
-mod support;
+//! `tests/cancellation` drops them all), `testLockListener` (losing the lock is awaited instead, see
+//! `tests/faults/loss.rs`), and the renewal tests of the read and the write lock. What has to do
+//! with an outage is in `tests/faults/outages.rs`, a failover in `tests/topologies`, and many
+//! threads in `tests/crowds.rs`.
 
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use redlatch::{ErrorKind, Lease, LockClient};
-use support::{SOON, Server, connect, hold, is_free, ms, release, soon, wait_until, within};
+use redlatch::{ErrorKind, Lease};
 
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::support::{SOON, hold, is_free, ms, release, soon, wait_until, within};
+use crate::{MINUTE, Site};
+
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A client whose watchdog renews every 200 ms, and loses after 600 ms.
-async fn quick_client(server: &Server) -> LockClient {
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(600));
-    soon("connecting", builder.connect()).await.expect("connecting")
-}
-
 // testLockUnlock
-#[tokio::test]
-async fn a_lock_can_be_taken_and_given_back_again_and_again() {
-    let server = Server::start();
-    let client = connect(&server).await;
+pub(super) async fn a_lock_can_be_taken_and_given_back_again_and_again(site: Site) {
+    let client = site.connect().await;
     let lock = client.lock("again");
     for _ in 0..3 {
         let guard = hold(&lock).await;
-        assert!(server.exists("again"));
+        assert!(site.exists("again"));
         release(guard).await;
-        assert!(!server.exists("again"));
+        assert!(!site.exists("again"));
     }
 }
 
 // testIsLocked, testIsLockedOtherThread
-#[tokio::test]
-async fn everybody_sees_that_a_lock_is_locked() {
-    let server = Server::start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+pub(super) async fn everybody_sees_that_a_lock_is_locked(site: Site) {
+    let (client, other) = (site.connect().await, site.connect().await);
     let (lock, watcher) = (client.lock("seen"), other.lock("seen"));
     assert!(!lock.is_locked().await.unwrap());
     assert!(!watcher.is_locked().await.unwrap());
@@ -54,10 +44,8 @@ async fn everybody_sees_that_a_lock_is_locked() {
 }
 
 // testIsHeldByCurrentThread, testIsHeldByCurrentThreadOtherThread
-#[tokio::test]
-async fn only_the_handle_that_holds_a_lock_says_that_it_is_held() {
-    let server = Server::start();
-    let client = connect(&server).await;
+pub(super) async fn only_the_handle_that_holds_a_lock_says_that_it_is_held(site: Site) {
+    let client = site.connect().await;
     let (lock, other) = (client.lock("mine"), client.lock("mine"));
     assert!(!lock.is_held().await.unwrap());
     assert!(!other.is_held().await.unwrap());
@@ -70,10 +58,8 @@ async fn only_the_handle_that_holds_a_lock_says_that_it_is_held() {
 }
 
 // testGetHoldCount
-#[tokio::test]
-async fn the_hold_count_follows_nested_calls() {
-    let server = Server::start();
-    let client = connect(&server).await;
+pub(super) async fn the_hold_count_follows_nested_calls(site: Site) {
+    let client = site.connect().await;
     let lock = client.lock("count");
     let other = client.lock("count");
     assert_eq!(lock.hold_count().await.unwrap(), 0);
@@ -92,10 +78,8 @@ async fn the_hold_count_follows_nested_calls() {
 }
 
 // testReentrancy
-#[tokio::test]
-async fn a_nested_hold_given_back_leaves_the_outer_one() {
-    let server = Server::start();
-    let client = connect(&server).await;
+pub(super) async fn a_nested_hold_given_back_leaves_the_outer_one(site: Site) {
+    let client = site.connect().await;
     let lock = client.lock("nested");
     let outer = lock.try_lock_now().await.unwrap().expect("a free lock");
     let inner = lock.try_lock_now().await.unwrap().expect("a lock of our own");
@@ -106,10 +90,8 @@ async fn a_nested_hold_given_back_leaves_the_outer_one() {
     assert!(is_free(&client, "nested").await);
 }
 
-#[tokio::test]
-async fn guards_of_one_handle_may_go_in_any_order() {
-    let server = Server::start();
-    let client = connect(&server).await;
+pub(super) async fn guards_of_one_handle_may_go_in_any_order(site: Site) {
+    let client = site.connect().await;
     let lock = client.lock("order");
     let first = hold(&lock).await;
     let second = hold(&lock).await;
@@ -122,10 +104,8 @@ async fn guards_of_one_handle_may_go_in_any_order() {
     assert!(is_free(&client, "order").await);
 }
 
-#[tokio::test]
-async fn clones_handles_and_clients_all_exclude_each_other() {
-    let server = Server::start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+pub(super) async fn clones_handles_and_clients_all_exclude_each_other(site: Site) {
+    let (client, other) = (site.connect().await, site.connect().await);
     let lock = client.lock("one");
     let rivals = [lock.clone(), client.lock("one"), client.clone().lock("one"), other.lock("one")];
     let mut owners: Vec<&str> = rivals.iter().map(|lock| lock.owner()).collect();
@@ -145,10 +125,8 @@ async fn clones_handles_and_clients_all_exclude_each_other() {
     }
 }
 
-#[tokio::test]
-async fn names_do_not_get_in_each_others_way() {
-    let server = Server::start();
-    let client = connect(&server).await;
+pub(super) async fn names_do_not_get_in_each_others_way(site: Site) {
+    let client = site.connect().await;
     let names = ["a", "A", "a ", "{a}", "a:1", "a:{1}"];
     let locks: Vec<_> = names.iter().map(|name| client.lock(*name)).collect();
     let guards = soon("all names", join_all(locks.iter().map(|lock| lock.lock()))).await;
@@ -157,10 +135,8 @@ async fn names_do_not_get_in_each_others_way() {
 }
 
 // testForceUnlock
-#[tokio::test]
-async fn a_forced_unlock_frees_the_lock_for_everybody() {
-    let server = Server::start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+pub(super) async fn a_forced_unlock_frees_the_lock_for_everybody(site: Site) {
+    let (client, other) = (site.connect().await, site.connect().await);
     let lock = client.lock("forced");
     let guard = hold(&lock).await;
     let rescue = other.lock("forced");
@@ -176,10 +152,8 @@ async fn a_forced_unlock_frees_the_lock_for_everybody() {
 }
 
 // testExpire
-#[tokio::test]
-async fn a_lease_that_ends_lets_the_next_one_in_and_makes_unlock_say_lost() {
-    let server = Server::start();
-    let client = connect(&server).await;
+pub(super) async fn a_lease_that_ends_lets_the_next_one_in_and_makes_unlock_say_lost(site: Site) {
+    let client = site.connect().await;
     let (lock, next) = (client.lock("expires"), client.lock("expires"));
     let start = Instant::now();
     let guard = soon("locking", lock.lock_with_lease(ms(400))).await.unwrap();
@@ -193,10 +167,8 @@ async fn a_lease_that_ends_lets_the_next_one_in_and_makes_unlock_say_lost() {
 }
 
 // testRemainTimeToLive
-#[tokio::test]
-async fn a_handle_does_not_remember_the_lease_of_an_earlier_hold() {
-    let server = Server::start();
-    let client = connect(&server).await;
+pub(super) async fn a_handle_does_not_remember_the_lease_of_an_earlier_hold(site: Site) {
+    let client = site.connect().await;
     let lock = client.lock("ttl");
     let guard = lock.lock_with_lease(HOUR).await.unwrap();
     let left = lock.remaining_lease().await.unwrap().expect("a lease");
@@ -210,10 +182,8 @@ async fn a_handle_does_not_remember_the_lease_of_an_earlier_hold() {
 }
 
 // testRemainTimeToLive2
-#[tokio::test]
-async fn a_partial_release_keeps_the_lease_that_was_asked_for() {
-    let server = Server::start();
-    let client = connect(&server).await;
+pub(super) async fn a_partial_release_keeps_the_lease_that_was_asked_for(site: Site) {
+    let client = site.connect().await;
     let lock = client.lock("partial");
     let lease = Duration::from_secs(100);
     let first = lock.lock_with_lease(lease).await.unwrap();
@@ -227,14 +197,12 @@ async fn a_partial_release_keeps_the_lease_that_was_asked_for() {
 }
 
 // testTryLockWait
-#[tokio::test]
-async fn a_try_with_a_wait_gives_up_when_the_wait_is_over() {
-    let server = Server::start();
-    let gone = connect(&server).await;
+pub(super) async fn a_try_with_a_wait_gives_up_when_the_wait_is_over(site: Site) {
+    let gone = site.connect().await;
     std::mem::forget(gone.lock("left").lock_with_lease(MINUTE).await.unwrap());
     soon("closing", gone.close()).await;
 
-    let client = connect(&server).await;
+    let client = site.connect().await;
     let start = Instant::now();
     let taken = client.lock("left").try_lock(ms(600), MINUTE).await.unwrap();
     assert!(taken.is_none());
@@ -242,53 +210,34 @@ async fn a_try_with_a_wait_gives_up_when_the_wait_is_over() {
     assert!(start.elapsed() < ms(1_500), "gave up after {:?}", start.elapsed());
 }
 
-#[tokio::test]
-async fn a_try_with_a_wait_gets_a_lock_that_is_freed_meanwhile() {
-    let server = Server::start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+pub(super) async fn a_try_with_a_wait_gets_a_lock_that_is_freed_meanwhile(site: Site) {
+    let (client, other) = (site.connect().await, site.connect().await);
     let guard = hold(&client.lock("freed")).await;
     let waiter = other.lock("freed");
     let (taken, ()) = tokio::join!(waiter.try_lock(SOON, MINUTE), async {
-        wait_until("a subscription", SOON, || server.subscribers("freed") == 1).await;
+        wait_until("a subscription", SOON, || site.subscribers("freed") == 1).await;
         release(guard).await;
     });
     release(taken.unwrap().expect("a lock that was freed in time")).await;
 }
 
 // testAutoExpire
-#[tokio::test]
-async fn a_lock_left_behind_by_a_closed_client_is_free_within_its_lease() {
-    let server = Server::start();
-    let gone = quick_client(&server).await;
+pub(super) async fn a_lock_left_behind_by_a_closed_client_is_free_within_its_lease(site: Site) {
+    let gone = site.client_with(ms(600)).await;
     let guard = hold(&gone.lock("left")).await;
     soon("closing", gone.close()).await;
     std::mem::forget(guard);
 
-    let client = connect(&server).await;
+    let client = site.connect().await;
     let start = Instant::now();
     let successor = within(ms(2_500), "the end of the lease", client.lock("left").lock()).await;
     release(successor.unwrap()).await;
     assert!(start.elapsed() < ms(2_000), "free after {:?}", start.elapsed());
 }
 
-// testRedisFailed
-#[tokio::test]
-async fn a_try_while_redis_is_down_is_an_error_and_no_hang() {
-    let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).command_timeout(ms(300));
-    let client = builder.connect().await.unwrap();
-    let lock = client.lock("down");
-    server.kill();
-    let tried = lock.try_lock(Duration::from_secs(5), Duration::from_secs(10));
-    let error = within(Duration::from_secs(3), "an error", tried).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
-}
-
 // testLockIsNotRenewedAfterInterruptedTryLock
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_is_not_kept_alive_for_a_task_that_was_aborted() {
-    let server = Server::start();
-    let client = quick_client(&server).await;
+pub(super) async fn a_lock_is_not_kept_alive_for_a_task_that_was_aborted(site: Site) {
+    let client = site.client_with(ms(600)).await;
     for turn in 0..20 {
         let lock = client.lock("aborted");
         let task = tokio::spawn(async move {
@@ -299,35 +248,13 @@ async fn a_lock_is_not_kept_alive_for_a_task_that_was_aborted() {
         tokio::time::sleep(Duration::from_micros(turn * 100)).await;
         task.abort();
         let _ = task.await;
-        wait_until("a free lock", SOON, || !server.exists("aborted")).await;
+        wait_until("a free lock", SOON, || !site.exists("aborted")).await;
     }
 }
 
-// testLockAfterTimeout
-#[tokio::test]
-async fn after_a_restart_the_old_hold_is_lost_and_a_new_one_is_renewed() {
-    let server = Server::start();
-    let client = quick_client(&server).await;
-    let lock = client.lock("restart");
-    let guard = hold(&lock).await;
-    server.restart();
-    soon("the loss", guard.lost()).await;
-    let error = guard.unlock().await.expect_err("the server forgot the lock");
-    assert_eq!(error.kind(), ErrorKind::Lost);
-
-    let guard = hold(&lock).await;
-    // More than two leases: without renewals it would have ended twice.
-    tokio::time::sleep(ms(1_500)).await;
-    assert!(!guard.is_lost());
-    assert!(lock.is_held().await.unwrap());
-    release(guard).await;
-}
-
 // testLockReentrantRenew
-#[tokio::test]
-async fn nested_holds_given_back_do_not_stop_the_renewal_of_another_handle() {
-    let server = Server::start();
-    let client = quick_client(&server).await;
+pub(super) async fn nested_holds_given_back_do_not_stop_the_renewal_of_another_handle(site: Site) {
+    let client = site.client_with(ms(600)).await;
     let (first, second) = (client.lock("passed on"), client.lock("passed on"));
     let outer = hold(&first).await;
     let inner = hold(&first).await;

@@ -22,7 +22,15 @@ use site::Site;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The one list of cases, once for each topology.
+fn run(threads: usize, case: impl Future<Output = ()>) {
+    let mut runtime = match threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    runtime.worker_threads(threads).enable_all().build().expect("a runtime").block_on(case);
+}
+
+/// The one list of cases, once for each topology. A case runs on one thread, or on so many.
 macro_rules! cases {
     ($($topology:ident)+) => {
         $(cases! { @list $topology
@@ -42,7 +50,7 @@ macro_rules! cases {
                 a_try_with_a_wait_gives_up_when_the_wait_is_over,
                 a_try_with_a_wait_gets_a_lock_that_is_freed_meanwhile,
                 a_lock_left_behind_by_a_closed_client_is_free_within_its_lease,
-                a_lock_is_not_kept_alive_for_a_task_that_was_aborted,
+                a_lock_is_not_kept_alive_for_a_task_that_was_aborted on 2,
                 nested_holds_given_back_do_not_stop_the_renewal_of_another_handle;
             leases:
                 a_default_lease_is_renewed_for_as_long_as_it_is_held,
@@ -63,7 +71,7 @@ macro_rules! cases {
                 a_waiter_dropped_with_a_wake_up_in_its_hands_passes_it_on,
                 a_waiter_whose_time_is_up_when_its_wake_up_comes_passes_it_on,
                 waiters_that_give_up_all_the_time_leave_no_wake_up_unused,
-                several_clients_that_pass_a_lock_around_never_stall;
+                several_clients_that_pass_a_lock_around_never_stall on 2;
             giving_back:
                 a_dropped_guard_frees_the_lock_within_a_round_trip,
                 a_handle_can_lock_again_right_after_it_dropped_its_guard,
@@ -72,7 +80,7 @@ macro_rules! cases {
                 a_guard_outlives_its_handle_and_its_client,
                 closing_sends_parked_waiters_home,
                 a_guard_that_is_alive_when_its_client_closes_is_not_renewed_but_can_be_given_back,
-                guards_dropped_in_many_threads_at_once_all_free_their_locks,
+                guards_dropped_in_many_threads_at_once_all_free_their_locks on 2,
                 a_dropped_guard_wakes_a_parked_waiter_of_another_client,
                 c6_a_task_that_panics_gives_back_what_it_held;
             wire:
@@ -85,17 +93,20 @@ macro_rules! cases {
                 a_fenced_guard_knows_what_every_guard_knows;
             crowds:
                 one_connection_serves_the_waiters_of_several_names,
-                tasks_that_share_a_handle_nest_in_any_interleaving;
+                tasks_that_share_a_handle_nest_in_any_interleaving on 2;
         })+
     };
-    (@list $topology:ident $($file:ident: $($case:ident),+;)+) => {
+    (@list $topology:ident $($file:ident: $($case:ident $(on $threads:literal)?),+;)+) => {
         mod $topology {
             $(mod $file {
-                use crate::{Site, $file};
+                use crate::{Site, $file, run};
                 $(
-                    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                    async fn $case() {
-                        $file::$case(Site::$topology(stringify!($case)).await).await;
+                    #[test]
+                    fn $case() {
+                        let threads = 1 $(* $threads)?;
+                        run(threads, async {
+                            $file::$case(Site::$topology(stringify!($case)).await).await
+                        });
                     }
                 )+
             })+

@@ -115,25 +115,18 @@ pub(crate) fn replicas_of(primary: &Server) -> u64 {
     primary.info("connected_slaves").map_or(0, |count| count.parse().expect("a number"))
 }
 
-/// Waits until the replica has all that the primary has been told up to now.
+/// Waits until the replica has all that the primary has been told up to now, and is passed on what
+/// is new.
 pub(crate) fn in_step(replica: &Server, primary: &Server) {
     let offset = |server: &Server, name| {
         server.info(name).and_then(|offset| offset.parse::<u64>().ok()).unwrap_or(0)
     };
+    // Something new: a replica that only got its first copy has not heard of it.
+    primary.ask::<()>(&["PUBLISH", "news for replicas", ""]);
     let told = offset(primary, "master_repl_offset");
     block_until("a replica in step", SOON, || {
         replica.info("master_link_status").as_deref() == Some("up")
             && replica.info("master_port") == Some(primary.port().to_string())
             && offset(replica, "slave_repl_offset") >= told
-            && feeds(primary, replica)
     });
-}
-
-/// Whether the primary passes on what it is told. It begins to only when the replica has said that
-/// it is through with the copy that it got at first.
-fn feeds(primary: &Server, replica: &Server) -> bool {
-    let port = format!(",port={},", replica.port());
-    let info: String = primary.ask(&["INFO", "replication"]);
-    let mut replicas = info.lines().filter(|line| line.starts_with("slave"));
-    replicas.any(|line| line.contains(&port) && line.contains(",state=online,"))
 }

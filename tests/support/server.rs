@@ -93,7 +93,7 @@ impl Server {
             paused: AtomicBool::new(false),
             admin: Mutex::default(),
         };
-        fs::write(server.configuration(), lines).expect("a file for the configuration");
+        server.configure(lines);
         for _ in 0..50 {
             server.port = free_port();
             if server.launch(server.ready()) {
@@ -307,6 +307,16 @@ impl Server {
         if self.kind == Kind::Sentinel { WATCHES } else { READY }
     }
 
+    /// What the server has written to its log since it was started.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("out.log")).unwrap_or_default()
+    }
+
+    /// Writes the file that the server reads when it starts.
+    pub(crate) fn configure(&self, lines: &str) {
+        fs::write(self.configuration(), lines).expect("a file for the configuration");
+    }
+
     fn configuration(&self) -> PathBuf {
         self.dir.path().join("redis.conf")
     }
@@ -336,7 +346,7 @@ impl Server {
                 return true;
             }
             if process.server.try_wait().expect("asking after the server").is_some() {
-                let out = fs::read_to_string(self.dir.path().join("out.log")).unwrap_or_default();
+                let out = self.log();
                 assert!(out.contains("in use"), "the server did not start:\n{out}");
                 return false;
             }

@@ -11,13 +11,19 @@ use crate::support::sentinel::MASTER;
 use crate::support::{Replicated, SOON, Sentinels, Server, hold, ms, release, soon, wait_until};
 use crate::{MINUTE, connected, until_free};
 
-/// A Sentinel that says for ever what it is told here: it finds no others to agree with.
-fn stubborn(says: &Server) -> Server {
-    Server::start_sentinel(&format!(
+/// A Sentinel that says for ever what it is told here: it finds no others to agree with. What is of
+/// a later epoch is newer.
+fn stubborn(says: &Server, epoch: u64) -> Server {
+    Server::start_sentinel(&conviction(says, epoch))
+}
+
+fn conviction(says: &Server, epoch: u64) -> String {
+    format!(
         "sentinel monitor {MASTER} 127.0.0.1 {} 99\n\
-         sentinel down-after-milliseconds {MASTER} 600000\n",
+         sentinel down-after-milliseconds {MASTER} 600000\n\
+         sentinel config-epoch {MASTER} {epoch}\n",
         says.port()
-    ))
+    )
 }
 
 fn nobody_there() -> String {
@@ -43,7 +49,7 @@ async fn the_primary_is_where_the_sentinels_say() {
 #[tokio::test]
 async fn a_sentinel_that_is_dead_or_silent_holds_up_nobody() {
     let server = Server::start();
-    let (good, silent) = (stubborn(&server), stubborn(&server));
+    let (good, silent) = (stubborn(&server, 0), stubborn(&server, 0));
     silent.pause();
     let good = good.url();
     for (what, first) in [
@@ -66,50 +72,57 @@ async fn a_sentinel_that_is_dead_or_silent_holds_up_nobody() {
 async fn a_replica_is_not_taken_for_the_primary_whatever_a_sentinel_says() {
     let group = Replicated::start(1);
     let (primary, replica) = (group.primary(), group.replica());
-    let (wrong, right) = (stubborn(replica), stubborn(primary));
-    let short = by_way_of([wrong.url()]).command_timeout(ms(1_000));
+    let (stale, fresh) = (stubborn(replica, 0), stubborn(primary, 1));
+    let short = by_way_of([stale.url()]).command_timeout(ms(1_000));
     let error = soon("connecting", short.connect()).await.expect_err("there is no primary");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    let client = connected(by_way_of([wrong.url(), right.url()])).await;
-    let guard = hold(&client.lock("believed")).await;
-    assert!(primary.exists("believed"));
-    release(guard).await;
-    assert!(!primary.exists("believed"));
+    for urls in [[stale.url(), fresh.url()], [fresh.url(), stale.url()]] {
+        let client = connected(by_way_of(urls)).await;
+        let guard = hold(&client.lock("believed")).await;
+        assert!(primary.exists("believed"));
+        release(guard).await;
+        assert!(!primary.exists("believed"));
+    }
 }
 
-#[tokio::test]
-async fn a_primary_that_was_demoted_is_not_reconnected_to() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_was_demoted_is_not_taken_for_one_after_a_reconnect() {
     let group = Replicated::start(1);
     let (old, new) = (group.primary(), group.replica());
-    let (stale, fresh) = (stubborn(old), stubborn(new));
-    let client = connected(by_way_of([stale.url(), fresh.url()])).await;
+    let stale = stubborn(old, 0);
+    let client = connected(by_way_of([stale.url()]).command_timeout(ms(700))).await;
     let guard = hold(&client.lock("kept")).await;
-    assert!(old.exists("kept"));
     group.failover();
     assert!(is_primary(new) && !is_primary(old));
     let cut: u64 = old.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
     assert!(cut >= 1, "no connection was cut");
-    let refused = old.errors_in_scripts("READONLY");
-    let later = hold(&client.lock("later")).await;
-    assert!(new.exists("later"));
-    release(later).await;
-    release(guard).await;
-    for name in ["kept", "later"] {
-        until_free("a free lock", new, name).await;
+    let asked = old.calls("evalsha");
+    for _ in 0..2 {
+        let error = client.lock("later").try_lock_now().await.expect_err("no primary is known");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
-    // What is cut at once does not go to a replica to be refused there first.
-    assert_eq!(old.errors_in_scripts("READONLY"), refused);
+    // It was asked for its role, not for a lock.
+    assert_eq!(old.calls("evalsha"), asked);
+    assert!(!guard.is_lost());
+    // And as soon as it is what the Sentinel says, all is well.
+    assert_eq!(group.failover().port(), old.port());
+    release(hold(&client.lock("later")).await).await;
+    release(guard).await;
+    assert_eq!(old.ask::<u64>(&["DBSIZE"]), 0);
 }
 
-#[tokio::test]
-async fn a_primary_that_is_demoted_under_its_connections_is_left() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_sentinel_knows_counts_when_the_others_have_not_heard_of_it() {
     let group = Replicated::start(1);
     let (old, new) = (group.primary(), group.replica());
-    let (stale, fresh) = (stubborn(old), stubborn(new));
-    let client = connected(by_way_of([stale.url(), fresh.url()])).await;
+    let sentinels = [0, 0, 0].map(|epoch| stubborn(old, epoch));
+    let client = connected(by_way_of(sentinels.each_ref().map(Server::url))).await;
     let guard = hold(&client.lock("kept")).await;
     group.failover();
-    // The connections are as they were; what goes over them is refused.
+    sentinels[1].kill();
+    sentinels[1].configure(&conviction(new, 1));
+    sentinels[1].start_again();
+    // The connections are as they were; what goes over them is refused, if nothing was noticed.
     let later = hold(&client.lock("later")).await;
     assert!(new.exists("later"));
     release(later).await;
@@ -120,7 +133,7 @@ async fn a_primary_that_is_demoted_under_its_connections_is_left() {
 #[tokio::test]
 async fn a_master_of_which_no_sentinel_knows_is_an_error_that_names_it() {
     let server = Server::start();
-    let sentinel = stubborn(&server);
+    let sentinel = stubborn(&server, 0);
     let builder = LockClient::builder().sentinel("another-master", [sentinel.url()]);
     let connecting = soon("connecting", builder.command_timeout(ms(1_000)).connect()).await;
     let error = connecting.expect_err("no such master");

@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::slot;
 
 mod abandoned;
+mod address;
 mod call;
 mod cluster;
 mod failure;

@@ -11,7 +11,7 @@ use super::abandoned::Abandoned;
 use super::lane::Lane;
 use super::verdict::{Verdict, verdict};
 use super::wire::{Birth, Wire};
-use super::{Link, bad_address, site};
+use super::{Link, address, bad_address, site};
 use crate::error::Error;
 
 /// What a connection is for.
@@ -37,6 +37,7 @@ pub(crate) struct Node {
 impl Node {
     /// No I/O.
     pub(super) fn new(info: ConnectionInfo, has_to_be_master: bool) -> Result<Self, Error> {
+        address::prepare(info.addr())?;
         let client = redis::Client::open(info).map_err(bad_address)?;
         Ok(Self {
             client: client.into(),

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 
-use super::failure::bad_address;
+use super::address::parse;
 use crate::error::Error;
 
 /// Where Redis is.
@@ -24,7 +24,7 @@ pub(crate) enum Site {
 
 impl Site {
     pub(crate) fn url(url: String) -> Result<Self, Error> {
-        Ok(Self::One(parse(url)?))
+        Ok(Self::One(parse(&url)?))
     }
 
     pub(crate) fn client(client: &redis::Client) -> Self {
@@ -67,13 +67,9 @@ impl Site {
     }
 }
 
-fn parse(url: String) -> Result<ConnectionInfo, Error> {
-    url.into_connection_info().map_err(bad_address)
-}
-
 /// The addresses of servers that are reached in the same way: each stands for all of them.
 fn alike(what: &str, urls: Vec<String>) -> Result<Vec<ConnectionInfo>, Error> {
-    let infos: Vec<_> = urls.into_iter().map(parse).collect::<Result<_, _>>()?;
+    let infos: Vec<_> = urls.iter().map(|url| parse(url)).collect::<Result<_, _>>()?;
     let Some(first) = infos.first() else {
         return Err(Error::invalid(format!("the list of {what} urls is empty")));
     };

@@ -1,0 +1,59 @@
+//! What an address says, and what has to be there before one with TLS can be used.
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+
+use crate::error::Error;
+
+/// The address in a url. The errors of the driver name no part of it: it may carry a password.
+pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
+    let parsed = url.into_connection_info();
+    let is_tls =
+        || ["rediss:", "valkeys:"].iter().any(|scheme| url.trim_start().starts_with(scheme));
+    match parsed {
+        Ok(info) if is_unchecked(info.addr()) => Err(Error::invalid(
+            "a url cannot ask for a server whose certificate is not checked; a ready client can",
+        )),
+        Ok(info) => Ok(info),
+        Err(_) if is_tls() && !tls().is_supported() => Err(no_tls()),
+        Err(error) => Err(Error::invalid("the url of Redis is not usable").caused_by(error)),
+    }
+}
+
+/// Whether nobody would ask whose certificate it is. The driver refuses that when it dials, unless
+/// it is built for it.
+fn is_unchecked(addr: &ConnectionAddr) -> bool {
+    matches!(addr, ConnectionAddr::TcpTls { insecure: true, .. })
+}
+
+/// Makes sure that connections to `addr` can be made at all, with no I/O.
+pub(super) fn prepare(addr: &ConnectionAddr) -> Result<(), Error> {
+    if !matches!(addr, ConnectionAddr::TcpTls { .. }) {
+        return Ok(());
+    }
+    if !addr.is_supported() {
+        return Err(no_tls());
+    }
+    #[cfg(feature = "rustls")]
+    choose_cryptography();
+    Ok(())
+}
+
+/// The driver leaves the choice to the process, and panics if nobody made it where two crates of
+/// the program ask rustls for two providers. Whoever has chosen before stays with that.
+#[cfg(feature = "rustls")]
+fn choose_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Fails if another thread was quicker, and then there is one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+fn no_tls() -> Error {
+    Error::invalid("this url asks for TLS, which takes the feature `rustls` of redlatch")
+}
+
+/// An address with TLS.
+fn tls() -> ConnectionAddr {
+    let host = String::new();
+    ConnectionAddr::TcpTls { host, port: 0, insecure: false, tls_params: None }
+}

@@ -39,6 +39,7 @@ mod site;
 mod subscriptions;
 mod together;
 mod verdict;
+mod version;
 mod wire;
 
 use cluster::Cluster;

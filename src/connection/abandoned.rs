@@ -20,6 +20,7 @@ use redis::{RedisError, RedisResult};
 
 use super::Wire;
 use super::verdict::{Verdict, verdict};
+use super::version;
 
 /// A connection as the server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Asks the server; `None` if it does not say.
+    /// Asks the server; `None` if it does not say. Fails if it is too old to say.
     pub(super) async fn of(wire: &Wire) -> RedisResult<Option<Self>> {
         let mut ask = redis::cmd("CLIENT");
         ask.arg("INFO");
@@ -40,6 +41,7 @@ impl Identity {
             Err(error) if verdict(&error) == Verdict::Broken => Err(error),
             Err(error) => {
                 tracing::debug!(%error, "the server does not say which connection this is");
+                version::check(wire).await?;
                 Ok(None)
             }
         }

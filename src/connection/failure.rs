@@ -3,6 +3,7 @@
 use redis::RedisError;
 
 use super::verdict::{Verdict, verdict};
+use super::version;
 use crate::error::{Error, ErrorKind, Outcome};
 
 pub(super) fn bad_address(error: RedisError) -> Error {
@@ -20,6 +21,9 @@ pub(super) fn unavailable(message: &str, sent: bool, cause: Option<RedisError>) 
 
 pub(super) fn refused(kind: ErrorKind, what: &str, sent: bool, cause: RedisError) -> Error {
     let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
+    if let Some(words) = version::words(&cause) {
+        return Error::new(kind, outcome, words);
+    }
     let message = match kind {
         ErrorKind::NotALock => format!("the key `{what}` holds something that is not a lock"),
         _ => format!("Redis answered with an error ({what})"),

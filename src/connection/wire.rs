@@ -14,6 +14,7 @@ use super::Push;
 use super::abandoned::{Abandoned, Identity};
 use super::pulse::{Driving, Pulse};
 use super::together::{Line, Seat, Told};
+use super::version;
 use crate::clock;
 
 /// One connection. What is sent on a clone of it comes after what was sent before.
@@ -68,7 +69,8 @@ impl Wire {
                     None => Ok(()),
                 }
             });
-        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+        let connection = connection.map_err(version::understood)?;
         tokio::spawn(pulse.clone().keep());
         let (identity, line) = (OnceLock::new(), Line::default());
         let shared = Arc::new(Shared { connection, birth, identity, pulse, line });

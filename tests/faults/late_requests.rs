@@ -11,11 +11,12 @@ struct Scene {
     client: LockClient,
 }
 
-/// The client is a user who may do everything but what `rule` says.
-async fn scene(rule: &str) -> Scene {
+/// The client is a user who may do everything but what `rules` say.
+async fn scene(rules: &[&str]) -> Scene {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    server.ask::<()>(&["ACL", "SETUSER", "user", "on", ">p", "~*", "&*", "+@all", rule]);
+    let user = ["ACL", "SETUSER", "user", "on", ">p", "~*", "&*", "+@all"];
+    server.ask::<()>(&[&user, rules].concat());
     let url = format!("redis://user:p@127.0.0.1:{}/", proxy.port());
     let builder = LockClient::builder().url(url).command_timeout(ms(300));
     let client = soon("connecting", builder.connect()).await.expect("connecting");
@@ -46,20 +47,21 @@ async fn late_release(scene: &Scene) -> u32 {
 
 #[tokio::test]
 async fn n6_a_release_that_was_held_up_does_not_free_a_later_hold() {
-    let scene = scene("+@all").await;
+    let scene = scene(&[]).await;
     assert_eq!(late_release(&scene).await, 1, "the old release has freed the new hold");
 }
 
 /// The proof that the fault takes effect, and what a user without the permission goes without.
 #[tokio::test]
 async fn n6_without_permission_to_close_a_connection_a_late_release_frees() {
-    let scene = scene("-client|kill").await;
+    // All but CLIENT KILL, in words that 6.2 knows too.
+    let scene = scene(&["-client", "+client|info"]).await;
     assert_eq!(late_release(&scene).await, 0, "the release never arrived: what does this show?");
 }
 
 #[tokio::test]
 async fn n3_an_acquire_that_was_held_up_leaves_no_lock_behind() {
-    let Scene { server, proxy, client } = scene("+@all").await;
+    let Scene { server, proxy, client } = scene(&[]).await;
     let lock = client.lock("late");
     let (faults, calls) = (proxy.faults(), server.calls("evalsha"));
     proxy.plan("EVALSHA", 1, Fault::HoldBack);

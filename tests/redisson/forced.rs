@@ -1,0 +1,64 @@
+//! An unlock by force frees what the other side holds, wakes who waits on either side, and the
+//! holder is told.
+
+use redlatch::ErrorKind;
+
+use crate::parties::{Ask, KINDS, Kind, Micros, PROMPT, Party, now};
+use crate::site::Site;
+use crate::support::{ms, soon};
+
+pub(crate) async fn wakes_waiters_of_both_kinds(site: &Site) {
+    for by in KINDS {
+        for holder in KINDS {
+            for waiters in [&[Kind::Java][..], &[Kind::Rust], &KINDS] {
+                frees(site, by, holder, waiters).await;
+            }
+        }
+    }
+}
+
+async fn frees(site: &Site, by: Kind, kind: Kind, waiters: &[Kind]) {
+    let name = format!("forced-by-{by:?}-from-{kind:?}-for-{waiters:?}").replace(' ', "");
+    let mut holder = match kind {
+        Kind::Java => Party::java(site, &site.java, "holder", &name),
+        // Soon renewed, and so told soon.
+        Kind::Rust => Party::rust(site, &site.client_with(ms(1_500)).await, &name),
+    };
+    holder.takes().await;
+    // One after the other: that each is parked is told by counting.
+    let mut parked = Vec::new();
+    for kind in waiters {
+        let mut waiter = Party::new(site, *kind, "waiter", &name).await;
+        waiter.waits(Ask::Lock).await;
+        parked.push(waiter);
+    }
+
+    let begun = now();
+    assert!(force(site, by, &name).await, "it was locked");
+    let served = parked.iter_mut().map(async |waiter| {
+        let got = waiter.gets().await;
+        waiter.gives_back().await;
+        got
+    });
+    let got: Vec<Micros> = futures::future::join_all(served).await;
+    let last = got.into_iter().max().expect("a waiter").saturating_sub(begun);
+    assert!(last < PROMPT, "{name}: {last} us");
+    assert!(!force(site, by, &name).await, "it is free");
+
+    match holder {
+        Party::Java(it) => it.thread.ask("unlock", &[&name]).await.assert_not_held(),
+        Party::Rust(mut it) => {
+            let guard = it.guards.pop().expect("a guard");
+            soon("the holder is told", guard.lost()).await;
+            let error = guard.unlock().await.expect_err("a lock that was lost");
+            assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+        }
+    }
+}
+
+async fn force(site: &Site, by: Kind, name: &str) -> bool {
+    match by {
+        Kind::Java => site.java.thread("force").get("forceUnlock", &[&name]).await,
+        Kind::Rust => site.client().await.lock(name).force_unlock().await.expect("an answer"),
+    }
+}

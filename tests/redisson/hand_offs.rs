@@ -1,0 +1,97 @@
+//! Whoever waits gets the lock by a message, whichever side gives it back, and soon. The leases are
+//! half a minute and more: who missed the message would get the lock at the end of one.
+
+use std::fmt::Write;
+
+use crate::parties::{ASKS, Ask, KINDS, Kind, Micros, PROMPT, Party};
+use crate::site::Site;
+
+/// How often in each direction hand-offs are timed.
+const ROUNDS: usize = 200;
+
+/// What the median of them may be on a busy machine.
+const BEARABLE: Micros = 100_000;
+
+/// From a holder to who waits for it. Returns how long it took, from before the unlock.
+async fn hand_off(from: &mut Party<'_>, to: &mut Party<'_>, ask: Ask) -> Micros {
+    from.takes().await;
+    to.waits(ask).await;
+    assert!(to.is_waiting(), "it did not wait for who held it");
+    let begun = from.gives_back().await;
+    let took = to.gets().await.saturating_sub(begun);
+    assert!(took < PROMPT, "it took {took} us by {ask:?}");
+    to.gives_back().await;
+    took
+}
+
+pub(crate) async fn from_java_to_rust(site: &Site) {
+    for (i, ask) in ASKS.into_iter().enumerate() {
+        let name = format!("java-to-rust-{i}");
+        let mut from = Party::new(site, Kind::Java, "holder", &name).await;
+        let mut to = Party::new(site, Kind::Rust, "", &name).await;
+        hand_off(&mut from, &mut to, ask).await;
+    }
+}
+
+pub(crate) async fn from_rust_to_java(site: &Site) {
+    for (i, ask) in ASKS.into_iter().enumerate() {
+        let name = format!("rust-to-java-{i}");
+        let mut from = Party::new(site, Kind::Rust, "", &name).await;
+        let mut to = Party::new(site, Kind::Java, "waiter", &name).await;
+        hand_off(&mut from, &mut to, ask).await;
+    }
+}
+
+pub(crate) async fn from_a_dropped_guard_to_java(site: &Site) {
+    let mut from = Party::new(site, Kind::Rust, "", "dropped").await;
+    let mut to = Party::new(site, Kind::Java, "waiter", "dropped").await;
+    from.takes().await;
+    to.waits(Ask::Lock).await;
+    let Party::Rust(ours) = &mut from else { unreachable!() };
+    let begun = crate::parties::now();
+    drop(ours.guards.pop());
+    let took = to.gets().await.saturating_sub(begun);
+    assert!(took < PROMPT, "{took} us");
+    to.gives_back().await;
+}
+
+/// A key is the name itself, and the channel has braces unless the name has one.
+pub(crate) async fn of_all_kinds_of_names(site: &Site) {
+    for name in ["plain", "a:b", "{x}y", "a{b}c", "half{open", "a}b", "{}", "schlüssel-鍵-🔑"] {
+        let mut java = Party::new(site, Kind::Java, "somebody", name).await;
+        let mut rust = Party::new(site, Kind::Rust, "", name).await;
+        hand_off(&mut java, &mut rust, Ask::Lock).await;
+        hand_off(&mut rust, &mut java, Ask::Lock).await;
+    }
+}
+
+/// Between two threads, two handles of two clients, and one of each, in turns.
+pub(crate) async fn are_quick_in_every_direction(site: &Site) {
+    let mut parties = Vec::new();
+    for from in KINDS {
+        for to in KINDS {
+            let name = format!("quick-{from:?}-{to:?}");
+            let holder = Party::new(site, from, "holder", &name).await;
+            parties.push((holder, Party::new(site, to, "waiter", &name).await, Vec::new()));
+        }
+    }
+    for _ in 0..ROUNDS {
+        for (from, to, took) in &mut parties {
+            took.push(hand_off(from, to, Ask::Lock).await);
+        }
+    }
+    let medians: Vec<Micros> = parties.iter_mut().map(|(.., took)| median(took)).collect();
+    let mut report = format!("redisson {}: hand-offs, medians of {ROUNDS}:", site.version);
+    let directions = ["Java to Java", "Java to Rust", "Rust to Java", "Rust to Rust"];
+    for (direction, median) in directions.iter().zip(&medians) {
+        let ratio = *median as f64 / medians[0] as f64;
+        write!(report, " {direction} {ratio:.2} ({median} us),").expect("memory");
+    }
+    println!("{}", report.trim_end_matches(','));
+    assert!(medians.iter().all(|median| *median < BEARABLE), "{report}");
+}
+
+fn median(figures: &mut [Micros]) -> Micros {
+    figures.sort_unstable();
+    figures[figures.len() / 2]
+}

@@ -1,0 +1,125 @@
+//! The same lock on the wire: what this library holds, Redisson waits for, and the other way round.
+//!
+//! Each case is played with several versions of Redisson, in a Java process that does what it is
+//! told (`src/main/java/interop/Peer.java`). `build` builds it, and `tests/run` does that where it
+//! can and says in `REDLATCH_REDISSON` where it is; without it, every case is ignored.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod fleet;
+mod forced;
+mod hand_offs;
+mod java;
+mod leases;
+mod nested;
+mod parties;
+mod reading;
+mod site;
+mod tokens;
+mod turns;
+mod watchdogs;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+use support::child;
+
+use site::{Case, Redisson};
+
+/// The newest, which is the one that most of the time is spent on; the last line before the next
+/// major one, which has a latch at every unlock and renews in batches; and one that has neither.
+const VERSIONS: [&str; 3] = ["4.7.0", "3.52.0", "3.23.5"];
+
+/// Where `build` has put it.
+const FOLDER: &str = "REDLATCH_REDISSON";
+
+macro_rules! cases {
+    ($($name:literal => $module:ident::$case:ident,)*) => {
+        [$(($name, (|site| Box::pin($module::$case(site))) as Case),)*]
+    };
+}
+
+fn cases() -> impl IntoIterator<Item = (&'static str, Case)> {
+    cases![
+        "a rust waiter gets a lock that java unlocks" => hand_offs::from_java_to_rust,
+        "a java waiter gets a lock that rust unlocks" => hand_offs::from_rust_to_java,
+        "a java waiter gets the lock of a dropped guard" => hand_offs::from_a_dropped_guard_to_java,
+        "names of all kinds are the same key and channel" => hand_offs::of_all_kinds_of_names,
+        "hand-offs are quick in every direction" => hand_offs::are_quick_in_every_direction,
+        "two holds of java keep rust out until the second unlock" => nested::java_keeps_rust_out,
+        "two holds of rust keep java out until the second unlock" => nested::rust_keeps_java_out,
+        "who waits in vain is told" => nested::who_waits_in_vain_is_told,
+        "an unlock by force wakes waiters of both kinds and tells the holder" =>
+            forced::wakes_waiters_of_both_kinds,
+        "java reads a lock of rust" => reading::java_reads_a_lock_of_ours,
+        "rust reads a lock of java" => reading::rust_reads_a_lock_of_theirs,
+        "both write one hash with one field and a lease" => reading::both_write_the_same,
+        "rust leaves nothing behind" => reading::rust_leaves_nothing_at_all,
+        "an explicit lease of java ends for a rust waiter" => leases::of_java_end_for_rust,
+        "an explicit lease of rust ends for a java waiter" => leases::of_rust_end_for_java,
+        "tokens grow whoever takes them" => tokens::grow_whoever_takes_them,
+        "tokens grow from hand to hand" => tokens::grow_from_hand_to_hand,
+        "a mixed fleet loses no addition" => fleet::loses_no_addition,
+        "watchdogs keep the other side out" => watchdogs::keep_the_other_side_out,
+        "the lock of a killed java process is free when its lease ends" =>
+            watchdogs::of_a_killed_java_process_end,
+        "the lock of a killed rust process is free when its lease ends" =>
+            watchdogs::of_a_killed_rust_process_end,
+        "java gets turns in a crowd of rust" => turns::java_gets_turns_in_a_crowd_of_rust,
+        "rust gets turns in a crowd of java" => turns::rust_gets_turns_in_a_crowd_of_java,
+    ]
+}
+
+fn main() -> ExitCode {
+    if let Some(role) = child::role() {
+        be(&role);
+        return ExitCode::SUCCESS;
+    }
+    let mut arguments = Arguments::from_args();
+    // A version's cases come one after the other, and most of the time they wait.
+    arguments.test_threads = arguments.test_threads.or(Some(VERSIONS.len()));
+    let folder = std::env::var(FOLDER).map_err(|_| format!("{FOLDER} is not set: see tests/run"));
+    if let Err(why) = &folder {
+        eprintln!("the suite with Redisson is left out: {why}");
+    }
+    libtest_mimic::run(&arguments, trials(&folder)).exit_code()
+}
+
+fn trials(folder: &Result<String, String>) -> Vec<Trial> {
+    let redissons = VERSIONS.map(|version| {
+        let redisson = |folder: &String| Arc::new(Redisson::new(version, folder));
+        (version, folder.as_ref().map(redisson).map_err(String::clone))
+    });
+    let mut trials = Vec::new();
+    for (case, play) in cases() {
+        for (version, redisson) in &redissons {
+            let redisson = redisson.clone();
+            trials.push(Trial::ignorable_test(format!("redisson {version}: {case}"), move || {
+                match redisson {
+                    Ok(redisson) => {
+                        redisson.play(play);
+                        Ok(Completion::Completed)
+                    }
+                    Err(why) => Ok(Completion::ignored_with(why)),
+                }
+            }));
+        }
+    }
+    trials
+}
+
+/// A process of a case's own.
+fn be(role: &str) {
+    let words: Vec<&str> = role.split(' ').collect();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        match words.split_first() {
+            Some((&"work", words)) => fleet::work(words).await,
+            Some((&"hold", words)) => watchdogs::hold_on(words).await,
+            _ => panic!("no such role: {role}"),
+        }
+    });
+}

@@ -1,0 +1,200 @@
+//! Whoever wants a lock, in Java or here, so that a case can be written once for both.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use redlatch::{Lease, Lock, LockClient, LockGuard};
+use tokio::task::JoinHandle;
+
+use crate::java::{Call, Java, Thread};
+use crate::site::Site;
+use crate::support::{SOON, hold, release, soon, wait_until};
+
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+
+/// What a hand-off by message may take on a busy machine. No lease is nearly as short.
+pub(crate) const PROMPT: Micros = 2_000_000;
+
+/// Of the wall clock, on which processes agree.
+pub(crate) type Micros = u64;
+
+pub(crate) fn now() -> Micros {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    now.as_micros().try_into().expect("before the year 586,000")
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Java,
+    Rust,
+}
+
+pub(crate) const KINDS: [Kind; 2] = [Kind::Java, Kind::Rust];
+
+/// By which call somebody waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ask {
+    /// `lock()`, with the watchdog.
+    Lock,
+    /// `lock(lease)`, for a minute.
+    WithLease,
+    /// `tryLock(wait)`, for a minute, with the watchdog.
+    TryLock,
+    /// `tryLock(wait, lease)`, each a minute.
+    TryLockWithLease,
+}
+
+pub(crate) const ASKS: [Ask; 4] = [Ask::Lock, Ask::WithLease, Ask::TryLock, Ask::TryLockWithLease];
+
+/// One owner that wants one lock.
+pub(crate) enum Party<'a> {
+    Java(Theirs<'a>),
+    Rust(Ours<'a>),
+}
+
+/// A thread in Java.
+pub(crate) struct Theirs<'a> {
+    site: &'a Site,
+    pub(crate) thread: Thread,
+    name: String,
+    waits: Option<Call>,
+}
+
+/// A handle of ours.
+pub(crate) struct Ours<'a> {
+    site: &'a Site,
+    pub(crate) lock: Arc<Lock>,
+    waits: Option<JoinHandle<(LockGuard, Micros)>>,
+    pub(crate) guards: Vec<LockGuard>,
+}
+
+impl<'a> Party<'a> {
+    /// A thread of that Java, which nobody else may use.
+    pub(crate) fn java(site: &'a Site, java: &Arc<Java>, thread: &str, name: &str) -> Self {
+        let thread = java.thread(thread);
+        Self::Java(Theirs { site, thread, name: name.to_owned(), waits: None })
+    }
+
+    /// A new owner of that client.
+    pub(crate) fn rust(site: &'a Site, client: &LockClient, name: &str) -> Self {
+        let lock = Arc::new(client.lock(name));
+        Self::Rust(Ours { site, lock, waits: None, guards: Vec::new() })
+    }
+
+    /// A thread of the site's Java, or a new client of ours.
+    pub(crate) async fn new(site: &'a Site, kind: Kind, thread: &str, name: &str) -> Self {
+        match kind {
+            Kind::Java => Self::java(site, &site.java, thread, name),
+            Kind::Rust => Self::rust(site, &site.client().await, name),
+        }
+    }
+
+    /// Locks what is free, or its own.
+    pub(crate) async fn takes(&mut self) {
+        match self {
+            Self::Java(it) => drop(it.thread.ask("lock", &[&it.name]).await.value()),
+            Self::Rust(it) => it.guards.push(hold(&it.lock).await),
+        }
+    }
+
+    /// Asks for what somebody else holds. When this returns, it is parked: from now on it is a
+    /// message that wakes it, or the end of the lease.
+    pub(crate) async fn waits(&mut self, ask: Ask) {
+        match self {
+            Self::Java(it) => it.wait(ask).await,
+            Self::Rust(it) => it.wait(ask).await,
+        }
+    }
+
+    /// Whether it still waits.
+    pub(crate) fn is_waiting(&self) -> bool {
+        match self {
+            Self::Java(it) => it.waits.as_ref().is_some_and(|call| !call.is_done()),
+            Self::Rust(it) => it.waits.as_ref().is_some_and(|task| !task.is_finished()),
+        }
+    }
+
+    /// Whoever waited gets it. Returns when that was.
+    pub(crate) async fn gets(&mut self) -> Micros {
+        match self {
+            Self::Java(it) => {
+                let answer = it.waits.take().expect("a call").answer().await;
+                let got = answer.ended;
+                assert_ne!(answer.value(), "false", "Java gave up");
+                got
+            }
+            Self::Rust(it) => {
+                let task = it.waits.take().expect("a task");
+                let (guard, got) = soon("our turn", task).await.expect("a task that succeeds");
+                it.guards.push(guard);
+                got
+            }
+        }
+    }
+
+    /// Gives one hold back. Returns when it began to.
+    pub(crate) async fn gives_back(&mut self) -> Micros {
+        match self {
+            Self::Java(it) => {
+                let answer = it.thread.ask("unlock", &[&it.name]).await;
+                let begun = answer.begun;
+                answer.value();
+                begun
+            }
+            Self::Rust(it) => {
+                let begun = now();
+                release(it.guards.pop().expect("a hold")).await;
+                begun
+            }
+        }
+    }
+
+    /// The owner that it is in Redis.
+    pub(crate) async fn owner(&self) -> String {
+        match self {
+            Self::Java(it) => it.thread.owner().await,
+            Self::Rust(it) => it.lock.owner().to_owned(),
+        }
+    }
+}
+
+impl Theirs<'_> {
+    async fn wait(&mut self, ask: Ask) {
+        let (name, minute) = (&self.name, MINUTE.as_millis());
+        self.waits = Some(match ask {
+            Ask::Lock => self.thread.begin("lock", &[name]),
+            Ask::WithLease => self.thread.begin("lockFor", &[name, &minute]),
+            Ask::TryLock => self.thread.begin("tryLock", &[name, &minute, &-1]),
+            Ask::TryLockWithLease => self.thread.begin("tryLock", &[name, &minute, &minute]),
+        });
+        let parked = async {
+            while !self.thread.is_parked().await {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("Java parks", parked).await;
+        assert!(self.site.server.subscribers(name) > 0, "Java listens to another channel");
+    }
+}
+
+impl Ours<'_> {
+    async fn wait(&mut self, ask: Ask) {
+        let server = &self.site.server;
+        let asked = server.calls("evalsha");
+        let lock = self.lock.clone();
+        self.waits = Some(tokio::spawn(async move {
+            let granted = match ask {
+                Ask::Lock => lock.lock().await,
+                Ask::WithLease => lock.lock_with_lease(MINUTE).await,
+                Ask::TryLock => lock.try_lock(MINUTE, Lease::Watchdog).await.map(Option::unwrap),
+                Ask::TryLockWithLease => lock.try_lock(MINUTE, MINUTE).await.map(Option::unwrap),
+            };
+            (granted.expect("the lock"), now())
+        }));
+        // It is refused, subscribes, and is refused once more.
+        wait_until("we are parked", SOON, || {
+            server.subscribers(self.lock.name()) > 0 && server.calls("evalsha") >= asked + 2
+        })
+        .await;
+    }
+}

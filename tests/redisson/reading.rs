@@ -1,0 +1,95 @@
+//! Each side reads what the other has written.
+
+use crate::parties::{Kind, MINUTE, Party};
+use crate::site::Site;
+use crate::support::{hold, ms, release};
+
+pub(crate) async fn java_reads_a_lock_of_ours(site: &Site) {
+    let name = "ours";
+    let lock = site.client().await.lock(name);
+    let thread = site.java.thread("reader");
+    let outer = lock.lock_with_lease(MINUTE).await.expect("the lock");
+    let inner = hold(&lock).await;
+
+    assert!(thread.get::<bool>("isLocked", &[&name]).await);
+    let left: i64 = thread.get("remainTimeToLive", &[&name]).await;
+    assert!((50_000..=60_000).contains(&left), "{left}");
+    // Not even a thread of our handle's number: an owner is more than that.
+    let (_, number) = lock.owner().split_once(':').expect("uuid:number");
+    let (_, own) = split(&thread.owner().await);
+    for number in [number, &own] {
+        assert!(!thread.get::<bool>("isHeldByThread", &[&name, &number]).await);
+    }
+    assert_eq!(thread.get::<u32>("getHoldCount", &[&name]).await, 0);
+
+    release(inner).await;
+    release(outer).await;
+    assert!(!thread.get::<bool>("isLocked", &[&name]).await);
+    assert_eq!(thread.get::<i64>("remainTimeToLive", &[&name]).await, -2);
+}
+
+pub(crate) async fn rust_reads_a_lock_of_theirs(site: &Site) {
+    let name = "theirs";
+    let lock = site.client().await.lock(name);
+    let thread = site.java.thread("holder");
+    for _ in 0..2 {
+        thread.ask("lockFor", &[&name, &MINUTE.as_millis()]).await.value();
+    }
+    assert!(thread.get::<bool>("isHeldByThread", &[&name, &split(&thread.owner().await).1]).await);
+    assert_eq!(thread.get::<u32>("getHoldCount", &[&name]).await, 2);
+
+    assert!(lock.is_locked().await.unwrap());
+    assert!(!lock.is_held().await.unwrap());
+    assert_eq!(lock.hold_count().await.unwrap(), 0);
+    let left = lock.remaining_lease().await.unwrap().expect("a lease");
+    assert!((ms(50_000)..=MINUTE).contains(&left), "{left:?}");
+
+    for _ in 0..2 {
+        assert!(lock.is_locked().await.unwrap());
+        thread.ask("unlock", &[&name]).await.value();
+    }
+    assert!(!lock.is_locked().await.unwrap());
+    assert_eq!(lock.remaining_lease().await.unwrap(), None);
+}
+
+/// One hash with one field and a TTL; and when it is given back, nothing but Redisson's latches.
+pub(crate) async fn both_write_the_same(site: &Site) {
+    for kind in [Kind::Java, Kind::Rust] {
+        let name = format!("wire-{kind:?}");
+        let mut party = Party::new(site, kind, "writer", &name).await;
+        let owner = party.owner().await;
+        let (uuid, number) = split(&owner);
+        assert_eq!(uuid.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12], "{owner}");
+        assert!(number.parse::<u64>().is_ok(), "{owner}");
+        for count in [1, 2] {
+            party.takes().await;
+            assert_eq!(site.server.ask::<String>(&["TYPE", &name]), "hash");
+            assert_eq!(site.server.holds(&name), [(owner.clone(), count)].into());
+            let left = site.server.pttl(&name);
+            assert!((20_000..=30_000).contains(&left), "{left}");
+            assert_eq!(site.keys(), [name.clone()]);
+        }
+        party.gives_back().await;
+        assert_eq!(site.server.holds(&name), [(owner, 1)].into());
+        assert_eq!(site.keys(), [name.clone()]);
+        party.gives_back().await;
+        assert_eq!(site.keys(), [] as [String; 0]);
+    }
+}
+
+/// We leave no latch either.
+pub(crate) async fn rust_leaves_nothing_at_all(site: &Site) {
+    let mut party = Party::new(site, Kind::Rust, "", "nothing").await;
+    for _ in 0..2 {
+        party.takes().await;
+        party.takes().await;
+        party.gives_back().await;
+        party.gives_back().await;
+    }
+    assert_eq!(site.server.ask::<u64>(&["DBSIZE"]), 0);
+}
+
+fn split(owner: &str) -> (String, String) {
+    let (uuid, number) = owner.split_once(':').expect("uuid:number");
+    (uuid.to_owned(), number.to_owned())
+}

@@ -1,0 +1,58 @@
+//! Fencing tokens: Redisson counts on what we have written, and we on what it has.
+
+use crate::site::Site;
+use crate::support::{SOON, soon, wait_until};
+
+const TURNS: usize = 50;
+
+pub(crate) async fn grow_whoever_takes_them(site: &Site) {
+    let name = "fenced";
+    let thread = site.java.thread("fenced");
+    let lock = site.client().await.fenced_lock(name);
+    let mut tokens: Vec<u64> = Vec::new();
+    for turn in 0..TURNS {
+        // Twice in a row too, so that each follows on itself and on the other; Java, which counts
+        // from one, begins.
+        if turn / 2 % 2 == 0 {
+            tokens.push(thread.get("lockAndGetToken", &[&name]).await);
+            assert!(lock.is_locked().await.unwrap());
+            assert!(!lock.is_held().await.unwrap());
+            thread.ask("unlock", &[&name]).await.value();
+        } else {
+            let guard = soon("locking", lock.lock()).await.expect("the lock");
+            tokens.push(guard.token().get());
+            // What Redisson calls the token of the lock is ours.
+            assert_eq!(thread.get::<u64>("getToken", &[&name]).await, guard.token().get());
+            soon("unlocking", guard.unlock()).await.expect("unlocking");
+        }
+    }
+    assert_eq!(tokens.len(), TURNS);
+    assert!(tokens.windows(2).all(|two| two[0] < two[1]), "not growing: {tokens:?}");
+}
+
+/// From holder to waiter, to and fro.
+pub(crate) async fn grow_from_hand_to_hand(site: &Site) {
+    let name = "fenced-hands";
+    let thread = site.java.thread("fenced");
+    let lock = site.client().await.fenced_lock(name);
+    let mut tokens: Vec<u64> = Vec::new();
+    let mut guard = soon("locking", lock.lock()).await.expect("the lock");
+    for _ in 0..TURNS / 2 {
+        tokens.push(guard.token().get());
+        let theirs = thread.begin("lockAndGetToken", &[&name]);
+        wait_until("Java waits", SOON, || site.server.subscribers(name) > 0).await;
+        soon("unlocking", guard.unlock()).await.expect("unlocking");
+        tokens.push(theirs.answer().await.value().parse().expect("a token"));
+        let ours = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.lock().await }
+        });
+        wait_until("we wait", SOON, || site.server.subscribers(name) > 0).await;
+        assert!(!ours.is_finished());
+        thread.ask("unlock", &[&name]).await.value();
+        guard = soon("our turn", ours).await.unwrap().expect("the lock");
+    }
+    soon("unlocking", guard.unlock()).await.expect("unlocking");
+    assert_eq!(tokens.len(), TURNS / 2 * 2);
+    assert!(tokens.windows(2).all(|two| two[0] < two[1]), "not growing: {tokens:?}");
+}

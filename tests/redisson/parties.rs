@@ -65,6 +65,7 @@ pub(crate) struct Ours<'a> {
     site: &'a Site,
     pub(crate) lock: Arc<Lock>,
     waits: Option<JoinHandle<(LockGuard, Micros)>>,
+    has_waited: bool,
     pub(crate) guards: Vec<LockGuard>,
 }
 
@@ -78,7 +79,7 @@ impl<'a> Party<'a> {
     /// A new owner of that client.
     pub(crate) fn rust(site: &'a Site, client: &LockClient, name: &str) -> Self {
         let lock = Arc::new(client.lock(name));
-        Self::Rust(Ours { site, lock, waits: None, guards: Vec::new() })
+        Self::Rust(Ours { site, lock, waits: None, has_waited: false, guards: Vec::new() })
     }
 
     /// A thread of the site's Java, or a new client of ours.
@@ -180,7 +181,10 @@ impl Theirs<'_> {
 impl Ours<'_> {
     async fn wait(&mut self, ask: Ask) {
         let server = &self.site.server;
-        let asked = server.calls("evalsha");
+        // Refused, it subscribes, and is refused once more; or it still is subscribed.
+        let lingers = self.has_waited && server.subscribers(self.lock.name()) > 0;
+        let refusals = server.calls("evalsha") + if lingers { 1 } else { 2 };
+        self.has_waited = true;
         let lock = self.lock.clone();
         self.waits = Some(tokio::spawn(async move {
             let granted = match ask {
@@ -191,9 +195,8 @@ impl Ours<'_> {
             };
             (granted.expect("the lock"), now())
         }));
-        // It is refused, subscribes, and is refused once more.
         wait_until("we are parked", SOON, || {
-            server.subscribers(self.lock.name()) > 0 && server.calls("evalsha") >= asked + 2
+            server.subscribers(self.lock.name()) > 0 && server.calls("evalsha") >= refusals
         })
         .await;
     }

@@ -129,8 +129,11 @@ public final class Peer {
 
         /** Whether it waits for a message or for the end of the holder's lease, and not for Redis. */
         private boolean isParked() {
-            return Arrays.stream(getStackTrace())
-                    .anyMatch(frame -> frame.getClassName().equals(Semaphore.class.getName()));
+            StackTraceElement[] stack = getStackTrace();
+            return stack.length > 0
+                    && stack[0].getMethodName().equals("park")
+                    && Arrays.stream(stack)
+                            .anyMatch(frame -> frame.getClassName().equals(Semaphore.class.getName()));
         }
 
         private RLock lock(String name) {

@@ -8,21 +8,24 @@ use crate::site::Site;
 use crate::support::{ms, soon};
 
 pub(crate) async fn wakes_waiters_of_both_kinds(site: &Site) {
+    let mut holders = Vec::new();
     for by in KINDS {
         for holder in KINDS {
             for waiters in [&[Kind::Java][..], &[Kind::Rust], &KINDS] {
-                frees(site, by, holder, waiters).await;
+                holders.push(frees(site, by, holder, waiters).await);
             }
         }
     }
+    futures::future::join_all(holders.into_iter().map(is_told)).await;
 }
 
-async fn frees(site: &Site, by: Kind, kind: Kind, waiters: &[Kind]) {
+/// Frees a lock that somebody holds. Returns who did.
+async fn frees<'a>(site: &'a Site, by: Kind, kind: Kind, waiters: &[Kind]) -> Party<'a> {
     let name = format!("forced-by-{by:?}-from-{kind:?}-for-{waiters:?}").replace(' ', "");
     let mut holder = match kind {
         Kind::Java => Party::java(site, &site.java, "holder", &name),
-        // Soon renewed, and so told soon.
-        Kind::Rust => Party::rust(site, &site.client_with(ms(1_500)).await, &name),
+        // Renewed every second, and so told soon.
+        Kind::Rust => Party::rust(site, &site.client_with(ms(3_000)).await, &name),
     };
     holder.takes().await;
     // One after the other: that each is parked is told by counting.
@@ -44,9 +47,12 @@ async fn frees(site: &Site, by: Kind, kind: Kind, waiters: &[Kind]) {
     let last = got.into_iter().max().expect("a waiter").saturating_sub(begun);
     assert!(last < PROMPT, "{name}: {last} us");
     assert!(!force(site, by, &name).await, "it is free");
+    holder
+}
 
+async fn is_told(holder: Party<'_>) {
     match holder {
-        Party::Java(it) => it.thread.ask("unlock", &[&name]).await.assert_not_held(),
+        Party::Java(it) => it.thread.ask("unlock", &[&it.name]).await.assert_not_held(),
         Party::Rust(mut it) => {
             let guard = it.guards.pop().expect("a guard");
             soon("the holder is told", guard.lost()).await;

@@ -15,6 +15,9 @@ pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 /// What a hand-off by message may take on a busy machine. No lease is nearly as short.
 pub(crate) const PROMPT: Micros = 2_000_000;
 
+/// By how much a lease may end before its time: Redis counts whole milliseconds.
+pub(crate) const GRAIN: Micros = 2_000;
+
 /// Of the wall clock, on which processes agree.
 pub(crate) type Micros = u64;
 
@@ -56,7 +59,7 @@ pub(crate) enum Party<'a> {
 pub(crate) struct Theirs<'a> {
     site: &'a Site,
     pub(crate) thread: Thread,
-    name: String,
+    pub(crate) name: String,
     waits: Option<Call>,
 }
 
@@ -99,7 +102,7 @@ impl<'a> Party<'a> {
     }
 
     /// Asks for what somebody else holds. When this returns, it is parked: from now on it is a
-    /// message that wakes it, or the end of the lease.
+    /// message that wakes it, or the end of the lease. (Or it has it, if a lease has ended by now.)
     pub(crate) async fn waits(&mut self, ask: Ask) {
         match self {
             Self::Java(it) => it.wait(ask).await,
@@ -110,8 +113,8 @@ impl<'a> Party<'a> {
     /// Whether it still waits.
     pub(crate) fn is_waiting(&self) -> bool {
         match self {
-            Self::Java(it) => it.waits.as_ref().is_some_and(|call| !call.is_done()),
-            Self::Rust(it) => it.waits.as_ref().is_some_and(|task| !task.is_finished()),
+            Self::Java(it) => it.is_waiting(),
+            Self::Rust(it) => it.is_waiting(),
         }
     }
 
@@ -160,6 +163,10 @@ impl<'a> Party<'a> {
 }
 
 impl Theirs<'_> {
+    fn is_waiting(&self) -> bool {
+        self.waits.as_ref().is_some_and(|call| !call.is_done())
+    }
+
     async fn wait(&mut self, ask: Ask) {
         let (name, minute) = (&self.name, MINUTE.as_millis());
         self.waits = Some(match ask {
@@ -169,16 +176,21 @@ impl Theirs<'_> {
             Ask::TryLockWithLease => self.thread.begin("tryLock", &[name, &minute, &minute]),
         });
         let parked = async {
-            while !self.thread.is_parked().await {
+            while self.is_waiting() && !self.thread.is_parked().await {
                 tokio::task::yield_now().await;
             }
         };
         soon("Java parks", parked).await;
-        assert!(self.site.server.subscribers(name) > 0, "Java listens to another channel");
+        let listens = self.site.server.subscribers(&self.name) > 0;
+        assert!(listens || !self.is_waiting(), "Java listens to another channel");
     }
 }
 
 impl Ours<'_> {
+    fn is_waiting(&self) -> bool {
+        self.waits.as_ref().is_some_and(|task| !task.is_finished())
+    }
+
     async fn wait(&mut self, ask: Ask) {
         let server = &self.site.server;
         // Refused, it subscribes, and is refused once more; or it still is subscribed.
@@ -196,7 +208,8 @@ impl Ours<'_> {
             (granted.expect("the lock"), now())
         }));
         wait_until("we are parked", SOON, || {
-            server.subscribers(self.lock.name()) > 0 && server.calls("evalsha") >= refusals
+            let listens = server.subscribers(self.lock.name()) > 0;
+            !self.is_waiting() || listens && server.calls("evalsha") >= refusals
         })
         .await;
     }

@@ -22,10 +22,10 @@ pub(crate) async fn loses_no_addition(site: &Site) {
     let total = if site.version == crate::VERSIONS[0] { 5_000 } else { 1_600 };
     let turns = total / 4 / TASKS;
     let name = "fleet";
-    site.server.ask::<()>(&["SET", "counter", "0"]);
+    site.server().ask::<()>(&["SET", "counter", "0"]);
 
     let java = [site.java.clone(), site.another_java(Duration::from_secs(30))];
-    let role = format!("work {} {name} counter {turns}", site.server.url());
+    let role = format!("work {} {name} counter {turns}", site.server().url());
     let mut rust: Vec<Child> =
         (0..2).map(|i| Child::start("", &format!("{role} rust{i}"))).collect();
     for child in &mut rust {
@@ -41,7 +41,7 @@ pub(crate) async fn loses_no_addition(site: &Site) {
         done.collect::<Vec<_>>()
     };
     // A Java that has just started is slow.
-    site.server.ask::<()>(&["SET", "warm-up", "0"]);
+    site.server().ask::<()>(&["SET", "warm-up", "0"]);
     join_all(work("warm-up", 100)).await;
     let done = work("counter", turns);
     for child in &mut rust {
@@ -54,15 +54,15 @@ pub(crate) async fn loses_no_addition(site: &Site) {
         child.hear_that("done");
     }
 
-    assert_eq!(site.server.ask::<usize>(&["GET", "counter"]), total, "an addition was lost");
+    assert_eq!(site.server().ask::<usize>(&["GET", "counter"]), total, "an addition was lost");
     check_turns(site, total);
     let keys = ["counter", "warm-up"].map(|key| [key.to_owned(), format!("{key}:turns")]).concat();
-    site.server.ask::<()>(&["DEL", &keys[0], &keys[1], &keys[2], &keys[3]]);
+    site.server().ask::<()>(&["DEL", &keys[0], &keys[1], &keys[2], &keys[3]]);
 }
 
 /// Everybody has signed the list in each turn, under the lock: it is the history of the holds.
 fn check_turns(site: &Site, total: usize) {
-    let turns: Vec<String> = site.server.ask(&["LRANGE", "counter:turns", "0", "-1"]);
+    let turns: Vec<String> = site.server().ask(&["LRANGE", "counter:turns", "0", "-1"]);
     let of_each = ["java0", "java1", "rust0", "rust1"].map(|process| -> Vec<usize> {
         (0..turns.len()).filter(|i| turns[*i].starts_with(process)).collect()
     });

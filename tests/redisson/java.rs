@@ -57,7 +57,7 @@ impl Java {
         let mut process = Command::new(java())
             .args(["-XX:+UseSerialGC", "-Xmx256m", "-cp"])
             .arg(env::join_paths([&peer, &class_path]).expect("paths without a separator"))
-            .args(["interop.Peer", redis.trim_end_matches('/')])
+            .args(["interop.Peer", redis])
             .arg(watchdog.as_millis().to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

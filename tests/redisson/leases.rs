@@ -25,7 +25,7 @@ pub(crate) async fn of_java_end_for_rust(site: &Site) {
     gets_it_at_the_end(&mut waiter, taken.begun, taken.ended).await;
     // Too late, and without a trace.
     thread.ask("unlock", &[&name]).await.assert_not_held();
-    assert_eq!(site.server.holds(name), [(waiter.owner().await, 1)].into());
+    assert_eq!(site.holds(name), [(waiter.owner().await, 1)].into());
     waiter.gives_back().await;
 }
 
@@ -41,6 +41,6 @@ pub(crate) async fn of_rust_end_for_java(site: &Site) {
     assert!(guard.is_lost(), "it believes in a lease that has ended");
     let error = guard.unlock().await.expect_err("a lease that has ended");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
-    assert_eq!(site.server.holds(name), [(waiter.owner().await, 1)].into());
+    assert_eq!(site.holds(name), [(waiter.owner().await, 1)].into());
     waiter.gives_back().await;
 }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Completion, Trial};
 use support::child;
 
-use site::{Case, Redisson};
+use site::{Case, Redisson, Topology};
 
 /// The newest, which is the one that most of the time is spent on; the last line before the next
 /// major one, which has a latch at every unlock and renews in batches; and one that has neither.
@@ -37,11 +37,14 @@ const FOLDER: &str = "REDLATCH_REDISSON";
 
 macro_rules! cases {
     ($($name:literal => $module:ident::$case:ident,)*) => {
-        [$(($name, (|site| Box::pin($module::$case(site))) as Case),)*]
+        vec![$(($name, (|site| Box::pin($module::$case(site))) as Case),)*]
     };
 }
 
-fn cases() -> impl IntoIterator<Item = (&'static str, Case)> {
+type Cases = Vec<(&'static str, Case)>;
+
+/// With a server alone and in a cluster.
+fn everywhere() -> Cases {
     cases![
         "a rust waiter gets a lock that java unlocks" => hand_offs::from_java_to_rust,
         "a java waiter gets a lock that rust unlocks" => hand_offs::from_rust_to_java,
@@ -61,14 +64,25 @@ fn cases() -> impl IntoIterator<Item = (&'static str, Case)> {
         "an explicit lease of rust ends for a java waiter" => leases::of_rust_end_for_java,
         "tokens grow whoever takes them" => tokens::grow_whoever_takes_them,
         "tokens grow from hand to hand" => tokens::grow_from_hand_to_hand,
-        "a mixed fleet loses no addition" => fleet::loses_no_addition,
         "watchdogs keep the other side out" => watchdogs::keep_the_other_side_out,
+    ]
+}
+
+fn alone() -> Cases {
+    cases![
+        "a mixed fleet loses no addition" => fleet::loses_no_addition,
         "the lock of a killed java process is free when its lease ends" =>
             watchdogs::of_a_killed_java_process_end,
         "the lock of a killed rust process is free when its lease ends" =>
             watchdogs::of_a_killed_rust_process_end,
         "java gets turns in a crowd of rust" => turns::java_gets_turns_in_a_crowd_of_rust,
         "rust gets turns in a crowd of java" => turns::rust_gets_turns_in_a_crowd_of_java,
+    ]
+}
+
+fn in_a_cluster() -> Cases {
+    cases![
+        "releases are told on sharded channels" => hand_offs::are_told_on_sharded_channels,
     ]
 }
 
@@ -88,22 +102,34 @@ fn main() -> ExitCode {
 }
 
 fn trials(folder: &Result<String, String>) -> Vec<Trial> {
+    let alone = [everywhere(), alone()].concat();
+    let in_a_cluster = [everywhere(), in_a_cluster()].concat();
+    let mut trials = trials_of(folder, Topology::Alone, "", &alone);
+    trials.extend(trials_of(folder, Topology::Cluster, ", cluster", &in_a_cluster));
+    trials
+}
+
+fn trials_of(
+    folder: &Result<String, String>,
+    topology: Topology,
+    place: &str,
+    cases: &Cases,
+) -> Vec<Trial> {
     let redissons = VERSIONS.map(|version| {
-        let redisson = |folder: &String| Arc::new(Redisson::new(version, folder));
+        let redisson = |folder: &String| Arc::new(Redisson::new(version, topology, folder));
         (version, folder.as_ref().map(redisson).map_err(String::clone))
     });
     let mut trials = Vec::new();
-    for (case, play) in cases() {
+    for (case, play) in cases {
         for (version, redisson) in &redissons {
-            let redisson = redisson.clone();
-            trials.push(Trial::ignorable_test(format!("redisson {version}: {case}"), move || {
-                match redisson {
-                    Ok(redisson) => {
-                        redisson.play(play);
-                        Ok(Completion::Completed)
-                    }
-                    Err(why) => Ok(Completion::ignored_with(why)),
+            let (play, redisson) = (*play, redisson.clone());
+            let name = format!("redisson {version}{place}: {case}");
+            trials.push(Trial::ignorable_test(name, move || match redisson {
+                Ok(redisson) => {
+                    redisson.play(play);
+                    Ok(Completion::Completed)
                 }
+                Err(why) => Ok(Completion::ignored_with(why)),
             }));
         }
     }

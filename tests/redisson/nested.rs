@@ -16,15 +16,15 @@ async fn keeps_out_until_the_second_unlock(site: &Site, holder: Kind, waiter: Ki
     holder.takes().await;
     holder.takes().await;
     let owner = holder.owner().await;
-    assert_eq!(site.server.holds(&name), [(owner.clone(), 2)].into());
+    assert_eq!(site.holds(&name), [(owner.clone(), 2)].into());
     waiter.waits(Ask::Lock).await;
     holder.gives_back().await;
-    assert_eq!(site.server.holds(&name), [(owner, 1)].into());
+    assert_eq!(site.holds(&name), [(owner, 1)].into());
     tokio::time::sleep(A_WHILE).await;
     assert!(waiter.is_waiting(), "it got in between two unlocks");
     let begun = holder.gives_back().await;
     assert!(waiter.gets().await.saturating_sub(begun) < PROMPT);
-    assert_eq!(site.server.holds(&name), [(waiter.owner().await, 1)].into());
+    assert_eq!(site.holds(&name), [(waiter.owner().await, 1)].into());
     waiter.gives_back().await;
 }
 

@@ -181,7 +181,7 @@ impl Theirs<'_> {
             }
         };
         soon("Java parks", parked).await;
-        let listens = self.site.server.subscribers(&self.name) > 0;
+        let listens = self.site.subscribers(&self.name) > 0;
         assert!(listens || !self.is_waiting(), "Java listens to another channel");
     }
 }
@@ -192,10 +192,10 @@ impl Ours<'_> {
     }
 
     async fn wait(&mut self, ask: Ask) {
-        let server = &self.site.server;
+        let site = self.site;
         // Refused, it subscribes, and is refused once more; or it still is subscribed.
-        let lingers = self.has_waited && server.subscribers(self.lock.name()) > 0;
-        let refusals = server.calls("evalsha") + if lingers { 1 } else { 2 };
+        let lingers = self.has_waited && site.subscribers(self.lock.name()) > 0;
+        let refusals = site.calls("evalsha") + if lingers { 1 } else { 2 };
         self.has_waited = true;
         let lock = self.lock.clone();
         self.waits = Some(tokio::spawn(async move {
@@ -208,8 +208,8 @@ impl Ours<'_> {
             (granted.expect("the lock"), now())
         }));
         wait_until("we are parked", SOON, || {
-            let listens = server.subscribers(self.lock.name()) > 0;
-            !self.is_waiting() || listens && server.calls("evalsha") >= refusals
+            let listens = site.subscribers(self.lock.name()) > 0;
+            !self.is_waiting() || listens && site.calls("evalsha") >= refusals
         })
         .await;
     }

@@ -63,14 +63,14 @@ pub(crate) async fn both_write_the_same(site: &Site) {
         assert!(number.parse::<u64>().is_ok(), "{owner}");
         for count in [1, 2] {
             party.takes().await;
-            assert_eq!(site.server.ask::<String>(&["TYPE", &name]), "hash");
-            assert_eq!(site.server.holds(&name), [(owner.clone(), count)].into());
-            let left = site.server.pttl(&name);
+            assert_eq!(site.kind(&name), "hash");
+            assert_eq!(site.holds(&name), [(owner.clone(), count)].into());
+            let left = site.pttl(&name);
             assert!((20_000..=30_000).contains(&left), "{left}");
             assert_eq!(site.keys(), [name.as_str()]);
         }
         party.gives_back().await;
-        assert_eq!(site.server.holds(&name), [(owner, 1)].into());
+        assert_eq!(site.holds(&name), [(owner, 1)].into());
         assert_eq!(site.keys(), [name.as_str()]);
         party.gives_back().await;
         assert_eq!(site.keys(), [""; 0]);
@@ -86,7 +86,7 @@ pub(crate) async fn rust_leaves_nothing_at_all(site: &Site) {
         party.gives_back().await;
         party.gives_back().await;
     }
-    assert_eq!(site.server.ask::<u64>(&["DBSIZE"]), 0);
+    assert_eq!(site.all_keys(), [""; 0]);
 }
 
 fn split(owner: &str) -> (String, String) {

@@ -1,36 +1,51 @@
-//! Where the cases of one version of Redisson are played: a server and a Java process.
+//! Where the cases of one version of Redisson are played: a server or a cluster, and a Java process.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
-use redlatch::LockClient;
+use redlatch::{LockClient, LockClientBuilder};
 
 use crate::java::Java;
-use crate::support::{SOON, Server, block_until, connect, hold, release, soon};
+use crate::support::{Cluster, SOON, Server, block_until, hold, release, soon};
 
 pub(crate) type Case = for<'a> fn(&'a Site) -> LocalBoxFuture<'a, ()>;
 
-/// A version of Redisson. Its cases share a site, one after the other.
+/// A version of Redisson. Its cases share a site of each topology, one after the other.
 pub(crate) struct Redisson {
-    pub(crate) version: &'static str,
+    version: &'static str,
     class_path: PathBuf,
+    topology: Topology,
     site: Mutex<Option<Site>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Topology {
+    Alone,
+    /// Three masters.
+    Cluster,
 }
 
 pub(crate) struct Site {
     /// With the watchdog timeout that is Redisson's default, and ours.
     pub(crate) java: Arc<Java>,
-    pub(crate) server: Server,
+    place: Place,
     pub(crate) version: &'static str,
     class_path: PathBuf,
 }
 
+enum Place {
+    Alone(Box<Server>),
+    Cluster(Cluster),
+}
+
 impl Redisson {
-    /// The version `version` in the folder where `build` has put it.
-    pub(crate) fn new(version: &'static str, folder: &str) -> Self {
-        Self { version, class_path: PathBuf::from(folder).join(version), site: Mutex::default() }
+    /// The version in the folder where `build` has put it.
+    pub(crate) fn new(version: &'static str, topology: Topology, folder: &str) -> Self {
+        let class_path = PathBuf::from(folder).join(version);
+        Self { version, class_path, topology, site: Mutex::default() }
     }
 
     /// Plays a case. One that fails takes the site with it, so that it spoils no other.
@@ -46,49 +61,150 @@ impl Redisson {
 
     fn open(&self) -> Site {
         assert!(self.class_path.is_dir(), "{} is not built", self.class_path.display());
-        let server = Server::start();
-        let watchdog = Duration::from_secs(30);
-        let java = Java::start(&self.class_path, &server.url(), watchdog);
-        Site { java, server, version: self.version, class_path: self.class_path.clone() }
+        let place = match self.topology {
+            Topology::Alone => Place::Alone(Box::new(Server::start())),
+            Topology::Cluster => Place::Cluster(Cluster::start()),
+        };
+        let java = Java::start(&self.class_path, &place.address(), Duration::from_secs(30));
+        Site { java, place, version: self.version, class_path: self.class_path.clone() }
+    }
+}
+
+impl Place {
+    /// As the Java program wants it.
+    fn address(&self) -> String {
+        match self {
+            Self::Alone(server) => server.url().trim_end_matches('/').to_owned(),
+            Self::Cluster(cluster) => {
+                let urls = cluster.urls();
+                let urls: Vec<&str> = urls.iter().map(|url| url.trim_end_matches('/')).collect();
+                format!("cluster:{}", urls.join(","))
+            }
+        }
+    }
+
+    fn builder(&self) -> LockClientBuilder {
+        match self {
+            Self::Alone(server) => LockClient::builder().url(server.url()),
+            Self::Cluster(cluster) => LockClient::builder().cluster(cluster.urls()),
+        }
+    }
+
+    fn servers(&self) -> &[Server] {
+        match self {
+            Self::Alone(server) => std::slice::from_ref(server),
+            Self::Cluster(cluster) => cluster.nodes(),
+        }
     }
 }
 
 impl Site {
-    /// One more Java process at the same server.
-    pub(crate) fn another_java(&self, watchdog: Duration) -> Arc<Java> {
-        Java::start(&self.class_path, &self.server.url(), watchdog)
+    pub(crate) fn topology(&self) -> Topology {
+        match self.place {
+            Place::Alone(_) => Topology::Alone,
+            Place::Cluster(_) => Topology::Cluster,
+        }
     }
 
-    /// A client of ours whose scripts the server has, so that each is one command.
+    /// The one server that there is.
+    pub(crate) fn server(&self) -> &Server {
+        match &self.place {
+            Place::Alone(server) => server,
+            Place::Cluster(_) => panic!("there is more than one"),
+        }
+    }
+
+    pub(crate) fn servers(&self) -> &[Server] {
+        self.place.servers()
+    }
+
+    /// One more Java process.
+    pub(crate) fn another_java(&self, watchdog: Duration) -> Arc<Java> {
+        Java::start(&self.class_path, &self.place.address(), watchdog)
+    }
+
+    /// A client of ours whose scripts each server has, so that each is one command.
     pub(crate) async fn client(&self) -> LockClient {
-        let client = connect(&self.server).await;
-        release(hold(&client.lock("before")).await).await;
-        client
+        self.client_of(self.place.builder()).await
     }
 
     /// The same, with another watchdog timeout.
     pub(crate) async fn client_with(&self, watchdog: Duration) -> LockClient {
-        let builder = LockClient::builder().url(self.server.url()).watchdog_timeout(watchdog);
-        soon("connecting", builder.connect()).await.expect("connecting")
+        self.client_of(self.place.builder().watchdog_timeout(watchdog)).await
+    }
+
+    async fn client_of(&self, builder: LockClientBuilder) -> LockClient {
+        let client = soon("connecting", builder.connect()).await.expect("connecting");
+        let names = match &self.place {
+            Place::Alone(_) => vec!["before".to_owned()],
+            Place::Cluster(cluster) => (0..3).map(|at| cluster.name_at(at, "before")).collect(),
+        };
+        for name in names {
+            release(hold(&client.lock(name)).await).await;
+        }
+        client
+    }
+
+    /// What Redis counts for each owner of `name`.
+    pub(crate) fn holds(&self, name: &str) -> BTreeMap<String, u32> {
+        match &self.place {
+            Place::Alone(server) => server.holds(name),
+            Place::Cluster(cluster) => cluster.holds(name),
+        }
+    }
+
+    /// Redis's answer to PTTL: -2 for no key, -1 for a key without an end.
+    pub(crate) fn pttl(&self, name: &str) -> i64 {
+        match &self.place {
+            Place::Alone(server) => server.pttl(name),
+            Place::Cluster(cluster) => cluster.pttl(name),
+        }
+    }
+
+    /// What TYPE says of a key.
+    pub(crate) fn kind(&self, name: &str) -> String {
+        match &self.place {
+            Place::Alone(server) => server.ask(&["TYPE", name]),
+            Place::Cluster(cluster) => cluster.ask_at(name, &["TYPE", name]),
+        }
+    }
+
+    /// How many connections wait for a release of `name`.
+    pub(crate) fn subscribers(&self, name: &str) -> u64 {
+        match &self.place {
+            Place::Alone(server) => server.subscribers(name),
+            Place::Cluster(cluster) => cluster.subscribers(name),
+        }
+    }
+
+    /// How often a command was carried out.
+    pub(crate) fn calls(&self, command: &str) -> u64 {
+        self.servers().iter().map(|server| server.calls(command)).sum()
     }
 
     /// Whatever Redis has, but for the keys that Redisson leaves behind: its counters of tokens,
     /// which have no end, and the latches of unlocks, which it removes a little later, or in some
     /// versions leaves to their TTL.
     pub(crate) fn keys(&self) -> Vec<String> {
-        let mut keys: Vec<String> = self.server.ask(&["KEYS", "*"]);
+        let mut keys = self.all_keys();
         keys.retain(|key| !key.starts_with("redisson_lock_token:") && !self.is_latch(key));
         keys
     }
 
+    pub(crate) fn all_keys(&self) -> Vec<String> {
+        self.servers().iter().flat_map(|server| server.ask::<Vec<_>>(&["KEYS", "*"])).collect()
+    }
+
     fn is_latch(&self, key: &str) -> bool {
         // -2: it is gone by now.
-        key.starts_with("redisson_unlock_latch:") && self.server.pttl(key) != -1
+        key.starts_with("redisson_unlock_latch:") && self.pttl(key) != -1
     }
 
     /// Waits until no lock is left, as a guard that was dropped is given back in the background.
     fn assert_nothing_is_left(&self) {
         block_until("nothing is left", SOON, || self.keys().is_empty());
-        self.server.ask::<()>(&["FLUSHALL"]);
+        for server in self.servers() {
+            server.ask::<()>(&["FLUSHALL"]);
+        }
     }
 }

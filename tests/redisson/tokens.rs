@@ -40,14 +40,14 @@ pub(crate) async fn grow_from_hand_to_hand(site: &Site) {
     for _ in 0..TURNS / 2 {
         tokens.push(guard.token().get());
         let theirs = thread.begin("lockAndGetToken", &[&name]);
-        wait_until("Java waits", SOON, || site.server.subscribers(name) > 0).await;
+        wait_until("Java waits", SOON, || site.subscribers(name) > 0).await;
         soon("unlocking", guard.unlock()).await.expect("unlocking");
         tokens.push(theirs.answer().await.value().parse().expect("a token"));
         let ours = tokio::spawn({
             let lock = lock.clone();
             async move { lock.lock().await }
         });
-        wait_until("we wait", SOON, || site.server.subscribers(name) > 0).await;
+        wait_until("we wait", SOON, || site.subscribers(name) > 0).await;
         assert!(!ours.is_finished());
         thread.ask("unlock", &[&name]).await.value();
         guard = soon("our turn", ours).await.unwrap().expect("the lock");

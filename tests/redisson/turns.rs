@@ -64,9 +64,9 @@ pub(crate) async fn java_gets_turns_in_a_crowd_of_rust(site: &Site) {
 /// Threads of one process that take one lock as often as they can.
 pub(crate) async fn rust_gets_turns_in_a_crowd_of_java(site: &Site) {
     let name = "java-crowd";
-    site.server.ask::<()>(&["SET", "visits", "0"]);
+    site.server().ask::<()>(&["SET", "visits", "0"]);
     let lock = site.client().await.lock(name);
-    let count = || site.server.ask::<u64>(&["GET", "visits"]);
+    let count = || site.server().ask::<u64>(&["GET", "visits"]);
     let crowd: Vec<_> = (0..CROWD)
         .map(|i| {
             let thread = site.java.thread(&format!("crowd.{i}"));
@@ -89,5 +89,5 @@ pub(crate) async fn rust_gets_turns_in_a_crowd_of_java(site: &Site) {
     for call in crowd {
         call.answer().await.value();
     }
-    site.server.ask::<()>(&["DEL", "visits", "visits:turns"]);
+    site.server().ask::<()>(&["DEL", "visits", "visits:turns"]);
 }

@@ -34,7 +34,7 @@ pub(crate) async fn keep_the_other_side_out(site: &Site) {
     while start.elapsed() < LONG {
         tokio::time::sleep(ms(20)).await;
         for (i, name) in ["watched-java", "watched-rust"].into_iter().enumerate() {
-            let left = site.server.pttl(name);
+            let left = site.pttl(name);
             assert!((1..=3_000).contains(&left), "{name} has {left} ms left");
             renewals[i] += u32::from(left > last[i]);
             last[i] = left;
@@ -54,7 +54,7 @@ pub(crate) async fn keep_the_other_side_out(site: &Site) {
 /// at most a watchdog timeout later, and not by a message.
 async fn outlives(site: &Site, name: &str, waiter: &mut Party<'_>, kill: impl FnOnce()) {
     let before = now();
-    let left = Micros::try_from(site.server.pttl(name)).expect("a lease") * 1_000;
+    let left = Micros::try_from(site.pttl(name)).expect("a lease") * 1_000;
     kill();
     let killed = now();
     let got = waiter.gets().await;
@@ -76,7 +76,7 @@ pub(crate) async fn of_a_killed_java_process_end(site: &Site) {
 
 pub(crate) async fn of_a_killed_rust_process_end(site: &Site) {
     let name = "killed-rust";
-    let role = format!("hold {} {name} {}", site.server.url(), TIMEOUT.as_millis());
+    let role = format!("hold {} {name} {}", site.server().url(), TIMEOUT.as_millis());
     let mut holder = Child::start("", &role);
     holder.hear_that("held");
     let mut waiter = Party::new(site, Kind::Java, "waiter", name).await;

@@ -140,6 +140,9 @@ impl LockClientBuilder {
     /// clients wait for it. More is more throughput, fewer is a shorter wait for the others. Nobody
     /// is held to it while no other client waits. 100 unless set; zero hands nothing over, so that
     /// every release goes to all clients.
+    ///
+    /// Other clients are counted by who listens at the server that has the lock. Beside a Redisson
+    /// that is told to listen at replicas (its `subscriptionMode`), set zero.
     pub fn hand_overs(mut self, most: u32) -> Self {
         self.config.hand_overs = most;
         self

@@ -230,6 +230,15 @@ impl Link {
         }
     }
 
+    /// The server of those connections is not asked any more. What is under way to it is asked
+    /// again where it belongs now.
+    fn leave(&self, wires: Vec<Wire>) {
+        for wire in wires {
+            wire.end();
+            self.was_cut(wire.number());
+        }
+    }
+
     /// That connection is not used any more, and what it subscribed is gone.
     fn was_cut(&self, number: u64) {
         tracing::warn!(connection = number, "lost a connection to Redis");

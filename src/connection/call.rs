@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::RedisError;
 
-use super::failure::{dial_failed, refused, unavailable};
+use super::failure::{dial_failed, not_alone, refused, unavailable};
 use super::lane::Undialled;
 use super::node::{Node, Purpose};
 use super::together::Told;
@@ -149,7 +149,7 @@ impl Link {
                 Verdict::Elsewhere => {
                     on.answered();
                     let Some((node, for_good)) = self.follow(&error, &on) else {
-                        return Err(refused(ErrorKind::Server, what, repeated, error));
+                        return Err(not_alone(repeated, error));
                     };
                     aside = (!for_good).then_some(node);
                     redirections += 1;

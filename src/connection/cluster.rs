@@ -151,9 +151,7 @@ impl Cluster {
         let gone = self.map.write().replace(view.ranges, |address| self.make(address));
         self.changed.send_replace(());
         for node in gone.unwrap_or_default() {
-            for wire in node.hang_up() {
-                link.was_cut(wire.number());
-            }
+            link.leave(node.hang_up());
         }
     }
 

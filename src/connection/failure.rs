@@ -31,6 +31,13 @@ pub(super) fn refused(kind: ErrorKind, what: &str, sent: bool, cause: RedisError
     Error::new(kind, outcome, message).caused_by(cause)
 }
 
+/// A redirection, where there is nowhere to go.
+pub(super) fn not_alone(sent: bool, cause: RedisError) -> Error {
+    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
+    let message = "the server is a node of a cluster, and has to be named with `cluster`";
+    Error::new(ErrorKind::Server, outcome, message).caused_by(cause)
+}
+
 pub(super) fn dial_failed(
     what: &str,
     sent: bool,

@@ -30,6 +30,13 @@ impl Pulse {
         self.beat.notified()
     }
 
+    /// Nothing on the connection is waited for any more.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+        self.beat.notify_waiters();
+        self.sooner.notify_one();
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
@@ -79,8 +86,6 @@ pub(super) struct Driving(pub(super) Arc<Pulse>);
 
 impl Drop for Driving {
     fn drop(&mut self) {
-        self.0.has_ended.store(true, Ordering::Release);
-        self.0.beat.notify_waiters();
-        self.0.sooner.notify_one();
+        self.0.end();
     }
 }

@@ -207,9 +207,7 @@ impl Sentinels {
             return;
         }
         tracing::info!(master = %site::name(&info), "the sentinels name another master");
-        for wire in self.master.moves_to(info).unwrap_or_default() {
-            link.was_cut(wire.number());
-        }
+        link.leave(self.master.moves_to(info).unwrap_or_default());
     }
 
     fn name_of(&self, said: &Said) -> String {

@@ -152,6 +152,11 @@ impl Wire {
         }
     }
 
+    /// Nobody waits for an answer on it any more: what was asked is asked again elsewhere.
+    pub(super) fn end(&self) {
+        self.shared.pulse.end();
+    }
+
     pub(crate) fn number(&self) -> u64 {
         self.shared.birth.number
     }

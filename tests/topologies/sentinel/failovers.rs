@@ -234,6 +234,24 @@ async fn t3_with_the_option_for_replicas_a_primary_that_comes_back_grants_nothin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t3_a_call_under_way_to_a_primary_that_stands_still_is_made_at_the_next_one() {
+    let set = Sentinels::start();
+    let client = connected(by_way_of(set.urls()).command_timeout(MINUTE)).await;
+    release(hold(&client.lock("before")).await).await;
+    let old = set.pause_master();
+    let lock = client.lock("called");
+    let called = tokio::spawn(async move { lock.try_lock_now().await });
+    let new = set.master_after(old);
+    // Long before its own time is up.
+    let answer = soon("an answer of the next primary", called).await.unwrap();
+    let guard = answer.expect("an answer").expect("a free lock");
+    assert!(new.exists("called"));
+    release(guard).await;
+    until_free("a free lock", new, "called").await;
+    old.resume();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t4_without_any_sentinel_locks_are_held_waited_for_and_taken_as_before() {
     let set = Sentinels::start();
     let Company { holder, waiter, idle } = Company::of(&set, ms(1_500)).await;

@@ -47,8 +47,8 @@ impl LockClientBuilder {
     /// had not been replicated are lost with the old one, and their holders are told.
     ///
     /// User, password, TLS and database of the urls have to be the same in all of them, and are
-    /// those of the servers, too. For other credentials of the Sentinels, see
-    /// [`sentinel_credentials`](Self::sentinel_credentials).
+    /// those of the servers, too. A Sentinel that refuses them is asked without; for other
+    /// credentials of the Sentinels, see [`sentinel_credentials`](Self::sentinel_credentials).
     pub fn sentinel(
         mut self,
         master_name: impl Into<String>,
@@ -59,7 +59,7 @@ impl LockClientBuilder {
     }
 
     /// The Sentinels' own user and password, where they are not those of the servers. The default
-    /// user is called `default`. Those of the urls unless set.
+    /// user is called `default`. Those of the urls, or none, unless set.
     pub fn sentinel_credentials(
         mut self,
         user: impl Into<String>,

@@ -119,7 +119,8 @@ impl Link {
         let way = match site {
             Site::One(info) => Way::One(Arc::new(Node::new(set_up(info), false)?)),
             Site::Sentinel { master, sentinels, server } => {
-                let sentinels = sentinels.into_iter().map(set_up).collect();
+                let ways = |ways: Vec<_>| ways.into_iter().map(set_up).collect();
+                let sentinels = sentinels.into_iter().map(ways).collect();
                 Way::Sentinel(Sentinels::new(master, sentinels, set_up(server))?)
             }
             Site::Cluster(seeds) => {

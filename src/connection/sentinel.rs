@@ -43,7 +43,8 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Sentinels {
     name: String,
-    at: Vec<ConnectionInfo>,
+    /// The ways to each of them, to be tried in turn.
+    at: Vec<Vec<ConnectionInfo>>,
     server: ConnectionInfo,
     pub(super) master: Arc<Node>,
     heard: Mutex<Heard>,
@@ -82,7 +83,7 @@ struct Said {
 impl Sentinels {
     pub(super) fn new(
         name: String,
-        at: Vec<ConnectionInfo>,
+        at: Vec<Vec<ConnectionInfo>>,
         server: ConnectionInfo,
     ) -> Result<Self, Error> {
         // Nothing is sent there before a master is found.
@@ -99,10 +100,10 @@ impl Sentinels {
     /// Finds the master: the first answer counts, and what others say a moment later.
     pub(super) async fn find_master(&self, link: &Link, deadline: Instant) -> Result<(), Error> {
         let mut asked = JoinSet::new();
-        for (number, info) in self.at.iter().cloned().enumerate() {
+        for (number, ways) in self.at.iter().cloned().enumerate() {
             let name = self.name.clone();
             asked.spawn(async move {
-                let (mut sentinel, _) = connect(info).await?;
+                let (mut sentinel, _) = connect(&ways).await?;
                 RedisResult::Ok((number, ask(&mut sentinel, &name).await?))
             });
         }
@@ -155,7 +156,7 @@ impl Sentinels {
     /// Listens to one of them until it cannot be reached.
     async fn listen(&self, number: usize, link: &Link) -> RedisResult<()> {
         let patience = link.dial_timeout;
-        let connected = tokio::time::timeout(patience, connect(self.at[number].clone())).await;
+        let connected = tokio::time::timeout(patience, connect(&self.at[number])).await;
         let (mut sentinel, mut events) = connected.map_err(io::Error::from)??;
         let subscribed = tokio::time::timeout(patience, sentinel.subscribe("+switch-master"));
         subscribed.await.map_err(io::Error::from)??;
@@ -221,7 +222,23 @@ enum Event {
     End,
 }
 
+/// The first way that is not refused.
 async fn connect(
+    ways: &[ConnectionInfo],
+) -> RedisResult<(MultiplexedConnection, UnboundedReceiver<Event>)> {
+    let mut refusal = None;
+    for way in ways {
+        match connect_as(way.clone()).await {
+            Err(error) if matches!(verdict(&error), Verdict::Final(_)) => {
+                refusal.get_or_insert(error);
+            }
+            connected => return connected,
+        }
+    }
+    Err(refusal.expect("BUG: no way to a sentinel"))
+}
+
+async fn connect_as(
     info: ConnectionInfo,
 ) -> RedisResult<(MultiplexedConnection, UnboundedReceiver<Event>)> {
     let (events, hears) = unbounded_channel();

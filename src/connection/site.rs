@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
+use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use super::address::parse;
 use crate::error::Error;
@@ -14,7 +14,8 @@ pub(crate) enum Site {
     One(ConnectionInfo),
     Sentinel {
         master: String,
-        sentinels: Vec<ConnectionInfo>,
+        /// Each with its own credentials, or with the server's, or, if that is refused, without.
+        sentinels: Vec<Vec<ConnectionInfo>>,
         /// How to connect to whichever server is the master; its address is yet to be found.
         server: ConnectionInfo,
     },
@@ -42,20 +43,19 @@ impl Site {
         }
         let sentinels = alike("sentinel", urls)?;
         let server = sentinels[0].clone();
-        // A Sentinel has no databases.
-        let settings = |info: &ConnectionInfo| {
-            let settings = info.redis_settings().clone().set_db(0);
-            match &credentials {
-                Some((user, password)) => settings.set_username(user).set_password(password),
-                None => settings,
-            }
+        let nobody = RedisConnectionInfo::default();
+        let settings = match &credentials {
+            Some((user, password)) => vec![nobody.set_username(user).set_password(password)],
+            // A Sentinel has no databases.
+            None => vec![server.redis_settings().clone().set_db(0), nobody],
         };
-        let sentinels = sentinels.into_iter();
-        let sentinels = sentinels.map(|info| {
-            let settings = settings(&info);
-            info.set_redis_settings(settings)
-        });
-        Ok(Self::Sentinel { master, sentinels: sentinels.collect(), server })
+        let ways = |info: ConnectionInfo| {
+            let way =
+                |settings: &RedisConnectionInfo| info.clone().set_redis_settings(settings.clone());
+            settings.iter().map(way).collect()
+        };
+        let sentinels = sentinels.into_iter().map(ways).collect();
+        Ok(Self::Sentinel { master, sentinels, server })
     }
 
     pub(crate) fn cluster(urls: Vec<String>) -> Result<Self, Error> {
@@ -169,10 +169,21 @@ mod tests {
         let own = Some(("watch".to_owned(), "other".to_owned()));
         let site = Site::sentinel("m".into(), urls, own).unwrap_or_else(|error| panic!("{error}"));
         let Site::Sentinel { sentinels, server, .. } = site else { panic!("a sentinel") };
-        let settings = (sentinels[0].redis_settings(), server.redis_settings());
+        let [way] = &*sentinels[0] else { panic!("one way") };
+        let settings = (way.redis_settings(), server.redis_settings());
         assert_eq!((settings.0.db(), settings.0.username()), (0, Some("watch")));
         assert_eq!((settings.1.db(), settings.1.username()), (3, Some("app")));
         assert_eq!((settings.0.password(), settings.1.password()), (Some("other"), Some("secret")));
+    }
+
+    #[test]
+    fn a_sentinel_may_ask_for_the_credentials_of_the_server_or_for_none() {
+        let urls = vec!["redis://app:secret@a:26379/3".to_owned()];
+        let site = Site::sentinel("m".into(), urls, None).unwrap_or_else(|error| panic!("{error}"));
+        let Site::Sentinel { sentinels, .. } = site else { panic!("a sentinel") };
+        let ways = sentinels[0].iter().map(ConnectionInfo::redis_settings);
+        let ways: Vec<_> = ways.map(|way| (way.db(), way.username(), way.password())).collect();
+        assert_eq!(ways, [(0, Some("app"), Some("secret")), (0, None, None)]);
     }
 
     #[test]

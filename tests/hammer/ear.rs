@@ -101,7 +101,7 @@ fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a str)> {
             let (mut keys, mut args, mut all) = (keys, args, Vec::new());
             while let ([key, ..], [verb, who, ..]) = (keys, args) {
                 let (of_keys, of_args) = match *verb {
-                    "release" => (1, 5),
+                    "release" => (1, 6),
                     "fenced" => (2, 4),
                     _ => (1, 4),
                 };
@@ -113,8 +113,9 @@ fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a str)> {
             }
             all
         }
-        // A hand-over: behind the channel and the lease the one who has it, and those to come.
-        ([key, ..], [channel, _, _, owners @ ..]) if channel.starts_with("redisson_lock__") => {
+        // A hand-over: behind the channel, the lease and how to count who listens, the one who has
+        // it, and those to come.
+        ([key, ..], [channel, _, _, _, owners @ ..]) if channel.starts_with("redisson_lock__") => {
             owners.iter().map(|who| (*key, *who)).collect()
         }
         ([key] | [key, _], [who, _, _]) => vec![(*key, *who)],
@@ -136,18 +137,18 @@ pub(crate) fn only_acquires_and_writes_are_heard() {
     let renew =
         format!("\"EVALSHA\" \"s\" \"2\" \"name-3\" \"name-6\" \"600\" \"{uuid}:7\" \"{uuid}:8\"");
     assert_eq!(heard(&format!("+2.000005 [0 127.0.0.1:9] {renew}")), []);
-    let release = format!("{acquire} \"0\" \"1\" \"channel\"");
+    let release = format!("{acquire} \"0\" \"1\" \"channel\" \"PUBLISH\"");
     assert_eq!(heard(&release), []);
     let shared = format!(
         "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"4\" \"name-9\" \"name-3\" \"token\" \"name-6\" \
-         \"release\" \"{uuid}:1\" \"0\" \"1\" \"channel\" \"fenced\" \"{uuid}:7\" \"600\" \"1\" \
+         \"release\" \"{uuid}:1\" \"0\" \"1\" \"channel\" \"PUBLISH\" \"fenced\" \"{uuid}:7\" \"600\" \"1\" \
          \"acquire\" \"{uuid}:2\" \"600\" \"1\""
     );
     let other = Command { key: 6, owner: (10, 2), ..asked };
     assert_eq!(heard(&shared), [asked, other]);
     let passed = format!(
         "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"1\" \"name-3\" \
-         \"redisson_lock__channel:{{name-3}}\" \"600\" \"{uuid}:1\" \"{uuid}:7\" \"{uuid}:2\""
+         \"redisson_lock__channel:{{name-3}}\" \"600\" \"NUMSUB\" \"{uuid}:1\" \"{uuid}:7\" \"{uuid}:2\""
     );
     let other = Command { owner: (10, 2), ..asked };
     assert_eq!(heard(&passed), [asked, other]);

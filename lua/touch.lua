@@ -12,9 +12,9 @@
 -- Why atomic: between "it is mine" and the write the lease may end and another
 -- owner may come in, whose lock this would touch.
 
-local held = redis.call('HGET', KEYS[1], ARGV[1])
-if not held then
+local count = redis.call('HGET', KEYS[1], ARGV[1])
+if not count then
   return 0
 end
-redis.call('HSET', KEYS[1], ARGV[1], held)
+redis.call('HSET', KEYS[1], ARGV[1], count)
 return 1

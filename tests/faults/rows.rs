@@ -87,6 +87,7 @@ fn tests() -> BTreeMap<String, String> {
                 let file = path.strip_prefix(root).unwrap().display().to_string();
                 let functions = text.lines().filter_map(|line| {
                     let line = line.trim_start();
+                    let line = line.strip_prefix("pub(super) ").unwrap_or(line);
                     line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn "))
                 });
                 let names = functions.filter_map(|rest| rest.split(['(', '<']).next());

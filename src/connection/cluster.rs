@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 
 use super::node::Node;
 use super::verdict::{Verdict, redirection, verdict};
-use super::{Link, site};
+use super::{Link, site, version};
 use crate::clock;
 use crate::error::Error;
 
@@ -187,7 +187,8 @@ async fn ask(info: ConnectionInfo) -> RedisResult<View> {
     let client = redis::Client::open(info)?;
     let config =
         redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+    let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+    let mut connection = connection.map_err(version::understood)?;
     let mut slots = Cmd::new();
     slots.arg("CLUSTER").arg("SLOTS");
     let slots = connection.req_packed_command(&slots).await?.extract_error()?;

@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use super::failure::unavailable;
 use super::node::Node;
 use super::verdict::{Verdict, verdict};
-use super::{Link, Way, site};
+use super::{Link, Way, site, version};
 use crate::clock;
 use crate::error::{Error, Outcome};
 
@@ -252,7 +252,8 @@ async fn connect_as(
         .set_response_timeout(None)
         .set_push_sender(tell);
     let client = redis::Client::open(info)?;
-    Ok((client.get_multiplexed_async_connection_with_config(&config).await?, hears))
+    let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+    Ok((connection.map_err(version::understood)?, hears))
 }
 
 async fn ask(sentinel: &mut MultiplexedConnection, name: &str) -> RedisResult<Said> {

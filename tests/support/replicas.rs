@@ -121,12 +121,22 @@ pub(crate) fn in_step(replica: &Server, primary: &Server) {
     let offset = |server: &Server, name| {
         server.info(name).and_then(|offset| offset.parse::<u64>().ok()).unwrap_or(0)
     };
-    // Something new: a replica that only got its first copy has not heard of it.
-    primary.ask::<()>(&["PUBLISH", "news for replicas", ""]);
-    let told = offset(primary, "master_repl_offset");
-    block_until("a replica in step", SOON, || {
+    block_until("a replica that is connected", SOON, || {
         replica.info("master_link_status").as_deref() == Some("up")
             && replica.info("master_port") == Some(primary.port().to_string())
-            && offset(replica, "slave_repl_offset") >= told
+            && is_online(replica, primary)
     });
+    // Something new: of what follows its first copy a replica hears only when it has asked for it.
+    primary.ask::<()>(&["PUBLISH", "news for replicas", ""]);
+    let told = offset(primary, "master_repl_offset");
+    let has_it = || offset(replica, "slave_repl_offset") >= told;
+    block_until("a replica in step", SOON, has_it);
+}
+
+/// Whether the primary knows that the replica is through with its first copy.
+fn is_online(replica: &Server, primary: &Server) -> bool {
+    let port = format!(",port={},", replica.port());
+    let info: String = primary.ask(&["INFO", "replication"]);
+    let mut replicas = info.lines().filter(|line| line.starts_with("slave"));
+    replicas.any(|line| line.contains(&port) && line.contains(",state=online,"))
 }

@@ -40,16 +40,7 @@ impl Sentinels {
         ];
         let sentinel = || Server::start_sentinel(&format!("{}\n", lines.join("\n")));
         let set = Self { group, sentinels: (0..3).map(|_| sentinel()).collect() };
-        for sentinel in &set.sentinels {
-            // All that they do now and then they do more often. Redis 6.2 cannot be told so: there
-            // it takes longer, and comes to the same. (A replica has to have been asked within
-            // five pings to be promoted, and is asked every second.)
-            let quick = ["PING-PERIOD", "400", "INFO-PERIOD", "500", "PUBLISH-PERIOD", "200"];
-            if sentinel.try_ask::<()>(&[&["SENTINEL", "DEBUG"], &quick[..]].concat()).is_ok() {
-                let down = ["SENTINEL", "SET", MASTER, "down-after-milliseconds", "1000"];
-                sentinel.ask::<()>(&down);
-            }
-        }
+        set.sentinels.iter().for_each(hurry);
         set.are_acquainted();
         set
     }
@@ -148,6 +139,12 @@ impl Sentinels {
         self.sentinels.iter().for_each(Server::kill);
     }
 
+    /// Starts a killed Sentinel again, which knows what it knew.
+    pub(crate) fn start_again(sentinel: &Server) {
+        sentinel.start_again();
+        hurry(sentinel);
+    }
+
     fn up(&self) -> impl Iterator<Item = &Server> {
         self.sentinels.iter().filter(|sentinel| sentinel.is_up())
     }
@@ -172,6 +169,17 @@ impl Sentinels {
                     && state["num-slaves"] == replicas.to_string()
             })
         });
+    }
+}
+
+/// Has it do more often all that it does now and then. Redis 6.2 cannot be told so: there it takes
+/// longer, and comes to the same.
+fn hurry(sentinel: &Server) {
+    // A replica has to have been asked within five pings to be promoted, and is asked every second.
+    let quick = ["PING-PERIOD", "400", "INFO-PERIOD", "500", "PUBLISH-PERIOD", "200"];
+    if sentinel.try_ask::<()>(&[&["SENTINEL", "DEBUG"], &quick[..]].concat()).is_ok() {
+        let down = ["SENTINEL", "SET", MASTER, "down-after-milliseconds", "1000"];
+        sentinel.ask::<()>(&down);
     }
 }
 

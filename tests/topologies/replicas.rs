@@ -225,7 +225,7 @@ async fn acquires_that_come_together_share_their_waits() {
 async fn a_wait_that_hangs_holds_up_nobody_else() {
     let group = Replicated::start(1);
     let primary = group.primary();
-    let client = careful(primary, 1, ms(3_000)).await;
+    let client = careful(primary, 1, ms(2_000)).await;
     let lock = client.lock("held");
     let guard = hold(&lock).await;
     group.replica().pause();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::{Connection, Value};
+use redlatch::ErrorKind;
 
 use super::{client_of, parked, shared};
 use crate::support::cluster::{listeners_at, shards_channels};
@@ -56,7 +57,7 @@ async fn t9_a_release_is_told_at_the_node_of_its_slot() {
             let guard = hold(&lock).await;
             assert!(client.lock(&name).force_unlock().await.unwrap());
             assert_eq!(ear.hears(), "0");
-            drop(guard);
+            assert_eq!(guard.unlock().await.expect_err("by force").kind(), ErrorKind::Lost);
             // Many in one call.
             let others: Vec<_> = (0..20).map(|_| client.lock(&name)).collect();
             let calls = others.iter().map(async |lock| release(hold(lock).await).await);

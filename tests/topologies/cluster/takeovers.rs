@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use redlatch::ErrorKind;
 
 use super::{client_of, of, until_gone};
@@ -11,7 +12,7 @@ use crate::support::{Cluster, SOON, Server, hold, ms, release, renewed, soon, wa
 use crate::{MINUTE, connected, deadline, gets, told_by_a_renewal, waiting};
 
 /// Long enough for a takeover that nobody has asked for.
-const LONG: Duration = Duration::from_secs(24);
+const LONG: Duration = Duration::from_secs(18);
 
 fn replicated(master: &Server) {
     assert_eq!(master.ask::<u64>(&["WAIT", "1", "10000"]), 1, "a replica that lags behind");
@@ -92,10 +93,7 @@ async fn t8_renewals_go_on_at_the_replica_that_took_over() {
     }
     cluster.kill_node(1);
     cluster.is_master_now(cluster.replica_of(1));
-    for guard in &guards {
-        renewed(guard).await;
-    }
-    renewed(&guards[1]).await;
+    join_all(guards.iter().map(renewed)).await;
     assert!(guards.iter().all(|guard| !guard.is_lost()));
     for guard in guards {
         release(guard).await;
@@ -137,4 +135,30 @@ async fn t2_a_lock_that_a_takeover_lost_is_told_lost_and_free_for_others() {
     for name in [&kept, &lost, &fenced] {
         until_gone(&cluster, name).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t10_in_a_cluster_the_replicas_of_the_locks_own_shard_are_waited_for() {
+    let cluster = Cluster::start_with(1, &[]);
+    let timeout = ms(1_000);
+    let client = connected(of(&cluster).replicas(1, timeout)).await;
+    let names = [0, 1, 2].map(|master| cluster.name_at(master, "copied"));
+    (0..3).for_each(|master| replicated(&cluster.nodes()[master]));
+    for (master, name) in names.iter().enumerate() {
+        let guard = hold(&client.lock(name)).await;
+        assert!(cluster.nodes()[master].calls("wait") >= 2, "nobody waited for the replica");
+        release(guard).await;
+    }
+    let replica = cluster.replica_of(1);
+    cluster.pause_node(replica);
+    let error = soon("an answer", client.lock(&names[1]).try_lock_now()).await;
+    let error = error.expect_err("a replica that stands still");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    until_gone(&cluster, &names[1]).await;
+    for name in [&names[0], &names[2]] {
+        release(hold(&client.lock(name)).await).await;
+    }
+    cluster.nodes()[replica].resume();
+    release(hold(&client.lock(&names[1])).await).await;
+    wait_until("free locks", SOON, || cluster.size() == 0).await;
 }

@@ -163,3 +163,20 @@ async fn clients_of_a_cluster_take_turns() {
     assert!(least * 10 >= all, "{had:?}");
     assert!(!cluster.exists(&name));
 }
+
+#[tokio::test]
+async fn what_was_dropped_in_every_shard_is_given_back_when_the_client_is_closed() {
+    let cluster = shared();
+    let client = client_of(&cluster, MINUTE).await;
+    let names = [0, 1, 2].map(|master| cluster.name_at(master, "closed"));
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(hold(&client.lock(name)).await);
+    }
+    assert!(names.iter().all(|name| cluster.exists(name)));
+    drop(guards);
+    soon("closing", client.close()).await;
+    assert!(names.iter().all(|name| !cluster.exists(name)));
+    let error = client.lock(&names[0]).try_lock_now().await.expect_err("closed");
+    assert_eq!(error.kind(), ErrorKind::Closed);
+}

@@ -162,3 +162,17 @@ async fn t10_in_a_cluster_the_replicas_of_the_locks_own_shard_are_waited_for() {
     release(hold(&client.lock(&names[1])).await).await;
     wait_until("free locks", SOON, || cluster.size() == 0).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t5_in_a_slot_on_its_way_the_replicas_of_where_it_goes_are_waited_for() {
+    let cluster = Cluster::start_with(1, &[]);
+    let client = connected(of(&cluster).replicas(1, ms(1_000))).await;
+    (0..3).for_each(|master| replicated(&cluster.nodes()[master]));
+    let name = cluster.name_at(0, "on its way");
+    let move_ = cluster.begin_move(cluster.slot_of(&name), 2);
+    let guard = hold(&client.lock(&name)).await;
+    move_.finish();
+    assert!(cluster.nodes()[2].exists(&name));
+    release(guard).await;
+    until_gone(&cluster, &name).await;
+}

@@ -76,7 +76,14 @@ async fn a_replica_is_not_taken_for_the_primary_whatever_a_sentinel_says() {
     let short = by_way_of([stale.url()]).command_timeout(ms(1_000));
     let error = soon("connecting", short.connect()).await.expect_err("there is no primary");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    for urls in [[stale.url(), fresh.url()], [fresh.url(), stale.url()]] {
+    // What is not so does not count even if it is the newest.
+    let early = stubborn(replica, 2);
+    for urls in [
+        [stale.url(), fresh.url()],
+        [fresh.url(), stale.url()],
+        [early.url(), fresh.url()],
+        [fresh.url(), early.url()],
+    ] {
         let client = connected(by_way_of(urls)).await;
         let guard = hold(&client.lock("believed")).await;
         assert!(primary.exists("believed"));
@@ -128,6 +135,46 @@ async fn what_one_sentinel_knows_counts_when_the_others_have_not_heard_of_it() {
     release(later).await;
     release(guard).await;
     wait_until("free locks", SOON, || new.ask::<u64>(&["DBSIZE"]) == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_primaries_the_one_of_the_newest_configuration_counts() {
+    let group = Replicated::start(1);
+    let (old, new) = (group.primary(), group.replica());
+    let sentinels = [stubborn(old, 0), stubborn(old, 0)];
+    let client = connected(by_way_of(sentinels.each_ref().map(Server::url))).await;
+    release(hold(&client.lock("before")).await).await;
+    assert!(old.calls("evalsha") >= 2);
+    group.promote(new);
+    assert!(is_primary(old) && is_primary(new), "there are to be two");
+    sentinels[1].kill();
+    sentinels[1].configure(&conviction(new, 1));
+    sentinels[1].start_again();
+    for urls in [[0, 1], [1, 0]].map(|order| order.map(|at| sentinels[at].url())) {
+        let later = connected(by_way_of(urls)).await;
+        let guard = hold(&later.lock("later")).await;
+        assert!(new.exists("later") && !old.exists("later"));
+        release(guard).await;
+    }
+    // Who was there before hears of it, and leaves a server that would still grant locks.
+    let start = Instant::now();
+    while start.elapsed() < SOON {
+        let guard = hold(&client.lock("moved")).await;
+        let moved = new.exists("moved");
+        release(guard).await;
+        if moved {
+            break;
+        }
+        tokio::time::sleep(ms(50)).await;
+    }
+    let asked = old.calls("evalsha");
+    for _ in 0..5 {
+        let guard = hold(&client.lock("moved")).await;
+        assert!(new.exists("moved"), "granted by a primary of the past");
+        release(guard).await;
+    }
+    assert_eq!(old.calls("evalsha"), asked);
+    assert_eq!(old.ask::<u64>(&["DBSIZE"]) + new.ask::<u64>(&["DBSIZE"]), 0);
 }
 
 #[tokio::test]

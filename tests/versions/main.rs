@@ -120,6 +120,8 @@ fn refused_for_real(program: &Path, version: &str, why: &str) {
     let mut child = Child::start_with("an_old_server_says_no", "child", &variables);
     assert!(child.hear().starts_with(version), "another version");
     child.hear_that(&format!("Server: redlatch needs Redis 6.2 or newer, and {why}"));
+    // Killed in the middle of it, it would leave its server behind.
+    assert!(child.ended().success());
 }
 
 /// A server that `tests/versions/run` has brought.

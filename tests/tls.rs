@@ -119,12 +119,12 @@ async fn try_connect(client: redis::Client) -> Result<LockClient, Error> {
     soon("connecting", LockClient::builder().client(client).connect()).await
 }
 
-/// Below the ports of the servers.
+/// Below the plain ports of servers, as is the port that is 10,000 above, of the nodes of a cluster.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = (std::process::id() % 2_000) as u16;
     loop {
-        let port = 12_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 2_000;
+        let port = 2_500 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 2_000;
         if std::net::TcpListener::bind((HOST, port)).is_ok() {
             return port;
         }
@@ -256,7 +256,11 @@ async fn connects_and_says_so() {
         own.cipher_suites.truncate(1);
         own.install_default().expect("the first provider");
     }
-    match soon("connecting", LockClient::connect(url)).await {
+    let builder = match what {
+        "cluster" => LockClient::builder().cluster([url]),
+        _ => LockClient::builder().url(url),
+    };
+    match soon("connecting", builder.connect()).await {
         Ok(client) => {
             release(hold(&client.lock("child")).await).await;
             let chosen = rustls::crypto::CryptoProvider::get_default().expect("a provider");
@@ -281,6 +285,22 @@ async fn a_url_goes_by_the_systems_list_or_the_file_of_ssl_cert_file() {
     let mut other = start("other.pem");
     let said = other.hear();
     assert!(said.contains("could not connect") && said.contains("UnknownIssuer"), "{said}");
+}
+
+async fn the_nodes_of_a_cluster_are_reached_by_tls_too() {
+    // Its nodes name each other's ports of TLS.
+    let cluster = ["--cluster-enabled", "yes", "--tls-cluster", "yes"];
+    let guarded = Guarded::start_with(&[&["--tls-auth-clients", "no"][..], &cluster].concat());
+    guarded.server.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let state = || guarded.server.ask::<String>(&["CLUSTER", "INFO"]);
+    wait_until("a cluster", SOON, || state().contains("cluster_state:ok")).await;
+    let file = guarded.dir.path().join("ca.pem");
+    let variables = [("SSL_CERT_FILE", file.to_str().expect("a path in UTF-8"))];
+    let role = format!("cluster {}", guarded.url());
+    let mut child = Child::start_with("connects_and_says_so", &role, &variables);
+    child.hear_that("connected true");
+    assert!(child.ended().success());
+    assert!(guarded.server.calls("evalsha") >= 2, "it locked somewhere else");
 }
 
 async fn a_provider_that_the_program_has_chosen_is_kept() {
@@ -335,6 +355,7 @@ fn main() -> ExitCode {
         plain_text_is_refused_where_tls_is_spoken_and_the_other_way_round,
         a_server_that_asks_for_papers_lets_in_who_has_them,
         a_url_goes_by_the_systems_list_or_the_file_of_ssl_cert_file,
+        the_nodes_of_a_cluster_are_reached_by_tls_too,
         a_provider_that_the_program_has_chosen_is_kept,
     ];
     let missing = !speaks_tls();

@@ -1,8 +1,9 @@
 //! The same lock on the wire: what this library holds, Redisson waits for, and the other way round.
 //!
 //! Each case is played with several versions of Redisson, in a Java process that does what it is
-//! told (`src/main/java/interop/Peer.java`). `build` builds it, and `tests/run` does that where it
-//! can and says in `REDLATCH_REDISSON` where it is; without it, every case is ignored.
+//! told (`src/main/java/interop/Peer.java`), with one server and most of them in a cluster too.
+//! `build` builds the program, and `tests/run` does that where it can and says in
+//! `REDLATCH_REDISSON` where it is; without it, every case is ignored.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -82,7 +83,8 @@ fn alone() -> Cases {
 
 fn in_a_cluster() -> Cases {
     cases![
-        "releases are told on sharded channels" => hand_offs::are_told_on_sharded_channels,
+        "both tell a release on the same kind of channel" =>
+            hand_offs::are_told_on_the_same_kind_of_channel,
     ]
 }
 

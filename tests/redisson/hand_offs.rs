@@ -9,7 +9,7 @@ use crate::support::channel;
 use crate::support::cluster::shards_channels;
 
 /// How often in each direction hand-offs are timed.
-const ROUNDS: usize = 200;
+const ROUNDS: usize = 100;
 
 /// What the median of them may be on a busy machine.
 const BEARABLE: Micros = 100_000;
@@ -116,17 +116,17 @@ pub(crate) async fn are_quick_in_every_direction(site: &Site) {
             parties.push((holder, Party::new(site, to, "waiter", &name).await, Vec::new()));
         }
     }
-    let (place, rounds) = match site.topology() {
-        Topology::Alone => ("", ROUNDS),
-        Topology::Cluster => (", cluster", ROUNDS / 4),
-    };
-    for _ in 0..rounds {
+    for _ in 0..ROUNDS {
         for (from, to, took) in &mut parties {
             took.push(hand_off(from, to, Ask::Lock).await);
         }
     }
     let medians: Vec<Micros> = parties.iter_mut().map(|(.., took)| median(took)).collect();
-    let mut report = format!("redisson {}{place}: hand-offs, medians of {rounds}:", site.version);
+    let mut report = format!(
+        "redisson {}{}: hand-offs, medians of {ROUNDS}:",
+        site.version,
+        site.topology().suffix()
+    );
     let directions = ["Java to Java", "Java to Rust", "Rust to Java", "Rust to Rust"];
     for (direction, median) in directions.iter().zip(&medians) {
         let ratio = *median as f64 / medians[0] as f64;

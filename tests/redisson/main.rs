@@ -94,8 +94,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut arguments = Arguments::from_args();
-    // A version's cases come one after the other, and most of the time they wait.
-    arguments.test_threads = arguments.test_threads.or(Some(VERSIONS.len()));
+    // The cases of one site come one after the other, and most of the time they wait.
+    arguments.test_threads = arguments.test_threads.or(Some(2 * VERSIONS.len()));
     let folder = std::env::var(FOLDER).map_err(|_| format!("{FOLDER} is not set"));
     if let Err(why) = &folder {
         eprintln!("the suite with Redisson is left out: {why}; tests/run does it");
@@ -104,35 +104,32 @@ fn main() -> ExitCode {
 }
 
 fn trials(folder: &Result<String, String>) -> Vec<Trial> {
-    let alone = [everywhere(), alone()].concat();
-    let in_a_cluster = [everywhere(), in_a_cluster()].concat();
-    let mut trials = trials_of(folder, Topology::Alone, "", &alone);
-    trials.extend(trials_of(folder, Topology::Cluster, ", cluster", &in_a_cluster));
-    trials
-}
-
-fn trials_of(
-    folder: &Result<String, String>,
-    topology: Topology,
-    place: &str,
-    cases: &Cases,
-) -> Vec<Trial> {
-    let redissons = VERSIONS.map(|version| {
-        let redisson = |folder: &String| Arc::new(Redisson::new(version, topology, folder));
-        (version, folder.as_ref().map(redisson).map_err(String::clone))
-    });
+    let mut places = Vec::new();
+    for topology in [Topology::Alone, Topology::Cluster] {
+        for version in VERSIONS {
+            let redisson = |folder: &String| Arc::new(Redisson::new(version, topology, folder));
+            places.push((version, topology, folder.as_ref().map(redisson).map_err(String::clone)));
+        }
+    }
     let mut trials = Vec::new();
-    for (case, play) in cases {
-        for (version, redisson) in &redissons {
-            let (play, redisson) = (*play, redisson.clone());
-            let name = format!("redisson {version}{place}: {case}");
-            trials.push(Trial::ignorable_test(name, move || match redisson {
-                Ok(redisson) => {
-                    redisson.play(play);
-                    Ok(Completion::Completed)
-                }
-                Err(why) => Ok(Completion::ignored_with(why)),
-            }));
+    for (topologies, cases) in [
+        (&[Topology::Alone, Topology::Cluster][..], everywhere()),
+        (&[Topology::Alone], alone()),
+        (&[Topology::Cluster], in_a_cluster()),
+    ] {
+        for (case, play) in cases {
+            let here = places.iter().filter(|(_, topology, _)| topologies.contains(topology));
+            for (version, topology, redisson) in here {
+                let name = format!("redisson {version}{}: {case}", topology.suffix());
+                let redisson = redisson.clone();
+                trials.push(Trial::ignorable_test(name, move || match redisson {
+                    Ok(redisson) => {
+                        redisson.play(play);
+                        Ok(Completion::Completed)
+                    }
+                    Err(why) => Ok(Completion::ignored_with(why)),
+                }));
+            }
         }
     }
     trials

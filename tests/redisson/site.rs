@@ -28,6 +28,16 @@ pub(crate) enum Topology {
     Cluster,
 }
 
+impl Topology {
+    /// What stands behind the version in the names of trials and in reports.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Self::Alone => "",
+            Self::Cluster => ", cluster",
+        }
+    }
+}
+
 pub(crate) struct Site {
     /// With the watchdog timeout that is Redisson's default, and ours.
     pub(crate) java: Arc<Java>,

@@ -54,8 +54,9 @@ impl Java {
     pub(crate) fn start(class_path: &Path, redis: &str, watchdog: Duration) -> Arc<Self> {
         let peer = class_path.with_file_name("peer.jar");
         let class_path = class_path.join("*");
+        // It does not live long enough for an optimizing compiler to be worth its while.
         let mut process = Command::new(java())
-            .args(["-XX:+UseSerialGC", "-Xmx256m", "-cp"])
+            .args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp"])
             .arg(env::join_paths([&peer, &class_path]).expect("paths without a separator"))
             .args(["interop.Peer", redis])
             .arg(watchdog.as_millis().to_string())

@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     }
     let mut arguments = Arguments::from_args();
     // The cases of one site come one after the other, and most of the time they wait.
-    arguments.test_threads = arguments.test_threads.or(Some(2 * VERSIONS.len()));
+    arguments.test_threads = arguments.test_threads.or(Some(4));
     let folder = std::env::var(FOLDER).map_err(|_| format!("{FOLDER} is not set"));
     if let Err(why) = &folder {
         eprintln!("the suite with Redisson is left out: {why}; tests/run does it");

@@ -187,12 +187,18 @@ public final class Peer {
             }
         }
 
-        /** Reads, adds one and writes, each time under the lock; and signs a list, in turn. */
-        private int work(RLock lock, String counter, int turns) {
+        /**
+         * Reads, adds one and writes, each time under the lock; and signs a list, in turn. Returns the
+         * longest wait for the lock in microseconds.
+         */
+        private long work(RLock lock, String counter, int turns) {
             RBucket<Long> bucket = client.getBucket(counter, LongCodec.INSTANCE);
             RList<String> signatures = client.getList(counter + ":turns", StringCodec.INSTANCE);
+            long longest = 0;
             for (int turn = 0; turn < turns; turn++) {
+                long asked = System.nanoTime();
                 lock.lock();
+                longest = Math.max(longest, (System.nanoTime() - asked) / 1_000);
                 try {
                     bucket.set(bucket.get() + 1);
                     signatures.add(getName());
@@ -200,7 +206,7 @@ public final class Peer {
                     lock.unlock();
                 }
             }
-            return turns;
+            return longest;
         }
     }
 }

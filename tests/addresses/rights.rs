@@ -236,3 +236,14 @@ async fn without_any_one_of_them_it_is_denied_and_something_is_worse() {
     // Mostly they wait for what does not come.
     futures::stream::iter(RIGHTS).map(check).buffer_unordered(6).collect::<()>().await;
 }
+
+#[test]
+fn the_readme_names_these_rights_and_no_others() {
+    let readme = include_str!("../../README.md");
+    let (_, list) = readme.split_once("ACL SETUSER app on >secret ").expect("the list");
+    let lines = list.split("```").next().expect("its end").lines();
+    let words = lines.flat_map(|line| line.split('#').next().expect("a line").split_whitespace());
+    let named: BTreeSet<&str> = words.filter(|word| *word != "resetchannels").collect();
+    let needed: BTreeSet<&str> = RIGHTS.iter().map(|(right, ..)| *right).collect();
+    assert_eq!(named, needed);
+}

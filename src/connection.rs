@@ -94,6 +94,8 @@ pub(crate) struct Request<'a> {
     pub(crate) key: Option<&'a str>,
     /// Whether it has several keys that have nothing to do with each other.
     pub(crate) divisible: bool,
+    /// The channel on which it may tell somebody something.
+    pub(crate) tells: Option<&'a str>,
     /// What an error says that it was about.
     pub(crate) what: &'a str,
     pub(crate) deadline: Instant,
@@ -106,6 +108,8 @@ pub(crate) struct Answer {
     pub(crate) sent: Instant,
     /// Whether an earlier sending of it was never answered.
     pub(crate) repeated: bool,
+    /// Whether it came from a server that is about to have the slot. Nobody listens there yet.
+    pub(crate) aside: bool,
 }
 
 impl Link {

@@ -5,63 +5,23 @@
 //! twice and counts once (each script says why), which is what lets [`Link`] send it again after
 //! a connection was cut.
 
-use std::borrow::Cow;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Script, Value};
 
 use crate::config::Replicas;
-use crate::connection::{Answer, Channels, Link, Request, Together, Touch, Wire};
+use crate::connection::{Channels, Link, Request, Together, Touch, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::token::FencingToken;
 
 mod names;
+mod scripts;
 pub(crate) use names::Names;
+use scripts::SCRIPTS;
 
-/// The scripts, with the digests by which they are called.
-struct Scripts {
-    acquire: Script,
-    release: Script,
-    renew: Script,
-    hand_over: Script,
-    force_unlock: Script,
-    touch: Script,
-    /// Many acquires and releases in one.
-    together: Script,
-}
-
-static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
-    let acquire = text(include_str!("../lua/acquire.lua"));
-    let release = text(include_str!("../lua/release.lua"));
-    let together = text(include_str!("../lua/together.lua"));
-    let together = [
-        ("local function acquire(KEYS, ARGV)", &*acquire, "end"),
-        ("local function release(KEYS, ARGV)", &*release, "end"),
-        ("", &*together, ""),
-    ]
-    .map(|(opening, body, end)| format!("{opening}\n{body}{end}\n"))
-    .concat();
-    Scripts {
-        acquire: Script::new(&acquire),
-        release: Script::new(&release),
-        renew: Script::new(&text(include_str!("../lua/renew.lua"))),
-        hand_over: Script::new(&text(include_str!("../lua/hand_over.lua"))),
-        force_unlock: Script::new(&text(include_str!("../lua/force_unlock.lua"))),
-        touch: Script::new(&text(include_str!("../lua/touch.lua"))),
-        together: Script::new(&together),
-    }
-});
-
-#[cfg(not(redlatch_seeded))]
-fn text(script: &'static str) -> Cow<'static, str> {
-    script.into()
-}
-
-#[cfg(redlatch_seeded)]
-fn text(script: &'static str) -> Cow<'static, str> {
-    crate::seeded::script(script).into()
-}
+/// The longest time for which a waiter trusts that it will be told of a lock in a slot that moves.
+const ASIDE: Duration = Duration::from_secs(1);
 
 /// The reply to an acquire.
 #[derive(Debug, PartialEq, Eq)]
@@ -129,14 +89,19 @@ impl<'a> Call<'a> {
         };
         cmd.arg(owner).arg(millis(lease)).arg(count);
         let together = self.together(names, verb, keys);
-        let answer = self.send(cmd, Some(&SCRIPTS.acquire), together, names.key()).await?;
+        let script = Some(&SCRIPTS.acquire);
+        let request = Request { script, together, ..self.request(cmd, names.key()) };
+        let answer = self.link.call(&mut self.wire, request).await?;
         let acquired = match answer.value {
             Value::Nil if token.is_none() => Acquired::Granted(None),
             Value::BulkString(number) if token.is_some() => {
                 Acquired::Granted(Some(token_of(&number)?))
             }
             Value::Int(left) => {
-                Acquired::Refused(u64::try_from(left).ok().map(Duration::from_millis))
+                let left = u64::try_from(left).ok().map(Duration::from_millis);
+                // Whoever releases it there may tell nobody who listens here.
+                let aside = answer.aside.then(|| left.map_or(ASIDE, |left| left.min(ASIDE)));
+                Acquired::Refused(aside.or(left))
             }
             Value::SimpleString(reply) if reply == "GONE" => Acquired::Gone,
             other => return Err(unexpected("acquire", &other)),
@@ -182,7 +147,9 @@ impl<'a> Call<'a> {
         cmd.arg(owner).arg(count).arg(millis(lease));
         cmd.arg(names.channel()).arg(publish(self.link.channels()));
         let together = self.together(names, "release", 1);
-        let answer = self.send(cmd, Some(&SCRIPTS.release), together, names.key()).await?;
+        let (script, tells) = (Some(&SCRIPTS.release), Some(names.channel()));
+        let request = Request { script, together, tells, ..self.request(cmd, names.key()) };
+        let answer = self.link.call(&mut self.wire, request).await?;
         let released = match answer.value {
             Value::Int(0) => Released::Nothing,
             Value::Int(1) => Released::Held,
@@ -208,7 +175,9 @@ impl<'a> Call<'a> {
         };
         cmd.arg(names.channel()).arg(millis(lease)).arg(count_listeners(self.link.channels()));
         cmd.arg(owners);
-        let answer = self.send(cmd, Some(&SCRIPTS.hand_over), None, names.key()).await?;
+        let script = Some(&SCRIPTS.hand_over);
+        let request = Request { script, ..self.request(cmd, names.key()) };
+        let answer = self.link.call(&mut self.wire, request).await?;
         let done = match answer.value {
             Value::Int(0) => HandedOver::Nothing,
             Value::Array(mut reply) if reply.len() == 2 => {
@@ -221,7 +190,9 @@ impl<'a> Call<'a> {
                     }
                 };
                 let listening = match listening {
-                    Some(Value::Int(clients)) => u64::try_from(clients).ok(),
+                    Some(Value::Int(clients)) => {
+                        u64::try_from(clients).ok().filter(|_| !answer.aside)
+                    }
                     other => return Err(unexpected("hand_over", &other.unwrap_or(Value::Nil))),
                 };
                 HandedOver::Done { token, listening }
@@ -245,13 +216,10 @@ impl<'a> Call<'a> {
             cmd.arg(*owner);
         }
         let request = Request {
-            cmd,
             script: Some(&SCRIPTS.renew),
-            together: None,
             key: keys.first().copied(),
             divisible: keys.len() > 1,
-            what: "a batch of renewals",
-            deadline: self.deadline,
+            ..self.request(cmd, "a batch of renewals")
         };
         let answer = self.link.call(&mut self.wire, request).await?;
         match answer.value {
@@ -266,7 +234,9 @@ impl<'a> Call<'a> {
     pub(crate) async fn force_unlock(&mut self, names: &Names) -> Result<bool, Error> {
         let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
         cmd.arg(names.channel()).arg(publish(self.link.channels()));
-        match self.send(cmd, Some(&SCRIPTS.force_unlock), None, names.key()).await?.value {
+        let (script, tells) = (Some(&SCRIPTS.force_unlock), Some(names.channel()));
+        let request = Request { script, tells, ..self.request(cmd, names.key()) };
+        match self.link.call(&mut self.wire, request).await?.value {
             Value::Int(freed) => Ok(freed == 1),
             other => Err(unexpected("force_unlock", &other)),
         }
@@ -276,7 +246,7 @@ impl<'a> Call<'a> {
     pub(crate) async fn is_locked(&mut self, names: &Names) -> Result<bool, Error> {
         let mut cmd = redis::cmd("HLEN");
         cmd.arg(names.key());
-        match self.send(cmd, None, None, names.key()).await?.value {
+        match self.ask(cmd, names.key()).await? {
             Value::Int(owners) => Ok(owners > 0),
             other => Err(unexpected("HLEN", &other)),
         }
@@ -286,9 +256,9 @@ impl<'a> Call<'a> {
     pub(crate) async fn hold_count(&mut self, names: &Names, owner: &str) -> Result<u32, Error> {
         let mut cmd = redis::cmd("HGET");
         cmd.arg(names.key()).arg(owner);
-        let answer = self.send(cmd, None, None, names.key()).await?;
+        let answer = self.ask(cmd, names.key()).await?;
         let count: Option<u32> =
-            redis::from_redis_value(answer.value).map_err(|_| unexpected("HGET", &Value::Nil))?;
+            redis::from_redis_value(answer).map_err(|_| unexpected("HGET", &Value::Nil))?;
         Ok(count.unwrap_or(0))
     }
 
@@ -302,9 +272,8 @@ impl<'a> Call<'a> {
         // HLEN is there for its refusal of a key of another type, which PTTL would not notice.
         // Both travel at once on one connection: one round trip.
         let mut beside = Call::new(self.link, self.deadline);
-        let (locked, ttl) =
-            tokio::join!(self.is_locked(names), beside.send(cmd, None, None, names.key()));
-        match (locked?, ttl?.value) {
+        let (locked, ttl) = tokio::join!(self.is_locked(names), beside.ask(cmd, names.key()));
+        match (locked?, ttl?) {
             (false, _) | (_, Value::Int(-2)) => Ok(None),
             (true, Value::Int(left)) => {
                 Ok(Some(u64::try_from(left).map_or(Duration::MAX, Duration::from_millis)))
@@ -317,16 +286,7 @@ impl<'a> Call<'a> {
     pub(crate) async fn maxmemory_policy(&mut self) -> Result<Option<String>, Error> {
         let mut cmd = redis::cmd("INFO");
         cmd.arg("memory");
-        let (what, deadline) = ("INFO", self.deadline);
-        let request = Request {
-            cmd,
-            script: None,
-            together: None,
-            key: None,
-            divisible: false,
-            what,
-            deadline,
-        };
+        let request = Request { key: None, ..self.request(cmd, "INFO") };
         let answer = self.link.call(&mut self.wire, request).await?;
         let info: String =
             redis::from_redis_value(answer.value).map_err(|_| unexpected("INFO", &Value::Nil))?;
@@ -334,17 +294,25 @@ impl<'a> Call<'a> {
         Ok(policy.map(|policy| policy.trim().to_owned()))
     }
 
-    async fn send(
-        &mut self,
-        cmd: Cmd,
-        script: Option<&'static Script>,
-        together: Option<Together>,
-        key: &str,
-    ) -> Result<Answer, Error> {
-        let (what, deadline) = (key, self.deadline);
-        let key = Some(key);
-        let request = Request { cmd, script, together, key, divisible: false, what, deadline };
-        self.link.call(&mut self.wire, request).await
+    /// A question about one key.
+    async fn ask(&mut self, cmd: Cmd, key: &str) -> Result<Value, Error> {
+        let request = self.request(cmd, key);
+        Ok(self.link.call(&mut self.wire, request).await?.value)
+    }
+
+    /// A command about one key, to which more may be added.
+    fn request<'r>(&self, cmd: Cmd, key: &'r str) -> Request<'r> {
+        let deadline = self.deadline;
+        Request {
+            cmd,
+            script: None,
+            together: None,
+            key: Some(key),
+            tells: None,
+            divisible: false,
+            what: key,
+            deadline,
+        }
     }
 
     fn together(&self, names: &Names, verb: &'static str, keys: usize) -> Option<Together> {

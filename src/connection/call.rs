@@ -23,7 +23,7 @@ pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
 
 /// So many redirections are followed at once: more come of nodes that do not agree yet.
-const REDIRECTIONS: u32 = 3;
+pub(super) const REDIRECTIONS: u32 = 3;
 
 /// Before the try after that.
 pub(super) fn longer(pause: Duration) -> Duration {
@@ -39,7 +39,8 @@ impl Link {
         wire: &mut Option<Wire>,
         request: Request<'_>,
     ) -> Result<Answer, Error> {
-        let Request { mut cmd, script, mut together, key, divisible, what, deadline } = request;
+        let Request { mut cmd, script, mut together, key, tells, divisible, what, deadline } =
+            request;
         // Behind a request that never left there is nothing to wait for.
         let mut given = wire.clone().filter(|wire| !wire.is_left());
         // Where the slot of the key is about to be.
@@ -111,7 +112,11 @@ impl Link {
             let mut error = match told {
                 Told::Answer(Ok(value)) => {
                     on.answered();
-                    return Ok(Answer { value, sent, repeated });
+                    let aside = aside.is_some();
+                    if aside && !seeded!("told-aside-only") {
+                        self.tell_there(key, tells);
+                    }
+                    return Ok(Answer { value, sent, repeated, aside });
                 }
                 Told::Answer(Err(error)) => error,
                 Told::Silence { sent } => {
@@ -148,7 +153,7 @@ impl Link {
                 }
                 Verdict::Elsewhere => {
                     on.answered();
-                    let Some((node, for_good)) = self.follow(&error, &on) else {
+                    let Some((node, for_good)) = self.follow(&error, on.server()) else {
                         return Err(not_alone(repeated, error));
                     };
                     aside = (!for_good).then_some(node);
@@ -216,10 +221,10 @@ impl Link {
         }
     }
 
-    /// The server that a `MOVED` or an `ASK` on that connection points to, and whether for good.
-    pub(super) fn follow(&self, error: &RedisError, on: &Wire) -> Option<(Arc<Node>, bool)> {
+    /// Where a `MOVED` or an `ASK` of that server points to, and whether for good.
+    pub(super) fn follow(&self, error: &RedisError, from: &str) -> Option<(Arc<Node>, bool)> {
         match &self.way {
-            Way::Cluster(cluster) => cluster.follow(error, on.server()),
+            Way::Cluster(cluster) => cluster.follow(error, from),
             Way::One(_) | Way::Sentinel(_) => None,
         }
     }

@@ -5,8 +5,9 @@
 //!
 //! 1. Whoever comes while one `WAIT` is under way goes with the next, together with all others who
 //!    come meanwhile. So none takes longer than two of them.
-//! 2. A `WAIT` is about what was written on its own connection, and before. So one of the locks is
-//!    touched there, and stands for all that were granted before.
+//! 2. A `WAIT` is about what was written on its own connection, and before. So each of the locks is
+//!    touched there. In a cluster that also tells whether it still is where it was granted: one that
+//!    has moved meanwhile is waited for where it is now.
 
 use std::io;
 use std::sync::Arc;
@@ -16,22 +17,24 @@ use parking_lot::Mutex;
 use redis::{Cmd, RedisError, RedisResult, Script, Value};
 use tokio::sync::oneshot;
 
+use super::call::REDIRECTIONS;
 use super::lane::{Lane, Undialled};
 use super::node::{Node, Purpose};
 use super::verdict::{Verdict, is_unknown_script, verdict};
-use super::{Link, Wire};
+use super::{Link, Wire, site};
 use crate::clock;
 use crate::config::Replicas;
 use crate::turn::turn;
 
-/// A lock that was granted, and how it is written again as it is.
+/// How a lock that was granted is written again as it is.
+#[derive(Clone)]
 pub(crate) struct Touch {
     pub(crate) cmd: Cmd,
     pub(crate) script: &'static Script,
 }
 
 /// How many replicas have it, or what kept anybody from finding out.
-type Told = Result<u64, Option<RedisError>>;
+pub(crate) type Told = Result<u64, Option<RedisError>>;
 
 /// Those who wait for replicas of one server.
 #[derive(Default)]
@@ -70,13 +73,29 @@ impl Link {
         key: &str,
         touch: Touch,
         replicas: Replicas,
-    ) -> Result<u64, Option<RedisError>> {
-        let Some(node) = self.node_of(Some(key)) else { return Err(None) };
+    ) -> Told {
+        let mut at = self.node_of(Some(key));
+        let mut told = Err(None);
+        for _ in 0..=REDIRECTIONS {
+            let Some(node) = at.take() else { break };
+            told = self.replicated_at(&node, touch.clone(), replicas).await;
+            let Err(Some(error)) = &told else { break };
+            at = self.follow(error, &site::name(&node.info())).map(|(other, _)| other);
+        }
+        told
+    }
+
+    async fn replicated_at(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        touch: Touch,
+        replicas: Replicas,
+    ) -> Told {
         let lane = node.lane(Purpose::Replicas);
         let (tell, told) = oneshot::channel();
         if lane.queue.join(touch, tell) {
-            let carrier = Carrier { link: self.clone(), node, lane, replicas };
-            tokio::spawn(carrier.carry());
+            let (link, node) = (self.clone(), node.clone());
+            tokio::spawn(Carrier { link, node, lane, replicas }.carry());
         }
         // Nobody tells any more if the runtime ends.
         told.await.unwrap_or(Err(None))
@@ -96,19 +115,26 @@ impl Carrier {
         loop {
             // Whoever is granted a lock by the same answers comes along.
             turn().await;
-            let batch = self.lane.queue.take();
-            if batch.is_empty() {
+            let (touches, told): (Vec<_>, Vec<_>) = self.lane.queue.take().into_iter().unzip();
+            if touches.is_empty() {
                 return;
             }
-            let (touches, told): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-            let answer = self.wait(&touches).await;
-            for told in told {
-                let _ = told.send(answer.clone());
+            match self.wait(&touches).await {
+                Ok(answers) => {
+                    for (told, answer) in told.into_iter().zip(answers) {
+                        let _ = told.send(answer);
+                    }
+                }
+                Err(error) => {
+                    for told in told {
+                        let _ = told.send(Err(error.clone()));
+                    }
+                }
             }
         }
     }
 
-    async fn wait(&self, touches: &[Touch]) -> Told {
+    async fn wait(&self, touches: &[Touch]) -> Result<Vec<Told>, Option<RedisError>> {
         let deadline = clock::now() + self.replicas.timeout + self.link.dial_timeout;
         let mut trouble = None;
         while clock::now() < deadline {
@@ -122,9 +148,9 @@ impl Carrier {
                 Err(Undialled::Failed(error)) => return Err(Some(error)),
             };
             match self.ask(&wire, touches, deadline).await {
-                Ok(have) => {
+                Ok(answers) => {
                     wire.answered();
-                    return Ok(have);
+                    return Ok(answers);
                 }
                 Err(error) if verdict(&error) == Verdict::Broken => {
                     self.link.forget(wire.number());
@@ -136,36 +162,52 @@ impl Carrier {
         Err(trouble)
     }
 
-    /// The first lock that is still there stands for all: what was granted after it was granted
-    /// before it is touched.
-    async fn ask(&self, wire: &Wire, touches: &[Touch], deadline: Instant) -> RedisResult<u64> {
-        let mut touches = touches.iter();
-        let mut next = touches.next();
-        while let Some(touch) = next {
-            let mut both = redis::pipe();
-            both.add_command(touch.cmd.clone());
-            let timeout = u64::try_from(self.replicas.timeout.as_millis()).unwrap_or(u64::MAX);
-            both.cmd("WAIT").arg(self.replicas.count).arg(timeout);
-            let answers = clock::timeout_at(deadline, wire.send_all(&both)).await;
-            let answers = answers.map_err(io::Error::from)??;
-            match <[Value; 2]>::try_from(answers) {
-                Ok([Value::Int(1), Value::Int(have)]) => return Ok(have.try_into().unwrap_or(0)),
-                Ok([Value::Int(0), _]) => next = touches.next(),
-                Ok([Value::ServerError(error), _] | [_, Value::ServerError(error)]) => {
-                    let error = RedisError::from(error);
-                    if !is_unknown_script(&error) {
-                        return Err(error);
-                    }
-                    let taught = clock::timeout_at(deadline, wire.teach(touch.script)).await;
-                    taught.map_err(io::Error::from)??;
-                }
+    async fn ask(
+        &self,
+        wire: &Wire,
+        touches: &[Touch],
+        deadline: Instant,
+    ) -> RedisResult<Vec<Told>> {
+        let timeout = u64::try_from(self.replicas.timeout.as_millis()).unwrap_or(u64::MAX);
+        let mut cmds = redis::pipe();
+        for touch in touches {
+            // For a lock whose slot is about to be here; elsewhere it is refused, and does no harm.
+            cmds.cmd("ASKING").add_command(touch.cmd.clone());
+        }
+        cmds.cmd("WAIT").arg(self.replicas.count).arg(timeout);
+        loop {
+            let answers = clock::timeout_at(deadline, wire.send_all(&cmds)).await;
+            let mut answers = answers.map_err(io::Error::from)??.into_iter().map(result);
+            let mut held = Vec::with_capacity(touches.len());
+            while held.len() < touches.len() {
+                // Behind the answer to ASKING.
+                held.push(answers.nth(1).unwrap_or(Ok(Value::Nil)));
+            }
+            let unknown = |held: &RedisResult<_>| held.as_ref().is_err_and(is_unknown_script);
+            if held.iter().any(unknown) {
+                let taught = clock::timeout_at(deadline, wire.teach(touches[0].script)).await;
+                taught.map_err(io::Error::from)??;
+                continue;
+            }
+            let have = match answers.next() {
+                Some(Ok(Value::Int(have))) => u64::try_from(have).unwrap_or(0),
+                Some(Err(error)) => return Err(error),
                 _ => {
                     let nonsense = "WAIT was answered with something else";
                     return Err((redis::ErrorKind::Parse, nonsense).into());
                 }
-            }
+            };
+            let told = |held| match held {
+                Ok(Value::Int(1)) => Ok(have),
+                // It is not held any more: nobody has it.
+                Ok(_) => Ok(0),
+                Err(error) => Err(Some(error)),
+            };
+            return Ok(held.into_iter().map(told).collect());
         }
-        // None of them is held any more: nobody has anything to be sure of.
-        Ok(0)
     }
+}
+
+fn result(answer: Value) -> RedisResult<Value> {
+    answer.extract_error()
 }

@@ -55,6 +55,22 @@ impl Link {
         }
     }
 
+    /// A release was told where the slot is about to be, and whoever waits listens where it is: there
+    /// it is told, too. Nobody waits for that; if it fails, waiters go by time.
+    pub(super) fn tell_there(&self, key: Option<&str>, channel: Option<&str>) {
+        let (Channels::Sharded, Some(channel)) = (self.channels(), channel) else { return };
+        let node = self.node_of(key);
+        if let Some(wire) = node.and_then(|node| node.lane(Purpose::Commands).in_use()) {
+            let mut tell = redis::cmd("SPUBLISH");
+            tell.arg(channel).arg("0");
+            tokio::spawn(async move {
+                if let Err(error) = wire.send(&tell).await {
+                    tracing::debug!(%error, "could not tell of a release in a slot that moves");
+                }
+            });
+        }
+    }
+
     /// This runtime's connection for subscriptions; made if there is none, however long it takes.
     pub(crate) async fn subscriber(&self, node: &Arc<Node>) -> Wire {
         let purpose = match self.channels() {
@@ -151,7 +167,7 @@ impl Link {
                 }
                 Value::ServerError(error) => {
                     let error = RedisError::from(error);
-                    self.follow(&error, wire);
+                    self.follow(&error, wire.server());
                     trouble = Some(error);
                 }
                 _ => {}

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::{Connection, ConnectionLike, RedisResult};
 
+use super::scripts::Scripts;
 use super::*;
 
 mod headers;

@@ -127,8 +127,8 @@ fn every_script_opens_with_its_verb_and_says_why_it_is_atomic() {
 #[test]
 fn every_script_is_used_by_the_protocol() {
     let there: Words = scripts().into_iter().map(|script| script.name).collect();
-    let used = include_str!("../../protocol.rs")
-        .split("include_str!(\"../lua/")
+    let used = include_str!("../scripts.rs")
+        .split("include_str!(\"../../lua/")
         .skip(1)
         .map(|rest| rest.split('"').next().unwrap().to_owned())
         .collect();

@@ -12,7 +12,7 @@ use crate::support::sentinel::MASTER;
 use crate::support::{
     SOON, Sentinels, Server, hold, ms, release, renewed, soon, wait_until, within,
 };
-use crate::{connected, deadline, gets, told_by_a_renewal, until_free, waiting};
+use crate::{MINUTE, connected, deadline, gets, told_by_a_renewal, until_free, waiting};
 
 /// Long enough for a failover that nobody has asked for.
 const LONG: Duration = Duration::from_secs(18);

@@ -1,0 +1,50 @@
+//! The scripts of `lua/`, as they are sent.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use redis::Script;
+
+/// The scripts, with the digests by which they are called.
+pub(super) struct Scripts {
+    pub(super) acquire: Script,
+    pub(super) release: Script,
+    pub(super) renew: Script,
+    pub(super) hand_over: Script,
+    pub(super) force_unlock: Script,
+    pub(super) touch: Script,
+    /// Many acquires and releases in one.
+    pub(super) together: Script,
+}
+
+pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
+    let acquire = text(include_str!("../../lua/acquire.lua"));
+    let release = text(include_str!("../../lua/release.lua"));
+    let together = text(include_str!("../../lua/together.lua"));
+    let together = [
+        ("local function acquire(KEYS, ARGV)", &*acquire, "end"),
+        ("local function release(KEYS, ARGV)", &*release, "end"),
+        ("", &*together, ""),
+    ]
+    .map(|(opening, body, end)| format!("{opening}\n{body}{end}\n"))
+    .concat();
+    Scripts {
+        acquire: Script::new(&acquire),
+        release: Script::new(&release),
+        renew: Script::new(&text(include_str!("../../lua/renew.lua"))),
+        hand_over: Script::new(&text(include_str!("../../lua/hand_over.lua"))),
+        force_unlock: Script::new(&text(include_str!("../../lua/force_unlock.lua"))),
+        touch: Script::new(&text(include_str!("../../lua/touch.lua"))),
+        together: Script::new(&together),
+    }
+});
+
+#[cfg(not(redlatch_seeded))]
+fn text(script: &'static str) -> Cow<'static, str> {
+    script.into()
+}
+
+#[cfg(redlatch_seeded)]
+fn text(script: &'static str) -> Cow<'static, str> {
+    crate::seeded::script(script).into()
+}

@@ -293,16 +293,21 @@ impl Move<'_> {
             if keys.is_empty() {
                 return;
             }
-            self.migrate(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+            // A lock may have been released since.
+            self.send(&keys.iter().map(String::as_str).collect::<Vec<_>>());
         }
     }
 
     /// Takes these keys over, and leaves others of the slot where they are.
     pub(crate) fn migrate(&self, keys: &[&str]) {
+        assert_eq!(self.send(keys), "OK", "nothing to take over");
+    }
+
+    fn send(&self, keys: &[&str]) -> String {
         let (from, to) = (&self.cluster.nodes[self.from], &self.cluster.nodes[self.to]);
         let port = to.port().to_string();
         let head = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-        assert_eq!(from.ask::<String>(&[&head, keys].concat()), "OK", "nothing to take over");
+        from.ask(&[&head, keys].concat())
     }
 
     /// The slot is the other's now, and all nodes know.

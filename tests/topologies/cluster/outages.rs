@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redlatch::ErrorKind;
+use redlatch::{ErrorKind, LockGuard};
 
 use super::{client_of, of, until_gone};
 use crate::support::{Cluster, SOON, hold, ms, release, renewed, soon, wait_until};
@@ -13,7 +13,7 @@ const PARTIAL: [&str; 2] = ["--cluster-require-full-coverage", "no"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t8_a_shard_that_stands_still_costs_its_own_locks_and_no_others() {
-    const LEASE: Duration = Duration::from_millis(1_500);
+    const LEASE: Duration = Duration::from_secs(3);
     let cluster = Cluster::start_with(0, &PARTIAL);
     let client = client_of(&cluster, LEASE).await;
     // Some on each, so that all are due at the same time all the time.
@@ -25,6 +25,12 @@ async fn t8_a_shard_that_stands_still_costs_its_own_locks_and_no_others() {
         }
     }
     let (dead, far) = (cluster.name_at(2, "dead"), cluster.name_at(2, "far"));
+    // These are due at other times, so that somebody waits for the dead shard at any time.
+    let mut others = Vec::new();
+    for number in 0..4 {
+        tokio::time::sleep(LEASE / 15).await;
+        others.push(hold(&client.lock(cluster.name_at(2, &format!("dead{number}")))).await);
+    }
     let guard = hold(&client.lock(&dead)).await;
     let mut fixed = client.lock(&far).lock_with_lease(MINUTE).await.unwrap();
     renewed(&guard).await;
@@ -34,11 +40,13 @@ async fn t8_a_shard_that_stands_still_costs_its_own_locks_and_no_others() {
     let lost = lost_at(&guard, deadline(&guard));
     let start = Instant::now();
     let healthy = async {
-        // Two leases: a renewal that waits for the dead shard comes too late.
-        while start.elapsed() < 2 * LEASE {
+        // Past the lease: a renewal that waits for the dead shard comes late, or too late.
+        while start.elapsed() < LEASE * 3 / 2 {
             for (guard, name) in &well {
                 assert!(!guard.is_lost(), "{name} was lost, and its node is well");
-                assert!(guard.remaining() > ms(200), "{name}: {:?}", guard.remaining());
+                // A third of it has gone when the next renewal is due, and a busy machine is late.
+                let left = guard.remaining();
+                assert!(left > LEASE * 13 / 30, "{name}: {left:?}");
             }
             // Nor does a call wait for it.
             let asked = Instant::now();
@@ -49,6 +57,8 @@ async fn t8_a_shard_that_stands_still_costs_its_own_locks_and_no_others() {
         }
     };
     tokio::join!(lost, healthy);
+    assert!(others.iter().all(LockGuard::is_lost));
+    drop(others);
     assert!(!fixed.is_lost() && fixed.remaining() > Duration::from_secs(40));
     let error = guard.unlock().await.expect_err("lost");
     assert_eq!(error.kind(), ErrorKind::Lost);

@@ -70,7 +70,7 @@ pub(crate) async fn loses_no_addition(site: &Site) {
     assert!(together.iter().all(|turns| *turns > 0), "somebody had no turn: {together:?}");
     // Ours hand the lock over inside their process for a while, and take it sooner from others; a
     // busy machine gives Java a few percent.
-    assert!(together[0] + together[1] > sum / 100, "hardly any turn for Java: {together:?}");
+    assert!(together[0] + together[1] > sum / 200, "hardly any turn for Java: {together:?}");
     let keys = ["counter", "warm-up"].map(|key| [key.to_owned(), format!("{key}:turns")]).concat();
     site.server().ask::<()>(&["DEL", &keys[0], &keys[1], &keys[2], &keys[3]]);
 }

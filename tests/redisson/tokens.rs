@@ -5,10 +5,6 @@ use crate::support::{SOON, soon, wait_until};
 
 const TURNS: usize = 50;
 
-/// Before 3.28.0, a call that waits for a token (or any other that does not block its thread) can
-/// miss the message that comes just when it begins to: its issue 5761. It sleeps out the lease.
-const MISSES_MESSAGES: &str = "3.23.5";
-
 pub(crate) async fn grow_whoever_takes_them(site: &Site) {
     let name = "fenced";
     let thread = site.java.thread("fenced");
@@ -35,6 +31,10 @@ pub(crate) async fn grow_whoever_takes_them(site: &Site) {
 }
 
 /// From holder to waiter, to and fro.
+///
+/// Java waits in `lock()`, and asks for the token then: a call of Redisson's that does not block its
+/// thread, as `lockAndGetToken` is inside, can miss a message that comes just when it begins to
+/// wait (its issue 5761), and would sleep out the lease.
 pub(crate) async fn grow_from_hand_to_hand(site: &Site) {
     let name = "fenced-hands";
     let thread = site.java.thread("fenced");
@@ -43,15 +43,14 @@ pub(crate) async fn grow_from_hand_to_hand(site: &Site) {
     let mut guard = soon("locking", lock.lock()).await.expect("the lock");
     for _ in 0..TURNS / 2 {
         tokens.push(guard.token().get());
-        let theirs = if site.version == MISSES_MESSAGES {
-            soon("unlocking", guard.unlock()).await.expect("unlocking");
-            thread.begin("lockAndGetToken", &[&name])
-        } else {
-            let theirs = thread.begin("lockAndGetToken", &[&name]);
-            wait_until("Java waits", SOON, || site.subscribers(name) > 0).await;
-            soon("unlocking", guard.unlock()).await.expect("unlocking");
-            theirs
+        let theirs = thread.begin("lockFenced", &[&name]);
+        let parked = async {
+            while !thread.is_parked().await {
+                tokio::task::yield_now().await;
+            }
         };
+        soon("Java parks", parked).await;
+        soon("unlocking", guard.unlock()).await.expect("unlocking");
         tokens.push(theirs.answer().await.value().parse().expect("a token"));
         let ours = tokio::spawn({
             let lock = lock.clone();

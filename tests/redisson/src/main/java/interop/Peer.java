@@ -176,6 +176,9 @@ public final class Peer {
                     return lock(name).getHoldCount();
                 case "remainTimeToLive":
                     return lock(name).remainTimeToLive();
+                case "lockFenced":
+                    fenced(name).lock();
+                    return fenced(name).getToken();
                 case "lockAndGetToken":
                     return fenced(name).lockAndGetToken();
                 case "getToken":

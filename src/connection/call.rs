@@ -94,7 +94,9 @@ impl Link {
                 return Err(unavailable(&format!("no time left for {what}"), repeated, trouble));
             }
             let told = match together.filter(|_| !behind) {
-                _ if aside.is_some() => on.ask_aside(&cmd, deadline).await,
+                _ if aside.is_some() && !seeded!("asks-without-asking") => {
+                    on.ask_aside(&cmd, deadline).await
+                }
                 Some(together) => match on.line().at_once() {
                     Some(_under_way) => on.ask(&cmd, deadline).await,
                     None => {

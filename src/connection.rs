@@ -1,13 +1,18 @@
 //! The one room that talks to Redis: connections, sending again, and what an answer means.
 //!
 //! **A connection belongs to the runtime that drives it.** Every Tokio runtime that calls gets
-//! one connection of its own, made on first use and made again when it broke. The client's own
+//! one connection of its own to each server, made on first use and made again when it broke. The client's own
 //! thread is such a runtime too. So a runtime whose threads are blocked, or which has ended,
 //! delays no other runtime's commands: renewals, releases of dropped guards and incoming messages
 //! never wait behind a user's code or a user's flood of commands. (The undo of a call that was
 //! dropped half-way goes behind that call, on its runtime's connection, for a command timeout at
 //! most.) And an uncontended call crosses no thread. Calls that come in numbers share commands
 //! (see [`together`]).
+//!
+//! Where Redis is one server, that is the one [`Node`]. Behind Sentinels it is the master, whichever
+//! server that is ([`sentinel`]); in a cluster there are several, and a key has one of them
+//! ([`cluster`]). Callers ask nobody where to go: they go by what is known, and by what they are told
+//! there ([`call`]), while the client's own thread keeps up with the changes.
 //!
 //! 1. A request is sent again after a cut, because every command of this crate may be executed
 //!    twice and count once. Nothing is sent again after its deadline.
@@ -199,7 +204,6 @@ impl Link {
     pub(crate) fn server_of(&self, key: &str) -> Server {
         match &self.way {
             Way::One(_) | Way::Sentinel(_) => Server(0),
-            // Nobody's keys have to go nowhere together.
             Way::Cluster(_) => {
                 Server(self.node_of(Some(key)).map_or(0, |node| Arc::as_ptr(&node).addr()))
             }

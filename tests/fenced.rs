@@ -3,32 +3,15 @@
 
 mod support;
 
-use redlatch::{ErrorKind, FencedLock, FencedLockGuard, FencingToken, Lease, LockClient, Outcome};
-use support::{Fault, Proxy, SOON, Server, Steps, connect, ms, soon, turns, wait_until};
+use redlatch::{ErrorKind, Lease, LockClient, Outcome};
+use support::tokens::{assert_growing, fence, next_token, open};
+use support::{Fault, Proxy, SOON, Server, Steps, connect, ms, turns, wait_until};
 
 const MINUTE: std::time::Duration = std::time::Duration::from_secs(60);
-
-async fn fence(lock: &FencedLock) -> FencedLockGuard {
-    soon("locking", lock.lock()).await.expect("locking")
-}
-
-async fn open(guard: FencedLockGuard) -> FencingToken {
-    let token = guard.token();
-    soon("unlocking", guard.unlock()).await.expect("unlocking");
-    token
-}
-
-async fn next_token(lock: &FencedLock) -> FencingToken {
-    open(fence(lock).await).await
-}
 
 /// The counter as Redis has it, which is Redisson's.
 fn counter(server: &Server, name: &str) -> Option<u64> {
     server.ask(&["GET", &format!("redisson_lock_token:{{{name}}}")])
-}
-
-fn assert_growing(tokens: &[FencingToken]) {
-    assert!(tokens.windows(2).all(|two| two[0] < two[1]), "not growing: {tokens:?}");
 }
 
 #[tokio::test]

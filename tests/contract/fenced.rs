@@ -1,27 +1,10 @@
 //! Fencing tokens.
 
-use redlatch::{ErrorKind, FencedLock, FencedLockGuard, FencingToken};
+use redlatch::ErrorKind;
 
+use crate::support::tokens::{assert_growing, fence, next_token, open};
 use crate::support::{SOON, hold, ms, release, soon, wait_until};
 use crate::{MINUTE, Site};
-
-async fn fence(lock: &FencedLock) -> FencedLockGuard {
-    soon("locking", lock.lock()).await.expect("locking")
-}
-
-async fn open(guard: FencedLockGuard) -> FencingToken {
-    let token = guard.token();
-    soon("unlocking", guard.unlock()).await.expect("unlocking");
-    token
-}
-
-async fn next_token(lock: &FencedLock) -> FencingToken {
-    open(fence(lock).await).await
-}
-
-fn assert_growing(tokens: &[FencingToken]) {
-    assert!(tokens.windows(2).all(|two| two[0] < two[1]), "not growing: {tokens:?}");
-}
 
 pub(super) async fn a_token_grows_with_every_hold_whoever_holds(site: Site) {
     let (one, other) = (site.connect().await, site.connect().await);

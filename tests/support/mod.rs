@@ -18,6 +18,7 @@ pub(crate) mod replicas;
 pub(crate) mod sentinel;
 mod server;
 mod steps;
+pub(crate) mod tokens;
 
 use std::future::Future;
 use std::time::{Duration, Instant};

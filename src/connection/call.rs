@@ -142,6 +142,11 @@ impl Link {
                     Err(_) => return Err(self.no_answer(wire, what, repeated, trouble)),
                 }
             }
+            if together.is_some() && verdict::is_divided(&error) {
+                // Another request of the same call may have taken its key away.
+                together = None;
+                continue;
+            }
             let verdict = verdict(&error);
             let at_once = match &verdict {
                 Verdict::Broken => {

@@ -17,6 +17,9 @@ pub(super) enum Verdict {
     Final(ErrorKind),
 }
 
+/// What a script is told of a key that it may not look for on this node.
+const NOT_HERE: &str = "attempted to access a non local key";
+
 /// Redis 6.2 wraps an error inside a script into `ERR Error running script ...: -CODE ...`, so
 /// the text is searched, not only the code.
 pub(super) fn verdict(error: &RedisError) -> Verdict {
@@ -30,7 +33,8 @@ pub(super) fn verdict(error: &RedisError) -> Verdict {
         _ => return Verdict::Broken,
     }
     // The herd after a restart, say: whoever comes later finds room.
-    if error.to_string().contains("max number of clients reached") {
+    let words = error.to_string();
+    if words.contains("max number of clients reached") || words.contains(NOT_HERE) {
         return Verdict::Later;
     }
     const LATER: [&str; 8] = [
@@ -63,9 +67,10 @@ pub(super) fn is_unknown_script(error: &RedisError) -> bool {
 }
 
 /// The keys of the request are in a slot that is on its way from one node to another, and are not
-/// all on the same one.
+/// all on the same one; or one of them went while a script was at it. A script says so of the first
+/// thing that it does with a key, so nothing was done with that one.
 pub(super) fn is_divided(error: &RedisError) -> bool {
-    has_code(error, "TRYAGAIN")
+    has_code(error, "TRYAGAIN") || error.to_string().contains(NOT_HERE)
 }
 
 /// Slot, host (empty: the one that was asked) and port of a `MOVED` or an `ASK`, and whether it is
@@ -196,7 +201,14 @@ mod tests {
             assert_eq!(redirection(&error), expected, "{line}");
             assert_eq!(verdict(&error) == Verdict::Elsewhere, expected.is_some(), "{line}");
         }
-        assert!(is_divided(&server("TRYAGAIN Multiple keys request during rehashing of slot")));
+        for line in [
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            "ERR Script attempted to access a non local key in a cluster node script: 1f, on @user_script:33.",
+            "ERR Error running script (call to f_1f): @user_script:33: @user_script: 33: Script attempted to access a non local key in a cluster node",
+        ] {
+            assert!(is_divided(&server(line)), "{line}");
+            assert_eq!(verdict(&server(line)), Verdict::Later, "{line}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! 1. Whoever comes while one `WAIT` is under way goes with the next, together with all others who
 //!    come meanwhile. So none takes longer than two of them.
 //! 2. A `WAIT` is about what was written on its own connection, and before. So each of the locks is
-//!    touched there. In a cluster that also tells whether it still is where it was granted: one that
+//!    touched there. (Redis 7.0 takes any command for a write; later versions do not.) In a cluster that also tells whether it still is where it was granted: one that
 //!    has moved meanwhile is waited for where it is now.
 
 use std::io;
@@ -172,11 +172,7 @@ impl Carrier {
         let mut cmds = redis::pipe();
         for touch in touches {
             // For a lock whose slot is about to be here; elsewhere it is refused, and does no harm.
-            cmds.cmd("ASKING").add_command(if seeded!("waits-untouched") {
-                redis::cmd("PING")
-            } else {
-                touch.cmd.clone()
-            });
+            cmds.cmd("ASKING").add_command(touch.cmd.clone());
         }
         cmds.cmd("WAIT").arg(self.replicas.count).arg(timeout);
         loop {
@@ -203,7 +199,6 @@ impl Carrier {
             };
             let told = |held| match held {
                 Ok(Value::Int(1)) => Ok(have),
-                Ok(Value::SimpleString(_)) if seeded!("waits-untouched") => Ok(have),
                 // It is not held any more: nobody has it.
                 Ok(_) => Ok(0),
                 Err(error) => Err(Some(error)),

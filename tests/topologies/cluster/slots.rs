@@ -300,3 +300,25 @@ async fn t5_a_crowd_in_a_slot_that_moves_to_and_fro_counts_exactly() {
         until_gone(&cluster, name).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t5_a_release_in_a_slot_on_its_way_is_told_where_its_waiters_listen() {
+    let cluster = shared();
+    let (one, other) = (client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await);
+    let [name, ..] = same_slot("told aside");
+    let (slot, to) = next_to(&cluster, &name);
+    let move_ = cluster.begin_move(slot, to);
+    for _ in 0..3 {
+        // At the target, where nobody can listen yet.
+        let guard = hold(&one.lock(&name)).await;
+        assert!(cluster.nodes()[to].calls("evalsha") > 0);
+        let waiter = waiting(&other, &name);
+        parked(&cluster, &name).await;
+        // It has asked once more since, and counts on being told.
+        tokio::time::sleep(ms(50)).await;
+        release(guard).await;
+        release(gets(waiter, ms(700)).await).await;
+    }
+    move_.finish();
+    until_gone(&cluster, &name).await;
+}

@@ -135,6 +135,32 @@ async fn a_crowd_over_many_slots_counts_exactly() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_asked_for_many_locks_at_a_time_never_touches_two_slots() {
+    let cluster = shared();
+    let client = client_of(&cluster, ms(1_500)).await;
+    let held = (0..60).map(|number| client.lock(format!("many:{number}")));
+    let held: Vec<_> = held.collect();
+    let guards = join_all(held.iter().map(hold)).await;
+    renewed(&guards[0]).await;
+    renewed(&guards[59]).await;
+    // Far more than a connection sends one by one.
+    let tasks = (0..64).map(|number| {
+        let lock = client.lock(format!("task:{number}"));
+        tokio::spawn(async move {
+            for _ in 0..10 {
+                release(hold(&lock).await).await;
+            }
+        })
+    });
+    for task in join_all(tasks).await {
+        task.unwrap();
+    }
+    join_all(guards.into_iter().map(release)).await;
+    let refused: u64 = cluster.nodes().iter().map(|node| node.errors("CROSSSLOT")).sum();
+    assert_eq!(refused, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_of_a_cluster_take_turns() {
     let cluster = shared();
     let name = cluster.name_at(1, "turns");

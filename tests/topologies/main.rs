@@ -12,6 +12,7 @@ mod fixtures;
 mod pair;
 mod replicas;
 mod sentinel;
+mod times;
 
 use std::time::{Duration, Instant};
 

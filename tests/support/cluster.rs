@@ -1,6 +1,7 @@
 //! A Redis Cluster: masters that share the slots, with or without a replica each.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{FromRedisValue, RedisError, RedisResult, from_redis_value};
@@ -18,6 +19,7 @@ const SLOTS: u16 = 16_384;
 pub(crate) struct Cluster {
     nodes: Vec<Server>,
     ids: Vec<String>,
+    moving: Mutex<()>,
 }
 
 /// A node that answers no other for so long is suspected.
@@ -27,8 +29,12 @@ const NODE_TIMEOUT: &str = "1500";
 const CHANGE: Duration = Duration::from_secs(30);
 
 /// A slot on its way from one master to another. A test can stand between any two of its steps.
+///
+/// There is one at a time: a master that gets a slot becomes the newest authority on all its slots,
+/// one that it has just given away included, if it has not been told yet.
 pub(crate) struct Move<'a> {
     cluster: &'a Cluster,
+    _alone: MutexGuard<'a, ()>,
     pub(crate) slot: u16,
     pub(crate) from: usize,
     pub(crate) to: usize,
@@ -51,7 +57,7 @@ impl Cluster {
         let count = MASTERS * (1 + replicas);
         let nodes: Vec<Server> = (0..count).map(|_| Server::start_node(&args)).collect();
         let ids = nodes.iter().map(|node| node.ask(&["CLUSTER", "MYID"])).collect();
-        let cluster = Self { nodes, ids };
+        let cluster = Self { nodes, ids, moving: Mutex::default() };
         cluster.form();
         cluster
     }
@@ -208,6 +214,7 @@ impl Cluster {
 
     /// Announces that `slot` goes to the master `to`: from now on it has what comes new.
     pub(crate) fn begin_move(&self, slot: u16, to: usize) -> Move<'_> {
+        let alone = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
         let owner = View::of(&self.nodes[to]).owner_of(slot).expect("a slot that is served");
         let from = self.place(owner);
         assert_ne!(from, to, "the slot is there already");
@@ -215,7 +222,7 @@ impl Cluster {
         let set = ["CLUSTER", "SETSLOT", &text];
         self.nodes[to].ask::<()>(&[&set[..], &["IMPORTING", &self.ids[from]]].concat());
         self.nodes[from].ask::<()>(&[&set[..], &["MIGRATING", &self.ids[to]]].concat());
-        Move { cluster: self, slot, from, to }
+        Move { cluster: self, _alone: alone, slot, from, to }
     }
 
     /// All steps of a move.

@@ -182,10 +182,11 @@ impl Server {
     pub(crate) fn try_ask<T: FromRedisValue>(&self, command: &[&str]) -> redis::RedisResult<T> {
         let mut admin = lock(&self.admin);
         let cmd = words(command);
-        // Whoever changes a server's role closes its connections.
+        // Whoever changes a server's role closes its connections; and a read that has a timeout is
+        // interrupted when we are stopped for a moment.
         if let Some(old) = admin.as_mut() {
             match cmd.query(old) {
-                Err(error) if error.is_connection_dropped() => *admin = None,
+                Err(error) if error.is_io_error() && !error.is_timeout() => *admin = None,
                 Err(error) if error.is_io_error() => {
                     *admin = None;
                     return Err(error);

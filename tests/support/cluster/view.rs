@@ -16,6 +16,7 @@ pub(super) struct View {
 struct Seen {
     flags: Vec<String>,
     linked: bool,
+    epoch: u64,
 }
 
 impl View {
@@ -24,7 +25,7 @@ impl View {
         let mut view = Self { nodes: BTreeMap::new(), slots: vec![None; SLOTS] };
         for line in text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
-            let [id, address, flags, _, _, _, _, link, slots @ ..] = &*words else {
+            let [id, address, flags, _, _, _, epoch, link, slots @ ..] = &*words else {
                 panic!("what is {line:?}?");
             };
             let flags: Vec<String> = flags.split(',').map(str::to_owned).collect();
@@ -36,7 +37,8 @@ impl View {
                 let number = |text: &str| text.parse::<usize>().expect("a slot");
                 view.slots[number(first)..=number(last)].fill(Some(port));
             }
-            let seen = Seen { flags, linked: *link == "connected" };
+            let epoch = epoch.parse().expect("a number");
+            let seen = Seen { flags, linked: *link == "connected", epoch };
             view.nodes.insert((*id).to_owned(), seen);
         }
         view
@@ -47,8 +49,14 @@ impl View {
         self.slots[usize::from(slot)]
     }
 
+    /// Whether it sees the slots at the same nodes, and knows as well as the other since when: who
+    /// does not may still take the word of an earlier owner for the newest.
     pub(super) fn serves_the_same_as(&self, other: &Self) -> bool {
-        self.slots == other.slots
+        let epochs = |view: &Self| -> Vec<(String, u64)> {
+            let masters = view.nodes.iter().filter(|(_, seen)| seen.has("master"));
+            masters.map(|(id, seen)| (id.clone(), seen.epoch)).collect()
+        };
+        self.slots == other.slots && epochs(self) == epochs(other)
     }
 
     /// Whether that node is there, and has this role.

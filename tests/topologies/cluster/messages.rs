@@ -7,7 +7,7 @@ use redlatch::ErrorKind;
 
 use super::{client_of, parked, shared};
 use crate::support::cluster::{listeners_at, shards_channels};
-use crate::support::{Cluster, SOON, channel, hold, ms, release, wait_until};
+use crate::support::{Cluster, SOON, Server, channel, hold, ms, release, wait_until};
 use crate::{MINUTE, gets, waiting};
 
 /// A client of another make that listens for releases.
@@ -139,4 +139,36 @@ async fn t9_a_message_that_is_lost_costs_no_more_than_the_lease() {
     cluster.ask_at::<()>(&name, &["DEL", &name]);
     release(gets(waiter, ms(3_000)).await).await;
     assert!(!cluster.exists(&name));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t9_a_subscription_that_is_cut_costs_no_wake_up() {
+    // Its own, because everybody's subscriptions are cut.
+    let cluster = Cluster::start();
+    let client = client_of(&cluster, MINUTE).await;
+    let cut_all = || {
+        let cut = |node: &Server| node.ask::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        assert!(cluster.nodes().iter().map(cut).sum::<u64>() >= 1, "no subscription was cut");
+    };
+    let names = [0, 1, 2].map(|master| cluster.name_at(master, "cut"));
+    let waiters = names.each_ref().map(|name| {
+        cluster.hold_by_hand(name, "somebody", MINUTE);
+        waiting(&client, name)
+    });
+    for name in &names {
+        parked(&cluster, name).await;
+    }
+    cut_all();
+    // Told while nobody listens: they ask again when they do.
+    cluster.free_by_hand(&names[0]);
+    let [first, second, third] = waiters;
+    release(gets(first, ms(3_000)).await).await;
+    // Told when they listen again.
+    for (name, waiter) in [(&names[1], second), (&names[2], third)] {
+        parked(&cluster, name).await;
+        assert!(!waiter.is_finished(), "granted to two");
+        cluster.free_by_hand(name);
+        release(gets(waiter, ms(3_000)).await).await;
+    }
+    assert_eq!(cluster.size(), 0);
 }

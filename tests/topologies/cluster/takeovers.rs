@@ -1,9 +1,12 @@
 //! A replica takes the place of its master: rows T1, T2 and T8 in a cluster.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
 use redlatch::ErrorKind;
+use tokio::task::JoinHandle;
 
 use super::{client_of, of, until_gone};
 use crate::support::cluster::is_master;
@@ -29,9 +32,34 @@ async fn t1_a_planned_takeover_in_a_cluster_costs_nobody_anything() {
     release(hold(&other.lock(&idle)).await).await;
     let waiter = waiting(&other, &name);
     wait_until("a subscription", SOON, || cluster.subscribers(&name) >= 1).await;
+    // Some who are at it all the time, each with a name of his own.
+    let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let busy = (0..8).map(|task| {
+        let lock = other.lock(cluster.name_at(0, &format!("busy{task}")));
+        let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
+        tokio::spawn(async move {
+            while !stop.load(Ordering::SeqCst) {
+                lock.lock().await?.unlock().await?;
+                rounds.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok::<_, redlatch::Error>(())
+        })
+    });
+    let busy: Vec<_> = busy.collect();
+    let went_on = async || {
+        let before = rounds.load(Ordering::SeqCst);
+        let goes_on = || rounds.load(Ordering::SeqCst) > before + 50;
+        wait_until("rounds", SOON, || goes_on() || busy.iter().any(JoinHandle::is_finished)).await;
+    };
+    went_on().await;
     let new = cluster.replica_of(0);
     cluster.failover_to(new);
     assert_eq!(cluster.node_of(&name), new);
+    went_on().await;
+    stop.store(true, Ordering::SeqCst);
+    for task in soon("the end", join_all(busy)).await {
+        task.unwrap().expect("an error for who was at it");
+    }
     renewed(&outer).await;
     renewed(&outer).await;
     assert!(!outer.is_lost() && !inner.is_lost() && !waiter.is_finished());
@@ -40,9 +68,7 @@ async fn t1_a_planned_takeover_in_a_cluster_costs_nobody_anything() {
     release(inner).await;
     release(outer).await;
     release(gets(waiter, ms(3_000)).await).await;
-    for name in [&name, &idle] {
-        until_gone(&cluster, name).await;
-    }
+    wait_until("free locks", SOON, || cluster.size() == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

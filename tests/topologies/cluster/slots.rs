@@ -322,3 +322,33 @@ async fn t5_a_release_in_a_slot_on_its_way_is_told_where_its_waiters_listen() {
     move_.finish();
     until_gone(&cluster, &name).await;
 }
+
+#[tokio::test]
+async fn t5_a_release_and_an_acquire_in_one_call_are_served_in_a_slot_on_its_way() {
+    let cluster = shared();
+    let client = client_of(&cluster, MINUTE).await;
+    let names = ["a", "b", "c", "d", "e", "f"].map(|end| format!("{{one call}}:{end}"));
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(hold(&client.lock(name)).await);
+    }
+    let (slot, to) = next_to(&cluster, &names[0]);
+    let move_ = cluster.begin_move(slot, to);
+    // All at once: the first goes on its own, and the others share a call, at the end of which the
+    // key is gone from where it was.
+    let pairs = guards.into_iter().zip(&names).map(async |(guard, name)| {
+        let next = client.lock(name);
+        let (released, taken) = tokio::join!(guard.unlock(), next.try_lock_now());
+        released.expect("a lock that was held");
+        taken.expect("granted or busy")
+    });
+    let taken = soon("answers", join_all(pairs)).await;
+    for guard in taken.into_iter().flatten() {
+        release(guard).await;
+    }
+    move_.migrate_keys();
+    move_.finish();
+    for name in &names {
+        until_gone(&cluster, name).await;
+    }
+}

@@ -28,7 +28,9 @@ use parking_lot::Mutex;
 use redis::{Arg, Cmd, RedisError, RedisResult, Script, Value};
 
 use super::Wire;
-use super::verdict::{Verdict, is_divided, is_forbidden, is_unknown_script, verdict};
+use super::verdict::{
+    Verdict, is_divided, is_forbidden, is_on_its_way, is_unknown_script, verdict,
+};
 use crate::clock;
 use crate::turn::turn;
 
@@ -307,9 +309,16 @@ impl Carrier {
                     seat.tell(Told::Answer(answer.extract_error()));
                 }
             }
-            Err(error) if matches!(verdict(&error), Verdict::Final(_)) || is_divided(&error) => {
+            // Each may be at another of two nodes: one that is granted where it is not yet would be
+            // granted twice.
+            Err(error) if is_divided(&error) || is_on_its_way(&error) => {
+                for seat in &self.seats {
+                    seat.tell(Told::Alone { sent: false });
+                }
+            }
+            Err(error) if matches!(verdict(&error), Verdict::Final(_)) => {
                 tracing::debug!(%error, "requests that shared a call are sent one by one");
-                let sent = !is_forbidden(&error) && !is_divided(&error);
+                let sent = !is_forbidden(&error);
                 for seat in &self.seats {
                     seat.tell(Told::Alone { sent });
                 }

@@ -73,6 +73,12 @@ pub(super) fn is_divided(error: &RedisError) -> bool {
     has_code(error, "TRYAGAIN") || error.to_string().contains(NOT_HERE)
 }
 
+/// Some key of the request is where its slot is about to be. Redis 6.2 says so even if others of
+/// them are not.
+pub(super) fn is_on_its_way(error: &RedisError) -> bool {
+    error.kind() == Driver::Server(ServerErrorKind::Ask)
+}
+
 /// Slot, host (empty: the one that was asked) and port of a `MOVED` or an `ASK`, and whether it is
 /// for good.
 pub(super) fn redirection(error: &RedisError) -> Option<(u16, &str, u16, bool)> {
@@ -200,6 +206,7 @@ mod tests {
             let error = server(line);
             assert_eq!(redirection(&error), expected, "{line}");
             assert_eq!(verdict(&error) == Verdict::Elsewhere, expected.is_some(), "{line}");
+            assert_eq!(is_on_its_way(&error), line.starts_with("ASK"), "{line}");
         }
         for line in [
             "TRYAGAIN Multiple keys request during rehashing of slot",

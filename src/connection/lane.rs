@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use crate::clock;
 
-use super::node::Node;
+use super::node::{self, Node};
 use super::replicas::Queue;
 use super::{Link, Wire};
 
@@ -96,11 +96,9 @@ impl Lane {
         let before = last.take().and_then(|dialled| dialled.error);
         *last = Some(Dialled { at, error: before.clone() });
         match clock::timeout_at(deadline, node.dial(link, self)).await {
-            Ok(Ok(wire)) => {
-                self.install(wire.clone());
-                Ok(wire)
-            }
-            Ok(Err(error)) => {
+            Ok(Ok(wire)) if self.install(node, &wire) => Ok(wire),
+            Ok(dialled) => {
+                let error = dialled.err().unwrap_or_else(node::moved);
                 tracing::warn!(%error, "could not connect to Redis");
                 *last = Some(Dialled { at, error: Some(error.clone()) });
                 Err(Undialled::Failed(error))
@@ -109,15 +107,23 @@ impl Lane {
         }
     }
 
-    /// From now on requests go to this connection.
-    pub(super) fn install(&self, wire: Wire) {
+    /// From now on requests go to this connection; but not if another server has become the master
+    /// since it was begun. That one is named before the lanes are looked through for connections to
+    /// the old one: so either this sees the name, or what is put here is found.
+    fn install(&self, node: &Node, wire: &Wire) -> bool {
         let number = wire.number();
-        *self.wire.lock() = Some(wire);
+        let mut in_use = self.wire.lock();
+        if !node.is_at(wire.server()) {
+            return false;
+        }
+        *in_use = Some(wire.clone());
+        drop(in_use);
         if self.connected_before.swap(true, Ordering::Relaxed) {
             tracing::info!(connection = number, "connected to Redis again");
         } else {
             tracing::debug!(connection = number, "connected to Redis");
         }
+        true
     }
 }
 

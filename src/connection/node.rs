@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use redis::{ConnectionInfo, RedisResult, Value};
+use redis::{ConnectionInfo, RedisError, RedisResult, Value};
 use tokio::runtime::{self, Handle};
 
 use super::abandoned::Abandoned;
@@ -49,6 +49,10 @@ impl Node {
 
     pub(super) fn info(&self) -> ConnectionInfo {
         self.client.lock().get_connection_info().clone()
+    }
+
+    pub(super) fn is_at(&self, server: &str) -> bool {
+        site::name(&self.info()) == server
     }
 
     /// Another server is the master now. Returns the connections to those before, which are not to
@@ -112,7 +116,7 @@ impl Node {
     pub(super) fn forget(&self, number: u64) -> Option<Wire> {
         let by_number = |wire: &Wire| wire.number() == number;
         let wire = self.lanes().iter().find_map(|lane| lane.take(by_number))?;
-        if wire.server() == site::name(&self.info()) {
+        if self.is_at(wire.server()) {
             self.abandoned.add(&wire);
         }
         Some(wire)
@@ -123,6 +127,11 @@ impl Node {
         // Outside the mutex: the last clone stops its driver.
         self.lanes().into_iter().filter_map(|lane| lane.take(|_| true)).collect()
     }
+}
+
+/// Why a connection that stands is of no use.
+pub(super) fn moved() -> RedisError {
+    io::Error::other("another server has become the master").into()
 }
 
 /// What a Sentinel says can be old, and what was true can end before the connection stands.

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod failovers;
+mod late;
 
 use std::time::Duration;
 

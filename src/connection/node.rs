@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use redis::{ConnectionInfo, RedisError, RedisResult, Value};
 use tokio::runtime::{self, Handle};
+use tokio::sync::Notify;
 
 use super::abandoned::Abandoned;
 use super::lane::Lane;
@@ -30,6 +31,8 @@ pub(crate) struct Node {
     client: Mutex<redis::Client>,
     /// Whether it may turn out to be a replica by now, and is asked.
     has_to_be_master: bool,
+    /// Told when another server has become the master.
+    moved: Notify,
     lanes: Mutex<Vec<(runtime::Id, Purpose, Arc<Lane>)>>,
     abandoned: Arc<Abandoned>,
 }
@@ -42,6 +45,7 @@ impl Node {
         Ok(Self {
             client: client.into(),
             has_to_be_master,
+            moved: Notify::new(),
             lanes: Mutex::default(),
             abandoned: Arc::default(),
         })
@@ -61,6 +65,7 @@ impl Node {
         let name = site::name(&info);
         let client = redis::Client::open(info).map_err(bad_address)?;
         *self.client.lock() = client;
+        self.moved.notify_waiters();
         self.abandoned.keep_only(&name);
         if seeded!("old-master-kept") {
             return Ok(Vec::new());
@@ -69,7 +74,18 @@ impl Node {
         Ok(lanes.into_iter().filter_map(|lane| lane.take(|wire| wire.server() != name)).collect())
     }
 
+    /// Fails at once when another server becomes the master: the one of before may be dead.
     pub(super) async fn dial(&self, link: &Link, lane: &Lane) -> RedisResult<Wire> {
+        // Before the look at where it is.
+        let moves = self.moved.notified();
+        tokio::select! {
+            biased;
+            () = moves => Err(moved()),
+            wire = self.dial_here(link, lane) => wire,
+        }
+    }
+
+    async fn dial_here(&self, link: &Link, lane: &Lane) -> RedisResult<Wire> {
         let client = self.client.lock().clone();
         let birth = Birth {
             number: link.next_number(),

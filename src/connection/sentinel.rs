@@ -200,16 +200,19 @@ impl Sentinels {
         self.go_by(heard, link);
     }
 
-    /// Goes by what the newest configuration says.
+    /// Goes by what the newest configuration says. Until it does, nobody else is heard: else an older
+    /// word could be followed after a newer one.
     fn go_by(&self, mut heard: MutexGuard<'_, Heard>, link: &Link) {
         let Some(newest) = heard.newest() else { return };
         let info = site::at(&self.server, &newest.host, newest.port);
-        drop(heard);
-        if site::name(&info) == site::name(&self.master.info()) {
+        let name = site::name(&info);
+        if name == site::name(&self.master.info()) {
             return;
         }
-        tracing::info!(master = %site::name(&info), "the sentinels name another master");
-        link.leave(self.master.moves_to(info).unwrap_or_default());
+        let left = self.master.moves_to(info);
+        drop(heard);
+        tracing::info!(master = %name, "the sentinels name another master");
+        link.leave(left.unwrap_or_default());
     }
 
     fn name_of(&self, said: &Said) -> String {

@@ -4,7 +4,8 @@
 //!    `ASK` say. Whoever finds something amiss asks the client's own thread for a new map, and
 //!    tries again meanwhile.
 //! 2. A new map is asked of several nodes, one a moment after the other, and the first answer is
-//!    taken: one node that hangs holds up nothing.
+//!    taken: one node that hangs holds up nothing. Of a node that is cut off from the others the map
+//!    is taken only if nobody has another.
 //! 3. Connections to a node that has no slot any more go out of use, so that whoever listened there
 //!    listens elsewhere.
 
@@ -51,6 +52,8 @@ pub(super) struct Cluster {
 struct View {
     ranges: Vec<Range>,
     sharded: bool,
+    /// Whether the node serves anything. One that is cut off from the others does not.
+    is_ok: bool,
 }
 
 impl Cluster {
@@ -120,9 +123,6 @@ impl Cluster {
         let view = clock::timeout_at(deadline, self.view(Vec::new(), link.dial_timeout));
         let view = view.await.map_err(io::Error::from)??;
         self.sharded.store(view.sharded, Ordering::Relaxed);
-        if view.ranges.is_empty() {
-            return Err(io::Error::other("no node of the cluster has a slot").into());
-        }
         self.take(view, link);
         Ok(())
     }
@@ -145,9 +145,6 @@ impl Cluster {
     }
 
     fn take(&self, view: View, link: &Link) {
-        if view.ranges.is_empty() {
-            return;
-        }
         let gone = self.map.write().replace(view.ranges, |address| self.make(address));
         self.changed.send_replace(());
         for node in gone.unwrap_or_default() {
@@ -167,10 +164,19 @@ impl Cluster {
                 view.map_err(io::Error::from)?
             });
         }
-        let mut trouble = None;
-        while let Some(answer) = asked.join_next().await {
+        // Whoever answers at all has answered by then, unless it hangs.
+        let all = NEXT_NODE * u32::try_from(asked.len() + 1).unwrap_or(u32::MAX);
+        let others = clock::now() + all.min(patience / 2);
+        let (mut second_best, mut trouble) = (None, None);
+        loop {
+            let answer = match &second_best {
+                None => asked.join_next().await,
+                Some(_) => clock::timeout_at(others, asked.join_next()).await.ok().flatten(),
+            };
+            let Some(answer) = answer else { break };
             match answer {
-                Ok(Ok(view)) => return Ok(view),
+                Ok(Ok(view)) if view.is_ok => return Ok(view),
+                Ok(Ok(view)) => second_best = second_best.or(Some(view)),
                 // A refusal says more than a silence.
                 Ok(Err(error)) if trouble.is_none() || verdict(&error) != Verdict::Broken => {
                     trouble = Some(error);
@@ -178,7 +184,8 @@ impl Cluster {
                 _ => {}
             }
         }
-        Err(trouble.unwrap_or_else(|| io::Error::other("no node of the cluster answers").into()))
+        let nobody = || io::Error::other("no node of the cluster answers").into();
+        second_best.ok_or_else(|| trouble.unwrap_or_else(nobody))
     }
 }
 
@@ -196,6 +203,21 @@ async fn ask(info: ConnectionInfo) -> RedisResult<View> {
         let nonsense = "CLUSTER SLOTS was answered with something else";
         return Err((redis::ErrorKind::Parse, nonsense).into());
     };
+    if ranges.is_empty() {
+        // It belongs to no cluster any more, or not yet.
+        return Err(io::Error::other("the node knows of no slots").into());
+    }
+    let mut state = Cmd::new();
+    state.arg("CLUSTER").arg("INFO");
+    let is_ok = match connection.req_packed_command(&state).await {
+        Ok(Value::BulkString(info)) => {
+            !String::from_utf8_lossy(&info).contains("cluster_state:fail")
+        }
+        Ok(Value::VerbatimString { text, .. }) => !text.contains("cluster_state:fail"),
+        Err(error) if verdict(&error) == Verdict::Broken => return Err(error),
+        // Whoever may not ask goes by what there is.
+        _ => true,
+    };
     let mut listeners = Cmd::new();
     listeners.arg("PUBSUB").arg("SHARDNUMSUB");
     let sharded = match connection.req_packed_command(&listeners).await {
@@ -204,5 +226,5 @@ async fn ask(info: ConnectionInfo) -> RedisResult<View> {
         Err(error) if verdict(&error) == Verdict::Broken => return Err(error),
         Err(_) => false,
     };
-    Ok(View { ranges, sharded })
+    Ok(View { ranges, sharded, is_ok })
 }

@@ -1,5 +1,6 @@
 //! A client of a cluster, in which each name is at home on one of three masters.
 
+mod maps;
 mod messages;
 mod names;
 mod outages;

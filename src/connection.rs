@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, RedisError, Script, Value};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::error::Error;
@@ -56,7 +57,7 @@ use sentinel::Sentinels;
 pub(crate) use site::Site;
 pub(crate) use subscriptions::Channels;
 pub(crate) use together::Together;
-use verdict::{Verdict, verdict};
+use verdict::{Verdict, is_final, verdict};
 pub(crate) use wire::Wire;
 
 /// What comes unasked.
@@ -140,29 +141,47 @@ impl Link {
     }
 
     /// One try to connect this runtime, for a caller who wants to hear at once why not.
-    pub(crate) async fn connect(&self) -> Result<(), Error> {
+    pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
         let deadline = clock::now() + self.dial_timeout;
         loop {
             self.find(deadline).await?;
-            let Some(node) = self.node_of(None) else {
-                return Err(unavailable("the cluster has no node with a slot", false, None));
-            };
-            let lane = node.lane(Purpose::Commands);
-            return match lane.wire(self, &node, deadline).await {
-                Ok(_) => Ok(()),
+            return match self.reach_any(deadline).await {
+                Ok(()) => Ok(()),
                 Err(Undialled::TimeUp(error)) => {
                     Err(unavailable("could not connect to Redis", false, error))
                 }
                 // It is only just becoming the master, or another one is.
                 Err(Undialled::Failed(error))
-                    if matches!(self.way, Way::Sentinel(_))
-                        && !matches!(verdict(&error), Verdict::Final(_)) =>
+                    if matches!(self.way, Way::Sentinel(_)) && !is_final(&error) =>
                 {
                     continue;
                 }
                 Err(Undialled::Failed(error)) => Err(unconnected(error)),
             };
         }
+    }
+
+    /// Connects to the server, or to that node of several which answers first: one may be dead.
+    async fn reach_any(self: &Arc<Self>, deadline: Instant) -> Result<(), Undialled> {
+        let mut dialled = JoinSet::new();
+        for (at, node) in self.nodes().into_iter().enumerate() {
+            let wait = cluster::NEXT_NODE * u32::try_from(at).unwrap_or(u32::MAX);
+            let link = self.clone();
+            dialled.spawn(async move {
+                tokio::time::sleep(wait).await;
+                node.lane(Purpose::Commands).wire(&link, &node, deadline).await.map(drop)
+            });
+        }
+        let mut trouble = Undialled::TimeUp(None);
+        while let Some(answer) = dialled.join_next().await {
+            match answer {
+                Ok(Err(_)) if matches!(&trouble, Undialled::Failed(error) if is_final(error)) => {}
+                Ok(Err(error)) => trouble = error,
+                Ok(Ok(())) => return Ok(()),
+                Err(_) => {}
+            }
+        }
+        Err(trouble)
     }
 
     /// Finds the server, or the servers.

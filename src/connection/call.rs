@@ -11,7 +11,7 @@ use super::failure::{dial_failed, not_alone, refused, unavailable};
 use super::lane::Undialled;
 use super::node::{Node, Purpose};
 use super::together::Told;
-use super::verdict::{self, Verdict, verdict};
+use super::verdict::{self, Verdict, is_final, verdict};
 use super::{Answer, Link, Request, Way, Wire};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
@@ -250,10 +250,6 @@ impl Link {
         }
         unavailable(&format!("no answer for {what}"), sent, trouble)
     }
-}
-
-fn is_final(error: &RedisError) -> bool {
-    matches!(verdict(error), Verdict::Final(_))
 }
 
 fn no_node() -> RedisError {

@@ -30,7 +30,7 @@ mod map;
 use map::{Address, Map, Range};
 
 /// Before the next node is asked as well.
-const NEXT_NODE: Duration = Duration::from_millis(100);
+pub(super) const NEXT_NODE: Duration = Duration::from_millis(100);
 
 /// Between two maps.
 const LEAST_AGE: Duration = Duration::from_millis(100);
@@ -72,12 +72,14 @@ impl Cluster {
         })
     }
 
-    /// The node of a slot, or any if there is none.
+    /// The node of a slot; or any, if possible one that has answered.
     pub(super) fn node_of(&self, slot: Option<u16>) -> Option<Arc<Node>> {
-        let map = self.map.read();
         match slot {
-            Some(slot) => map.owner(slot).cloned(),
-            None => map.nodes().next().map(|(_, node)| node.clone()),
+            Some(slot) => self.map.read().owner(slot).cloned(),
+            None => {
+                let nodes = self.nodes();
+                nodes.iter().find(|node| node.is_connected()).or(nodes.first()).cloned()
+            }
         }
     }
 

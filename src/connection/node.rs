@@ -123,6 +123,10 @@ impl Node {
         lane
     }
 
+    pub(super) fn is_connected(&self) -> bool {
+        self.lanes().iter().any(|lane| lane.in_use().is_some())
+    }
+
     fn lanes(&self) -> Vec<Arc<Lane>> {
         self.lanes.lock().iter().map(|(_, _, lane)| lane.clone()).collect()
     }

@@ -56,6 +56,10 @@ pub(super) fn verdict(error: &RedisError) -> Verdict {
     }
 }
 
+pub(super) fn is_final(error: &RedisError) -> bool {
+    matches!(verdict(error), Verdict::Final(_))
+}
+
 /// The user may not do that, so it was not begun.
 pub(super) fn is_forbidden(error: &RedisError) -> bool {
     error.kind() == Driver::Server(ServerErrorKind::NoPerm)

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use redlatch::LockClient;
 
-use super::client_of;
-use crate::support::{Cluster, SOON, block_until, release, soon, wait_until};
+use super::{client_of, of};
+use crate::support::{Cluster, SOON, block_until, hold, ms, release, soon, wait_until};
 use crate::{MINUTE, connected};
 
 /// The master that is asked first: of those that are known, the lowest port.
@@ -76,4 +76,26 @@ async fn a_node_that_was_cut_off_from_the_others_leads_nobody_astray() {
     };
     wait_until("a node that knows it is alone", SOON, down).await;
     all_is_well(&cluster, &client, out).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_can_connect_while_any_one_of_the_nodes_is_gone() {
+    let cluster = Cluster::start_with(0, &["--cluster-require-full-coverage", "no"]);
+    for silent in [true, false] {
+        let gone = first(&cluster);
+        if silent {
+            cluster.pause_node(gone)
+        } else {
+            cluster.kill_node(gone)
+        }
+        cluster.is_missed(gone);
+        let start = Instant::now();
+        let client = connected(of(&cluster)).await;
+        assert!(start.elapsed() < ms(2_500), "connecting took {:?}", start.elapsed());
+        release(hold(&client.lock(cluster.name_at((gone + 1) % 3, "there"))).await).await;
+        if silent {
+            cluster.nodes()[gone].resume();
+            cluster.agrees();
+        }
+    }
 }

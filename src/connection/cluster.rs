@@ -9,17 +9,19 @@
 //! 3. Connections to a node that has no slot any more go out of use, so that whoever listened there
 //!    listens elsewhere.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ConnectionInfo, RedisError, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+use super::abandoned::Abandoned;
 use super::node::Node;
 use super::verdict::{Verdict, redirection, verdict};
 use super::{Link, site, version};
@@ -43,6 +45,8 @@ pub(super) struct Cluster {
     map: RwLock<Map<Node>>,
     /// Whether releases are told on sharded channels.
     sharded: AtomicBool,
+    /// What was given up at each node, those that are none any more included: they may come back.
+    abandoned: Mutex<BTreeMap<Address, Arc<Abandoned>>>,
     amiss: Notify,
     /// Told of every new map.
     changed: watch::Sender<()>,
@@ -67,6 +71,7 @@ impl Cluster {
             seeds,
             map: RwLock::default(),
             sharded: AtomicBool::new(false),
+            abandoned: Mutex::default(),
             amiss: Notify::new(),
             changed,
         })
@@ -115,8 +120,11 @@ impl Cluster {
         Some((node, for_good))
     }
 
-    fn make(&self, (host, port): &Address) -> Result<Node, Error> {
-        Node::new(site::at(&self.seeds[0], host, *port), false)
+    fn make(&self, address: &Address) -> Result<Node, Error> {
+        let (host, port) = address;
+        let node = Node::new(site::at(&self.seeds[0], host, *port), false)?;
+        let abandoned = self.abandoned.lock().entry(address.clone()).or_default().clone();
+        Ok(node.after(abandoned))
     }
 
     /// Finds the nodes for the first time. Who tells releases how is decided by the first node that
@@ -150,7 +158,7 @@ impl Cluster {
         let gone = self.map.write().replace(view.ranges, |address| self.make(address));
         self.changed.send_replace(());
         for node in gone.unwrap_or_default() {
-            link.leave(node.hang_up());
+            link.leave(node.give_up());
         }
     }
 

@@ -51,6 +51,11 @@ impl Node {
         })
     }
 
+    /// The same, where something was given up before.
+    pub(super) fn after(self, abandoned: Arc<Abandoned>) -> Self {
+        Self { abandoned, ..self }
+    }
+
     pub(super) fn info(&self) -> ConnectionInfo {
         self.client.lock().get_connection_info().clone()
     }
@@ -140,6 +145,13 @@ impl Node {
             self.abandoned.add(&wire);
         }
         Some(wire)
+    }
+
+    /// The same with all connections.
+    pub(super) fn give_up(&self) -> Vec<Wire> {
+        let wires = self.hang_up();
+        wires.iter().for_each(|wire| self.abandoned.add(wire));
+        wires
     }
 
     /// Takes all connections out of use; they close when the last request on them is done.

@@ -173,6 +173,10 @@ impl LockClientBuilder {
             // A hand-over would be believed before any replica has it.
             self.config.hand_overs = 0;
         }
+        if self.sentinel.is_none() && self.sentinel_credentials.is_some() {
+            let message = "there are credentials of sentinels, and no sentinels: set sentinel, too";
+            return Err(Error::invalid(message));
+        }
         let ways = [
             self.url.map(Site::url),
             self.client.as_ref().map(|client| Ok(Site::client(client))),

@@ -204,6 +204,10 @@ async fn options_that_do_not_fit_together_are_refused() {
         ("no name", LockClient::builder().sentinel("", [url()])),
         ("a url too", by_way_of([url()]).url(url())),
         ("a cluster too", by_way_of([url()]).cluster([url()])),
+        (
+            "credentials of no Sentinel",
+            LockClient::builder().url(url()).sentinel_credentials("watch", "secret"),
+        ),
         ("no url at all", by_way_of(["somewhere".to_owned()])),
     ] {
         let error = soon("connecting", builder.connect()).await.expect_err(what);

@@ -57,6 +57,8 @@ impl Link {
                     Ok(wire) => wire,
                     Err(Undialled::Failed(error)) if !is_final(&error) => {
                         self.look_again();
+                        // The slot may stay where it is.
+                        aside = None;
                         trouble = Some(error);
                         continue;
                     }

@@ -1,5 +1,6 @@
 //! A client of a cluster, in which each name is at home on one of three masters.
 
+mod aside;
 mod late;
 mod maps;
 mod messages;

@@ -1,7 +1,7 @@
 //! A slot that is on its way to a node that is not there.
 
 use super::of;
-use crate::support::{Cluster, SOON, ms, release, wait_until, within};
+use crate::support::{Cluster, SOON, release, wait_until, within};
 use crate::{MINUTE, connected};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -15,7 +15,6 @@ async fn a_move_that_is_called_off_because_its_target_died_holds_up_nobody() {
     let call = tokio::spawn(async move { lock.try_lock_now().await });
     let source = &cluster.nodes()[0];
     wait_until("a redirection", SOON, || source.errors("ASK") >= 1).await;
-    tokio::time::sleep(ms(100)).await;
     source.ask::<()>(&["CLUSTER", "SETSLOT", &move_.slot.to_string(), "STABLE"]);
     let guard = within(SOON, "the lock", call).await.expect("no panic").expect("an answer");
     release(guard.expect("a free lock")).await;

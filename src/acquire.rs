@@ -285,12 +285,15 @@ impl Attempt<'_> {
         replicas: Replicas,
     ) -> Result<(), Error> {
         let Self { engine, owner, .. } = self;
-        let replicated = Call::await_replicas(&engine.link, &owner.names, &owner.id, replicas);
+        // At most two of them: one that is under way, and its own. And their answers are on the way.
+        let two = 2 * replicas.timeout + SILENCE;
+        let deadline = exchange.call.deadline.max(clock::now() + two);
+        let (names, owner_id) = (&owner.names, &*owner.id);
+        let replicated = Call::await_replicas(&engine.link, names, owner_id, replicas, deadline);
         let Err(error) = replicated.await else { return Ok(()) };
         if seeded!("too-few-will-do") {
             return Ok(());
         }
-        exchange.call.deadline = clock::now() + engine.config.command_timeout;
         Err(match exchange.pay(engine.config.watchdog_timeout).await {
             Ok(_) => error.undone(),
             // In the background it is tried again.

@@ -93,7 +93,8 @@ impl LockClientBuilder {
     ///
     /// An acquire is two round trips then, and what the replicas take. Many share one `WAIT`, which
     /// has a connection of its own for each runtime and server; one that comes while another is
-    /// under way waits for that one first. Locks are not handed from task to task inside the client
+    /// under way waits for that one first, so that a call may take twice the timeout if that is longer
+    /// than the command timeout. Locks are not handed from task to task inside the client
     /// then, because that is confirmed later, and no lease should be shorter than the timeout.
     ///
     /// It narrows what a failover can lose, and does not close it. With fewer replicas than there

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Script, Value};
 
+use crate::clock;
 use crate::config::Replicas;
 use crate::connection::{Channels, Link, Request, Together, Touch, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
@@ -115,11 +116,14 @@ impl<'a> Call<'a> {
         names: &Names,
         owner: &str,
         replicas: Replicas,
+        deadline: Instant,
     ) -> Result<(), Error> {
         let mut cmd = evalsha(&SCRIPTS.touch, &[names.key()]);
         cmd.arg(owner);
         let touch = Touch { cmd, script: &SCRIPTS.touch };
-        let (have, trouble) = match link.replicated(names.key(), touch, replicas).await {
+        let replicated = link.replicated(names.key(), touch, replicas);
+        let told = clock::timeout_at(deadline, replicated).await.unwrap_or(Err(None));
+        let (have, trouble) = match told {
             Ok(have) if have >= u64::from(replicas.count) => return Ok(()),
             Ok(have) => (have.to_string(), None),
             Err(trouble) => ("it is not known how many".to_owned(), trouble),

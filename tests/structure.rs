@@ -80,7 +80,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("watchdog", &["holds", "protocol", "connection", "config", "clock", "error"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("holds", &["protocol", "lease", "token", "config"]),
-    ("protocol", &["connection", "config", "slot", "token", "error", "seeded"]),
+    ("protocol", &["connection", "config", "clock", "slot", "token", "error", "seeded"]),
     ("connection", &["config", "slot", "clock", "turn", "error"]),
     // Leaves.
     ("lease", &["clock", "error"]),

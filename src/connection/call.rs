@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::RedisError;
 
-use super::failure::{dial_failed, not_alone, refused, unavailable};
+use super::failure::{dial_failed, nowhere_to_go, refused, unavailable};
 use super::lane::Undialled;
 use super::node::{Node, Purpose};
 use super::together::Told;
@@ -163,7 +163,7 @@ impl Link {
                 Verdict::Elsewhere => {
                     on.answered();
                     let Some((node, for_good)) = self.follow(&error, on.server()) else {
-                        return Err(not_alone(repeated, error));
+                        return Err(nowhere_to_go(repeated, error));
                     };
                     aside = (!for_good).then_some(node);
                     redirections += 1;

@@ -32,9 +32,10 @@ pub(super) fn refused(kind: ErrorKind, what: &str, sent: bool, cause: RedisError
 }
 
 /// A redirection, where there is nowhere to go.
-pub(super) fn not_alone(sent: bool, cause: RedisError) -> Error {
+pub(super) fn nowhere_to_go(sent: bool, cause: RedisError) -> Error {
     let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
-    let message = "the server is a node of a cluster, and has to be named with `cluster`";
+    let message = "the server sent on to a node of a cluster that cannot be followed: \
+        a cluster has to be named with `cluster`";
     Error::new(ErrorKind::Server, outcome, message).caused_by(cause)
 }
 

@@ -64,9 +64,11 @@ impl Link {
         if let Some(wire) = node.and_then(|node| node.lane(Purpose::Commands).in_use()) {
             let mut tell = redis::cmd("SPUBLISH");
             tell.arg(channel).arg("0");
+            let patience = self.dial_timeout;
             tokio::spawn(async move {
-                if let Err(error) = wire.send(&tell).await {
-                    tracing::debug!(%error, "could not tell of a release in a slot that moves");
+                let told = tokio::time::timeout(patience, wire.send(&tell)).await;
+                if !matches!(told, Ok(Ok(_))) {
+                    tracing::debug!("could not tell of a release in a slot that moves");
                 }
             });
         }

@@ -230,24 +230,8 @@ impl Model {
             }
             Op::Look => self.look(),
             Op::Confirm => self.confirm(),
-            Op::Deny => {
-                if let Some(Sent { plan, dead }) = self.sent.take() {
-                    self.board.not_subscribed(&plan.subscribe, self.connection);
-                    self.unsubscribe(&plan, dead);
-                }
-            }
-            Op::Cut => {
-                self.subscribed.clear();
-                self.sent.iter_mut().for_each(|sent| sent.dead = true);
-                let wakes = self.board.cut(self.connection, self.clock());
-                let there = |w: &&Waiter| self.asked.contains(self.channel(w.lock));
-                let there = self.waiters.iter().filter(there).count();
-                assert_eq!(wakes.len(), there, "everybody there looks up");
-                self.woken(wakes);
-                self.told = true;
-                self.asked.clear();
-                self.connection += 1;
-            }
+            Op::Deny => self.deny(),
+            Op::Cut => self.cut(),
         }
         self.check();
     }

@@ -25,7 +25,8 @@ pub struct LockClientBuilder {
 }
 
 impl LockClientBuilder {
-    /// Where Redis is: `redis://[user[:password]@]host[:port][/database]`, or `unix:` and a path.
+    /// Where Redis is: `redis://[user[:password]@]host[:port][/database]`, the same with `rediss://`
+    /// and the cargo feature `rustls`, or `unix:` and a path.
     /// One of this, [`client`](Self::client), [`sentinel`](Self::sentinel) and
     /// [`cluster`](Self::cluster) is needed.
     pub fn url(mut self, url: impl Into<String>) -> Self {

@@ -9,11 +9,12 @@ use crate::error::Error;
 use crate::fenced::FencedLock;
 use crate::lock::Lock;
 
-/// A client of the locks in one Redis. Cloning is cheap, and all clones are the same client.
+/// A client of the locks in one Redis, be it a server, a master with Sentinels or a cluster. Cloning
+/// is cheap, and all clones are the same client.
 ///
-/// It has a connection for each Tokio runtime that calls, and a thread of its own that renews
-/// leases, listens for wake-ups and releases what was dropped. All of it ends by itself when the
-/// client, its handles and its guards are gone.
+/// It has a connection to each server for each Tokio runtime that calls, and a thread of its own
+/// that renews leases, listens for wake-ups, releases what was dropped and keeps up with failovers.
+/// All of it ends by itself when the client, its handles and its guards are gone.
 #[derive(Clone)]
 pub struct LockClient {
     engine: Arc<Engine>,
@@ -22,14 +23,16 @@ pub struct LockClient {
 impl LockClient {
     /// Connects with the default options. For others, see [`builder`](Self::builder).
     ///
-    /// The address is `redis://[user[:password]@]host[:port][/database]`, or `unix:` and a path.
+    /// The address is `redis://[user[:password]@]host[:port][/database]`, the same with `rediss://`
+    /// and the cargo feature `rustls`, or `unix:` and a path.
     ///
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is none,
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answers there, and
-    /// [`Server`](crate::ErrorKind::Server) if it refuses the user or the password. It is tried
-    /// once. A server whose `maxmemory-policy` may evict locks is a warning in the log.
+    /// [`Server`](crate::ErrorKind::Server) if it refuses the user or the password, or is older than
+    /// Redis 6.2. It is tried once. A server whose `maxmemory-policy` may evict locks is a warning
+    /// in the log.
     ///
     /// # Cancel safety
     ///
@@ -49,8 +52,9 @@ impl LockClient {
 
     /// A handle to the lock of that name; a new owner with every call. No I/O.
     ///
-    /// Any name will do but the empty one, which every call on the handle refuses. It is the key
-    /// in Redis, after the [prefix](LockClientBuilder::name_prefix) if there is one.
+    /// Any name will do but the empty one, and in a [cluster](LockClientBuilder::cluster) one whose
+    /// braces are no hash tag: every call on the handle refuses those. It is the key in Redis, after
+    /// the [prefix](LockClientBuilder::name_prefix) if there is one.
     #[must_use]
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         Lock::new(self.engine.clone(), name.as_ref())

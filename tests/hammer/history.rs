@@ -276,6 +276,9 @@ impl History {
     }
 }
 
+/// Of those that the workers ask for.
+const LONGEST_LEASE: u64 = 5_000 * MS;
+
 impl Acquire {
     /// Works out until when the hold was believed for certain. Somebody who deletes the key breaks
     /// exclusion by definition: from then on nothing is certain of the holds that were there.
@@ -287,6 +290,12 @@ impl Acquire {
         if let Some(release) = self.release {
             if release.outcome == Outcome::Lost {
                 until = until.min(self.last_true.max(self.ret));
+                // Handed over inside a client by one whose key was taken away in its time, who had
+                // not heard of it: that was no hold from the beginning.
+                let before = |t1: u64| self.inv < t1 + LONGEST_LEASE;
+                if tampering.iter().any(|(t0, t1)| *t0 < self.ret && before(*t1)) {
+                    until = self.ret;
+                }
             }
             until = until.min(release.inv);
         }

@@ -24,6 +24,7 @@ pub(crate) fn all() -> Vec<Trial> {
         exclusion::trials::a_short_hold_does_not_hide_a_long_one,
         exclusion::trials::the_same_handle_may_nest,
         exclusion::trials::a_hold_that_was_lost_does_not_count,
+        exclusion::trials::who_has_a_lock_from_one_whose_key_was_deleted_never_had_it,
         exclusion::trials::who_deletes_a_key_breaks_exclusion_by_definition,
         tokens::trials::tokens_that_grow_are_in_order,
         tokens::trials::tokens_of_calls_at_the_same_time_may_cross,

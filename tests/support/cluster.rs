@@ -249,7 +249,10 @@ impl Cluster {
 
     /// A planned failover: the replica takes over, and loses nothing. Returns when all agree.
     pub(crate) fn failover_to(&self, replica: usize) {
-        self.nodes[replica].ask::<()>(&["CLUSTER", "FAILOVER"]);
+        // Refused while it believes that its master is away, as on a machine that is busy.
+        block_until("a failover that begins", CHANGE, || {
+            self.nodes[replica].try_ask::<()>(&["CLUSTER", "FAILOVER"]).is_ok()
+        });
         self.is_master_now(replica);
         self.agrees();
     }

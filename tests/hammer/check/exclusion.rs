@@ -57,6 +57,7 @@ pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{held, history};
     use crate::history::{Fault, Reach};
+    use crate::record::Outcome;
 
     pub(crate) fn one_after_the_other_is_no_overlap() {
         let history = history(vec![held(0, 10).until(20, 22), held(1, 21).until(30, 31)]);
@@ -82,6 +83,31 @@ pub(crate) mod trials {
 
     pub(crate) fn a_hold_that_was_lost_does_not_count() {
         assert_eq!(check(&history(vec![held(0, 10).lost_at(40), held(1, 30)])), []);
+    }
+
+    pub(crate) fn who_has_a_lock_from_one_whose_key_was_deleted_never_had_it() {
+        let deleted = |t: u64| Fault {
+            kind: "delete a key",
+            target: String::new(),
+            t0: t * MS,
+            t1: t * MS,
+            settle: None,
+            key: Some(crate::check::sample::KEY),
+            reach: Reach::Everybody,
+            took_effect: true,
+        };
+        let overlaps = |outcome, deleted_at: Option<u64>| {
+            let mut handed = held(1, 30).until(40, 41);
+            handed.release.as_mut().expect("released above").outcome = outcome;
+            handed.last_true = 35 * MS;
+            let mut history = history(vec![held(0, 20), handed]);
+            history.faults.extend(deleted_at.map(deleted));
+            history.finish();
+            !check(&history).is_empty()
+        };
+        assert!(!overlaps(Outcome::Lost, Some(10)));
+        assert!(overlaps(Outcome::Lost, None), "it was told of a loss that nobody caused");
+        assert!(overlaps(Outcome::Done, Some(10)), "it had it, and gave it back");
     }
 
     pub(crate) fn who_deletes_a_key_breaks_exclusion_by_definition() {

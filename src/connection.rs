@@ -81,7 +81,7 @@ pub(crate) struct Link {
 
 enum Way {
     One(Arc<Node>),
-    Sentinel(Sentinels),
+    Sentinel(Box<Sentinels>),
     Cluster(Cluster),
 }
 
@@ -131,7 +131,7 @@ impl Link {
             Site::Sentinel { master, sentinels, server } => {
                 let ways = |ways: Vec<_>| ways.into_iter().map(set_up).collect();
                 let sentinels = sentinels.into_iter().map(ways).collect();
-                Way::Sentinel(Sentinels::new(master, sentinels, set_up(server))?)
+                Way::Sentinel(Sentinels::new(master, sentinels, set_up(server))?.into())
             }
             Site::Cluster(seeds) => {
                 Way::Cluster(Cluster::new(seeds.into_iter().map(set_up).collect())?)

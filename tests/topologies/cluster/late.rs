@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{of, until_gone};
+use crate::support::cluster::shards_channels;
 use crate::support::{Cluster, Fault, Proxy, SOON, hold, ms, release, renewed, wait_until, within};
 use crate::{MINUTE, connected};
 
@@ -10,6 +11,10 @@ use crate::{MINUTE, connected};
 async fn a_request_to_a_node_that_went_and_came_back_is_not_executed_late() {
     let cluster = Cluster::start_with(1, &[]);
     let node = &cluster.nodes()[0];
+    if !shards_channels(node) {
+        eprintln!("left out: before 7.0 a node takes no new address while it runs");
+        return;
+    }
     let proxy = Proxy::new(node);
     let port = proxy.port().to_string();
     node.ask::<()>(&["CONFIG", "SET", "cluster-announce-port", &port]);

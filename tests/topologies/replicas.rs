@@ -8,7 +8,7 @@ use redlatch::{Error, ErrorKind, LockClient};
 use super::{MINUTE, connected, gets, until_free, waiting};
 use crate::support::replicas::replicas_of;
 use crate::support::{
-    Replicated, SOON, Server, Steps, connect, hold, ms, release, soon, wait_until,
+    Proxy, Replicated, SOON, Server, Steps, connect, hold, ms, release, soon, wait_until,
 };
 
 async fn careful(server: &Server, replicas: u32, timeout: Duration) -> LockClient {
@@ -265,4 +265,28 @@ async fn a_wait_for_replicas_always_has_an_end() {
         }
     }
     until_free("a lock that is given back", group.primary(), "short").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_about_replicas_that_never_comes_costs_a_call_no_more_than_its_time() {
+    let group = Replicated::start(1);
+    let proxy = Proxy::new(group.primary());
+    let builder = LockClient::builder().url(proxy.url(group.primary())).replicas(1, ms(100));
+    let client = connected(builder.command_timeout(ms(1_000))).await;
+    release(hold(&client.lock("before")).await).await;
+    proxy.hold("WAIT");
+    // The first sends a WAIT, and the others go with the next one.
+    let tries = ["one", "two", "three"].map(async |name| {
+        let start = Instant::now();
+        let error = client.lock(name).try_lock_now().await.expect_err("nobody knows");
+        (error, start.elapsed())
+    });
+    for (error, took) in soon("answers", join_all(tries)).await {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(took < ms(1_600), "{took:?}: {error}");
+    }
+    proxy.let_go();
+    for name in ["one", "two", "three"] {
+        until_free("a lock that is given back", group.primary(), name).await;
+    }
 }

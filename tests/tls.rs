@@ -5,15 +5,15 @@
 
 mod support;
 
-use std::future::Future;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::{env, fs};
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use redis::{ClientTlsConfig, TlsCertificates};
 use redlatch::{Error, ErrorKind, LockClient, Outcome};
+use support::trials::trials;
 use support::{Child, SOON, Server, child, hold, ms, release, renewed, soon, wait_until};
 use tempfile::TempDir;
 
@@ -325,20 +325,6 @@ fn speaks_tls() -> bool {
     let without = ["Bad directive", "Missing implement"].iter().any(|words| said.contains(words));
     assert!(knows != without, "what does it say? {said}");
     knows
-}
-
-fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(test);
-}
-
-macro_rules! trials {
-    ($($name:ident,)*) => {
-        vec![$(Trial::test(stringify!($name), || {
-            run($name());
-            Ok(())
-        }),)*]
-    };
 }
 
 fn main() -> ExitCode {

@@ -10,13 +10,13 @@ mod support;
 
 mod script;
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 use redlatch::{Error, ErrorKind, LockClient, Outcome};
 use script::{Says, Script};
+use support::trials::trials;
 use support::{Child, Server, child, hold, release, soon};
 
 const PASSWORD: &str = "correct-horse-battery";
@@ -139,20 +139,6 @@ fn real(name: &str, version: &'static str, why: &'static str) -> Trial {
     };
     let kind = if missing { "tests/versions/run --fetch brings it" } else { "" };
     Trial::test(name, test).with_ignored_flag(missing).with_kind(kind)
-}
-
-fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(test);
-}
-
-macro_rules! trials {
-    ($($name:ident,)*) => {
-        vec![$(Trial::test(stringify!($name), || {
-            run($name());
-            Ok(())
-        }),)*]
-    };
 }
 
 fn main() -> ExitCode {

@@ -1,0 +1,19 @@
+//! Asynchronous tests for a harness of our own.
+
+use std::future::Future;
+
+pub(crate) fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(test);
+}
+
+/// A trial of each function, by its name.
+macro_rules! trials {
+    ($($name:ident,)*) => {
+        vec![$(libtest_mimic::Trial::test(stringify!($name), || {
+            crate::support::trials::run($name());
+            Ok(())
+        }),)*]
+    };
+}
+pub(crate) use trials;

@@ -17,7 +17,7 @@
 //! 1. A request is sent again after a cut, because every command of this crate may be executed
 //!    twice and count once. Nothing is sent again after its deadline.
 //! 2. A connection on which an answer did not come in time is not used for new requests, and
-//!    what it may still have under way comes to nothing (see [`abandoned`]).
+//!    what it may still have under way comes to nothing (see [`stale`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,6 @@ use crate::clock;
 use crate::error::Error;
 use crate::slot;
 
-mod abandoned;
 mod address;
 mod call;
 mod cluster;
@@ -42,6 +41,7 @@ mod pulse;
 mod replicas;
 mod sentinel;
 mod site;
+mod stale;
 mod subscriptions;
 mod together;
 mod verdict;
@@ -55,6 +55,7 @@ pub(crate) use node::{Node, Purpose};
 pub(crate) use replicas::Touch;
 use sentinel::Sentinels;
 pub(crate) use site::Site;
+use stale::Servers;
 pub(crate) use subscriptions::Channels;
 pub(crate) use together::Together;
 use verdict::{Verdict, is_final, verdict};
@@ -76,6 +77,8 @@ pub(crate) struct Link {
     way: Way,
     dial_timeout: Duration,
     pushes: UnboundedSender<Push>,
+    /// Those that this client has ever connected to.
+    servers: Servers,
     numbers: AtomicU64,
 }
 
@@ -137,7 +140,13 @@ impl Link {
                 Way::Cluster(Cluster::new(seeds.into_iter().map(set_up).collect())?)
             }
         };
-        Ok(Self { way, dial_timeout, pushes, numbers: AtomicU64::new(1) })
+        Ok(Self {
+            way,
+            dial_timeout,
+            pushes,
+            servers: Servers::default(),
+            numbers: AtomicU64::new(1),
+        })
     }
 
     /// One try to connect this runtime, for a caller who wants to hear at once why not.
@@ -250,7 +259,13 @@ impl Link {
         }
     }
 
-    /// No new request goes to that connection (invariant 2), and what it subscribed is gone.
+    /// Drops a connection (invariant 2), and what it subscribed is gone.
+    fn drop_connection(&self, wire: &Wire) {
+        wire.mark_stale();
+        self.forget(wire.number());
+    }
+
+    /// The same, by its number.
     pub(crate) fn forget(&self, number: u64) {
         if self.nodes().iter().any(|node| node.forget(number).is_some()) {
             self.was_cut(number);

@@ -77,12 +77,12 @@ impl Link {
             {
                 return Err(self.no_answer(wire, what, repeated, trouble));
             }
-            if on.abandoned().any() {
-                match Box::pin(clock::timeout_at(deadline, on.abandoned().close(&on))).await {
+            if let Some(stale) = on.stale_connections().filter(|stale| stale.any()) {
+                match Box::pin(clock::timeout_at(deadline, stale.close(&on))).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => {
                         if verdict(&error) == Verdict::Broken {
-                            self.forget(on.number());
+                            self.drop_connection(&on);
                         }
                         tokio::time::sleep(pause).await;
                         trouble = Some(error);
@@ -111,6 +111,11 @@ impl Link {
                         told
                     }
                 },
+                // The runtime that drives the connection may stand still, and its timers with it.
+                None if behind => {
+                    let told = Box::pin(clock::timeout_at(deadline, on.ask(&cmd, deadline)));
+                    told.await.unwrap_or(Told::Silence { sent: true })
+                }
                 None => on.ask(&cmd, deadline).await,
             };
             let mut error = match told {
@@ -152,7 +157,7 @@ impl Link {
             let verdict = verdict(&error);
             let at_once = match &verdict {
                 Verdict::Broken => {
-                    self.forget(on.number());
+                    self.drop_connection(&on);
                     repeated = !seeded!("resend-forgets");
                     if seeded!("no-resend") {
                         return Err(unavailable(what, true, Some(error)));
@@ -180,7 +185,7 @@ impl Link {
                     if verdict::is_read_only(&error) {
                         // As good as no answer: connections to a replica are made ever more
                         // slowly, however many calls find that out.
-                        self.forget(on.number());
+                        self.drop_connection(&on);
                     } else {
                         on.answered();
                     }
@@ -248,7 +253,7 @@ impl Link {
         trouble: Option<RedisError>,
     ) -> Error {
         if let Some(silent) = wire.take_if(|_| !seeded!("silence-is-kept")) {
-            self.forget(silent.number());
+            self.drop_connection(&silent);
         }
         unavailable(&format!("no answer for {what}"), sent, trouble)
     }

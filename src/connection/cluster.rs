@@ -7,21 +7,19 @@
 //!    taken: one node that hangs holds up nothing. Of a node that is cut off from the others the map
 //!    is taken only if nobody has another.
 //! 3. Connections to a node that has no slot any more go out of use, so that whoever listened there
-//!    listens elsewhere.
+//!    listens elsewhere. A node to which `ASK` leads stays: it is about to have a slot.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ConnectionInfo, RedisError, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::abandoned::Abandoned;
 use super::node::Node;
 use super::verdict::{Verdict, redirection, verdict};
 use super::{Link, site, version};
@@ -45,8 +43,6 @@ pub(super) struct Cluster {
     map: RwLock<Map<Node>>,
     /// Whether releases are told on sharded channels.
     sharded: AtomicBool,
-    /// What was given up at each node, those that are none any more included: they may come back.
-    abandoned: Mutex<BTreeMap<Address, Arc<Abandoned>>>,
     amiss: Notify,
     /// Told of every new map.
     changed: watch::Sender<()>,
@@ -71,7 +67,6 @@ impl Cluster {
             seeds,
             map: RwLock::default(),
             sharded: AtomicBool::new(false),
-            abandoned: Mutex::default(),
             amiss: Notify::new(),
             changed,
         })
@@ -110,7 +105,11 @@ impl Cluster {
         let (from, _) = site::host_and_port(from)?;
         let host = if host.is_empty() { from } else { host };
         let mut map = self.map.write();
-        let node = map.node((host.to_owned(), port), |address| self.make(address)).ok()?;
+        let address = (host.to_owned(), port);
+        let node = map.node(address.clone(), |address| self.make(address)).ok()?;
+        if !for_good {
+            map.asked(address, clock::now());
+        }
         if for_good && !seeded!("moved-not-learned") {
             map.assign(slot, &node);
             drop(map);
@@ -122,9 +121,7 @@ impl Cluster {
 
     fn make(&self, address: &Address) -> Result<Node, Error> {
         let (host, port) = address;
-        let node = Node::new(site::at(&self.seeds[0], host, *port), false)?;
-        let abandoned = self.abandoned.lock().entry(address.clone()).or_default().clone();
-        Ok(node.after(abandoned))
+        Node::new(site::at(&self.seeds[0], host, *port), false)
     }
 
     /// Finds the nodes for the first time. Who tells releases how is decided by the first node that
@@ -155,10 +152,11 @@ impl Cluster {
     }
 
     fn take(&self, view: View, link: &Link) {
-        let gone = self.map.write().replace(view.ranges, |address| self.make(address));
+        let now = clock::now();
+        let gone = self.map.write().replace(view.ranges, now, |address| self.make(address));
         self.changed.send_replace(());
         for node in gone.unwrap_or_default() {
-            link.leave(node.give_up());
+            link.leave(node.hang_up());
         }
     }
 

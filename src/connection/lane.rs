@@ -63,7 +63,7 @@ impl Lane {
 
     /// The connection in use.
     pub(super) fn in_use(&self) -> Option<Wire> {
-        self.wire.lock().clone()
+        self.wire.lock().clone().filter(|wire| !wire.is_stale())
     }
 
     /// Takes the connection in use out of use, if it is one of those.

@@ -4,14 +4,12 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use redis::{ConnectionInfo, RedisError, RedisResult, Value};
+use redis::{ConnectionInfo, RedisError, RedisResult};
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 
-use super::abandoned::Abandoned;
 use super::lane::Lane;
-use super::verdict::{Verdict, verdict};
-use super::wire::{Birth, Wire};
+use super::wire::{Birth, Role, Wire};
 use super::{Link, address, bad_address, site};
 use crate::error::Error;
 
@@ -34,7 +32,6 @@ pub(crate) struct Node {
     /// Told when another server has become the master.
     moved: Notify,
     lanes: Mutex<Vec<(runtime::Id, Purpose, Arc<Lane>)>>,
-    abandoned: Arc<Abandoned>,
 }
 
 impl Node {
@@ -47,13 +44,7 @@ impl Node {
             has_to_be_master,
             moved: Notify::new(),
             lanes: Mutex::default(),
-            abandoned: Arc::default(),
         })
-    }
-
-    /// The same, where something was given up before.
-    pub(super) fn after(self, abandoned: Arc<Abandoned>) -> Self {
-        Self { abandoned, ..self }
     }
 
     pub(super) fn info(&self) -> ConnectionInfo {
@@ -71,7 +62,6 @@ impl Node {
         let client = redis::Client::open(info).map_err(bad_address)?;
         *self.client.lock() = client;
         self.moved.notify_waiters();
-        self.abandoned.keep_only(&name);
         if seeded!("old-master-kept") {
             return Ok(Vec::new());
         }
@@ -95,17 +85,13 @@ impl Node {
         let birth = Birth {
             number: link.next_number(),
             server: site::name(client.get_connection_info()),
-            abandoned: self.abandoned.clone(),
             unanswered: lane.unanswered.clone(),
         };
         let server = birth.server.clone();
-        let wire = Wire::dial(&client, birth, link.dial_timeout, link.pushes.clone()).await?;
-        if self.has_to_be_master
-            && !seeded!("role-unasked")
-            && tokio::time::timeout(link.dial_timeout, is_replica(&wire))
-                .await
-                .map_err(io::Error::from)??
-        {
+        let pushes = link.pushes.clone();
+        let dialled = Wire::dial(&client, birth, link.dial_timeout, pushes, &link.servers);
+        let (wire, role) = dialled.await?;
+        if self.has_to_be_master && role == Role::Replica && !seeded!("role-unasked") {
             link.is_no_master(&server);
             return Err(io::Error::other("the server is a replica").into());
         }
@@ -136,22 +122,12 @@ impl Node {
         self.lanes.lock().iter().map(|(_, _, lane)| lane.clone()).collect()
     }
 
-    /// No new request goes to the connection of that number, and what it may still have under way
-    /// comes to nothing.
+    /// Drops the connection of that number, if it is one of these.
     pub(super) fn forget(&self, number: u64) -> Option<Wire> {
-        let by_number = |wire: &Wire| wire.number() == number;
-        let wire = self.lanes().iter().find_map(|lane| lane.take(by_number))?;
-        if self.is_at(wire.server()) {
-            self.abandoned.add(&wire);
-        }
+        let wire =
+            self.lanes().iter().find_map(|lane| lane.take(|wire| wire.number() == number))?;
+        wire.mark_stale();
         Some(wire)
-    }
-
-    /// The same with all connections.
-    pub(super) fn give_up(&self) -> Vec<Wire> {
-        let wires = self.hang_up();
-        wires.iter().for_each(|wire| self.abandoned.add(wire));
-        wires
     }
 
     /// Takes all connections out of use; they close when the last request on them is done.
@@ -164,16 +140,4 @@ impl Node {
 /// Why a connection that stands is of no use.
 pub(super) fn moved() -> RedisError {
     io::Error::other("another server has become the master").into()
-}
-
-/// What a Sentinel says can be old, and what was true can end before the connection stands.
-async fn is_replica(wire: &Wire) -> RedisResult<bool> {
-    match wire.send(&redis::cmd("ROLE")).await {
-        Ok(Value::Array(role)) => {
-            Ok(role.first().is_some_and(|role| *role != Value::BulkString(b"master".to_vec())))
-        }
-        Err(error) if verdict(&error) == Verdict::Broken => Err(error),
-        // Whoever may not ask finds out by its first write.
-        _ => Ok(false),
-    }
 }

@@ -80,12 +80,3 @@ impl Pulse {
         }
     }
 }
-
-/// Goes with the driver of a connection.
-pub(super) struct Driving(pub(super) Arc<Pulse>);
-
-impl Drop for Driving {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}

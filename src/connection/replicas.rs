@@ -153,7 +153,7 @@ impl Carrier {
                     return Ok(answers);
                 }
                 Err(error) if verdict(&error) == Verdict::Broken => {
-                    self.link.forget(wire.number());
+                    self.link.drop_connection(&wire);
                     trouble = Some(error);
                 }
                 Err(error) => return Err(Some(error)),
@@ -175,6 +175,9 @@ impl Carrier {
             cmds.cmd("ASKING").add_command(touch.cmd.clone());
         }
         cmds.cmd("WAIT").arg(self.replicas.count).arg(timeout);
+        if let Some(stale) = wire.stale_connections().filter(|stale| stale.any()) {
+            clock::timeout_at(deadline, stale.close(wire)).await.map_err(io::Error::from)??;
+        }
         loop {
             let answers = clock::timeout_at(deadline, wire.send_all(&cmds)).await;
             let mut answers = answers.map_err(io::Error::from)??.into_iter().map(result);

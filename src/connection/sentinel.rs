@@ -6,7 +6,9 @@
 //!    finds something amiss has it ask again, and tries again meanwhile. Without a Sentinel
 //!    everything goes on with the last master.
 //! 3. What a Sentinel says is no proof: the server is asked for its role on every new connection.
-//!    If it is a replica, what the other Sentinels say counts, until that one says something else.
+//!    If it is a replica, what the other Sentinels say counts. That is about a moment: while a
+//!    Sentinel repeats what was refuted, the client's thread asks that server for its role again,
+//!    and believes the Sentinel as soon as the server is a primary.
 //! 4. When the master changes, no connection to the old one is used any more, even if it would
 //!    still answer. It would grant locks that nobody else knows of.
 
@@ -25,6 +27,7 @@ use tokio::task::JoinSet;
 use super::failure::unavailable;
 use super::node::Node;
 use super::verdict::{Verdict, verdict};
+use super::wire::is_primary;
 use super::{Link, Way, site, version};
 use crate::clock;
 use crate::error::{Error, Outcome};
@@ -37,6 +40,9 @@ const LEAST_AGE: Duration = Duration::from_millis(50);
 
 /// After a Sentinel could not be reached.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// Between two questions to a server that was reported as the primary and was a replica.
+const PROBE: Duration = Duration::from_millis(250);
 
 /// An event can get lost, and so can an outage of the server that nobody notices.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
@@ -165,25 +171,51 @@ impl Sentinels {
             let amiss = self.amiss.notified();
             let answer = tokio::time::timeout(patience, ask(&mut sentinel, &self.name)).await;
             match answer.map_err(io::Error::from)? {
-                Ok(said) => self.says(number, said, link),
+                Ok(said) => {
+                    self.says(number, said.clone(), link);
+                    if self.is_refuted(number) && self.is_primary_now(&said, patience).await {
+                        self.heard.lock().refuted.retain(|refuted| *refuted != said);
+                        self.says(number, said, link);
+                    }
+                }
                 Err(error) if verdict(&error) == Verdict::Broken => return Err(error),
                 // It does not know the name any more.
                 Err(error) => tracing::warn!(%error, "a sentinel does not name the master"),
             }
             tokio::time::sleep(LEAST_AGE).await;
+            let silence = if self.is_refuted(number) { PROBE } else { LONGEST_SILENCE };
             tokio::select! {
                 () = amiss => {}
                 event = events.recv() => if event != Some(Event::Switch) {
                     return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
                 },
-                () = tokio::time::sleep(LONGEST_SILENCE) => {}
+                () = tokio::time::sleep(silence) => {}
             }
         }
+    }
+
+    /// Whether what that Sentinel said last is refuted.
+    fn is_refuted(&self, number: usize) -> bool {
+        let heard = self.heard.lock();
+        heard.said[number].as_ref().is_some_and(|said| heard.refuted.contains(said))
+    }
+
+    /// Whether the server that was a replica answers as the primary by now.
+    async fn is_primary_now(&self, said: &Said, patience: Duration) -> bool {
+        let info = site::at(&self.server, &said.host, said.port);
+        let asked = async {
+            let (mut server, _) = connect_as(info).await?;
+            server.send_packed_command(&redis::cmd("ROLE")).await
+        };
+        let answer = tokio::time::timeout(patience, asked).await;
+        matches!(answer, Ok(Ok(role)) if is_primary(&role))
     }
 
     fn says(&self, number: usize, said: Said, link: &Link) {
         let mut heard = self.heard.lock();
         heard.said[number] = Some(said);
+        let Heard { said, refuted } = &mut *heard;
+        refuted.retain(|refuted| said.iter().flatten().any(|said| said == refuted));
         self.go_by(heard, link);
     }
 

@@ -135,7 +135,7 @@ impl Link {
                     pause = longer(pause);
                 }
                 _ => {
-                    self.forget(wire.number());
+                    self.drop_connection(wire);
                     let error = unavailable("no answer to a subscription", true, error);
                     return (Vec::new(), Some(error));
                 }

@@ -2,18 +2,19 @@
 
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Script, Value};
+use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Script, Value, from_redis_value};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::Push;
-use super::abandoned::{Abandoned, Identity};
-use super::pulse::{Driving, Pulse};
+use super::pulse::Pulse;
+use super::stale::{Identity, Registration, ServerId, Servers, StaleConnections};
 use super::together::{Line, Seat, Told};
+use super::verdict::{Verdict, verdict};
 use super::version;
 use crate::clock;
 
@@ -29,10 +30,29 @@ pub(crate) struct Wire {
 struct Shared {
     connection: MultiplexedConnection,
     birth: Birth,
-    /// If the server says.
-    identity: OnceLock<Arc<Identity>>,
+    registration: Arc<Registration>,
     pulse: Arc<Pulse>,
     line: Line,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.registration.mark_stale();
+    }
+}
+
+/// Goes with the driver of a connection.
+struct Driver {
+    registration: Arc<Registration>,
+    pulse: Arc<Pulse>,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // First: a request that hears of the end is sent again, behind the stale connections.
+        self.registration.mark_stale();
+        self.pulse.end();
+    }
 }
 
 /// Where a connection comes from.
@@ -40,8 +60,6 @@ pub(super) struct Birth {
     pub(super) number: u64,
     /// The address that it was made to.
     pub(super) server: String,
-    /// What else was connected to that server and given up.
-    pub(super) abandoned: Arc<Abandoned>,
     /// Dials since a command was last answered.
     pub(super) unanswered: Arc<AtomicU32>,
 }
@@ -52,10 +70,12 @@ impl Wire {
         birth: Birth,
         timeout: Duration,
         pushes: UnboundedSender<Push>,
-    ) -> RedisResult<Self> {
+        servers: &Servers,
+    ) -> RedisResult<(Self, Role)> {
         let number = birth.number;
+        let registration = Arc::new(Registration::new(number));
         let pulse = Arc::new(Pulse::default());
-        let driving = Driving(pulse.clone());
+        let driver = Driver { registration: registration.clone(), pulse: pulse.clone() };
         let config = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeout))
             // Deadlines are this room's own: the driver's default of 500 ms would report a
@@ -63,7 +83,7 @@ impl Wire {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024)
             .set_push_sender(move |info| {
-                let _goes_with_the_driver = &driving;
+                let _goes_with_the_driver = &driver;
                 match push(number, info) {
                     Some(push) => pushes.send(push),
                     None => Ok(()),
@@ -72,14 +92,43 @@ impl Wire {
         let connection = client.get_multiplexed_async_connection_with_config(&config).await;
         let connection = connection.map_err(version::understood)?;
         tokio::spawn(pulse.clone().keep());
-        let (identity, line) = (OnceLock::new(), Line::default());
-        let shared = Arc::new(Shared { connection, birth, identity, pulse, line });
+        let line = Line::default();
+        let shared = Arc::new(Shared { connection, birth, registration, pulse, line });
         let wire = Self { shared, seat: None };
-        let identity = tokio::time::timeout(timeout, Identity::of(&wire)).await;
-        if let Some(identity) = identity.map_err(io::Error::from)?? {
-            let _ = wire.shared.identity.set(Arc::new(identity));
+        let role = tokio::time::timeout(timeout, wire.introduce(servers)).await;
+        let role = role.map_err(io::Error::from)??;
+        Ok((wire, role))
+    }
+
+    /// Asks the server which connection this is, which server, and of which role. From here on the
+    /// connection cannot be dropped without a record (see [`super::stale`]).
+    async fn introduce(&self, servers: &Servers) -> RedisResult<Role> {
+        let mut questions = redis::pipe();
+        questions.cmd("CLIENT").arg("INFO").cmd("INFO").arg("server").cmd("ROLE");
+        let mut answers = self.send_all(&questions).await?.into_iter();
+        let [connection, server, role] =
+            std::array::from_fn(|_| answers.next().unwrap_or(Value::Nil).extract_error());
+        let text =
+            |answer: RedisResult<Value>| answer.and_then(|value| Ok(from_redis_value(value)?));
+        match text(connection) {
+            Ok(info) => {
+                let run_id = text(server).ok().and_then(|info: String| run_id(&info));
+                let server = run_id.unwrap_or_else(|| ServerId::Address(self.server().into()));
+                if let Some(identity) = Identity::parse(&info) {
+                    self.shared.registration.identified(identity, servers.of(server));
+                }
+            }
+            Err(error) if verdict(&error) == Verdict::Broken => return Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "the server does not say which connection this is");
+                version::check(self).await?;
+            }
         }
-        Ok(wire)
+        Ok(match role {
+            Ok(role) if !is_primary(&role) => Role::Replica,
+            // A user without the permission to ask finds out by the first write.
+            _ => Role::Primary,
+        })
     }
 
     /// The answer to a command, if there is one in time and before the driver of the connection
@@ -152,8 +201,9 @@ impl Wire {
         }
     }
 
-    /// Nobody waits for an answer on it any more: what was asked is asked again elsewhere.
+    /// Drops it although requests wait for answers: those are sent again on another connection.
     pub(super) fn end(&self) {
+        self.mark_stale();
         self.shared.pulse.end();
     }
 
@@ -166,8 +216,18 @@ impl Wire {
         &self.shared.birth.server
     }
 
-    pub(super) fn abandoned(&self) -> &Abandoned {
-        &self.shared.birth.abandoned
+    /// The connections to the same server that are stale, if it is known which.
+    pub(super) fn stale_connections(&self) -> Option<&StaleConnections> {
+        self.shared.registration.others()
+    }
+
+    /// No new request uses it, and the server closes it before a newer request is sent there.
+    pub(super) fn mark_stale(&self) {
+        self.shared.registration.mark_stale();
+    }
+
+    pub(super) fn is_stale(&self) -> bool {
+        self.shared.registration.is_stale()
     }
 
     /// A command was answered: the next cut is a new one.
@@ -183,13 +243,28 @@ impl Wire {
         self.seat.as_ref().is_some_and(|seat| seat.is_left())
     }
 
-    pub(super) fn identity(&self) -> Option<&Arc<Identity>> {
-        self.shared.identity.get()
-    }
-
     pub(super) fn line(&self) -> &Line {
         &self.shared.line
     }
+}
+
+/// What a server is of its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Primary,
+    Replica,
+}
+
+/// From the answer to `ROLE`.
+pub(super) fn is_primary(role: &Value) -> bool {
+    let master = Value::BulkString(b"master".to_vec());
+    matches!(role, Value::Array(role) if role.first() == Some(&master))
+}
+
+/// From the answer to `INFO server`.
+fn run_id(info: &str) -> Option<ServerId> {
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"))?;
+    Some(ServerId::Run(run_id.trim().into()))
 }
 
 fn ended() -> RedisError {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use redis::Value;
 
@@ -18,15 +19,22 @@ pub(super) struct Range {
     master: Address,
 }
 
+/// For so long after an `ASK` a node without slots stays, with its connections: a slot that is on
+/// its way to it brings more of them.
+const ASKED_FOR: Duration = Duration::from_secs(60);
+
 /// The nodes `N` by address and by slot.
 pub(super) struct Map<N> {
     nodes: BTreeMap<Address, Arc<N>>,
+    /// When an `ASK` last led to a node.
+    asked: BTreeMap<Address, Instant>,
     slots: Vec<Option<Arc<N>>>,
 }
 
 impl<N> Default for Map<N> {
     fn default() -> Self {
-        Self { nodes: BTreeMap::new(), slots: vec![None; usize::from(SLOTS)] }
+        let slots = vec![None; usize::from(SLOTS)];
+        Self { nodes: BTreeMap::new(), asked: BTreeMap::new(), slots }
     }
 }
 
@@ -52,16 +60,23 @@ impl<N> Map<N> {
         Ok(node)
     }
 
+    /// An `ASK` has led to that node.
+    pub(super) fn asked(&mut self, address: Address, now: Instant) {
+        self.asked.insert(address, now);
+    }
+
     pub(super) fn assign(&mut self, slot: u16, node: &Arc<N>) {
         if let Some(owner) = self.slots.get_mut(usize::from(slot)) {
             *owner = Some(node.clone());
         }
     }
 
-    /// What a node of the cluster says of all slots. Returns the nodes that have none any more.
+    /// What a node of the cluster says of all slots. Returns the nodes that have none any more,
+    /// and to which no `ASK` has led for a while.
     pub(super) fn replace<E>(
         &mut self,
         ranges: Vec<Range>,
+        now: Instant,
         mut make: impl FnMut(&Address) -> Result<N, E>,
     ) -> Result<Vec<Arc<N>>, E> {
         let mut slots = vec![None; usize::from(SLOTS)];
@@ -71,10 +86,17 @@ impl<N> Map<N> {
             slots[usize::from(first)..=usize::from(last)].fill(Some(node.clone()));
             nodes.insert(master, node);
         }
-        let before = std::mem::replace(&mut self.nodes, nodes);
+        self.asked.retain(|_, asked| now < *asked + ASKED_FOR);
+        let mut gone = Vec::new();
+        for (address, node) in std::mem::replace(&mut self.nodes, nodes) {
+            if self.asked.contains_key(&address) {
+                self.nodes.entry(address).or_insert(node);
+            } else if !self.nodes.contains_key(&address) {
+                gone.push(node);
+            }
+        }
         self.slots = slots;
-        let gone = before.into_iter().filter(|(address, _)| !self.nodes.contains_key(address));
-        Ok(gone.map(|(_, node)| node).collect())
+        Ok(gone)
     }
 }
 
@@ -105,6 +127,7 @@ fn parse_range(range: &Value, asked_at: &str) -> Option<Range> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock;
 
     fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
         let node = |host, port| {
@@ -121,13 +144,17 @@ mod tests {
 
     /// A map of names, and who is gone.
     fn replace(map: &mut Map<String>, ranges: &[(u16, u16, &str)]) -> Vec<String> {
+        replace_at(map, ranges, clock::now())
+    }
+
+    fn replace_at(map: &mut Map<String>, ranges: &[(u16, u16, &str)], now: Instant) -> Vec<String> {
         let range = |(first, last, host): &(u16, u16, &str)| Range {
             first: *first,
             last: *last,
             master: ((*host).to_owned(), 7),
         };
         let make = |(host, _): &Address| Ok::<_, ()>(host.clone());
-        let gone = map.replace(ranges.iter().map(range).collect(), make).unwrap();
+        let gone = map.replace(ranges.iter().map(range).collect(), now, make).unwrap();
         gone.iter().map(|node| node.to_string()).collect()
     }
 
@@ -182,5 +209,20 @@ mod tests {
         assert_eq!(replace(&mut map, &[(0, 199, "a")]), ["b", "c"]);
         assert!(Arc::ptr_eq(map.owner(150).unwrap(), &kept), "a node stays what it is");
         assert_eq!(map.nodes().count(), 1);
+    }
+
+    #[test]
+    fn w25_a_node_to_which_ask_led_survives_a_new_map_and_goes_a_minute_later() {
+        let mut map = Map::default();
+        let now = clock::now();
+        let (a, b) = ((0, 99, "a"), ("b".to_owned(), 7));
+        replace_at(&mut map, &[a], now);
+        let asked = map.node(b.clone(), |(host, _)| Ok::<_, ()>(host.clone())).unwrap();
+        map.asked(b.clone(), now);
+        assert_eq!(replace_at(&mut map, &[a], now), [""; 0]);
+        assert_eq!(replace_at(&mut map, &[a], now + ASKED_FOR / 2), [""; 0]);
+        let again = map.node(b, |_| Err("a new node")).unwrap();
+        assert!(Arc::ptr_eq(&asked, &again));
+        assert_eq!(replace_at(&mut map, &[a], now + ASKED_FOR), ["b"]);
     }
 }

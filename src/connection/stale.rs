@@ -1,0 +1,194 @@
+//! Connections that this client has dropped, and what the server may still execute of them.
+//!
+//! A server can execute a request after the client has dropped the connection that carried it: the
+//! request may be in the network, in a proxy, or in the server's socket. Behind a newer request
+//! that does harm: an old release frees a new hold, an old acquire leaves a lock without a holder.
+//!
+//! 1. **The server closes the stale connections before it gets anything newer.** What it has not
+//!    executed by then it never executes. That costs one round trip, however many there are.
+//! 2. **Dropping a connection records it, by type.** The connection and its driver share a
+//!    [`Registration`], and each of the two records it as stale in its own `Drop`. So a timeout, a
+//!    runtime that ends, a topology that moves on and `close` all come through here. A record stays
+//!    until that server has confirmed that the connection is closed.
+//! 3. **A server is known by its run id**, whichever address leads to it. A restarted server has
+//!    another run id, and no connection survives the restart. The address stands in for the run id
+//!    where the user has no permission for `INFO`.
+//! 4. A connection is named by its id *and* its address, because a server that was restarted
+//!    counts ids from one again and must not close a connection of another client.
+//! 5. For a user without permission for `CLIENT INFO` or `CLIENT KILL` nothing of this works.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use redis::{RedisError, RedisResult};
+
+use super::Wire;
+use super::verdict::is_final;
+
+/// What tells one server process from every other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum ServerId {
+    Run(Box<str>),
+    /// For a server that does not tell its run id.
+    Address(Box<str>),
+}
+
+/// A connection as its server knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    id: Box<str>,
+    address: Box<str>,
+}
+
+impl Identity {
+    /// From the answer to `CLIENT INFO`.
+    pub(super) fn parse(info: &str) -> Option<Self> {
+        let field = |name| info.split_whitespace().find_map(|word| word.strip_prefix(name));
+        Some(Self { id: field("id=")?.into(), address: field("addr=")?.into() })
+    }
+}
+
+/// The stale connections of one client, for each server that it has ever connected to.
+#[derive(Default)]
+pub(super) struct Servers(Mutex<HashMap<ServerId, Arc<StaleConnections>>>);
+
+impl Servers {
+    pub(super) fn of(&self, server: ServerId) -> Arc<StaleConnections> {
+        self.0.lock().entry(server).or_default().clone()
+    }
+}
+
+/// What one connection and its driver share: its record, once it is stale.
+pub(super) struct Registration {
+    number: u64,
+    is_stale: AtomicBool,
+    /// Set before the first request is sent, if the server says who the connection is.
+    at: OnceLock<(Identity, Arc<StaleConnections>)>,
+}
+
+impl Registration {
+    pub(super) fn new(number: u64) -> Self {
+        Self { number, is_stale: AtomicBool::new(false), at: OnceLock::new() }
+    }
+
+    pub(super) fn identified(&self, identity: Identity, server: Arc<StaleConnections>) {
+        let _ = self.at.set((identity, server));
+    }
+
+    /// From now on no new request uses the connection, and its server has to close it before it
+    /// gets one on another.
+    pub(super) fn mark_stale(&self) {
+        if self.is_stale.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some((identity, server)) = self.at.get() {
+            server.add(self.number, identity.clone());
+        }
+    }
+
+    pub(super) fn is_stale(&self) -> bool {
+        self.is_stale.load(Ordering::Acquire)
+    }
+
+    /// The stale connections to the server of this one.
+    pub(super) fn others(&self) -> Option<&StaleConnections> {
+        self.at.get().map(|(_, server)| &**server)
+    }
+}
+
+/// The stale connections to one server.
+#[derive(Default)]
+pub(super) struct StaleConnections {
+    /// Whether `list` is not empty: as a rule all that a request has to look at.
+    any: AtomicBool,
+    list: Mutex<Vec<(u64, Identity)>>,
+}
+
+impl StaleConnections {
+    fn add(&self, number: u64, identity: Identity) {
+        let mut list = self.list.lock();
+        list.push((number, identity));
+        self.any.store(true, Ordering::Release);
+    }
+
+    fn remove(&self, number: u64) {
+        let mut list = self.list.lock();
+        list.retain(|(other, _)| *other != number);
+        self.any.store(!list.is_empty(), Ordering::Release);
+    }
+
+    /// Whether there is anything to close.
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire) && !seeded!("late-requests")
+    }
+
+    /// Has the server close them, by way of `wire`. Concurrent callers do the same by way of their
+    /// own connections. Fails if `wire` broke or is stale itself, and while the server is busy.
+    pub(super) async fn close(&self, wire: &Wire) -> RedisResult<()> {
+        let list = self.list.lock().clone();
+        if list.iter().any(|(number, _)| *number == wire.number()) {
+            return Err(is_stale());
+        }
+        let mut kills = redis::pipe();
+        for (_, Identity { id, address }) in &list {
+            let kill = kills.cmd("CLIENT").arg("KILL");
+            kill.arg("ID").arg(&**id).arg("ADDR").arg(&**address);
+        }
+        let answers = wire.send_all(&kills).await?;
+        for ((number, _), answer) in list.into_iter().zip(answers) {
+            match answer.extract_error() {
+                Err(error) if !is_final(&error) => return Err(error),
+                Err(error) => tracing::debug!(%error, "may not close a stale connection"),
+                Ok(_) => {}
+            }
+            self.remove(number);
+        }
+        Ok(())
+    }
+}
+
+fn is_stale() -> RedisError {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the connection is stale").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(id: &str) -> Identity {
+        Identity { id: id.into(), address: "127.0.0.1:4711".into() }
+    }
+
+    #[test]
+    fn a_connection_is_named_by_its_id_and_its_address() {
+        let info = "id=37 addr=127.0.0.1:4711 laddr=127.0.0.1:6379 fd=8 name= user=default";
+        assert_eq!(Identity::parse(info), Some(identity("37")));
+        assert_eq!(Identity::parse("id=37 laddr=127.0.0.1:6379"), None);
+    }
+
+    #[test]
+    fn a_server_is_one_under_all_its_addresses_and_another_after_a_restart() {
+        let servers = Servers::default();
+        let [one, again, restarted] =
+            ["run a", "run a", "run b"].map(|run| servers.of(ServerId::Run(run.into())));
+        assert!(Arc::ptr_eq(&one, &again) && !Arc::ptr_eq(&one, &restarted));
+    }
+
+    #[test]
+    fn a_connection_is_recorded_once_whoever_drops_it_first() {
+        let server = Arc::new(StaleConnections::default());
+        let registration = Registration::new(7);
+        registration.identified(identity("37"), server.clone());
+        assert!(!registration.is_stale() && !server.any());
+        registration.mark_stale();
+        registration.mark_stale();
+        assert!(registration.is_stale() && server.any());
+        assert_eq!(server.list.lock().len(), 1);
+        server.remove(7);
+        registration.mark_stale();
+        assert!(!server.any());
+    }
+}

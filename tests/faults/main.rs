@@ -11,6 +11,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod held_back;
 mod inputs;
 mod late_requests;
 mod loss;

@@ -3,20 +3,27 @@
 //! It runs on a thread of its own, so that a test which blocks its runtime does not stop it.
 //! Every fault counts itself when it takes effect ([`Proxy::faults`]): a fault that did not
 //! happen proves nothing.
+//!
+//! A command that is held back goes on to the server even if the client closes its side of the
+//! connection meanwhile: that is a late request. [`Proxy::held`] counts the commands that were held
+//! back, and each of them is counted once more when its fate is known:
+//! [`Proxy::executed_late`], [`Proxy::executed_slow`] or [`Proxy::came_to_nothing`].
+
+mod connection;
+mod resp;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
 use super::{SOON, Server, block_until, wait_until};
+use connection::serve;
 
 /// What happens to one command, and to the connection that carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +40,8 @@ pub(crate) enum Fault {
     /// The command, and what follows on its connection, reaches the server only after
     /// [`Proxy::let_go`].
     HoldBack,
+    /// As [`Fault::HoldBack`], but the command goes on by itself after this time.
+    HoldBackFor(Duration),
 }
 
 /// Dropping it ends the proxy and every connection through it.
@@ -76,6 +85,10 @@ struct Log {
     open: BTreeMap<u64, (Epoch, bool)>,
     faults: u64,
     withheld: u64,
+    held: u64,
+    executed_late: u64,
+    executed_slow: u64,
+    came_to_nothing: u64,
     /// Faults to come: a verb, and how many more of it until then.
     planned: Vec<(&'static str, u64, Fault)>,
 }
@@ -177,6 +190,35 @@ impl Proxy {
         self.shared.log().faults
     }
 
+    /// How many commands have been held back.
+    pub(crate) fn held(&self) -> u64 {
+        self.shared.log().held
+    }
+
+    /// How many commands that had been held back the server executed after the client had closed
+    /// its side of the connection.
+    pub(crate) fn executed_late(&self) -> u64 {
+        self.shared.log().executed_late
+    }
+
+    /// How many commands that had been held back the server executed while the client still had
+    /// the connection.
+    pub(crate) fn executed_slow(&self) -> u64 {
+        self.shared.log().executed_slow
+    }
+
+    /// How many commands that had been held back were never executed: the server had closed the
+    /// connection, or answered with an error, or the proxy cut the connection first.
+    pub(crate) fn came_to_nothing(&self) -> u64 {
+        self.shared.log().came_to_nothing
+    }
+
+    /// Whether the fate of every command is known that has been held back.
+    pub(crate) fn fates_are_known(&self) -> bool {
+        let log = self.shared.log();
+        log.held == log.executed_late + log.executed_slow + log.came_to_nothing
+    }
+
     /// How often an answer or a message came from the server and was not passed on at once, or
     /// never.
     pub(crate) fn withheld(&self) -> u64 {
@@ -268,127 +310,4 @@ async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) -> io::Res
             });
         }
     }
-}
-
-/// How the requests of a connection end.
-enum End {
-    Break,
-    Freeze,
-}
-
-/// What is to become of the answers on a connection.
-#[derive(Default)]
-struct Answers {
-    /// The next one breaks it.
-    reset: AtomicBool,
-    /// They are thrown away.
-    mute: AtomicBool,
-}
-
-async fn serve(mut client: TcpStream, number: u64, epoch: Epoch, shared: &Shared) {
-    let upstream = shared.upstream.load(Ordering::SeqCst);
-    let Ok(mut server) = TcpStream::connect(("127.0.0.1", upstream)).await else {
-        return;
-    };
-    let (mut from_client, mut to_client) = client.split();
-    let (mut from_server, mut to_server) = server.split();
-    let answers = Answers::default();
-    let end = tokio::select! {
-        // A cut comes first: what is let go at the same time does not get through.
-        biased;
-        () = shared.until(|switches| switches.epoch.cut != epoch.cut) => End::Break,
-        () = shared.until(|switches| switches.epoch.frozen != epoch.frozen) => End::Freeze,
-        end = requests(&mut from_client, &mut to_server, &answers, shared) => {
-            end.unwrap_or(End::Break)
-        }
-        _ = replies(&mut from_server, &mut to_client, &answers, shared) => End::Break,
-    };
-    if let End::Freeze = end {
-        shared.log().open.insert(number, (epoch, true));
-        shared.until(|switches| switches.epoch.cut != epoch.cut).await;
-    }
-}
-
-/// Passes commands on one at a time.
-async fn requests(
-    from: &mut ReadHalf<'_>,
-    to: &mut WriteHalf<'_>,
-    answers: &Answers,
-    shared: &Shared,
-) -> io::Result<End> {
-    let mut buffer = Vec::new();
-    loop {
-        while let Some((verb, length)) = command(&buffer) {
-            let rest = buffer.split_off(length);
-            let let_go = shared.switches.borrow().let_go;
-            let (fault, held) = shared.passes(&verb);
-            if held || fault == Some(Fault::HoldBack) {
-                shared.until(|switches| switches.let_go != let_go).await;
-            }
-            match fault {
-                Some(Fault::ResetBeforeSend) => return Ok(End::Break),
-                Some(Fault::BlackHole) => return Ok(End::Freeze),
-                Some(Fault::DropReplyAndReset) => answers.reset.store(true, Ordering::Relaxed),
-                Some(Fault::Mute) => answers.mute.store(true, Ordering::Relaxed),
-                Some(Fault::HoldBack) | None => {}
-            }
-            to.write_all(&buffer).await?;
-            buffer = rest;
-        }
-        if from.read_buf(&mut buffer).await? == 0 {
-            return Ok(End::Break);
-        }
-    }
-}
-
-/// Passes answers and messages on; ends when the connection is to break.
-async fn replies(
-    from: &mut ReadHalf<'_>,
-    to: &mut WriteHalf<'_>,
-    answers: &Answers,
-    shared: &Shared,
-) -> io::Result<()> {
-    let mut buffer = [0; 16 * 1024];
-    loop {
-        let length = from.read(&mut buffer).await?;
-        if length == 0 {
-            return Ok(());
-        }
-        let mute = answers.mute.load(Ordering::Relaxed);
-        let reset = answers.reset.load(Ordering::Relaxed);
-        if mute || reset || shared.switches.borrow().stall_replies {
-            shared.log().withheld += 1;
-        }
-        // The answer is there, so the command was carried out: now lose it.
-        if reset {
-            return Ok(());
-        }
-        if mute {
-            continue;
-        }
-        shared.until(|switches| !switches.stall_replies).await;
-        to.write_all(&buffer[..length]).await?;
-    }
-}
-
-/// The verb of the first command in `buffer` and the command's length, once it is all there.
-fn command(buffer: &[u8]) -> Option<(String, usize)> {
-    let (words, mut at) = number(buffer, 0, b'*')?;
-    let mut verb = None;
-    for _ in 0..words {
-        let (length, start) = number(buffer, at, b'$')?;
-        let word = buffer.get(start..start + length)?;
-        verb.get_or_insert_with(|| String::from_utf8_lossy(word).to_ascii_uppercase());
-        at = start + length + 2;
-    }
-    (at <= buffer.len()).then(|| (verb.unwrap_or_default(), at))
-}
-
-/// The number in a line such as `$12`, and where the next line begins.
-fn number(buffer: &[u8], at: usize, mark: u8) -> Option<(usize, usize)> {
-    let line = buffer.get(at..)?;
-    let end = line.windows(2).position(|pair| pair == b"\r\n")?;
-    assert_eq!(line.first(), Some(&mark), "a client that does not speak in arrays of strings");
-    let number = std::str::from_utf8(&line[1..end]).ok()?.parse().ok()?;
-    Some((number, at + end + 2))
 }

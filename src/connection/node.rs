@@ -130,10 +130,11 @@ impl Node {
         Some(wire)
     }
 
-    /// Takes all connections out of use; they close when the last request on them is done.
+    /// Drops all connections. Requests that are under way go on until a newer one is sent.
     pub(super) fn hang_up(&self) -> Vec<Wire> {
         // Outside the mutex: the last clone stops its driver.
-        self.lanes().into_iter().filter_map(|lane| lane.take(|_| true)).collect()
+        let wires = self.lanes().into_iter().filter_map(|lane| lane.take(|_| true));
+        wires.inspect(Wire::mark_stale).collect()
     }
 }
 

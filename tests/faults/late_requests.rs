@@ -1,6 +1,8 @@
 //! A request is held up on its way, on a connection that is given up meanwhile (N3, N6). What was
 //! sent after it on another connection is done first; then it arrives.
 
+mod matrix;
+
 use redlatch::{ErrorKind, LockClient, Outcome};
 
 use crate::support::{Fault, Proxy, SOON, Server, hold, is_free, ms, release, soon, wait_until};

@@ -77,11 +77,11 @@ fn undisturbed(limit: Duration, case: impl Fn()) {
     }
 }
 
-fn workers() -> Runtime {
+pub(crate) fn workers() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 

@@ -6,6 +6,7 @@ mod maps;
 mod messages;
 mod names;
 mod outages;
+mod renamed;
 mod slots;
 mod takeovers;
 mod whole;

@@ -97,10 +97,15 @@ impl Scene {
             Way::Timeout => drop(soon("an error", call).await),
             Way::RuntimeEnds => {
                 let (end, ended) = oneshot::channel::<()>();
+                let next = self.client.lock("of another runtime");
                 let runtime = tokio::task::spawn_blocking(move || {
                     let runtime = crate::process::runtime();
                     runtime.spawn(call);
                     let _ = runtime.block_on(ended);
+                    drop(runtime);
+                    // The next runtime is there before the background has looked at what is left.
+                    let asked = crate::process::runtime().block_on(next.is_locked());
+                    assert!(!asked.expect("an answer"));
                 });
                 self.is_held_back(before).await;
                 drop(end);

@@ -13,7 +13,7 @@ use crate::support::{
 use crate::{MINUTE, connected};
 
 /// A Sentinel that finds no others to agree with, and says so for ever.
-fn conviction(port: u16, epoch: u64) -> String {
+pub(super) fn conviction(port: u16, epoch: u64) -> String {
     format!(
         "sentinel monitor {MASTER} 127.0.0.1 {port} 99\n\
          sentinel down-after-milliseconds {MASTER} 600000\n\

@@ -7,12 +7,17 @@
 -- ARGV[2]  lease in milliseconds, a whole number, at least 1
 -- ARGV[3]  hold count to reach: 1 for a first hold, more for a nested one
 --
--- Replies  nil      granted; the count is ARGV[3]
---          string   granted; the fencing token of the hold
---          integer  refused; what PTTL says of the other's lease (-1: it has none)
---          +GONE    the outer holds, on which a nested one was to stand, no
---                   longer exist; nothing was written
+-- Replies  nil         granted; the count is ARGV[3]
+--          string      granted; the fencing token of the hold
+--          an          array of two, refused: what PTTL says of the holder's lease
+--                      (-1: it has none), and the holder, who is another owner
+--          +GONE       the outer holds, on which a nested one was to stand, no
+--                      longer exist; nothing was written
+--          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
+-- A lock has one field, and that field is an owner: an id, a colon and a number.
+-- HRANDFIELD returns both fields of a hash with two, and never more than two, so
+-- a large hash costs no more than a lock.
 -- The count to reach is absolute, so this sent twice counts once. A first hold
 -- that finds the field already there takes over what is left of an earlier
 -- hold of the same owner, whose release never arrived. A nested hold never
@@ -23,8 +28,13 @@
 -- Why atomic: between "is it free" and "it is mine" nobody may come in, and a
 -- hash without a TTL must never be seen.
 
+local fields = redis.call('HRANDFIELD', KEYS[1], 2)
+local holder = fields[1]
+if fields[2] or (holder and not string.find(holder, '^.+:%-?%d+$')) then
+  return redis.error_reply('WRONGTYPE the hash is not a lock')
+end
 if ARGV[3] ~= '1' then
-  if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  if holder ~= ARGV[1] then
     return redis.status_reply('GONE')
   end
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
@@ -33,8 +43,8 @@ if ARGV[3] ~= '1' then
   end
   return nil
 end
-if redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
-  return redis.call('PTTL', KEYS[1])
+if holder and holder ~= ARGV[1] then
+  return {redis.call('PTTL', KEYS[1]), holder}
 end
 if KEYS[2] then
   local time = redis.call('TIME')

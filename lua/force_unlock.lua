@@ -4,14 +4,21 @@
 -- ARGV[1]  the channel on which a release is told
 -- ARGV[2]  how: PUBLISH, or SPUBLISH in a cluster with sharded channels
 --
--- Replies  0  it was free; nothing was written
---          1  freed: the key is gone and its waiters have been told
+-- Replies  0           it was free; nothing was written
+--          1           freed: the key is gone and its waiters have been told
+--          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
--- HLEN instead of EXISTS: a key of another type is an error and stays.
+-- What makes a hash a lock, and why HRANDFIELD, is in acquire. A key of another
+-- type is an error there, too, and stays.
 -- Why atomic: waiters are told if and only if there was something to free.
 
-if redis.call('HLEN', KEYS[1]) == 0 then
+local fields = redis.call('HRANDFIELD', KEYS[1], 2)
+local owner = fields[1]
+if not owner then
   return 0
+end
+if fields[2] or not string.find(owner, '^.+:%-?%d+$') then
+  return redis.error_reply('WRONGTYPE the hash is not a lock')
 end
 redis.call('DEL', KEYS[1])
 redis.pcall(ARGV[2], ARGV[1], '0')

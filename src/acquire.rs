@@ -263,7 +263,7 @@ impl Attempt<'_> {
                     let lease = self.asked;
                     return Ok(Tried::Granted(Granted { hold, term, lease, token }));
                 }
-                Acquired::Refused(left) => {
+                Acquired::Refused { left, .. } => {
                     owner.refused(clock::now());
                     return Ok(Tried::Refused(left));
                 }

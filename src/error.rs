@@ -16,7 +16,8 @@ pub enum ErrorKind {
     Unavailable,
     /// An argument or an option that can never work; nothing was sent.
     InvalidArgument,
-    /// The key holds something that is not a lock. It was left untouched.
+    /// The key holds something that is not a lock: another type, or a hash whose only field is not
+    /// the owner of a lock. It was left untouched.
     NotALock,
     /// The client was closed.
     Closed,

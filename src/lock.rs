@@ -163,7 +163,8 @@ impl Lock {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn is_locked(&self) -> Result<bool, Error> {
-        self.call()?.is_locked(&self.owner.names).await
+        let inspected = self.call()?.inspect(&self.owner.names, &self.owner.id).await?;
+        Ok(inspected.is_some())
     }
 
     /// Whether this handle holds the lock, asked of Redis. One round trip; if the lock was handed
@@ -191,7 +192,8 @@ impl Lock {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn hold_count(&self) -> Result<u32, Error> {
-        self.settled().await?.hold_count(&self.owner.names, &self.owner.id).await
+        let inspected = self.settled().await?.inspect(&self.owner.names, &self.owner.id).await?;
+        Ok(inspected.map_or(0, |inspected| inspected.count))
     }
 
     /// What Redis says is left of the holder's lease, whoever that is; `None` if the lock is free,
@@ -207,7 +209,8 @@ impl Lock {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
-        self.settled().await?.remaining_lease(&self.owner.names).await
+        let inspected = self.settled().await?.inspect(&self.owner.names, &self.owner.id).await?;
+        Ok(inspected.map(|inspected| inspected.left.unwrap_or(Duration::MAX)))
     }
 
     /// Frees the lock whoever holds it, and wakes a waiter of each client. False if it was free.

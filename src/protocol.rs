@@ -29,8 +29,12 @@ const ASIDE: Duration = Duration::from_secs(1);
 pub(crate) enum Acquired {
     /// With the token of a first hold, if the lock is fenced.
     Granted(Option<FencingToken>),
-    /// Another owner has it, for this long if nobody renews it; `None` if its key has no TTL.
-    Refused(Option<Duration>),
+    /// Another owner has it.
+    Refused {
+        /// What is left of its lease; `None` if its key has no TTL.
+        left: Option<Duration>,
+        holder: Box<str>,
+    },
     /// The outer holds, on which a nested one was to stand, no longer exist.
     Gone,
 }
@@ -58,6 +62,15 @@ pub(crate) enum HandedOver {
         /// How many clients listen for a release; `None` if Redis does not say.
         listening: Option<u64>,
     },
+}
+
+/// A lock that is held, as Redis sees it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Inspected {
+    /// What is left of the holder's lease; `None` if its key has no TTL.
+    pub(crate) left: Option<Duration>,
+    /// How many holds the owner has who asks.
+    pub(crate) count: u32,
 }
 
 /// How a request is sent: where to, and until when its answer is of use.
@@ -98,14 +111,14 @@ impl<'a> Call<'a> {
             Value::BulkString(number) if token.is_some() => {
                 Acquired::Granted(Some(token_of(&number)?))
             }
-            Value::Int(left) => {
-                let left = u64::try_from(left).ok().map(Duration::from_millis);
+            Value::SimpleString(reply) if reply == "GONE" => Acquired::Gone,
+            other => {
+                let (left, holder) =
+                    refusal(&other).ok_or_else(|| unexpected("acquire", &other))?;
                 // Whoever releases it there may tell nobody who listens here.
                 let aside = answer.aside.then(|| left.map_or(ASIDE, |left| left.min(ASIDE)));
-                Acquired::Refused(aside.or(left))
+                Acquired::Refused { left: aside.or(left), holder }
             }
-            Value::SimpleString(reply) if reply == "GONE" => Acquired::Gone,
-            other => return Err(unexpected("acquire", &other)),
         };
         Ok((acquired, answer.sent))
     }
@@ -246,43 +259,19 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether anybody holds the lock. HLEN, not EXISTS: it refuses a key of another type.
-    pub(crate) async fn is_locked(&mut self, names: &Names) -> Result<bool, Error> {
-        let mut cmd = redis::cmd("HLEN");
-        cmd.arg(names.key());
-        match self.ask(cmd, names.key()).await? {
-            Value::Int(owners) => Ok(owners > 0),
-            other => Err(unexpected("HLEN", &other)),
-        }
-    }
-
-    /// What Redis counts for `owner`.
-    pub(crate) async fn hold_count(&mut self, names: &Names, owner: &str) -> Result<u32, Error> {
-        let mut cmd = redis::cmd("HGET");
-        cmd.arg(names.key()).arg(owner);
-        let answer = self.ask(cmd, names.key()).await?;
-        let count: Option<u32> =
-            redis::from_redis_value(answer).map_err(|_| unexpected("HGET", &Value::Nil))?;
-        Ok(count.unwrap_or(0))
-    }
-
-    /// What is left of the lease; `None` if the lock is free, `Duration::MAX` if it has no TTL.
-    pub(crate) async fn remaining_lease(
+    /// What Redis knows of the lock, and of the holds of `owner`; `None` if the lock is free.
+    pub(crate) async fn inspect(
         &mut self,
         names: &Names,
-    ) -> Result<Option<Duration>, Error> {
-        let mut cmd = redis::cmd("PTTL");
-        cmd.arg(names.key());
-        // HLEN is there for its refusal of a key of another type, which PTTL would not notice.
-        // Both travel at once on one connection: one round trip.
-        let mut beside = Call::new(self.link, self.deadline);
-        let (locked, ttl) = tokio::join!(self.is_locked(names), beside.ask(cmd, names.key()));
-        match (locked?, ttl?) {
-            (false, _) | (_, Value::Int(-2)) => Ok(None),
-            (true, Value::Int(left)) => {
-                Ok(Some(u64::try_from(left).map_or(Duration::MAX, Duration::from_millis)))
-            }
-            (_, other) => Err(unexpected("PTTL", &other)),
+        owner: &str,
+    ) -> Result<Option<Inspected>, Error> {
+        let mut cmd = evalsha(&SCRIPTS.inspect, &[names.key()]);
+        cmd.arg(owner);
+        let script = Some(&SCRIPTS.inspect);
+        let request = Request { script, ..self.request(cmd, names.key()) };
+        match self.link.call(&mut self.wire, request).await?.value {
+            Value::Nil => Ok(None),
+            other => inspected(&other).map(Some).ok_or_else(|| unexpected("inspect", &other)),
         }
     }
 
@@ -296,12 +285,6 @@ impl<'a> Call<'a> {
             redis::from_redis_value(answer.value).map_err(|_| unexpected("INFO", &Value::Nil))?;
         let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
         Ok(policy.map(|policy| policy.trim().to_owned()))
-    }
-
-    /// A question about one key.
-    async fn ask(&mut self, cmd: Cmd, key: &str) -> Result<Value, Error> {
-        let request = self.request(cmd, key);
-        Ok(self.link.call(&mut self.wire, request).await?.value)
     }
 
     /// A command about one key, to which more may be added.
@@ -340,6 +323,34 @@ fn count_listeners(channels: Channels) -> &'static str {
         Channels::Everywhere => "",
         Channels::Sharded => "SHARDNUMSUB",
     }
+}
+
+/// What is left of the holder's lease, and who the holder is.
+fn refusal(reply: &Value) -> Option<(Option<Duration>, Box<str>)> {
+    let Value::Array(parts) = reply else { return None };
+    match &**parts {
+        [Value::Int(left), Value::BulkString(holder)] => {
+            Some((lease_of(*left), String::from_utf8_lossy(holder).into()))
+        }
+        _ => None,
+    }
+}
+
+/// A lock that is held.
+fn inspected(reply: &Value) -> Option<Inspected> {
+    let Value::Array(parts) = reply else { return None };
+    match &**parts {
+        [Value::Int(left), count, Value::BulkString(_)] => {
+            let count = redis::from_redis_value_ref(count).ok()?;
+            Some(Inspected { left: lease_of(*left), count })
+        }
+        _ => None,
+    }
+}
+
+/// A lease as PTTL has it; `None` if there is none.
+fn lease_of(left: i64) -> Option<Duration> {
+    u64::try_from(left).ok().map(Duration::from_millis)
 }
 
 fn token_of(number: &[u8]) -> Result<FencingToken, Error> {

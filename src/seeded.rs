@@ -36,7 +36,7 @@ pub(crate) fn script(text: &str) -> String {
 /// The bugs in scripts: what is right there, and what stands in its place.
 #[cfg(any(test, redlatch_seeded))]
 const SCRIPTS: &[(&str, &str, &str)] = &[
-    ("acquire-not-exclusive", "if redis.call('EXISTS', KEYS[1]) == 1 and", "if false and"),
+    ("acquire-not-exclusive", "if holder and holder ~= ARGV[1] then", "if false then"),
     (
         "acquire-not-idempotent",
         "redis.call('HSET', KEYS[1], ARGV[1], 1)",
@@ -70,8 +70,8 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     ),
     (
         "token-for-a-refusal",
-        "if redis.call('EXISTS', KEYS[1]) == 1 and",
-        "if KEYS[2] then redis.call('INCR', KEYS[2]) end\nif redis.call('EXISTS', KEYS[1]) == 1 and",
+        "if holder and holder ~= ARGV[1] then",
+        "if KEYS[2] then redis.call('INCR', KEYS[2]) end\nif holder and holder ~= ARGV[1] then",
     ),
     ("token-forgotten", "redis.call('INCR', KEYS[2]) < now", "redis.call('INCR', KEYS[2]) < 0"),
     ("release-foreign", "if not held then", "if redis.call('EXISTS', KEYS[1]) == 0 then"),
@@ -117,8 +117,8 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     ("force-unlock-silent", "redis.pcall(ARGV[2], ARGV[1], '0')", "redis.call('EXISTS', ARGV[1])"),
     (
         "force-unlock-anything",
-        "redis.call('HLEN', KEYS[1]) == 0",
-        "redis.call('EXISTS', KEYS[1]) == 0",
+        "local fields = redis.call('HRANDFIELD', KEYS[1], 2)\nlocal owner = fields[1]",
+        "local fields = {}\nlocal owner = redis.call('EXISTS', KEYS[1]) == 1 and 'any:1'",
     ),
 ];
 
@@ -134,6 +134,7 @@ mod tests {
             include_str!("../lua/renew.lua"),
             include_str!("../lua/hand_over.lua"),
             include_str!("../lua/force_unlock.lua"),
+            include_str!("../lua/inspect.lua"),
             include_str!("../lua/touch.lua"),
             include_str!("../lua/together.lua"),
         ];

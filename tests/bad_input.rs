@@ -200,7 +200,7 @@ async fn s8_a_key_that_holds_something_else_is_not_a_lock_and_stays_as_it_is() {
 async fn s8_a_waiter_whose_lock_becomes_something_else_is_told() {
     let server = Server::start();
     let client = connect(&server).await;
-    server.hold_by_hand("became", "somebody", MINUTE);
+    server.hold_by_hand("became", "somebody:1", MINUTE);
     let lock = client.lock("became");
     let waiter = tokio::spawn(async move { lock.lock().await });
     wait_until("a subscription", SOON, || server.subscribers("became") == 1).await;
@@ -216,7 +216,7 @@ async fn s8_a_waiter_whose_lock_becomes_something_else_is_told() {
 async fn s9_a_lock_without_an_end_is_busy_and_nobody_takes_it_over() {
     let server = Server::start();
     let client = connect(&server).await;
-    server.ask::<()>(&["HSET", "endless", "somebody", "1"]);
+    server.ask::<()>(&["HSET", "endless", "somebody:1", "1"]);
     let lock = client.lock("endless");
     for wait in [Duration::ZERO, ms(300)] {
         let start = Instant::now();
@@ -283,7 +283,7 @@ async fn options_out_of_bounds_are_refused_before_connecting() {
         for limit in [Duration::ZERO, Duration::MAX] {
             let builder = options().watchdog_timeout(watchdog).command_timeout(command);
             let client = soon("connecting", builder.outage_limit(limit).connect()).await.unwrap();
-            server.hold_by_hand("bounds", "somebody", MINUTE);
+            server.hold_by_hand("bounds", "somebody:1", MINUTE);
             let lock = client.lock("bounds");
             let waiter = tokio::spawn(async move { lock.lock().await });
             wait_until("a subscription", SOON, || server.subscribers("bounds") == 1).await;
@@ -361,7 +361,7 @@ async fn i2_waits_of_any_length_are_taken() {
         // Free: whoever has no time to wait gets it all the same.
         let guard = soon("a free lock", lock.try_lock(wait, MINUTE)).await.unwrap();
         release(guard.expect("a free lock")).await;
-        server.hold_by_hand("waits", "somebody", MINUTE);
+        server.hold_by_hand("waits", "somebody:1", MINUTE);
         if wait < MINUTE {
             let start = Instant::now();
             let taken = soon("a short wait", lock.try_lock(wait, MINUTE)).await.unwrap();

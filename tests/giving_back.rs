@@ -133,7 +133,7 @@ async fn when_the_last_of_a_client_is_gone_so_are_its_connections() {
     let server = Server::start();
     let client = connect(&server).await;
     let lock = client.lock("last");
-    server.hold_by_hand("busy", "somebody", MINUTE);
+    server.hold_by_hand("busy", "somebody:1", MINUTE);
     // Makes every connection that a client may have.
     assert!(client.lock("busy").try_lock(ms(50), Lease::Watchdog).await.unwrap().is_none());
     let guard = hold(&lock).await;

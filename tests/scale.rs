@@ -76,7 +76,7 @@ async fn a_parked_waiter_costs_at_most_a_kibibyte_and_a_half() {
     let _alone = ALONE.lock().await;
     let server = Server::start();
     let client = connect(&server).await;
-    server.hold_by_hand("crowd", "somebody", 60 * MINUTE);
+    server.hold_by_hand("crowd", "somebody:1", 60 * MINUTE);
     let waiter = || {
         let lock = client.lock("crowd");
         tokio::spawn(async move { drop(lock.lock().await.expect("a turn")) })

@@ -124,7 +124,7 @@ async fn every_answer_goes_to_the_one_who_asked() {
     warm_up(&client).await;
     let taken: BTreeSet<String> = names().into_iter().skip(1).step_by(3).collect();
     for name in &taken {
-        server.hold_by_hand(name, "somebody", ms(60_000));
+        server.hold_by_hand(name, "somebody:1", ms(60_000));
     }
     let (plain, names) = (locks(&client), names());
     let fenced: Vec<_> =

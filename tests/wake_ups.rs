@@ -24,7 +24,7 @@ async fn n10_a_release_before_the_subscription_is_noticed() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    server.hold_by_hand("early", "somebody", MINUTE);
+    server.hold_by_hand("early", "somebody:1", MINUTE);
     proxy.hold("SUBSCRIBE");
     let waiter = waiter(&client, "early");
     wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
@@ -40,7 +40,7 @@ async fn n10_a_release_before_the_subscription_is_confirmed_is_noticed() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    server.hold_by_hand("early", "somebody", MINUTE);
+    server.hold_by_hand("early", "somebody:1", MINUTE);
     proxy.hold("SUBSCRIBE");
     let waiter = waiter(&client, "early");
     wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
@@ -75,7 +75,7 @@ async fn n9_a_release_while_the_subscriptions_connection_is_down_is_noticed() {
         let mut waiters = Vec::new();
         for _ in 0..3 {
             let client = connect(&server).await;
-            server.hold_by_hand("cut", "somebody", MINUTE);
+            server.hold_by_hand("cut", "somebody:1", MINUTE);
             for _ in 0..3 {
                 let lock = client.lock("cut");
                 waiters
@@ -95,7 +95,7 @@ async fn n9_a_release_during_an_outage_is_noticed_when_it_is_over() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    server.hold_by_hand("outage", "somebody", MINUTE);
+    server.hold_by_hand("outage", "somebody:1", MINUTE);
     let waiter = waiter(&client, "outage");
     wait_until("a subscription", SOON, || server.subscribers("outage") == 1).await;
     let attempts = proxy.attempts();
@@ -111,7 +111,7 @@ async fn n9_a_release_during_an_outage_is_noticed_when_it_is_over() {
 async fn n9_a_waiter_survives_its_connection_and_is_woken_by_a_later_release() {
     let server = Server::start();
     let client = connect(&server).await;
-    server.hold_by_hand("later", "somebody", MINUTE);
+    server.hold_by_hand("later", "somebody:1", MINUTE);
     let waiter = waiter(&client, "later");
     for _ in 0..3 {
         wait_until("a subscription", SOON, || server.subscribers("later") == 1).await;
@@ -129,7 +129,7 @@ async fn a_lease_that_was_prolonged_meanwhile_is_waited_for_in_silence() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    server.hold_by_hand("renewed", "somebody", ms(2_000));
+    server.hold_by_hand("renewed", "somebody:1", ms(2_000));
     let waiter = waiter(&client, "renewed");
     wait_until("a subscription", SOON, || server.subscribers("renewed") == 1).await;
     proxy.settled(ms(200)).await;

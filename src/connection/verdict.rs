@@ -183,6 +183,8 @@ mod tests {
                 Verdict::Later,
             ),
             ("ERR max number of clients reached", Verdict::Later),
+            // A script returned it, so every version sends it unchanged.
+            ("WRONGTYPE the hash is not a lock", Verdict::Final(NotALock)),
             (
                 "NOPERM this user has no permissions to access one of the keys used as arguments",
                 Verdict::Final(Server),

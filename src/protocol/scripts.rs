@@ -12,6 +12,7 @@ pub(super) struct Scripts {
     pub(super) renew: Script,
     pub(super) hand_over: Script,
     pub(super) force_unlock: Script,
+    pub(super) inspect: Script,
     pub(super) touch: Script,
     /// Many acquires and releases in one.
     pub(super) together: Script,
@@ -34,6 +35,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         renew: Script::new(&text(include_str!("../../lua/renew.lua"))),
         hand_over: Script::new(&text(include_str!("../../lua/hand_over.lua"))),
         force_unlock: Script::new(&text(include_str!("../../lua/force_unlock.lua"))),
+        inspect: Script::new(&text(include_str!("../../lua/inspect.lua"))),
         touch: Script::new(&text(include_str!("../../lua/touch.lua"))),
         together: Script::new(&together),
     }

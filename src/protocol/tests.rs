@@ -75,14 +75,16 @@ fn a_lease_travels_as_whole_milliseconds_and_never_as_none() {
     }
 }
 
-fn all_scripts() -> [(&'static str, &'static Script); 7] {
-    let Scripts { acquire, release, renew, hand_over, force_unlock, touch, together } = &*SCRIPTS;
+fn all_scripts() -> [(&'static str, &'static Script); 8] {
+    let Scripts { acquire, release, renew, hand_over, force_unlock, inspect, touch, together } =
+        &*SCRIPTS;
     [
         ("acquire", acquire),
         ("release", release),
         ("renew", renew),
         ("hand_over", hand_over),
         ("force_unlock", force_unlock),
+        ("inspect", inspect),
         ("touch", touch),
         ("together", together),
     ]
@@ -103,7 +105,7 @@ fn every_script_loads_under_the_digest_by_which_it_is_called() {
 /// A lease so long that the test ends before the smallest of them.
 const LONG: u64 = 1_000_000;
 const KEY: &str = "lock";
-const OWNERS: [&str; 3] = ["us", "them", "others"];
+const OWNERS: [&str; 3] = ["us:1", "them:1", "us:-2"];
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -155,13 +157,14 @@ impl Both<'_> {
                 let reply = match reply {
                     Value::Nil => Acquired::Granted(None),
                     Value::SimpleString(gone) if gone == "GONE" => Acquired::Gone,
-                    Value::Int(-1) => Acquired::Refused(None),
-                    Value::Int(left) => {
+                    other => {
+                        let (left, holder) = refusal(&other).expect("a refusal");
                         // No time passes in the model.
-                        let left = u64::try_from(left).unwrap().next_multiple_of(LONG);
-                        Acquired::Refused(Some(Duration::from_millis(left)))
+                        let round = |left: Duration| u64::try_from(left.as_millis()).unwrap();
+                        let round = |left| round(left).next_multiple_of(LONG);
+                        let left = left.map(|left| Duration::from_millis(round(left)));
+                        Acquired::Refused { left, holder }
                     }
-                    other => panic!("{other:?}"),
                 };
                 assert_eq!(reply, self.naive.acquire(OWNERS[owner], lease, count, 0));
             }
@@ -207,6 +210,23 @@ impl Both<'_> {
             }
         }
         assert_eq!(self.look().expect("a look at the key"), self.naive.lock);
+        self.inspect();
+    }
+
+    /// The script by which the crate looks sees the same.
+    fn inspect(&mut self) {
+        for owner in OWNERS {
+            let reply = match self.ask(&SCRIPTS.inspect, &[&owner]) {
+                Value::Nil => None,
+                reply => Some(inspected(&reply).expect("a lock")),
+            };
+            let held = self.naive.lock.as_ref().map(|held| Inspected {
+                // Not to the millisecond: time passes on the server.
+                left: held.ends.map(|_| reply.as_ref().unwrap().left.unwrap()),
+                count: if held.owner == owner { held.count } else { 0 },
+            });
+            assert_eq!(reply, held);
+        }
     }
 
     fn look(&mut self) -> RedisResult<Option<Held>> {

@@ -46,7 +46,8 @@ impl Naive {
         match self.at(now) {
             Some(held) if held.owner != owner => {
                 let left = held.ends.map(|ends| ends - now);
-                Acquired::Refused(left.map(std::time::Duration::from_millis))
+                let left = left.map(std::time::Duration::from_millis);
+                Acquired::Refused { left, holder: held.owner.into() }
             }
             lock => {
                 *lock = Some(Held { owner, count, ends: Some(now + lease) });

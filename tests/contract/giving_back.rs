@@ -80,7 +80,7 @@ pub(super) async fn a_guard_outlives_its_handle_and_its_client(site: Site) {
 
 pub(super) async fn closing_sends_parked_waiters_home(site: Site) {
     let client = site.connect().await;
-    site.hold_by_hand("parked", "somebody", MINUTE);
+    site.hold_by_hand("parked", "somebody:1", MINUTE);
     let waiting = (0..3).map(|number| {
         let lock = client.lock("parked");
         tokio::spawn(async move {

@@ -19,7 +19,7 @@ pub(super) async fn a_dropped_waiter_leaves_no_subscription_and_its_name_can_be_
 ) {
     let client = site.connect().await;
     for _ in 0..5 {
-        site.hold_by_hand("again", "somebody", MINUTE);
+        site.hold_by_hand("again", "somebody:1", MINUTE);
         let task = pass_through(&client, "again");
         wait_until("a subscription", SOON, || site.subscribers("again") == 1).await;
         task.abort();
@@ -34,7 +34,7 @@ pub(super) async fn a_dropped_waiter_leaves_no_subscription_and_its_name_can_be_
 
 pub(super) async fn waiters_of_one_client_get_the_lock_in_the_order_in_which_they_came(site: Site) {
     let client = site.connect().await;
-    site.hold_by_hand("order", "somebody", MINUTE);
+    site.hold_by_hand("order", "somebody:1", MINUTE);
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for number in 0..20 {
@@ -61,7 +61,7 @@ pub(super) async fn waiters_of_one_client_get_the_lock_in_the_order_in_which_the
 pub(super) async fn when_one_task_of_a_handle_gets_the_lock_its_siblings_get_it_too(site: Site) {
     let client = site.connect().await;
     let lock = Arc::new(client.lock("siblings"));
-    site.hold_by_hand("siblings", "somebody", MINUTE);
+    site.hold_by_hand("siblings", "somebody:1", MINUTE);
     let waiting = (0..5).map(|sibling| {
         let lock = Arc::clone(&lock);
         tokio::spawn(async move {
@@ -86,7 +86,7 @@ pub(super) async fn when_one_task_of_a_handle_gets_the_lock_its_siblings_get_it_
 pub(super) async fn a_sibling_that_gives_up_does_not_take_the_others_wake_up_with_it(site: Site) {
     let client = site.connect().await;
     let lock = Arc::new(client.lock("siblings"));
-    site.hold_by_hand("siblings", "somebody", MINUTE);
+    site.hold_by_hand("siblings", "somebody:1", MINUTE);
     let first = {
         let lock = Arc::clone(&lock);
         tokio::spawn(async move { lock.try_lock(ms(1_000), MINUTE).await.unwrap().is_none() })
@@ -106,7 +106,7 @@ pub(super) async fn waiters_for_many_names_do_not_get_in_each_others_way(site: S
     let client = site.connect().await;
     let names: Vec<_> = (0..50).map(|number| format!("many:{number}")).collect();
     for name in &names {
-        site.hold_by_hand(name, "somebody", MINUTE);
+        site.hold_by_hand(name, "somebody:1", MINUTE);
     }
     let waiting: Vec<_> = names.iter().map(|name| pass_through(&client, name)).collect();
     for name in &names {

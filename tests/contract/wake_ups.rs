@@ -27,7 +27,7 @@ pub(super) async fn a_lease_that_ends_without_a_message_is_met_by_a_timer(site: 
     for _ in 0..5 {
         // It begins between these two.
         let before = Instant::now();
-        site.hold_by_hand("expires", "somebody", ms(400));
+        site.hold_by_hand("expires", "somebody:1", ms(400));
         let after = Instant::now();
         let guard = hold(&client.lock("expires")).await;
         let granted = Instant::now();
@@ -43,7 +43,7 @@ pub(super) async fn a_lease_that_ends_without_a_message_is_met_by_a_timer(site: 
 pub(super) async fn when_the_first_in_line_goes_the_next_one_watches_the_lease(site: Site) {
     let client = site.connect().await;
     let start = Instant::now();
-    site.hold_by_hand("head", "somebody", ms(2_000));
+    site.hold_by_hand("head", "somebody:1", ms(2_000));
     let head = waiter(&client, "head");
     wait_until("a subscription", SOON, || site.subscribers("head") == 1).await;
     let next = waiter(&client, "head");
@@ -57,7 +57,7 @@ pub(super) async fn a_waiter_dropped_with_a_wake_up_in_its_hands_passes_it_on(si
     let client = site.connect().await;
     // How far the first in line gets before it is dropped: not at all, and after each poll.
     for polls in 0..6 {
-        site.hold_by_hand("baton", "somebody", MINUTE);
+        site.hold_by_hand("baton", "somebody:1", MINUTE);
         let lock = client.lock("baton");
         let mut first = task::spawn(lock.lock());
         assert_pending!(first.poll());
@@ -91,7 +91,7 @@ pub(super) async fn a_waiter_dropped_with_a_wake_up_in_its_hands_passes_it_on(si
 
 pub(super) async fn a_waiter_whose_time_is_up_when_its_wake_up_comes_passes_it_on(site: Site) {
     let client = site.connect().await;
-    site.hold_by_hand("late", "somebody", MINUTE);
+    site.hold_by_hand("late", "somebody:1", MINUTE);
     let lock = client.lock("late");
     // Far longer than this test takes to come to the release, on a machine that is slow.
     let wait = ms(2_000);

@@ -73,7 +73,7 @@ fn i1_any_lease_is_refused_before_any_io_or_rounded_up_and_has_an_end() {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
             assert_eq!(error.outcome(), Outcome::NotExecuted, "{error}");
             assert!(!lock.is_locked().await.expect("an answer"));
-            assert_eq!(proxy.commands(), [("HLEN".to_owned(), 1)].into(), "{lease:?}");
+            assert_eq!(proxy.commands(), [("EVALSHA".to_owned(), 1)].into(), "{lease:?}");
             return;
         }
         let guard = taken.expect("an answer").expect("a free lock");
@@ -96,7 +96,7 @@ fn i2_any_wait_tries_once_or_parks_and_overflows_nothing() {
     let calm = runtime.block_on(LockClient::connect(proxy.url(&server))).expect("a server");
     let client = runtime.block_on(connect(&server));
     let (free, busy, once) = (client.lock("free"), client.lock("busy"), calm.lock("busy"));
-    server.hold_by_hand("busy", "somebody", 60 * MINUTE);
+    server.hold_by_hand("busy", "somebody:1", 60 * MINUTE);
     runtime.block_on(once.try_lock_now()).expect("an answer");
     check(&runtime, durations(), async |wait| {
         let guard = soon("a free lock", free.try_lock(wait, MINUTE)).await.expect("an answer");
@@ -119,7 +119,7 @@ fn i2_any_wait_tries_once_or_parks_and_overflows_nothing() {
     });
     // Waits that were dropped half-way have left nothing.
     block_until("no subscription", SOON, || server.subscribers("busy") == 0);
-    assert_eq!(server.holds("busy"), [("somebody".to_owned(), 1)].into());
+    assert_eq!(server.holds("busy"), [("somebody:1".to_owned(), 1)].into());
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn i3_two_names_with_one_channel_wake_each_other_and_nothing_worse() {
     assert_eq!(channel(names[0]), channel(names[1]));
     for freed in [0, 1] {
         let waiters = names.map(|name| {
-            server.hold_by_hand(name, "somebody", MINUTE);
+            server.hold_by_hand(name, "somebody:1", MINUTE);
             let lock = client.lock(name);
             // A lease that is not renewed: what is sent then is the looks alone.
             tokio::spawn(async move { lock.lock_with_lease(MINUTE).await.expect("a turn") })
@@ -322,7 +322,7 @@ const CROWD: u64 = 10_000;
 
 /// All of them parked on one name, which somebody else holds.
 async fn crowd(server: &Server, client: &LockClient) -> Vec<JoinHandle<()>> {
-    server.hold_by_hand("crowd", "somebody", 60 * MINUTE);
+    server.hold_by_hand("crowd", "somebody:1", 60 * MINUTE);
     let waiter = || {
         let lock = client.lock("crowd");
         tokio::spawn(async move {

@@ -32,7 +32,7 @@ async fn s22_a_deleted_taken_renamed_or_replaced_lock_is_lost_at_the_next_renewa
         ("deleted", |server| server.ask(&["DEL", "lock"])),
         ("taken", |server| {
             server.ask::<()>(&["DEL", "lock"]);
-            server.hold_by_hand("lock", "somebody", MINUTE);
+            server.hold_by_hand("lock", "somebody:1", MINUTE);
         }),
         ("renamed", |server| server.ask(&["RENAME", "lock", "elsewhere"])),
         ("replaced", |server| server.ask(&["SET", "lock", "a string"])),
@@ -326,7 +326,7 @@ async fn i12_a_lease_that_ended_while_its_waiter_was_woken_is_no_lock() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    server.hold_by_hand("late", "somebody", MINUTE);
+    server.hold_by_hand("late", "somebody:1", MINUTE);
     let lock = client.lock("late");
     let waiter = tokio::spawn(async move { lock.lock_with_lease(ms(300)).await });
     wait_until("a subscription", SOON, || server.subscribers("late") == 1).await;

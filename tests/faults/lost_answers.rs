@@ -152,12 +152,12 @@ async fn n6_a_release_that_is_made_again_behind_a_new_owner_is_no_error_and_harm
     scene.proxy.plan("EVALSHA", 1, Fault::DropReplyAndReset);
     let (unlocked, ()) = tokio::join!(soon("unlocking", guard.unlock()), async {
         wait_until("the release", SOON, || !scene.server.exists("lost")).await;
-        scene.server.hold_by_hand("lost", "successor", Duration::from_secs(60));
+        scene.server.hold_by_hand("lost", "successor:1", Duration::from_secs(60));
         scene.proxy.refuse(false);
     });
     unlocked.expect("what the retry finds is no news of this hold");
     assert_eq!(scene.proxy.faults(), 1);
-    assert_eq!(scene.server.holds("lost"), [("successor".to_owned(), 1)].into());
+    assert_eq!(scene.server.holds("lost"), [("successor:1".to_owned(), 1)].into());
 }
 
 #[tokio::test]
@@ -244,7 +244,7 @@ async fn n7_a_renewal_that_failed_for_good_is_followed_by_another() {
 async fn n9_a_lost_subscription_is_made_again() {
     for fault in FAULTS {
         let scene = scene().await;
-        scene.server.hold_by_hand("lost", "somebody", Duration::from_secs(60));
+        scene.server.hold_by_hand("lost", "somebody:1", Duration::from_secs(60));
         scene.proxy.plan("SUBSCRIBE", 1, fault);
         let waiter = {
             let lock = scene.client.lock("lost");
@@ -330,7 +330,7 @@ async fn n12_a_wait_that_ends_in_an_outage_is_unknown_if_one_of_its_tries_was_ex
     let proxy = Proxy::new(&server);
     let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
     let client = builder.outage_limit(ms(1_000)).connect().await.unwrap();
-    server.hold_by_hand("mute", "somebody", ms(1_500));
+    server.hold_by_hand("mute", "somebody:1", ms(1_500));
     let lock = client.lock("mute");
     let owner = lock.owner().to_owned();
     let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });

@@ -21,3 +21,4 @@ mod outages;
 mod process;
 mod rows;
 mod server;
+mod truth;

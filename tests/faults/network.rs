@@ -165,7 +165,7 @@ async fn n13_calls_on_a_half_open_connection_fail_in_time_and_the_next_one_works
     renewed(&kept).await;
     let lock = scene.client.lock("lock");
     let attempts = scene.proxy.attempts();
-    scene.proxy.plan("HLEN", 1, Fault::BlackHole);
+    scene.proxy.plan("EVALSHA", 1, Fault::BlackHole);
     let start = Instant::now();
     let (asked, tried) = tokio::join!(lock.is_locked(), async {
         wait_until("the fault", SOON, || scene.proxy.faults() == 1).await;
@@ -214,7 +214,7 @@ async fn past(deadline: Instant, guard: &LockGuard) {
 #[tokio::test]
 async fn n13_a_waiter_whose_connections_are_half_open_goes_by_the_holders_lease() {
     let scene = scene(MINUTE).await;
-    scene.server.hold_by_hand("lock", "somebody", ms(3_000));
+    scene.server.hold_by_hand("lock", "somebody:1", ms(3_000));
     let lock = scene.client.lock("lock");
     let waiter = tokio::spawn(async move { lock.lock().await });
     wait_until("a subscription", SOON, || scene.server.subscribers("lock") == 1).await;
@@ -233,7 +233,7 @@ async fn n13_a_waiter_whose_connections_are_half_open_goes_by_the_holders_lease(
 #[tokio::test]
 async fn n14_waiting_calls_go_on_until_their_wait_while_connections_are_refused() {
     let scene = scene(MINUTE).await;
-    scene.server.hold_by_hand("lock", "somebody", MINUTE);
+    scene.server.hold_by_hand("lock", "somebody:1", MINUTE);
     let (wait, outage) = (ms(2_500), ms(4_000));
     let [brief, long] = [wait, MINUTE].map(|wait| {
         let lock = scene.client.lock("lock");

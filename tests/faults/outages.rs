@@ -92,7 +92,7 @@ async fn a_call_during_a_short_outage_succeeds_when_it_is_over() {
 async fn n14_parked_waiters_ride_out_a_restart() {
     let server = Server::start();
     let client = impatient(server.url()).await;
-    server.hold_by_hand("restart", "somebody", MINUTE);
+    server.hold_by_hand("restart", "somebody:1", MINUTE);
     let waiting = (0..4).map(|number| {
         let lock = client.lock("restart");
         tokio::spawn(async move {
@@ -121,7 +121,7 @@ async fn lock_gives_up_when_an_outage_outlasts_the_limit() {
     let server = Server::start();
     let builder = LockClient::builder().url(server.url()).command_timeout(ms(300));
     let client = builder.outage_limit(ms(1_000)).connect().await.unwrap();
-    server.hold_by_hand("limit", "somebody", MINUTE);
+    server.hold_by_hand("limit", "somebody:1", MINUTE);
     let waiter = {
         let lock = client.lock("limit");
         tokio::spawn(async move { lock.lock().await.map(drop) })
@@ -139,7 +139,7 @@ async fn lock_gives_up_when_an_outage_outlasts_the_limit() {
 async fn n14_a_try_whose_wait_ends_in_an_outage_cannot_tell() {
     let server = Server::start();
     let client = impatient(server.url()).await;
-    server.hold_by_hand("unknown", "somebody", MINUTE);
+    server.hold_by_hand("unknown", "somebody:1", MINUTE);
     let start = Instant::now();
     let waiter = {
         let lock = client.lock("unknown");
@@ -272,7 +272,7 @@ async fn callers_and_waiters_together_do_not_storm_a_server_that_is_down() {
     let proxy = Proxy::new(&server);
     let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_500));
     let client = builder.connect().await.unwrap();
-    server.hold_by_hand("busy", "somebody", MINUTE);
+    server.hold_by_hand("busy", "somebody:1", MINUTE);
     let guards = [hold(&client.lock("a")).await, hold(&client.lock("b")).await];
     let waiters = (0..50).map(|_| {
         let lock = client.lock("busy");
@@ -327,7 +327,7 @@ async fn an_outage_limit_without_end_is_no_overflow() {
     let server = Server::start();
     let client = LockClient::builder().url(server.url()).outage_limit(Duration::MAX);
     let client = client.connect().await.unwrap();
-    server.hold_by_hand("patient", "somebody", MINUTE);
+    server.hold_by_hand("patient", "somebody:1", MINUTE);
     let waiter = {
         let lock = client.lock("patient");
         tokio::spawn(async move { lock.lock().await.map(drop) })

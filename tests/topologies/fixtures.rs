@@ -12,13 +12,13 @@ const MINUTE: Duration = Duration::from_secs(60);
 fn a_replica_has_what_the_primary_has_unless_it_is_detached() {
     let group = Replicated::start(2);
     let (primary, replica) = (group.primary(), group.replica());
-    primary.hold_by_hand("copied", "somebody", MINUTE);
+    primary.hold_by_hand("copied", "somebody:1", MINUTE);
     group.in_step();
     assert!(group.replicas().all(|replica| replica.exists("copied")));
     assert_eq!(primary.ask::<u64>(&["WAIT", "2", "0"]), 2);
 
     group.detach(replica);
-    primary.hold_by_hand("missed", "somebody", MINUTE);
+    primary.hold_by_hand("missed", "somebody:1", MINUTE);
     assert_eq!(primary.ask::<u64>(&["WAIT", "2", "100"]), 1);
     let refused = replica.try_ask::<()>(&["DEL", "copied"]).expect_err("a replica");
     assert_eq!(refused.code(), Some("READONLY"));
@@ -59,7 +59,7 @@ fn sentinels_fail_over_when_told_to_and_when_the_primary_is_killed() {
     let set = Sentinels::start();
     assert_eq!(set.replicas().count(), 2);
     let first = set.master();
-    first.hold_by_hand("kept", "somebody", MINUTE);
+    first.hold_by_hand("kept", "somebody:1", MINUTE);
     assert_eq!(first.ask::<u64>(&["WAIT", "2", "5000"]), 2);
     let second = set.failover();
     assert_ne!(first.port(), second.port());
@@ -81,10 +81,10 @@ fn a_cluster_sends_each_key_to_its_node_and_a_slot_can_move() {
     for master in 0..3 {
         let name = cluster.name_at(master, "key");
         assert_eq!(cluster.node_of(&name), master);
-        cluster.hold_by_hand(&name, "somebody", MINUTE);
+        cluster.hold_by_hand(&name, "somebody:1", MINUTE);
         assert!(cluster.nodes()[master].exists(&name));
         assert!((50_000..=60_000).contains(&cluster.pttl(&name)));
-        assert_eq!(cluster.holds(&name)["somebody"], 1);
+        assert_eq!(cluster.holds(&name)["somebody:1"], 1);
     }
     assert_eq!(cluster.size(), 3);
 
@@ -96,7 +96,7 @@ fn a_cluster_sends_each_key_to_its_node_and_a_slot_can_move() {
     assert_eq!((move_.from, move_.to, move_.slot), (0, 2, slot));
     assert!(cluster.nodes()[0].exists(&name));
     // What is new comes into being at the target, and is found there.
-    cluster.hold_by_hand(&other, "somebody", MINUTE);
+    cluster.hold_by_hand(&other, "somebody:1", MINUTE);
     assert!(cluster.exists(&other));
     assert_eq!(cluster.nodes()[0].ask::<u64>(&["DBSIZE"]), 1);
     move_.migrate_keys();
@@ -105,7 +105,7 @@ fn a_cluster_sends_each_key_to_its_node_and_a_slot_can_move() {
     assert_eq!(cluster.node_of(&name), 0);
     move_.finish();
     assert_eq!(cluster.node_of(&name), 2);
-    assert_eq!(cluster.holds(&name)["somebody"], 1);
+    assert_eq!(cluster.holds(&name)["somebody:1"], 1);
     assert_eq!(cluster.size(), 4);
 }
 
@@ -113,12 +113,12 @@ fn a_cluster_sends_each_key_to_its_node_and_a_slot_can_move() {
 fn a_replica_of_a_cluster_takes_over_when_told_to() {
     let cluster = Cluster::start_with(1, &[]);
     let name = cluster.name_at(1, "key");
-    cluster.hold_by_hand(&name, "somebody", MINUTE);
+    cluster.hold_by_hand(&name, "somebody:1", MINUTE);
     let replica = cluster.replica_of(1);
     cluster.failover_to(replica);
     assert_eq!(cluster.node_of(&name), replica);
     assert!(cluster.exists(&name) && !is_master(&cluster.nodes()[1]));
-    assert_eq!(cluster.holds(&name)["somebody"], 1);
+    assert_eq!(cluster.holds(&name)["somebody:1"], 1);
 }
 
 #[test]

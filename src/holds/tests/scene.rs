@@ -195,7 +195,7 @@ impl Stage {
                     }
                     return Some(Guard { stage: self, hold: Some(hold), term, sure: !before });
                 }
-                Acquired::Refused(_) => {
+                Acquired::Refused { .. } => {
                     self.owner.refused(self.now);
                     return None;
                 }

@@ -171,7 +171,7 @@ impl World {
         match self.request.take() {
             Some(Request::Acquire { ask, lease, asked, sent, reply: Some(reply) }) => match reply {
                 Acquired::Granted(_) => self.granted(ask, lease, asked, sent),
-                Acquired::Refused(_) => self.owner.refused(self.now),
+                Acquired::Refused { .. } => self.owner.refused(self.now),
                 Acquired::Gone => {
                     self.owner.gone(self.now);
                     self.ask(lease);

@@ -80,6 +80,9 @@ impl Script {
                 _ if value.starts_with("redis.call('GET'") => vec!["string".to_owned()],
                 _ if value.starts_with("redis.call(") => vec!["integer".to_owned()],
                 _ if self.body.contains(&format!("local {value} = redis.pcall(")) => vec![],
+                _ if let Some(error) = value.strip_prefix("redis.error_reply('") => {
+                    vec![format!("-{}", error.split(' ').next().unwrap())]
+                }
                 _ => match value.strip_prefix("redis.status_reply('") {
                     Some(status) => vec![format!("+{}", status.trim_end_matches("')"))],
                     None => iter::once("an".to_owned())

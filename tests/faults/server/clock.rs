@@ -50,7 +50,7 @@ async fn s23_a_clock_that_jumps_back_keeps_nobody_from_releasing_or_getting_the_
     let lock = client.lock("jumped");
     let (outer, inner, dropped) =
         (hold(&lock).await, hold(&lock).await, hold(&client.lock("dropped")).await);
-    server.hold_by_hand("abandoned", "somebody", ms(300));
+    server.hold_by_hand("abandoned", "somebody:1", ms(300));
     let (parked, late) = (other.lock("jumped"), other.lock("jumped"));
     let parked = tokio::spawn(async move { parked.lock().await.expect("the lock") });
     wait_until("a subscription", SOON, || server.subscribers("jumped") == 1).await;

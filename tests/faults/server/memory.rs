@@ -29,7 +29,7 @@ async fn s4_a_full_memory_refuses_new_and_nested_holds_and_says_so() {
     let client = connect(&server).await;
     let lock = client.lock("nested");
     let guard = hold(&lock).await;
-    server.hold_by_hand("waited", "somebody", MINUTE);
+    server.hold_by_hand("waited", "somebody:1", MINUTE);
     let waiter = {
         let lock = client.lock("waited");
         tokio::spawn(async move { lock.lock().await })

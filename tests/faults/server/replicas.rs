@@ -31,7 +31,7 @@ async fn s12_a_replica_refuses_and_calls_ride_that_out() {
     let proxy = Proxy::new(&server);
     let short = impatient(proxy.url(&server), ms(1_000)).await;
     let patient = impatient(server.url(), SOON).await;
-    server.hold_by_hand("waited", "somebody", MINUTE);
+    server.hold_by_hand("waited", "somebody:1", MINUTE);
     follow(&other, &server).await;
     lead(&other);
     follow(&server, &other).await;

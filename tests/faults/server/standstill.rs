@@ -50,9 +50,9 @@ async fn s11_calls_and_waiters_ride_out_a_busy_server() {
     // Its waiters ask for longer than one command may take.
     let short = impatient(proxy.url(&server), ms(500)).await;
     let (held, dropped) = (hold(&client.lock("held")).await, hold(&client.lock("dropped")).await);
-    server.hold_by_hand("stays", "somebody", MINUTE);
+    server.hold_by_hand("stays", "somebody:1", MINUTE);
     for name in ["ends", "ends too"] {
-        server.hold_by_hand(name, "somebody", ms(1_000));
+        server.hold_by_hand(name, "somebody:1", ms(1_000));
     }
     let ends = Instant::now() + ms(1_000);
     let wait = |name: &str, wait| {
@@ -136,7 +136,7 @@ async fn s11_a_waiter_that_goes_from_a_busy_server_costs_nobody_a_connection() {
     let proxy = Proxy::new(&server);
     let client = impatient(proxy.url(&server), SOON).await;
     let [stays, goes] = ["stays", "goes"].map(|name| {
-        server.hold_by_hand(name, "somebody", MINUTE);
+        server.hold_by_hand(name, "somebody:1", MINUTE);
         let lock = client.lock(name);
         tokio::spawn(async move { lock.lock().await })
     });
@@ -170,7 +170,7 @@ async fn s13_holders_calls_and_waiters_ride_out_a_server_that_loads() {
     let patient = impatient(server.url(), SOON).await;
     let short = impatient(server.url(), ms(500)).await;
     let guard = hold(&holder.lock("held")).await;
-    server.hold_by_hand("waited", "somebody", MINUTE);
+    server.hold_by_hand("waited", "somebody:1", MINUTE);
     let waiter = {
         let lock = short.lock("waited");
         tokio::spawn(async move { lock.lock().await })

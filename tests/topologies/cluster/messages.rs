@@ -89,7 +89,7 @@ async fn t9_a_waiter_listens_where_others_publish() {
         let name = cluster.name_at(master, "listens");
         let sharded = shards_channels(&cluster.nodes()[master]);
         // Only a message can tell of its end.
-        cluster.hold_by_hand(&name, "somebody", MINUTE);
+        cluster.hold_by_hand(&name, "somebody:1", MINUTE);
         let waiter = waiting(&client, &name);
         parked(&cluster, &name).await;
         assert!(listeners_at(&cluster, &name, master), "not where its slot is");
@@ -111,7 +111,7 @@ async fn t9_a_subscription_goes_with_its_slot() {
     let cluster = shared();
     let client = client_of(&cluster, MINUTE).await;
     let name = "{a subscription goes}:x".to_owned();
-    cluster.hold_by_hand(&name, "somebody", MINUTE);
+    cluster.hold_by_hand(&name, "somebody:1", MINUTE);
     let waiter = waiting(&client, &name);
     parked(&cluster, &name).await;
     let slot = cluster.slot_of(&name);
@@ -132,7 +132,7 @@ async fn t9_a_message_that_is_lost_costs_no_more_than_the_lease() {
     let cluster = shared();
     let client = client_of(&cluster, MINUTE).await;
     let name = cluster.name_at(0, "lost message");
-    cluster.hold_by_hand(&name, "somebody", ms(1_500));
+    cluster.hold_by_hand(&name, "somebody:1", ms(1_500));
     let waiter = waiting(&client, &name);
     parked(&cluster, &name).await;
     // Freed, and nobody is told.
@@ -152,7 +152,7 @@ async fn t9_a_subscription_that_is_cut_costs_no_wake_up() {
     };
     let names = [0, 1, 2].map(|master| cluster.name_at(master, "cut"));
     let waiters = names.each_ref().map(|name| {
-        cluster.hold_by_hand(name, "somebody", MINUTE);
+        cluster.hold_by_hand(name, "somebody:1", MINUTE);
         waiting(&client, name)
     });
     for name in &names {

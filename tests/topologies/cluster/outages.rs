@@ -85,7 +85,7 @@ async fn t8_calls_for_a_dead_shard_say_so_and_those_who_wait_ride_it_out() {
     let [dead, waited] = ["dead", "waited"].map(|stem| cluster.name_at(2, stem));
     let well = cluster.name_at(0, "well");
     let guard = hold(&holder.lock(&dead)).await;
-    cluster.hold_by_hand(&waited, "somebody", MINUTE);
+    cluster.hold_by_hand(&waited, "somebody:1", MINUTE);
     let waiter = waiting(&client, &waited);
     wait_until("a subscription", SOON, || cluster.subscribers(&waited) >= 1).await;
     renewed(&guard).await;
@@ -132,7 +132,7 @@ async fn t8_a_cluster_that_is_down_refuses_and_is_ridden_out() {
     let name = cluster.name_at(0, "down");
     let other = cluster.name_at(1, "waited");
     let guard = hold(&holder.lock(&name)).await;
-    cluster.hold_by_hand(&other, "somebody", MINUTE);
+    cluster.hold_by_hand(&other, "somebody:1", MINUTE);
     let waiter = waiting(&short, &other);
     wait_until("a subscription", SOON, || cluster.subscribers(&other) >= 1).await;
     cluster.kill_node(2);

@@ -99,7 +99,7 @@ async fn t5_a_slot_that_moves_while_waited_for_keeps_no_waiter_waiting() {
     let (client, other) = (client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await);
     let [ours, theirs, _] = same_slot("moves while waited for");
     let guard = hold(&client.lock(&ours)).await;
-    cluster.hold_by_hand(&theirs, "somebody", MINUTE);
+    cluster.hold_by_hand(&theirs, "somebody:1", MINUTE);
     let waiters = [waiting(&other, &ours), waiting(&other, &theirs)];
     parked(&cluster, &ours).await;
     parked(&cluster, &theirs).await;

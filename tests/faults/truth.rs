@@ -1,0 +1,4 @@
+//! What a call says is true: what is not a lock, what was not executed, which options work, who
+//! hears that a key is gone, and by which clock a wait is measured.
+
+mod foreign;

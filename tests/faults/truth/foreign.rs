@@ -1,0 +1,203 @@
+//! A hash whose field is not an owner, or that has more than one field, is not a lock (W18).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::future::join_all;
+use redlatch::{Error, ErrorKind, LockClient, Outcome};
+
+use crate::support::{
+    Listener, Server, channel, connect, hold, is_free, ms, release, soon, wait_until,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// More fields than fit a compact encoding.
+const LARGE: usize = 20_000;
+
+/// Hashes that others could have put there.
+fn hashes() -> Vec<(&'static str, Vec<String>)> {
+    let fields = |all: &[&str]| all.iter().map(|field| (*field).to_owned()).collect();
+    vec![
+        ("a field that is not an owner", fields(&["name"])),
+        ("an owner without a number", fields(&["8743c9c0:"])),
+        ("an owner without an id", fields(&[":1"])),
+        ("a number that goes on", fields(&["8743c9c0:1:write"])),
+        ("a binary field", fields(&["\0:1\r\n"])),
+        ("two fields", fields(&["name", "price"])),
+        ("two owners", fields(&["8743c9c0:1", "8743c9c0:2"])),
+        ("an owner and a field", fields(&["8743c9c0:1", "name"])),
+        ("a lock with a mode", fields(&["8743c9c0:1", "mode"])),
+        ("a mode alone", fields(&["mode"])),
+        ("a large hash", (0..LARGE).map(|number| format!("8743c9c0:{number}")).collect()),
+    ]
+}
+
+fn put(server: &Server, key: &str, fields: &[String]) {
+    let mut command = vec!["HSET", key];
+    command.extend(fields.iter().flat_map(|field| [field.as_str(), "1"]));
+    server.ask::<()>(&command);
+}
+
+/// The fields, how they are stored if that does not depend on earlier reads, and the lease.
+#[derive(PartialEq, Eq)]
+struct State {
+    fields: BTreeMap<String, u32>,
+    dump: Option<Vec<u8>>,
+    left: i64,
+}
+
+fn state(server: &Server, key: &str) -> State {
+    let fields = server.holds(key);
+    let dump = (fields.len() < LARGE).then(|| server.ask(&["DUMP", key]));
+    State { fields, dump, left: server.pttl(key) }
+}
+
+#[track_caller]
+fn is_not_a_lock(what: &str, error: Option<Error>) {
+    let error = error.unwrap_or_else(|| panic!("{what}: not refused"));
+    assert_eq!(error.kind(), ErrorKind::NotALock, "{what}: {error}");
+    assert_eq!(error.outcome(), Outcome::NotExecuted, "{what}: {error}");
+}
+
+/// Every call of a lock and of a fenced lock, each of which has to say so.
+macro_rules! every_call_refuses {
+    ($lock:expr, $what:expr) => {{
+        let (lock, what) = (&$lock, $what);
+        is_not_a_lock(what, soon("lock", lock.lock()).await.err());
+        is_not_a_lock(what, soon("lock", lock.lock_with_lease(MINUTE)).await.err());
+        is_not_a_lock(what, soon("try_lock", lock.try_lock(MINUTE, MINUTE)).await.err());
+        is_not_a_lock(what, soon("try_lock_now", lock.try_lock_now()).await.err());
+        is_not_a_lock(what, soon("is_locked", lock.is_locked()).await.err());
+        is_not_a_lock(what, soon("is_held", lock.is_held()).await.err());
+        is_not_a_lock(what, soon("hold_count", lock.hold_count()).await.err());
+        is_not_a_lock(what, soon("remaining_lease", lock.remaining_lease()).await.err());
+        is_not_a_lock(what, soon("force_unlock", lock.force_unlock()).await.err());
+    }};
+}
+
+#[tokio::test]
+async fn w18_a_hash_that_is_not_a_lock_is_refused_by_every_call_and_stays_as_it_is() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    for (what, fields) in hashes() {
+        put(&server, "hash", &fields);
+        server.ask::<()>(&["PERSIST", "hash"]);
+        let before = state(&server, "hash");
+        let listener = Listener::new(&server, &channel("hash"));
+        every_call_refuses!(client.lock("hash"), what);
+        every_call_refuses!(client.fenced_lock("hash"), what);
+        assert!(state(&server, "hash") == before, "{what}: it was changed");
+        assert!(!server.exists("redisson_lock_token:{hash}"), "{what}: a token was counted");
+        assert!(listener.heard(&server).is_empty(), "{what}: a release was published");
+        server.ask::<()>(&["DEL", "hash"]);
+        // The client does not remember it: the name works.
+        assert!(is_free(&client, "hash").await, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn w18_the_lease_of_a_hash_that_is_not_a_lock_is_not_changed() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    for (what, fields) in hashes() {
+        put(&server, "hash", &fields);
+        // No lease here is that long, and no test.
+        server.ask::<()>(&["PEXPIRE", "hash", "3600000"]);
+        every_call_refuses!(client.lock("hash"), what);
+        let left = server.pttl("hash");
+        assert!((3_000_000..=3_600_000).contains(&left), "{what}: {left} ms");
+        server.ask::<()>(&["DEL", "hash"]);
+    }
+}
+
+/// A nested hold does not write to it either, not even where the own field is still there.
+#[tokio::test]
+async fn w18_a_held_lock_that_got_another_field_refuses_a_nested_hold() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.lock("hash");
+    let guard = soon("locking", lock.lock_with_lease(MINUTE)).await.expect("the lock");
+    server.ask::<()>(&["HSET", "hash", "another", "1"]);
+    let before: Vec<u8> = server.ask(&["DUMP", "hash"]);
+    every_call_refuses!(lock, "an own hold and another field");
+    assert_eq!(server.ask::<Vec<u8>>(&["DUMP", "hash"]), before);
+    server.ask::<()>(&["HDEL", "hash", "another"]);
+    release(hold(&lock).await).await;
+    release(guard).await;
+    assert!(!server.exists("hash"));
+}
+
+#[tokio::test]
+async fn w18_requests_that_share_a_call_with_a_hash_that_is_not_a_lock_are_granted() {
+    const MANY: usize = 64;
+    let server = Server::start();
+    let client = connect(&server).await;
+    let warm_up = (0..MANY).map(async |number| {
+        release(hold(&client.lock(format!("warm-up:{number}"))).await).await;
+    });
+    soon("locking", join_all(warm_up)).await;
+    let made = hashes();
+    let hash = |number: usize| format!("hash:{}", number % made.len());
+    for (number, (_, fields)) in made.iter().enumerate() {
+        put(&server, &hash(number), fields);
+        server.ask::<()>(&["PERSIST", &hash(number)]);
+    }
+    let before: Vec<_> = (0..made.len()).map(|number| state(&server, &hash(number))).collect();
+    server.reset_stats();
+    let refused = (0..MANY).map(async |number| (number, ask(&client, &hash(number)).await));
+    let granted = (0..MANY).map(async |number| hold(&client.lock(format!("lock:{number}"))).await);
+    let (refused, granted) =
+        soon("locking", async { tokio::join!(join_all(refused), join_all(granted)) }).await;
+    let calls = server.calls("evalsha");
+    assert!(calls < 3 * MANY as u64 / 2, "{calls} calls: what was shared?");
+    for (number, error) in refused {
+        is_not_a_lock(made[number % made.len()].0, error);
+    }
+    soon("unlocking", join_all(granted.into_iter().map(release))).await;
+    for (number, before) in before.iter().enumerate() {
+        assert!(state(&server, &hash(number)) == *before, "{}", made[number].0);
+        server.ask::<()>(&["DEL", &hash(number)]);
+    }
+}
+
+/// Half of the requests have one key, the others two.
+async fn ask(client: &LockClient, name: &str) -> Option<Error> {
+    let (plain, fenced) = (client.lock(name), client.fenced_lock(name));
+    let (plain, fenced) = tokio::join!(plain.try_lock_now(), fenced.try_lock_now());
+    is_not_a_lock("fenced", fenced.err());
+    plain.err()
+}
+
+/// A hold that finds such a hash in its place is lost, and leaves it as it is.
+#[tokio::test]
+async fn w18_a_hash_in_the_place_of_a_held_lock_costs_the_hold_and_stays_as_it_is() {
+    let server = Server::start();
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(600));
+    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    for (what, fields) in hashes() {
+        let (renewed, released) = (client.lock("renewed"), client.lock("released"));
+        let (kept, given_back) =
+            (hold(&renewed).await, released.lock_with_lease(MINUTE).await.expect("the lock"));
+        for key in ["renewed", "released"] {
+            server.ask::<()>(&["DEL", key]);
+            put(&server, key, &fields);
+            server.ask::<()>(&["PERSIST", key]);
+        }
+        let before = ["renewed", "released"].map(|key| state(&server, key));
+        let error = soon("unlocking", given_back.unlock()).await.expect_err("a lost lock");
+        assert_eq!(error.kind(), ErrorKind::Lost, "{what}: {error}");
+        soon("the renewal", kept.lost()).await;
+        drop(kept);
+        wait_until("the release", crate::support::SOON, || client_is_idle(&server)).await;
+        assert!(["renewed", "released"].map(|key| state(&server, key)) == before, "{what}");
+        server.ask::<()>(&["DEL", "renewed", "released"]);
+    }
+}
+
+/// Nothing was carried out between two looks.
+fn client_is_idle(server: &Server) -> bool {
+    let before = server.calls("evalsha");
+    std::thread::sleep(ms(50));
+    server.calls("evalsha") == before
+}

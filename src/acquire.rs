@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{Granted, Owner};
 use crate::lease::{Lease, Term, believed_until};
 use crate::protocol::{Acquired, Call};
+use crate::reclaim::announce;
 use crate::releaser::Exchange;
 use crate::waiters::{Next, Patience, Place, Seat};
 
@@ -230,6 +231,8 @@ impl Attempt<'_> {
         let call = Call::new(&engine.link, deadline);
         let mut exchange = Exchange::new(call, owner, &engine.releaser, self.asked);
         exchange.enter().await?;
+        engine.owners.register(owner);
+        let mut reclaimed = false;
         // An earlier hold's release comes before a new hold.
         if exchange.may_owe() {
             Box::pin(exchange.pay(engine.config.watchdog_timeout)).await?;
@@ -263,9 +266,12 @@ impl Attempt<'_> {
                     let lease = self.asked;
                     return Ok(Tried::Granted(Granted { hold, term, lease, token }));
                 }
-                Acquired::Refused { left, .. } => {
+                Acquired::Refused { left, holder } => {
                     owner.refused(clock::now());
-                    return Ok(Tried::Refused(left));
+                    if reclaimed || !self.reclaim(&holder, deadline).await {
+                        return Ok(Tried::Refused(left));
+                    }
+                    reclaimed = true;
                 }
                 // The outer holds were lost and nobody had noticed. Now they know, and the next
                 // try of the loop is for a first hold.
@@ -276,6 +282,17 @@ impl Attempt<'_> {
                 }
             }
         }
+    }
+
+    /// Releases the lock if its holder is an owner of this client that holds nothing: the server
+    /// has missed its release. False if it is not, or if that failed.
+    async fn reclaim(&self, holder: &str, deadline: Instant) -> bool {
+        let Self { engine, owner, .. } = self;
+        let Some((idle, gate)) = engine.owners.idle(holder, &owner.names) else { return false };
+        announce(&idle);
+        let (call, lease) = (Call::new(&engine.link, deadline), engine.config.watchdog_timeout);
+        let mut exchange = Exchange::entered(call, &idle, &engine.releaser, gate, lease);
+        Box::pin(exchange.pay(lease)).await.is_ok()
     }
 
     /// A grant counts only once enough replicas have it. If they do not, it is given back at once.

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, RedisError, Script, Value};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::clock;
@@ -91,6 +92,13 @@ enum Way {
 /// Which server, among those of one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Server(usize);
+
+#[cfg(test)]
+impl Server {
+    pub(crate) fn numbered(number: usize) -> Self {
+        Self(number)
+    }
+}
 
 /// A command, and how it is to be sent.
 pub(crate) struct Request<'a> {
@@ -231,10 +239,25 @@ impl Link {
     /// Tells servers apart.
     pub(crate) fn server_of(&self, key: &str) -> Server {
         match &self.way {
-            Way::One(_) | Way::Sentinel(_) => Server(0),
+            Way::One(_) => Server(0),
+            Way::Sentinel(sentinels) => Server(sentinels.changes_so_far()),
             Way::Cluster(_) => {
                 Server(self.node_of(Some(key)).map_or(0, |node| Arc::as_ptr(&node).addr()))
             }
+        }
+    }
+
+    /// Whether another server can become responsible for a key.
+    pub(crate) fn can_move(&self) -> bool {
+        !matches!(self.way, Way::One(_))
+    }
+
+    /// News of other servers that are responsible for some keys; `None` if that cannot happen.
+    pub(crate) fn server_changes(&self) -> Option<watch::Receiver<()>> {
+        match &self.way {
+            Way::One(_) => None,
+            Way::Sentinel(sentinels) => Some(sentinels.changes()),
+            Way::Cluster(cluster) => Some(cluster.changes()),
         }
     }
 

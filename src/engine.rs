@@ -5,7 +5,6 @@
 //! when the client, its handles and its guards are gone and their debts are paid.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -13,7 +12,9 @@ use crate::clock;
 use crate::config::Config;
 use crate::connection::{Link, Site};
 use crate::error::{Error, ErrorKind, Outcome};
+use crate::holds::Owners;
 use crate::protocol::Call;
+use crate::reclaim::reclaim_after_failovers;
 use crate::relay::Relay;
 use crate::releaser::{Releaser, pay_debts};
 use crate::waiters::Waiters;
@@ -27,8 +28,7 @@ pub(crate) struct Engine {
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) releaser: Releaser,
     stop_renewing: tokio::sync::watch::Sender<bool>,
-    uuid: uuid::Uuid,
-    owners: AtomicU64,
+    pub(crate) owners: Arc<Owners>,
 }
 
 impl Engine {
@@ -44,6 +44,7 @@ impl Engine {
         let config = Arc::new(config);
         let waiters = Arc::new(Waiters::default());
         let watchdog = Arc::new(Watchdog::new(&config));
+        let owners = Arc::new(Owners::default());
         let relay = Arc::new(Relay::new(&waiters, &watchdog, &config));
         let engine = Self {
             config: config.clone(),
@@ -52,8 +53,7 @@ impl Engine {
             watchdog: watchdog.clone(),
             releaser: Releaser::new(jobs, relay.clone()),
             stop_renewing,
-            uuid: uuid::Uuid::new_v4(),
-            owners: AtomicU64::new(1),
+            owners: owners.clone(),
         };
         let work = async move {
             let renewing = async {
@@ -68,6 +68,7 @@ impl Engine {
                 () = pay_debts(to_pay, &link, &relay, &config) => {}
                 () = renewing => {}
                 () = link.keep_up() => {}
+                () = reclaim_after_failovers(&link, &relay, &owners, &config) => {}
                 () = waiters.keep_subscribed(&link, config.command_timeout) => {}
                 () = waiters.listen(&link, pushed) => {}
             }
@@ -77,12 +78,6 @@ impl Engine {
             .spawn(move || run(work))
             .map_err(|error| no_thread(&error))?;
         Ok(engine)
-    }
-
-    /// An owner nobody else is.
-    pub(crate) fn new_owner_id(&self) -> String {
-        let step = if seeded!("owner-shared") { 0 } else { 1 };
-        format!("{}:{}", self.uuid, self.owners.fetch_add(step, Ordering::Relaxed))
     }
 
     /// Refuses new calls, pays all debts and stops renewing.

@@ -13,6 +13,7 @@
 //!    loss. An answer about one tenure says nothing about another.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -23,8 +24,10 @@ use crate::protocol::Names;
 use crate::token::FencingToken;
 
 mod gate;
+mod owners;
 mod passing;
 pub(crate) use gate::Gate;
+pub(crate) use owners::Owners;
 pub(crate) use passing::{Passing, Run};
 
 /// A lock's name as one owner uses it. Shared by its handle, its guards and the background work.
@@ -32,6 +35,8 @@ pub(crate) struct Owner {
     pub(crate) names: Names,
     /// The field in the hash.
     pub(crate) id: Box<str>,
+    /// Whether [`Owners`] has it.
+    is_registered: AtomicBool,
     /// A [`Gate`] is held during an exchange with Redis (invariant 1).
     gate: Semaphore,
     /// Held by the one call of this owner that is parked in the waiters' line. Its siblings wait
@@ -45,6 +50,7 @@ impl Owner {
         Self {
             names,
             id: id.into(),
+            is_registered: AtomicBool::new(false),
             gate: Semaphore::new(1),
             turn: tokio::sync::Mutex::default(),
             account: Mutex::default(),

@@ -58,7 +58,7 @@ impl Lock {
     }
 
     fn with(engine: Arc<Engine>, names: Names) -> Self {
-        let owner = Arc::new(Owner::new(names, engine.new_owner_id()));
+        let owner = Arc::new(Owner::new(names, engine.owners.new_id()));
         Self { engine, owner }
     }
 

@@ -71,6 +71,7 @@ pub(crate) struct Inspected {
     pub(crate) left: Option<Duration>,
     /// How many holds the owner has who asks.
     pub(crate) count: u32,
+    pub(crate) holder: Box<str>,
 }
 
 /// How a request is sent: where to, and until when its answer is of use.
@@ -340,9 +341,10 @@ fn refusal(reply: &Value) -> Option<(Option<Duration>, Box<str>)> {
 fn inspected(reply: &Value) -> Option<Inspected> {
     let Value::Array(parts) = reply else { return None };
     match &**parts {
-        [Value::Int(left), count, Value::BulkString(_)] => {
+        [Value::Int(left), count, Value::BulkString(holder)] => {
             let count = redis::from_redis_value_ref(count).ok()?;
-            Some(Inspected { left: lease_of(*left), count })
+            let holder = String::from_utf8_lossy(holder).into();
+            Some(Inspected { left: lease_of(*left), count, holder })
         }
         _ => None,
     }

@@ -31,6 +31,7 @@ use crate::error::{Error, ErrorKind};
 use crate::holds::{Ask, Gate, Granted, Owner, Passing};
 use crate::lease::{Term, believed_until};
 use crate::protocol::{Call, HandedOver, Names};
+use crate::released::ReleasedNames;
 use crate::token::FencingToken;
 use crate::waiters::{Seat, Stirred, Ticket, Told, Waiters};
 use crate::watchdog::Watchdog;
@@ -53,6 +54,7 @@ pub(crate) struct Relay {
     waiters: Arc<Waiters>,
     watchdog: Arc<Watchdog>,
     config: Arc<Config>,
+    released: ReleasedNames,
 }
 
 /// What is left to do after a lock was passed on.
@@ -107,7 +109,8 @@ impl Relay {
         config: &Arc<Config>,
     ) -> Self {
         let (waiters, watchdog) = (waiters.clone(), watchdog.clone());
-        Self { chains: Mutex::default(), waiters, watchdog, config: config.clone() }
+        let (chains, config) = (Mutex::default(), config.clone());
+        Self { chains, waiters, watchdog, config, released: ReleasedNames::default() }
     }
 
     /// Passes the lock on whose last hold `owner` has given back in its account. `None` if nobody
@@ -182,6 +185,7 @@ impl Relay {
             let last = &request.owners.last().expect("BUG: a hand-over by nobody").names;
             let mut call = Call::new(link, clock::now() + self.config.command_timeout);
             let answer = call.hand_over(last, &owners, request.lease).await;
+            self.note_release(names, link);
             if self.hear(names, &request, answer, &mut course) {
                 break;
             }
@@ -311,8 +315,20 @@ impl Relay {
     }
 
     /// The lock was released to all clients.
-    pub(crate) fn freed(&self, names: &Names) {
+    pub(crate) fn freed(&self, names: &Names, link: &Link) {
+        self.note_release(names, link);
         self.waiters.freed(names);
+    }
+
+    /// For the day when another server becomes responsible that has not heard of it.
+    fn note_release(&self, names: &Names, link: &Link) {
+        if link.can_move() {
+            self.released.note(names, link.server_of(names.key()), clock::now());
+        }
+    }
+
+    pub(crate) fn released_names(&self) -> &ReleasedNames {
+        &self.released
     }
 
     /// Redis has the name under none of the owners.

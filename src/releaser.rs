@@ -114,6 +114,17 @@ impl<'a> Exchange<'a> {
         Self { call, owner, releaser, gate: None, lease }
     }
 
+    /// For an owner of which the caller has the permit already.
+    pub(crate) fn entered(
+        call: Call<'a>,
+        owner: &'a Arc<Owner>,
+        releaser: &'a Releaser,
+        gate: Gate,
+        lease: Duration,
+    ) -> Self {
+        Self { call, owner, releaser, gate: Some(gate), lease }
+    }
+
     /// Waits for its turn.
     pub(crate) async fn enter(&mut self) -> Result<(), Error> {
         self.gate = self.owner.try_enter();
@@ -234,7 +245,7 @@ async fn pay(
         Ok(answer) => answer,
     };
     if released != Released::Held {
-        relay.freed(&owner.names);
+        relay.freed(&owner.names, call.link);
     }
     let nothing = released == Released::Nothing;
     // An earlier sending that was never answered may have released it.
@@ -297,6 +308,19 @@ async fn work(job: Job, link: Arc<Link>, relay: Arc<Relay>, config: Arc<Config>)
         }
         Job::Flush(_) => Vec::new(),
     }
+}
+
+/// Releases what Redis still counts for an owner that has given it back before.
+pub(crate) async fn release_again(
+    owner: Arc<Owner>,
+    gate: Gate,
+    link: &Link,
+    relay: &Relay,
+    config: &Config,
+) {
+    let lease = config.watchdog_timeout;
+    let debt = Debt { owner, gate: Some(gate), wire: None, lease };
+    pay_in_background(debt, link, relay, config).await;
 }
 
 async fn pay_in_background(

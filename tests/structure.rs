@@ -26,15 +26,17 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "acquire",
         &[
-            "engine", "waiters", "releaser", "holds", "protocol", "lease", "config", "clock",
-            "error",
+            "engine", "waiters", "releaser", "reclaim", "holds", "protocol", "lease", "config",
+            "clock", "error",
         ],
     ),
     (
         "engine",
         &[
+            "reclaim",
             "releaser",
             "relay",
+            "holds",
             "waiters",
             "watchdog",
             "protocol",
@@ -44,7 +46,11 @@ const ROOMS: &[(&str, &[&str])] = &[
             "error",
         ],
     ),
-    // How a lock is given back, to Redis or to the next of this client.
+    // How a lock is given back: again, to Redis, or to the next of this client.
+    (
+        "reclaim",
+        &["releaser", "relay", "holds", "protocol", "connection", "config", "clock", "error"],
+    ),
     (
         "releaser",
         &[
@@ -65,6 +71,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "waiters",
             "watchdog",
+            "released",
             "holds",
             "protocol",
             "connection",
@@ -78,6 +85,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     // Side by side, none knows of another.
     ("waiters", &["holds", "protocol", "connection", "lease", "clock", "error"]),
     ("watchdog", &["holds", "protocol", "connection", "config", "clock", "error"]),
+    ("released", &["protocol", "connection", "clock"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("holds", &["protocol", "lease", "token", "config"]),
     ("protocol", &["connection", "config", "clock", "slot", "token", "error", "seeded"]),

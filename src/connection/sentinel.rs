@@ -15,13 +15,14 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use redis::aio::MultiplexedConnection;
 use redis::{ConnectionInfo, PushKind, RedisError, RedisResult};
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::failure::unavailable;
@@ -55,6 +56,10 @@ pub(super) struct Sentinels {
     pub(super) master: Arc<Node>,
     heard: Mutex<Heard>,
     amiss: Notify,
+    /// How often another server has become the primary.
+    changes: AtomicUsize,
+    /// Told of each.
+    changed: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -96,7 +101,25 @@ impl Sentinels {
         // Nothing is sent there before a master is found.
         let master = Arc::new(Node::new(server.clone(), true)?);
         let heard = Heard { said: vec![None; at.len()], refuted: Vec::new() };
-        Ok(Self { name, at, server, master, heard: heard.into(), amiss: Notify::new() })
+        let (changed, _) = watch::channel(());
+        Ok(Self {
+            name,
+            at,
+            server,
+            master,
+            heard: heard.into(),
+            amiss: Notify::new(),
+            changes: AtomicUsize::new(0),
+            changed,
+        })
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    pub(super) fn changes_so_far(&self) -> usize {
+        self.changes.load(Ordering::Relaxed)
     }
 
     /// Every Sentinel is asked again.
@@ -244,7 +267,9 @@ impl Sentinels {
         let left = self.master.moves_to(info);
         drop(heard);
         tracing::info!(master = %name, "the sentinels name another master");
+        self.changes.fetch_add(1, Ordering::Relaxed);
         link.leave(left.unwrap_or_default());
+        self.changed.send_replace(());
     }
 
     fn name_of(&self, said: &Said) -> String {

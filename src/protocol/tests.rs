@@ -224,6 +224,7 @@ impl Both<'_> {
                 // Not to the millisecond: time passes on the server.
                 left: held.ends.map(|_| reply.as_ref().unwrap().left.unwrap()),
                 count: if held.owner == owner { held.count } else { 0 },
+                holder: held.owner.into(),
             });
             assert_eq!(reply, held);
         }

@@ -3,6 +3,7 @@
 mod addresses;
 mod failovers;
 mod late;
+mod released;
 mod renamed;
 
 use std::time::Duration;

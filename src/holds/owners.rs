@@ -1,0 +1,144 @@
+//! The owners of one client, by the numbers under which Redis knows them.
+//!
+//! 1. **An owner is registered before its first request is sent.** So an owner of this client that
+//!    Redis names and that is not registered is gone: its handle, its guards and its unfinished
+//!    releases are gone, too, and no request of it is under way.
+//! 2. An owner is **idle** if it holds nothing, owes nothing and nobody talks to Redis for it. If
+//!    Redis counts a hold for an idle owner, a server has missed its release: after a failover, say.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::{Account, Gate, Owner};
+use crate::protocol::Names;
+
+/// Below this many entries nothing is swept.
+const SWEEP_FROM: usize = 1024;
+
+pub(crate) struct Owners {
+    uuid: uuid::Uuid,
+    next: AtomicU64,
+    registered: Mutex<Registered>,
+}
+
+struct Registered {
+    owners: HashMap<u64, Weak<Owner>>,
+    sweep_at: usize,
+}
+
+impl Default for Owners {
+    fn default() -> Self {
+        let registered = Registered { owners: HashMap::new(), sweep_at: SWEEP_FROM };
+        Self { uuid: uuid::Uuid::new_v4(), next: AtomicU64::new(1), registered: registered.into() }
+    }
+}
+
+impl Owners {
+    /// An id that no other owner has.
+    pub(crate) fn new_id(&self) -> String {
+        let step = if seeded!("owner-shared") { 0 } else { 1 };
+        format!("{}:{}", self.uuid, self.next.fetch_add(step, Ordering::Relaxed))
+    }
+
+    /// The owner is about to send its first request (invariant 1).
+    pub(crate) fn register(&self, owner: &Arc<Owner>) {
+        if owner.is_registered.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Some(number) = self.number(&owner.id) else { return };
+        let mut registered = self.registered.lock();
+        if registered.owners.len() >= registered.sweep_at {
+            registered.owners.retain(|_, owner| owner.strong_count() > 0);
+            registered.sweep_at = SWEEP_FROM.max(2 * registered.owners.len());
+        }
+        registered.owners.insert(number, Arc::downgrade(owner));
+    }
+
+    /// The owner that Redis names as the holder of that lock, if it is an idle one of this client
+    /// (invariant 2). It owes a release then, and the permit to send it comes with it.
+    pub(crate) fn idle(&self, holder: &str, names: &Names) -> Option<(Arc<Owner>, Gate)> {
+        let number = self.number(holder)?;
+        let known = self.registered.lock().owners.get(&number).and_then(Weak::upgrade);
+        let owner = known.unwrap_or_else(|| Arc::new(Owner::new(names.clone(), holder.into())));
+        let gate = owner.try_enter()?;
+        let counted = owner.account.lock().counted_while_idle();
+        counted.then_some((owner, gate))
+    }
+
+    fn number(&self, id: &str) -> Option<u64> {
+        let (uuid, number) = id.rsplit_once(':')?;
+        let mut text = uuid::Uuid::encode_buffer();
+        (*uuid == *self.uuid.as_hyphenated().encode_lower(&mut text))
+            .then(|| number.parse().ok())?
+    }
+}
+
+impl Account {
+    /// Redis counts a hold for this owner. False if that is as it should be, or soon will be.
+    fn counted_while_idle(&mut self) -> bool {
+        let idle = self.can_take();
+        if idle {
+            self.server = 1;
+        }
+        idle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::lease::{Lease, Term, believed_until};
+    use std::time::Duration;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn owner(owners: &Owners) -> Arc<Owner> {
+        let owner = Arc::new(Owner::new(Names::new("", "lock"), owners.new_id()));
+        owners.register(&owner);
+        owner
+    }
+
+    fn is_idle(owners: &Owners, id: &str) -> bool {
+        owners.idle(id, &Names::new("", "lock")).is_some()
+    }
+
+    #[test]
+    fn w26_only_an_owner_of_this_client_that_holds_and_owes_nothing_is_idle() {
+        let (owners, now) = (Owners::default(), clock::now());
+        let owner = owner(&owners);
+        assert!(!is_idle(&owners, "somebody:1") && !is_idle(&owners, &Owners::default().new_id()));
+
+        let gate = owner.try_enter();
+        assert!(!is_idle(&owners, &owner.id), "a request of it is under way");
+        drop(gate);
+        let ask = owner.account.lock().ask(now);
+        assert!(!is_idle(&owners, &owner.id), "a request may have been executed");
+        let term = Arc::new(Term::new(believed_until(now, SECOND)));
+        let hold = owner.account.lock().granted(ask, Lease::Watchdog, term, now);
+        assert!(!is_idle(&owners, &owner.id), "it holds the lock");
+        owner.account.lock().give_back(hold);
+        assert!(!is_idle(&owners, &owner.id), "its release is owed");
+        let owed = owner.account.lock().owed(now, SECOND).expect("a release");
+        owner.account.lock().released(owed);
+
+        let (found, _gate) = owners.idle(&owner.id, &owner.names).expect("an idle owner");
+        assert!(Arc::ptr_eq(&found, &owner));
+        assert_eq!(owner.account.lock().owed(now, SECOND).map(|owed| owed.count), Some(0));
+        assert!(!is_idle(&owners, &owner.id), "somebody sees to it already");
+    }
+
+    #[test]
+    fn w26_an_owner_that_is_gone_is_idle_and_entries_of_such_do_not_pile_up() {
+        let owners = Owners::default();
+        let kept = owner(&owners);
+        let gone = (0..10 * SWEEP_FROM).map(|_| owner(&owners).id.to_string()).last();
+        assert!(is_idle(&owners, &gone.expect("an id")));
+        assert!(owners.registered.lock().owners.len() <= SWEEP_FROM);
+        kept.account.lock().ask(clock::now());
+        assert!(!is_idle(&owners, &kept.id), "swept out although it is there");
+    }
+}

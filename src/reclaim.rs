@@ -1,0 +1,92 @@
+//! Releases again what a new primary has not heard of.
+//!
+//! Redis replicates asynchronously. A release that the old primary confirmed can be missing on the
+//! new one, which then counts a hold that nobody has, until its lease ends. Nobody believes in that
+//! hold, so this client may release it at any time.
+//!
+//! 1. **A refusal names the holder.** If that is an idle owner of this client
+//!    ([`Owners::idle`]), the caller who was refused releases it and asks again (see
+//!    [`crate::acquire`]).
+//! 2. **Other clients do not have to wait for such a caller.** When another server becomes
+//!    responsible for a name that this client has released lately, the client's thread looks who
+//!    holds it there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::clock;
+use crate::config::Config;
+use crate::connection::Link;
+use crate::error::ErrorKind;
+use crate::holds::{Owner, Owners};
+use crate::protocol::{Call, Names};
+use crate::relay::Relay;
+use crate::releaser::release_again;
+
+/// Names that are looked at together.
+const AT_A_TIME: usize = 64;
+
+/// How often a look is tried that Redis does not answer.
+const TRIES: u32 = 10;
+
+/// Before the second try. Each further pause is longer by as much.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Looks at the names that were released lately whenever their server changes, until it is dropped.
+pub(crate) async fn reclaim_after_failovers(
+    link: &Arc<Link>,
+    relay: &Arc<Relay>,
+    owners: &Arc<Owners>,
+    config: &Arc<Config>,
+) {
+    let Some(mut changes) = link.server_changes() else { return std::future::pending().await };
+    let places = Arc::new(Semaphore::new(AT_A_TIME));
+    let mut looks = JoinSet::new();
+    while changes.changed().await.is_ok() {
+        let moved = relay.released_names().moved(|key| link.server_of(key), clock::now());
+        for names in moved {
+            let place = places.clone().acquire_owned().await;
+            let (link, relay) = (link.clone(), relay.clone());
+            let (owners, config) = (owners.clone(), config.clone());
+            looks.spawn(async move {
+                let _place = place;
+                look(&names, &link, &relay, &owners, &config).await;
+            });
+        }
+        while looks.try_join_next().is_some() {}
+    }
+}
+
+pub(crate) fn announce(idle: &Owner) {
+    tracing::info!(name = %idle.names.key(), owner = %idle.id,
+        "the server has missed a release: releasing again");
+}
+
+/// Releases the lock if an idle owner of this client holds it.
+async fn look(
+    names: &Names,
+    link: &Arc<Link>,
+    relay: &Arc<Relay>,
+    owners: &Owners,
+    config: &Arc<Config>,
+) {
+    for tries in 1..=TRIES {
+        let mut call = Call::new(link, clock::now() + config.command_timeout);
+        match call.inspect(names, "").await {
+            Ok(Some(inspected)) => {
+                if let Some((owner, gate)) = owners.idle(&inspected.holder, names) {
+                    announce(&owner);
+                    release_again(owner, gate, link, relay, config).await;
+                }
+                return;
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                tokio::time::sleep(PAUSE * tries).await;
+            }
+            Ok(None) | Err(_) => return,
+        }
+    }
+}

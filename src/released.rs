@@ -1,0 +1,122 @@
+//! The names that this client has released lately: pure state.
+//!
+//! They are remembered only where another server can become responsible for a name (behind
+//! Sentinels, in a cluster), because only there a release that Redis has confirmed can be missing
+//! later (see [`crate::reclaim`]).
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::connection::Server;
+use crate::protocol::Names;
+
+/// Longer than any replica lags behind that is promoted.
+const REMEMBERED_FOR: Duration = Duration::from_secs(600);
+
+/// The most names that are remembered. What is released while so many are is not.
+const MOST: usize = 65_536;
+
+/// Below this many names nothing is swept.
+const SWEEP_FROM: usize = 1024;
+
+pub(crate) struct ReleasedNames(Mutex<State>);
+
+struct State {
+    names: HashMap<Box<str>, Released>,
+    sweep_at: usize,
+    /// The last sweep, once there was one.
+    swept: Option<Instant>,
+}
+
+/// One name, when it was released last, and where.
+struct Released {
+    names: Names,
+    at: Instant,
+    server: Server,
+}
+
+impl Default for ReleasedNames {
+    fn default() -> Self {
+        Self(State { names: HashMap::new(), sweep_at: SWEEP_FROM, swept: None }.into())
+    }
+}
+
+impl ReleasedNames {
+    /// This client has released that name, or handed it off from one of its owners to another.
+    pub(crate) fn note(&self, names: &Names, server: Server, now: Instant) {
+        let mut state = self.0.lock();
+        if let Some(released) = state.names.get_mut(names.key()) {
+            (released.at, released.server) = (now, server);
+            return;
+        }
+        let rested = state.swept.is_none_or(|swept| now >= swept + REMEMBERED_FOR / 10);
+        if state.names.len() >= state.sweep_at && (rested || state.names.len() < MOST) {
+            state.names.retain(|_, released| now < released.at + REMEMBERED_FOR);
+            state.sweep_at = (2 * state.names.len()).clamp(SWEEP_FROM, MOST);
+            state.swept = Some(now);
+        }
+        if state.names.len() < MOST {
+            let released = Released { names: names.clone(), at: now, server };
+            state.names.insert(names.key().into(), released);
+        }
+    }
+
+    /// Those for which another server is responsible by now than when they were released, or when
+    /// this was last asked.
+    pub(crate) fn moved(&self, server_of: impl Fn(&str) -> Server, now: Instant) -> Vec<Names> {
+        let mut state = self.0.lock();
+        let mut moved = Vec::new();
+        state.names.retain(|_, released| now < released.at + REMEMBERED_FOR);
+        for (key, released) in &mut state.names {
+            let server = server_of(key);
+            if std::mem::replace(&mut released.server, server) != server {
+                moved.push(released.names.clone());
+            }
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    fn names(name: &str) -> Names {
+        Names::new("", name)
+    }
+
+    fn keys(moved: Vec<Names>) -> Vec<String> {
+        let mut keys: Vec<_> = moved.iter().map(|names| names.key().to_owned()).collect();
+        keys.sort();
+        keys
+    }
+
+    #[test]
+    fn w26_a_name_is_looked_at_once_for_each_change_of_its_server() {
+        let (released, now) = (ReleasedNames::default(), clock::now());
+        let [old, new] = [Server::numbered(1), Server::numbered(2)];
+        released.note(&names("a"), old, now);
+        released.note(&names("b"), new, now);
+        released.note(&names("a"), old, now);
+        assert_eq!(keys(released.moved(|_| new, now)), ["a"]);
+        assert_eq!(keys(released.moved(|_| new, now)), [""; 0]);
+        assert_eq!(keys(released.moved(|_| old, now)), ["a", "b"]);
+        let later = now + REMEMBERED_FOR;
+        assert_eq!(keys(released.moved(|_| new, later)), [""; 0], "forgotten after a while");
+    }
+
+    #[test]
+    fn names_do_not_pile_up() {
+        let (released, now) = (ReleasedNames::default(), clock::now());
+        let server = Server::numbered(1);
+        for number in 0..MOST + 10 {
+            released.note(&names(&number.to_string()), server, now);
+        }
+        assert_eq!(released.0.lock().names.len(), MOST);
+        released.note(&names("later"), server, now + REMEMBERED_FOR);
+        assert_eq!(released.0.lock().names.len(), 1);
+    }
+}

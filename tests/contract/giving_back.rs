@@ -154,3 +154,31 @@ pub(super) async fn c6_a_task_that_panics_gives_back_what_it_held(site: Site) {
     assert!(soon("the task ends", task).await.unwrap_err().is_panic());
     wait_until("a free lock", SOON, || !site.exists("panicked")).await;
 }
+
+/// As after a failover, or after a restart from a file that lacks the release.
+pub(super) async fn w26_a_hold_that_was_given_back_and_is_still_counted_is_released_again(
+    site: Site,
+) {
+    let client = site.connect().await;
+    let (kept, dropped) = (client.lock("counted"), client.lock("counted"));
+    let owners = [kept.owner().to_owned(), dropped.owner().to_owned()];
+    for lock in [&kept, &dropped] {
+        release(hold(lock).await).await;
+    }
+    drop(dropped);
+    for owner in owners {
+        site.hold_by_hand("counted", &owner, MINUTE);
+        let tried = soon("trying", client.lock("counted").try_lock_now()).await;
+        release(tried.expect("an answer").expect("nobody has it")).await;
+    }
+
+    // Not while somebody has it, and not if another client has.
+    let guard = hold(&kept).await;
+    assert!(!is_free(&client, "counted").await && !guard.is_lost());
+    assert_eq!(site.holds("counted").get(kept.owner()), Some(&1));
+    release(guard).await;
+    let other = site.connect().await.lock("counted");
+    site.hold_by_hand("counted", other.owner(), MINUTE);
+    assert!(!is_free(&client, "counted").await);
+    site.free_by_hand("counted");
+}

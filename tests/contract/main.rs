@@ -82,7 +82,8 @@ macro_rules! cases {
                 a_guard_that_is_alive_when_its_client_closes_is_not_renewed_but_can_be_given_back,
                 guards_dropped_in_many_threads_at_once_all_free_their_locks on 2,
                 a_dropped_guard_wakes_a_parked_waiter_of_another_client,
-                c6_a_task_that_panics_gives_back_what_it_held;
+                c6_a_task_that_panics_gives_back_what_it_held,
+                w26_a_hold_that_was_given_back_and_is_still_counted_is_released_again;
             wire:
                 an_owner_is_the_uuid_of_the_client_and_a_number,
                 an_explicit_lease_is_the_ttl_to_the_millisecond,

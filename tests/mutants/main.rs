@@ -1,0 +1,113 @@
+//! Bugs that are put in on purpose, to see that tests and hammer go red: right text, wrong text, and
+//! the file. They are never in the library itself, only in a copy of it.
+//!
+//! ```sh
+//! cargo test --test mutants                        # that each has its place in today's sources
+//! cargo test --test mutants -- write <directory>   # a copy of the project with all of them in it
+//! tests/seeded/run                                 # what catches each
+//! ```
+//!
+//! All are in one copy. `BUG` in a wrong text stands for "the environment variable `REDLATCH_BUG`
+//! names this one".
+
+mod table;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{fs, io};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use table::MUTANTS;
+
+struct Mutant {
+    bug: &'static str,
+    /// Below the project's root.
+    file: &'static str,
+    right: &'static str,
+    wrong: &'static str,
+}
+
+/// What a build of the library reads, and its tests.
+const COPIED: [&str; 8] =
+    ["Cargo.toml", "Cargo.lock", "README.md", "src", "lua", "tests", "examples", "benches"];
+
+/// The table of bugs in scripts, in the copy.
+const SCRIPTS: &str = "const SCRIPTS: &[(&str, &str, &str)] = &[\n";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [write, to] = &*args
+        && write == "write"
+    {
+        return match write_copy(Path::new(to)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{to}: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let trial = Trial::test("every_mutant_has_its_place_and_a_name_of_its_own", have_places);
+    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn have_places() -> Result<(), Failed> {
+    let mut names = BTreeSet::new();
+    for Mutant { bug, file, right, wrong } in MUTANTS {
+        let text = fs::read_to_string(root().join(file)).map_err(|error| error.to_string())?;
+        let places = text.matches(right).count();
+        if places != 1 {
+            return Err(format!("{bug}: {places} places in {file} for:\n{right}").into());
+        }
+        let switched = wrong.contains("BUG") != file.ends_with(".lua");
+        if right == wrong || !switched || !names.insert(bug) {
+            return Err(format!("{bug}: changes nothing, has no switch, or is there twice").into());
+        }
+    }
+    Ok(())
+}
+
+fn write_copy(to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for name in COPIED {
+        copy(&root().join(name), &to.join(name))?;
+    }
+    for Mutant { bug, file, right, wrong } in MUTANTS {
+        // Scripts are chosen at run time, from a table that the library has when it is built so.
+        let (path, right, wrong) = if file.ends_with(".lua") {
+            let entry = format!("{SCRIPTS}    ({bug:?}, {right:?}, {wrong:?}),\n");
+            (to.join("src/seeded.rs"), SCRIPTS, entry)
+        } else {
+            let switch = format!("crate::seeded::is_on({bug:?})");
+            (to.join(file), *right, wrong.replace("BUG", &switch))
+        };
+        let text = fs::read_to_string(&path)?;
+        if !text.contains(right) {
+            let message = format!("{bug}: another mutant has changed its place");
+            return Err(io::Error::other(message));
+        }
+        fs::write(&path, text.replacen(right, &wrong, 1))?;
+    }
+    Ok(())
+}
+
+/// Without what the builds of parts have left behind.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    if !from.is_dir() {
+        return fs::copy(from, to).map(drop);
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let name = entry?.file_name();
+        if name != "target" {
+            copy(&from.join(&name), &to.join(&name))?;
+        }
+    }
+    Ok(())
+}

@@ -182,7 +182,7 @@ impl Attempt<'_> {
                 }
                 Next::Ask => match Box::pin(self.try_until(last_call)).await {
                     None if engine.waiters.in_outage(&owner.names) => {
-                        return Err(trouble.unwrap_or_else(out_of_reach));
+                        return Err(self.unfinished(trouble));
                     }
                     None => return Ok(None),
                     Some(Ok(Tried::Granted(granted))) => {
@@ -197,13 +197,13 @@ impl Attempt<'_> {
                         trouble = Some(error.after(trouble.take()));
                         place.unanswered(PAUSE);
                     }
-                    Some(Err(error)) => return Err(error),
+                    Some(Err(error)) => return Err(error.after(trouble)),
                 },
                 Next::TimedOut { in_outage: false } => return Ok(None),
                 Next::TimedOut { in_outage: true } | Next::OutOfReach => {
                     return Err(trouble.unwrap_or_else(out_of_reach));
                 }
-                Next::Closed => return Err(Error::closed()),
+                Next::Closed => return Err(Error::closed().after(trouble)),
             }
         }
     }
@@ -213,12 +213,18 @@ impl Attempt<'_> {
     async fn try_until(&self, until: Option<Instant>) -> Option<Result<Tried, Error>> {
         let asked = clock::now();
         let tried = by(until, self.try_once()).await;
-        if tried.is_none() && asked.elapsed() >= SILENCE {
+        if tried.is_none() && clock::now() - asked >= SILENCE {
             let message = "Redis had not answered when the wait was over";
             let error = Error::new(ErrorKind::Unavailable, Outcome::Unknown, message);
             return Some(Err(error));
         }
         tried
+    }
+
+    /// The wait ended during a try. Redis may carry out what the try has sent.
+    fn unfinished(&self, trouble: Option<Error>) -> Error {
+        let error = trouble.unwrap_or_else(out_of_reach);
+        if self.owner.account.lock().may_owe() { error.unknown() } else { error }
     }
 
     /// Asks Redis once.

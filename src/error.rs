@@ -65,6 +65,12 @@ impl Error {
         self
     }
 
+    /// The same, of a call that may have sent a command.
+    pub(crate) fn unknown(mut self) -> Self {
+        self.0.outcome = Outcome::Unknown;
+        self
+    }
+
     /// The same, of a call an earlier try of which failed.
     pub(crate) fn after(mut self, earlier: Option<Self>) -> Self {
         if earlier.is_some_and(|earlier| earlier.outcome() == Outcome::Unknown) {

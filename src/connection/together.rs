@@ -8,9 +8,10 @@
 //! 3. **Each is judged on its own**, by the script. A call that is refused as a whole, because
 //!    the user may not use one of its keys, say, is as if nobody had shared it: each request is
 //!    sent again, alone.
-//! 4. **A call is one sending on one connection.** Sending again is up to each request, so one
-//!    whose caller has gone is never sent again, nor at all if it had not left by then. What did
-//!    leave is over before its undo is sent: the undo waits for the seat.
+//! 4. **A call is one sending on one connection**, and a second one if the server did not know the
+//!    script: without the requests whose deadlines have passed. Sending again is up to each
+//!    request, so one whose caller has gone is never sent again, nor at all if it had not left by
+//!    then. What did leave is over before its undo is sent: the undo waits for the seat.
 //!
 //! A line belongs to a connection, so all keys of a call are on one server. In a cluster they
 //! have to be in one slot, too: there a call carries those who are.
@@ -257,37 +258,53 @@ impl Carrier {
         self.carry().await;
     }
 
-    async fn carry(self) {
+    async fn carry(mut self) {
         let Some(first) = self.seats.first() else { return };
         let script = first.together.script;
+        loop {
+            let Some(answer) = self.ask(script).await else { return };
+            match answer {
+                Err(error) if is_unknown_script(&error) && self.seats.len() > 1 => {}
+                answer => return self.hand_out(answer),
+            }
+            self.sent.store(false, Ordering::Relaxed);
+            match self.in_time(self.wire.teach(script)).await {
+                None => return,
+                Some(Err(error)) => return self.hand_out(Err(error)),
+                // A caller who was told that its request was not executed is not in the next call.
+                Some(Ok(())) => {
+                    self.hush(clock::now());
+                    self.seats.retain(|seat| !seat.is_over());
+                }
+            }
+        }
+    }
+
+    /// The answer to all of them in one call. `None` if every deadline passed first.
+    async fn ask(&self, script: &Script) -> Option<RedisResult<Value>> {
         let bundle;
         let cmd = match &*self.seats {
+            [] => return None,
             [only] => &only.cmd,
             seats => {
                 bundle = bundled(script, seats);
                 &bundle
             }
         };
-        let mut asked = pin!(self.ask(cmd, script));
+        self.sent.store(true, Ordering::Relaxed);
+        self.in_time(self.wire.send(cmd)).await
+    }
+
+    /// Waits until the last deadline. Each seat is told when its own has passed.
+    async fn in_time<T>(&self, asked: impl Future<Output = T>) -> Option<T> {
+        let mut asked = pin!(asked);
         while let Some(next) = self.next_deadline() {
             match clock::timeout_at(next, &mut asked).await {
-                Ok(answer) => return self.hand_out(answer),
+                Ok(answer) => return Some(answer),
                 Err(_) => self.hush(clock::now()),
             }
         }
-    }
-
-    async fn ask(&self, cmd: &Cmd, script: &Script) -> RedisResult<Value> {
-        loop {
-            self.sent.store(true, Ordering::Relaxed);
-            match self.wire.send(cmd).await {
-                Err(error) if is_unknown_script(&error) && self.seats.len() > 1 => {
-                    self.sent.store(false, Ordering::Relaxed);
-                    self.wire.teach(script).await?;
-                }
-                answer => return answer,
-            }
-        }
+        None
     }
 
     fn next_deadline(&self) -> Option<Instant> {

@@ -71,6 +71,7 @@ const ROWS: &[(&str, &str, Option<&str>)] = &[
     ("I9", "a renewal races with a release", None),
     ("I10", "lost, then locked again", None),
     ("I12", "granted after its lease", None),
+    ("W12", "scripts flushed, and slow to load, while deadlines of shared calls pass", None),
     ("W18", "a hash that is not a lock, under every call", None),
 ];
 

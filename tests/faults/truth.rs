@@ -2,3 +2,4 @@
 //! hears that a key is gone, and by which clock a wait is measured.
 
 mod foreign;
+mod not_executed;

@@ -62,7 +62,9 @@ impl Run {
     /// How many others wait, if they have waited long enough.
     fn is_over(&self, config: &Config, now: Instant) -> Option<u32> {
         let others = self.others.load(Ordering::Relaxed);
-        let long = self.passes >= config.hand_overs || now >= self.since + config.hand_over_time;
+        // Not `since + hand_over_time`: any duration may have been set.
+        let kept = now.saturating_duration_since(self.since);
+        let long = self.passes >= config.hand_overs || kept >= config.hand_over_time;
         (others > 0 && long && !seeded!("run-without-end")).then_some(others)
     }
 }

@@ -72,6 +72,7 @@ const ROWS: &[(&str, &str, Option<&str>)] = &[
     ("I10", "lost, then locked again", None),
     ("I12", "granted after its lease", None),
     ("W12", "scripts flushed, and slow to load, while deadlines of shared calls pass", None),
+    ("W13", "options at their bounds and beyond", None),
     ("W18", "a hash that is not a lock, under every call", None),
 ];
 

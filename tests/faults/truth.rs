@@ -3,3 +3,4 @@
 
 mod foreign;
 mod not_executed;
+mod options;

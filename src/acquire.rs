@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{Granted, Owner};
 use crate::lease::{Lease, Term, believed_until};
+use crate::loss::{FoundBy, found_gone};
 use crate::protocol::{Acquired, Call};
 use crate::reclaim::announce;
 use crate::releaser::Exchange;
@@ -282,9 +283,7 @@ impl Attempt<'_> {
                 // The outer holds were lost and nobody had noticed. Now they know, and the next
                 // try of the loop is for a first hold.
                 Acquired::Gone => {
-                    owner.gone(clock::now());
-                    tracing::warn!(name = %owner.names.key(), owner = %owner.id,
-                        "lost a lock: found gone when a nested hold was asked for");
+                    found_gone(&engine.waiters, owner, FoundBy::NestedAcquire);
                 }
             }
         }

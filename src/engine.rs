@@ -43,8 +43,8 @@ impl Engine {
         let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
         let config = Arc::new(config);
         let waiters = Arc::new(Waiters::default());
-        let watchdog = Arc::new(Watchdog::new(&config));
         let owners = Arc::new(Owners::default());
+        let watchdog = Arc::new(Watchdog::new(&config, &waiters));
         let relay = Arc::new(Relay::new(&waiters, &watchdog, &config));
         let engine = Self {
             config: config.clone(),

@@ -57,19 +57,19 @@ impl Owner {
         }
     }
 
-    /// Redis counts nothing for this owner. Whoever still believed in a hold is told; returns
-    /// whether there was anybody.
-    pub(crate) fn gone(&self, now: Instant) -> bool {
+    /// Redis counts nothing for this owner. Tells the guards; returns whether one of them still
+    /// believed in its hold, and `None` if there is no hold.
+    pub(crate) fn gone(&self, now: Instant) -> Option<bool> {
         let lost = self.account.lock().gone();
         tell(&lost, now)
     }
 
     /// The same, in answer to the renewal of one tenure, which says nothing of another.
-    pub(crate) fn renewal_refused(&self, tenure: u64, now: Instant) -> bool {
+    pub(crate) fn renewal_refused(&self, tenure: u64, now: Instant) -> Option<bool> {
         let lost = {
             let mut account = self.account.lock();
             if account.tenure != tenure || account.live.is_empty() {
-                return false;
+                return None;
             }
             let server = account.server;
             // A release of everything may be under way, and be what the renewal found. What is on
@@ -98,10 +98,10 @@ impl Owner {
 }
 
 /// Outside the account's mutex, because it wakes whoever awaits the loss.
-fn tell(lost: &[Arc<Term>], now: Instant) -> bool {
-    let mut believed = false;
+fn tell(lost: &[Arc<Term>], now: Instant) -> Option<bool> {
+    let mut believed = None;
     for term in lost {
-        believed |= term.until(now).is_some();
+        believed = Some(believed == Some(true) || term.until(now).is_some());
         term.lose();
     }
     believed

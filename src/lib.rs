@@ -18,6 +18,7 @@ mod guard;
 mod holds;
 mod lease;
 mod lock;
+mod loss;
 mod protocol;
 mod reclaim;
 mod relay;

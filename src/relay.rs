@@ -30,6 +30,7 @@ use crate::connection::Link;
 use crate::error::{Error, ErrorKind};
 use crate::holds::{Ask, Gate, Granted, Owner, Passing};
 use crate::lease::{Term, believed_until};
+use crate::loss::{FoundBy, found_gone};
 use crate::protocol::{Call, HandedOver, Names};
 use crate::released::ReleasedNames;
 use crate::token::FencingToken;
@@ -216,11 +217,11 @@ impl Relay {
             }
             Ok((HandedOver::Nothing, repeated)) => {
                 let unsure = course.failures > 0 || repeated;
-                self.gone(names, unsure && !seeded!("hand-over-resend-forgets"), now);
+                self.gone(names, unsure && !seeded!("hand-over-resend-forgets"));
                 true
             }
             Err(error) if error.kind() == ErrorKind::NotALock => {
-                self.gone(names, course.failures > 0, now);
+                self.gone(names, course.failures > 0);
                 true
             }
             Err(error) => {
@@ -314,6 +315,10 @@ impl Relay {
         self.waiters.stir(stirred);
     }
 
+    pub(crate) fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
     /// The lock was released to all clients.
     pub(crate) fn freed(&self, names: &Names, link: &Link) {
         self.note_release(names, link);
@@ -332,26 +337,24 @@ impl Relay {
     }
 
     /// Redis has the name under none of the owners.
-    fn gone(&self, names: &Names, unsure: bool, now: Instant) {
-        let mut lost = false;
+    fn gone(&self, names: &Names, unsure: bool) {
         for step in self.take(names, usize::MAX).0 {
             // What was sent before and never answered may have been executed, and the lease may
             // have ended since.
             if unsure {
                 step.from.account.lock().released(step.owed);
             } else {
-                lost |= step.from.gone(now);
+                found_gone(&self.waiters, &step.from, FoundBy::HandOver);
             }
-            lost |= !seeded!("gone-untold") && step.seat.owner.gone(now);
+            if !seeded!("gone-untold") {
+                found_gone(&self.waiters, &step.seat.owner, FoundBy::HandOver);
+            }
             if let Some(told) = step.told {
                 let _ = told.send(Ok(unsure));
             }
             if let To::Awaits(_, ticket) = step.to {
                 self.waiters.told(&step.seat, ticket, Told::Refused);
             }
-        }
-        if lost {
-            tracing::warn!(name = %names.key(), "lost a lock: found gone when it was handed over");
         }
         // Whoever stands in line counted on its being held.
         self.waiters.look(names);

@@ -24,6 +24,7 @@ use crate::connection::{Link, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{Gate, HoldId, Owner};
 use crate::lease::Term;
+use crate::loss::{FoundBy, found_gone};
 use crate::protocol::{Call, Released};
 use crate::relay::Relay;
 
@@ -254,8 +255,11 @@ async fn pay(
     }
     // Whatever was to stay, or has not been released, is gone.
     let lost = nothing && (owed.count > 0 || !(sent_before || repeated));
-    if lost && owner.gone(clock::now()) {
-        tracing::warn!(name = %owner.names.key(), owner = %owner.id, "lost a lock: found gone");
+    if lost {
+        found_gone(relay.waiters(), owner, FoundBy::Release);
+    } else if nothing {
+        // If it was not the earlier sending, nothing was published.
+        relay.waiters().look(&owner.names);
     }
     Ok(!nothing)
 }

@@ -28,7 +28,9 @@ use crate::config::Config;
 use crate::connection::{Link, Server};
 use crate::error::ErrorKind;
 use crate::holds::{Owner, Renewal};
+use crate::loss::{FoundBy, found_gone};
 use crate::protocol::Call;
+use crate::waiters::Waiters;
 
 mod schedule;
 use schedule::Schedule;
@@ -53,6 +55,8 @@ pub(crate) struct Watchdog {
     schedule: Mutex<Schedule<Owner>>,
     /// Something is due before the driver would look.
     changed: Notify,
+    /// They look again when a lock is found gone.
+    waiters: Arc<Waiters>,
     lease: Duration,
     period: Duration,
     /// So much before it is due a lock may be renewed.
@@ -78,11 +82,12 @@ impl Entry {
 }
 
 impl Watchdog {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config, waiters: &Arc<Waiters>) -> Self {
         let period = config.renewal_period();
         Self {
             schedule: Mutex::default(),
             changed: Notify::new(),
+            waiters: waiters.clone(),
             lease: config.watchdog_timeout,
             period,
             early: period / 10,
@@ -195,7 +200,8 @@ impl Watchdog {
             }
             Renewal::NotBefore(due) => self.insert(&owner, due + self.early),
             Renewal::Idle { ran_out: true } => {
-                lost(&owner, "its lease could not be renewed in time")
+                tracing::warn!(name = %owner.names.key(), owner = %owner.id,
+                    "lost a lock: its lease could not be renewed in time");
             }
             Renewal::Idle { ran_out: false } => {}
         }
@@ -260,7 +266,6 @@ impl Watchdog {
         Vec::new()
     }
 
-    /// This is the place that decides, from an answer, that a lock is lost.
     fn judge(&self, entry: &Entry, held: bool, sent: Instant, now: Instant) {
         let Entry { owner, tenure, .. } = entry;
         if held || seeded!("loss-untold") {
@@ -268,18 +273,11 @@ impl Watchdog {
             // Too late is lost: it finds that out in its turn.
             self.insert(owner, if in_time { sent + self.period } else { now });
         } else {
-            let believed = owner.renewal_refused(*tenure, now);
-            if believed {
-                lost(owner, "the key expired, or was deleted or taken");
-            }
+            found_gone(&self.waiters, owner, FoundBy::Renewal { tenure: *tenure });
             // To find out that there is nothing to renew any more, or something new.
             self.insert(owner, now);
         }
     }
-}
-
-fn lost(owner: &Owner, why: &str) {
-    tracing::warn!(name = %owner.names.key(), owner = %owner.id, "lost a lock: {why}");
 }
 
 #[cfg(test)]

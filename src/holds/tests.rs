@@ -196,7 +196,7 @@ fn a_renewal_that_was_refused_says_nothing_of_a_later_tenure() {
     let owed = story.give_back(hold).unwrap();
     story.owner.account.lock().released(owed);
     let (_, term) = story.grant(Lease::Watchdog);
-    assert!(!story.owner.renewal_refused(tenure, story.now));
+    assert_ne!(story.owner.renewal_refused(tenure, story.now), Some(true));
     assert!(term.until(story.now).is_some());
 }
 
@@ -208,7 +208,7 @@ fn a_renewal_of_a_released_lock_is_refused_and_nobody_is_told_of_a_loss() {
     let due = story.owner.account.lock().renewal(story.now, WATCHDOG / 3);
     let Renewal::Due { tenure, .. } = due else { panic!("{due:?}") };
     let owed = story.give_back(hold).unwrap();
-    assert!(!story.owner.renewal_refused(tenure, story.now));
+    assert_ne!(story.owner.renewal_refused(tenure, story.now), Some(true));
     assert!(!term.is_gone());
     assert_eq!(story.owed(), Some(owed), "the release is still to be confirmed");
 }
@@ -217,7 +217,11 @@ fn a_renewal_of_a_released_lock_is_refused_and_nobody_is_told_of_a_loss() {
 fn a_refused_renewal_of_what_is_held_is_a_loss() {
     let story = Story::new();
     let (hold, term) = story.grant(Lease::Watchdog);
-    assert!(story.owner.renewal_refused(hold.tenure, story.now), "somebody believed in it");
+    assert_eq!(
+        story.owner.renewal_refused(hold.tenure, story.now),
+        Some(true),
+        "somebody believed in it"
+    );
     assert!(term.is_gone());
     assert_eq!(story.owed(), None);
 }
@@ -233,7 +237,7 @@ fn a_renewal_that_crosses_the_release_of_what_is_lost_says_nothing_of_what_was_g
     let owed = story.owed().unwrap();
     assert_eq!(owed.count, 0);
     story.owner.account.lock().releasing(owed);
-    assert!(!story.owner.renewal_refused(hold.tenure, story.now));
+    assert_ne!(story.owner.renewal_refused(hold.tenure, story.now), Some(true));
     assert!(!term.is_gone(), "it is the release that tells");
 }
 
@@ -288,10 +292,10 @@ fn a_loss_is_told_to_every_guard_of_the_tenure() {
     let story = Story::new();
     let (_, first) = story.grant(Lease::Watchdog);
     let (_, second) = story.grant(HOUR.into());
-    assert!(story.owner.gone(story.now));
+    assert_eq!(story.owner.gone(story.now), Some(true));
     assert!(first.is_gone() && second.is_gone());
     assert_eq!(story.owed(), None);
-    assert!(!story.owner.gone(story.now), "there is nobody left to tell");
+    assert_ne!(story.owner.gone(story.now), Some(true), "there is nobody left to tell");
 }
 
 #[test]

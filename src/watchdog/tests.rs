@@ -49,7 +49,7 @@ fn insert(watchdog: &Watchdog, owner: &Arc<Owner>, due: Instant, told: Told) {
 /// Until every owner that is due has had its turn, and as often as it is due.
 async fn play(told: Told) {
     const CALLERS: u32 = 3;
-    let watchdog = Arc::new(Watchdog::new(&Config::default()));
+    let watchdog = Arc::new(Watchdog::new(&Config::default(), &Arc::default()));
     let turns = Arc::new(Semaphore::new(0));
 
     let (driven, seen) = (watchdog.clone(), turns.clone());

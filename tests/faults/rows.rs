@@ -74,6 +74,7 @@ const ROWS: &[(&str, &str, Option<&str>)] = &[
     ("W12", "scripts flushed, and slow to load, while deadlines of shared calls pass", None),
     ("W13", "options at their bounds and beyond", None),
     ("W18", "a hash that is not a lock, under every call", None),
+    ("W20", "a key is found gone while others of the client wait", None),
 ];
 
 /// Every test of the project: its name, and the file that it is in.

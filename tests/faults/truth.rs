@@ -2,5 +2,6 @@
 //! hears that a key is gone, and by which clock a wait is measured.
 
 mod foreign;
+mod found_gone;
 mod not_executed;
 mod options;

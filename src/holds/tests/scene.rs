@@ -157,7 +157,10 @@ async fn keep_renewed(stage: Arc<Stage>, mut turns: UnboundedReceiver<()>) {
             owner.gone(*now);
         } else {
             let lost = owner.renewal_refused(tenure, *now);
-            assert!(!lost || scene.deletes, "a renewal loses a hold that was never taken away");
+            assert!(
+                lost != Some(true) || scene.deletes,
+                "a renewal loses a hold that was never taken away"
+            );
         }
         let _ = stage.watchdog.send(());
     }

@@ -41,7 +41,7 @@ pub(super) async fn play(scene: Scene) {
     let (background, jobs) = unbounded_channel();
     let waiters = Arc::new(Waiters::default());
     let config = Arc::new(Config::default());
-    let watchdog = Arc::new(Watchdog::new(&config));
+    let watchdog = Arc::new(Watchdog::new(&config, &waiters));
     let owner = |id: &str| Arc::new(Owner::new(Names::new("", "lock"), id.into()));
     let stage = Arc::new(Stage {
         scene,

@@ -209,17 +209,9 @@ impl Attempt<'_> {
         }
     }
 
-    /// Asks Redis once, unless the wait ends first. `None` if it did; an error if Redis had been
-    /// silent for so long by then that nobody knows whether the lock is busy.
+    /// Asks Redis once, unless the wait ends first.
     async fn try_until(&self, until: Option<Instant>) -> Option<Result<Tried, Error>> {
-        let asked = clock::now();
-        let tried = by(until, self.try_once()).await;
-        if tried.is_none() && clock::now() - asked >= SILENCE {
-            let message = "Redis had not answered when the wait was over";
-            let error = Error::new(ErrorKind::Unavailable, Outcome::Unknown, message);
-            return Some(Err(error));
-        }
-        tried
+        answer_by(until, self.try_once()).await
     }
 
     /// The wait ended during a try. Redis may carry out what the try has sent.
@@ -331,7 +323,46 @@ async fn by<T>(until: Option<Instant>, future: impl Future<Output = T>) -> Optio
     }
 }
 
+/// The answer, unless the wait ends first. `None` if it did; an error if Redis had been silent for
+/// so long by then that nobody knows whether the lock is busy.
+async fn answer_by<T>(
+    until: Option<Instant>,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Option<Result<T, Error>> {
+    let asked = clock::now();
+    let answer = by(until, answer).await;
+    if answer.is_none() && clock::now() - asked >= SILENCE {
+        let message = "Redis had not answered when the wait was over";
+        return Some(Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)));
+    }
+    answer
+}
+
 fn out_of_reach() -> Error {
     let message = "Redis could not be reached while waiting for the lock";
     Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+    use crate::clock::tests::suspend;
+
+    /// What a server that never answers is taken for, after so long.
+    async fn on_a_silent_server(wait: Duration) -> Option<ErrorKind> {
+        let answer = answer_by(Some(clock::now() + wait), pending::<Result<(), Error>>()).await;
+        answer.map(|answer| answer.expect_err("no answer").kind())
+    }
+
+    #[tokio::test]
+    async fn w21_a_silent_redis_is_unavailable_and_not_busy_after_a_suspension() {
+        for suspended in [Duration::ZERO, Duration::from_secs(60)] {
+            suspend(suspended);
+            assert_eq!(on_a_silent_server(SILENCE).await, Some(ErrorKind::Unavailable));
+            // An answer may be on its way.
+            assert_eq!(on_a_silent_server(SILENCE / 10).await, None);
+        }
+    }
 }

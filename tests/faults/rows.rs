@@ -75,6 +75,7 @@ const ROWS: &[(&str, &str, Option<&str>)] = &[
     ("W13", "options at their bounds and beyond", None),
     ("W18", "a hash that is not a lock, under every call", None),
     ("W20", "a key is found gone while others of the client wait", None),
+    ("W21", "a wait on a silent server after a suspension", None),
 ];
 
 /// Every test of the project: its name, and the file that it is in.

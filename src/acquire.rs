@@ -70,7 +70,7 @@ pub(crate) async fn acquire(
 
     let mut left = None;
     if attempt.goes_straight_to_redis() {
-        match Box::pin(attempt.try_once()).await? {
+        match engine.process.bind(attempt.try_once()).await? {
             Tried::Granted(granted) => return Ok(Some(granted)),
             Tried::Refused(ttl) => left = ttl,
         }
@@ -78,7 +78,9 @@ pub(crate) async fn acquire(
     }
     match wait {
         Wait::Once => Ok(None),
-        Wait::Until(_) | Wait::Forever => attempt.wait_in_line(begun, left).await,
+        Wait::Until(_) | Wait::Forever => {
+            engine.process.bind(attempt.wait_in_line(begun, left)).await
+        }
     }
 }
 

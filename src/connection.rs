@@ -160,8 +160,13 @@ impl Link {
     /// One try to connect this runtime, for a caller who wants to hear at once why not.
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
         let deadline = clock::now() + self.dial_timeout;
+        self.find(deadline).await?;
+        self.connect_to_found(deadline).await
+    }
+
+    /// The same where another runtime has found the server, or the servers.
+    pub(crate) async fn connect_to_found(self: &Arc<Self>, deadline: Instant) -> Result<(), Error> {
         loop {
-            self.find(deadline).await?;
             return match self.reach_any(deadline).await {
                 Ok(()) => Ok(()),
                 Err(Undialled::TimeUp(error)) => {
@@ -171,6 +176,7 @@ impl Link {
                 Err(Undialled::Failed(error))
                     if matches!(self.way, Way::Sentinel(_)) && !is_final(&error) =>
                 {
+                    self.find(deadline).await?;
                     continue;
                 }
                 Err(Undialled::Failed(error)) => Err(unconnected(error)),

@@ -3,16 +3,25 @@
 //! One named thread with a runtime of its own renews leases, pays releases that nobody awaits and
 //! listens for wake-ups. It holds nothing of the client but the shared rooms, and ends by itself
 //! when the client, its handles and its guards are gone and their debts are paid.
+//!
+//! 1. **A client that has connected has all that it needs**: `connect` fails if the thread, its
+//!    runtime or its connection cannot be made.
+//! 2. **A client belongs to the process that connected it.** In a forked child every call is an error
+//!    before it touches anything shared, and nothing shared is ever dropped.
 
+use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::config::Config;
 use crate::connection::{Link, Site};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::Owners;
+use crate::process::Process;
 use crate::protocol::Call;
 use crate::reclaim::reclaim_after_failovers;
 use crate::relay::Relay;
@@ -20,8 +29,14 @@ use crate::releaser::{Releaser, pay_debts};
 use crate::waiters::Waiters;
 use crate::watchdog::Watchdog;
 
-/// Everything that a client, its handles and its guards share.
+/// Everything that a client, its handles and its guards share, and the process that it belongs to.
 pub(crate) struct Engine {
+    pub(crate) process: Process,
+    parts: Arc<Parts>,
+}
+
+/// What may be used and dropped in that process only.
+pub(crate) struct Parts {
     pub(crate) config: Arc<Config>,
     pub(crate) link: Arc<Link>,
     pub(crate) waiters: Arc<Waiters>,
@@ -31,13 +46,52 @@ pub(crate) struct Engine {
     pub(crate) owners: Arc<Owners>,
 }
 
+/// Says whether the thread could connect. Closed if nobody waits for the client any more.
+type Ready = oneshot::Sender<Result<(), Error>>;
+
 impl Engine {
     /// Connects once, so that a wrong address or password shows here, and starts the thread.
     pub(crate) async fn start(site: Site, config: Config) -> Result<Self, Error> {
+        let process = Process::current();
+        let parts = process.bind(Parts::start(site, config)).await?;
+        Ok(Self { process, parts: Arc::new(parts) })
+    }
+
+    /// An error in every process but the client's own. Before anything shared is touched.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.process.is_this_one() { Ok(()) } else { Err(Error::another_process()) }
+    }
+
+    /// Refuses new calls, pays all debts and stops renewing. Does nothing in another process.
+    pub(crate) async fn close(&self) {
+        if self.process.is_this_one() {
+            self.process.bind(self.parts.close()).await;
+        }
+    }
+}
+
+impl Deref for Engine {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if !self.process.is_this_one() {
+            // Never dropped (invariant 2): sockets and channels are the other process's.
+            std::mem::forget(self.parts.clone());
+        }
+    }
+}
+
+impl Parts {
+    async fn start(site: Site, config: Config) -> Result<Self, Error> {
         let (pushes, pushed) = unbounded_channel();
         let link = Arc::new(Link::new(site, config.command_timeout, pushes)?);
         link.connect().await?;
-        warn_of_eviction(Call::new(&link, clock::now() + config.command_timeout)).await;
 
         let (jobs, to_pay) = unbounded_channel();
         let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
@@ -46,7 +100,7 @@ impl Engine {
         let owners = Arc::new(Owners::default());
         let watchdog = Arc::new(Watchdog::new(&config, &waiters));
         let relay = Arc::new(Relay::new(&waiters, &watchdog, &config));
-        let engine = Self {
+        let parts = Self {
             config: config.clone(),
             link: link.clone(),
             waiters: waiters.clone(),
@@ -73,15 +127,21 @@ impl Engine {
                 () = waiters.listen(&link, pushed) => {}
             }
         };
+        let deadline = clock::now() + parts.config.command_timeout;
+        let (ready, is_ready) = oneshot::channel();
+        let thread_link = parts.link.clone();
         std::thread::Builder::new()
             .name("redlatch".into())
-            .spawn(move || run(work))
+            .spawn(move || run(&thread_link, deadline, ready, work))
             .map_err(|error| no_thread(&error))?;
-        Ok(engine)
+        // While the thread connects.
+        warn_of_eviction(Call::new(&parts.link, deadline)).await;
+        // The thread keeps to the deadline by itself.
+        is_ready.await.unwrap_or_else(|_| Err(unready("the client's thread has ended")))?;
+        Ok(parts)
     }
 
-    /// Refuses new calls, pays all debts and stops renewing.
-    pub(crate) async fn close(&self) {
+    async fn close(&self) {
         self.waiters.close();
         if !seeded!("close-forgets") {
             let flush = self.releaser.flush();
@@ -105,15 +165,33 @@ async fn warn_of_eviction(mut call: Call<'_>) {
     }
 }
 
-/// The thread. Without a runtime there is nothing it could do; then leases simply end.
-fn run(work: impl Future<Output = ()>) {
-    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(work),
-        Err(error) => tracing::error!(%error, "the client's thread has no runtime"),
-    }
+/// The thread. The runtime is made here and not before: where it would be dropped if the thread
+/// could not be started, a drop of a runtime panics.
+fn run(link: &Arc<Link>, deadline: Instant, mut ready: Ready, work: impl Future<Output = ()>) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let message = format!("could not make the runtime of the client's thread: {error}");
+            let _ = ready.send(Err(unready(message)));
+            return;
+        }
+    };
+    runtime.block_on(async {
+        let connected = tokio::select! {
+            connected = link.connect_to_found(deadline) => connected,
+            () = ready.closed() => return,
+        };
+        let is_connected = connected.is_ok();
+        if ready.send(connected).is_ok() && is_connected {
+            work.await;
+        }
+    });
 }
 
 fn no_thread(error: &std::io::Error) -> Error {
-    let message = format!("could not start the client's thread: {error}");
+    unready(format!("could not start the client's thread: {error}"))
+}
+
+fn unready(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
 }

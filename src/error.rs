@@ -19,7 +19,7 @@ pub enum ErrorKind {
     /// The key holds something that is not a lock: another type, or a hash whose only field is not
     /// the owner of a lock. It was left untouched.
     NotALock,
-    /// The client was closed.
+    /// The client was closed, or it belongs to another process: this one was forked from it.
     Closed,
     /// Redis answered with an error: a refused password, a missing permission, full memory.
     Server,
@@ -91,6 +91,13 @@ impl Error {
 
     pub(crate) fn closed() -> Self {
         Self::new(ErrorKind::Closed, Outcome::NotExecuted, "the lock client is closed")
+    }
+
+    /// Nothing of that client was touched.
+    pub(crate) fn another_process() -> Self {
+        let message = "this lock client belongs to another process: \
+            a forked child has to connect a client of its own";
+        Self::new(ErrorKind::Closed, Outcome::NotExecuted, message)
     }
 
     /// Why the call failed.

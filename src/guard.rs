@@ -69,9 +69,10 @@ impl LockGuard {
     /// the release goes on in the background.
     pub async fn unlock(mut self) -> Result<(), Error> {
         self.unlocking = true;
+        self.engine.check_process()?;
         let timeout = self.engine.config.command_timeout;
         let call = Call::new(&self.engine.link, clock::now() + timeout);
-        releaser::unlock(
+        let unlock = releaser::unlock(
             &self.engine.releaser,
             call,
             &self.owner,
@@ -79,15 +80,15 @@ impl LockGuard {
             &self.term,
             self.lease,
             self.engine.config.watchdog_timeout,
-        )
-        .await
+        );
+        self.engine.process.bind(unlock).await
     }
 
     /// Whether the lock is known to be lost. Local knowledge, no I/O: the deadline of this hold
     /// has passed, or a renewal found it gone. Once true it stays true.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.term.is_lost()
+        !self.engine.process.is_this_one() || self.term.is_lost()
     }
 
     /// Completes when the lock is lost: at this hold's own deadline even if Redis is out of
@@ -101,7 +102,10 @@ impl LockGuard {
     ///
     /// Nothing is lost by dropping it; a later call completes at once if the lock is lost by then.
     pub async fn lost(&self) {
-        self.term.lost().await;
+        let process = self.engine.process;
+        if process.is_this_one() {
+            process.bind(self.term.lost()).await;
+        }
     }
 
     /// How long this guard may still be believed if nothing renews it: from before the request
@@ -112,6 +116,9 @@ impl LockGuard {
     /// grow once.
     #[must_use]
     pub fn remaining(&self) -> Duration {
+        if !self.engine.process.is_this_one() {
+            return Duration::ZERO;
+        }
         let now = clock::now();
         self.term.until(now).map_or(Duration::ZERO, |until| until - now)
     }
@@ -133,11 +140,11 @@ impl LockGuard {
     pub async fn run_until_lost<F: Future>(&self, fut: F) -> Result<F::Output, Error> {
         let value = tokio::select! {
             biased;
-            () = self.term.lost() => None,
+            () = self.lost() => None,
             value = fut => Some(value),
         };
         match value {
-            Some(value) if !self.term.is_lost() || seeded!("value-after-loss") => Ok(value),
+            Some(value) if !self.is_lost() || seeded!("value-after-loss") => Ok(value),
             _ => Err(Error::lost(self.owner.names.key(), Outcome::NotExecuted)),
         }
     }
@@ -145,13 +152,15 @@ impl LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if !self.unlocking {
-            if self.is_lost() {
-                tracing::warn!(name = %self.owner.names.key(), owner = %self.owner.id,
-                    "a guard was dropped after its lock was lost");
-            }
-            self.engine.releaser.give_back(&self.owner, self.hold, self.lease);
+        // In a forked child the hold is the parent's.
+        if self.unlocking || !self.engine.process.is_this_one() {
+            return;
         }
+        if self.term.is_lost() {
+            tracing::warn!(name = %self.owner.names.key(), owner = %self.owner.id,
+                "a guard was dropped after its lock was lost");
+        }
+        self.engine.releaser.give_back(&self.owner, self.hold, self.lease);
     }
 }
 

@@ -19,6 +19,7 @@ mod holds;
 mod lease;
 mod lock;
 mod loss;
+mod process;
 mod protocol;
 mod reclaim;
 mod relay;

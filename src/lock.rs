@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::guard::LockGuard;
 use crate::holds::Owner;
 use crate::lease::Lease;
-use crate::protocol::{Call, Names};
+use crate::protocol::{Call, Inspected, Names};
 
 /// A handle to a lock. **A handle is an owner**: whoever calls [`lock`](Self::lock) on the same
 /// handle again, by reference or through an [`Arc`], re-enters; a [clone](Clone), or another
@@ -163,7 +163,8 @@ impl Lock {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn is_locked(&self) -> Result<bool, Error> {
-        let inspected = self.call()?.inspect(&self.owner.names, &self.owner.id).await?;
+        let inspect = async { self.call()?.inspect(&self.owner.names, &self.owner.id).await };
+        let inspected = self.ask(inspect).await?;
         Ok(inspected.is_some())
     }
 
@@ -192,7 +193,7 @@ impl Lock {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn hold_count(&self) -> Result<u32, Error> {
-        let inspected = self.settled().await?.inspect(&self.owner.names, &self.owner.id).await?;
+        let inspected = self.ask(self.inspect_settled()).await?;
         Ok(inspected.map_or(0, |inspected| inspected.count))
     }
 
@@ -209,7 +210,7 @@ impl Lock {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
-        let inspected = self.settled().await?.inspect(&self.owner.names, &self.owner.id).await?;
+        let inspected = self.ask(self.inspect_settled()).await?;
         Ok(inspected.map(|inspected| inspected.left.unwrap_or(Duration::MAX)))
     }
 
@@ -227,11 +228,22 @@ impl Lock {
     ///
     /// Once sent it may take effect, whether or not the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        let freed = self.call()?.force_unlock(&self.owner.names).await?;
+        let free = async { self.call()?.force_unlock(&self.owner.names).await };
+        let freed = self.ask(free).await?;
         if freed {
             tracing::warn!(name = %self.owner.names.key(), "a lock was freed by force");
         }
         Ok(freed)
+    }
+
+    async fn inspect_settled(&self) -> Result<Option<Inspected>, Error> {
+        self.settled().await?.inspect(&self.owner.names, &self.owner.id).await
+    }
+
+    /// The answer to one command, in the client's own process only.
+    async fn ask<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        self.engine.check_process()?;
+        self.engine.process.bind(answer).await
     }
 
     fn call(&self) -> Result<Call<'_>, Error> {
@@ -274,6 +286,8 @@ impl Lock {
     }
 
     async fn acquire(&self, lease: Lease, wait: Wait) -> Result<Option<LockGuard>, Error> {
+        // Before the span: the subscriber may have a mutex of its own.
+        self.engine.check_process()?;
         let span = tracing::debug_span!("acquire", name = %self.owner.names.key(),
             owner = %self.owner.id, waited_ms = Empty, granted = Empty);
         self.check_name()?;

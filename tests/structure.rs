@@ -42,6 +42,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "protocol",
             "connection",
             "config",
+            "process",
             "clock",
             "error",
         ],
@@ -99,6 +100,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     // Leaves.
     ("lease", &["clock", "error"]),
     ("clock", &[]),
+    ("process", &[]),
     ("slot", &[]),
     ("turn", &[]),
     ("token", &[]),

@@ -1,4 +1,4 @@
-//! Rows C: the client's process, its runtimes and its threads.
+//! Rows C, W14 and W19: the client's process, its runtimes and its threads.
 //!
 //! What needs a process of its own runs in a child, which is this binary again with [`the_child`]
 //! as its only test. C1, C2 and C3 are for the most part in `tests/cancellation`, and the plain
@@ -18,7 +18,9 @@ use crate::support::{Child, child, ms, soon};
 mod clocks;
 mod dropped;
 mod ended;
+mod exhausted;
 mod fenced;
+mod forked;
 mod homeless;
 mod starved;
 mod stopped;
@@ -42,6 +44,8 @@ fn the_child() {
         ["starved", url] => starved::child(url),
         ["writing", url] => fenced::child(url),
         ["jumping", url] => clocks::child(url),
+        ["exhausted", url] => exhausted::child(url),
+        ["forking", way, url] => forked::child(way, url),
         _ => panic!("no such role: {role}"),
     }
 }

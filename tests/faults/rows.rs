@@ -71,11 +71,20 @@ const ROWS: &[(&str, &str, Option<&str>)] = &[
     ("I9", "a renewal races with a release", None),
     ("I10", "lost, then locked again", None),
     ("I12", "granted after its lease", None),
+    ("W8", "a runtime ends with a request under way", None),
+    ("W9", "a client is closed, or a topology moves on, with a request under way", None),
     ("W12", "scripts flushed, and slow to load, while deadlines of shared calls pass", None),
     ("W13", "options at their bounds and beyond", None),
+    ("W14", "a process forks with a client, with guards and with calls under way", None),
     ("W18", "a hash that is not a lock, under every call", None),
+    ("W19", "the client's thread, its runtime or its connection cannot be made", None),
     ("W20", "a key is found gone while others of the client wait", None),
     ("W21", "a wait on a silent server after a suspension", None),
+    ("W22", "one server under two names, with a request late at the old one", None),
+    ("W23", "Sentinels name A, B and A again, with a request late at A", None),
+    ("W24", "a Sentinel's report that was refuted once becomes true", None),
+    ("W25", "a request late at a node to which ASK led", None),
+    ("W26", "a new primary has missed releases", None),
 ];
 
 /// Every test of the project: its name, and the file that it is in.

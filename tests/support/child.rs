@@ -69,6 +69,11 @@ impl Child {
         }
     }
 
+    /// The next line, if the child has said it already.
+    pub(crate) fn heard(&mut self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
     pub(crate) fn hear_that(&mut self, line: &str) {
         assert_eq!(self.hear(), line);
     }

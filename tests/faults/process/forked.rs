@@ -14,7 +14,7 @@ use futures::FutureExt;
 use redlatch::{Error, ErrorKind, FencedLock, Lock, LockClient, LockGuard, Outcome};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use super::{client_with, runtime, start_child, workers};
+use super::{MINUTE, client_with, runtime, start_child, workers};
 use crate::support::{
     SOON, Server, block_until, child, hold, release, renewed, soon, turns, wait_until,
 };
@@ -46,26 +46,32 @@ struct Everything {
 impl Everything {
     async fn new(url: &str) -> Self {
         let client = client_with(url, WATCHDOG_TIMEOUT).await;
+        // Redis knows the scripts: a call that is polled once has its effect.
+        release(hold(&client.lock(RELEASED)).await).await;
         let lock = client.lock(HELD);
         let (guard, nested) = (Arc::new(hold(&lock).await), hold(&lock).await);
+        renewed(&guard).await;
         let waiter = client.lock(HELD);
         let mut waiting: Call<_> = Box::pin(async move { waiter.lock().await });
         child::say("waiting");
         tokio::select! {
             _ = &mut waiting => panic!("it is held"),
-            heard = tokio::task::spawn_blocking(child::hear) => drop(heard),
+            () = hear() => {}
         }
         let releasing = hold(&client.lock(RELEASED)).await;
         let mut unlocking: Call<_> = Box::pin(releasing.unlock());
         assert!(futures::poll!(&mut unlocking).is_pending());
         let acquirer = client.lock(ACQUIRED);
-        let mut acquiring: Call<_> = Box::pin(async move { acquirer.lock().await });
+        let mut acquiring: Call<_> =
+            Box::pin(async move { acquirer.lock_with_lease(MINUTE).await });
         assert!(futures::poll!(&mut acquiring).is_pending());
         let watched = guard.clone();
         let mut losing: Pin<Box<dyn Future<Output = ()> + Send>> =
             Box::pin(async move { watched.lost().await });
         assert!(futures::poll!(&mut losing).is_pending());
         let fenced = client.fenced_lock("fenced");
+        child::say("ready");
+        hear().await;
         Self { waiting, unlocking, acquiring, losing, guard, nested, lock, fenced, client }
     }
 
@@ -74,7 +80,7 @@ impl Everything {
         renewed(&self.guard).await;
         renewed(&self.guard).await;
         child::say("renewed");
-        child::hear();
+        hear().await;
         assert!(futures::poll!(self.losing).is_pending());
         soon("the unlock from before", self.unlocking).await.expect("unlocking");
         release(soon("the acquire from before", self.acquiring).await.expect("locking")).await;
@@ -113,6 +119,11 @@ impl Everything {
         assert!(client.close().now_or_never().is_some(), "close() waits");
         drop((guard, lock, fenced, client));
     }
+}
+
+/// Waits until the test says something. The runtime goes on meanwhile.
+async fn hear() {
+    tokio::task::spawn_blocking(child::hear).await.expect("a test that says something");
 }
 
 fn refused<T>(what: &str, call: impl Future<Output = Result<T, Error>>) {
@@ -166,8 +177,6 @@ pub(super) fn child(way: &str, url: &str) {
 /// The fork goes on in a copy of the runtime, and its tasks run.
 async fn forks_inside_the_runtime(url: &str) {
     let all = Everything::new(url).await;
-    child::say("ready");
-    child::hear();
     match fork() {
         Some(fork) => done(fork),
         None => {
@@ -184,8 +193,6 @@ async fn forks_inside_the_runtime(url: &str) {
 fn forks_outside_the_runtime(url: &str) {
     let runtime = workers();
     let all = runtime.block_on(Everything::new(url));
-    child::say("ready");
-    child::hear();
     match fork() {
         Some(fork) => done(fork),
         None => exit_after(|| all.is_of_another_process()),

@@ -15,6 +15,20 @@ use crate::lock::Lock;
 /// It has a connection to each server for each Tokio runtime that calls, and a thread of its own
 /// that renews leases, listens for wake-ups, releases what was dropped and keeps up with failovers.
 /// All of it ends by itself when the client, its handles and its guards are gone.
+///
+/// # Forking
+///
+/// A client belongs to the process that connected it. In a child that was forked from that process,
+/// every call of the client, its handles and its guards returns
+/// [`Closed`](crate::ErrorKind::Closed) at once, [`close`](Self::close) does nothing, every guard is
+/// lost, and drops do nothing. The parent keeps its locks and its connections. A child that needs
+/// locks connects a client of its own, and is another owner.
+///
+/// That is true for the client only. A Tokio runtime does not survive a fork either: the child must
+/// not drop the parent's runtime, and must not wait on it, because both share its epoll instance.
+/// A future that was polled before the fork may be dropped in the child, and must not be polled.
+/// Processes are told apart by their ids, so a child in a new namespace of process ids that has its
+/// parent's number is not recognized.
 #[derive(Clone)]
 pub struct LockClient {
     engine: Arc<Engine>,
@@ -29,7 +43,8 @@ impl LockClient {
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is none,
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answers there, and
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answers there, or if the client's
+    /// thread, its runtime or its connection cannot be made, and
     /// [`Server`](crate::ErrorKind::Server) if it refuses the user or the password, or is older than
     /// Redis 6.2. It is tried once. A server whose `maxmemory-policy` may evict locks is a warning
     /// in the log.
@@ -75,7 +90,8 @@ impl LockClient {
     /// command timeout, and stops renewing. To be awaited before a process ends.
     ///
     /// A guard that outlives it is lost at its deadline; until then it can still be unlocked, and
-    /// dropping it still gives the lock back. Closing again does no harm.
+    /// dropping it still gives the lock back. Closing again does no harm. In a
+    /// [forked child](Self#forking) it does nothing.
     ///
     /// # Cancel safety
     ///

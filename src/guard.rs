@@ -62,6 +62,8 @@ impl LockGuard {
     /// have run beside another holder's. Another owner's lock is never touched.
     /// [`Unavailable`](crate::ErrorKind::Unavailable): Redis did not confirm in time; the release
     /// goes on in the background until the lease has ended.
+    /// [`Closed`](crate::ErrorKind::Closed): this process is a [forked
+    /// child](crate::LockClient#forking), and the hold is its parent's.
     ///
     /// # Cancel safety
     ///
@@ -85,7 +87,8 @@ impl LockGuard {
     }
 
     /// Whether the lock is known to be lost. Local knowledge, no I/O: the deadline of this hold
-    /// has passed, or a renewal found it gone. Once true it stays true.
+    /// has passed, or a renewal found it gone. Once true it stays true. Always true in a [forked
+    /// child](crate::LockClient#forking).
     #[must_use]
     pub fn is_lost(&self) -> bool {
         !self.engine.process.is_this_one() || self.term.is_lost()

@@ -39,7 +39,8 @@ use crate::protocol::{Call, Inspected, Names};
 /// [`Unavailable`](crate::ErrorKind::Unavailable) when Redis has not answered within the command
 /// timeout, [`NotALock`](crate::ErrorKind::NotALock) when the key holds something else, which is
 /// left untouched, [`Server`](crate::ErrorKind::Server) when Redis refused the command, and
-/// [`Closed`](crate::ErrorKind::Closed) after the client was closed.
+/// [`Closed`](crate::ErrorKind::Closed) after the client was closed, and in a
+/// [forked child](crate::LockClient#forking).
 pub struct Lock {
     engine: Arc<Engine>,
     owner: Arc<Owner>,

@@ -1,22 +1,21 @@
-//! A process under test: its clients, its tasks, and what its parent tells it.
+//! A process under test: its tasks, its runtimes, and what its parent tells it.
 //!
 //! The parent says `stop`: every call comes home, guards are kept, and the child says `kept`. It
 //! says `end`: the guards are dropped, the clients are closed, and the child exits. If the parent
 //! is gone, the child goes at once.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
-use redlatch::LockClient;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
 
-use crate::handle::{Dropped, Handle};
-use crate::names::Names;
-use crate::record::{Event, How, MS, Outcome, Record, Recorder, now};
-use crate::resource::Resource;
+use crate::handle::Hold;
+use crate::record::{Event, How, MS, Record, Recorder, now};
+use crate::runtimes;
+use crate::shop::{STEADY, Shop};
 use crate::worker::Worker;
 
 /// The hidden arguments with which the hammer starts itself.
@@ -27,6 +26,9 @@ pub(crate) struct Assignment {
     /// Of the servers: straight, through the proxy, and of the protected resource.
     #[arg(long, num_args = 3)]
     pub(crate) urls: Vec<String>,
+    /// Names the server to all clients but the one that goes straight to it.
+    #[arg(long)]
+    pub(crate) sentinel: Option<String>,
     #[arg(long)]
     pub(crate) seed: u64,
     #[arg(long)]
@@ -35,47 +37,8 @@ pub(crate) struct Assignment {
     pub(crate) tasks: u16,
 }
 
-/// The watchdog timeouts of the two clients of a process.
-pub(crate) const WATCHDOGS: [Duration; 2] =
-    [Duration::from_millis(600), Duration::from_millis(1200)];
-
-/// Shorter than the longest stall, so that calls fail.
-pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
-
-const OUTAGE_LIMIT: Duration = Duration::from_secs(3);
-
 /// A pause of a thread that is written down: less is what every busy machine has.
 const GAP: u64 = 10 * MS;
-
-/// Everything that the tasks of a process share.
-pub(crate) struct Shop {
-    pub(crate) log: Arc<Recorder>,
-    pub(crate) names: Names,
-    pub(crate) resource: Resource,
-    /// Handles that several tasks use: by client, then by name.
-    pub(crate) shared: Vec<Vec<Arc<Handle>>>,
-    pub(crate) stop: watch::Receiver<bool>,
-    /// To the thread that drops guards outside of any runtime.
-    pub(crate) dropper: mpsc::Sender<Dropped>,
-    clients: Vec<LockClient>,
-    calls: AtomicU32,
-    handles: AtomicU32,
-}
-
-impl Shop {
-    pub(crate) fn next_call(&self) -> u32 {
-        self.calls.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// A new owner.
-    pub(crate) fn handle(&self, client: usize, key: u16, fenced: bool) -> Handle {
-        let handle = self.handles.fetch_add(1, Ordering::Relaxed);
-        let flags = u8::try_from(client << 4).expect("a few clients");
-        let base = Record { key, handle, flags, ..Record::default() };
-        let name = self.names.name(key);
-        Handle::new(&self.clients[client], &name, fenced, WATCHDOGS[client], base)
-    }
-}
 
 pub(crate) fn main(assignment: &Assignment) {
     let runtime =
@@ -92,12 +55,21 @@ async fn serve(assignment: &Assignment) {
 
     let (stop, stopped) = watch::channel(false);
     let shop = tokio::select! {
-        shop = open(assignment, log, stopped) => Arc::new(shop),
+        shop = Shop::open(assignment, log, stopped) => Arc::new(shop),
         () = gone(&mut orders) => return,
     };
-    let workers: Vec<_> = (0..assignment.tasks)
-        .map(|task| tokio::spawn(Worker::new(shop.clone(), task, assignment.seed).run()))
-        .collect();
+    let Assignment { seed, tasks, .. } = *assignment;
+    let workers: Vec<_> =
+        (0..tasks).map(|task| tokio::spawn(Worker::new(shop.clone(), task, seed).run())).collect();
+    let (heir, left) = unbounded_channel();
+    let others = [
+        tokio::spawn(runtimes::inherit(shop.clone(), seed, left)),
+        tokio::spawn(close_now_and_then(shop.clone(), !seed)),
+    ];
+    let of_runtimes = shop.clone();
+    let running = std::thread::spawn(move || {
+        runtimes::one_after_the_other(&of_runtimes, tasks, seed, &heir);
+    });
     println!("ready");
 
     if order(&mut orders).await != "stop" {
@@ -107,6 +79,16 @@ async fn serve(assignment: &Assignment) {
     let mut kept = Vec::new();
     for worker in workers {
         kept.extend(worker.await.expect("a task of the hammer failed"));
+    }
+    for other in others {
+        other.await.expect("a task of the hammer failed");
+    }
+    running.join().expect("a thread of the hammer failed");
+    // The client may be closed already, and then the watchdog does not keep it.
+    let (mut kept, fleeting): (Vec<Hold>, Vec<Hold>) =
+        kept.into_iter().partition(|hold| hold.client() < STEADY);
+    for hold in fleeting {
+        hold.drop_guard(&shop.log, How::Drop, drop);
     }
     for hold in &mut kept {
         hold.is_believed(&shop.log);
@@ -120,68 +102,11 @@ async fn serve(assignment: &Assignment) {
     for hold in kept {
         hold.drop_guard(&shop.log, How::Drop, drop);
     }
-    for (number, client) in shop.clients.iter().enumerate() {
-        let flags = u8::try_from(number << 4).expect("a few clients");
-        let close = Record { event: Event::Close, flags, ..Record::default() };
-        shop.log.put(Record { t: now(), ..close });
-        client.close().await;
-        shop.log.put(Record { t: now(), aux: 1, outcome: Outcome::Done, ..close });
-    }
+    shop.close_all().await;
 }
 
-async fn open(assignment: &Assignment, log: Arc<Recorder>, stop: watch::Receiver<bool>) -> Shop {
-    let mut clients = Vec::new();
-    for (url, watchdog) in assignment.urls.iter().zip(WATCHDOGS) {
-        clients.push(connect(url, watchdog).await);
-    }
-    let resource = Resource::open(&assignment.urls[2]).await;
-    let (dropper, dropped) = mpsc::channel();
-    std::thread::spawn(move || dropped.into_iter().for_each(drop));
-    let mut shop = Shop {
-        log,
-        names: Names::new(assignment.names),
-        resource,
-        shared: Vec::new(),
-        stop,
-        dropper,
-        clients,
-        calls: AtomicU32::new(1),
-        handles: AtomicU32::new(1),
-    };
-    for client in 0..shop.clients.len() {
-        shop.introduce(client);
-        let of = |key| Arc::new(shop.handle(client, key, shop.names.is_fenced(key)));
-        let shared = shop.names.all().map(of).collect();
-        shop.shared.push(shared);
-    }
-    shop
-}
-
-impl Shop {
-    /// Writes down under which name Redis knows a client.
-    fn introduce(&self, client: usize) {
-        let owner = self.clients[client].lock("nobody").owner().to_owned();
-        let uuid = owner.split(':').next().unwrap_or_default().replace('-', "");
-        let uuid = u128::from_str_radix(&uuid, 16).expect("an owner is <uuid>:<number>");
-        let flags = u8::try_from(client << 4).expect("a few clients");
-        let [token, aux] = [(uuid >> 64) as u64, uuid as u64];
-        self.log.put(Record { flags, token, aux, ..Record::new(Event::Client) });
-    }
-}
-
-/// The nemesis is at work already: whoever starts in the middle of it tries until it is served.
-async fn connect(url: &str, watchdog: Duration) -> LockClient {
-    loop {
-        let client = LockClient::builder()
-            .url(url)
-            .watchdog_timeout(watchdog)
-            .command_timeout(COMMAND_TIMEOUT)
-            .outage_limit(OUTAGE_LIMIT);
-        match client.connect().await {
-            Ok(client) => return client,
-            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-        }
-    }
+async fn close_now_and_then(shop: Arc<Shop>, seed: u64) {
+    shop.close_now_and_then(seed).await;
 }
 
 async fn order(orders: &mut Lines<BufReader<Stdin>>) -> String {

@@ -9,16 +9,20 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::history::{History, Process};
+use crate::nemesis::late;
 use crate::record::now;
 
 /// How to start one more.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) folder: PathBuf,
-    /// Of the server and of the proxies, and of the protected resource.
+    /// Of the server and of its proxies, of the Sentinel that names it, and of the protected
+    /// resource.
     pub(crate) server: String,
     pub(crate) proxies: [String; 2],
+    pub(crate) sentinel: String,
     pub(crate) resource: String,
+    pub(crate) processes: usize,
     pub(crate) seed: u64,
     pub(crate) names: u16,
     pub(crate) tasks: u16,
@@ -31,12 +35,12 @@ pub(crate) struct Crew {
     logs: Mutex<Vec<Log>>,
 }
 
-/// Where a process wrote its history, through which proxy it went, and when it was dead if it was
+/// Where a process wrote its history, through which proxies it went, and when it was dead if it was
 /// killed.
 #[derive(Debug, Clone)]
 struct Log {
     path: PathBuf,
-    proxy: Option<usize>,
+    proxies: Vec<usize>,
     killed: Option<u64>,
 }
 
@@ -51,7 +55,8 @@ struct Member {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Crew {
-    pub(crate) fn start(plan: Plan, processes: usize) -> Result<Self, String> {
+    pub(crate) fn start(plan: Plan) -> Result<Self, String> {
+        let processes = plan.processes;
         let crew = Self { plan, members: Mutex::default(), logs: Mutex::default() };
         for slot in 0..processes {
             let member = crew.member(slot)?;
@@ -63,13 +68,20 @@ impl Crew {
 
     fn member(&self, slot: usize) -> Result<Member, String> {
         let plan = &self.plan;
-        // One process goes straight to the server with both of its clients.
-        let proxy = (slot > 0).then_some(slot % plan.proxies.len());
-        let second = proxy.map_or(&plan.server, |proxy| &plan.proxies[proxy]);
+        let of_slot = slot % plan.proxies.len();
+        let (second, sentinel, proxies) = match slot {
+            // One process goes straight to the server with all of its clients.
+            0 => (&plan.server, None, Vec::new()),
+            // One goes where a Sentinel says that the server is.
+            last if last + 1 == plan.processes => {
+                (&plan.server, Some(&plan.sentinel), late::TWO.to_vec())
+            }
+            _ => (&plan.proxies[of_slot], None, vec![of_slot]),
+        };
         let (number, path) = {
             let mut logs = lock(&self.logs);
             let path = plan.folder.join(format!("{}.log", logs.len()));
-            logs.push(Log { path: path.clone(), proxy, killed: None });
+            logs.push(Log { path: path.clone(), proxies, killed: None });
             (logs.len() - 1, path)
         };
         let seed = plan.seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -79,6 +91,7 @@ impl Crew {
             .arg("--log")
             .arg(path)
             .args(["--urls", &plan.server, second, &plan.resource])
+            .args(sentinel.iter().flat_map(|url| ["--sentinel", url]))
             .args(["--seed", &seed.to_string(), "--names", &plan.names.to_string()])
             .args(["--tasks", &plan.tasks.to_string()])
             .stdin(Stdio::piped())
@@ -175,8 +188,8 @@ impl Crew {
 
     /// What all of them have written down.
     pub(crate) fn read(&self, history: &mut History) -> Result<(), String> {
-        for Log { path, proxy, killed } in lock(&self.logs).clone() {
-            history.add(Process { log: path, proxy, killed, ..Process::default() })?;
+        for Log { path, proxies, killed } in lock(&self.logs).clone() {
+            history.add(Process { log: path, proxies, killed, ..Process::default() })?;
         }
         Ok(())
     }

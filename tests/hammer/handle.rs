@@ -1,12 +1,14 @@
 //! A lock under test, plain or fenced, and a hold of it; every call is written down.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use redlatch::{Error, ErrorKind, FencedLock, FencedLockGuard, Lease, Lock, LockClient, LockGuard};
+use redlatch::{Error, ErrorKind, FencedLock, FencedLockGuard, Lease, Lock, LockGuard};
 
 use crate::record::{
     BELIEVED, Event, FENCED, How, NESTED, Outcome, Record, Recorder, WATCHDOG, now,
 };
+use crate::shop::Member;
 
 enum Kind {
     Plain(Lock),
@@ -18,6 +20,8 @@ pub(crate) struct Handle {
     kind: Kind,
     /// What its records have in common.
     pub(crate) base: Record,
+    /// The number of its client.
+    client: u32,
     /// The watchdog timeout of its client.
     watchdog: Duration,
 }
@@ -36,9 +40,13 @@ enum Guard {
     Fenced(FencedLockGuard),
 }
 
-/// One hold, from its grant to its end.
+/// One hold, from its grant to its end. If it is dropped, then by the end of a runtime.
 pub(crate) struct Hold {
-    guard: Guard,
+    /// There until the hold is given back.
+    guard: Option<Guard>,
+    log: Arc<Recorder>,
+    /// The number of its client.
+    client: u32,
     /// What its records have in common, and the deadline that was read last.
     base: Record,
 }
@@ -54,13 +62,8 @@ macro_rules! either {
 }
 
 impl Handle {
-    pub(crate) fn new(
-        client: &LockClient,
-        name: &str,
-        fenced: bool,
-        watchdog: Duration,
-        mut base: Record,
-    ) -> Self {
+    pub(crate) fn new(member: &Member, name: &str, fenced: bool, mut base: Record) -> Self {
+        let Member { client, number, watchdog, .. } = member;
         let kind = if fenced {
             Kind::Fenced(client.fenced_lock(name))
         } else {
@@ -69,7 +72,7 @@ impl Handle {
         let owner = either!(Kind, &kind, lock => lock.owner());
         base.owner = owner.rsplit(':').next().and_then(|n| n.parse().ok()).expect("a number");
         base.flags |= if fenced { FENCED } else { 0 };
-        Self { kind, base, watchdog }
+        Self { kind, base, client: *number, watchdog: *watchdog }
     }
 
     fn asked(&self, ask: Ask) -> (How, Lease, Duration) {
@@ -85,7 +88,7 @@ impl Handle {
     /// because a handle may be shared.
     pub(crate) async fn acquire(
         &self,
-        log: &Recorder,
+        log: &Arc<Recorder>,
         (task, req): (u16, u32),
         ask: Ask,
         nested: bool,
@@ -106,7 +109,10 @@ impl Handle {
             ..self.base
         };
         let wait = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-        log.put(Record { t: now(), event: Event::AcquireInv, aux: wait, ..base });
+        let token = self.client.into();
+        log.put(Record { t: now(), event: Event::AcquireInv, aux: wait, token, ..base });
+        let ret = Record { event: Event::AcquireRet, ..base };
+        let cut_off = CutOff::new(log, ret);
         let answer = {
             let call = self.call(ask);
             tokio::select! {
@@ -116,15 +122,16 @@ impl Handle {
             }
             // The call's future ends here, before that is written down.
         };
-        let ret = Record { event: Event::AcquireRet, ..base };
+        cut_off.disarm();
         match answer {
             Some(Ok(Some(guard))) => {
-                let mut hold = Hold { guard, base };
+                let log = log.clone();
+                let mut hold = Hold { guard: Some(guard), log, client: self.client, base };
                 let (t, _) = hold.look();
                 let token = hold.token().unwrap_or(0);
                 hold.base.token = token;
                 let ret = Record { event: Event::AcquireRet, ..hold.base };
-                log.put(Record { t, outcome: Outcome::Granted, ..ret });
+                hold.log.put(Record { t, outcome: Outcome::Granted, ..ret });
                 Ok(Some(hold))
             }
             Some(Ok(None)) => {
@@ -201,8 +208,17 @@ impl Hold {
         self.base
     }
 
+    /// The number of the client.
+    pub(crate) fn client(&self) -> u32 {
+        self.client
+    }
+
+    fn guard(&self) -> &Guard {
+        self.guard.as_ref().expect("not given back yet")
+    }
+
     fn token(&self) -> Option<u64> {
-        match &self.guard {
+        match self.guard() {
             Guard::Plain(_) => None,
             Guard::Fenced(guard) => Some(guard.token().get()),
         }
@@ -212,7 +228,7 @@ impl Hold {
     fn look(&mut self) -> (u64, bool) {
         let before = now();
         let (lost, left) =
-            either!(Guard, &self.guard, guard => (guard.is_lost(), guard.remaining()));
+            either!(Guard, self.guard(), guard => (guard.is_lost(), guard.remaining()));
         let after = now();
         self.base.deadline = before + u64::try_from(left.as_nanos()).unwrap_or(u64::MAX / 2);
         self.base.slack = u32::try_from(after - before).unwrap_or(u32::MAX);
@@ -234,7 +250,7 @@ impl Hold {
 
     /// Completes when the lock is lost, and writes that down.
     pub(crate) async fn lost(&self, log: &Recorder) {
-        either!(Guard, &self.guard, guard => guard.lost().await);
+        either!(Guard, self.guard(), guard => guard.lost().await);
         log.put(Record { t: now(), event: Event::LostNotice, ..self.base });
     }
 
@@ -245,7 +261,7 @@ impl Hold {
             std::thread::sleep(blocking);
             now()
         };
-        let ran = either!(Guard, &self.guard, guard => guard.run_until_lost(work).await);
+        let ran = either!(Guard, self.guard(), guard => guard.run_until_lost(work).await);
         if let Ok(t) = ran {
             let flags = self.base.flags | BELIEVED;
             let record = Record { event: Event::ValidRead, how: How::Ran, flags, ..self.base };
@@ -255,10 +271,11 @@ impl Hold {
     }
 
     /// Gives the hold back, unless `giving_up` completes first; the release goes on all the same.
-    pub(crate) async fn unlock(self, log: &Recorder, giving_up: impl Future<Output = ()>) {
-        let Self { guard, base } = self;
-        let base = Record { how: How::Unlock, ..base };
+    pub(crate) async fn unlock(mut self, log: &Recorder, giving_up: impl Future<Output = ()>) {
+        let guard = self.guard.take().expect("not given back yet");
+        let base = Record { how: How::Unlock, ..self.base };
         log.put(Record { t: now(), event: Event::ReleaseInv, ..base });
+        let cut_off = CutOff::new(log, Record { event: Event::ReleaseRet, ..base });
         let answer = {
             let call = async { either!(Guard, guard, guard => guard.unlock().await) };
             tokio::select! {
@@ -267,6 +284,7 @@ impl Hold {
                 () = giving_up => None,
             }
         };
+        cut_off.disarm();
         let outcome = match answer {
             Some(Ok(())) => Outcome::Done,
             Some(Err(error)) if error.kind() == ErrorKind::Lost => Outcome::Lost,
@@ -277,10 +295,44 @@ impl Hold {
     }
 
     /// Drops the guard here, or wherever `to` takes it.
-    pub(crate) fn drop_guard(self, log: &Recorder, how: How, to: impl FnOnce(Dropped)) {
-        let Self { guard, base } = self;
-        log.put(Record { t: now(), event: Event::GuardDrop, how, ..base });
+    pub(crate) fn drop_guard(mut self, log: &Recorder, how: How, to: impl FnOnce(Dropped)) {
+        let guard = self.guard.take().expect("not given back yet");
+        log.put(Record { t: now(), event: Event::GuardDrop, how, ..self.base });
         to(Dropped(guard));
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.guard.is_some() {
+            let (event, how) = (Event::GuardDrop, How::WithRuntime);
+            self.log.put_cut_off(Record { event, how, ..self.base });
+        }
+    }
+}
+
+/// Writes down that a call was dropped half-way, if its runtime ends before it does. To be made
+/// before the call, so that it is dropped after it.
+struct CutOff<'a> {
+    log: &'a Recorder,
+    ret: Option<Record>,
+}
+
+impl<'a> CutOff<'a> {
+    fn new(log: &'a Recorder, ret: Record) -> Self {
+        Self { log, ret: Some(ret) }
+    }
+
+    fn disarm(mut self) {
+        self.ret = None;
+    }
+}
+
+impl Drop for CutOff<'_> {
+    fn drop(&mut self) {
+        if let Some(ret) = self.ret {
+            self.log.put_cut_off(Record { outcome: Outcome::Cancelled, ..ret });
+        }
     }
 }
 

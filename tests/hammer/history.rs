@@ -36,8 +36,20 @@ pub(crate) struct History {
     pub(crate) operations: u64,
     /// How often the server let a lock go from one owner of a client to the next.
     pub(crate) hand_overs: u64,
+    /// What became of the requests that were held up.
+    pub(crate) fates: Fates,
     /// Why it is not whole: a process ended that nobody had killed, or did not come home.
     pub(crate) trouble: Option<String>,
+}
+
+/// How many requests were held up; how many of them the server executed when nobody waited for them
+/// any more, how many while somebody still did, and how many never.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fates {
+    pub(crate) held: u64,
+    pub(crate) late: u64,
+    pub(crate) slow: u64,
+    pub(crate) never: u64,
 }
 
 #[derive(Debug, Default)]
@@ -45,12 +57,27 @@ pub(crate) struct Process {
     pub(crate) log: PathBuf,
     /// When it was seen to be dead, if it was killed.
     pub(crate) killed: Option<u64>,
-    /// The one that it goes through with one of its clients.
-    pub(crate) proxy: Option<usize>,
+    /// Those that it goes through with some of its clients.
+    pub(crate) proxies: Vec<usize>,
     pub(crate) gaps: Vec<(u64, u64)>,
-    pub(crate) clients: Vec<u128>,
-    /// When `close()` was called and had returned, for each client.
-    pub(crate) closed: Vec<(u64, u64)>,
+    /// By their numbers.
+    pub(crate) clients: Vec<Client>,
+    /// For each of its runtimes that has ended, how many calls and guards that took with it.
+    pub(crate) runtimes: Vec<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Client {
+    pub(crate) uuid: u128,
+    /// When `close()` was called, and when it had returned.
+    pub(crate) closing: u64,
+    pub(crate) closed: u64,
+}
+
+impl Client {
+    pub(crate) fn new(uuid: u128) -> Self {
+        Self { uuid, closing: NEVER, closed: NEVER }
+    }
 }
 
 /// One call that asks for a lock, and the hold that came of it if it was granted.
@@ -147,6 +174,8 @@ pub(crate) struct Fault {
     /// The name whose key it tampered with.
     pub(crate) key: Option<u16>,
     pub(crate) reach: Reach,
+    /// When what it held up had arrived at the server.
+    pub(crate) late: Option<u64>,
     pub(crate) took_effect: bool,
 }
 
@@ -199,17 +228,14 @@ impl History {
 
     /// What was seen from outside of the processes.
     pub(crate) fn without_calls(self) -> Self {
-        let Self { faults, samples, heard, kept, left_over, gaps, hand_overs, trouble, .. } = self;
         Self {
-            faults,
-            samples,
-            heard,
-            kept,
-            left_over,
-            gaps,
-            hand_overs,
-            trouble,
-            ..Self::default()
+            processes: Vec::new(),
+            acquires: Vec::new(),
+            writes: Vec::new(),
+            counts: Vec::new(),
+            forced: Vec::new(),
+            operations: 0,
+            ..self
         }
     }
 
@@ -243,10 +269,11 @@ impl Acquire {
 
 impl Fault {
     /// Whether that process can notice it.
-    fn reaches(&self, process: usize, proxy: Option<usize>) -> bool {
+    fn reaches(&self, process: usize, proxies: &[usize]) -> bool {
         match self.reach {
             Reach::Everybody => true,
-            Reach::Proxy(number) => proxy == Some(number),
+            // The names of the server are reached by the same clients.
+            Reach::Proxy(number) => proxies.contains(&number),
             Reach::Process(number) => usize::from(number) == process,
         }
     }
@@ -270,9 +297,28 @@ impl History {
 
     /// The loud faults that reach a process.
     pub(crate) fn faults_of(&self, process: usize) -> impl Iterator<Item = (u64, u64, u64)> {
-        let proxy = self.processes[process].proxy;
-        let reaching = self.faults.iter().filter(move |fault| fault.reaches(process, proxy));
+        let reaching = self.reaching(process);
         reaching.filter_map(|fault| Some((fault.t0, fault.t1, fault.settle?)))
+    }
+
+    fn reaching(&self, process: usize) -> impl Iterator<Item = &Fault> {
+        let proxies = &self.processes[process].proxies;
+        self.faults.iter().filter(move |fault| fault.reaches(process, proxies))
+    }
+
+    /// If a process was killed: since when nothing of it is under way any more. What had been held
+    /// up arrives after its end, and nobody is left to close its connection.
+    pub(crate) fn dead(&self, process: usize) -> Option<u64> {
+        let killed = self.processes[process].killed?;
+        let held_up = self.reaching(process).filter(|fault| fault.t0 <= killed);
+        held_up.filter_map(|fault| fault.late).chain([killed]).max()
+    }
+
+    /// The clients that were closed, by their UUIDs.
+    pub(crate) fn closed(&self) -> HashMap<u128, Client> {
+        let all = self.processes.iter().flat_map(|process| &process.clients);
+        let closed = all.filter(|client| client.closing != NEVER);
+        closed.map(|client| (client.uuid, *client)).collect()
     }
 }
 

@@ -42,6 +42,8 @@ mod report;
 mod resource;
 mod round;
 mod run;
+mod runtimes;
+mod shop;
 mod trials;
 mod witness;
 mod worker;

@@ -1,7 +1,10 @@
 //! The nemesis: breaks things at random while the processes work, and proves that it did.
 //!
-//! It has two hands. One does what slows locks down or ends holds, a thing at a time, and waits
-//! until that has settled. The other, at the same time, does what nobody may notice.
+//! It has three hands. One does what slows locks down or ends holds, a thing at a time, and waits
+//! until that has settled. The second, at the same time, does what nobody may notice. The third
+//! makes requests late.
+
+pub(crate) mod late;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +23,9 @@ use crate::support::{self, Proxy, Server, channel};
 /// What the nemesis works on.
 pub(crate) struct World<'a> {
     pub(crate) server: &'a Server,
-    pub(crate) proxies: &'a [Proxy; 2],
+    /// Those of clients with an address, and the names of the server.
+    pub(crate) proxies: &'a [Proxy; 4],
+    pub(crate) name: &'a late::Names<'a>,
     pub(crate) crew: &'a Crew,
     pub(crate) names: Names,
     pub(crate) faults: Mutex<Vec<Fault>>,
@@ -43,23 +48,24 @@ struct Done {
     target: String,
     key: Option<u16>,
     reach: Reach,
+    late: Option<u64>,
     took_effect: bool,
 }
 
 impl Done {
     fn new(target: impl Into<String>, took_effect: bool) -> Option<Self> {
         let reach = Reach::Everybody;
-        Some(Self { target: target.into(), key: None, reach, took_effect })
+        Some(Self { target: target.into(), key: None, reach, late: None, took_effect })
     }
 
     fn at_proxy(proxy: usize, how: impl std::fmt::Display, took_effect: bool) -> Option<Self> {
         let reach = Reach::Proxy(proxy);
-        Some(Self { target: format!("{proxy} {how}"), key: None, reach, took_effect })
+        Some(Self { reach, ..Self::new(format!("{proxy} {how}"), took_effect)? })
     }
 
     fn at_process(number: usize) -> Option<Self> {
         let reach = Reach::Process(u16::try_from(number).ok()?);
-        Some(Self { target: number.to_string(), key: None, reach, took_effect: true })
+        Some(Self { reach, ..Self::new(number.to_string(), true)? })
     }
 }
 
@@ -91,19 +97,17 @@ pub(crate) const QUIET: &[Kind] = &[
     Kind { name: "forge messages", settle: None, inflict: forge_messages },
 ];
 
-/// One of the two hands, with a connection of its own.
+/// One of the hands, with a connection of its own.
 pub(crate) struct Hand {
     rng: Rng,
     redis: redis::Connection,
-    /// Faults that were planned at each proxy.
-    planned: [u64; 2],
 }
 
 impl Hand {
     pub(crate) fn new(world: &World<'_>, seed: u64) -> Self {
         let mut redis = world.server.connection().expect("a connection for the nemesis");
         name(&mut redis);
-        Self { rng: Rng::with_seed(seed), redis, planned: [0; 2] }
+        Self { rng: Rng::with_seed(seed), redis }
     }
 
     fn ask<T: redis::FromRedisValue>(&mut self, command: &[&str]) -> T {
@@ -131,11 +135,12 @@ impl Hand {
             let kind = &kinds[order.pop().expect("filled above")];
             let t0 = now();
             let Some(done) = (kind.inflict)(world, self) else { continue };
-            let Done { target, key, reach, took_effect } = done;
+            let Done { target, key, reach, late, took_effect } = done;
             let settle = kind.settle.map(|millis| millis * MS);
             let kind_of = kind.name;
             let t1 = now();
-            let fault = Fault { kind: kind_of, target, t0, t1, settle, key, reach, took_effect };
+            let fault =
+                Fault { kind: kind_of, target, t0, t1, settle, key, reach, late, took_effect };
             world.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
             if !idle(world, Duration::from_millis(kind.settle.unwrap_or(0))) {
                 return;
@@ -276,7 +281,7 @@ fn kill_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
 }
 
 fn proxy<'a>(world: &World<'a>, hand: &mut Hand) -> (&'a Proxy, usize) {
-    let at = hand.rng.usize(..world.proxies.len());
+    let at = [0, 1, world.name.now()][hand.rng.usize(..3)];
     (&world.proxies[at], at)
 }
 
@@ -284,9 +289,13 @@ fn sent(proxy: &Proxy) -> u64 {
     proxy.commands().values().sum()
 }
 
-fn eventually(mut condition: impl FnMut() -> bool) -> bool {
+fn eventually(condition: impl FnMut() -> bool) -> bool {
+    within(Duration::from_secs(1), condition)
+}
+
+fn within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(1) {
+    while start.elapsed() < limit {
         if condition() {
             return true;
         }
@@ -345,35 +354,28 @@ fn refuse(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
 
 fn plan(world: &World<'_>, hand: &mut Hand, fault: support::Fault) -> Option<Done> {
     let (proxy, at) = proxy(world, hand);
-    // The proxy cannot have two for the same command, so those of before must have happened.
-    let before = proxy.faults();
-    if hand.planned[at] > before {
+    // Those of before must have happened.
+    if proxy.to_come(fault) > 0 {
         return None;
     }
     let mut nth = 0;
     for _ in 0..3 {
         nth += hand.rng.u64(1..20);
         proxy.plan("EVALSHA", nth, fault);
-        hand.planned[at] += 1;
     }
-    Done::at_proxy(at, "", eventually(|| proxy.faults() > before))
+    Done::at_proxy(at, "", eventually(|| proxy.to_come(fault) < 3))
 }
 
 /// A release may fall between a waiter's first try and its subscription.
 fn delay_subscriptions(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
     let (proxy, at) = proxy(world, hand);
-    let before = proxy.faults();
-    if hand.planned[at] > before {
-        return None;
-    }
     let time = hand.some_time(50, 200);
     proxy.hold("SUBSCRIBE");
+    let before = proxy.sent("SUBSCRIBE");
     sleep(time);
+    let took_effect = proxy.sent("SUBSCRIBE") > before;
     proxy.let_go();
-    // What was held back is counted where planned faults are.
-    let after = proxy.faults();
-    hand.planned[at] = after;
-    Done::at_proxy(at, format_args!("for {time:?}"), after > before)
+    Done::at_proxy(at, format_args!("for {time:?}"), took_effect)
 }
 
 fn lose_a_reply(world: &World<'_>, hand: &mut Hand) -> Option<Done> {

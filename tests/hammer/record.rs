@@ -18,7 +18,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -55,8 +55,10 @@ macro_rules! codes {
 codes! {
     /// What happened.
     Event {
-        /// `token` and `aux` are the two halves of the client's UUID.
+        /// A client is there: `handle` is its number, `token` and `aux` are the two halves of its
+        /// UUID.
         Client,
+        /// `token` is the number of the client, `aux` the time that the caller would wait.
         AcquireInv,
         /// Of a grant: the deadline, and the token if it has one. The time is that of the first
         /// look at the guard, after the return.
@@ -81,8 +83,10 @@ codes! {
         Gap,
         /// The run is over, and this hold is kept for the count at the server.
         Kept,
-        /// `close()` has returned: `aux` is 1; it was called: 0.
+        /// `close()` has returned: `aux` is 1; it was called: 0. `handle` is the client's number.
         Close,
+        /// A runtime has ended: `aux` is the number of calls and guards that it took with it.
+        RuntimeEnd,
     }
 }
 
@@ -98,7 +102,7 @@ codes! {
         NotExecuted,
         Executed,
         Unknown,
-        /// The future was dropped.
+        /// The future was dropped, by its caller or by the end of its runtime.
         Cancelled,
         /// A release of a hold that was lost.
         Lost,
@@ -118,6 +122,8 @@ codes! {
         DropOutside,
         /// `run_until_lost` gave the value.
         Ran,
+        /// The runtime of the task that had the guard has ended.
+        WithRuntime,
     }
 }
 
@@ -148,7 +154,6 @@ pub(crate) struct Record {
     pub(crate) event: Event,
     pub(crate) outcome: Outcome,
     pub(crate) how: How,
-    /// The low half are flags, the high half is the client.
     pub(crate) flags: u8,
 }
 
@@ -159,10 +164,6 @@ impl Record {
 
     pub(crate) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
-    }
-
-    pub(crate) fn client(&self) -> u8 {
-        self.flags >> 4
     }
 
     fn encode(&self) -> [u8; SIZE] {
@@ -212,18 +213,30 @@ impl Record {
 pub(crate) struct Recorder {
     file: File,
     seq: AtomicU32,
+    /// Calls and guards that the end of a runtime took with it.
+    cut_off: AtomicU64,
 }
 
 impl Recorder {
     pub(crate) fn create(path: &Path) -> std::io::Result<Self> {
         let file = OpenOptions::new().create_new(true).append(true).open(path)?;
-        Ok(Self { file, seq: AtomicU32::new(0) })
+        Ok(Self { file, seq: AtomicU32::new(0), cut_off: AtomicU64::new(0) })
     }
 
     pub(crate) fn put(&self, mut record: Record) {
         record.seq = self.seq.fetch_add(1, Ordering::Relaxed);
         // A history with a hole proves nothing, so there is nothing to go on for.
         (&self.file).write_all(&record.encode()).expect("writing the history");
+    }
+
+    /// As [`Recorder::put`], of what the end of a runtime did.
+    pub(crate) fn put_cut_off(&self, record: Record) {
+        self.cut_off.fetch_add(1, Ordering::Relaxed);
+        self.put(Record { t: now(), ..record });
+    }
+
+    pub(crate) fn cut_off(&self) -> u64 {
+        self.cut_off.load(Ordering::Relaxed)
     }
 }
 
@@ -265,9 +278,9 @@ pub(crate) fn a_record_survives_being_written_and_read() {
         slack: 10,
         task: 11,
         key: 12,
-        event: Event::Close,
+        event: Event::RuntimeEnd,
         outcome: Outcome::Lost,
-        how: How::Ran,
+        how: How::WithRuntime,
         flags: 0xf1,
     };
     Recorder::create(&path).expect("a file").put(record);

@@ -7,7 +7,7 @@ use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 
 use crate::check::Violation;
 use crate::check::floor::Done;
-use crate::history::{History, Id};
+use crate::history::{Fates, History, Id};
 use crate::record::{self, MS, Record};
 
 /// So many violations are printed with their windows; of the rest only the first line.
@@ -35,6 +35,8 @@ pub(crate) fn summary(done: &Done) -> String {
     row("hand-offs between processes", done.crossed_processes, String::new());
     row("late writes, refused by token", done.late_writes.0 as u64, String::new());
     row("late writes, no token", done.late_writes.1 as u64, String::new());
+    let Fates { held, late, slow, never } = done.fates;
+    row("requests held up", held, format!("{late} executed late, {slow} slowly, {never} never"));
     for (kind, (tried, effective)) in &done.faults {
         row(kind, *tried, effective.to_string());
     }

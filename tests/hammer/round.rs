@@ -3,16 +3,20 @@
 //! A long run is many rounds, each with servers and files of its own. So what is checked at the end
 //! of a round (counts, orphans) is checked often, and memory does not grow with the run.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread::sleep;
+use std::thread::{ScopedJoinHandle, sleep};
 use std::time::Duration;
 
+use crate::check::floor::{CLOSE, END};
 use crate::crew::{Crew, Plan};
-use crate::history::{Fault, History, Sample};
+use crate::history::{Acquire, Client, Fates, History, NEVER, Sample};
 use crate::names::Names;
+use crate::nemesis::late::{self, LATE};
 use crate::nemesis::{Hand, LOUD, QUIET, World};
 use crate::record::{MS, SECOND, now};
+use crate::shop::STEADY;
 use crate::support::{Proxy, Server};
 use crate::witness::Witness;
 
@@ -38,7 +42,8 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     let server = Server::start();
     let resource = Server::start();
     let _judged_here = [Ended(&server), Ended(&resource)];
-    let proxies = [Proxy::new(&server), Proxy::new(&server)];
+    let proxies = [(); 4].map(|()| Proxy::new(&server));
+    let name = late::Names::new(&proxies);
     // Its unnamed connection would be the nemesis's to kill.
     server.ask::<()>(&["CLIENT", "SETNAME", "witness"]);
     let names = Names::new(size.names);
@@ -46,12 +51,14 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
         folder: folder.path().into(),
         server: server.url(),
         proxies: [proxies[0].url(&server), proxies[1].url(&server)],
+        sentinel: name.sentinel.url(),
         resource: resource.url(),
+        processes: size.processes,
         seed: size.seed,
         names: size.names,
         tasks: size.tasks,
     };
-    let crew = Crew::start(plan, size.processes)?;
+    let crew = Crew::start(plan)?;
     let mut history = History::default();
 
     let watching_over = AtomicBool::new(false);
@@ -59,6 +66,7 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     let world = World {
         server: &server,
         proxies: &proxies,
+        name: &name,
         crew: &crew,
         names,
         faults: Mutex::default(),
@@ -86,7 +94,8 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
             crew.read(&mut history)?;
             history.kept = Some(counted(&mut witness, &history));
             let trouble = crew.end().err();
-            let (on_the_way, left_over) = witness.left_over(LONGEST_LEASE);
+            let arrived = || proxies.iter().all(Proxy::fates_are_known);
+            let (on_the_way, left_over) = witness.left_over(LONGEST_LEASE, arrived);
             history.samples.extend(on_the_way);
             history.left_over = left_over;
             trouble
@@ -99,6 +108,7 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     history.gaps.append(&mut witness.slow);
     // Nothing else takes an owner out of a lock.
     history.hand_overs = server.calls("hdel");
+    history.fates = fates(&proxies);
     // Again, because more was written down since.
     let mut history = history.without_calls();
     crew.read(&mut history)?;
@@ -125,12 +135,16 @@ fn hammer(world: &World<'_>, size: Size) -> Result<(), String> {
         let quiet = scope.spawn(|| {
             Hand::new(world, !size.seed).work(world, QUIET, (20, 300));
         });
+        let late = scope.spawn(|| {
+            Hand::new(world, size.seed ^ 1).work(world, LATE, (500, 2000));
+        });
+        let hands = [loud, quiet, late];
         let end = now() + size.seconds * SECOND;
-        while now() < end && !loud.is_finished() && !quiet.is_finished() {
+        while now() < end && !hands.iter().any(ScopedJoinHandle::is_finished) {
             sleep(Duration::from_millis(20));
         }
         world.over.store(true, Ordering::Relaxed);
-        let hands = [loud.join(), quiet.join()];
+        let hands = hands.map(ScopedJoinHandle::join);
         if hands.iter().all(Result::is_ok) { Ok(()) } else { Err("the nemesis failed".into()) }
     })
 }
@@ -177,16 +191,38 @@ fn prove_stops(history: &mut History) {
     }
 }
 
-/// For the table.
-pub(crate) fn by_kind(faults: &[Fault]) -> std::collections::BTreeMap<&'static str, (u64, u64)> {
-    let mut kinds = std::collections::BTreeMap::new();
-    for kind in LOUD.iter().chain(QUIET) {
-        kinds.insert(kind.name, (0, 0));
+fn fates(proxies: &[Proxy]) -> Fates {
+    let sum = |count: fn(&Proxy) -> u64| proxies.iter().map(count).sum();
+    Fates {
+        held: sum(Proxy::held),
+        late: sum(Proxy::executed_late),
+        slow: sum(Proxy::executed_slow),
+        never: sum(Proxy::came_to_nothing),
     }
-    for fault in faults {
+}
+
+/// For the table: what the nemesis did, and what the processes did to themselves.
+pub(crate) fn by_kind(history: &History) -> BTreeMap<&'static str, (u64, u64)> {
+    let kinds = LOUD.iter().chain(QUIET).chain(LATE).map(|kind| (kind.name, (0, 0)));
+    let mut kinds: BTreeMap<_, _> = kinds.collect();
+    for fault in &history.faults {
         let (done, effective) = kinds.entry(fault.kind).or_default();
         *done += 1;
         *effective += u64::from(fault.took_effect);
     }
+    let ended = history.processes.iter().flat_map(|process| &process.runtimes);
+    let under_way = ended.clone().filter(|cut_off| **cut_off > 0).count();
+    kinds.insert(END, (ended.count() as u64, under_way as u64));
+    let fleeting =
+        history.processes.iter().flat_map(|process| process.clients.get(STEADY as usize..));
+    let closed = fleeting.flatten().filter(|client| client.closing != NEVER);
+    let closed: HashMap<u128, &Client> = closed.map(|client| (client.uuid, client)).collect();
+    let under_way = |acquire: &&Acquire| {
+        let over = acquire.release.map_or(acquire.ret, |release| release.inv);
+        closed.get(&acquire.owner.0).is_some_and(|c| acquire.inv < c.closing && c.closing < over)
+    };
+    let under_load = history.acquires.iter().filter(under_way).map(|acquire| acquire.owner.0);
+    let under_load: HashSet<u128> = under_load.collect();
+    kinds.insert(CLOSE, (closed.len() as u64, under_load.len() as u64));
     kinds
 }

@@ -2,7 +2,7 @@
 
 use crate::check::floor::{Done, Floor, missing};
 use crate::check::{self, Violation, resource};
-use crate::history::History;
+use crate::history::{Fates, History};
 use crate::record::Outcome;
 use crate::report;
 use crate::round::{self, Size};
@@ -54,7 +54,12 @@ impl Length {
 
     /// The short form, which is a test.
     pub(crate) fn short() -> Self {
-        let floor = Floor { operations: 200_000, grants: 10_000, hand_overs: 500, kinds: 6 };
+        let floor = Floor {
+            operations: 200_000,
+            grants: 10_000,
+            hand_overs: 500,
+            ..Floor::for_seconds(30)
+        };
         Self { seconds: 30, at_most: 150, floor }
     }
 }
@@ -162,7 +167,12 @@ fn count(history: &History, done: &mut Done) {
     let late = resource::late_writes(history);
     done.late_writes.0 += late.0;
     done.late_writes.1 += late.1;
-    for (kind, (tried, effective)) in round::by_kind(&history.faults) {
+    let Fates { held, late, slow, never } = history.fates;
+    done.fates.held += held;
+    done.fates.late += late;
+    done.fates.slow += slow;
+    done.fates.never += never;
+    for (kind, (tried, effective)) in round::by_kind(history) {
         let sum = done.faults.entry(kind).or_default();
         sum.0 += tried;
         sum.1 += effective;

@@ -57,10 +57,13 @@ pub(crate) fn all() -> Vec<Trial> {
         orphans::trials::a_killed_process_blocks_for_its_lease,
         orphans::trials::nothing_is_left_and_nothing_is_eternal,
         orphans::trials::a_closed_client_has_nothing,
+        orphans::trials::what_arrives_after_its_process_died_blocks_for_its_lease,
+        notice::trials::a_closed_client_renews_nothing,
         outcomes::trials::a_release_of_a_lost_hold_says_so,
         outcomes::trials::what_was_granted_was_asked_for,
         outcomes::trials::what_was_not_executed_left_nothing,
         floor::trials::enough_is_enough,
+        floor::trials::a_long_run_needs_late_requests_and_every_kind,
         floor::trials::too_little_of_anything_is_too_little,
     ];
     all.push(Trial::test("the_short_form_passes", short_form));

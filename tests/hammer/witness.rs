@@ -73,13 +73,19 @@ impl Witness {
         samples
     }
 
-    /// What is there after nobody has held a lock for so long that every lease has ended.
-    pub(crate) fn left_over(&mut self, longest_lease: u64) -> (Vec<Sample>, Vec<Sample>) {
+    /// What is there after nobody has held a lock for so long that every lease has ended, and
+    /// every request has arrived.
+    pub(crate) fn left_over(
+        &mut self,
+        longest_lease: u64,
+        all_arrived: impl Fn() -> bool,
+    ) -> (Vec<Sample>, Vec<Sample>) {
         let end = now() + longest_lease + SECOND;
         let mut on_the_way = Vec::new();
         loop {
+            let arrived = all_arrived();
             let samples = self.look();
-            if samples.is_empty() || now() > end {
+            if samples.is_empty() && arrived || now() > end {
                 return (on_the_way, samples);
             }
             on_the_way.extend(samples);

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use redlatch::{ErrorKind, Lease};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use crate::child::Shop;
 use crate::handle::{Ask, Handle, Hold};
 use crate::record::How;
+use crate::shop::Shop;
 
 pub(crate) struct Worker {
     shop: Arc<Shop>,
@@ -21,6 +22,8 @@ pub(crate) struct Worker {
     writes: u64,
     /// Its own handle for each name, made when it is needed.
     own: Vec<Option<Arc<Handle>>>,
+    /// Whom it gives guards to, if its runtime may end before it does.
+    heir: Option<UnboundedSender<Hold>>,
 }
 
 const fn ms(millis: u64) -> Duration {
@@ -36,7 +39,12 @@ impl Worker {
         let mut rng = Rng::with_seed(seed ^ (u64::from(task) << 32));
         let me = u64::from(rng.u32(..)) << 32;
         let own = shop.names.all().map(|_| None).collect();
-        Self { shop, task, rng, me, writes: 0, own }
+        Self { shop, task, rng, me, writes: 0, own, heir: None }
+    }
+
+    /// One whose runtime ends under it.
+    pub(crate) fn with_heir(self, heir: UnboundedSender<Hold>) -> Self {
+        Self { heir: Some(heir), ..self }
     }
 
     /// Works until it is told to stop. Returns what it holds then.
@@ -60,18 +68,18 @@ impl Worker {
         let names = self.shop.names;
         let brisk = self.task.is_multiple_of(3) && !self.one_in(20);
         let key = if brisk { names.pick_brisk(&mut self.rng) } else { names.pick(&mut self.rng) };
-        let client = usize::from(self.rng.bool());
+        let member = self.shop.pick_member(&mut self.rng);
         match self.rng.u32(..20) {
-            0 | 1 => self.shop.shared[client][usize::from(key)].clone(),
+            0 | 1 => member.shared[usize::from(key)].clone(),
             // A fenced name can be locked with a plain handle too, and they exclude each other.
-            2 => Arc::new(self.shop.handle(client, key, false)),
+            2 => Arc::new(self.shop.handle(&member, key, false)),
             3 => {
                 self.own[usize::from(key)] = None;
                 self.pick_handle()
             }
             _ => {
                 let fenced = self.shop.names.is_fenced(key);
-                let fresh = || Arc::new(self.shop.handle(client, key, fenced));
+                let fresh = || Arc::new(self.shop.handle(&member, key, fenced));
                 self.own[usize::from(key)].get_or_insert_with(fresh).clone()
             }
         }
@@ -107,7 +115,10 @@ impl Worker {
                 Ok(Some(hold)) => held.push(hold),
                 Ok(None) => break,
                 Err(trouble) => {
-                    if trouble == Some(ErrorKind::Unavailable) {
+                    if trouble == Some(ErrorKind::Closed) {
+                        self.own[usize::from(handle.base.key)] = None;
+                    }
+                    if matches!(trouble, Some(ErrorKind::Unavailable | ErrorKind::Closed)) {
                         sleep(ms(self.rng.u64(5..30))).await;
                     }
                     break;
@@ -122,7 +133,9 @@ impl Worker {
             }
         }
         if held.is_empty() {
-            if self.shop.names.is_tampered(handle.base.key) && self.one_in(20) {
+            // Without an answer the name would count as freed for ever.
+            let stays = self.heir.is_none();
+            if stays && self.shop.names.is_tampered(handle.base.key) && self.one_in(20) {
                 handle.force_unlock(&self.shop.log, (self.task, self.shop.next_call())).await;
             }
             yield_now().await;
@@ -138,8 +151,8 @@ impl Worker {
         let mut stop = self.shop.stop.clone();
         let _ = tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await;
         let key = self.shop.names.pick_still(&mut self.rng);
-        let client = usize::from(self.rng.bool());
-        let handle = self.shop.handle(client, key, self.shop.names.is_fenced(key));
+        let member = self.shop.pick_steady(&mut self.rng);
+        let handle = self.shop.handle(&member, key, self.shop.names.is_fenced(key));
         let ask = if self.rng.bool() { Ask::Lock } else { Ask::WithLease(ms(5000)) };
         let call = (self.task, self.shop.next_call());
         let giving_up = async { drop(stop.wait_for(|stop| *stop).await) };
@@ -254,6 +267,13 @@ impl Worker {
     }
 
     async fn give_back(&mut self, hold: Hold) {
+        if let Some(heir) = self.heir.clone()
+            && self.one_in(4)
+        {
+            // It is there until all of those are gone who give it something.
+            let _ = heir.send(hold);
+            return;
+        }
         let log = &self.shop.log;
         match self.rng.u32(..20) {
             0..=2 => hold.drop_guard(log, How::Drop, drop),

@@ -185,6 +185,16 @@ impl Proxy {
         self.shared.log().planned.push((verb, nth, fault));
     }
 
+    /// How many planned faults of that kind have not taken effect yet.
+    pub(crate) fn to_come(&self, fault: Fault) -> usize {
+        self.shared.log().planned.iter().filter(|plan| plan.2 == fault).count()
+    }
+
+    /// Planned faults of that kind take effect no more.
+    pub(crate) fn give_up(&self, fault: Fault) {
+        self.shared.log().planned.retain(|plan| plan.2 != fault);
+    }
+
     /// How many planned faults have taken effect, and commands been held back.
     pub(crate) fn faults(&self) -> u64 {
         self.shared.log().faults
@@ -269,9 +279,10 @@ impl Shared {
         *log.commands.entry(verb.to_owned()).or_default() += 1;
         log.faults += u64::from(held);
         for plan in log.planned.iter_mut().filter(|plan| plan.0 == verb) {
-            plan.1 -= 1;
+            // Of two that are due for one command, the other befalls the next.
+            plan.1 = plan.1.saturating_sub(1);
         }
-        let Some(due) = log.planned.iter().position(|plan| plan.1 == 0) else {
+        let Some(due) = log.planned.iter().position(|plan| plan.0 == verb && plan.1 == 0) else {
             return (None, held);
         };
         log.faults += 1;

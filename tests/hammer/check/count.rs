@@ -52,7 +52,10 @@ pub(crate) fn kept_wrongly(history: &History, samples: &[Sample]) -> Vec<Violati
         *watched += u64::from(hold.watched && hold.loss.is_none());
     }
     let killed = |owner: Owner| {
-        let process = history.processes.iter().find(|process| process.clients.contains(&owner.0));
+        let process = history
+            .processes
+            .iter()
+            .find(|process| process.clients.iter().any(|client| client.uuid == owner.0));
         process.is_none_or(|process| process.killed.is_some())
     };
     let mut found = Vec::new();
@@ -104,7 +107,7 @@ pub(crate) fn once(history: &History) -> Vec<Violation> {
     let killed: HashMap<u128, u64> = history
         .processes
         .iter()
-        .flat_map(|process| process.clients.iter().map(|client| (*client, process.killed)))
+        .flat_map(|process| process.clients.iter().map(|client| (client.uuid, process.killed)))
         .filter_map(|(client, killed)| Some((client, killed?)))
         .collect();
     // The nested holds of a dead process end with the longest of them.

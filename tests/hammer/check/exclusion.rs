@@ -94,6 +94,7 @@ pub(crate) mod trials {
             settle: None,
             key: Some(crate::check::sample::KEY),
             reach: Reach::Everybody,
+            late: None,
             took_effect: true,
         };
         let overlaps = |outcome, deleted_at: Option<u64>| {
@@ -120,6 +121,7 @@ pub(crate) mod trials {
             settle: None,
             key: Some(crate::check::sample::KEY),
             reach: Reach::Everybody,
+            late: None,
             took_effect: true,
         });
         history.finish();

@@ -1,6 +1,8 @@
 //! H13: a run that did too little proves nothing, and says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::history::Fates;
 
 /// What all rounds of a run did.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -15,6 +17,7 @@ pub(crate) struct Done {
     pub(crate) hand_overs: u64,
     /// Late writes that the store refused, and that it could not know of.
     pub(crate) late_writes: (usize, usize),
+    pub(crate) fates: Fates,
     /// How often each kind of fault was tried, and took effect.
     pub(crate) faults: BTreeMap<&'static str, (u64, u64)>,
 }
@@ -26,13 +29,26 @@ pub(crate) struct Floor {
     pub(crate) grants: u64,
     pub(crate) hand_overs: u64,
     pub(crate) kinds: usize,
+    /// Whether late requests, runtimes that end and clients that are closed are needed, too.
+    pub(crate) lateness: bool,
+    /// Whether every kind of fault has to have taken effect.
+    pub(crate) every_kind: bool,
 }
+
+/// What processes do to themselves, in the table.
+pub(crate) const END: &str = "end a runtime";
+pub(crate) const CLOSE: &str = "close a client";
+
+/// So many rounds bring every kind of fault several times.
+const LONG: u64 = 300;
 
 impl Floor {
     /// Every second has to bring its share; the longer the run, the more kinds of fault.
     pub(crate) fn for_seconds(seconds: u64) -> Self {
         let kinds = (seconds / 2).clamp(3, 6) as usize;
-        Self { operations: 500 * seconds, grants: 50 * seconds, hand_overs: 5 * seconds, kinds }
+        let (operations, grants, hand_overs) = (500 * seconds, 50 * seconds, 5 * seconds);
+        let (lateness, every_kind) = (seconds >= 30, seconds >= LONG);
+        Self { operations, grants, hand_overs, kinds, lateness, every_kind }
     }
 }
 
@@ -50,6 +66,17 @@ pub(crate) fn missing(done: &Done, floor: &Floor) -> Vec<String> {
     least("hand-offs inside a client", done.hand_overs, floor.hand_overs);
     let effective = done.faults.values().filter(|(_, effective)| *effective > 0).count();
     least("kinds of fault that took effect", effective as u64, floor.kinds as u64);
+    if floor.lateness {
+        let arrived = done.fates.late + done.fates.slow + done.fates.never;
+        least("requests that were held up and whose fate is known", arrived, 1);
+    }
+    let took_effect = |kind: &&str| done.faults.get(*kind).is_some_and(|(_, times)| *times > 0);
+    let lateness = [END, CLOSE, "hold up a request", "rename the server"];
+    let all = lateness.into_iter().filter(|_| floor.lateness);
+    let all = all.chain(done.faults.keys().copied().filter(|_| floor.every_kind));
+    for kind in all.filter(|kind| !took_effect(kind)).collect::<BTreeSet<_>>() {
+        missing.push(format!("\"{kind}\" never took effect"));
+    }
     // A fault that is tried again and again and never happens is one that the hammer cannot do.
     for (kind, (tried, effective)) in &done.faults {
         if *tried >= 4 && *effective == 0 {
@@ -70,6 +97,19 @@ pub(crate) mod trials {
 
     pub(crate) fn enough_is_enough() {
         assert_eq!(missing(&enough(), &Floor::for_seconds(2)), Vec::<String>::new());
+    }
+
+    pub(crate) fn a_long_run_needs_late_requests_and_every_kind() {
+        let floor = |lateness, every_kind| Floor { lateness, every_kind, ..Floor::for_seconds(2) };
+        let mut done = enough();
+        assert_eq!(missing(&done, &floor(true, false)).len(), 5);
+        let all = [END, CLOSE, "hold up a request", "rename the server"];
+        done.faults.extend(all.map(|kind| (kind, (1, 1))));
+        done.fates.never = 1;
+        assert_eq!(missing(&done, &floor(true, true)), Vec::<String>::new());
+        done.faults.insert("d", (1, 0));
+        assert_eq!(missing(&done, &floor(true, false)), Vec::<String>::new());
+        assert_eq!(missing(&done, &floor(true, true)).len(), 1);
     }
 
     pub(crate) fn too_little_of_anything_is_too_little() {

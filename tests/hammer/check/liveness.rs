@@ -49,12 +49,13 @@ pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
 
 fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Option<Taken<'a>> {
     let by = Some(call);
-    if let Some(killed) = history.processes[usize::from(call.id.0)].killed
+    let process = usize::from(call.id.0);
+    if let (Some(killed), Some(dead)) = (history.processes[process].killed, history.dead(process))
         && surely_over(call, history, calm) > killed
     {
         // What was under way when its process died may have been granted to it.
         let from = if call.is_granted() { call.ret } else { killed };
-        return Some(Taken { from, to: killed + call.lease, by });
+        return Some(Taken { from, to: dead + call.lease, by });
     }
     let mut to = call.release.map_or(NEVER, |release| release.ret);
     if !call.watched {

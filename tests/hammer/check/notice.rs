@@ -45,10 +45,15 @@ pub(crate) fn in_time(history: &History) -> Vec<Violation> {
 /// H8 again: whose key was deleted is told at the next renewal.
 pub(crate) fn of_deletion(history: &History) -> Vec<Violation> {
     let calm = Calm::of_each(history);
+    let closed = history.closed();
+    // A closed client renews nothing.
+    let renews = |hold: &Acquire| {
+        closed.get(&hold.owner.0).is_none_or(|client| hold.last_true < client.closing)
+    };
     let mut found = Vec::new();
     for (key, t0, t1) in history.deletions() {
         let deleted = |hold: &&Acquire| {
-            hold.key == key && hold.watched && hold.ret < t0 && t1 < hold.last_true
+            hold.key == key && hold.watched && hold.ret < t0 && t1 < hold.last_true && renews(hold)
         };
         for hold in history.grants().filter(deleted) {
             // A try that was not answered is given up after a third, the next comes a twelfth later.
@@ -77,6 +82,7 @@ pub(crate) fn not_false(history: &History) -> Vec<Violation> {
         Calm::without(outages.chain(gaps.copied()))
     };
     let reasons: Vec<Calm> = (0..history.processes.len()).map(reasons_of).collect();
+    let closed = history.closed();
     let mut found = Vec::new();
     for hold in history.grants() {
         let Some(lost) = told(hold) else { continue };
@@ -93,7 +99,9 @@ pub(crate) fn not_false(history: &History) -> Vec<Violation> {
                 who(hold)
             );
             found.push(Violation::new("H9", what, window).of(&[hold]));
-        } else if hold.watched {
+        } else if hold.watched
+            && closed.get(&hold.owner.0).is_none_or(|client| lost < client.closing)
+        {
             let from = hold.deadline.saturating_sub(hold.lease);
             let disturbed = reasons[usize::from(hold.id.0)].disturbed(from, lost);
             if disturbed * 10 < hold.lease * 4 {
@@ -160,7 +168,8 @@ pub(crate) mod trials {
         let (t0, t1, settle) = (400 * MS, 401 * MS, None);
         let target = String::new();
         let (reach, took_effect) = (Reach::Everybody, true);
-        let fault = Fault { kind: "delete", target, t0, t1, settle, key, reach, took_effect };
+        let (kind, late) = ("delete", None);
+        let fault = Fault { kind, target, t0, t1, settle, key, reach, late, took_effect };
         history.faults = vec![fault];
         assert_eq!(not_false(&history), []);
     }
@@ -173,6 +182,22 @@ pub(crate) mod trials {
             let (inv, ret) = (deleted * MS, deleted * MS + 1);
             history.forced = vec![Forced { key: KEY, inv, ret, freed: true }];
             assert_eq!(of_deletion(&history).len(), wrong, "{deleted}");
+        }
+    }
+
+    pub(crate) fn a_closed_client_renews_nothing() {
+        let mut history = history(vec![held(0, 10).renewed_by_a_watchdog().lost_at(1010)]);
+        for (closing, wrong) in [(1011, 1), (500, 0)] {
+            history.processes[0].clients[0].closing = closing * MS;
+            assert_eq!(not_false(&history).len(), wrong, "{closing}");
+        }
+        let mut hold = held(0, 10).renewed_by_a_watchdog();
+        hold.last_true = 1900 * MS;
+        history = self::history(vec![hold]);
+        history.forced = vec![Forced { key: KEY, inv: 1050 * MS, ret: 1051 * MS, freed: true }];
+        for (closing, wrong) in [(1901, 1), (1000, 0)] {
+            history.processes[0].clients[0].closing = closing * MS;
+            assert_eq!(of_deletion(&history).len(), wrong, "{closing}");
         }
     }
 

@@ -1,12 +1,12 @@
 //! H11: nothing stays at the server that nobody holds, and nothing has no end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::calm::Calm;
 use crate::check::count::Possible;
 use crate::check::{PROMPT, Violation};
-use crate::history::{Acquire, History, NEVER, Sample};
-use crate::record::Outcome;
+use crate::history::{Acquire, History, NEVER, Owner, Sample};
+use crate::record::{MS, Outcome};
 
 /// From when on the server can have nothing more of a call: at once if its release was confirmed,
 /// after a calm stretch if that is done in the background, at the end of the lease if its process
@@ -24,9 +24,10 @@ pub(crate) fn surely_over(acquire: &Acquire, history: &History, calm: &Calm) -> 
         _ if confirmed => end,
         _ => calm.after(end, PROMPT),
     };
-    match history.processes[usize::from(acquire.id.0)].killed {
+    let process = usize::from(acquire.id.0);
+    match (history.processes[process].killed, history.dead(process)) {
         // What it had under way went on without it.
-        Some(killed) if over > killed => calm.after(killed + acquire.lease, PROMPT),
+        (Some(killed), Some(dead)) if over > killed => calm.after(dead + acquire.lease, PROMPT),
         _ => over,
     }
 }
@@ -42,12 +43,12 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
         violation.calls.extend(last.map(|acquire| acquire.id));
         found.push(violation);
     };
-    let closed = closed(history);
+    let closed = nothing_after_close(history);
     for sample in &history.samples {
         if sample.pttl == -1 {
             wrong("a lock without an end", sample);
         }
-        if closed.get(&sample.owner.0).is_some_and(|closed| *closed < sample.t0) {
+        if closed.get(&sample.owner).is_some_and(|closed| *closed < sample.t0) {
             wrong("the client of its owner was closed before", sample);
         } else if possible.holds(sample.owner, sample.t0, sample.t1) == 0 {
             wrong("its owner holds nothing", sample);
@@ -59,19 +60,35 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
     found
 }
 
-/// When `close()` had returned, for each client.
-fn closed(history: &History) -> HashMap<u128, u64> {
-    let of = |process: &crate::history::Process| {
-        let returned: Vec<u64> = process.closed.iter().map(|(_, returned)| *returned).collect();
-        process.clients.clone().into_iter().zip(returned)
-    };
-    history.processes.iter().flat_map(of).collect()
+/// What was over before is done with by the time that `close()` returns.
+const BEFORE: u64 = 50 * MS;
+
+/// For each owner of a client that was closed in a calm time, when `close()` had returned: unless a
+/// guard outlived that. `close()` waits for releases, at most for the command timeout.
+fn nothing_after_close(history: &History) -> HashMap<Owner, u64> {
+    let closed = history.closed();
+    let calm = Calm::of_each(history);
+    let mut owners: HashMap<Owner, u64> = HashMap::new();
+    let mut outlived: HashSet<Owner> = HashSet::new();
+    for acquire in &history.acquires {
+        let Some(client) = closed.get(&acquire.owner.0) else { continue };
+        let calm = &calm[usize::from(acquire.id.0)];
+        let guard_until = acquire.release.map_or(NEVER, |release| release.ret);
+        if acquire.is_granted() && guard_until.saturating_add(BEFORE) > client.closing
+            || calm.disturbed(client.closing, client.closed) > 0
+        {
+            outlived.insert(acquire.owner);
+        }
+        owners.insert(acquire.owner, client.closed);
+    }
+    owners.retain(|owner, _| !outlived.contains(owner));
+    owners
 }
 
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, asked, held, history};
-    use crate::record::MS;
+    use crate::history::{Fault, Reach};
 
     fn seen(of: &Acquire, t: u64, pttl: i64) -> Sample {
         Sample { t0: t * MS, t1: t * MS + 1, key: KEY, owner: of.owner, count: 1, pttl }
@@ -118,12 +135,36 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn a_closed_client_has_nothing() {
-        let hold = held(0, 10);
-        let mut history = history(vec![hold.clone()]);
-        history.processes[0].closed = vec![(40 * MS, 50 * MS)];
-        history.samples = vec![seen(&hold, 45, 100)];
-        assert_eq!(check(&history), []);
-        history.samples = vec![seen(&hold, 51, 100)];
+        let found = |acquire: &Acquire, t| {
+            let mut history = history(vec![acquire.clone()]);
+            let client = &mut history.processes[0].clients[0];
+            (client.closing, client.closed) = (100 * MS, 120 * MS);
+            history.samples = vec![seen(acquire, t, 100)];
+            check(&history).len()
+        };
+        let dropped = asked(0, 10).ended(Outcome::Cancelled, 20);
+        assert_eq!((found(&dropped, 119), found(&dropped, 121)), (0, 1));
+        // A guard outlives it.
+        assert_eq!((found(&held(0, 10), 121), found(&held(0, 10).until(300, 310), 311)), (0, 1));
+    }
+
+    pub(crate) fn what_arrives_after_its_process_died_blocks_for_its_lease() {
+        let call = asked(0, 10);
+        let mut history = history(vec![call.clone()]);
+        history.processes[0].killed = Some(500 * MS);
+        history.samples = vec![seen(&call, 4400, 100)];
         assert_eq!(check(&history).len(), 1);
+        history.faults = vec![Fault {
+            kind: "hold up a request",
+            target: String::new(),
+            t0: 400 * MS,
+            t1: 410 * MS,
+            settle: Some(0),
+            key: None,
+            reach: Reach::Process(0),
+            late: Some(3500 * MS),
+            took_effect: true,
+        }];
+        assert_eq!(check(&history), []);
     }
 }

@@ -1,6 +1,6 @@
 //! Hand-written histories for the trials of the rules. Times are in milliseconds.
 
-use crate::history::{Acquire, History, Loss, NEVER, Process, Release};
+use crate::history::{Acquire, Client, History, Loss, NEVER, Process, Release};
 use crate::record::{How, MS, Outcome};
 
 pub(crate) const KEY: u16 = 3;
@@ -8,8 +8,8 @@ const UUID: u128 = 0xabc;
 
 /// A process whose clients' UUIDs follow from its number.
 pub(crate) fn history(acquires: Vec<Acquire>) -> History {
-    let processes =
-        (0..4).map(|number| Process { clients: vec![UUID + number], ..Process::default() });
+    let processes = (0..4)
+        .map(|number| Process { clients: vec![Client::new(UUID + number)], ..Process::default() });
     let mut history = History { processes: processes.collect(), acquires, ..History::default() };
     history.finish();
     history

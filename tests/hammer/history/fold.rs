@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Acquire, Count, Forced, History, Id, Loss, NEVER, Owner, Release, StoreWrite};
+use super::{Acquire, Client, Count, Forced, History, Id, Loss, NEVER, Owner, Release, StoreWrite};
 use crate::record::{BELIEVED, Event, FENCED, How, MS, Outcome, Record, WATCHDOG};
 
 pub(super) struct Fold<'a> {
@@ -26,17 +26,18 @@ impl<'a> Fold<'a> {
         let process = &mut self.history.processes[usize::from(number)];
         match record.event {
             Event::Client => {
-                process.clients.push(u128::from(record.token) << 64 | u128::from(record.aux));
+                let uuid = u128::from(record.token) << 64 | u128::from(record.aux);
+                process.clients.push(Client::new(uuid));
             }
             Event::Gap => process.gaps.push((record.aux, record.t)),
-            Event::Close if record.aux == 0 => process.closed.push((record.t, NEVER)),
             Event::Close => {
-                if let Some(closed) = process.closed.last_mut() {
-                    closed.1 = record.t;
-                }
+                let client = &mut process.clients[record.handle as usize];
+                let when = if record.aux == 0 { &mut client.closing } else { &mut client.closed };
+                *when = record.t;
             }
+            Event::RuntimeEnd => process.runtimes.push(record.aux),
             Event::AcquireInv => {
-                let uuid = process.clients[usize::from(record.client())];
+                let uuid = process.clients[record.token as usize].uuid;
                 self.open.insert(record.req, self.history.acquires.len());
                 self.history.acquires.push(begun(record, id, handle, (uuid, record.owner)));
             }

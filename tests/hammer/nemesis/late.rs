@@ -1,0 +1,110 @@
+//! Requests that are held up on their way for longer than their caller waits, and a server that
+//! gets another name meanwhile. Nobody but the caller may notice, then or later.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::{Done, Hand, Kind, OUTAGE, World, eventually, proxy, within};
+use crate::record::{MS, now};
+use crate::support::sentinel::MASTER;
+use crate::support::{Fault, Proxy, Server};
+
+pub(crate) const LATE: &[Kind] = &[
+    Kind { name: "hold up a request", settle: OUTAGE, inflict: hold_up },
+    Kind { name: "rename the server", settle: OUTAGE, inflict: rename },
+];
+
+/// A server under two names: each is a proxy of its own. A Sentinel says which name it has now.
+pub(crate) struct Names<'a> {
+    proxies: &'a [Proxy; 4],
+    pub(crate) sentinel: Server,
+    /// The proxy that is named now: [`TWO`] of them are names.
+    now: AtomicUsize,
+    epoch: AtomicU64,
+}
+
+/// The proxies that are names of one server.
+pub(crate) const TWO: [usize; 2] = [2, 3];
+
+impl<'a> Names<'a> {
+    pub(crate) fn new(proxies: &'a [Proxy; 4]) -> Self {
+        let sentinel = Server::start_sentinel(&conviction("127.0.0.1", &proxies[TWO[0]], 0));
+        Self { proxies, sentinel, now: TWO[0].into(), epoch: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn now(&self) -> usize {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// Has the Sentinel name the other proxy. Returns that and what it is called, and whether the
+    /// clients have gone there.
+    fn change(&self, host: &str) -> (usize, String, bool) {
+        let next = TWO[usize::from(self.now() == TWO[0])];
+        let epoch = self.epoch.fetch_add(1, Ordering::Relaxed) + 1;
+        self.sentinel.kill();
+        self.sentinel.configure(&conviction(host, &self.proxies[next], epoch));
+        self.sentinel.start_again();
+        let proxy = &self.proxies[next];
+        let before = proxy.sent("EVALSHA");
+        self.now.store(next, Ordering::Relaxed);
+        // They look for the Sentinel again after a second.
+        let moved = within(Duration::from_secs(4), || proxy.sent("EVALSHA") > before);
+        (next, format!("{host}:{}", proxy.port()), moved)
+    }
+}
+
+/// A Sentinel that finds no others to agree with, and says so for ever.
+fn conviction(host: &str, proxy: &Proxy, epoch: u64) -> String {
+    format!(
+        "sentinel resolve-hostnames yes\n\
+         sentinel announce-hostnames yes\n\
+         sentinel monitor {MASTER} {host} {} 99\n\
+         sentinel down-after-milliseconds {MASTER} 600000\n\
+         sentinel config-epoch {MASTER} {epoch}\n",
+        proxy.port()
+    )
+}
+
+/// Holds up one of the next requests. Returns whether there was one.
+fn hold_one_up(proxy: &Proxy, hand: &mut Hand, time: Duration) -> bool {
+    let fault = Fault::HoldBackFor(time);
+    proxy.plan("EVALSHA", hand.rng.u64(1..20), fault);
+    let held = eventually(|| proxy.to_come(fault) == 0);
+    // It could take effect at any time, and nobody would know.
+    proxy.give_up(fault);
+    held
+}
+
+fn hold_up(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    let (proxy, at) = proxy(world, hand);
+    let time = hand.some_time(1000, 4000);
+    let held = hold_one_up(proxy, hand, time);
+    let done = Done::at_proxy(at, format_args!("for {time:?}"), held)?;
+    Some(Done { late: held.then(|| until(time)), ..done })
+}
+
+/// To the other name with a request held up at the old one, and perhaps back again before that
+/// arrives.
+fn rename(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+    let at = world.name.now();
+    let time = hand.some_time(2000, 4000);
+    let held = hold_one_up(&world.proxies[at], hand, time);
+    let late = held.then(|| until(time));
+    let mut all_moved = true;
+    let mut names = Vec::new();
+    for _ in 0..hand.rng.u32(1..3) {
+        let host = if hand.rng.bool() { "127.0.0.1" } else { "localhost" };
+        let (_, name, moved) = world.name.change(host);
+        all_moved &= moved;
+        names.push(name);
+    }
+    let what = if held { ", a request held up" } else { "" };
+    let how = format!("to {}{what}", names.join(" and to "));
+    Some(Done { late, ..Done::at_proxy(at, how, all_moved)? })
+}
+
+/// When what is held up for so long from now on has arrived.
+fn until(time: Duration) -> u64 {
+    const ON_ITS_WAY: u64 = 100 * MS;
+    now() + u64::try_from(time.as_nanos()).expect("a short time") + ON_ITS_WAY
+}

@@ -1,0 +1,81 @@
+//! Runtimes that begin and end while the process goes on, and use the clients that it shares.
+//!
+//! A runtime ends with calls under way and guards held by its tasks. Each of them writes that down
+//! when it is dropped. Some guards are given to the process's own runtime before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::task::JoinSet;
+
+use crate::handle::Hold;
+use crate::record::{Event, How, Record};
+use crate::shop::Shop;
+use crate::worker::Worker;
+
+/// In each of the runtimes.
+const TASKS: u16 = 3;
+
+/// Runs one runtime after the other in this thread, until the process stops. No two tasks have
+/// the same number; `first` is that of the first.
+pub(crate) fn one_after_the_other(
+    shop: &Arc<Shop>,
+    first: u16,
+    seed: u64,
+    heir: &UnboundedSender<Hold>,
+) {
+    let mut rng = Rng::with_seed(seed);
+    let mut task = first;
+    let mut stop = shop.stop.clone();
+    while !*stop.borrow() {
+        let runtime = runtime(&mut rng);
+        let before = shop.log.cut_off();
+        for _ in 0..TASKS {
+            let worker = Worker::new(shop.clone(), task, seed).with_heir(heir.clone());
+            runtime.spawn(worker.run());
+            task = task.checked_add(1).unwrap_or(first);
+        }
+        let life = Duration::from_millis(rng.u64(30..700));
+        runtime.block_on(async {
+            let _ = tokio::time::timeout(life, stop.wait_for(|stop| *stop)).await;
+        });
+        if rng.bool() {
+            drop(runtime);
+        } else {
+            runtime.shutdown_background();
+        }
+        let cut_off = shop.log.cut_off() - before;
+        shop.log.put(Record { aux: cut_off, ..Record::new(Event::RuntimeEnd) });
+    }
+}
+
+fn runtime(rng: &mut Rng) -> Runtime {
+    let mut builder =
+        if rng.bool() { Builder::new_current_thread() } else { Builder::new_multi_thread() };
+    builder.worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+/// Gives back what the tasks of those runtimes leave to it. Ends when all of them have ended.
+pub(crate) async fn inherit(shop: Arc<Shop>, seed: u64, mut holds: UnboundedReceiver<Hold>) {
+    let mut rng = Rng::with_seed(seed);
+    let mut all = JoinSet::new();
+    while let Some(mut hold) = holds.recv().await {
+        let (time, unlocks) = (Duration::from_millis(rng.u64(..40)), rng.bool());
+        let log = shop.log.clone();
+        all.spawn(async move {
+            hold.is_believed(&log);
+            tokio::time::sleep(time).await;
+            hold.is_believed(&log);
+            if unlocks {
+                hold.unlock(&log, std::future::pending()).await;
+            } else {
+                hold.drop_guard(&log, How::Drop, drop);
+            }
+        });
+        while all.try_join_next().is_some() {}
+    }
+    all.join_all().await;
+}

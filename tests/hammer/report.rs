@@ -77,11 +77,14 @@ fn window(violation: &Violation, history: &History) -> String {
         lines.extend(of_process);
     }
     for fault in &history.faults {
-        if fault.t0 <= violation.to + 100 * MS && fault.t1 + 2000 * MS >= violation.from {
+        let arrived = fault.late.unwrap_or(fault.t1);
+        if fault.t0 <= violation.to + 100 * MS && arrived + 2000 * MS >= violation.from {
             let effect = if fault.took_effect { "" } else { ", without effect" };
             let text = format!("nemesis: {} {}{effect}", fault.kind, fault.target);
             lines.push((fault.t0, format!("{text}: begins")));
             lines.push((fault.t1, format!("{text}: ends")));
+            let late = fault.late.map(|t| (t, format!("{text}: has arrived by now")));
+            lines.extend(late);
         }
     }
     for gap in wanted.iter().flat_map(|id| &history.processes[usize::from(id.0)].gaps) {

@@ -136,7 +136,7 @@ fn hammer(world: &World<'_>, size: Size) -> Result<(), String> {
             Hand::new(world, !size.seed).work(world, QUIET, (20, 300));
         });
         let late = scope.spawn(|| {
-            Hand::new(world, size.seed ^ 1).work(world, LATE, (500, 2000));
+            Hand::new(world, size.seed ^ 1).work(world, LATE, (200, 1000));
         });
         let hands = [loud, quiet, late];
         let end = now() + size.seconds * SECOND;

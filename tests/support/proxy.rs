@@ -200,7 +200,7 @@ impl Proxy {
         self.shared.log().faults
     }
 
-    /// How many commands have been held back.
+    /// How many commands have been held back, subscriptions apart.
     pub(crate) fn held(&self) -> u64 {
         self.shared.log().held
     }

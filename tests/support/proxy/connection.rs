@@ -164,9 +164,12 @@ async fn requests<'a>(
             let mut rest = buffer.split_off(length);
             let let_go = shared.switches.borrow().let_go;
             let (fault, waits) = shared.passes(&verb);
+            let subscription = verb.ends_with("SUBSCRIBE");
+            // A subscription ends with its connection: it cannot come too late.
+            let new_held = || (!subscription).then(|| Held::new(shared));
             let mut held = None;
             if waits || fault == Some(Fault::HoldBack) {
-                held = Some(Held::new(shared));
+                held = new_held();
                 let end = shared.until(|switches| switches.let_go != let_go);
                 hold_back(from, &mut rest, end, answers).await;
             }
@@ -176,12 +179,11 @@ async fn requests<'a>(
                 Some(Fault::DropReplyAndReset) => answers.reset.store(true, Ordering::Relaxed),
                 Some(Fault::Mute) => answers.mute.store(true, Ordering::Relaxed),
                 Some(Fault::HoldBackFor(time)) => {
-                    held = Some(Held::new(shared));
+                    held = new_held();
                     hold_back(from, &mut rest, tokio::time::sleep(time), answers).await;
                 }
                 Some(Fault::HoldBack) | None => {}
             }
-            let subscription = verb.ends_with("SUBSCRIBE");
             answers.pending().push_back(Pending { subscription, held });
             to.write_all(&buffer).await?;
             buffer = rest;

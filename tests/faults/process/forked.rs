@@ -93,7 +93,7 @@ impl Everything {
     }
 
     /// In the fork, each call is an error at once, each guard is lost, and each drop does nothing.
-    fn is_of_another_process(self) {
+    fn belongs_to_the_parent(self) {
         let Self { waiting, unlocking, acquiring, losing, guard, nested, lock, fenced, client } =
             self;
         drop((waiting, unlocking, acquiring, losing));
@@ -180,7 +180,7 @@ async fn forks_inside_the_runtime(url: &str) {
     match fork() {
         Some(fork) => done(fork),
         None => {
-            let done = catch_unwind(AssertUnwindSafe(|| all.is_of_another_process())).is_ok();
+            let done = catch_unwind(AssertUnwindSafe(|| all.belongs_to_the_parent())).is_ok();
             // Tasks that have a reason to end do so now.
             turns(50).await;
             exit_after(|| assert!(done));
@@ -195,7 +195,7 @@ fn forks_outside_the_runtime(url: &str) {
     let all = runtime.block_on(Everything::new(url));
     match fork() {
         Some(fork) => done(fork),
-        None => exit_after(|| all.is_of_another_process()),
+        None => exit_after(|| all.belongs_to_the_parent()),
     }
     child::say("forked");
     runtime.block_on(all.goes_on());

@@ -11,8 +11,9 @@ use crate::support::{Fault, Proxy, SOON, Server, connect, hold, ms, release, soo
 const MANY: u64 = 24;
 const APART: u64 = 30;
 
-/// So many deadlines pass before the script is loaded.
-const TOO_LATE: usize = 10;
+/// So many deadlines pass before the script is loaded. A call has requests on both sides of one of
+/// these, if it has two or more.
+const TOO_LATE: [usize; 4] = [8, 9, 10, 11];
 
 /// A connection belongs to a runtime, so a new one has to connect.
 fn runtime() -> Runtime {
@@ -27,9 +28,14 @@ fn w12_a_call_that_is_not_executed_by_its_deadline_is_not_executed_after_it() {
     let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
     let client = home.block_on(soon("connecting", builder.connect())).expect("connecting");
     // Where a request left too late to meet the fault, the round shows nothing.
-    let took_effect =
-        |round| runtime().block_on(flushed_under_a_shared_call(&server, &proxy, &client, round));
-    assert!((0..8).any(took_effect), "no round in which the fault took effect");
+    for too_late in TOO_LATE {
+        let took_effect = |round| {
+            let prefix = format!("lock:{too_late}:{round}");
+            let round = flushed_under_a_shared_call(&server, &proxy, &client, &prefix, too_late);
+            runtime().block_on(round)
+        };
+        assert!((0..8).any(took_effect), "no round in which the fault took effect");
+    }
 }
 
 /// Says whether the fault took effect: the deadlines of some requests passed while the script was
@@ -38,9 +44,10 @@ async fn flushed_under_a_shared_call(
     server: &Server,
     proxy: &Proxy,
     client: &LockClient,
-    round: u64,
+    prefix: &str,
+    too_late: usize,
 ) -> bool {
-    let name = |number| format!("lock:{round}:{number}");
+    let name = |number| format!("{prefix}:{number}");
     server.ask::<()>(&["SCRIPT", "FLUSH"]);
     // The scripts of single requests are known again, the one of shared calls is not.
     release(hold(&connect(server).await.lock("warm-up")).await).await;
@@ -61,7 +68,7 @@ async fn flushed_under_a_shared_call(
     proxy.plan("SCRIPT", 1, Fault::HoldBack);
     proxy.let_go();
     wait_until("a script that is loaded", SOON, || proxy.faults() > faults).await;
-    let late = || tasks[..TOO_LATE].iter().all(|task| task.is_finished());
+    let late = || tasks[..too_late].iter().all(|task| task.is_finished());
     wait_until("deadlines that pass", SOON, late).await;
     proxy.let_go();
 
@@ -83,12 +90,14 @@ async fn flushed_under_a_shared_call(
     for name in &refused {
         assert!(!server.exists(name), "{name} was said not to be executed, and is locked");
     }
-    // Nor was it executed and undone.
-    let most = (guards.len() + unknown) as u64;
-    assert!(server.calls("hset") <= most, "{} of {most}", server.calls("hset"));
+    // Nor was it executed and undone. (An undo closes the connection, and what was under way there
+    // is sent a second time: then the count says nothing.)
+    let granted = guards.len() as u64;
+    let hsets = server.calls("hset");
+    assert!(unknown > 0 || hsets <= granted, "{hsets} for {granted} locks");
     let sent_again = guards.len() > MANY as usize / 4;
     soon("unlocking", join_all(guards.into_iter().map(release))).await;
     let gone = || (0..MANY).all(|number| !server.exists(&name(number)));
     wait_until("the undo of what is unknown", SOON, gone).await;
-    unknown == 0 && refused.len() >= TOO_LATE / 2 && sent_again
+    unknown == 0 && refused.len() >= too_late / 2 && sent_again
 }

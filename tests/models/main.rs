@@ -66,6 +66,7 @@
 //! request on another, mends it, a new owner number only in part.
 
 mod client;
+mod handoff;
 mod properties;
 mod protocol;
 mod server;
@@ -73,6 +74,8 @@ mod state;
 mod steps;
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
@@ -125,7 +128,12 @@ fn is_full() -> bool {
 }
 
 /// Visits all states, of which there are so many, so many steps deep at most.
-fn check(what: &str, model: Protocol, states: usize, depth: usize) {
+fn check<M>(what: &str, model: M, states: usize, depth: usize)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
     let begun = Instant::now();
     let checker = model.checker().spawn_bfs().join();
     let (unique, deepest) = (checker.unique_state_count(), checker.max_depth());
@@ -140,14 +148,24 @@ fn check(what: &str, model: Protocol, states: usize, depth: usize) {
 }
 
 /// The same, in the full form only.
-fn check_if_full(what: &str, model: Protocol, states: usize, depth: usize) {
+fn check_if_full<M>(what: &str, model: M, states: usize, depth: usize)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
     if is_full() {
         check(what, model, states, depth);
     }
 }
 
 /// Looks until `property` is violated.
-fn assert_violates(what: &str, model: Protocol, property: &'static str) {
+fn assert_violates<M>(what: &str, model: M, property: &'static str)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
     let only = HasDiscoveries::AllOf(BTreeSet::from([property]));
     let checker = model.checker().finish_when(only).spawn_bfs().join();
     let path = checker.discovery(property);

@@ -1,5 +1,9 @@
-//! The wire protocol as a model, of which every state is visited: three clients, crashes, lost
-//! requests, replies and messages, cut connections, leases that end, calls that are dropped.
+//! The wire protocol as two models, of which every state is visited.
+//!
+//! The model in this folder has clients of one handle each: crashes, lost requests, replies and
+//! messages, cut connections, leases that end, calls that are dropped. The model in `handoff` has
+//! clients of several handles, which hand the lock off inside the client; its own page says what
+//! is in it. All that follows is about the first.
 //!
 //! ```sh
 //! cargo test --test models -- --nocapture                               # as in every run

@@ -20,7 +20,7 @@ impl Handoff {
         owner.server = true;
         if owner.call == Call::Waiting {
             owner.call = Call::Asking;
-            (client.wake, client.due, client.untold) = (false, false, false);
+            (client.wake, client.due, client.expired) = (false, false, false);
         }
     }
 
@@ -60,14 +60,14 @@ impl Handoff {
                 (owner.server, owner.freeing) = (false, false);
                 owner.hold = owner.hold.filter(|hold| !hold.leaving);
                 if owner.call == Call::Trying {
-                    // Who subscribes asks once more.
+                    // A waiter that subscribes asks once more.
                     client.wake |= others == 0 && !client.lingers;
                     client.join(o);
                 }
                 client.owners[o].call = Call::Waiting;
             }
-            // Whether it was an earlier sending that released it makes a difference to what is
-            // told, not to what is held.
+            // Whether an earlier sending released it matters to what the caller hears, not to
+            // what the owner holds.
             Reply::Released | Reply::Nothing => {
                 owner.released();
                 client.wake |= others == 0 && client.lingers;
@@ -76,13 +76,13 @@ impl Handoff {
     }
 
     /// `Relay::pass`: the lock goes to the head of the wait queue, which has it at once.
-    pub(super) fn hand_on(&self, client: &mut Client, o: usize) {
+    pub(super) fn hand_off(&self, client: &mut Client, o: usize) {
         let Some(head) = client.head() else {
             return;
         };
         let old = client.owners[o].hold.unwrap_or_default();
         client.leave(head);
-        (client.wake, client.due, client.untold, client.lingers) = (false, false, false, true);
+        (client.wake, client.due, client.expired, client.lingers) = (false, false, false, true);
         let from = &mut client.owners[o];
         (from.freeing, from.pending) = (true, false);
         if client.in_handoff() == 0 {
@@ -110,7 +110,7 @@ impl Handoff {
         };
         let unsure = client.unanswered > 0 && self.bug != Some(Bug::ResendForgotten);
         if !done {
-            state.wrong_loss |= client.executed && !unsure;
+            state.false_loss |= client.executed && !unsure;
             for owner in client.owners.iter_mut().filter(|owner| owner.queued > 0) {
                 owner.queued = 0;
                 owner.gone();
@@ -191,8 +191,8 @@ impl Handoff {
         }
     }
 
-    /// No answer in time: who asked gets an error, or asks again from the wait queue, and what
-    /// may have been executed is undone on another connection.
+    /// No answer in time: the caller gets an error, or the waiter asks again. What the server may
+    /// have executed is undone on another connection.
     fn give_up(&self, client: &mut Client, o: usize) {
         self.make_stale(client, o);
         let owner = &mut client.owners[o];
@@ -230,7 +230,7 @@ impl Handoff {
             give_back(client, o);
             client.owners[o].call = Call::Dropped;
             if self.can_hand_off(client, o) {
-                self.hand_on(client, o);
+                self.hand_off(client, o);
             }
             return;
         }
@@ -260,7 +260,7 @@ impl Handoff {
             let place = |place| client.owners.iter().position(|owner| owner.late_handoff == place);
             let owners = (1..=OWNERS as u8).filter_map(place).collect();
             client.owners.iter_mut().for_each(|owner| owner.late_handoff = 0);
-            let done = self.hand_off(state, c, owners);
+            let done = self.execute_handoff(state, c, owners);
             let client = &mut state.clients[c];
             client.executed |= done && client.unanswered > 0;
         }
@@ -277,7 +277,8 @@ fn confirm(owner: &mut Owner, long: bool) {
     }
 }
 
-/// What is in the sockets is as good as executed before, or never.
+/// The server has executed what was under way, or never does: when the client crashed is the
+/// same to all others.
 fn crash(client: &mut Client) {
     let fields = client.owners.map(|owner| owner.field);
     client.owners = fields.map(|field| Owner { field, ..Owner::default() });
@@ -290,7 +291,7 @@ fn crash(client: &mut Client) {
         wake: false,
         due: false,
         lingers: false,
-        untold: false,
+        expired: false,
         ran: client.ran,
         bits: client.bits,
     };

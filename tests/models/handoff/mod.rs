@@ -24,17 +24,20 @@
 //! - What the other model has: nested holds, renewals of confirmed holds (which change nothing
 //!   here), the way to a subscription, messages that are under way or lost. A waiter is
 //!   subscribed at once here, and a message arrives when it is published.
-//! - A key that an operator deletes, fenced locks, more than one caller of an owner, errors that
-//!   Redis answers.
-//! - Cuts of a connection that several requests are on: each request meets its own fault.
-//! - Time: when a hand-off makes the TTL shorter, waiters of other clients still go by the time
-//!   that Redis told them, which may be up to 30 s later than it need be (`LONGEST_PARK`). The
-//!   library does that, too; here, as there, the time comes, and how late it is is not modeled.
+//! - A call of an owner whose last guard is lost and still there.
+//! - A key that an operator deletes, fenced locks (whose next holder waits for its token), more
+//!   than one caller of an owner, errors that Redis answers.
+//! - Cuts of a connection that carries several requests: each request meets its own fault.
+//! - How late a waiter asks. When a hand-off makes the TTL shorter, a waiter of another client
+//!   still asks when the longer lease would have ended, or after 30 s (`LONGEST_PARK`). The
+//!   library does that today (a known gap, W7 of the fault matrix). In the model, too, the
+//!   waiter's own time comes; the model has no clock to say when.
 //!
 //! # Late requests
 //!
 //! The library closes a stale connection on the server before it sends anything else
-//! ([`Late::Killed`]): that is how the model is checked. [`Late::Executed`] shows that it has to.
+//! ([`Late::Killed`]); a request that is cut and sent again at once was therefore executed before
+//! the cut, or never. [`Late::Executed`] and [`Bug::HandoffNotClosed`] show what happens without.
 //!
 //! # The certain steps end
 //!
@@ -44,9 +47,9 @@
 //! # Steps taken together
 //!
 //! An acquire or a release that meets no fault is sent, executed and answered in one step: what
-//! happens between these to others could as well happen before. Deadlines pass when the lease
-//! ends, because until then an owner does nothing without a deadline that it does not with one. The
-//! full form visits smaller spaces with each step on its own, to the same result.
+//! other owners do in between they could do before. A deadline passes when the lease ends and not
+//! before: it only keeps an owner from a hand-off, and an owner may release instead at any time.
+//! The full form also visits spaces with each step on its own, to the same result.
 
 mod checks;
 mod client;
@@ -80,18 +83,19 @@ pub(crate) enum Bug {
     PermitsDropped,
     /// The queue goes on with an owner that is not its last.
     StuckQueueGoesOn,
-    /// That an earlier sending was not answered is forgotten.
+    /// The client forgets that an earlier sending was not answered.
     ResendForgotten,
     /// The lock stays with a waiter that was dropped.
     DeclinedForgotten,
-    /// Who gives a hand-off up leaves no releases.
+    /// A hand-off that is abandoned leaves no releases.
     GivenUpForgotten,
-    /// A hold that is not confirmed is renewed, and lost because Redis does not have it yet.
+    /// The watchdog renews a hold that is not confirmed, and reports it lost because Redis does
+    /// not have it yet.
     UnconfirmedIsRenewed,
     /// The stale connection of a hand-off is not closed.
     HandoffNotClosed,
     /// A release publishes nothing.
-    ReleaseUntold,
+    ReleaseUnpublished,
 }
 
 /// What an owner does: so many calls, with a long or a short lease.
@@ -126,11 +130,11 @@ impl Handoff {
             wake: false,
             due: false,
             lingers: false,
-            untold: false,
+            expired: false,
             ran: false,
             bits: Default::default(),
         });
-        let mut state = State { key: None, clients, faults: self.faults, wrong_loss: false };
+        let mut state = State { key: None, clients, faults: self.faults, false_loss: false };
         tidy(&mut state);
         state
     }
@@ -159,7 +163,7 @@ impl Handoff {
                 let client = &next.clients[c];
                 let steps = client.sent.map_or(0, |sent| sent.steps);
                 let owners = (1..=steps + 1).filter_map(|place| client.queued(place)).collect();
-                let done = self.hand_off(next, c, owners);
+                let done = self.execute_handoff(next, c, owners);
                 next.clients[c].sent = Some(Sent { steps, done: Some(done) });
             }
             Step::AnswerHandoff(c) => self.answer_handoff(next, c),
@@ -168,11 +172,11 @@ impl Handoff {
             Step::GiveBack(c, o) => {
                 give_back(&mut next.clients[c], o);
                 if self.can_hand_off(&next.clients[c], o) {
-                    self.hand_on(&mut next.clients[c], o);
+                    self.hand_off(&mut next.clients[c], o);
                 }
             }
             Step::LetGo(c, o) => give_back(&mut next.clients[c], o),
-            Step::HandOff(c, o) => self.hand_on(&mut next.clients[c], o),
+            Step::HandOff(c, o) => self.hand_off(&mut next.clients[c], o),
             Step::Release(c, o) | Step::Ask(c, o) => {
                 self.send(&mut next.clients[c], o);
                 if !self.every_step {
@@ -240,11 +244,11 @@ fn take_counted(state: &mut State, step: Step) -> bool {
     }
 }
 
-/// What makes no difference any more makes no other state.
+/// Clears what makes no difference any more, and sorts what is interchangeable.
 fn tidy(state: &mut State) {
     for client in &mut state.clients {
         if !client.up {
-            // Which of its owners it was is all the same.
+            // Which of its owners has the lock makes no difference.
             let field = client.has_field();
             client.owners = <[Owner; OWNERS]>::default();
             client.owners[OWNERS - 1].field = field;
@@ -267,7 +271,7 @@ fn tidy(state: &mut State) {
         client.lingers &= client.waiting() == 0 && !client.owners.iter().all(ends);
         client.wake &= client.waiting() > 0 || client.lingers;
         client.due &= !client.wake && (client.waiting() > 0 || client.lingers);
-        client.untold &= client.due;
+        client.expired &= client.due;
     }
     let key = state.key;
     for client in &mut state.clients {

@@ -11,9 +11,9 @@ pub(crate) const HOLDER: &str =
     "Redis has an owner whose hold is valid, or one ahead of it in the handoff queue";
 pub(crate) const NO_ETERNAL_KEY: &str = "no key is without a TTL";
 pub(crate) const NO_ORPHAN: &str = "an idle owner that has a field in Redis has a hold";
-pub(crate) const NO_WRONG_LOSS: &str = "no owner whose hand-off was executed is told of a loss";
-pub(crate) const TOLD: &str = "who waits for a lock that was released is about to ask";
-pub(crate) const END: &str = "at rest nobody waits, and nothing is held, queued or owed";
+pub(crate) const NO_FALSE_LOSS: &str = "no owner whose hand-off was executed is reported lost";
+pub(crate) const WOKEN: &str = "a waiter for a lock that was released is about to ask";
+pub(crate) const END: &str = "at rest no owner waits, holds, is queued or has a release to send";
 
 impl Model for Handoff {
     type State = State;
@@ -54,8 +54,8 @@ impl Model for Handoff {
             Property::always(NO_ORPHAN, |_, state: &State| {
                 owners(state).all(|(client, owner)| !is_orphan(client, owner))
             }),
-            Property::always(NO_WRONG_LOSS, |_, state: &State| !state.wrong_loss),
-            Property::always(TOLD, |_, state: &State| {
+            Property::always(NO_FALSE_LOSS, |_, state: &State| !state.false_loss),
+            Property::always(WOKEN, |_, state: &State| {
                 state.key.is_some() || state.clients.iter().all(is_about_to_ask)
             }),
             Property::always(END, |model: &Self, state: &State| {
@@ -97,7 +97,7 @@ fn is_orphan(client: &Client, owner: &Owner) -> bool {
 
 fn is_about_to_ask(client: &Client) -> bool {
     let asks = client.owners.iter().any(|owner| owner.place == 1 && owner.exchange.is_some());
-    client.waiting() == 0 || client.wake || asks || client.untold
+    client.waiting() == 0 || client.wake || asks || client.expired
 }
 
 fn is_settled(state: &State) -> bool {
@@ -108,7 +108,7 @@ fn is_settled(state: &State) -> bool {
     state.key.is_none() && owners(state).all(|(_, owner)| is_done(owner))
 }
 
-/// What is left to do if nobody begins anything and nothing fails, as a number that each certain
+/// What is left to do if no call begins and nothing fails, as a number that each certain
 /// step makes smaller: first what changes the lock, then what asks for it. So whatever the order,
 /// the certain steps come to an end.
 pub(super) fn work_left(state: &State) -> (u32, u32) {
@@ -207,12 +207,16 @@ const REACHED: &[(Possible, &str, Seen)] = &[
     (OF_THREE_WITH_FAULTS, "a hand-off is sent again with what has come since", |_, state| {
         state.clients.iter().any(is_sent_again_longer)
     }),
-    (OF_THREE_WITH_FAULTS, "such a one goes on from the owner that Redis has", |_, state| {
-        state.clients.iter().any(|client| {
-            let goes_on = client.owners.iter().any(|owner| owner.queued == 2 && owner.field);
-            is_sent_again_longer(client) && goes_on
-        })
-    }),
+    (
+        OF_THREE_WITH_FAULTS,
+        "a longer hand-off goes on from the owner that Redis has",
+        |_, state| {
+            state.clients.iter().any(|client| {
+                let goes_on = client.owners.iter().any(|owner| owner.queued == 2 && owner.field);
+                is_sent_again_longer(client) && goes_on
+            })
+        },
+    ),
     (WITH_FAULTS, "a hand-off is confirmed that was executed before", |_, state| {
         state.clients.iter().any(|client| {
             client.executed && client.sent.is_some_and(|sent| sent.done == Some(true))
@@ -241,7 +245,7 @@ const REACHED: &[(Possible, &str, Seen)] = &[
     (WITH_FAULTS, "a waiter is dropped with the lock in its hands", |_, state| {
         owners(state).any(|(_, owner)| owner.call == Call::Dropped)
     }),
-    (OF_THREE_WITH_FAULTS, "such a waiter hands the lock off", |_, state| {
+    (OF_THREE_WITH_FAULTS, "a waiter that is dropped hands the lock off", |_, state| {
         let queued = |owner: &Owner| owner.queued > 1 && owner.freeing;
         owners(state).any(|(_, owner)| owner.call == Call::Dropped && queued(owner))
     }),
@@ -251,7 +255,7 @@ const REACHED: &[(Possible, &str, Seen)] = &[
             left && !owner.freeing && client.owners.iter().any(|from| from.pending && from.freeing)
         })
     }),
-    (OF_TWO_CLIENTS, "a waiter of a client waits behind one of the other", |_, state| {
+    (OF_TWO_CLIENTS, "one client waits and the other has the lock or waits, too", |_, state| {
         state.clients.iter().all(|client| client.waiting() > 0 || client.has_field())
             && state.clients.iter().any(|client| client.waiting() > 0)
     }),

@@ -18,7 +18,7 @@ impl Handoff {
         if state.key.is_some() && !owner.field {
             let client = &mut state.clients[c];
             // From here on changes count.
-            (client.due, client.untold) = (false, false);
+            (client.due, client.expired) = (false, false);
             return Reply::Refused;
         }
         let ran = state.clients.iter().enumerate().any(|(other, client)| other != c && client.ran);
@@ -45,14 +45,19 @@ impl Handoff {
         remove_key(state);
         state.clients[c].ran = handed;
         for client in &mut state.clients {
-            let told = client.waiting() > 0 || client.lingers;
-            client.wake |= told && self.bug != Some(Bug::ReleaseUntold);
+            let subscribed = client.waiting() > 0 || client.lingers;
+            client.wake |= subscribed && self.bug != Some(Bug::ReleaseUnpublished);
         }
         Reply::Released
     }
 
     /// `lua/hand_over.lua`: whether one of `owners` had the lock.
-    pub(super) fn hand_off(&self, state: &mut State, c: usize, mut owners: Vec<usize>) -> bool {
+    pub(super) fn execute_handoff(
+        &self,
+        state: &mut State,
+        c: usize,
+        mut owners: Vec<usize>,
+    ) -> bool {
         let Some(&last) = owners.last() else {
             return false;
         };
@@ -96,7 +101,7 @@ impl Handoff {
         remove_key(state);
         state.lease_changed();
         for client in &mut state.clients {
-            client.untold |= client.due;
+            client.expired |= client.due;
         }
     }
 }

@@ -84,7 +84,7 @@ pub(crate) struct Owner {
     pub(crate) hold: Option<Hold>,
     /// Redis may count a hold for it.
     pub(crate) server: bool,
-    /// A release or a hand-off of its hold was sent, or is queued.
+    /// A release or a hand-off of its hold was queued or sent, and Redis has not confirmed it.
     pub(crate) freeing: bool,
     /// The background has a release to send.
     pub(crate) pending: bool,
@@ -127,11 +127,11 @@ pub(crate) struct Client {
     /// The lease that the head knows of has ended or was changed, so the time at which it asks
     /// by itself comes.
     pub(crate) due: bool,
-    /// The subscription outlives the last waiter, and who calls then joins the queue untried.
+    /// The subscription outlives the last waiter: the next call may join the queue without a try.
     pub(crate) lingers: bool,
     /// A lease ended, which publishes nothing.
-    pub(crate) untold: bool,
-    /// Not of the library: it was this client that released last, after hand-offs.
+    pub(crate) expired: bool,
+    /// Not of the library: this client was the last to release, after hand-offs.
     pub(crate) ran: bool,
     /// All of the above, as it was [sorted](Self::sort).
     pub(crate) bits: ([u64; OWNERS], u64),
@@ -143,9 +143,9 @@ pub(crate) struct Key {
     pub(crate) has_ttl: bool,
     /// The lease that set the TTL.
     pub(crate) long: bool,
-    /// Not of the library: it was handed off; a waiter has it, to whom another client's run of
-    /// hand-offs left it.
+    /// Not of the library: it was handed off.
     pub(crate) handed: bool,
+    /// Not of the library: a waiter has it that another client released it to, after hand-offs.
     pub(crate) after_run: bool,
 }
 
@@ -155,8 +155,8 @@ pub(crate) struct State {
     pub(crate) clients: [Client; 2],
     /// Faults that may still happen.
     pub(crate) faults: u8,
-    /// Not of the library: an owner whose hand-off was executed was told that the lock was lost.
-    pub(crate) wrong_loss: bool,
+    /// Not of the library: an owner was reported lost whose hand-off was executed.
+    pub(crate) false_loss: bool,
 }
 
 impl Owner {
@@ -338,7 +338,7 @@ impl Client {
             | flag(self.wake, 9)
             | flag(self.due, 10)
             | flag(self.lingers, 11)
-            | flag(self.untold, 12)
+            | flag(self.expired, 12)
             | flag(self.ran, 13)
             | flag(self.up, 14);
         self.bits = (bits, rest);

@@ -5,7 +5,7 @@ use crate::protocol::Late;
 use super::state::{Call, Client, Exchange, Owner, State};
 use super::{Bug, Handoff};
 
-/// One step. Those of the first part happen sooner or later, those of the others need not.
+/// One step. Those of the first part happen sooner or later, those of the other parts need not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The server executes what an owner has sent last, or the acquire ahead of it.
@@ -34,7 +34,7 @@ pub(crate) enum Step {
     /// A bug: see [`Bug::UnconfirmedIsRenewed`].
     Renew(usize, usize),
 
-    // What users begin: at once, or in the wait queue of those before.
+    // What users begin: a first try, or a place in the wait queue that lingers.
     Call(usize, usize),
     Join(usize, usize),
 

@@ -66,6 +66,8 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Granted>, Error> {
     let asked = lease.checked(engine.config.watchdog_timeout)?;
     let begun = clock::now();
+    // Before a request, and before another holder of this client can hand the lock to it.
+    engine.owners.register(owner);
     let attempt = Attempt { engine, owner, lease, asked, wait };
 
     let mut left = None;
@@ -232,7 +234,6 @@ impl Attempt<'_> {
         let call = Call::new(&engine.link, deadline);
         let mut exchange = Exchange::new(call, owner, &engine.releaser, self.asked);
         exchange.enter().await?;
-        engine.owners.register(owner);
         let mut reclaimed = false;
         // An earlier hold's release comes before a new hold.
         if exchange.may_owe() {

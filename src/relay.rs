@@ -39,7 +39,7 @@ use crate::watchdog::Watchdog;
 
 mod chain;
 pub(crate) use chain::Confirmed;
-use chain::{Chain, Request, Step, To, enter};
+use chain::{Chain, Request, Step, To, enter, hand};
 
 // The same, and a place where the tests' scheduler may let another task run.
 #[cfg(test)]
@@ -77,27 +77,6 @@ struct Course {
     failures: u32,
     give_up: Option<Instant>,
     left: Vec<Left>,
-}
-
-/// The account of the new owner: it has the lock, or will have it when that is confirmed.
-fn hand(
-    seat: &Seat,
-    ticket: Ticket,
-    until: Instant,
-    passing: &Passing,
-    now: Instant,
-) -> (To, Option<Granted>) {
-    let mut account = seat.owner.account.lock();
-    let ask = account.ask(now);
-    if seat.owner.names.is_fenced() {
-        return (To::Awaits(ask, ticket), None);
-    }
-    let believed =
-        if seeded!("unconfirmed-is-believed") { until } else { until.min(passing.until) };
-    let term = Arc::new(Term::new(believed));
-    let hold = account.handed(ask, seat.lease, term.clone(), passing.run.clone(), now);
-    let granted = Granted { hold, term: term.clone(), lease: seat.asked, token: None };
-    (To::Holds(hold, term), Some(granted))
 }
 
 /// An owner with a debt, and the lease that would end it.

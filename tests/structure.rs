@@ -92,7 +92,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("loss", &["waiters", "holds", "clock"]),
     ("waiters", &["holds", "protocol", "connection", "lease", "clock", "error"]),
-    ("released", &["protocol", "connection", "clock"]),
+    ("released", &["protocol", "connection"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("holds", &["protocol", "lease", "token", "config"]),
     ("protocol", &["connection", "config", "clock", "slot", "token", "error", "seeded"]),

@@ -89,9 +89,11 @@ impl Node {
         };
         let server = birth.server.clone();
         let pushes = link.pushes.clone();
-        let dialled = Wire::dial(&client, birth, link.dial_timeout, pushes, &link.servers);
+        let asks_role = self.has_to_be_master && !seeded!("role-unasked");
+        let dialled =
+            Wire::dial(&client, birth, link.dial_timeout, pushes, &link.servers, asks_role);
         let (wire, role) = dialled.await?;
-        if self.has_to_be_master && role == Role::Replica && !seeded!("role-unasked") {
+        if role == Role::Replica {
             link.is_no_master(&server);
             return Err(io::Error::other("the server is a replica").into());
         }

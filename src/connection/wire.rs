@@ -71,6 +71,7 @@ impl Wire {
         timeout: Duration,
         pushes: UnboundedSender<Push>,
         servers: &Servers,
+        asks_role: bool,
     ) -> RedisResult<(Self, Role)> {
         let number = birth.number;
         let registration = Arc::new(Registration::new(number));
@@ -95,16 +96,19 @@ impl Wire {
         let line = Line::default();
         let shared = Arc::new(Shared { connection, birth, registration, pulse, line });
         let wire = Self { shared, seat: None };
-        let role = tokio::time::timeout(timeout, wire.introduce(servers)).await;
+        let role = tokio::time::timeout(timeout, wire.introduce(servers, asks_role)).await;
         let role = role.map_err(io::Error::from)??;
         Ok((wire, role))
     }
 
-    /// Asks the server which connection this is, which server, and of which role. From here on the
+    /// Asks which connection this is, which server, and, if that matters, of which role. From here on the
     /// connection cannot be dropped without a record (see [`super::stale`]).
-    async fn introduce(&self, servers: &Servers) -> RedisResult<Role> {
+    async fn introduce(&self, servers: &Servers, asks_role: bool) -> RedisResult<Role> {
         let mut questions = redis::pipe();
-        questions.cmd("CLIENT").arg("INFO").cmd("INFO").arg("server").cmd("ROLE");
+        questions.cmd("CLIENT").arg("INFO").cmd("INFO").arg("server");
+        if asks_role {
+            questions.cmd("ROLE");
+        }
         let mut answers = self.send_all(&questions).await?.into_iter();
         let [connection, server, role] =
             std::array::from_fn(|_| answers.next().unwrap_or(Value::Nil).extract_error());
@@ -125,7 +129,7 @@ impl Wire {
             }
         }
         Ok(match role {
-            Ok(role) if !is_primary(&role) => Role::Replica,
+            Ok(role) if asks_role && !is_primary(&role) => Role::Replica,
             // A user without the permission to ask finds out by the first write.
             _ => Role::Primary,
         })

@@ -1,8 +1,8 @@
 //! The owners of one client, by the numbers under which Redis knows them.
 //!
-//! 1. **An owner is registered before its first request is sent.** So an owner of this client that
-//!    Redis names and that is not registered is gone: its handle, its guards and its unfinished
-//!    releases are gone, too, and no request of it is under way.
+//! 1. **An owner is registered before Redis can hear of it**, by a request of its own or by a
+//!    hand-off. So an owner of this client that Redis names and that is not registered is gone: its
+//!    handle, its guards and its unfinished releases are gone, too, and no request of it is under way.
 //! 2. An owner is **idle** if it holds nothing, owes nothing and nobody talks to Redis for it. If
 //!    Redis counts a hold for an idle owner, a server has missed its release: after a failover, say.
 
@@ -43,7 +43,7 @@ impl Owners {
         format!("{}:{}", self.uuid, self.next.fetch_add(step, Ordering::Relaxed))
     }
 
-    /// The owner is about to send its first request (invariant 1).
+    /// The owner is about to ask for a lock (invariant 1).
     pub(crate) fn register(&self, owner: &Arc<Owner>) {
         if owner.is_registered.swap(true, Ordering::Relaxed) {
             return;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::error::Error;
-use crate::holds::{Ask, Gate, HoldId, Owed, Owner, Run};
+use crate::holds::{Ask, Gate, Granted, HoldId, Owed, Owner, Passing, Run};
 use crate::lease::Term;
 use crate::waiters::{Seat, Ticket};
 
@@ -126,4 +126,25 @@ pub(super) fn enter(chain: Option<&Chain>, owner: &Arc<Owner>, gate: &mut Option
         *gate = owner.try_enter();
     }
     gate.is_some()
+}
+
+/// The account of the new owner: it has the lock, or will have it when that is confirmed.
+pub(super) fn hand(
+    seat: &Seat,
+    ticket: Ticket,
+    until: Instant,
+    passing: &Passing,
+    now: Instant,
+) -> (To, Option<Granted>) {
+    let mut account = seat.owner.account.lock();
+    let ask = account.ask(now);
+    if seat.owner.names.is_fenced() {
+        return (To::Awaits(ask, ticket), None);
+    }
+    let believed =
+        if seeded!("unconfirmed-is-believed") { until } else { until.min(passing.until) };
+    let term = Arc::new(Term::new(believed));
+    let hold = account.handed(ask, seat.lease, term.clone(), passing.run.clone(), now);
+    let granted = Granted { hold, term: term.clone(), lease: seat.asked, token: None };
+    (To::Holds(hold, term), Some(granted))
 }

@@ -190,9 +190,12 @@ impl Proxy {
         self.shared.log().planned.iter().filter(|plan| plan.2 == fault).count()
     }
 
-    /// Planned faults of that kind take effect no more.
-    pub(crate) fn give_up(&self, fault: Fault) {
-        self.shared.log().planned.retain(|plan| plan.2 != fault);
+    /// Planned faults of that kind take effect no more. Returns how many that were.
+    pub(crate) fn give_up(&self, fault: Fault) -> usize {
+        let mut log = self.shared.log();
+        let before = log.planned.len();
+        log.planned.retain(|plan| plan.2 != fault);
+        before - log.planned.len()
     }
 
     /// How many planned faults have taken effect, and commands been held back.

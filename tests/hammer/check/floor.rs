@@ -71,7 +71,7 @@ pub(crate) fn missing(done: &Done, floor: &Floor) -> Vec<String> {
         least("requests that were held up and whose fate is known", arrived, 1);
     }
     let took_effect = |kind: &&str| done.faults.get(*kind).is_some_and(|(_, times)| *times > 0);
-    let lateness = [END, CLOSE, "hold up a request", "rename the server"];
+    let lateness = [END, CLOSE, "hold up requests", "rename the server"];
     let all = lateness.into_iter().filter(|_| floor.lateness);
     let all = all.chain(done.faults.keys().copied().filter(|_| floor.every_kind));
     for kind in all.filter(|kind| !took_effect(kind)).collect::<BTreeSet<_>>() {
@@ -103,7 +103,7 @@ pub(crate) mod trials {
         let floor = |lateness, every_kind| Floor { lateness, every_kind, ..Floor::for_seconds(2) };
         let mut done = enough();
         assert_eq!(missing(&done, &floor(true, false)).len(), 5);
-        let all = [END, CLOSE, "hold up a request", "rename the server"];
+        let all = [END, CLOSE, "hold up requests", "rename the server"];
         done.faults.extend(all.map(|kind| (kind, (1, 1))));
         done.fates.never = 1;
         assert_eq!(missing(&done, &floor(true, true)), Vec::<String>::new());

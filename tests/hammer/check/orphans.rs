@@ -155,7 +155,7 @@ pub(crate) mod trials {
         history.samples = vec![seen(&call, 4400, 100)];
         assert_eq!(check(&history).len(), 1);
         history.faults = vec![Fault {
-            kind: "hold up a request",
+            kind: "hold up requests",
             target: String::new(),
             t0: 400 * MS,
             t1: 410 * MS,

@@ -10,7 +10,7 @@ use crate::support::sentinel::MASTER;
 use crate::support::{Fault, Proxy, Server};
 
 pub(crate) const LATE: &[Kind] = &[
-    Kind { name: "hold up a request", settle: OUTAGE, inflict: hold_up },
+    Kind { name: "hold up requests", settle: OUTAGE, inflict: hold_up },
     Kind { name: "rename the server", settle: OUTAGE, inflict: rename },
 ];
 
@@ -65,31 +65,35 @@ fn conviction(host: &str, proxy: &Proxy, epoch: u64) -> String {
     )
 }
 
-/// Holds up one of the next requests. Returns whether there was one.
-fn hold_one_up(proxy: &Proxy, hand: &mut Hand, time: Duration) -> bool {
+/// Holds up a few of the next requests, mostly each on a connection of its own. Returns how many.
+fn hold_some_up(proxy: &Proxy, hand: &mut Hand, time: Duration) -> usize {
+    const SOME: usize = 3;
     let fault = Fault::HoldBackFor(time);
-    proxy.plan("EVALSHA", hand.rng.u64(1..20), fault);
-    let held = eventually(|| proxy.to_come(fault) == 0);
-    // It could take effect at any time, and nobody would know.
-    proxy.give_up(fault);
-    held
+    let mut nth = 0;
+    for _ in 0..SOME {
+        nth += hand.rng.u64(1..10);
+        proxy.plan("EVALSHA", nth, fault);
+    }
+    eventually(|| proxy.to_come(fault) == 0);
+    // What is left could take effect at any time, and nobody would know.
+    SOME - proxy.give_up(fault)
 }
 
 fn hold_up(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
     let (proxy, at) = proxy(world, hand);
     let time = hand.some_time(1000, 4000);
-    let held = hold_one_up(proxy, hand, time);
-    let done = Done::at_proxy(at, format_args!("for {time:?}"), held)?;
-    Some(Done { late: held.then(|| until(time)), ..done })
+    let held = hold_some_up(proxy, hand, time);
+    let done = Done::at_proxy(at, format_args!("for {time:?}, {held} of them"), held > 0)?;
+    Some(Done { late: Some(until(time)), ..done })
 }
 
-/// To the other name with a request held up at the old one, and perhaps back again before that
-/// arrives.
+/// To the other name with requests held up at the old one, and perhaps back again before those
+/// arrive.
 fn rename(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
     let at = world.name.now();
     let time = hand.some_time(2000, 4000);
-    let held = hold_one_up(&world.proxies[at], hand, time);
-    let late = held.then(|| until(time));
+    let held = hold_some_up(&world.proxies[at], hand, time);
+    let late = Some(until(time));
     let mut all_moved = true;
     let mut names = Vec::new();
     for _ in 0..hand.rng.u32(1..3) {
@@ -98,8 +102,7 @@ fn rename(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
         all_moved &= moved;
         names.push(name);
     }
-    let what = if held { ", a request held up" } else { "" };
-    let how = format!("to {}{what}", names.join(" and to "));
+    let how = format!("to {}, {held} requests held up", names.join(" and to "));
     Some(Done { late, ..Done::at_proxy(at, how, all_moved)? })
 }
 

@@ -157,7 +157,7 @@ impl Attempt<'_> {
         let until = if let Wait::Until(until) = self.wait { Some(until) } else { None };
         // Siblings on the same handle wait here for the one of them that stands in line: when it
         // has the lock, they nest. In line they would wait for their own handle to release.
-        let Some(_turn) = Box::pin(by(until, owner.turn.lock())).await else {
+        let Some(_turn) = Box::pin(by(until, owner.turn().lock())).await else {
             return if engine.waiters.in_outage(&owner.names) {
                 Err(out_of_reach())
             } else {

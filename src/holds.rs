@@ -12,8 +12,8 @@
 //! 3. **A tenure is one unbroken possession**, from a first hold to the last one given back or to
 //!    loss. An answer about one tenure says nothing about another.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -39,9 +39,8 @@ pub(crate) struct Owner {
     is_registered: AtomicBool,
     /// A [`Gate`] is held during an exchange with Redis (invariant 1).
     gate: Semaphore,
-    /// Held by the one call of this owner that is parked in the waiters' line. Its siblings wait
-    /// for it here: once it has the lock they nest.
-    pub(crate) turn: tokio::sync::Mutex<()>,
+    /// Made for the first call that waits.
+    turn: OnceLock<Box<tokio::sync::Mutex<()>>>,
     pub(crate) account: Mutex<Account>,
 }
 
@@ -52,9 +51,15 @@ impl Owner {
             id: id.into(),
             is_registered: AtomicBool::new(false),
             gate: Semaphore::new(1),
-            turn: tokio::sync::Mutex::default(),
+            turn: OnceLock::new(),
             account: Mutex::default(),
         }
+    }
+
+    /// Held by the one call of this owner that is parked in the wait queue. Its siblings wait for
+    /// it here: once it has the lock they nest.
+    pub(crate) fn turn(&self) -> &tokio::sync::Mutex<()> {
+        self.turn.get_or_init(Box::default)
     }
 
     /// Redis counts nothing for this owner. Tells the guards; returns whether one of them still

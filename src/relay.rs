@@ -28,13 +28,13 @@ use crate::clock;
 use crate::config::Config;
 use crate::connection::Link;
 use crate::error::{Error, ErrorKind};
-use crate::holds::{Ask, Gate, Granted, Owner, Passing};
+use crate::holds::{Ask, Gate, Granted, Owner};
 use crate::lease::{Term, believed_until};
 use crate::loss::{FoundBy, found_gone};
 use crate::protocol::{Call, HandedOver, Names};
 use crate::released::ReleasedNames;
 use crate::token::FencingToken;
-use crate::waiters::{Seat, Stirred, Ticket, Told, Waiters};
+use crate::waiters::{Stirred, Ticket, Told, Waiters};
 use crate::watchdog::Watchdog;
 
 mod chain;

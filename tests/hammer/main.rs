@@ -1,6 +1,11 @@
 //! The hammer: many processes and tasks on a few dozen names, a nemesis that breaks things, and a
 //! history of all of it that is checked by rules.
 //!
+//! In each process runtimes end and begin while their tasks call and hold locks, and clients are
+//! closed under load and replaced. The nemesis holds requests up for longer than their callers
+//! wait, so that the server executes them late if nothing prevents that; and a Sentinel gives the
+//! server another name meanwhile. Nobody may notice any of that but the caller.
+//!
 //! ```text
 //! cargo test --test hammer                                         the trials, and 30 s of it
 //! cargo test --release --test hammer -- --minutes 10 [--seed 7]    as long as you like
@@ -19,9 +24,12 @@
 //! | H6, H7 | what is free is taken by who waits; after a crash, at the lease's end |
 //! | H8, H9 | loss is told in time, for good, and only when it happened |
 //! | H10 | a request that was sent twice counts once |
-//! | H11 | nothing stays that nobody holds, and nothing has no end |
+//! | H11 | nothing stays or comes back that nobody holds, and nothing has no end |
 //! | H12 | what a call says of itself is true |
 //! | H13 | enough was done for silence to mean something, else the run is inconclusive |
+//!
+//! H13 asks a run of half a minute for late requests, runtimes that ended and clients that were
+//! closed, and a run of five minutes for every kind of fault.
 //!
 //! The seed makes the choice of calls and faults repeatable, not what comes of them.
 

@@ -55,7 +55,7 @@ impl Length {
     /// The short form, which is a test.
     pub(crate) fn short() -> Self {
         let floor = Floor {
-            operations: 200_000,
+            operations: 150_000,
             grants: 10_000,
             hand_overs: 500,
             ..Floor::for_seconds(30)

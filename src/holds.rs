@@ -12,7 +12,6 @@
 //! 3. **A tenure is one unbroken possession**, from a first hold to the last one given back or to
 //!    loss. An answer about one tenure says nothing about another.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -35,8 +34,8 @@ pub(crate) struct Owner {
     pub(crate) names: Names,
     /// The field in the hash.
     pub(crate) id: Box<str>,
-    /// Whether [`Owners`] has it.
-    is_registered: AtomicBool,
+    /// Where it is registered.
+    owners: Option<Arc<Owners>>,
     /// A [`Gate`] is held during an exchange with Redis (invariant 1).
     gate: Semaphore,
     /// Made for the first call that waits.
@@ -49,7 +48,7 @@ impl Owner {
         Self {
             names,
             id: id.into(),
-            is_registered: AtomicBool::new(false),
+            owners: None,
             gate: Semaphore::new(1),
             turn: OnceLock::new(),
             account: Mutex::default(),
@@ -180,6 +179,8 @@ pub(crate) struct Account {
     freeing: bool,
     /// Whether the watchdog has this owner on its list.
     watched: bool,
+    /// Whether [`Owners`] has it.
+    registered: bool,
     /// When the watched leases were last known to be in force: what their renewal counts from.
     renewed_at: Option<Instant>,
     /// How the first hold of this tenure came, if by a hand-over.

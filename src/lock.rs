@@ -59,7 +59,7 @@ impl Lock {
     }
 
     fn with(engine: Arc<Engine>, names: Names) -> Self {
-        let owner = Arc::new(Owner::new(names, engine.owners.new_id()));
+        let owner = engine.owners.new_owner(names);
         Self { engine, owner }
     }
 

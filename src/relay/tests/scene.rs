@@ -13,7 +13,7 @@ use crate::lease::Lease;
 use crate::protocol::{Acquired, Released};
 use crate::tests::explore::{Calls, some_time};
 use crate::tests::naive::Naive;
-use crate::waiters::{Next, Patience, Place};
+use crate::waiters::{Next, Patience, Place, Seat};
 
 const OURS: [&str; 3] = ["a", "b", "c"];
 const OTHER: &str = "other";

@@ -47,4 +47,84 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "let idle = self.can_take();",
         wrong: "let idle = self.can_take() || BUG;",
     },
+    Mutant {
+        bug: "owner-registered-late",
+        file: "src/acquire.rs",
+        right: "    engine.owners.register(owner);\n    let attempt",
+        wrong: "    if !BUG || matches!(wait, Wait::Once) {\n        engine.owners.register(owner);\n    }\n    let attempt",
+    },
+    // What a call says of itself.
+    Mutant {
+        bug: "expired-seats-are-sent",
+        file: "src/connection/together.rs",
+        right: "self.seats.retain(|seat| !seat.is_over());",
+        wrong: "self.seats.retain(|seat| BUG || !seat.is_over());",
+    },
+    Mutant {
+        bug: "run-overflows",
+        file: "src/holds/passing.rs",
+        right: "kept >= config.hand_over_time",
+        wrong: "(kept >= config.hand_over_time || BUG && now >= self.since + config.hand_over_time)",
+    },
+    Mutant {
+        bug: "found-gone-untold",
+        file: "src/loss.rs",
+        right: "    waiters.look(&owner.names);",
+        wrong: "    if !BUG {\n        waiters.look(&owner.names);\n    }",
+    },
+    Mutant {
+        bug: "two-clocks",
+        file: "src/acquire.rs",
+        right: "clock::now() - asked >= SILENCE",
+        wrong: "(if BUG { asked.elapsed() } else { clock::now() - asked }) >= SILENCE",
+    },
+    Mutant {
+        bug: "acquire-any-hash",
+        file: "lua/acquire.lua",
+        right: "if fields[2] or (holder and not string.find(holder, '^.+:%-?%d+$')) then",
+        wrong: "if false then",
+    },
+    Mutant {
+        bug: "acquire-two-fields",
+        file: "lua/acquire.lua",
+        right: "if fields[2] or (holder",
+        wrong: "if (holder",
+    },
+    Mutant {
+        bug: "inspect-any-hash",
+        file: "lua/inspect.lua",
+        right: "if fields[2] or not string.find(holder, '^.+:%-?%d+$') then",
+        wrong: "if false then",
+    },
+    Mutant {
+        bug: "force-unlock-any-hash",
+        file: "lua/force_unlock.lua",
+        right: "if fields[2] or not string.find(owner, '^.+:%-?%d+$') then",
+        wrong: "if false then",
+    },
+    // Processes and threads.
+    Mutant {
+        bug: "connects-without-its-thread",
+        file: "src/engine.rs",
+        right: "is_ready.await.unwrap_or_else(|_| Err(unready(\"the client's thread has ended\")))?;",
+        wrong: "let ready = is_ready.await.unwrap_or_else(|_| Err(unready(\"the client's thread has ended\")));\n        if !BUG {\n            ready?;\n        }",
+    },
+    Mutant {
+        bug: "fork-unnoticed",
+        file: "src/process.rs",
+        right: "self == Self::current()",
+        wrong: "(BUG || self == Self::current())",
+    },
+    Mutant {
+        bug: "child-drops-futures",
+        file: "src/process.rs",
+        right: "            mem::forget(future);",
+        wrong: "            if BUG {\n                drop(future);\n            } else {\n                mem::forget(future);\n            }",
+    },
+    Mutant {
+        bug: "child-believes",
+        file: "src/guard.rs",
+        right: "!self.engine.process.is_this_one() || self.term.is_lost()",
+        wrong: "(!BUG && !self.engine.process.is_this_one()) || self.term.is_lost()",
+    },
 ];

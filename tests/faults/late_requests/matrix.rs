@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redlatch::{ErrorKind, Lock, LockClient, LockGuard};
+use redlatch::{ErrorKind, Lock, LockClient, LockClientBuilder, LockGuard};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -45,31 +45,89 @@ enum Way {
     RuntimeEnds,
     /// The client is closed.
     Close,
+    /// The Sentinel names the server by another address, and no answer comes in time.
+    Renamed,
+}
+
+/// A master of that name for a Sentinel, which finds no others to agree with and never fails over.
+fn monitor(sentinel: &Server, name: &str, proxy: &Proxy) {
+    let port = proxy.port().to_string();
+    sentinel.ask::<()>(&["SENTINEL", "MONITOR", name, "127.0.0.1", &port, "99"]);
+    sentinel.ask::<()>(&["SENTINEL", "SET", name, "down-after-milliseconds", "600000"]);
+}
+
+/// The servers that all scenes of a test share.
+struct Site {
+    server: Arc<Server>,
+    /// Names the server by an address of each scene's own.
+    sentinel: Option<Server>,
+}
+
+impl Site {
+    fn new(way: Way) -> Self {
+        let server = Arc::new(Server::start());
+        // It has to have one from the start.
+        let first = format!("sentinel monitor first 127.0.0.1 {} 99\n", server.port());
+        let sentinel = (way == Way::Renamed).then(|| Server::start_sentinel(&first));
+        Self { server, sentinel }
+    }
 }
 
 /// A client whose requests pass a proxy, and another one beside it.
 struct Scene {
+    site: Arc<Site>,
     server: Arc<Server>,
     proxy: Proxy,
+    /// The server by another name.
+    renamed: Proxy,
     client: LockClient,
     other: LockClient,
     name: String,
 }
 
 impl Scene {
-    async fn new(server: &Arc<Server>, kind: Kind) -> Self {
+    async fn new(site: &Arc<Site>, kind: Kind) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let proxy = Proxy::new(server);
+        let server = &site.server;
+        let name = format!("late:{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let (proxy, renamed) = (Proxy::new(server), Proxy::new(server));
         // Renewals would be held up in place of other requests.
         let watchdog = if kind == Kind::Renew { 3 * COMMAND_TIMEOUT } else { HOUR };
-        let connected = |url| {
-            let builder = LockClient::builder().url(url).watchdog_timeout(watchdog);
-            soon("connecting", builder.command_timeout(COMMAND_TIMEOUT).connect())
+        let connected = |builder: LockClientBuilder| {
+            let builder = builder.watchdog_timeout(watchdog).command_timeout(COMMAND_TIMEOUT);
+            soon("connecting", builder.connect())
         };
-        let client = connected(proxy.url(server)).await.expect("connecting");
-        let other = connected(server.url()).await.expect("connecting");
-        let name = format!("late:{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        Self { server: server.clone(), proxy, client, other, name }
+        let builder = match &site.sentinel {
+            Some(sentinel) => {
+                monitor(sentinel, &name, &proxy);
+                LockClient::builder().sentinel(&name, [sentinel.url()])
+            }
+            None => LockClient::builder().url(proxy.url(server)),
+        };
+        let client = connected(builder).await.expect("connecting");
+        let other = connected(LockClient::builder().url(server.url())).await.expect("connecting");
+        let (site, server) = (site.clone(), server.clone());
+        Self { site, server, proxy, renamed, client, other, name }
+    }
+
+    /// How many scripts the client has called, by whichever name of the server.
+    fn calls(&self) -> u64 {
+        self.proxy.sent("EVALSHA") + self.renamed.sent("EVALSHA")
+    }
+
+    /// The Sentinel names the server anew. Returns when the client has sent something by that name.
+    async fn rename(&self) {
+        let Some(sentinel) = &self.site.sentinel else { return };
+        sentinel.ask::<()>(&["SENTINEL", "REMOVE", &self.name]);
+        monitor(sentinel, &self.name, &self.renamed);
+        let follows = self.client.lock(format!("{}:follows", self.name));
+        soon("a client that follows", async {
+            while self.renamed.sent("EVALSHA") == 0 {
+                drop(hold(&follows).await);
+                tokio::time::sleep(ms(5)).await;
+            }
+        })
+        .await;
     }
 
     fn lock(&self) -> Arc<Lock> {
@@ -95,6 +153,12 @@ impl Scene {
         self.hold_back_the_next();
         match way {
             Way::Timeout => drop(soon("an error", call).await),
+            Way::Renamed => {
+                let call = tokio::spawn(call);
+                self.is_held_back(before).await;
+                self.rename().await;
+                drop(soon("an error", call).await.expect("no panic"));
+            }
             Way::RuntimeEnds => {
                 let (end, ended) = oneshot::channel::<()>();
                 let next = self.client.lock("of another runtime");
@@ -169,7 +233,7 @@ async fn acquire(scene: &Scene, way: Way, what: &str) {
         // Something newer, which need not be the undo.
         release(hold(&scene.lock()).await).await;
     } else {
-        wait_until("the undo", SOON, || scene.proxy.sent("EVALSHA") >= 2).await;
+        wait_until("the undo", SOON, || scene.calls() >= 2).await;
     }
     scene.let_go(what).await;
     scene.becomes_free(what).await;
@@ -178,10 +242,10 @@ async fn acquire(scene: &Scene, way: Way, what: &str) {
 async fn nested(scene: &Scene, way: Way, what: &str) {
     let lock = scene.lock();
     let outer = hold(&lock).await;
-    let before = scene.proxy.sent("EVALSHA");
+    let before = scene.calls();
     let inner = lock.clone();
     scene.drop_under(way, async move { inner.lock().await.map(drop) }).await;
-    wait_until("the undo", SOON, || scene.proxy.sent("EVALSHA") >= before + 2).await;
+    wait_until("the undo", SOON, || scene.calls() >= before + 2).await;
     scene.let_go(what).await;
     wait_until("one hold", SOON, || {
         scene.server.holds(&scene.name).into_values().collect::<Vec<_>>() == [1]
@@ -216,8 +280,9 @@ async fn renews(scene: &Scene, way: Way, what: &str) {
         give_back(scene, guard, what).await;
         return scene.let_go(what).await;
     }
-    let sent = scene.proxy.sent("EVALSHA");
-    wait_until("another renewal", SOON, || scene.proxy.sent("EVALSHA") > sent).await;
+    scene.rename().await;
+    let sent = scene.calls();
+    wait_until("another renewal", SOON, || scene.calls() > sent).await;
     give_back(scene, guard, what).await;
     let again = lock.lock_with_lease(SOON).await.expect("locking");
     scene.let_go(what).await;
@@ -245,6 +310,7 @@ async fn hands_off(scene: &Scene, way: Way, what: &str) {
     if way == Way::Close {
         soon("closing", scene.client.close()).await;
     }
+    scene.rename().await;
     let handed = soon("the lock", waiter).await.expect("a waiter that did not panic");
     // Confirmed by the second sending, or left to the background.
     drop(soon("unlocking", unlock).await.expect("no panic"));
@@ -258,9 +324,9 @@ async fn hands_off(scene: &Scene, way: Way, what: &str) {
     give_back(scene, again, what).await;
 }
 
-async fn play(server: &Arc<Server>, kind: Kind, way: Way) {
+async fn play(site: &Arc<Site>, kind: Kind, way: Way) {
     let what = format!("{kind:?}, {way:?}");
-    let scene = Scene::new(server, kind).await;
+    let scene = Scene::new(site, kind).await;
     match kind {
         Kind::Acquire => acquire(&scene, way, &what).await,
         Kind::Nested => nested(&scene, way, &what).await,
@@ -270,26 +336,31 @@ async fn play(server: &Arc<Server>, kind: Kind, way: Way) {
     }
     assert_eq!(scene.proxy.came_to_nothing(), scene.proxy.held(), "{what}");
     assert!(scene.proxy.held() >= 1, "{what}: nothing was late");
+    let by_the_other_name = scene.renamed.sent("EVALSHA") >= 1;
+    assert_eq!(by_the_other_name, way == Way::Renamed, "{what}");
     soon("closing", scene.client.close()).await;
+    if let Some(sentinel) = &site.sentinel {
+        sentinel.ask::<()>(&["SENTINEL", "REMOVE", &scene.name]);
+    }
 }
 
 /// So many requests of one way, of all `kinds` in turn.
 fn all_come_to_nothing(way: Way, kinds: &'static [Kind], least: u64) {
     let full = std::env::var("REDLATCH_LATE").ok().and_then(|many| many.parse::<u64>().ok());
-    // Five kinds by three ways, but for two that do not exist.
-    let each = full.map_or(least, |many| many.div_ceil(13));
-    let server = Arc::new(Server::start());
+    // Five kinds by four ways, but for two that do not exist.
+    let each = full.map_or(least, |many| many.div_ceil(18));
+    let site = Arc::new(Site::new(way));
     let workers = crate::process::workers();
     workers.block_on(async {
         let next = Arc::new(AtomicU64::new(0));
         let mut scenes = JoinSet::new();
         for _ in 0..SCENES {
-            let (server, next) = (server.clone(), next.clone());
+            let (site, next) = (site.clone(), next.clone());
             scenes.spawn(async move {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(kind) = kinds.get((number / each) as usize) else { return };
-                    play(&server, *kind, way).await;
+                    play(&site, *kind, way).await;
                 }
             });
         }
@@ -299,7 +370,7 @@ fn all_come_to_nothing(way: Way, kinds: &'static [Kind], least: u64) {
     });
     let count = each * kinds.len() as u64;
     println!("{way:?}: {count} requests of {kinds:?} late, none executed, none left behind");
-    block_until("no lock", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0);
+    block_until("no lock", SOON, || site.server.ask::<u64>(&["DBSIZE"]) == 0);
 }
 
 #[test]
@@ -317,4 +388,9 @@ fn w9_requests_of_a_client_that_was_closed_come_to_nothing() {
 #[test]
 fn n6_requests_that_were_not_answered_in_time_come_to_nothing() {
     all_come_to_nothing(Way::Timeout, ALL, 5);
+}
+
+#[test]
+fn w22_requests_by_the_old_name_of_a_server_come_to_nothing() {
+    all_come_to_nothing(Way::Renamed, ALL, 3);
 }

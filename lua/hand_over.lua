@@ -10,11 +10,13 @@
 -- ARGV[i]  from the fourth on: the owner who has it, and those to whom it goes one
 --          after the other
 --
--- Replies  0   none of them holds it; nothing was written
---          an  array of two: how many clients are subscribed to the channel (-1: that
---              is not known), and the fencing token of the last owner, who has it
---              now (0 if it needs none)
+-- Replies  0           none of them holds it; nothing was written
+--          an          array of two: how many clients are subscribed to the channel
+--                      (-1: that is not known), and the fencing token of the last
+--                      owner, who has it now (0 if it needs none)
+--          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
+-- What makes a hash a lock, and why HRANDFIELD, is in acquire.
 -- Sent again, with more owners at the end or not, it goes on from the one who has
 -- it, so what was executed already is not done twice. (The token grows once more.)
 -- Nobody is told: nobody outside could have got the lock.
@@ -25,6 +27,10 @@
 -- Why atomic: between "it is ours" and the new owner's field the lease may end and
 -- another owner may come in, to whose lock this would add a field.
 
+local fields = redis.call('HRANDFIELD', KEYS[1], 2)
+if fields[2] then
+  return redis.error_reply('WRONGTYPE the hash is not a lock')
+end
 local has = nil
 local token = 0
 for i, owner in ipairs(ARGV) do
@@ -32,7 +38,7 @@ for i, owner in ipairs(ARGV) do
     redis.call('HSET', KEYS[1], owner, 1)
     redis.call('HDEL', KEYS[1], has)
     has = owner
-  elseif not has and i > 3 and redis.call('HEXISTS', KEYS[1], owner) == 1 then
+  elseif not has and i > 3 and owner == fields[1] then
     has = owner
     if KEYS[2] then
       local time = redis.call('TIME')

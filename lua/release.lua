@@ -7,10 +7,12 @@
 -- ARGV[4]  the channel on which a release is told
 -- ARGV[5]  how: PUBLISH, or SPUBLISH in a cluster with sharded channels
 --
--- Replies  0  the owner holds nothing here; nothing was written
---          1  held still, with the count ARGV[2] or fewer
---          2  freed: the key is gone and its waiters have been told
+-- Replies  0           the owner holds nothing here; nothing was written
+--          1           held still, with the count ARGV[2] or fewer
+--          2           freed: the key is gone and its waiters have been told
+--          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
+-- What makes a hash a lock, and why HRANDFIELD, is in acquire.
 -- The count to reach is absolute, so this sent twice releases once.
 -- The first write is a PEXPIRE or a DEL because Redis allows those when its
 -- memory is full, and after the first allowed write it lets the script finish;
@@ -20,13 +22,16 @@
 -- Why atomic: between "it is mine" and "it is gone" the lease may end and
 -- another owner may come in, whose lock this would delete.
 
-local held = redis.call('HGET', KEYS[1], ARGV[1])
-if not held then
+local fields = redis.call('HRANDFIELD', KEYS[1], 2)
+if fields[2] then
+  return redis.error_reply('WRONGTYPE the hash is not a lock')
+end
+if fields[1] ~= ARGV[1] then
   return 0
 end
 if ARGV[2] ~= '0' then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
-  if tonumber(held) > tonumber(ARGV[2]) then
+  if tonumber(redis.call('HGET', KEYS[1], ARGV[1])) > tonumber(ARGV[2]) then
     redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
   end
   return 1

@@ -12,9 +12,9 @@
 -- Why atomic: between "it is mine" and the write the lease may end and another
 -- owner may come in, whose lock this would touch.
 
-local count = redis.call('HGET', KEYS[1], ARGV[1])
-if not count then
+local fields = redis.call('HRANDFIELD', KEYS[1], 2)
+if fields[2] or fields[1] ~= ARGV[1] then
   return 0
 end
-redis.call('HSET', KEYS[1], ARGV[1], count)
+redis.call('HSET', KEYS[1], ARGV[1], redis.call('HGET', KEYS[1], ARGV[1]))
 return 1

@@ -285,14 +285,20 @@ impl Attempt<'_> {
     }
 
     /// Releases the lock if its holder is an owner of this client that holds nothing: the server
-    /// has missed its release. False if it is not, or if that failed.
+    /// has missed its release. False if it is not, if the owner released it after the refusal, or if
+    /// Redis does not answer.
     async fn reclaim(&self, holder: &str, deadline: Instant) -> bool {
         let Self { engine, owner, .. } = self;
-        let Some((idle, gate)) = engine.owners.idle(holder, &owner.names) else { return false };
-        announce(&idle);
+        let Some((idle, gate)) = engine.owners.claim_idle(holder, &owner.names) else {
+            return false;
+        };
         let (call, lease) = (Call::new(&engine.link, deadline), engine.config.watchdog_timeout);
         let mut exchange = Exchange::entered(call, &idle, &engine.releaser, gate, lease);
-        Box::pin(exchange.pay(lease)).await.is_ok()
+        let released = Box::pin(exchange.pay(lease)).await.unwrap_or(false);
+        if released {
+            announce(&idle);
+        }
+        released
     }
 
     /// A grant counts only once enough replicas have it. If they do not, it is given back at once.

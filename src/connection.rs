@@ -23,8 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use redis::{Cmd, RedisError, Script, Value};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -80,6 +81,8 @@ pub(crate) struct Link {
     pushes: UnboundedSender<Push>,
     /// Those that this client has ever connected to.
     servers: Servers,
+    /// Servers that are not asked any more, and at which connections may be stale.
+    left: (UnboundedSender<redis::Client>, Mutex<Option<UnboundedReceiver<redis::Client>>>),
     numbers: AtomicU64,
 }
 
@@ -148,7 +151,10 @@ impl Link {
                 Way::Cluster(Cluster::new(seeds.into_iter().map(set_up).collect())?)
             }
         };
+        let (left, servers_left) = unbounded_channel();
+        let left = (left, Mutex::new(Some(servers_left)));
         Ok(Self {
+            left,
             way,
             dial_timeout,
             pushes,
@@ -218,11 +224,14 @@ impl Link {
 
     /// Keeps up with which server is the master, or has which slot.
     pub(crate) async fn keep_up(self: &Arc<Self>) {
-        match &self.way {
-            Way::One(_) => std::future::pending().await,
-            Way::Sentinel(_) => Sentinels::keep_up(self).await,
-            Way::Cluster(cluster) => cluster.keep_up(self).await,
-        }
+        let keep_up = async {
+            match &self.way {
+                Way::One(_) => std::future::pending().await,
+                Way::Sentinel(_) => Sentinels::keep_up(self).await,
+                Way::Cluster(cluster) => cluster.keep_up(self).await,
+            }
+        };
+        tokio::join!(keep_up, self.close_at_those_left());
     }
 
     /// The server that a key is on now, as far as is known; `None` for any server.
@@ -247,15 +256,13 @@ impl Link {
         match &self.way {
             Way::One(_) => Server(0),
             Way::Sentinel(sentinels) => Server(sentinels.changes_so_far()),
-            Way::Cluster(_) => {
-                Server(self.node_of(Some(key)).map_or(0, |node| Arc::as_ptr(&node).addr()))
-            }
+            Way::Cluster(_) => Server(self.node_of(Some(key)).map_or(0, |node| node.number)),
         }
     }
 
-    /// Whether another server can become responsible for a key.
-    pub(crate) fn can_move(&self) -> bool {
-        !matches!(self.way, Way::One(_))
+    /// The server that is responsible for a key, if another one can become that.
+    pub(crate) fn movable_server_of(&self, key: &str) -> Option<Server> {
+        (!matches!(self.way, Way::One(_))).then(|| self.server_of(key))
     }
 
     /// News of other servers that are responsible for some keys; `None` if that cannot happen.
@@ -308,6 +315,7 @@ impl Link {
         for wire in wires {
             wire.end();
             self.was_cut(wire.number());
+            let _ = self.left.0.send(wire.client().clone());
         }
     }
 

@@ -70,7 +70,6 @@ impl Error {
         self.0.outcome = Outcome::Unknown;
         self
     }
-
     /// The same, of a call an earlier try of which failed.
     pub(crate) fn after(mut self, earlier: Option<Self>) -> Self {
         if earlier.is_some_and(|earlier| earlier.outcome() == Outcome::Unknown) {

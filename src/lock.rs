@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::Instrument;
 use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use crate::acquire::{Wait, acquire};
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::guard::LockGuard;
-use crate::holds::Owner;
+use crate::holds::{Granted, Owner};
 use crate::lease::Lease;
 use crate::protocol::{Call, Inspected, Names};
 
@@ -292,18 +292,30 @@ impl Lock {
         let span = tracing::debug_span!("acquire", name = %self.owner.names.key(),
             owner = %self.owner.id, waited_ms = Empty, granted = Empty);
         self.check_name()?;
-        let begun = (!span.is_disabled()).then(clock::now);
-        let call = acquire(&self.engine, &self.owner, lease, wait).instrument(span);
-        let mut call = std::pin::pin!(call);
-        let granted = call.as_mut().await?;
-        // Into a guard at once: from here on its drop is the undo.
-        let guard =
-            granted.map(|granted| LockGuard::new(self.engine.clone(), self.owner.clone(), granted));
-        if let Some(begun) = begun {
-            call.span().record("waited_ms", (clock::now() - begun).as_secs_f64() * 1e3);
-            call.span().record("granted", guard.is_some());
+        if !span.is_disabled() {
+            return self.engine.process.bind(self.acquire_in(span, lease, wait)).await;
         }
+        let granted = acquire(&self.engine, &self.owner, lease, wait).await?;
+        Ok(granted.map(|granted| self.guard(granted)))
+    }
+
+    async fn acquire_in(
+        &self,
+        span: Span,
+        lease: Lease,
+        wait: Wait,
+    ) -> Result<Option<LockGuard>, Error> {
+        let begun = clock::now();
+        let call = acquire(&self.engine, &self.owner, lease, wait).instrument(span.clone());
+        // Into a guard at once: from here on its drop is the undo.
+        let guard = call.await?.map(|granted| self.guard(granted));
+        span.record("waited_ms", (clock::now() - begun).as_secs_f64() * 1e3);
+        span.record("granted", guard.is_some());
         Ok(guard)
+    }
+
+    fn guard(&self, granted: Granted) -> LockGuard {
+        LockGuard::new(self.engine.clone(), self.owner.clone(), granted)
     }
 }
 

@@ -5,7 +5,7 @@
 //! hold, so this client may release it at any time.
 //!
 //! 1. **A refusal names the holder.** If that is an idle owner of this client
-//!    ([`Owners::idle`]), the caller who was refused releases it and asks again (see
+//!    ([`Owners::claim_idle`]), the caller who was refused releases it and asks again (see
 //!    [`crate::acquire`]).
 //! 2. **Other clients do not have to wait for such a caller.** When another server becomes
 //!    responsible for a name that this client has released lately, the client's thread looks who
@@ -32,6 +32,9 @@ const AT_A_TIME: usize = 64;
 /// How often a look is tried that Redis does not answer.
 const TRIES: u32 = 10;
 
+/// Between two looks at all the names.
+const BETWEEN_CHANGES: Duration = Duration::from_millis(100);
+
 /// Before the second try. Each further pause is longer by as much.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -45,7 +48,11 @@ pub(crate) async fn reclaim_after_failovers(
     let Some(mut changes) = link.server_changes() else { return std::future::pending().await };
     let places = Arc::new(Semaphore::new(AT_A_TIME));
     let mut looks = JoinSet::new();
-    while changes.changed().await.is_ok() {
+    loop {
+        tokio::select! {
+            Ok(()) = changes.changed() => {}
+            () = relay.released_names().moved_meanwhile.notified() => {}
+        }
         let moved = relay.released_names().moved(|key| link.server_of(key), clock::now());
         for names in moved {
             let place = places.clone().acquire_owned().await;
@@ -57,6 +64,8 @@ pub(crate) async fn reclaim_after_failovers(
             });
         }
         while looks.try_join_next().is_some() {}
+        // While slots move, there is one change after the other.
+        tokio::time::sleep(BETWEEN_CHANGES).await;
     }
 }
 
@@ -70,14 +79,14 @@ async fn look(
     names: &Names,
     link: &Arc<Link>,
     relay: &Arc<Relay>,
-    owners: &Owners,
+    owners: &Arc<Owners>,
     config: &Arc<Config>,
 ) {
     for tries in 1..=TRIES {
         let mut call = Call::new(link, clock::now() + config.command_timeout);
         match call.inspect(names, "").await {
             Ok(Some(inspected)) => {
-                if let Some((owner, gate)) = owners.idle(&inspected.holder, names) {
+                if let Some((owner, gate)) = owners.claim_idle(&inspected.holder, names) {
                     announce(&owner);
                     release_again(owner, gate, link, relay, config).await;
                 }

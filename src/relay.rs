@@ -26,8 +26,8 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::config::Config;
-use crate::connection::Link;
-use crate::error::{Error, ErrorKind};
+use crate::connection::{Link, Server};
+use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{Ask, Gate, Granted, Owner};
 use crate::lease::{Term, believed_until};
 use crate::loss::{FoundBy, found_gone};
@@ -164,8 +164,9 @@ impl Relay {
             let owners: Vec<&str> = request.owners.iter().map(|owner| &*owner.id).collect();
             let last = &request.owners.last().expect("BUG: a hand-over by nobody").names;
             let mut call = Call::new(link, clock::now() + self.config.command_timeout);
+            let server = link.movable_server_of(names.key());
             let answer = call.hand_over(last, &owners, request.lease).await;
-            self.note_release(names, link);
+            self.note_release(names, server, link);
             if self.hear(names, &request, answer, &mut course) {
                 break;
             }
@@ -298,16 +299,18 @@ impl Relay {
         &self.waiters
     }
 
-    /// The lock was released to all clients.
-    pub(crate) fn freed(&self, names: &Names, link: &Link) {
-        self.note_release(names, link);
+    /// The lock was released to all clients, by a request to `server`.
+    pub(crate) fn freed(&self, names: &Names, server: Option<Server>, link: &Link) {
+        self.note_release(names, server, link);
         self.waiters.freed(names);
     }
 
-    /// For the day when another server becomes responsible that has not heard of it.
-    fn note_release(&self, names: &Names, link: &Link) {
-        if link.can_move() {
-            self.released.note(names, link.server_of(names.key()), clock::now());
+    /// For the day when another server becomes responsible that has missed it; or has already.
+    fn note_release(&self, names: &Names, server: Option<Server>, link: &Link) {
+        let Some(server) = server else { return };
+        self.released.note(names, server, clock::now());
+        if link.server_of(names.key()) != server {
+            self.released.moved_meanwhile.notify_one();
         }
     }
 
@@ -351,7 +354,7 @@ impl Relay {
         drop(chains);
         for told in told {
             let message = format!("a hand-over failed, and is tried again: {error}");
-            let _ = told.send(Err(Error::new(error.kind(), error.outcome(), message)));
+            let _ = told.send(Err(Error::new(error.kind(), Outcome::Unknown, message)));
         }
         (longest, awaited)
     }

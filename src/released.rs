@@ -1,4 +1,4 @@
-//! The names that this client has released lately: pure state.
+//! The names that this client has released lately.
 //!
 //! They are remembered only where another server can become responsible for a name (behind
 //! Sentinels, in a cluster), because only there a release that Redis has confirmed can be missing
@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::connection::Server;
 use crate::protocol::Names;
@@ -21,7 +22,12 @@ const MOST: usize = 65_536;
 /// Below this many names nothing is swept.
 const SWEEP_FROM: usize = 1024;
 
-pub(crate) struct ReleasedNames(Mutex<State>);
+#[derive(Default)]
+pub(crate) struct ReleasedNames {
+    state: Mutex<State>,
+    /// Another server became responsible while a release was under way.
+    pub(crate) moved_meanwhile: Notify,
+}
 
 struct State {
     names: HashMap<Box<str>, Released>,
@@ -37,16 +43,16 @@ struct Released {
     server: Server,
 }
 
-impl Default for ReleasedNames {
+impl Default for State {
     fn default() -> Self {
-        Self(State { names: HashMap::new(), sweep_at: SWEEP_FROM, swept: None }.into())
+        Self { names: HashMap::new(), sweep_at: SWEEP_FROM, swept: None }
     }
 }
 
 impl ReleasedNames {
     /// This client has released that name, or handed it off from one of its owners to another.
     pub(crate) fn note(&self, names: &Names, server: Server, now: Instant) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if let Some(released) = state.names.get_mut(names.key()) {
             (released.at, released.server) = (now, server);
             return;
@@ -66,7 +72,7 @@ impl ReleasedNames {
     /// Those for which another server is responsible by now than when they were released, or when
     /// this was last asked.
     pub(crate) fn moved(&self, server_of: impl Fn(&str) -> Server, now: Instant) -> Vec<Names> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let mut moved = Vec::new();
         state.names.retain(|_, released| now < released.at + REMEMBERED_FOR);
         for (key, released) in &mut state.names {
@@ -115,8 +121,8 @@ mod tests {
         for number in 0..MOST + 10 {
             released.note(&names(&number.to_string()), server, now);
         }
-        assert_eq!(released.0.lock().names.len(), MOST);
+        assert_eq!(released.state.lock().names.len(), MOST);
         released.note(&names("later"), server, now + REMEMBERED_FOR);
-        assert_eq!(released.0.lock().names.len(), 1);
+        assert_eq!(released.state.lock().names.len(), 1);
     }
 }

@@ -209,9 +209,14 @@ pub(crate) async fn unlock(
     };
     let executed = match paid.await {
         Ok(executed) => executed,
-        // Whether or not it could be released: it was lost before.
-        Err(error) if ran_out => return Err(Error::lost(owner.names.key(), error.outcome())),
-        Err(error) => return Err(error),
+        Err(error) => {
+            // The drop of the exchange, or the relay, goes on with it in the background.
+            let goes_on = counts && owner.account.lock().may_owe();
+            let error = if goes_on { error.unknown() } else { error };
+            // Whether or not it could be released: it was lost before.
+            let lost = || Error::lost(owner.names.key(), error.outcome());
+            return Err(if ran_out { lost() } else { error });
+        }
     };
     if counts && !ran_out && !term.is_gone() || seeded!("lost-is-released") {
         return Ok(());
@@ -233,6 +238,7 @@ async fn pay(
         };
         (owed, account.releasing(owed))
     };
+    let server = call.link.movable_server_of(owner.names.key());
     let answer = call.release(&owner.names, &owner.id, owed.count, owed.lease).await;
     let (released, repeated) = match answer {
         // Somebody has put something else there: the hold is as gone as if it had been deleted.
@@ -246,7 +252,7 @@ async fn pay(
         Ok(answer) => answer,
     };
     if released != Released::Held {
-        relay.freed(&owner.names, call.link);
+        relay.freed(&owner.names, server, call.link);
     }
     let nothing = released == Released::Nothing;
     // An earlier sending that was never answered may have released it.

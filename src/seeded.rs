@@ -74,7 +74,7 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
         "if KEYS[2] then redis.call('INCR', KEYS[2]) end\nif holder and holder ~= ARGV[1] then",
     ),
     ("token-forgotten", "redis.call('INCR', KEYS[2]) < now", "redis.call('INCR', KEYS[2]) < 0"),
-    ("release-foreign", "if not held then", "if redis.call('EXISTS', KEYS[1]) == 0 then"),
+    ("release-foreign", "if fields[1] ~= ARGV[1] then", "if not fields[1] then"),
     ("release-silent", "redis.pcall(ARGV[5], ARGV[4], '0')", "redis.call('EXISTS', ARGV[4])"),
     (
         "release-needs-publish",
@@ -88,16 +88,20 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     ),
     (
         "renew-creates",
-        "if held == 1 then",
-        "if held == 0 then held = redis.call('HSET', key, ARGV[i + 1], 1) end\n  if held == 1 then",
+        "local held = fields[1] == ARGV[i + 1] and not fields[2]",
+        "local held = fields[1] == ARGV[i + 1] or not fields[1] and redis.call('HSET', key, ARGV[i + 1], 1) == 1",
     ),
-    ("renew-foreign", "if held == 1 then", "if redis.call('EXISTS', key) == 1 then"),
+    (
+        "renew-foreign",
+        "local held = fields[1] == ARGV[i + 1] and not fields[2]",
+        "local held = fields[1]",
+    ),
     (
         "renew-needs-memory",
         "if redis.call('PTTL', key) < tonumber(ARGV[1])",
         "redis.call('HINCRBY', key, ARGV[i + 1], 0)\n    if redis.call('PTTL', key) < tonumber(ARGV[1])",
     ),
-    ("renew-stops-at-a-bad-key", "redis.pcall('HEXISTS', key", "redis.call('HEXISTS', key"),
+    ("renew-stops-at-a-bad-key", "redis.pcall('HRANDFIELD', key", "redis.call('HRANDFIELD', key"),
     ("shared-call-stops-at-a-bad-key", "pcall(run, keys, args)", "true, run(keys, args)"),
     ("shared-call-keeps-a-token-key", "keys[1], keys[2] = KEYS[k], nil", "keys[1] = KEYS[k]"),
     ("hand-over-keeps-the-old", "redis.call('HDEL', KEYS[1], has)", "redis.call('HLEN', KEYS[1])"),

@@ -85,6 +85,7 @@ impl Link {
                             self.drop_connection(&on);
                         }
                         tokio::time::sleep(pause).await;
+                        pause = longer(pause);
                         trouble = Some(error);
                         continue;
                     }

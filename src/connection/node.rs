@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use redis::{ConnectionInfo, RedisError, RedisResult};
@@ -26,6 +27,8 @@ pub(crate) enum Purpose {
 }
 
 pub(crate) struct Node {
+    /// No other node of the process has it, not even one that is gone.
+    pub(super) number: usize,
     client: Mutex<redis::Client>,
     /// Whether it may turn out to be a replica by now, and is asked.
     has_to_be_master: bool,
@@ -37,9 +40,11 @@ pub(crate) struct Node {
 impl Node {
     /// No I/O.
     pub(super) fn new(info: ConnectionInfo, has_to_be_master: bool) -> Result<Self, Error> {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
         address::prepare(info.addr())?;
         let client = redis::Client::open(info).map_err(bad_address)?;
         Ok(Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             client: client.into(),
             has_to_be_master,
             moved: Notify::new(),
@@ -82,16 +87,13 @@ impl Node {
 
     async fn dial_here(&self, link: &Link, lane: &Lane) -> RedisResult<Wire> {
         let client = self.client.lock().clone();
-        let birth = Birth {
-            number: link.next_number(),
-            server: site::name(client.get_connection_info()),
-            unanswered: lane.unanswered.clone(),
-        };
+        let server = site::name(client.get_connection_info());
+        let unanswered = lane.unanswered.clone();
+        let birth = Birth { number: link.next_number(), server, client, unanswered };
         let server = birth.server.clone();
-        let pushes = link.pushes.clone();
         let asks_role = self.has_to_be_master && !seeded!("role-unasked");
         let dialled =
-            Wire::dial(&client, birth, link.dial_timeout, pushes, &link.servers, asks_role);
+            Wire::dial(birth, link.dial_timeout, link.pushes.clone(), &link.servers, asks_role);
         let (wire, role) = dialled.await?;
         if role == Role::Replica {
             link.is_no_master(&server);

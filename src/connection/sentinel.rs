@@ -42,8 +42,9 @@ const LEAST_AGE: Duration = Duration::from_millis(50);
 /// After a Sentinel could not be reached.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Between two questions to a server that was reported as the primary and was a replica.
-const PROBE: Duration = Duration::from_millis(250);
+/// Twice this after a server that was reported as the primary was found to be a replica, it is asked
+/// again, and then ever more seldom.
+const PROBE: Duration = Duration::from_millis(125);
 
 /// An event can get lost, and so can an outage of the server that nobody notices.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
@@ -190,6 +191,7 @@ impl Sentinels {
         let (mut sentinel, mut events) = connected.map_err(io::Error::from)??;
         let subscribed = tokio::time::timeout(patience, sentinel.subscribe("+switch-master"));
         subscribed.await.map_err(io::Error::from)??;
+        let mut probe = PROBE;
         loop {
             let amiss = self.amiss.notified();
             let answer = tokio::time::timeout(patience, ask(&mut sentinel, &self.name)).await;
@@ -206,7 +208,8 @@ impl Sentinels {
                 Err(error) => tracing::warn!(%error, "a sentinel does not name the master"),
             }
             tokio::time::sleep(LEAST_AGE).await;
-            let silence = if self.is_refuted(number) { PROBE } else { LONGEST_SILENCE };
+            probe = if self.is_refuted(number) { (2 * probe).min(LONGEST_SILENCE) } else { PROBE };
+            let silence = if probe > PROBE { probe } else { LONGEST_SILENCE };
             tokio::select! {
                 () = amiss => {}
                 event = events.recv() => if event != Some(Event::Switch) {

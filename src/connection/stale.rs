@@ -6,6 +6,8 @@
 //!
 //! 1. **The server closes the stale connections before it gets anything newer.** What it has not
 //!    executed by then it never executes. That costs one round trip, however many there are.
+//!    Where a topology has moved on, the client's thread closes them without waiting for a newer
+//!    request: the server may come back with what other clients have been granted meanwhile.
 //! 2. **Dropping a connection records it, by type.** The connection and its driver share a
 //!    [`Registration`], and each of the two records it as stale in its own `Drop`. So a timeout, a
 //!    runtime that ends, a topology that moves on and `close` all come through here. A record stays
@@ -20,13 +22,17 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::{RedisError, RedisResult};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::task::JoinSet;
 
-use super::Wire;
 use super::verdict::is_final;
+use super::wire::Birth;
+use super::{Link, Wire, site};
 
 /// What tells one server process from every other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -64,14 +70,15 @@ impl Servers {
 /// What one connection and its driver share: its record, once it is stale.
 pub(super) struct Registration {
     number: u64,
-    is_stale: AtomicBool,
+    /// Completed when it is stale, and recorded.
+    stale: Once,
     /// Set before the first request is sent, if the server says who the connection is.
     at: OnceLock<(Identity, Arc<StaleConnections>)>,
 }
 
 impl Registration {
     pub(super) fn new(number: u64) -> Self {
-        Self { number, is_stale: AtomicBool::new(false), at: OnceLock::new() }
+        Self { number, stale: Once::new(), at: OnceLock::new() }
     }
 
     pub(super) fn identified(&self, identity: Identity, server: Arc<StaleConnections>) {
@@ -79,18 +86,22 @@ impl Registration {
     }
 
     /// From now on no new request uses the connection, and its server has to close it before it
-    /// gets one on another.
+    /// gets one on another. When this returns, the record is there, whoever has made it.
     pub(super) fn mark_stale(&self) {
-        if self.is_stale.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        if let Some((identity, server)) = self.at.get() {
-            server.add(self.number, identity.clone());
-        }
+        self.stale.call_once(|| {
+            if let Some((identity, server)) = self.at.get() {
+                server.add(self.number, identity.clone());
+            }
+        });
+    }
+
+    /// It has never carried a request for a lock: there is nothing to record.
+    pub(super) fn is_blameless(&self) {
+        self.stale.call_once(|| {});
     }
 
     pub(super) fn is_stale(&self) -> bool {
-        self.is_stale.load(Ordering::Acquire)
+        self.stale.is_completed()
     }
 
     /// The stale connections to the server of this one.
@@ -125,10 +136,15 @@ impl StaleConnections {
         self.any.load(Ordering::Acquire) && !seeded!("late-requests")
     }
 
-    /// Has the server close them, by way of `wire`. Concurrent callers do the same by way of their
-    /// own connections. Fails if `wire` broke or is stale itself, and while the server is busy.
+    /// Has the server close them, by way of `wire`, for one caller at a time. Callers on other
+    /// connections do the same there. Fails if `wire` broke or is stale itself, and while the server
+    /// is busy.
     pub(super) async fn close(&self, wire: &Wire) -> RedisResult<()> {
+        let _alone = wire.closing().lock().await;
         let list = self.list.lock().clone();
+        if list.is_empty() {
+            return Ok(());
+        }
         if list.iter().any(|(number, _)| *number == wire.number()) {
             return Err(is_stale());
         }
@@ -148,6 +164,54 @@ impl StaleConnections {
         }
         Ok(())
     }
+}
+
+/// How often the thread tries to reach a server that is not asked any more.
+const TRIES: u32 = 10;
+
+/// Before the second try. Each further pause is longer by as much.
+const PAUSE: Duration = Duration::from_millis(200);
+
+impl Link {
+    /// Has servers close the stale connections to them that are not asked any more, until it is
+    /// dropped.
+    pub(super) async fn close_at_those_left(self: &Arc<Self>) {
+        let Some(mut left) = self.left.1.lock().take() else { return std::future::pending().await };
+        let mut closers = JoinSet::new();
+        while let Some(client) = left.recv().await {
+            let link = Arc::downgrade(self);
+            closers.spawn(async move {
+                for tries in 1..=TRIES {
+                    let Some(link) = link.upgrade() else { return };
+                    match tokio::time::timeout(link.dial_timeout, close_at(&link, &client)).await {
+                        Ok(Ok(())) => return,
+                        Ok(Err(error)) => {
+                            tracing::debug!(%error, "stale connections are not closed")
+                        }
+                        Err(_) => {}
+                    }
+                    drop(link);
+                    tokio::time::sleep(PAUSE * tries).await;
+                }
+            });
+            while closers.try_join_next().is_some() {}
+        }
+    }
+}
+
+async fn close_at(link: &Link, client: &redis::Client) -> RedisResult<()> {
+    let server = site::name(client.get_connection_info());
+    let (number, unanswered) = (link.next_number(), Arc::default());
+    let birth = Birth { number, server, client: client.clone(), unanswered };
+    // What it is told by the server concerns nobody.
+    let (pushes, _) = unbounded_channel();
+    let (wire, _) = Wire::dial(birth, link.dial_timeout, pushes, &link.servers, false).await?;
+    let closed = match wire.stale_connections() {
+        Some(stale) => stale.close(&wire).await,
+        None => Ok(()),
+    };
+    wire.is_blameless();
+    closed
 }
 
 fn is_stale() -> RedisError {

@@ -14,7 +14,7 @@ use super::Push;
 use super::pulse::Pulse;
 use super::stale::{Identity, Registration, ServerId, Servers, StaleConnections};
 use super::together::{Line, Seat, Told};
-use super::verdict::{Verdict, verdict};
+use super::verdict::is_final;
 use super::version;
 use crate::clock;
 
@@ -31,6 +31,8 @@ struct Shared {
     connection: MultiplexedConnection,
     birth: Birth,
     registration: Arc<Registration>,
+    /// Held while the server closes stale connections by way of this one.
+    closing: tokio::sync::Mutex<()>,
     pulse: Arc<Pulse>,
     line: Line,
 }
@@ -60,13 +62,14 @@ pub(super) struct Birth {
     pub(super) number: u64,
     /// The address that it was made to.
     pub(super) server: String,
+    /// By which it can be reached again.
+    pub(super) client: redis::Client,
     /// Dials since a command was last answered.
     pub(super) unanswered: Arc<AtomicU32>,
 }
 
 impl Wire {
     pub(super) async fn dial(
-        client: &redis::Client,
         birth: Birth,
         timeout: Duration,
         pushes: UnboundedSender<Push>,
@@ -90,11 +93,12 @@ impl Wire {
                     None => Ok(()),
                 }
             });
-        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+        let connection = birth.client.get_multiplexed_async_connection_with_config(&config).await;
         let connection = connection.map_err(version::understood)?;
         tokio::spawn(pulse.clone().keep());
         let line = Line::default();
-        let shared = Arc::new(Shared { connection, birth, registration, pulse, line });
+        let closing = tokio::sync::Mutex::default();
+        let shared = Arc::new(Shared { connection, birth, registration, closing, pulse, line });
         let wire = Self { shared, seat: None };
         let role = tokio::time::timeout(timeout, wire.introduce(servers, asks_role)).await;
         let role = role.map_err(io::Error::from)??;
@@ -112,6 +116,14 @@ impl Wire {
         let mut answers = self.send_all(&questions).await?.into_iter();
         let [connection, server, role] =
             std::array::from_fn(|_| answers.next().unwrap_or(Value::Nil).extract_error());
+        for answer in [&connection, &server, &role] {
+            // Busy, say: it will answer later. To a user without permission it never will.
+            if let Err(error) = answer
+                && !is_final(error)
+            {
+                return Err(error.clone());
+            }
+        }
         let text =
             |answer: RedisResult<Value>| answer.and_then(|value| Ok(from_redis_value(value)?));
         match text(connection) {
@@ -122,7 +134,6 @@ impl Wire {
                     self.shared.registration.identified(identity, servers.of(server));
                 }
             }
-            Err(error) if verdict(&error) == Verdict::Broken => return Err(error),
             Err(error) => {
                 tracing::debug!(%error, "the server does not say which connection this is");
                 version::check(self).await?;
@@ -211,6 +222,11 @@ impl Wire {
         self.shared.pulse.end();
     }
 
+    /// By which its server can be reached again.
+    pub(super) fn client(&self) -> &redis::Client {
+        &self.shared.birth.client
+    }
+
     pub(crate) fn number(&self) -> u64 {
         self.shared.birth.number
     }
@@ -228,6 +244,15 @@ impl Wire {
     /// No new request uses it, and the server closes it before a newer request is sent there.
     pub(super) fn mark_stale(&self) {
         self.shared.registration.mark_stale();
+    }
+
+    /// It is dropped without a record: it carried no request for a lock.
+    pub(super) fn is_blameless(&self) {
+        self.shared.registration.is_blameless();
+    }
+
+    pub(super) fn closing(&self) -> &tokio::sync::Mutex<()> {
+        &self.shared.closing
     }
 
     pub(super) fn is_stale(&self) -> bool {

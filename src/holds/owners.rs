@@ -41,34 +41,48 @@ impl Owners {
     pub(crate) fn new_owner(self: &Arc<Self>, names: Names) -> Arc<Owner> {
         let step = if seeded!("owner-shared") { 0 } else { 1 };
         let id = format!("{}:{}", self.uuid, self.next.fetch_add(step, Ordering::Relaxed));
-        let mut owner = Owner::new(names, id);
-        owner.owners = Some(self.clone());
-        Arc::new(owner)
+        self.made(names, id)
     }
 
     /// The owner is about to ask for a lock (invariant 1).
     pub(crate) fn register(&self, owner: &Arc<Owner>) {
-        if std::mem::replace(&mut owner.account.lock().registered, true) {
+        if owner.account.lock().registered {
             return;
         }
         let Some(number) = self.number(&owner.id) else { return };
-        let mut registered = self.registered.lock();
-        if registered.owners.len() >= registered.sweep_at {
-            registered.owners.retain(|_, owner| owner.strong_count() > 0);
-            registered.sweep_at = SWEEP_FROM.max(2 * registered.owners.len());
-        }
-        registered.owners.insert(number, Arc::downgrade(owner));
+        self.registered.lock().insert(number, owner);
+        // Last: another call of the same handle relies on the entry from here on.
+        owner.account.lock().registered = true;
     }
 
-    /// The owner that Redis names as the holder of that lock, if it is an idle one of this client
-    /// (invariant 2). It owes a release then, and the permit to send it comes with it.
-    pub(crate) fn idle(&self, holder: &str, names: &Names) -> Option<(Arc<Owner>, Gate)> {
+    /// The owner that Redis named as the holder of that lock, if it is an idle one of this client
+    /// (invariant 2). It owes a release then, and the permit to send it comes with it. Redis may have
+    /// named it before its last release; then the release finds nothing.
+    pub(crate) fn claim_idle(
+        self: &Arc<Self>,
+        holder: &str,
+        names: &Names,
+    ) -> Option<(Arc<Owner>, Gate)> {
         let number = self.number(holder)?;
-        let known = self.registered.lock().owners.get(&number).and_then(Weak::upgrade);
-        let owner = known.unwrap_or_else(|| Arc::new(Owner::new(names.clone(), holder.into())));
+        let owner = {
+            let mut registered = self.registered.lock();
+            registered.owners.get(&number).and_then(Weak::upgrade).unwrap_or_else(|| {
+                let owner = self.made(names.clone(), holder.into());
+                // So that the next caller finds it while it is released.
+                registered.insert(number, &owner);
+                owner.account.lock().registered = true;
+                owner
+            })
+        };
         let gate = owner.try_enter()?;
         let counted = owner.account.lock().counted_while_idle();
         counted.then_some((owner, gate))
+    }
+
+    fn made(self: &Arc<Self>, names: Names, id: String) -> Arc<Owner> {
+        let mut owner = Owner::new(names, id);
+        owner.owners = Some(self.clone());
+        Arc::new(owner)
     }
 
     fn number(&self, id: &str) -> Option<u64> {
@@ -76,6 +90,16 @@ impl Owners {
         let mut text = uuid::Uuid::encode_buffer();
         (*uuid == *self.uuid.as_hyphenated().encode_lower(&mut text))
             .then(|| number.parse().ok())?
+    }
+}
+
+impl Registered {
+    fn insert(&mut self, number: u64, owner: &Arc<Owner>) {
+        if self.owners.len() >= self.sweep_at {
+            self.owners.retain(|_, owner| owner.strong_count() > 0);
+            self.sweep_at = SWEEP_FROM.max(2 * self.owners.len());
+        }
+        self.owners.insert(number, Arc::downgrade(owner));
     }
 }
 
@@ -118,8 +142,8 @@ mod tests {
         owner
     }
 
-    fn is_idle(owners: &Owners, id: &str) -> bool {
-        owners.idle(id, &Names::new("", "lock")).is_some()
+    fn is_idle(owners: &Arc<Owners>, id: &str) -> bool {
+        owners.claim_idle(id, &Names::new("", "lock")).is_some()
     }
 
     #[test]
@@ -142,10 +166,29 @@ mod tests {
         let owed = owner.account.lock().owed(now, SECOND).expect("a release");
         owner.account.lock().released(owed);
 
-        let (found, _gate) = owners.idle(&owner.id, &owner.names).expect("an idle owner");
+        let (found, _gate) = owners.claim_idle(&owner.id, &owner.names).expect("an idle owner");
         assert!(Arc::ptr_eq(&found, &owner));
         assert_eq!(owner.account.lock().owed(now, SECOND).map(|owed| owed.count), Some(0));
         assert!(!is_idle(&owners, &owner.id), "somebody sees to it already");
+    }
+
+    #[test]
+    fn w26_an_owner_counts_as_registered_only_when_others_find_it() {
+        let owners = Arc::new(Owners::default());
+        let owner = owners.new_owner(Names::new("", "lock"));
+        let in_use = owners.registered.lock();
+        let late = std::thread::spawn({
+            let (owners, owner) = (owners.clone(), owner.clone());
+            move || owners.register(&owner)
+        });
+        // Whether it waits by now or has yet to begin: it must not seem to be done.
+        for _ in 0..1000 {
+            assert!(!owner.account.lock().registered);
+            std::thread::yield_now();
+        }
+        drop(in_use);
+        late.join().expect("no panic");
+        assert!(owner.account.lock().registered);
     }
 
     #[test]

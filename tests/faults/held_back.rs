@@ -27,7 +27,7 @@ fn fates(proxy: &Proxy) -> (u64, u64, u64) {
 
 #[test]
 fn a_command_whose_client_has_gone_is_executed_late() {
-    for fault in [Fault::HoldBack, Fault::HoldBackFor(ms(200))] {
+    for fault in [Fault::HoldBack, Fault::HoldBackFor(ms(2_000))] {
         let (server, proxy, mut client) = held_back(fault);
         // It was sent, too, and is behind the other.
         client.write_all(WRITE).expect("writing");
@@ -42,7 +42,7 @@ fn a_command_whose_client_has_gone_is_executed_late() {
 
 #[test]
 fn a_command_whose_client_waits_is_executed_slowly() {
-    let (_server, proxy, mut client) = held_back(Fault::HoldBackFor(ms(200)));
+    let (_server, proxy, mut client) = held_back(Fault::HoldBackFor(ms(2_000)));
     let mut answer = [0; 4];
     client.read_exact(&mut answer).expect("an answer");
     assert_eq!(&answer, b":1\r\n");

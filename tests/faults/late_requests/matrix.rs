@@ -296,13 +296,14 @@ async fn renews(scene: &Scene, way: Way, what: &str) {
 async fn hands_off(scene: &Scene, way: Way, what: &str) {
     let (first, second) = (scene.lock(), scene.lock());
     let guard = hold(&first).await;
+    let asked = scene.proxy.sent("EVALSHA");
     let waiter: JoinHandle<LockGuard> = {
         let second = second.clone();
         tokio::spawn(async move { second.lock().await.expect("the lock") })
     };
     wait_until("a waiter", SOON, || scene.server.subscribers(&scene.name) >= 1).await;
-    // It asks once more when it is subscribed.
-    scene.proxy.settled(ms(20)).await;
+    // It asks when it comes, and once more when it is subscribed.
+    wait_until("its questions", SOON, || scene.proxy.sent("EVALSHA") >= asked + 2).await;
     let before = scene.proxy.held();
     scene.hold_back_the_next();
     let unlock = tokio::spawn(guard.unlock());

@@ -15,7 +15,7 @@ use crate::support::{SOON, Server, channel, child, hold, ms, release, renewed, s
 
 const NAME: &str = "scarce";
 
-const WATCHDOG_TIMEOUT: Duration = ms(300);
+const WATCHDOG_TIMEOUT: Duration = ms(1_000);
 
 /// More files than a client needs.
 const ENOUGH: u64 = 100;

@@ -195,6 +195,51 @@ async fn w18_a_hash_in_the_place_of_a_held_lock_costs_the_hold_and_stays_as_it_i
     }
 }
 
+/// Not even where the own field is still there.
+#[tokio::test]
+async fn w18_a_held_lock_that_got_another_field_is_lost_and_stays_as_it_is() {
+    let server = Server::start();
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));
+    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let names = ["renewed", "unlocked", "dropped", "handed", "nested"];
+    let locks = names.map(|name| client.lock(name));
+    let kept = hold(&locks[0]).await;
+    let mut guards = Vec::new();
+    for lock in &locks[1..] {
+        guards.push(lock.lock_with_lease(MINUTE).await.expect("the lock"));
+    }
+    let nested = locks[4].lock_with_lease(MINUTE).await.expect("a nested hold");
+    let next = client.lock("handed");
+    let waiter = tokio::spawn(async move { next.try_lock(MINUTE, MINUTE).await });
+    wait_until("a waiter", crate::support::SOON, || server.subscribers("handed") == 1).await;
+    wait_until("its last question", crate::support::SOON, || client_is_idle(&server)).await;
+    for name in names {
+        server.ask::<()>(&["HSET", name, "another", "1"]);
+        server.ask::<()>(&["PERSIST", name]);
+    }
+    let dump = |name: &str| -> (Vec<u8>, i64) { (server.ask(&["DUMP", name]), server.pttl(name)) };
+    let before = names.map(dump);
+
+    soon("the renewal", kept.lost()).await;
+    drop(kept);
+    let _outer = guards.pop();
+    let error = soon("unlocking", nested.unlock()).await.expect_err("a lost lock");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    let handed = soon("unlocking", guards.pop().expect("a guard").unlock()).await;
+    assert_eq!(handed.expect_err("a lost lock").kind(), ErrorKind::Lost);
+    drop(guards.pop());
+    let unlocked = soon("unlocking", guards.pop().expect("a guard").unlock()).await;
+    assert_eq!(unlocked.expect_err("a lost lock").kind(), ErrorKind::Lost);
+    // The lock came to the waiter first, and was lost then; or the waiter asked for itself.
+    match soon("the waiter", waiter).await.expect("no panic") {
+        Ok(guard) => soon("its loss", guard.expect("no time-out").lost()).await,
+        Err(error) => assert_eq!(error.kind(), ErrorKind::NotALock, "{error}"),
+    }
+    wait_until("the release", crate::support::SOON, || client_is_idle(&server)).await;
+    assert!(names.map(dump) == before, "a hash that is not a lock was changed");
+    server.ask::<()>(&["FLUSHALL"]);
+}
+
 /// Nothing was carried out between two looks.
 fn client_is_idle(server: &Server) -> bool {
     let before = server.calls("evalsha");

@@ -64,7 +64,8 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
 const BEFORE: u64 = 50 * MS;
 
 /// For each owner of a client that was closed in a calm time, when `close()` had returned: unless a
-/// guard outlived that. `close()` waits for releases, at most for the command timeout.
+/// guard or a call outlived that. `close()` waits for the releases that the background has to make
+/// by then, at most for the command timeout. A call that is cut off later is undone later.
 fn nothing_after_close(history: &History) -> HashMap<Owner, u64> {
     let closed = history.closed();
     let calm = Calm::of_each(history);
@@ -73,8 +74,11 @@ fn nothing_after_close(history: &History) -> HashMap<Owner, u64> {
     for acquire in &history.acquires {
         let Some(client) = closed.get(&acquire.owner.0) else { continue };
         let calm = &calm[usize::from(acquire.id.0)];
-        let guard_until = acquire.release.map_or(NEVER, |release| release.ret);
-        if acquire.is_granted() && guard_until.saturating_add(BEFORE) > client.closing
+        let until = match acquire.outcome {
+            Outcome::Granted => acquire.release.map_or(NEVER, |release| release.ret),
+            _ => acquire.ret,
+        };
+        if until.saturating_add(BEFORE) > client.closing
             || calm.disturbed(client.closing, client.closed) > 0
         {
             outlived.insert(acquire.owner);
@@ -144,6 +148,9 @@ pub(crate) mod trials {
         };
         let dropped = asked(0, 10).ended(Outcome::Cancelled, 20);
         assert_eq!((found(&dropped, 119), found(&dropped, 121)), (0, 1));
+        // It was under way when the client was closed.
+        let cut_off = asked(0, 10).ended(Outcome::Cancelled, 90);
+        assert_eq!((found(&cut_off, 121), found(&cut_off, 1200)), (0, 1));
         // A guard outlives it.
         assert_eq!((found(&held(0, 10), 121), found(&held(0, 10).until(300, 310), 311)), (0, 1));
     }

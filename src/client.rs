@@ -46,7 +46,8 @@ impl LockClient {
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answers there, or if the client's
     /// thread, its runtime or its connection cannot be made, and
     /// [`Server`](crate::ErrorKind::Server) if it refuses the user or the password, or is older than
-    /// Redis 6.2. It is tried once. A server whose `maxmemory-policy` may evict locks is a warning
+    /// Redis 6.2. It makes two connections, one for this runtime and one for the client's thread, and
+    /// each may take the command timeout. It is tried once. A server whose `maxmemory-policy` may evict locks is a warning
     /// in the log.
     ///
     /// # Cancel safety

@@ -2,7 +2,7 @@
 //!
 //! **A connection belongs to the runtime that drives it.** Every Tokio runtime that calls gets
 //! one connection of its own to each server, made on first use and made again when it broke. The client's own
-//! thread is such a runtime too. So a runtime whose threads are blocked, or which has ended,
+//! thread is such a runtime too; its first connection is made when the client connects. So a runtime whose threads are blocked, or which has ended,
 //! delays no other runtime's commands: renewals, releases of dropped guards and incoming messages
 //! never wait behind a user's code or a user's flood of commands. (The undo of a call that was
 //! dropped half-way goes behind that call, on its runtime's connection, for a command timeout at

@@ -4,8 +4,8 @@
 //! listens for wake-ups. It holds nothing of the client but the shared rooms, and ends by itself
 //! when the client, its handles and its guards are gone and their debts are paid.
 //!
-//! 1. **A client that has connected has all that it needs**: `connect` fails if the thread, its
-//!    runtime or its connection cannot be made.
+//! 1. **A client that has connected can work**: `connect` fails if the thread, its runtime, or a first
+//!    connection of the thread and of the caller's runtime cannot be made.
 //! 2. **A client belongs to the process that connected it.** In a forked child every call is an error
 //!    before it touches anything shared, and nothing shared is ever dropped.
 

@@ -16,8 +16,8 @@ pub enum ErrorKind {
     Unavailable,
     /// An argument or an option that can never work; nothing was sent.
     InvalidArgument,
-    /// The key holds something that is not a lock: another type, or a hash whose only field is not
-    /// the owner of a lock. It was left untouched.
+    /// The key holds something that is not a lock: another type, or a hash that is none. A lock is a
+    /// hash with one field, `<id>:<number>`. It was left untouched.
     NotALock,
     /// The client was closed, or it belongs to another process: this one was forked from it.
     Closed,

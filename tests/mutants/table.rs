@@ -22,6 +22,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "if self.asked.contains_key(&address) {",
         wrong: "if self.asked.contains_key(&address) && !BUG {",
     },
+    Mutant {
+        bug: "left-servers-close-nothing",
+        file: "src/connection/stale.rs",
+        right: "match tokio::time::timeout(link.dial_timeout, close_at(&link, &client)).await {",
+        wrong: "if BUG {\n                        return;\n                    }\n                    match tokio::time::timeout(link.dial_timeout, close_at(&link, &client)).await {",
+    },
     // Failovers.
     Mutant {
         bug: "refuted-for-good",
@@ -100,6 +106,24 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         bug: "force-unlock-any-hash",
         file: "lua/force_unlock.lua",
         right: "if fields[2] or not string.find(owner, '^.+:%-?%d+$') then",
+        wrong: "if false then",
+    },
+    Mutant {
+        bug: "release-two-fields",
+        file: "lua/release.lua",
+        right: "if fields[2] then",
+        wrong: "if false then",
+    },
+    Mutant {
+        bug: "renew-two-fields",
+        file: "lua/renew.lua",
+        right: "fields[1] == ARGV[i + 1] and not fields[2]",
+        wrong: "redis.call('HEXISTS', key, ARGV[i + 1]) == 1",
+    },
+    Mutant {
+        bug: "hand-off-two-fields",
+        file: "lua/hand_over.lua",
+        right: "if fields[2] then",
         wrong: "if false then",
     },
     // Processes and threads.

@@ -77,3 +77,32 @@ async fn n3_an_acquire_that_was_held_up_leaves_no_lock_behind() {
     assert!(!server.exists("late"), "a lock that nobody holds");
     assert!(is_free(&client, "late").await);
 }
+
+/// A busy server does not say which connection it is. The connection must not be used then, because
+/// nothing could name it later.
+#[tokio::test]
+async fn n6_a_connection_that_was_begun_while_the_server_was_busy_is_closed_like_any_other() {
+    let scene = scene(&[]).await;
+    // In words that 6.2 knows too.
+    scene.server.ask::<()>(&["CONFIG", "SET", "lua-time-limit", "1"]);
+    let mut busy = scene.server.connection().expect("a connection");
+    let script = "local t = redis.call('TIME') local till = t[1] * 1000000 + t[2] + 600000 \
+        repeat t = redis.call('TIME') until t[1] * 1000000 + t[2] > till";
+    let busy = std::thread::spawn(move || redis::cmd("EVAL").arg(script).arg(0).exec(&mut busy));
+    wait_until("a busy server", SOON, || scene.server.try_ask::<()>(&["PING"]).is_err()).await;
+    scene.proxy.cut_all();
+    let lock = scene.client.lock("after");
+    let guard = soon("the lock", async {
+        loop {
+            match lock.lock().await {
+                Ok(guard) => return guard,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+            }
+        }
+    })
+    .await;
+    busy.join().expect("no panic").expect("a script that ends");
+    release(guard).await;
+    assert!(scene.server.errors("BUSY") >= 2, "no connection was begun while it was busy");
+    assert_eq!(late_release(&scene).await, 1, "the old release has freed the new hold");
+}

@@ -17,6 +17,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "let run_id = text(server).ok().filter(|_| !BUG)",
     },
     Mutant {
+        bug: "busy-server-unidentified",
+        file: "src/connection/wire.rs",
+        right: "&& !is_final(error)\n",
+        wrong: "&& !BUG\n                && !is_final(error)\n",
+    },
+    Mutant {
         bug: "asked-node-forgotten",
         file: "src/connection/cluster/map.rs",
         right: "if self.asked.contains_key(&address) {",
@@ -59,7 +65,19 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "    engine.owners.register(owner);\n    let attempt",
         wrong: "    if !BUG || matches!(wait, Wait::Once) {\n        engine.owners.register(owner);\n    }\n    let attempt",
     },
+    Mutant {
+        bug: "registered-before-it-is-found",
+        file: "src/holds/owners.rs",
+        right: "        self.registered.lock().insert(number, owner);\n",
+        wrong: "        if BUG {\n            owner.account.lock().registered = true;\n        }\n        self.registered.lock().insert(number, owner);\n",
+    },
     // What a call says of itself.
+    Mutant {
+        bug: "background-release-denied",
+        file: "src/releaser.rs",
+        right: "let goes_on = counts && owner",
+        wrong: "let goes_on = !BUG && counts && owner",
+    },
     Mutant {
         bug: "expired-seats-are-sent",
         file: "src/connection/together.rs",

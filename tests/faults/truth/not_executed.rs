@@ -101,3 +101,22 @@ async fn flushed_under_a_shared_call(
     wait_until("the undo of what is unknown", SOON, gone).await;
     unknown == 0 && refused.len() >= too_late / 2 && sent_again
 }
+
+/// The release was not sent, and will be: "not executed" would be a promise.
+#[tokio::test]
+async fn w12_an_unlock_that_goes_on_in_the_background_says_unknown() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
+    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let guard = hold(&client.lock("later")).await;
+    proxy.refuse(true);
+    assert!(proxy.cut_all() >= 1);
+    let sent = proxy.sent("EVALSHA");
+    let error = soon("unlocking", guard.unlock()).await.expect_err("nobody could be asked");
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
+    assert_eq!(proxy.sent("EVALSHA"), sent, "it was sent");
+    assert!(server.exists("later"));
+    proxy.refuse(false);
+    wait_until("the release in the background", SOON, || !server.exists("later")).await;
+}

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redlatch::{ErrorKind, Lock, LockClient, LockClientBuilder, LockGuard};
+use redlatch::{Error, ErrorKind, Lock, LockClient, LockClientBuilder, LockGuard};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::support::{Fault, Proxy, SOON, Server, block_until, ms, release, soon, wait_until};
+use crate::support::{Fault, Proxy, SOON, Server, block_until, ms, soon, wait_until};
 
 /// Short, because most requests here have to run into it. Not shorter, because those that are not
 /// held up must not, on a busy machine.
@@ -24,8 +24,9 @@ const COMMAND_TIMEOUT: Duration = ms(400);
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// So many scenes play at the same time.
-const SCENES: u64 = 16;
+/// So many scenes play at the same time: as a rule, and in the full form, where most of the time is
+/// spent in waiting for time-outs.
+const SCENES: [u64; 2] = [8, 48];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -93,19 +94,15 @@ impl Scene {
         let (proxy, renamed) = (Proxy::new(server), Proxy::new(server));
         // Renewals would be held up in place of other requests.
         let watchdog = if kind == Kind::Renew { 3 * COMMAND_TIMEOUT } else { HOUR };
-        let connected = |builder: LockClientBuilder| {
-            let builder = builder.watchdog_timeout(watchdog).command_timeout(COMMAND_TIMEOUT);
-            soon("connecting", builder.connect())
-        };
-        let builder = match &site.sentinel {
-            Some(sentinel) => {
-                monitor(sentinel, &name, &proxy);
-                LockClient::builder().sentinel(&name, [sentinel.url()])
-            }
+        if let Some(sentinel) = &site.sentinel {
+            monitor(sentinel, &name, &proxy);
+        }
+        let client = connected(watchdog, || match &site.sentinel {
+            Some(sentinel) => LockClient::builder().sentinel(&name, [sentinel.url()]),
             None => LockClient::builder().url(proxy.url(server)),
-        };
-        let client = connected(builder).await.expect("connecting");
-        let other = connected(LockClient::builder().url(server.url())).await.expect("connecting");
+        });
+        let other = connected(watchdog, || LockClient::builder().url(server.url()));
+        let (client, other) = (client.await, other.await);
         let (site, server) = (site.clone(), server.clone());
         Self { site, server, proxy, renamed, client, other, name }
     }
@@ -168,8 +165,8 @@ impl Scene {
                     let _ = runtime.block_on(ended);
                     drop(runtime);
                     // The next runtime is there before the background has looked at what is left.
-                    let asked = crate::process::runtime().block_on(next.is_locked());
-                    assert!(!asked.expect("an answer"));
+                    let ask = patiently(|| next.is_locked());
+                    assert!(!crate::process::runtime().block_on(ask));
                 });
                 self.is_held_back(before).await;
                 drop(end);
@@ -203,22 +200,33 @@ impl Scene {
         assert!(!guard.is_lost(), "{what}");
         let holds = self.server.holds(&self.name);
         assert_eq!(holds.into_iter().collect::<Vec<_>>(), [(lock.owner().to_owned(), 1)], "{what}");
-        let taken = self.other.lock(&self.name).try_lock_now().await.expect("trying");
+        let other = self.other.lock(&self.name);
+        let taken = patiently(|| other.try_lock_now()).await;
         assert!(taken.is_none(), "{what}: two believe that they hold the lock");
     }
 }
 
-/// The lock; `Unavailable` only means that the machine is busy.
-async fn hold(lock: &Lock) -> LockGuard {
-    soon("locking", async {
+/// What comes of `ask` in the end; `Unavailable` only means that the machine is busy.
+async fn patiently<T, F: Future<Output = Result<T, Error>>>(ask: impl Fn() -> F) -> T {
+    soon("an answer", async {
         loop {
-            match lock.lock().await {
-                Ok(guard) => return guard,
+            match ask().await {
+                Ok(answer) => return answer,
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
             }
         }
     })
     .await
+}
+
+async fn connected(watchdog: Duration, builder: impl Fn() -> LockClientBuilder) -> LockClient {
+    let connect =
+        || builder().watchdog_timeout(watchdog).command_timeout(COMMAND_TIMEOUT).connect();
+    patiently(connect).await
+}
+
+async fn hold(lock: &Lock) -> LockGuard {
+    patiently(|| lock.lock()).await
 }
 
 async fn give_back(scene: &Scene, guard: LockGuard, what: &str) {
@@ -231,7 +239,7 @@ async fn acquire(scene: &Scene, way: Way, what: &str) {
     scene.drop_under(way, async move { lock.lock().await.map(drop) }).await;
     if way != Way::Close {
         // Something newer, which need not be the undo.
-        release(hold(&scene.lock()).await).await;
+        drop(hold(&scene.lock()).await);
     } else {
         wait_until("the undo", SOON, || scene.calls() >= 2).await;
     }
@@ -284,7 +292,7 @@ async fn renews(scene: &Scene, way: Way, what: &str) {
     let sent = scene.calls();
     wait_until("another renewal", SOON, || scene.calls() > sent).await;
     give_back(scene, guard, what).await;
-    let again = lock.lock_with_lease(SOON).await.expect("locking");
+    let again = patiently(|| lock.lock_with_lease(SOON)).await;
     scene.let_go(what).await;
     assert!(again.remaining() <= SOON, "{what}");
     let left = scene.server.pttl(&scene.name);
@@ -299,7 +307,7 @@ async fn hands_off(scene: &Scene, way: Way, what: &str) {
     let asked = scene.proxy.sent("EVALSHA");
     let waiter: JoinHandle<LockGuard> = {
         let second = second.clone();
-        tokio::spawn(async move { second.lock().await.expect("the lock") })
+        tokio::spawn(async move { hold(&second).await })
     };
     wait_until("a waiter", SOON, || scene.server.subscribers(&scene.name) >= 1).await;
     // It asks when it comes, and once more when it is subscribed.
@@ -355,7 +363,7 @@ fn all_come_to_nothing(way: Way, kinds: &'static [Kind], least: u64) {
     workers.block_on(async {
         let next = Arc::new(AtomicU64::new(0));
         let mut scenes = JoinSet::new();
-        for _ in 0..SCENES {
+        for _ in 0..SCENES[usize::from(full.is_some())] {
             let (site, next) = (site.clone(), next.clone());
             scenes.spawn(async move {
                 loop {

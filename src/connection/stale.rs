@@ -136,11 +136,10 @@ impl StaleConnections {
         self.any.load(Ordering::Acquire) && !seeded!("late-requests")
     }
 
-    /// Has the server close them, by way of `wire`, for one caller at a time. Callers on other
-    /// connections do the same there. Fails if `wire` broke or is stale itself, and while the server
+    /// Has the server close them, by way of `wire`. Callers who come meanwhile do the same: none may
+    /// wait for another, whose future may not be polled any more. Fails if `wire` broke or is stale itself, and while the server
     /// is busy.
     pub(super) async fn close(&self, wire: &Wire) -> RedisResult<()> {
-        let _alone = wire.closing().lock().await;
         let list = self.list.lock().clone();
         if list.is_empty() {
             return Ok(());

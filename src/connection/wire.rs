@@ -31,8 +31,6 @@ struct Shared {
     connection: MultiplexedConnection,
     birth: Birth,
     registration: Arc<Registration>,
-    /// Held while the server closes stale connections by way of this one.
-    closing: tokio::sync::Mutex<()>,
     pulse: Arc<Pulse>,
     line: Line,
 }
@@ -97,8 +95,7 @@ impl Wire {
         let connection = connection.map_err(version::understood)?;
         tokio::spawn(pulse.clone().keep());
         let line = Line::default();
-        let closing = tokio::sync::Mutex::default();
-        let shared = Arc::new(Shared { connection, birth, registration, closing, pulse, line });
+        let shared = Arc::new(Shared { connection, birth, registration, pulse, line });
         let wire = Self { shared, seat: None };
         let role = tokio::time::timeout(timeout, wire.introduce(servers, asks_role)).await;
         let role = role.map_err(io::Error::from)??;
@@ -249,10 +246,6 @@ impl Wire {
     /// It is dropped without a record: it carried no request for a lock.
     pub(super) fn is_blameless(&self) {
         self.shared.registration.is_blameless();
-    }
-
-    pub(super) fn closing(&self) -> &tokio::sync::Mutex<()> {
-        &self.shared.closing
     }
 
     pub(super) fn is_stale(&self) -> bool {

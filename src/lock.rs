@@ -242,7 +242,10 @@ impl Lock {
     }
 
     /// The answer to one command, in the client's own process only.
-    async fn ask<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn ask<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Error>> + Send,
+    ) -> Result<T, Error> {
         self.engine.check_process()?;
         self.engine.process.bind(answer).await
     }

@@ -32,22 +32,28 @@ impl Process {
     }
 
     /// The same future, which is leaked instead of dropped in any other process.
-    pub(crate) fn bind<F: Future>(self, future: F) -> ProcessBound<F> {
+    pub(crate) fn bind<'a, T>(
+        self,
+        future: impl Future<Output = T> + Send + 'a,
+    ) -> ProcessBound<'a, T> {
         ProcessBound { future: Some(Box::pin(future)), process: self }
     }
 }
 
 /// A future that is dropped in its own process only (invariant 3).
-pub(crate) struct ProcessBound<F> {
+///
+/// Its type is erased, so that a compiler that asks whether a caller's future is `Send` need not look
+/// through all of this crate.
+pub(crate) struct ProcessBound<'a, T> {
     /// `None` when it has ended.
-    future: Option<Pin<Box<F>>>,
+    future: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
     process: Process,
 }
 
-impl<F: Future> Future for ProcessBound<F> {
-    type Output = F::Output;
+impl<T> Future for ProcessBound<'_, T> {
+    type Output = T;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let future = self.future.as_mut().expect("BUG: a future was polled after its end");
         let value = ready!(future.as_mut().poll(cx));
         self.future = None;
@@ -55,7 +61,7 @@ impl<F: Future> Future for ProcessBound<F> {
     }
 }
 
-impl<F> Drop for ProcessBound<F> {
+impl<T> Drop for ProcessBound<'_, T> {
     fn drop(&mut self) {
         if let Some(future) = self.future.take()
             && !self.process.is_this_one()

@@ -59,7 +59,7 @@ pub(super) struct Sentinels {
     amiss: Notify,
     /// How often another server has become the primary.
     changes: AtomicUsize,
-    /// Told of each.
+    /// Receives a notification for each change.
     changed: watch::Sender<()>,
 }
 

@@ -86,7 +86,7 @@ impl Registration {
     }
 
     /// From now on no new request uses the connection, and its server has to close it before it
-    /// gets one on another. When this returns, the record is there, whoever has made it.
+    /// gets one on another. When this returns, the record exists, also if another caller made it.
     pub(super) fn mark_stale(&self) {
         self.stale.call_once(|| {
             if let Some((identity, server)) = self.at.get() {
@@ -202,7 +202,7 @@ async fn close_at(link: &Link, client: &redis::Client) -> RedisResult<()> {
     let server = site::name(client.get_connection_info());
     let (number, unanswered) = (link.next_number(), Arc::default());
     let birth = Birth { number, server, client: client.clone(), unanswered };
-    // What it is told by the server concerns nobody.
+    // No subscription is made here, so no push matters.
     let (pushes, _) = unbounded_channel();
     let (wire, _) = Wire::dial(birth, link.dial_timeout, pushes, &link.servers, false).await?;
     let closed = match wire.stale_connections() {

@@ -12,6 +12,7 @@ pub(crate) mod child;
 mod clock;
 pub(crate) mod cluster;
 mod listener;
+mod network;
 mod process;
 mod proxy;
 pub(crate) mod replicas;
@@ -30,6 +31,7 @@ pub(crate) use child::Child;
 pub(crate) use clock::Clock;
 pub(crate) use cluster::Cluster;
 pub(crate) use listener::Listener;
+pub(crate) use network::{Distance, Network};
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use replicas::Replicated;
 pub(crate) use sentinel::Sentinels;
@@ -44,6 +46,18 @@ pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(250);
 
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(2);
+
+impl Network {
+    /// A client's way to the server.
+    pub(crate) fn new(server: &Server, distance: Distance) -> Self {
+        Self::to_port(server.port(), distance)
+    }
+
+    /// The server at the other end.
+    pub(crate) fn url(&self, server: &Server) -> String {
+        server.url_at(self.port())
+    }
+}
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)

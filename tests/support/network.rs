@@ -1,0 +1,200 @@
+//! A network between a client and a server: distance, jitter and bandwidth, as a test sets them.
+//!
+//! Every chunk leaves when its time has come, in the order in which it came. A thread waits for
+//! that: the timers of a runtime are a millisecond coarse, `thread::sleep` comes 0.1 ms late at
+//! most on an idle machine. As on a real network a new connection takes a round trip before it
+//! carries anything, and the end of a connection travels as long as its data.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What lies between a client and a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Distance {
+    /// What each chunk takes, in either direction.
+    pub(crate) each_way: Duration,
+    /// Each chunk may take so much longer; those behind it wait for it.
+    pub(crate) jitter: Duration,
+    /// Bytes a second in each direction.
+    pub(crate) bandwidth: Option<u64>,
+}
+
+impl Distance {
+    /// A network whose round trip takes that long.
+    pub(crate) fn round_trip(round_trip: Duration) -> Self {
+        Self { each_way: round_trip / 2, ..Self::default() }
+    }
+}
+
+/// Dropping it ends the network and every connection through it.
+pub(crate) struct Network {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    upstream: u16,
+    state: Mutex<State>,
+    connections: AtomicU64,
+    over: AtomicBool,
+}
+
+struct State {
+    distance: Distance,
+    /// Nothing arrives before that.
+    stalled_until: Instant,
+    /// For the jitter.
+    random: u64,
+    open: Vec<[TcpStream; 2]>,
+}
+
+impl Network {
+    /// A client's way to whoever listens there.
+    pub(crate) fn to_port(upstream: u16, distance: Distance) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let state = State {
+            distance,
+            stalled_until: Instant::now(),
+            random: 0x9e37_79b9_7f4a_7c15,
+            open: Vec::new(),
+        };
+        let shared = Arc::new(Shared {
+            upstream,
+            state: Mutex::new(state),
+            connections: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+        });
+        let accepting = shared.clone();
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                if accepting.over.load(Ordering::SeqCst) {
+                    return;
+                }
+                // A client that has gone already, or a server that is down: it sees an end.
+                let _ = client.and_then(|client| accepting.connect(client));
+            }
+        });
+        Self { port, shared }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What is under way already arrives as it would have.
+    pub(crate) fn set(&self, distance: Distance) {
+        self.shared.state().distance = distance;
+    }
+
+    /// From now on nothing arrives for so long.
+    pub(crate) fn stall(&self, time: Duration) {
+        self.shared.state().stalled_until = Instant::now() + time;
+    }
+
+    /// Breaks every connection there is, and says how many that were.
+    pub(crate) fn cut_all(&self) -> usize {
+        self.shared.cut_all()
+    }
+
+    /// How many connections were made.
+    pub(crate) fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::SeqCst);
+        // Wakes the thread that accepts.
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        self.shared.cut_all();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cut_all(&self) -> usize {
+        let open = std::mem::take(&mut self.state().open);
+        let cut = |ends: &&[TcpStream; 2]| {
+            let [client, server] = ends.each_ref().map(|end| end.shutdown(Shutdown::Both));
+            // One that has ended before is not connected. The end of the first may have ended the other.
+            let _ = server;
+            client.is_ok()
+        };
+        open.iter().filter(cut).count()
+    }
+
+    fn connect(self: &Arc<Self>, client: TcpStream) -> io::Result<()> {
+        let begun = Instant::now();
+        let server = TcpStream::connect(("127.0.0.1", self.upstream))?;
+        self.connections.fetch_add(1, Ordering::SeqCst);
+        for stream in [&client, &server] {
+            stream.set_nodelay(true)?;
+        }
+        self.state().open.push([client.try_clone()?, server.try_clone()?]);
+        // The connection stands after a round trip, on a network where that counts.
+        let stands = begun + 2 * self.state().distance.each_way;
+        self.carry(client.try_clone()?, server.try_clone()?, stands);
+        self.carry(server, client, begun);
+        Ok(())
+    }
+
+    /// Carries what one end sends to the other; nothing sets out before `first`.
+    fn carry(self: &Arc<Self>, mut from: TcpStream, mut to: TcpStream, first: Instant) {
+        let (send, chunks) = mpsc::channel::<(Instant, Vec<u8>)>();
+        let shared = self.clone();
+        thread::spawn(move || {
+            let mut way = Way { last: first };
+            loop {
+                let mut chunk = vec![0; 64 * 1024];
+                // An error is an end, too.
+                let length = from.read(&mut chunk).unwrap_or(0);
+                chunk.truncate(length);
+                let due = way.due(&mut shared.state(), length, first);
+                if send.send((due, chunk)).is_err() || length == 0 {
+                    return;
+                }
+            }
+        });
+        thread::spawn(move || {
+            for (due, chunk) in chunks {
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+                if chunk.is_empty() || to.write_all(&chunk).is_err() {
+                    break;
+                }
+            }
+            let _ = to.shutdown(Shutdown::Both);
+        });
+    }
+}
+
+/// One direction of one connection.
+struct Way {
+    /// When the last chunk arrives.
+    last: Instant,
+}
+
+impl Way {
+    /// When a chunk of that length arrives that was sent now.
+    fn due(&mut self, state: &mut State, length: usize, first: Instant) -> Instant {
+        let Distance { each_way, jitter, bandwidth } = state.distance;
+        // xorshift64: any spread will do.
+        state.random ^= state.random << 13;
+        state.random ^= state.random >> 7;
+        state.random ^= state.random << 17;
+        let late = jitter.mul_f64(state.random as f64 / u64::MAX as f64);
+        let sent = Instant::now().max(first);
+        let takes = bandwidth
+            .map_or(Duration::ZERO, |bytes| Duration::from_secs_f64(length as f64 / bytes as f64));
+        self.last = (sent + each_way + late).max(self.last).max(state.stalled_until) + takes;
+        self.last
+    }
+}

@@ -20,8 +20,9 @@
 -- a large hash costs no more than a lock.
 -- The count to reach is absolute, so this sent twice counts once. A first hold
 -- that finds the field already there takes over what is left of an earlier
--- hold of the same owner, whose release never arrived. A nested hold never
--- shortens the lease that the outer one was promised.
+-- hold of the same owner, whose release never arrived. Neither that nor a nested
+-- hold ever shortens the lease in force: a refusal has named it to the waiters,
+-- and they would not look sooner.
 -- The token is the last one plus one, as Redisson counts it, but at least the
 -- server's time in microseconds: so it grows even when the last one was lost.
 -- It comes first, because nothing is written yet if it is refused.
@@ -54,6 +55,9 @@ if KEYS[2] then
   end
 end
 redis.call('HSET', KEYS[1], ARGV[1], 1)
+if holder and redis.call('PTTL', KEYS[1]) >= tonumber(ARGV[2]) then
+  return KEYS[2] and redis.call('GET', KEYS[2]) or nil
+end
 local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
 if expires ~= 1 then
   -- Not permitted, say: better no lock than one for ever.

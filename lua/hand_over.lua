@@ -7,7 +7,10 @@
 -- ARGV[2]  lease of the last owner in milliseconds, a whole number, at least 1
 -- ARGV[3]  how to count who listens there: NUMSUB, or SHARDNUMSUB in a cluster with
 --          sharded channels; empty if this server would not know
--- ARGV[i]  from the fourth on: the owner who has it, and those to whom it goes one
+-- ARGV[4]  the command that publishes: PUBLISH, or SPUBLISH in a cluster with
+--          sharded channels
+-- ARGV[5]  how many of those who listen there are this client: 0 or 1
+-- ARGV[i]  from the sixth on: the owner who has it, and those to whom it goes one
 --          after the other
 --
 -- Replies  0           none of them holds it; nothing was written
@@ -19,7 +22,10 @@
 -- What makes a hash a lock, and why HRANDFIELD, is in acquire.
 -- Sent again, with more owners at the end or not, it goes on from the one who has
 -- it, so what was executed already is not done twice. (The token grows once more.)
--- Nobody is told: nobody outside could have got the lock.
+-- The script publishes nothing of the hand-off itself: no other client could have
+-- got the lock. But if the lease ends sooner than the one that was in force, it has
+-- other clients look: they have parked until that one ends. This client knows
+-- without a message.
 -- The token comes first, because nothing is written yet if it is refused; then
 -- PEXPIRE, which Redis allows when its memory is full, and after which it lets
 -- the script finish. The new owner's field comes before the old one's goes, because
@@ -32,13 +38,14 @@ if fields[2] then
   return redis.error_reply('WRONGTYPE the hash is not a lock')
 end
 local has = nil
+local shorter = false
 local token = 0
 for i, owner in ipairs(ARGV) do
   if has and owner ~= has then
     redis.call('HSET', KEYS[1], owner, 1)
     redis.call('HDEL', KEYS[1], has)
     has = owner
-  elseif not has and i > 3 and owner == fields[1] then
+  elseif not has and i > 5 and owner == fields[1] then
     has = owner
     if KEYS[2] then
       local time = redis.call('TIME')
@@ -48,6 +55,8 @@ for i, owner in ipairs(ARGV) do
       end
       token = redis.call('GET', KEYS[2])
     end
+    local left = redis.call('PTTL', KEYS[1])
+    shorter = left < 0 or left > tonumber(ARGV[2])
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
   end
 end
@@ -58,4 +67,8 @@ local told = {}
 if ARGV[3] ~= '' then
   told = redis.pcall('PUBSUB', ARGV[3], ARGV[1])
 end
-return {told[2] or -1, token}
+local listening = told[2] or -1
+if shorter and (listening < 0 or listening > tonumber(ARGV[5])) then
+  redis.pcall(ARGV[4], ARGV[1], '0')
+end
+return {listening, token}

@@ -4,12 +4,12 @@
 -- ARGV[1]  owner
 -- ARGV[2]  hold count to reach
 -- ARGV[3]  longest lease still promised to a hold that stays, in milliseconds, at least 1
--- ARGV[4]  the channel on which a release is told
+-- ARGV[4]  the channel to which this publishes a release, and a shorter lease
 -- ARGV[5]  how: PUBLISH, or SPUBLISH in a cluster with sharded channels
 --
 -- Replies  0           the owner holds nothing here; nothing was written
 --          1           held still, with the count ARGV[2] or fewer
---          2           freed: the key is gone and its waiters have been told
+--          2 + n       freed: the key is gone, and n clients have the message
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
 -- What makes a hash a lock, and why HRANDFIELD, is in acquire.
@@ -17,6 +17,10 @@
 -- The first write is a PEXPIRE or a DEL because Redis allows those when its
 -- memory is full, and after the first allowed write it lets the script finish;
 -- HSET in their place would keep a lock until its lease ended.
+-- A refusal has named the lease in force to the waiters, and they look again when
+-- it ends. So if it ends sooner now, the script publishes the message of a release,
+-- which every client understands: if it ends sooner by more than the 50 ms by
+-- which a waiter may be late.
 -- ARGV[5] is called protected: without permission to publish, the release has
 -- happened all the same, and an error would say that it had not.
 -- Why atomic: between "it is mine" and "it is gone" the lease may end and
@@ -30,12 +34,16 @@ if fields[1] ~= ARGV[1] then
   return 0
 end
 if ARGV[2] ~= '0' then
+  local left = redis.call('PTTL', KEYS[1])
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
   if tonumber(redis.call('HGET', KEYS[1], ARGV[1])) > tonumber(ARGV[2]) then
     redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
   end
+  if left < 0 or left > tonumber(ARGV[3]) + 50 then
+    redis.pcall(ARGV[5], ARGV[4], '0')
+  end
   return 1
 end
 redis.call('DEL', KEYS[1])
-redis.pcall(ARGV[5], ARGV[4], '0')
-return 2
+local told = redis.pcall(ARGV[5], ARGV[4], '0')
+return 2 + (tonumber(told) or 0)

@@ -72,7 +72,10 @@ pub(crate) async fn acquire(
 
     let mut left = None;
     if attempt.goes_straight_to_redis() {
-        match engine.process.bind(attempt.try_once()).await? {
+        let tried = engine.process.bind(attempt.try_once()).await?;
+        let granted = matches!(tried, Tried::Granted(_));
+        engine.waiters.tried(&owner.names, granted, begun);
+        match tried {
             Tried::Granted(granted) => return Ok(Some(granted)),
             Tried::Refused(ttl) => left = ttl,
         }
@@ -140,9 +143,12 @@ impl Attempt<'_> {
     /// A nested hold never waits, one try is one try, and where nobody of this client stands in
     /// line the first try is most likely the last.
     fn goes_straight_to_redis(&self) -> bool {
-        matches!(self.wait, Wait::Once)
-            || !self.engine.waiters.stands_in_line(&self.owner.names)
-            || self.nests()
+        let until = match self.wait {
+            Wait::Once => return true,
+            Wait::Until(until) => Some(until),
+            Wait::Forever => None,
+        };
+        !self.engine.waiters.stands_in_line(&self.owner.names, until) || self.nests()
     }
 
     /// What a call does that may not be the only one. `left` is what a refusal just said.
@@ -176,11 +182,16 @@ impl Attempt<'_> {
 
         let outage = until.is_none().then_some(engine.config.outage_limit);
         let patience = Patience { until, outage };
-        let seat = Seat::new(owner.clone(), self.lease, self.asked);
-        let place = InLine { place: engine.waiters.join(seat, left), engine, owner };
+        let mut place = self.stand_in_line(left);
         let mut trouble = None;
         loop {
             match place.next(&patience).await {
+                // It could not run in time: its runtime was blocked, or nobody polled it. The lock may
+                // be another's by now, so it waits for its turn again.
+                Next::Handed(granted) if granted.term.is_lost() => {
+                    place = self.stand_in_line(None);
+                    engine.releaser.give_back(owner, granted.hold, granted.lease);
+                }
                 Next::Handed(granted) => {
                     self.claimed();
                     return Ok(Some(granted));
@@ -211,6 +222,12 @@ impl Attempt<'_> {
                 Next::Closed => return Err(Error::closed().after(trouble)),
             }
         }
+    }
+
+    fn stand_in_line(&self, left: Option<Duration>) -> InLine<'_> {
+        let Self { engine, owner, .. } = *self;
+        let seat = Seat::new(owner.clone(), self.lease, self.asked);
+        InLine { place: engine.waiters.join(seat, left), engine, owner }
     }
 
     /// Asks Redis once, unless the wait ends first.

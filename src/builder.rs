@@ -77,7 +77,10 @@ impl LockClientBuilder {
     /// Releases are told on sharded channels if the first node that answers has them (Redis 7.0
     /// and newer), else on plain ones: as Redisson decides it, and like there, all clients of one
     /// lock have to come to the same answer. So during an upgrade of the servers from 6.2 start no
-    /// new clients before the last node is upgraded, and then start all of them again.
+    /// new clients before the last node is upgraded, and then start all of them again. A lock stays safe
+    /// without that, but a release reaches only the clients that listen in the way in which it is told:
+    /// those of the other way get the lock when the lease of its last holder would have ended, or after
+    /// 30 s if that is sooner.
     ///
     /// Names whose braces are no hash tag (`a{b`, `a{}b`, `a}b`) are refused here, with
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) from every call: their key and their
@@ -115,9 +118,11 @@ impl LockClientBuilder {
         self
     }
 
-    /// How long a single command may take, connecting included, before a call says
-    /// [`Unavailable`](crate::ErrorKind::Unavailable). Longer for a Redis that is far away or
-    /// often busy, shorter where a quick no is worth more. 3 s unless set; from 10 ms to an hour.
+    /// How long a single command may take before a call says
+    /// [`Unavailable`](crate::ErrorKind::Unavailable). A call waits no longer for a connection
+    /// either, but the client goes on making it, and gives each round trip of that as long. Longer
+    /// for a Redis that is far away or often busy, shorter where a quick no is worth more, and in any
+    /// case longer than a round trip. 3 s unless set; from 10 ms to an hour.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.config.command_timeout = timeout;
         self
@@ -150,10 +155,12 @@ impl LockClientBuilder {
         self
     }
 
-    /// For how long a client may keep a lock in that way while other clients wait for it; whichever
-    /// of the two limits comes first ends it, with the hold that goes on then. So with `n` clients
-    /// that wait, each has its turn about every `n` times this. Longer than a few holds take. 10 ms
-    /// unless set; any.
+    /// For how long a client may keep a lock while other clients wait for it, by hand-overs or by
+    /// locking it again; the hold that goes on then is the last. Whichever of the two limits comes
+    /// first ends a run of hand-overs. Then the client leaves the lock to each of the others, and
+    /// gives them the time that they were seen to need, at most a quarter of the command timeout. So
+    /// with `n` clients that wait, each has its turn about every `n` times this and a round trip.
+    /// Longer than a few holds take. 10 ms unless set; any.
     pub fn hand_over_time(mut self, longest: Duration) -> Self {
         self.config.hand_over_time = longest;
         self

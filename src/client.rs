@@ -14,6 +14,8 @@ use crate::lock::Lock;
 ///
 /// It has a connection to each server for each Tokio runtime that calls, and a thread of its own
 /// that renews leases, listens for wake-ups, releases what was dropped and keeps up with failovers.
+/// The connections of the thread, and of the runtime that connects the client, are made at
+/// [`connect`](Self::connect); the client keeps them, and makes a broken one again at once.
 /// All of it ends by itself when the client, its handles and its guards are gone.
 ///
 /// # Forking
@@ -46,8 +48,9 @@ impl LockClient {
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answers there, or if the client's
     /// thread, its runtime or its connection cannot be made, and
     /// [`Server`](crate::ErrorKind::Server) if it refuses the user or the password, or is older than
-    /// Redis 6.2. It makes two connections, one for this runtime and one for the client's thread, and
-    /// each may take the command timeout. It is tried once. A server whose `maxmemory-policy` may evict locks is a warning
+    /// Redis 6.2. It makes two connections, one for this runtime and one for the client's thread, has
+    /// the server load the scripts, and tries all that once. Each connection takes three or four round
+    /// trips, two more with TLS, and each of those may take the command timeout. A server whose `maxmemory-policy` may evict locks is a warning
     /// in the log.
     ///
     /// # Cancel safety

@@ -1,13 +1,14 @@
 //! The one room that talks to Redis: connections, sending again, and what an answer means.
 //!
 //! **A connection belongs to the runtime that drives it.** Every Tokio runtime that calls gets
-//! one connection of its own to each server, made on first use and made again when it broke. The client's own
-//! thread is such a runtime too; its first connection is made when the client connects. So a runtime whose threads are blocked, or which has ended,
-//! delays no other runtime's commands: renewals, releases of dropped guards and incoming messages
-//! never wait behind a user's code or a user's flood of commands. (The undo of a call that was
-//! dropped half-way goes behind that call, on its runtime's connection, for a command timeout at
-//! most.) And an uncontended call crosses no thread. Calls that come in numbers share commands
-//! (see [`together`]).
+//! one connection of its own to each server. The client's own thread is such a runtime too. Its
+//! connections, and those of the runtime that connects the client, are made at `connect`; those of
+//! any other runtime on first use. Each is kept: it is made again as soon as it breaks ([`dial`]). So
+//! a runtime whose threads are blocked, or which has ended, delays no other runtime's commands:
+//! renewals, releases of dropped guards and incoming messages never wait behind a user's code or a
+//! user's flood of commands. (The undo of a call that was dropped half-way goes behind that call, on
+//! its runtime's connection, for a command timeout at most.) And an uncontended call crosses no
+//! thread. Calls that come in numbers share commands (see [`together`]).
 //!
 //! Where Redis is one server, that is the one [`Node`]. Behind Sentinels it is the master, whichever
 //! server that is ([`sentinel`]); in a cluster there are several, and a key has one of them
@@ -19,23 +20,22 @@
 //! 2. A connection on which an answer did not come in time is not used for new requests, and
 //!    what it may still have under way comes to nothing (see [`stale`]).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis::{Cmd, RedisError, Script, Value};
+use redis::{Cmd, Script, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-use crate::clock;
 use crate::error::Error;
 use crate::slot;
 
 mod address;
 mod call;
 mod cluster;
+mod connect;
+mod dial;
 mod failure;
 mod lane;
 mod node;
@@ -51,16 +51,14 @@ mod version;
 mod wire;
 
 use cluster::Cluster;
-use failure::{bad_address, refused, unavailable};
-use lane::Undialled;
+use dial::Dialler;
+use failure::bad_address;
 pub(crate) use node::{Node, Purpose};
 pub(crate) use replicas::Touch;
 use sentinel::Sentinels;
 pub(crate) use site::Site;
-use stale::Servers;
 pub(crate) use subscriptions::Channels;
 pub(crate) use together::Together;
-use verdict::{Verdict, is_final, verdict};
 pub(crate) use wire::Wire;
 
 /// What comes unasked.
@@ -76,14 +74,14 @@ pub(crate) enum Push {
 
 /// The way to Redis, wherever a key is.
 pub(crate) struct Link {
+    /// Itself, for tasks that must not keep it.
+    me: Weak<Self>,
     way: Way,
-    dial_timeout: Duration,
-    pushes: UnboundedSender<Push>,
-    /// Those that this client has ever connected to.
-    servers: Servers,
+    dialler: Arc<Dialler>,
+    /// What the connections of a runtime that calls are for.
+    for_callers: Vec<Purpose>,
     /// Servers that are not asked any more, and at which connections may be stale.
     left: (UnboundedSender<redis::Client>, Mutex<Option<UnboundedReceiver<redis::Client>>>),
-    numbers: AtomicU64,
 }
 
 enum Way {
@@ -133,13 +131,17 @@ pub(crate) struct Answer {
 }
 
 impl Link {
-    /// Checks the addresses, with no I/O. `pushes` hears what subscriptions bring.
+    /// Checks the addresses, with no I/O. `pushes` hears what subscriptions bring. The servers are to
+    /// have the scripts, and may take `patience` for each answer. `replicas` says that callers wait
+    /// for some.
     pub(crate) fn new(
         site: Site,
-        dial_timeout: Duration,
+        patience: Duration,
+        scripts: Vec<&'static Script>,
+        replicas: bool,
         pushes: UnboundedSender<Push>,
-    ) -> Result<Self, Error> {
-        let set_up = |info| site::set_up(&info, dial_timeout);
+    ) -> Result<Arc<Self>, Error> {
+        let set_up = |info| site::set_up(&info, patience);
         let way = match site {
             Site::One(info) => Way::One(Arc::new(Node::new(set_up(info), false)?)),
             Site::Sentinel { master, sentinels, server } => {
@@ -153,73 +155,16 @@ impl Link {
         };
         let (left, servers_left) = unbounded_channel();
         let left = (left, Mutex::new(Some(servers_left)));
-        Ok(Self {
-            left,
-            way,
-            dial_timeout,
-            pushes,
-            servers: Servers::default(),
-            numbers: AtomicU64::new(1),
-        })
+        let dialler = Arc::new(Dialler::new(scripts, pushes, patience));
+        let mut for_callers = vec![Purpose::Commands];
+        if replicas {
+            for_callers.push(Purpose::Replicas);
+        }
+        Ok(Arc::new_cyclic(|me| Self { me: me.clone(), way, dialler, for_callers, left }))
     }
 
-    /// One try to connect this runtime, for a caller who wants to hear at once why not.
-    pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
-        let deadline = clock::now() + self.dial_timeout;
-        self.find(deadline).await?;
-        self.connect_to_found(deadline).await
-    }
-
-    /// The same where another runtime has found the server, or the servers.
-    pub(crate) async fn connect_to_found(self: &Arc<Self>, deadline: Instant) -> Result<(), Error> {
-        loop {
-            return match self.reach_any(deadline).await {
-                Ok(()) => Ok(()),
-                Err(Undialled::TimeUp(error)) => {
-                    Err(unavailable("could not connect to Redis", false, error))
-                }
-                // It is only just becoming the master, or another one is.
-                Err(Undialled::Failed(error))
-                    if matches!(self.way, Way::Sentinel(_)) && !is_final(&error) =>
-                {
-                    self.find(deadline).await?;
-                    continue;
-                }
-                Err(Undialled::Failed(error)) => Err(unconnected(error)),
-            };
-        }
-    }
-
-    /// Connects to the server, or to that node of several which answers first: one may be dead.
-    async fn reach_any(self: &Arc<Self>, deadline: Instant) -> Result<(), Undialled> {
-        let mut dialled = JoinSet::new();
-        for (at, node) in self.nodes().into_iter().enumerate() {
-            let wait = cluster::NEXT_NODE * u32::try_from(at).unwrap_or(u32::MAX);
-            let link = self.clone();
-            dialled.spawn(async move {
-                tokio::time::sleep(wait).await;
-                node.lane(Purpose::Commands).wire(&link, &node, deadline).await.map(drop)
-            });
-        }
-        let mut trouble = Undialled::TimeUp(None);
-        while let Some(answer) = dialled.join_next().await {
-            match answer {
-                Ok(Err(_)) if matches!(&trouble, Undialled::Failed(error) if is_final(error)) => {}
-                Ok(Err(error)) => trouble = error,
-                Ok(Ok(())) => return Ok(()),
-                Err(_) => {}
-            }
-        }
-        Err(trouble)
-    }
-
-    /// Finds the server, or the servers.
-    async fn find(&self, deadline: Instant) -> Result<(), Error> {
-        match &self.way {
-            Way::One(_) => Ok(()),
-            Way::Sentinel(sentinels) => sentinels.find_master(self, deadline).await,
-            Way::Cluster(cluster) => cluster.find_nodes(self, deadline).await.map_err(unconnected),
-        }
+    fn weak(&self) -> Weak<Self> {
+        self.me.clone()
     }
 
     /// Keeps up with which server is the master, or has which slot.
@@ -323,7 +268,7 @@ impl Link {
     fn was_cut(&self, number: u64) {
         tracing::warn!(connection = number, "lost a connection to Redis");
         // Its driver may be stopped before it can say so itself.
-        let _ = self.pushes.send(Push::Cut { number });
+        let _ = self.dialler.pushes.send(Push::Cut { number });
     }
 
     /// Lets go of all connections; they close when the last request on them is done.
@@ -331,16 +276,5 @@ impl Link {
         for node in self.nodes() {
             drop(node.hang_up());
         }
-    }
-
-    fn next_number(&self) -> u64 {
-        self.numbers.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-fn unconnected(error: RedisError) -> Error {
-    match verdict(&error) {
-        Verdict::Final(kind) => refused(kind, "Redis refused the connection", false, error),
-        _ => unavailable("could not connect to Redis", false, Some(error)),
     }
 }

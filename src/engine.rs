@@ -4,14 +4,13 @@
 //! listens for wake-ups. It holds nothing of the client but the shared rooms, and ends by itself
 //! when the client, its handles and its guards are gone and their debts are paid.
 //!
-//! 1. **A client that has connected can work**: `connect` fails if the thread, its runtime, or a first
-//!    connection of the thread and of the caller's runtime cannot be made.
+//! 1. **A client that has connected can work**: `connect` fails if the thread, its runtime, or the
+//!    connections of the thread and of the caller's runtime cannot be made.
 //! 2. **A client belongs to the process that connected it.** In a forked child every call is an error
 //!    before it touches anything shared, and nothing shared is ever dropped.
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
@@ -22,11 +21,11 @@ use crate::connection::{Link, Site};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::Owners;
 use crate::process::Process;
-use crate::protocol::Call;
+use crate::protocol::{self, Call};
 use crate::reclaim::reclaim_after_failovers;
 use crate::relay::Relay;
 use crate::releaser::{Releaser, pay_debts};
-use crate::waiters::Waiters;
+use crate::waiters::{Limits, Waiters};
 use crate::watchdog::Watchdog;
 
 /// Everything that a client, its handles and its guards share, and the process that it belongs to.
@@ -90,13 +89,16 @@ impl Drop for Engine {
 impl Parts {
     async fn start(site: Site, config: Config) -> Result<Self, Error> {
         let (pushes, pushed) = unbounded_channel();
-        let link = Arc::new(Link::new(site, config.command_timeout, pushes)?);
+        let (patience, replicas) = (config.command_timeout, config.replicas.is_some());
+        let link = Link::new(site, patience, protocol::scripts(), replicas, pushes)?;
         link.connect().await?;
 
         let (jobs, to_pay) = unbounded_channel();
         let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
         let config = Arc::new(config);
-        let waiters = Arc::new(Waiters::default());
+        // Whoever takes longer to come has hardly a command answered in time.
+        let limits = Limits { run: config.hand_over_time, room: config.command_timeout / 4 };
+        let waiters = Arc::new(Waiters::new(limits));
         let owners = Arc::new(Owners::default());
         let watchdog = Arc::new(Watchdog::new(&config, &waiters));
         let relay = Arc::new(Relay::new(&waiters, &watchdog, &config));
@@ -132,11 +134,11 @@ impl Parts {
         let thread_link = parts.link.clone();
         std::thread::Builder::new()
             .name("redlatch".into())
-            .spawn(move || run(&thread_link, deadline, ready, work))
+            .spawn(move || run(&thread_link, ready, work))
             .map_err(|error| no_thread(&error))?;
         // While the thread connects.
         warn_of_eviction(Call::new(&parts.link, deadline)).await;
-        // The thread keeps to the deadline by itself.
+        // The thread keeps to its deadlines by itself.
         is_ready.await.unwrap_or_else(|_| Err(unready("the client's thread has ended")))?;
         Ok(parts)
     }
@@ -167,7 +169,7 @@ async fn warn_of_eviction(mut call: Call<'_>) {
 
 /// The thread. The runtime is made here and not before: where it would be dropped if the thread
 /// could not be started, a drop of a runtime panics.
-fn run(link: &Arc<Link>, deadline: Instant, mut ready: Ready, work: impl Future<Output = ()>) {
+fn run(link: &Arc<Link>, mut ready: Ready, work: impl Future<Output = ()>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -178,7 +180,7 @@ fn run(link: &Arc<Link>, deadline: Instant, mut ready: Ready, work: impl Future<
     };
     runtime.block_on(async {
         let connected = tokio::select! {
-            connected = link.connect_to_found(deadline) => connected,
+            connected = link.connect_thread() => connected,
             () = ready.closed() => return,
         };
         let is_connected = connected.is_ok();

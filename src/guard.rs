@@ -10,7 +10,7 @@ use crate::error::{Error, Outcome};
 use crate::holds::{Granted, HoldId, Owner};
 use crate::lease::Term;
 use crate::protocol::Call;
-use crate::releaser;
+use crate::releaser::Unlock;
 use crate::token::FencingToken;
 
 /// One hold of a lock.
@@ -74,7 +74,7 @@ impl LockGuard {
         self.engine.check_process()?;
         let timeout = self.engine.config.command_timeout;
         let call = Call::new(&self.engine.link, clock::now() + timeout);
-        let unlock = releaser::unlock(
+        let unlock = Unlock::begin(
             &self.engine.releaser,
             call,
             &self.owner,
@@ -83,7 +83,10 @@ impl LockGuard {
             self.lease,
             self.engine.config.watchdog_timeout,
         );
-        self.engine.process.bind(unlock).await
+        if unlock.is_handed_over() {
+            return self.engine.process.bind(unlock.confirmed()).await;
+        }
+        self.engine.process.bind(unlock.paid()).await
     }
 
     /// Whether the lock is known to be lost. Local knowledge, no I/O: the deadline of this hold

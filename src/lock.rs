@@ -22,7 +22,7 @@ use crate::protocol::{Call, Inspected, Names};
 ///
 /// Making a handle costs no I/O. Every acquisition that succeeds gives a [`LockGuard`], and the
 /// lock is free when the last guard of the handle has gone. A call that cannot be granted at once
-/// waits without polling: it subscribes to the lock's channel, asks again, and then sends nothing
+/// waits without polling: it subscribes to the lock's channel, asks again, and then asks no more
 /// until it is woken or the lease that Redis reported could have ended (30 s later at most).
 ///
 /// Like every async mutex that is fair, it relies on waiting futures being polled: a call that

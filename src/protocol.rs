@@ -20,6 +20,7 @@ mod names;
 mod scripts;
 pub(crate) use names::Names;
 use scripts::SCRIPTS;
+pub(crate) use scripts::scripts;
 
 /// The longest time for which a waiter trusts that it will be told of a lock in a slot that moves.
 const ASIDE: Duration = Duration::from_secs(1);
@@ -46,8 +47,8 @@ pub(crate) enum Released {
     Nothing,
     /// Fewer holds are left.
     Held,
-    /// The last one went, and waiters were told.
-    Freed,
+    /// The last one went, and so many clients who listen were told.
+    Freed { told: u32 },
 }
 
 /// The reply to a hand-over.
@@ -171,28 +172,33 @@ impl<'a> Call<'a> {
         let released = match answer.value {
             Value::Int(0) => Released::Nothing,
             Value::Int(1) => Released::Held,
-            Value::Int(2) => Released::Freed,
+            Value::Int(told @ 2..) => {
+                Released::Freed { told: u32::try_from(told - 2).unwrap_or(u32::MAX) }
+            }
             other => return Err(unexpected("release", &other)),
         };
         Ok((released, answer.repeated))
     }
 
     /// Says that the lock went from each of these owners to the next, and that the last one has
-    /// it for `lease`. The flag says that an earlier sending was never answered: it may have been
-    /// executed, and `Nothing` tells what came after.
+    /// it for `lease`. `listens` says whether this client is subscribed to the lock's channel. The flag
+    /// says that an earlier sending was never answered: it may have been executed, and `Nothing` tells
+    /// what came after.
     pub(crate) async fn hand_over(
         &mut self,
         names: &Names,
         owners: &[&str],
         lease: Duration,
+        listens: bool,
     ) -> Result<(HandedOver, bool), Error> {
         let token = names.token();
         let mut cmd = match &token {
             Some(token) => evalsha(&SCRIPTS.hand_over, &[names.key(), token]),
             None => evalsha(&SCRIPTS.hand_over, &[names.key()]),
         };
-        cmd.arg(names.channel()).arg(millis(lease)).arg(count_listeners(self.link.channels()));
-        cmd.arg(owners);
+        let channels = self.link.channels();
+        cmd.arg(names.channel()).arg(millis(lease)).arg(count_listeners(channels));
+        cmd.arg(publish(channels)).arg(u8::from(listens)).arg(owners);
         let script = Some(&SCRIPTS.hand_over);
         let request = Request { script, ..self.request(cmd, names.key()) };
         let answer = self.link.call(&mut self.wire, request).await?;

@@ -12,7 +12,11 @@
 //!    come since behind it: Redis goes on from the owner that it finds.
 //! 3. The gates of both owners stay here until their step is confirmed, so that nothing else is
 //!    sent for them. Only the last in the chain can go on: its lock is handed over again.
-//! 4. While other clients wait, a run of hand-overs ends after a while (see [`crate::holds`]).
+//! 4. **So many hand-overs are unconfirmed at a time, and no more.** The one that makes the chain full
+//!    is awaited: the new holder has the lock when Redis has confirmed it, and until then nobody can
+//!    hand it on. So neither memory nor the time that `unlock` takes grows with a Redis that is far
+//!    away, or stands still.
+//! 5. While other clients wait, a run of hand-overs ends after a while (see [`crate::holds`]).
 //!
 //! Lock order: the chains, the board of the waiters, an account. Nobody is woken meanwhile.
 
@@ -26,7 +30,7 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::config::Config;
-use crate::connection::{Link, Server};
+use crate::connection::Link;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{Ask, Gate, Granted, Owner};
 use crate::lease::{Term, believed_until};
@@ -34,10 +38,11 @@ use crate::loss::{FoundBy, found_gone};
 use crate::protocol::{Call, HandedOver, Names};
 use crate::released::ReleasedNames;
 use crate::token::FencingToken;
-use crate::waiters::{Stirred, Ticket, Told, Waiters};
+use crate::waiters::{Ticket, Told, Waiters};
 use crate::watchdog::Watchdog;
 
 mod chain;
+mod releases;
 pub(crate) use chain::Confirmed;
 use chain::{Chain, Request, Step, To, enter, hand};
 
@@ -66,8 +71,6 @@ pub(crate) struct Passed {
     pub(crate) confirmed: Option<Confirmed>,
     /// Whom it was passed to, if that one has gone: it has to be given back.
     pub(crate) declined: Option<(Arc<Owner>, Granted)>,
-    /// Who is to be [stirred](Relay::stir).
-    pub(crate) stirred: Stirred,
 }
 
 /// How it goes for whoever tells Redis.
@@ -113,15 +116,18 @@ impl Relay {
             return None;
         }
         let passing = {
-            let account = owner.account.lock();
-            if let Some(others) = account.run_is_over(&self.config, now) {
-                drop((account, chains));
-                self.waiters.stand_back(&owner.names, others);
+            let over = owner.account.lock().run_is_over(&self.config, now);
+            if let Some(others) = over
+                && let (true, stirred) = self.waiters.turn_ends(&owner.names, Some(others))
+            {
+                drop(chains);
+                self.waiters.stir(stirred);
                 return None;
             }
-            account.passing(now)?
+            owner.account.lock().passing(now)?
         };
-        let (seat, ticket, to_gate, stirred) = self.waiters.take_next(&owner.names, |next| {
+        let full = chains.get(owner.names.key()).is_some_and(Chain::is_full);
+        let taken = self.waiters.take_next(&owner.names, full, |next| {
             let gate = next.try_enter()?;
             if !next.account.lock().can_take() {
                 spare = Some(gate);
@@ -129,10 +135,12 @@ impl Relay {
             }
             Some(gate)
         })?;
+        let (seat, ticket, awaits, to_gate, stirred) = taken;
         owner.account.lock().releasing(passing.owed);
 
         let until = believed_until(now, seat.asked);
-        let (to, granted) = hand(&seat, ticket, until, &passing, now);
+        let awaited = awaits.then_some(ticket);
+        let (to, granted) = hand(&seat, awaited, until, &passing, now);
         let (told, confirmed) = tell.then(oneshot::channel).unzip();
         let chain = chains.entry(owner.names.key().into()).or_default();
         let carry = chain.is_empty();
@@ -148,9 +156,11 @@ impl Relay {
             to_gate: Some(to_gate),
         });
         drop(chains);
+        // The new holder is woken last: what is woken last runs first on this worker.
+        self.waiters.stir(stirred);
         let declined = granted.and_then(|granted| seat.hand(granted).err());
         let declined = declined.map(|granted| (seat.owner.clone(), granted));
-        Some(Passed { carry, confirmed, declined, stirred })
+        Some(Passed { carry, confirmed, declined })
     }
 
     /// Tells Redis of the hand-overs of that lock until there are none left to tell. Returns whose
@@ -165,7 +175,9 @@ impl Relay {
             let last = &request.owners.last().expect("BUG: a hand-over by nobody").names;
             let mut call = Call::new(link, clock::now() + self.config.command_timeout);
             let server = link.movable_server_of(names.key());
-            let answer = call.hand_over(last, &owners, request.lease).await;
+            // Not if it is about to unsubscribe: then whoever listens is another client.
+            let listens = self.waiters.keeps_hearing(names);
+            let answer = call.hand_over(last, &owners, request.lease, listens).await;
             self.note_release(names, server, link);
             if self.hear(names, &request, answer, &mut course) {
                 break;
@@ -263,7 +275,7 @@ impl Relay {
         }
     }
 
-    /// The awaited token has come, and the lock with it.
+    /// What was awaited is confirmed: the lock comes, with its token if it is fenced.
     fn grant(
         &self,
         step: &Step,
@@ -290,32 +302,8 @@ impl Relay {
         Some((owner.clone(), lease))
     }
 
-    /// Wakes who has moved up in the line.
-    pub(crate) fn stir(&self, stirred: Stirred) {
-        self.waiters.stir(stirred);
-    }
-
     pub(crate) fn waiters(&self) -> &Waiters {
         &self.waiters
-    }
-
-    /// The lock was released to all clients, by a request to `server`.
-    pub(crate) fn freed(&self, names: &Names, server: Option<Server>, link: &Link) {
-        self.note_release(names, server, link);
-        self.waiters.freed(names);
-    }
-
-    /// For the day when another server becomes responsible that has missed it; or has already.
-    fn note_release(&self, names: &Names, server: Option<Server>, link: &Link) {
-        let Some(server) = server else { return };
-        self.released.note(names, server, clock::now());
-        if link.server_of(names.key()) != server {
-            self.released.moved_meanwhile.notify_one();
-        }
-    }
-
-    pub(crate) fn released_names(&self) -> &ReleasedNames {
-        &self.released
     }
 
     /// Redis has the name under none of the owners.

@@ -23,13 +23,14 @@ use crate::config::Config;
 use crate::connection::{Link, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{Gate, HoldId, Owner};
-use crate::lease::Term;
 use crate::loss::{FoundBy, found_gone};
 use crate::protocol::{Call, Released};
-use crate::relay::Relay;
+use crate::relay::{Confirmed, Relay};
 
 mod passage;
-use passage::{Wake, confirmed, pass};
+mod unlock;
+use passage::pass;
+pub(crate) use unlock::Unlock;
 
 /// Between two tries of a release that is refused again and again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -68,14 +69,23 @@ impl Releaser {
     pub(crate) fn give_back(&self, owner: &Arc<Owner>, hold: HoldId, lease: Duration) {
         owner.account.lock().give_back(hold);
         let mut gate = None;
-        if let Some(passage) = pass(&self.relay, owner, &mut gate, false) {
-            drop(Wake { releaser: self, passage });
-        } else {
+        if self.pass(owner, &mut gate, false).is_none() {
             // The gate is taken now if it is free, so that a `lock` that follows at once comes
             // after the release.
             let gate = gate.or_else(|| owner.try_enter());
             self.hand_over(Debt { owner: owner.clone(), gate, wire: None, lease });
         }
+    }
+
+    /// Hands the lock to the next waiter of this client, and the rest to the background.
+    fn pass(
+        &self,
+        owner: &Arc<Owner>,
+        gate: &mut Option<Gate>,
+        tell: bool,
+    ) -> Option<Option<Confirmed>> {
+        // It fails only when the client's thread has ended; then the lease ends the hold.
+        pass(&self.relay, owner, gate, tell, |job| drop(self.jobs.send(job)))
     }
 
     /// Completes when everything that was handed over before is paid or given up.
@@ -173,58 +183,6 @@ impl Drop for Exchange<'_> {
     }
 }
 
-/// Gives a hold back and waits for Redis to confirm it, or to say that it was gone.
-pub(crate) async fn unlock(
-    releaser: &Releaser,
-    call: Call<'_>,
-    owner: &Arc<Owner>,
-    hold: HoldId,
-    term: &Term,
-    lease: Duration,
-    watchdog_timeout: Duration,
-) -> Result<(), Error> {
-    let ran_out = term.is_lost();
-    // In the account before the first await: from here on the relay sees to it, or the drop of
-    // the exchange.
-    let counts = owner.account.lock().give_back(hold);
-    let pass = |gate: &mut _| counts.then(|| pass(&releaser.relay, owner, gate, true)).flatten();
-    let mut passed = pass(&mut None);
-    let mut exchange = Exchange::new(call, owner, releaser, lease);
-    let paid = async {
-        if passed.is_none() {
-            exchange.enter().await?;
-            passed = pass(&mut exchange.gate);
-        }
-        let Some(passage) = passed else { return exchange.pay(watchdog_timeout).await };
-        match confirmed(releaser, passage, exchange.call.deadline).await {
-            // For want of memory for a token, say: a release needs none.
-            Err(error)
-                if error.kind() == ErrorKind::Server && !seeded!("refusal-keeps-the-lock") =>
-            {
-                exchange.enter().await.map_err(|_| error)?;
-                exchange.pay(watchdog_timeout).await
-            }
-            confirmed => confirmed,
-        }
-    };
-    let executed = match paid.await {
-        Ok(executed) => executed,
-        Err(error) => {
-            // The drop of the exchange, or the relay, goes on with it in the background.
-            let goes_on = counts && owner.account.lock().may_owe();
-            let error = if goes_on { error.unknown() } else { error };
-            // Whether or not it could be released: it was lost before.
-            let lost = || Error::lost(owner.names.key(), error.outcome());
-            return Err(if ran_out { lost() } else { error });
-        }
-    };
-    if counts && !ran_out && !term.is_gone() || seeded!("lost-is-released") {
-        return Ok(());
-    }
-    let outcome = if executed { Outcome::Executed } else { Outcome::NotExecuted };
-    Err(Error::lost(owner.names.key(), outcome))
-}
-
 async fn pay(
     call: &mut Call<'_>,
     owner: &Owner,
@@ -239,6 +197,9 @@ async fn pay(
         (owed, account.releasing(owed))
     };
     let server = call.link.movable_server_of(owner.names.key());
+    if owed.count == 0 {
+        relay.frees(&owner.names);
+    }
     let answer = call.release(&owner.names, &owner.id, owed.count, owed.lease).await;
     let (released, repeated) = match answer {
         // Somebody has put something else there: the hold is as gone as if it had been deleted.
@@ -251,8 +212,11 @@ async fn pay(
         }
         Ok(answer) => answer,
     };
-    if released != Released::Held {
-        relay.freed(&owner.names, server, call.link);
+    let told = if let Released::Freed { told } = released { Some(told) } else { None };
+    if released == Released::Held {
+        relay.waiters().shortened(&owner.names, owed.lease);
+    } else {
+        relay.freed(&owner.names, told, server, call.link);
     }
     let nothing = released == Released::Nothing;
     // An earlier sending that was never answered may have released it.
@@ -346,11 +310,10 @@ async fn pay_in_background(
     };
     // What may still be on its way has to be followed by its undo, on its connection.
     let settled = debt.wire.is_none();
-    if settled && let Some(passage) = pass(relay, owner, &mut gate, false) {
-        relay.stir(passage.stirred);
-        return passage.jobs;
+    let mut jobs = Vec::new();
+    if settled && pass(relay, owner, &mut gate, false, |job| jobs.push(job)).is_some() {
+        return jobs;
     }
-    let jobs = Vec::new();
     let give_up = clock::now() + config.command_timeout + debt.lease;
     let mut pause = Duration::from_millis(50);
     while owner.account.lock().owed(clock::now(), config.watchdog_timeout).is_some() {

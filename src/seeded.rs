@@ -75,16 +75,20 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     ),
     ("token-forgotten", "redis.call('INCR', KEYS[2]) < now", "redis.call('INCR', KEYS[2]) < 0"),
     ("release-foreign", "if fields[1] ~= ARGV[1] then", "if not fields[1] then"),
-    ("release-silent", "redis.pcall(ARGV[5], ARGV[4], '0')", "redis.call('EXISTS', ARGV[4])"),
+    (
+        "release-silent",
+        "redis.call('DEL', KEYS[1])\nlocal told = redis.pcall(ARGV[5], ARGV[4], '0')",
+        "redis.call('DEL', KEYS[1])\nlocal told = redis.call('EXISTS', ARGV[4])",
+    ),
     (
         "release-needs-publish",
-        "redis.pcall(ARGV[5], ARGV[4], '0')",
-        "redis.call(ARGV[5], ARGV[4], '0')",
+        "redis.call('DEL', KEYS[1])\nlocal told = redis.pcall(ARGV[5], ARGV[4], '0')",
+        "redis.call('DEL', KEYS[1])\nlocal told = redis.call(ARGV[5], ARGV[4], '0')",
     ),
     (
         "release-needs-memory",
-        "redis.call('DEL', KEYS[1])\nredis.pcall(ARGV[5], ARGV[4]",
-        "redis.call('HSET', KEYS[1], ARGV[1], 0)\nredis.call('DEL', KEYS[1])\nredis.pcall(ARGV[5], ARGV[4]",
+        "redis.call('DEL', KEYS[1])\nlocal told = redis.pcall(ARGV[5], ARGV[4]",
+        "redis.call('HSET', KEYS[1], ARGV[1], 0)\nredis.call('DEL', KEYS[1])\nlocal told = redis.pcall(ARGV[5], ARGV[4]",
     ),
     (
         "renew-creates",
@@ -116,7 +120,7 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
         "if not has then\n  return 0\nend\nlocal told",
         "if not has then\n  redis.call('HSET', KEYS[1], ARGV[#ARGV], 1)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])\nend\nlocal told",
     ),
-    ("hand-over-not-resumable", "elseif not has and i > 3 and", "elseif not has and i == 4 and"),
+    ("hand-over-not-resumable", "elseif not has and i > 5 and", "elseif not has and i == 6 and"),
     ("hand-over-keeps-the-token", "if now > redis.call('INCR', KEYS[2]) then", "if false then"),
     ("force-unlock-silent", "redis.pcall(ARGV[2], ARGV[1], '0')", "redis.call('EXISTS', ARGV[1])"),
     (

@@ -26,8 +26,8 @@ use crate::protocol::Names;
 
 mod board;
 mod place;
-pub(crate) use board::Ticket;
 use board::{Board, Plan, Wakes};
+pub(crate) use board::{Limits, Ticket};
 pub(crate) use place::{Place, Seat};
 
 // The same, and a place where the tests' scheduler may let another task run.
@@ -41,7 +41,7 @@ const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(1);
 const SUBSCRIBE_SOON: Duration = Duration::from_millis(20);
 
 /// Everybody of one client who waits for a lock.
-#[derive(Default)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct Waiters {
     board: Mutex<Board<Seat>>,
     /// The drivers have something to tell Redis.
@@ -54,13 +54,6 @@ pub(crate) struct Stirred {
     wakes: Wakes<Seat>,
     /// The driver, too.
     news: bool,
-}
-
-impl Stirred {
-    pub(crate) fn and(&mut self, mut others: Self) {
-        self.wakes.append(&mut others.wakes);
-        self.news |= others.news;
-    }
 }
 
 /// How long to wait, and for what.
@@ -98,11 +91,20 @@ pub(crate) enum Next {
 }
 
 impl Waiters {
-    /// Whether a call for this lock stands in line at once, without a try of its own: others of
-    /// this client wait already, and Redis can be reached.
-    pub(crate) fn stands_in_line(&self, names: &Names) -> bool {
-        let board = self.board.lock();
-        board.outage(names.channel()).is_none() && board.has_line(names.channel())
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { board: Board::new(limits).into(), changed: Notify::default() }
+    }
+
+    /// Whether a call for this lock that can wait until then stands in line at once, without a try
+    /// of its own: others of this client wait already, or it is the turn of another client.
+    pub(crate) fn stands_in_line(&self, names: &Names, until: Option<Instant>) -> bool {
+        let now = clock::now();
+        self.board.lock().stands_in_line(names.channel(), names.key(), until, now)
+    }
+
+    /// How a call for this lock fared that asked at that moment, without standing in line.
+    pub(crate) fn tried(&self, names: &Names, granted: bool, asked: Instant) {
+        self.board.lock().tried(names.key(), granted, asked, clock::now());
     }
 
     /// Whether Redis has been out of reach for those who wait for this lock, as far as is known.
@@ -138,24 +140,26 @@ impl Waiters {
     }
 
     /// Takes whoever is next in line for a lock that this client has, if `fits` says that it can
-    /// be handed to that one. It has left the line then; or, if the lock is fenced, parks there
-    /// until it is [told](Self::told) how it fared. Somebody may have to be [stirred](Self::stir).
+    /// be handed to that one. It has left the line then; or, if the lock is fenced or the chain is
+    /// `full`, it awaits the lock, and parks there until it is [told](Self::told) how it fared. The
+    /// flag says so. Somebody may have to be [stirred](Self::stir).
     pub(crate) fn take_next<T>(
         &self,
         names: &Names,
+        full: bool,
         fits: impl FnOnce(&Arc<Owner>) -> Option<T>,
-    ) -> Option<(Arc<Seat>, Ticket, T, Stirred)> {
+    ) -> Option<(Arc<Seat>, Ticket, bool, T, Stirred)> {
         let mut board = self.board.lock();
         let (ticket, seat) = board.next_in_line(names.channel(), names.key())?;
         let fit = fits(&seat.owner)?;
         let seat = seat.clone();
         let now = clock::now();
-        if seat.owner.names.is_fenced() {
+        if full || seat.owner.names.is_fenced() {
             board.asked_for(names.channel(), ticket, now);
-            return Some((seat, ticket, fit, Stirred::default()));
+            return Some((seat, ticket, true, fit, Stirred::default()));
         }
         let (wakes, news) = board.handed(names.channel(), ticket, seat.asked, now);
-        Some((seat, ticket, fit, Stirred { wakes, news }))
+        Some((seat, ticket, false, fit, Stirred { wakes, news }))
     }
 
     /// Wakes whoever has a reason to look. Not while a mutex is held: a waker may do anything, and
@@ -182,19 +186,36 @@ impl Waiters {
         seat.wake.notify_one();
     }
 
-    /// This client is about to free the lock because it is the turn of so many others.
-    pub(crate) fn stand_back(&self, names: &Names, others: u32) {
+    /// This client is about to free the lock. Where it has kept it from others long enough, it
+    /// stands back until they have had their turns. Returns whether it does, and whom to
+    /// [stir](Self::stir). `others` is how many wait, where a run of hand-offs ends because of them.
+    pub(crate) fn turn_ends(&self, names: &Names, others: Option<u32>) -> (bool, Stirred) {
         if seeded!("stands-not-back") {
-            return;
+            return (others.is_some(), Stirred::default());
         }
         let now = clock::now();
-        let head = self.board.lock().stand_back(names.channel(), names.key(), others, now);
+        let mut board = self.board.lock();
+        let (ends, head) = board.turn_ends(names.channel(), names.key(), others, now);
+        (ends, Stirred { wakes: head.into_iter().collect(), news: false })
+    }
+
+    /// A hold of this client has gone, and Redis keeps the lock for the others for so long.
+    pub(crate) fn shortened(&self, names: &Names, left: Duration) {
+        let now = clock::now();
+        let wakes = self.board.lock().shortened(names.channel(), names.key(), left, now);
+        wake(wakes);
+    }
+
+    /// This client has freed the lock, and so many clients heard of it.
+    pub(crate) fn freed(&self, names: &Names, told: Option<u32>) {
+        let now = clock::now();
+        let head = self.board.lock().freed(names.channel(), names.key(), told, now);
         wake(head.into_iter().collect());
     }
 
-    /// This client has freed the lock.
-    pub(crate) fn freed(&self, names: &Names) {
-        self.board.lock().freed(names.channel(), names.key(), clock::now());
+    /// Whether a message on the lock's channel would reach this client for a while yet.
+    pub(crate) fn keeps_hearing(&self, names: &Names) -> bool {
+        self.board.lock().stays_live(names.channel())
     }
 
     /// Whether a message on the lock's channel would reach this client.
@@ -251,7 +272,10 @@ impl Waiters {
         let mine = |channel: &str| link.is_heard_at(channel, node);
         let mut on = 0;
         loop {
-            self.news(on, mine).await;
+            tokio::select! {
+                () = self.news(on, mine) => {}
+                () = self.dead(node, link, on, patience) => continue,
+            }
             let wire = link.subscriber(node).await;
             if on != wire.number() {
                 // What was subscribed on an earlier connection is not on this one.
@@ -278,6 +302,19 @@ impl Waiters {
                 } else {
                     tokio::time::sleep(SUBSCRIBE_SOON).await;
                 }
+            }
+        }
+    }
+
+    /// Completes when a server has not answered in time on the connection `on`, on which somebody counts.
+    /// A server that stands still or is cut off ends no connection, and a waiter asks nothing.
+    async fn dead(&self, node: &Arc<Node>, link: &Link, on: u64, patience: Duration) {
+        loop {
+            // Longer than any request takes: a waiter that is parked for less costs nothing at all.
+            tokio::time::sleep(3 * patience / 2).await;
+            let counts = self.board.lock().counts_on(on);
+            if counts && !link.still_listens(node, on, patience).await {
+                return;
             }
         }
     }

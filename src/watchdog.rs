@@ -4,7 +4,9 @@
 //! that blocks its runtime nor a flood of commands delays a renewal.
 //!
 //! 1. A renewal has three answers: renewed, lost, unknown. Unknown extends nothing and is tried
-//!    again until each lease's own deadline.
+//!    again until each lease's own deadline. Without an answer within a third of the lease that takes
+//!    another connection. Where the server is so far away, or so busy, that making one takes longer
+//!    than a third, the watchdog waits for the answer instead, as long as it is of use.
 //! 2. Locks are renewed in batches, and each is judged on its own.
 //! 3. **A few batches are under way at a time** to one server, whoever is due first in front. So a
 //!    hundred thousand locks that are due at once hold up nobody else's commands. Where answers
@@ -228,7 +230,7 @@ impl Watchdog {
     async fn renew(&self, link: &Link, batch: Vec<Entry>) -> Vec<Entry> {
         let locks: Vec<(&str, &str)> =
             batch.iter().map(|entry| (entry.key(), &*entry.owner.id)).collect();
-        let mut call = Call::new(link, clock::now() + self.patience);
+        let mut call = Call::new(link, self.give_up(link, &batch));
         let answer = call.renew(&locks, self.lease).await;
         let now = clock::now();
         match answer {
@@ -264,6 +266,15 @@ impl Watchdog {
             }
         }
         Vec::new()
+    }
+
+    /// Until when an answer is waited for (invariant 1).
+    fn give_up(&self, link: &Link, batch: &[Entry]) -> Instant {
+        let soon = clock::now() + self.patience;
+        match batch.iter().max_by_key(|entry| entry.until) {
+            Some(last) if link.dial_time(last.key()) > self.period => last.until.max(soon),
+            _ => soon,
+        }
     }
 
     fn judge(&self, entry: &Entry, held: bool, sent: Instant, now: Instant) {

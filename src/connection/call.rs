@@ -121,7 +121,6 @@ impl Link {
             };
             let mut error = match told {
                 Told::Answer(Ok(value)) => {
-                    on.answered();
                     let aside = aside.is_some();
                     if aside && !seeded!("told-aside-only") {
                         self.tell_there(key, tells);
@@ -167,7 +166,6 @@ impl Link {
                     true
                 }
                 Verdict::Elsewhere => {
-                    on.answered();
                     let Some((node, for_good)) = self.follow(&error, on.server()) else {
                         return Err(nowhere_to_go(repeated, error));
                     };
@@ -187,13 +185,10 @@ impl Link {
                         // As good as no answer: connections to a replica are made ever more
                         // slowly, however many calls find that out.
                         self.drop_connection(&on);
-                    } else {
-                        on.answered();
                     }
                     false
                 }
                 Verdict::Final(kind) => {
-                    on.answered();
                     return Err(refused(*kind, what, repeated, error));
                 }
             };

@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 
 use super::node::Node;
 use super::verdict::{Verdict, redirection, verdict};
+use super::wire::round_trips;
 use super::{Link, site, version};
 use crate::clock;
 use crate::error::Error;
@@ -127,7 +128,7 @@ impl Cluster {
     /// Finds the nodes for the first time. Who tells releases how is decided by the first node that
     /// answers, as Redisson decides it, because those who wait have to listen there.
     pub(super) async fn find_nodes(&self, link: &Link, deadline: Instant) -> RedisResult<()> {
-        let view = clock::timeout_at(deadline, self.view(Vec::new(), link.dial_timeout));
+        let view = clock::timeout_at(deadline, self.view(Vec::new(), link.dialler.patience));
         let view = view.await.map_err(io::Error::from)??;
         self.sharded.store(view.sharded, Ordering::Relaxed);
         self.take(view, link);
@@ -139,8 +140,11 @@ impl Cluster {
         loop {
             self.amiss.notified().await;
             let known = self.nodes().iter().map(|node| node.info()).collect();
-            match self.view(known, link.dial_timeout).await {
-                Ok(view) => self.take(view, link),
+            match self.view(known, link.dialler.patience).await {
+                Ok(view) => {
+                    self.take(view, link);
+                    link.connect_to_new();
+                }
                 Err(error) => {
                     tracing::warn!(%error, "no node says which slots are where");
                     self.amiss.notify_one();
@@ -168,8 +172,7 @@ impl Cluster {
             let wait = NEXT_NODE * u32::try_from(at).unwrap_or(u32::MAX);
             asked.spawn(async move {
                 tokio::time::sleep(wait).await;
-                let view = tokio::time::timeout(patience, ask(info)).await;
-                view.map_err(io::Error::from)?
+                ask(info, patience).await
             });
         }
         // Whoever answers at all has answered by then, unless it hangs.
@@ -197,11 +200,13 @@ impl Cluster {
     }
 }
 
-async fn ask(info: ConnectionInfo) -> RedisResult<View> {
+/// The node may take `patience` for each answer.
+async fn ask(info: ConnectionInfo, patience: Duration) -> RedisResult<View> {
     let host = site::host(&info).to_owned();
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(patience * round_trips(info.addr())))
+        .set_response_timeout(Some(patience));
     let client = redis::Client::open(info)?;
-    let config =
-        redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connection = client.get_multiplexed_async_connection_with_config(&config).await;
     let mut connection = connection.map_err(version::understood)?;
     let mut slots = Cmd::new();

@@ -1,35 +1,44 @@
-//! One runtime's connection, and how it is made again.
-//!
-//! One dial at a time, and ever more slowly until a command has been answered: a server that
-//! accepts and then resets is not hammered either.
+//! One runtime's connection to a server, for one purpose. Its [`Supervisor`] makes it and keeps it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::RedisError;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::clock;
-
-use super::node::{self, Node};
+use super::dial::{Pace, Supervisor};
+use super::node::Node;
 use super::replicas::Queue;
 use super::{Link, Wire};
+use crate::clock;
 
 /// What one runtime has of a server, for one purpose.
 pub(super) struct Lane {
+    runtime: Handle,
     /// A task that does nothing but end with its runtime.
     resident: AbortHandle,
-    wire: Mutex<Option<Wire>>,
-    /// Held while dialling.
-    dialling: tokio::sync::Mutex<Option<Dialled>>,
-    /// Dials since a command was last answered.
-    pub(super) unanswered: Arc<AtomicU32>,
-    connected_before: AtomicBool,
+    state: Mutex<State>,
+    supervisor: Mutex<Option<AbortHandle>>,
+    /// Told of each dial that has ended.
+    dialled: watch::Sender<()>,
     /// Who waits for replicas there.
     pub(super) queue: Queue,
+}
+
+#[derive(Default)]
+struct State {
+    /// The connection in use, and since when it is.
+    wire: Option<(Wire, Instant)>,
+    has_supervisor: bool,
+    pace: Pace,
+    /// How long the last dial took that brought a connection.
+    dial_time: Duration,
+    /// Of the last dial, until a connection stands.
+    error: Option<RedisError>,
+    connected_before: bool,
 }
 
 /// Why there is no connection.
@@ -39,20 +48,14 @@ pub(super) enum Undialled {
     Failed(RedisError),
 }
 
-/// The last dial.
-struct Dialled {
-    at: Instant,
-    error: Option<RedisError>,
-}
-
 impl Lane {
     pub(super) fn new(runtime: &Handle) -> Self {
         Self {
             resident: runtime.spawn(std::future::pending::<()>()).abort_handle(),
-            wire: Mutex::default(),
-            dialling: tokio::sync::Mutex::default(),
-            unanswered: Arc::default(),
-            connected_before: AtomicBool::default(),
+            runtime: runtime.clone(),
+            state: Mutex::default(),
+            supervisor: Mutex::default(),
+            dialled: watch::Sender::default(),
             queue: Queue::default(),
         }
     }
@@ -63,98 +66,123 @@ impl Lane {
 
     /// The connection in use.
     pub(super) fn in_use(&self) -> Option<Wire> {
-        self.wire.lock().clone().filter(|wire| !wire.is_stale())
+        let state = self.state.lock();
+        state.wire.as_ref().map(|(wire, _)| wire).filter(|wire| !wire.is_stale()).cloned()
     }
 
     /// Takes the connection in use out of use, if it is one of those.
     pub(super) fn take(&self, which: impl FnOnce(&Wire) -> bool) -> Option<Wire> {
-        self.wire.lock().take_if(|wire| which(wire))
+        let mut state = self.state.lock();
+        let (wire, since) = state.wire.take_if(|(wire, _)| which(wire))?;
+        let now = clock::now();
+        state.pace.ended(now.saturating_duration_since(since), now);
+        Some(wire)
     }
 
-    /// The connection in use, or a new one by `deadline`: one dial, when it may follow the last.
+    /// The connection in use, or a new one by `deadline`, if the next dial brings one.
     pub(super) async fn wire(
-        &self,
+        self: &Arc<Self>,
         link: &Link,
-        node: &Node,
+        node: &Arc<Node>,
         deadline: Instant,
     ) -> Result<Wire, Undialled> {
-        let Ok(mut last) = clock::timeout_at(deadline, self.dialling.lock()).await else {
-            return Err(Undialled::TimeUp(None));
-        };
-        // Whoever dialled before may have left one.
-        if let Some(wire) = self.in_use() {
-            return Ok(wire);
-        }
-        if let Some(Dialled { at, error }) = &*last {
-            let again = *at + backoff(self.unanswered.load(Ordering::Relaxed));
-            if clock::timeout_at(deadline, clock::sleep_until(again)).await.is_err() {
-                return Err(Undialled::TimeUp(error.clone()));
+        // Before the look, so that no dial that ends in between is missed.
+        let mut dialled = self.dialled.subscribe();
+        loop {
+            if let Some(wire) = self.in_use() {
+                return Ok(wire);
+            }
+            self.supervise(link, node);
+            if clock::timeout_at(deadline, dialled.changed()).await.is_err() {
+                return Err(Undialled::TimeUp(self.state.lock().error.clone()));
+            }
+            if let Some(wire) = self.in_use() {
+                return Ok(wire);
+            }
+            if let Some(error) = self.state.lock().error.clone() {
+                return Err(Undialled::Failed(error));
             }
         }
-        self.unanswered.fetch_add(1, Ordering::Relaxed);
-        let at = clock::now();
-        let before = last.take().and_then(|dialled| dialled.error);
-        *last = Some(Dialled { at, error: before.clone() });
-        match clock::timeout_at(deadline, node.dial(link, self)).await {
-            Ok(Ok(wire)) if self.install(node, &wire) => Ok(wire),
-            Ok(dialled) => {
-                let error = dialled.err().unwrap_or_else(node::moved);
-                tracing::warn!(%error, "could not connect to Redis");
-                *last = Some(Dialled { at, error: Some(error.clone()) });
-                Err(Undialled::Failed(error))
-            }
-            Err(_) => Err(Undialled::TimeUp(before)),
+    }
+
+    /// From now on there is a connection, or somebody makes one.
+    pub(super) fn supervise(self: &Arc<Self>, link: &Link, node: &Arc<Node>) {
+        if std::mem::replace(&mut self.state.lock().has_supervisor, true) {
+            return;
+        }
+        // Not under the mutex: a runtime that has ended drops it at once.
+        let supervisor = self.runtime.spawn(Supervisor::new(link, node, self).run());
+        *self.supervisor.lock() = Some(supervisor.abort_handle());
+    }
+
+    pub(super) fn has_no_supervisor(&self) {
+        self.state.lock().has_supervisor = false;
+        self.dialled.send_replace(());
+    }
+
+    /// Ends a dial that is under way. The next caller begins another.
+    pub(super) fn stop(&self) {
+        if let Some(supervisor) = self.supervisor.lock().take() {
+            supervisor.abort();
+        }
+    }
+
+    pub(super) fn dial_time(&self) -> Duration {
+        self.state.lock().dial_time
+    }
+
+    pub(super) fn not_before(&self) -> Option<Instant> {
+        self.state.lock().pace.not_before()
+    }
+
+    /// The lane has another server now, about which nothing is known.
+    pub(super) fn begin_again(&self) {
+        self.state.lock().pace = Pace::default();
+    }
+
+    pub(super) fn failed(&self, error: RedisError) {
+        let mut state = self.state.lock();
+        state.pace.failed(clock::now());
+        let before = state.error.replace(error.clone());
+        drop(state);
+        self.dialled.send_replace(());
+        // An outage is one warning, however long it lasts.
+        if before.is_none() {
+            tracing::warn!(%error, "could not connect to Redis");
+        } else {
+            tracing::debug!(%error, "could not connect to Redis");
         }
     }
 
     /// From now on requests go to this connection; but not if another server has become the master
     /// since it was begun. That one is named before the lanes are looked through for connections to
     /// the old one: so either this sees the name, or what is put here is found.
-    fn install(&self, node: &Node, wire: &Wire) -> bool {
-        let number = wire.number();
-        let mut in_use = self.wire.lock();
+    pub(super) fn install(&self, node: &Node, wire: &Wire, begun: Instant) -> bool {
+        let (number, now) = (wire.number(), clock::now());
+        let mut state = self.state.lock();
         if !node.is_at(wire.server()) {
             return false;
         }
-        *in_use = Some(wire.clone());
-        drop(in_use);
-        if self.connected_before.swap(true, Ordering::Relaxed) {
+        let before = state.wire.replace((wire.clone(), now));
+        state.dial_time = now.saturating_duration_since(begun);
+        state.error = None;
+        state.pace.connected();
+        let again = std::mem::replace(&mut state.connected_before, true);
+        drop(state);
+        drop(before);
+        if again {
             tracing::info!(connection = number, "connected to Redis again");
         } else {
             tracing::debug!(connection = number, "connected to Redis");
         }
+        self.dialled.send_replace(());
         true
     }
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
+        self.stop();
         self.resident.abort();
-    }
-}
-
-/// How long after a dial the next may follow: at once, then 20 ms doubling to half a second, up
-/// to a quarter of it less at random, so that a fleet does not dial in step.
-fn backoff(unanswered: u32) -> Duration {
-    let Some(doublings) = unanswered.checked_sub(1) else {
-        return Duration::ZERO;
-    };
-    let pause = Duration::from_millis(20 << doublings.min(5)).min(Duration::from_millis(500));
-    pause - pause / 4 * u32::from(uuid::Uuid::new_v4().as_bytes()[0]) / 255
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dials_slow_down_to_half_a_second_and_differ() {
-        assert_eq!(backoff(0), Duration::ZERO);
-        let pauses: Vec<_> = (1..40).map(backoff).collect();
-        for (pause, most) in pauses.iter().zip([20, 40, 80, 160, 320, 500, 500, 500]) {
-            let most = Duration::from_millis(most);
-            assert!(*pause <= most && *pause >= most * 3 / 4, "{pause:?} of {most:?}");
-        }
-        assert!(pauses[5..].windows(2).any(|two| two[0] != two[1]));
     }
 }

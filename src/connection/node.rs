@@ -2,16 +2,17 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use redis::{ConnectionInfo, RedisError, RedisResult};
 use tokio::runtime::{self, Handle};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
+use super::dial::Dialler;
 use super::lane::Lane;
-use super::wire::{Birth, Role, Wire};
-use super::{Link, address, bad_address, site};
+use super::wire::{Role, Wire};
+use super::{address, bad_address, site};
 use crate::error::Error;
 
 /// What a connection is for.
@@ -33,7 +34,9 @@ pub(crate) struct Node {
     /// Whether it may turn out to be a replica by now, and is asked.
     has_to_be_master: bool,
     /// Told when another server has become the master.
-    moved: Notify,
+    moved: watch::Sender<()>,
+    /// Whether it is not asked any more, but by those who have to undo something.
+    left: AtomicBool,
     lanes: Mutex<Vec<(runtime::Id, Purpose, Arc<Lane>)>>,
 }
 
@@ -47,7 +50,8 @@ impl Node {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             client: client.into(),
             has_to_be_master,
-            moved: Notify::new(),
+            moved: watch::Sender::default(),
+            left: AtomicBool::new(false),
             lanes: Mutex::default(),
         })
     }
@@ -66,7 +70,10 @@ impl Node {
         let name = site::name(&info);
         let client = redis::Client::open(info).map_err(bad_address)?;
         *self.client.lock() = client;
-        self.moved.notify_waiters();
+        for lane in self.lanes() {
+            lane.begin_again();
+        }
+        self.moved.send_replace(());
         if seeded!("old-master-kept") {
             return Ok(Vec::new());
         }
@@ -74,32 +81,19 @@ impl Node {
         Ok(lanes.into_iter().filter_map(|lane| lane.take(|wire| wire.server() != name)).collect())
     }
 
-    /// Fails at once when another server becomes the master: the one of before may be dead.
-    pub(super) async fn dial(&self, link: &Link, lane: &Lane) -> RedisResult<Wire> {
-        // Before the look at where it is.
-        let moves = self.moved.notified();
-        tokio::select! {
-            biased;
-            () = moves => Err(moved()),
-            wire = self.dial_here(link, lane) => wire,
-        }
+    /// News of another server that has become the master.
+    pub(super) fn moves(&self) -> watch::Receiver<()> {
+        self.moved.subscribe()
     }
 
-    async fn dial_here(&self, link: &Link, lane: &Lane) -> RedisResult<Wire> {
+    /// A dial to where it is now.
+    pub(super) fn dial(
+        &self,
+        dialler: Arc<Dialler>,
+    ) -> impl Future<Output = RedisResult<(Wire, Role)>> + use<> {
         let client = self.client.lock().clone();
-        let server = site::name(client.get_connection_info());
-        let unanswered = lane.unanswered.clone();
-        let birth = Birth { number: link.next_number(), server, client, unanswered };
-        let server = birth.server.clone();
         let asks_role = self.has_to_be_master && !seeded!("role-unasked");
-        let dialled =
-            Wire::dial(birth, link.dial_timeout, link.pushes.clone(), &link.servers, asks_role);
-        let (wire, role) = dialled.await?;
-        if role == Role::Replica {
-            link.is_no_master(&server);
-            return Err(io::Error::other("the server is a replica").into());
-        }
-        Ok(wire)
+        async move { dialler.dial(client, asks_role).await }
     }
 
     /// What the runtime of whoever calls has of it.
@@ -134,11 +128,19 @@ impl Node {
         Some(wire)
     }
 
-    /// Drops all connections. Requests that are under way go on until a newer one is sent.
+    /// Drops all connections, and makes no more but for those who ask. Requests that are under way go
+    /// on until a newer one is sent.
     pub(super) fn hang_up(&self) -> Vec<Wire> {
+        self.left.store(true, Ordering::Relaxed);
+        let lanes = self.lanes();
+        lanes.iter().for_each(|lane| lane.stop());
         // Outside the mutex: the last clone stops its driver.
-        let wires = self.lanes().into_iter().filter_map(|lane| lane.take(|_| true));
+        let wires = lanes.into_iter().filter_map(|lane| lane.take(|_| true));
         wires.inspect(Wire::mark_stale).collect()
+    }
+
+    pub(super) fn is_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
     }
 }
 

@@ -135,7 +135,7 @@ impl Carrier {
     }
 
     async fn wait(&self, touches: &[Touch]) -> Result<Vec<Told>, Option<RedisError>> {
-        let deadline = clock::now() + self.replicas.timeout + self.link.dial_timeout;
+        let deadline = clock::now() + self.replicas.timeout + self.link.dialler.patience;
         let mut trouble = None;
         while clock::now() < deadline {
             let wire = match self.lane.wire(&self.link, &self.node, deadline).await {
@@ -148,10 +148,7 @@ impl Carrier {
                 Err(Undialled::Failed(error)) => return Err(Some(error)),
             };
             match self.ask(&wire, touches, deadline).await {
-                Ok(answers) => {
-                    wire.answered();
-                    return Ok(answers);
-                }
+                Ok(answers) => return Ok(answers),
                 Err(error) if verdict(&error) == Verdict::Broken => {
                     self.link.drop_connection(&wire);
                     trouble = Some(error);

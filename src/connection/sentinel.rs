@@ -28,12 +28,12 @@ use tokio::task::JoinSet;
 use super::failure::unavailable;
 use super::node::Node;
 use super::verdict::{Verdict, verdict};
-use super::wire::is_primary;
+use super::wire::{is_primary, round_trips};
 use super::{Link, Way, site, version};
 use crate::clock;
 use crate::error::{Error, Outcome};
 
-/// How long the first answer waits for others that may be newer.
+/// How long the first answer at least waits for others that may be newer.
 const OTHERS: Duration = Duration::from_millis(50);
 
 /// Between two questions to one Sentinel.
@@ -128,13 +128,14 @@ impl Sentinels {
         self.amiss.notify_waiters();
     }
 
-    /// Finds the master: the first answer counts, and what others say a moment later.
+    /// Finds the master: the first answer counts, and what others say in as much time again.
     pub(super) async fn find_master(&self, link: &Link, deadline: Instant) -> Result<(), Error> {
+        let (begun, patience) = (clock::now(), link.dialler.patience);
         let mut asked = JoinSet::new();
         for (number, ways) in self.at.iter().cloned().enumerate() {
             let name = self.name.clone();
             asked.spawn(async move {
-                let (mut sentinel, _) = connect(&ways).await?;
+                let (mut sentinel, _) = connect(&ways, patience).await?;
                 RedisResult::Ok((number, ask(&mut sentinel, &name).await?))
             });
         }
@@ -146,7 +147,8 @@ impl Sentinels {
                 Ok(Ok((number, said))) => {
                     self.says(number, said, link);
                     found = true;
-                    deadline = deadline.min(clock::now() + OTHERS);
+                    let now = clock::now();
+                    deadline = deadline.min(now + OTHERS.max(now.saturating_duration_since(begun)));
                 }
                 // A refusal says more than a silence.
                 Ok(Err(error)) if trouble.is_none() || verdict(&error) != Verdict::Broken => {
@@ -186,9 +188,8 @@ impl Sentinels {
 
     /// Listens to one of them until it cannot be reached.
     async fn listen(&self, number: usize, link: &Link) -> RedisResult<()> {
-        let patience = link.dial_timeout;
-        let connected = tokio::time::timeout(patience, connect(&self.at[number])).await;
-        let (mut sentinel, mut events) = connected.map_err(io::Error::from)??;
+        let patience = link.dialler.patience;
+        let (mut sentinel, mut events) = connect(&self.at[number], patience).await?;
         let subscribed = tokio::time::timeout(patience, sentinel.subscribe("+switch-master"));
         subscribed.await.map_err(io::Error::from)??;
         let mut probe = PROBE;
@@ -230,11 +231,10 @@ impl Sentinels {
     async fn is_primary_now(&self, said: &Said, patience: Duration) -> bool {
         let info = site::at(&self.server, &said.host, said.port);
         let asked = async {
-            let (mut server, _) = connect_as(info).await?;
+            let (mut server, _) = connect_as(info, patience).await?;
             server.send_packed_command(&redis::cmd("ROLE")).await
         };
-        let answer = tokio::time::timeout(patience, asked).await;
-        matches!(answer, Ok(Ok(role)) if is_primary(&role))
+        matches!(asked.await, Ok(role) if is_primary(&role))
     }
 
     fn says(&self, number: usize, said: Said, link: &Link) {
@@ -286,13 +286,14 @@ enum Event {
     End,
 }
 
-/// The first way that is not refused.
+/// The first way that is not refused. The Sentinel may take `patience` for each answer.
 async fn connect(
     ways: &[ConnectionInfo],
+    patience: Duration,
 ) -> RedisResult<(MultiplexedConnection, UnboundedReceiver<Event>)> {
     let mut refusal = None;
     for way in ways {
-        match connect_as(way.clone()).await {
+        match connect_as(way.clone(), patience).await {
             Err(error) if matches!(verdict(&error), Verdict::Final(_)) => {
                 refusal.get_or_insert(error);
             }
@@ -304,6 +305,7 @@ async fn connect(
 
 async fn connect_as(
     info: ConnectionInfo,
+    patience: Duration,
 ) -> RedisResult<(MultiplexedConnection, UnboundedReceiver<Event>)> {
     let (events, hears) = unbounded_channel();
     let tell = move |info: redis::PushInfo| match info.kind {
@@ -312,8 +314,8 @@ async fn connect_as(
         _ => Ok(()),
     };
     let config = redis::AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
+        .set_connection_timeout(Some(patience * round_trips(info.addr())))
+        .set_response_timeout(Some(patience))
         .set_push_sender(tell);
     let client = redis::Client::open(info)?;
     let connection = client.get_multiplexed_async_connection_with_config(&config).await;

@@ -27,12 +27,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::{RedisError, RedisResult};
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::verdict::is_final;
-use super::wire::Birth;
-use super::{Link, Wire, site};
+use super::{Link, Wire};
 
 /// What tells one server process from every other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -74,11 +73,13 @@ pub(super) struct Registration {
     stale: Once,
     /// Set before the first request is sent, if the server says who the connection is.
     at: OnceLock<(Identity, Arc<StaleConnections>)>,
+    /// Told when it is stale.
+    ended: Notify,
 }
 
 impl Registration {
     pub(super) fn new(number: u64) -> Self {
-        Self { number, stale: Once::new(), at: OnceLock::new() }
+        Self { number, stale: Once::new(), at: OnceLock::new(), ended: Notify::new() }
     }
 
     pub(super) fn identified(&self, identity: Identity, server: Arc<StaleConnections>) {
@@ -93,6 +94,19 @@ impl Registration {
                 server.add(self.number, identity.clone());
             }
         });
+        self.ended.notify_waiters();
+    }
+
+    /// Completes when the connection is stale: whoever dropped it, and also if it broke.
+    pub(super) async fn ended(&self) {
+        loop {
+            // Before the look, so that an end in between is not missed.
+            let ended = self.ended.notified();
+            if self.is_stale() {
+                return;
+            }
+            ended.await;
+        }
     }
 
     /// It has never carried a request for a lock: there is nothing to record.
@@ -182,12 +196,9 @@ impl Link {
             closers.spawn(async move {
                 for tries in 1..=TRIES {
                     let Some(link) = link.upgrade() else { return };
-                    match tokio::time::timeout(link.dial_timeout, close_at(&link, &client)).await {
-                        Ok(Ok(())) => return,
-                        Ok(Err(error)) => {
-                            tracing::debug!(%error, "stale connections are not closed")
-                        }
-                        Err(_) => {}
+                    match close_at(&link, &client).await {
+                        Ok(()) => return,
+                        Err(error) => tracing::debug!(%error, "stale connections are not closed"),
                     }
                     drop(link);
                     tokio::time::sleep(PAUSE * tries).await;
@@ -199,18 +210,14 @@ impl Link {
 }
 
 async fn close_at(link: &Link, client: &redis::Client) -> RedisResult<()> {
-    let server = site::name(client.get_connection_info());
-    let (number, unanswered) = (link.next_number(), Arc::default());
-    let birth = Birth { number, server, client: client.clone(), unanswered };
-    // No subscription is made here, so no push matters.
-    let (pushes, _) = unbounded_channel();
-    let (wire, _) = Wire::dial(birth, link.dial_timeout, pushes, &link.servers, false).await?;
+    let (wire, _) = link.dialler.dial(client.clone(), false).await?;
     let closed = match wire.stale_connections() {
-        Some(stale) => stale.close(&wire).await,
-        None => Ok(()),
+        // The dial has done it, unless the server could not.
+        Some(stale) => tokio::time::timeout(link.dialler.patience, stale.close(&wire)).await,
+        None => Ok(Ok(())),
     };
     wire.is_blameless();
-    closed
+    closed.map_err(io::Error::from)?
 }
 
 fn is_stale() -> RedisError {

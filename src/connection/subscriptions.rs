@@ -1,5 +1,6 @@
 //! Subscriptions: on which connection, and what became of them.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,13 @@ use super::{Link, Node, Purpose, Way, Wire};
 use crate::clock;
 use crate::error::Error;
 use crate::slot;
+
+/// How often in the time that a request has it looks where the locks are now, while a server gives no
+/// sign of life.
+const LOOKS_EACH: u32 = 3;
+
+/// So often, until the connection is dropped. That costs the requests on it more than a late wake-up.
+const LOOKS: u32 = 5 * LOOKS_EACH;
 
 /// How clients are told of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +72,7 @@ impl Link {
         if let Some(wire) = node.and_then(|node| node.lane(Purpose::Commands).in_use()) {
             let mut tell = redis::cmd("SPUBLISH");
             tell.arg(channel).arg("0");
-            let patience = self.dial_timeout;
+            let patience = self.dialler.patience;
             tokio::spawn(async move {
                 let told = tokio::time::timeout(patience, wire.send(&tell)).await;
                 if !matches!(told, Ok(Ok(_))) {
@@ -74,13 +82,46 @@ impl Link {
         }
     }
 
-    /// This runtime's connection for subscriptions; made if there is none, however long it takes.
-    pub(crate) async fn subscriber(&self, node: &Arc<Node>) -> Wire {
-        let purpose = match self.channels() {
+    /// On which connection somebody listens.
+    fn listening(&self) -> Purpose {
+        match self.channels() {
             Channels::Sharded => Purpose::Listening,
             Channels::Plain | Channels::Everywhere => Purpose::Commands,
-        };
-        let lane = node.lane(purpose);
+        }
+    }
+
+    /// Asks for a sign of life on this runtime's connection for subscriptions, if it still has that
+    /// number. While there is none it looks for the server that has the locks now. In the end the
+    /// connection is dropped, and this is false.
+    pub(crate) async fn still_listens(
+        &self,
+        node: &Arc<Node>,
+        number: u64,
+        patience: Duration,
+    ) -> bool {
+        let wire = node.lane(self.listening()).in_use().filter(|wire| wire.number() == number);
+        let Some(wire) = wire else { return true };
+        // As good as a PING, and needs no right that the client does not need anyway.
+        let mut question = redis::cmd("CLIENT");
+        question.arg("INFO");
+        let mut answer = pin!(wire.send(&question));
+        for _ in 0..LOOKS {
+            match clock::timeout_at(clock::now() + patience / LOOKS_EACH, &mut answer).await {
+                Ok(Err(error)) if verdict(&error) == Verdict::Broken => break,
+                // A refusal is a sign of life, too.
+                Ok(_) => return true,
+                // Another may have taken its place.
+                Err(_) => self.look_again(),
+            }
+        }
+        tracing::warn!(connection = number, "a server on which waiters count does not answer");
+        self.drop_connection(&wire);
+        false
+    }
+
+    /// This runtime's connection for subscriptions; made if there is none, however long it takes.
+    pub(crate) async fn subscriber(&self, node: &Arc<Node>) -> Wire {
+        let lane = node.lane(self.listening());
         loop {
             let far = clock::now() + Duration::from_secs(3600);
             if let Some(wire) = lane.in_use() {
@@ -112,7 +153,6 @@ impl Link {
             };
             let error = match clock::timeout_at(deadline, asked).await {
                 Ok(Ok((confirmed, error))) => {
-                    wire.answered();
                     let error = error.map(|error| match verdict(&error) {
                         Verdict::Final(kind) => refused(kind, "a subscription", false, error),
                         _ => unavailable("a subscription has to wait", false, Some(error)),
@@ -124,13 +164,11 @@ impl Link {
             };
             match error.as_ref().map(verdict) {
                 Some(Verdict::Final(kind)) => {
-                    wire.answered();
                     let error = error.expect("BUG: a verdict on no error");
                     return (Vec::new(), Some(refused(kind, "a subscription", false, error)));
                 }
                 // Busy with a script, say. What is subscribed already stays so meanwhile.
                 Some(Verdict::Later) if clock::now() + pause < deadline => {
-                    wire.answered();
                     tokio::time::sleep(pause).await;
                     pause = longer(pause);
                 }

@@ -3,12 +3,15 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Script, Value, from_redis_value};
+use redis::{
+    Cmd, ConnectionAddr, PushInfo, PushKind, RedisError, RedisResult, Script, Value,
+    from_redis_value,
+};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinSet;
 
 use super::Push;
 use super::pulse::Pulse;
@@ -62,19 +65,18 @@ pub(super) struct Birth {
     pub(super) server: String,
     /// By which it can be reached again.
     pub(super) client: redis::Client,
-    /// Dials since a command was last answered.
-    pub(super) unanswered: Arc<AtomicU32>,
 }
 
 impl Wire {
+    /// A connection that nobody knows of yet: [`introduce`](Self::introduce) it before it is used.
+    /// The server may take `patience` for each answer.
     pub(super) async fn dial(
         birth: Birth,
-        timeout: Duration,
+        patience: Duration,
         pushes: UnboundedSender<Push>,
-        servers: &Servers,
-        asks_role: bool,
-    ) -> RedisResult<(Self, Role)> {
+    ) -> RedisResult<Self> {
         let number = birth.number;
+        let timeout = patience * round_trips(birth.client.get_connection_info().addr());
         let registration = Arc::new(Registration::new(number));
         let pulse = Arc::new(Pulse::default());
         let driver = Driver { registration: registration.clone(), pulse: pulse.clone() };
@@ -96,22 +98,29 @@ impl Wire {
         tokio::spawn(pulse.clone().keep());
         let line = Line::default();
         let shared = Arc::new(Shared { connection, birth, registration, pulse, line });
-        let wire = Self { shared, seat: None };
-        let role = tokio::time::timeout(timeout, wire.introduce(servers, asks_role)).await;
-        let role = role.map_err(io::Error::from)??;
-        Ok((wire, role))
+        Ok(Self { shared, seat: None })
     }
 
-    /// Asks which connection this is, which server, and, if that matters, of which role. From here on the
-    /// connection cannot be dropped without a record (see [`super::stale`]).
-    async fn introduce(&self, servers: &Servers, asks_role: bool) -> RedisResult<Role> {
+    /// Asks which connection this is, which server, of which role if that matters, and which of the
+    /// scripts it does not have. From here on the connection cannot be dropped without a record (see
+    /// [`super::stale`]).
+    pub(super) async fn introduce(
+        &self,
+        servers: &Servers,
+        asks_role: bool,
+        scripts: &[&'static Script],
+    ) -> RedisResult<(Role, Vec<&'static Script>)> {
         let mut questions = redis::pipe();
         questions.cmd("CLIENT").arg("INFO").cmd("INFO").arg("server");
+        questions.cmd("SCRIPT").arg("EXISTS");
+        for script in scripts {
+            questions.arg(script.get_hash());
+        }
         if asks_role {
             questions.cmd("ROLE");
         }
         let mut answers = self.send_all(&questions).await?.into_iter();
-        let [connection, server, role] =
+        let [connection, server, exist, role] =
             std::array::from_fn(|_| answers.next().unwrap_or(Value::Nil).extract_error());
         for answer in [&connection, &server, &role] {
             // Busy, say: it will answer later. To a user without permission it never will.
@@ -136,11 +145,12 @@ impl Wire {
                 version::check(self).await?;
             }
         }
-        Ok(match role {
+        let role = match role {
             Ok(role) if asks_role && !is_primary(&role) => Role::Replica,
             // A user without the permission to ask finds out by the first write.
             _ => Role::Primary,
-        })
+        };
+        Ok((role, missing(scripts, exist)))
     }
 
     /// The answer to a command, if there is one in time and before the driver of the connection
@@ -198,6 +208,20 @@ impl Wire {
         self.answer(async |mut connection| script.load_async(&mut connection).await).await.map(drop)
     }
 
+    /// The same for several scripts at once.
+    pub(super) async fn teach_all(&self, scripts: Vec<&'static Script>) -> RedisResult<()> {
+        let mut lessons = JoinSet::new();
+        for script in scripts {
+            let wire = self.clone();
+            lessons.spawn(async move { wire.teach(script).await });
+        }
+        let mut taught = Ok(());
+        while let Some(lesson) = lessons.join_next().await {
+            taught = taught.and(lesson.unwrap_or_else(|_| Err(ended())));
+        }
+        taught
+    }
+
     /// The answer to what was asked on this connection, or an error if its driver ends first.
     ///
     /// The driver's own word is not enough: a request that enters its queue just as it ends is
@@ -252,12 +276,9 @@ impl Wire {
         self.shared.registration.is_stale()
     }
 
-    /// A command was answered: the next cut is a new one.
-    pub(super) fn answered(&self) {
-        let unanswered = &self.shared.birth.unanswered;
-        if unanswered.load(Ordering::Relaxed) != 0 {
-            unanswered.store(0, Ordering::Relaxed);
-        }
+    /// Which hears when the connection has ended.
+    pub(super) fn registration(&self) -> &Arc<Registration> {
+        &self.shared.registration
     }
 
     /// Whether the last request by way of this clone will never be sent.
@@ -281,6 +302,27 @@ pub(super) enum Role {
 pub(super) fn is_primary(role: &Value) -> bool {
     let master = Value::BulkString(b"master".to_vec());
     matches!(role, Value::Array(role) if role.first() == Some(&master))
+}
+
+/// From the answer to `SCRIPT EXISTS`. A user who may not ask may load them all the same.
+fn missing(scripts: &[&'static Script], exist: RedisResult<Value>) -> Vec<&'static Script> {
+    match exist {
+        Ok(Value::Array(exist)) => {
+            let both = scripts.iter().zip(exist);
+            both.filter(|(_, exists)| *exists == Value::Int(0)).map(|(script, _)| *script).collect()
+        }
+        Err(error) if is_final(&error) => scripts.to_vec(),
+        // It loads its data, say.
+        _ => Vec::new(),
+    }
+}
+
+/// How many answers it takes until the server can be asked: TCP, TLS and `HELLO`.
+pub(super) fn round_trips(address: &ConnectionAddr) -> u32 {
+    match address {
+        ConnectionAddr::TcpTls { .. } => 4,
+        _ => 2,
+    }
 }
 
 /// From the answer to `INFO server`.

@@ -41,6 +41,13 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     }
 });
 
+/// All of them, for servers to have before they are called.
+pub(crate) fn scripts() -> Vec<&'static Script> {
+    let Scripts { acquire, release, renew, hand_over, force_unlock, inspect, touch, together } =
+        &*SCRIPTS;
+    vec![acquire, release, renew, hand_over, force_unlock, inspect, touch, together]
+}
+
 #[cfg(not(redlatch_seeded))]
 fn text(script: &'static str) -> Cow<'static, str> {
     script.into()

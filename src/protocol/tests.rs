@@ -174,7 +174,7 @@ impl Both<'_> {
                 let reply = match self.naive.release(OWNERS[owner], count, lease, 0) {
                     Released::Nothing => 0,
                     Released::Held => 1,
-                    Released::Freed => 2,
+                    Released::Freed { told } => 2 + i64::from(told),
                 };
                 assert_eq!(self.ask(&scripts.release, &args), Value::Int(reply));
             }
@@ -185,7 +185,8 @@ impl Both<'_> {
             }
             Op::HandOver { ref owners, lease } => {
                 let owners: Vec<&'static str> = owners.iter().map(|one| OWNERS[*one]).collect();
-                let mut args: Vec<&dyn ToString> = vec![&"channel", &lease, &"NUMSUB"];
+                let mut args: Vec<&dyn ToString> =
+                    vec![&"channel", &lease, &"NUMSUB", &"PUBLISH", &0];
                 args.extend(owners.iter().map(|owner| owner as &dyn ToString));
                 let reply = match self.naive.hand_over(&owners, lease, 0) {
                     true => Value::Array(vec![Value::Int(0), Value::Int(0)]),

@@ -19,6 +19,10 @@ pub(super) type Told = oneshot::Sender<Result<bool, Error>>;
 /// millisecond or so.
 const LONGEST: usize = 128;
 
+/// The most steps in a chain: as many as four requests carry. So whoever unlocks hears of it within
+/// five round trips, and a lock is handed on without a pause wherever Redis confirms as fast.
+const FULL: usize = 4 * LONGEST;
+
 /// From one owner to the next.
 pub(super) struct Step {
     pub(super) from: Arc<Owner>,
@@ -39,7 +43,7 @@ pub(super) struct Step {
 pub(super) enum To {
     /// It has the lock already.
     Holds(HoldId, Arc<Term>),
-    /// It gets the lock when it is confirmed, because it needs the fencing token.
+    /// It gets the lock when it is confirmed: it needs the fencing token, or the chain is full.
     Awaits(Ask, Ticket),
 }
 
@@ -68,6 +72,11 @@ impl Chain {
             (step.from_gate, step.to_gate) = (None, None);
         }
         self.steps.push_back(step);
+    }
+
+    /// Whether one more step makes it full.
+    pub(super) fn is_full(&self) -> bool {
+        self.steps.len() + 1 >= FULL
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -128,17 +137,18 @@ pub(super) fn enter(chain: Option<&Chain>, owner: &Arc<Owner>, gate: &mut Option
     gate.is_some()
 }
 
-/// The account of the new owner: it has the lock, or will have it when that is confirmed.
+/// The account of the new owner: it has the lock, or will have it when that is confirmed, if that is
+/// `awaited` under its ticket.
 pub(super) fn hand(
     seat: &Seat,
-    ticket: Ticket,
+    awaited: Option<Ticket>,
     until: Instant,
     passing: &Passing,
     now: Instant,
 ) -> (To, Option<Granted>) {
     let mut account = seat.owner.account.lock();
     let ask = account.ask(now);
-    if seat.owner.names.is_fenced() {
+    if let Some(ticket) = awaited {
         return (To::Awaits(ask, ticket), None);
     }
     let believed =

@@ -49,6 +49,11 @@ impl Naive {
                 let left = left.map(std::time::Duration::from_millis);
                 Acquired::Refused { left, holder: held.owner.into() }
             }
+            Some(held) => {
+                held.count = count;
+                held.prolong(now + lease);
+                Acquired::Granted(None)
+            }
             lock => {
                 *lock = Some(Held { owner, count, ends: Some(now + lease) });
                 Acquired::Granted(None)
@@ -62,7 +67,7 @@ impl Naive {
         };
         if count == 0 {
             self.lock = None;
-            return Released::Freed;
+            return Released::Freed { told: 0 };
         }
         held.count = held.count.min(count);
         held.ends = Some(now + lease);

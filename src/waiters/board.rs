@@ -7,12 +7,15 @@
 //! 3. **A wake-up is a baton.** It belongs to the line, not to the waiter whom it woke: if that
 //!    one leaves before it has asked, or while it asks, the next in line asks at once.
 //! 4. A parked head is due when the holder's lease could have ended, and never later than
-//!    [`LONGEST_PARK`], since a message can get lost.
+//!    [`LONGEST_PARK`], since a message can get lost. A lease that this client makes shorter moves
+//!    that; of one that another makes shorter, a message tells.
 //! 5. A subscription is wanted while somebody waits, and for [`LINGER`] after the last waiter was
 //!    granted the lock: a hand-off is not worth a SUBSCRIBE. When the last one gave up instead,
 //!    nothing is kept. While it is kept, so is what is known of the lock: whoever comes then need
 //!    not ask what the subscription would have told.
-//! 6. A lock that is handed over inside the client goes to the head of its line, unless that one
+//! 6. While this client leaves a lock to others (see [`turns`]), the head asks only when they have
+//!    had their turns.
+//! 7. A lock that is handed over inside the client goes to the head of its line, unless that one
 //!    is asking Redis.
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,18 +23,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 mod line;
+mod releases;
 mod subscriptions;
+mod turns;
 use line::{Channel, Line, Subscription, Waiter, park_for};
 pub(crate) use subscriptions::Plan;
+pub(crate) use turns::Limits;
+use turns::Turns;
 
 /// The longest time for which a waiter trusts that it will be told.
 pub(crate) const LONGEST_PARK: Duration = Duration::from_secs(30);
 
 /// How long a subscription outlives the last waiter who got the lock.
 pub(crate) const LINGER: Duration = Duration::from_millis(200);
-
-/// For how long a client leaves a lock to others that it has freed for them.
-const STAND_BACK: Duration = Duration::from_millis(2);
 
 /// A waiter's place: lower came earlier.
 pub(crate) type Ticket = u64;
@@ -53,34 +57,53 @@ pub(crate) struct Board<S> {
     channels: HashMap<Arc<str>, Channel<S>>,
     next_ticket: Ticket,
     waiting: usize,
+    turns: Turns,
+    limits: Limits,
     /// When the driver looks next by itself.
     next_look: Option<Instant>,
     pub(crate) closed: bool,
 }
 
-impl<S> Default for Board<S> {
-    fn default() -> Self {
+impl<S> Board<S> {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self {
             channels: HashMap::new(),
             next_ticket: 0,
             waiting: 0,
+            turns: Turns::default(),
+            limits,
             next_look: None,
             closed: false,
         }
     }
-}
 
-impl<S> Board<S> {
-    /// Whether somebody waits for that lock, or did a moment ago: whoever comes now stands in
-    /// line, where the subscription is there already.
-    pub(crate) fn has_line(&self, channel: &str) -> bool {
+    /// Whether a call that can wait until then stands in line for that lock at once. It does where
+    /// somebody waits, or did a moment ago: the subscription is there already. And where this
+    /// client leaves the lock to others.
+    pub(crate) fn stands_in_line(
+        &self,
+        channel: &str,
+        key: &str,
+        until: Option<Instant>,
+        now: Instant,
+    ) -> bool {
+        if self.outage(channel).is_some() {
+            return false;
+        }
+        let back = self.turns.stands_back(key, now);
         self.channels.contains_key(channel)
+            || back.is_some_and(|back| until.is_none_or(|until| back < until))
     }
 
     /// Whether the channel is subscribed.
     pub(crate) fn is_live(&self, channel: &str) -> bool {
         let channel = self.channels.get(channel);
         channel.is_some_and(|channel| channel.subscription == Subscription::Live)
+    }
+
+    /// Whether the channel is subscribed and stays so, because somebody waits there.
+    pub(crate) fn stays_live(&self, channel: &str) -> bool {
+        self.is_live(channel) && self.channels[channel].kept_until.is_none()
     }
 
     /// Since when Redis has been out of reach for those who wait there.
@@ -96,7 +119,7 @@ impl<S> Board<S> {
         }
     }
 
-    /// Who is next in line for a lock that this client has (invariant 6).
+    /// Who is next in line for a lock that this client has (invariant 7).
     pub(crate) fn next_in_line(&self, channel: &str, key: &str) -> Option<(Ticket, &Arc<S>)> {
         let line = self.channels.get(channel)?.lines.iter().find(|line| &*line.key == key)?;
         let (ticket, head) = line.waiters.first_key_value()?;
@@ -109,30 +132,6 @@ impl<S> Board<S> {
         if let Some(waiter) = line.and_then(|line| line.waiters.get_mut(&ticket)) {
             waiter.asking = Some(now);
             waiter.again = false;
-        }
-    }
-
-    /// The release to come is for other clients first, and so are the next ones, until each of
-    /// them has had its turn: the head asks a moment later, if nobody else has the lock by then.
-    pub(crate) fn stand_back(
-        &mut self,
-        channel: &str,
-        key: &str,
-        others: u32,
-        now: Instant,
-    ) -> Option<Arc<S>> {
-        let line = self.line_named(channel, key)?;
-        line.stands_back = others;
-        line.due = line.due.min(now + STAND_BACK);
-        line.head_seat()
-    }
-
-    /// This client has freed the lock: whoever comes next has a reason to ask. Those who stand in
-    /// line hear it from Redis.
-    pub(crate) fn freed(&mut self, channel: &str, key: &str, now: Instant) {
-        let line = self.line_named(channel, key);
-        if let Some(line) = line.filter(|line| line.waiters.is_empty()) {
-            line.due = now;
         }
     }
 
@@ -156,13 +155,15 @@ impl<S> Board<S> {
         let channel = self.channels.get_mut(channel).expect("BUG: the channel was just there");
         channel.kept_until = None;
         let live = channel.subscription == Subscription::Live;
+        let back = self.turns.stands_back(key, now);
         // Without a refusal to go by, it asks at once.
-        let due = if live || left.is_none() { now } else { now + park_for(left) };
+        let asks_now = live || left.is_none();
+        let due = back.unwrap_or(if asks_now { now } else { now + park_for(left) });
         let waiter = Waiter { seat, asking: None, again: false };
         match channel.lines.iter_mut().find(|line| &*line.key == key) {
             Some(line) => {
                 if line.waiters.is_empty() && !live {
-                    (line.due, line.stands_back) = (due, 0);
+                    line.due = due;
                 }
                 line.waiters.insert(ticket, waiter);
             }
@@ -170,7 +171,6 @@ impl<S> Board<S> {
                 key: key.into(),
                 waiters: BTreeMap::from([(ticket, waiter)]),
                 due,
-                stands_back: 0,
             }),
         }
         (ticket, fresh)
@@ -202,12 +202,15 @@ impl<S> Board<S> {
         left: Option<Duration>,
         now: Instant,
     ) {
-        let Some(line) = self.line_of(channel, ticket) else {
+        let Some(line) = line_of(&mut self.channels, channel, ticket) else {
             return;
         };
-        line.due = now + park_for(left);
+        let back = self.turns.stands_back(&line.key, now);
+        line.due = back.into_iter().fold(now + park_for(left), Instant::min);
         let asked = line.waiters.get_mut(&ticket).and_then(|waiter| waiter.asking.take());
+        self.turns.refused(&line.key);
         if let Some(asked) = asked {
+            self.turns.answered(now.saturating_duration_since(asked));
             self.answered(channel, asked);
         }
     }
@@ -242,15 +245,16 @@ impl<S> Board<S> {
         lease: Duration,
         now: Instant,
     ) -> (Wakes<S>, bool) {
-        let Some(line) = self.line_of(channel, ticket) else {
+        let Some(line) = line_of(&mut self.channels, channel, ticket) else {
             return (Wakes::new(), false);
         };
         // A message that came meanwhile may be of a release after this grant.
         let again = line.waiters.get(&ticket).is_some_and(|waiter| waiter.again);
         line.due = if again { now } else { now + park_for(Some(lease)) };
-        line.stands_back = 0;
         let asked = line.waiters.get_mut(&ticket).and_then(|waiter| waiter.asking.take());
+        self.turns.granted(&line.key, self.limits, now);
         if let Some(asked) = asked {
+            self.turns.answered(now.saturating_duration_since(asked));
             self.answered(channel, asked);
         }
         self.remove(channel, ticket, now + LINGER)
@@ -269,7 +273,6 @@ impl<S> Board<S> {
             return (Wakes::new(), false);
         };
         line.due = now + park_for(Some(lease));
-        line.stands_back = 0;
         self.remove(channel, ticket, now + LINGER)
     }
 
@@ -308,7 +311,7 @@ impl<S> Board<S> {
     pub(crate) fn message(&mut self, channel: &str, now: Instant) -> Wakes<S> {
         let mut wakes = Wakes::new();
         if let Some(channel) = self.channels.get_mut(channel) {
-            channel.told(now, &mut wakes);
+            channel.told(&mut self.turns, now, &mut wakes);
         }
         wakes
     }
@@ -317,7 +320,10 @@ impl<S> Board<S> {
     pub(crate) fn look(&mut self, channel: &str, now: Instant) -> Wakes<S> {
         let mut wakes = Wakes::new();
         if let Some(channel) = self.channels.get_mut(channel) {
-            channel.ask_now(now, &mut wakes);
+            for line in &channel.lines {
+                self.turns.forget(&line.key);
+            }
+            channel.ask_now(&self.turns, now, &mut wakes);
         }
         wakes
     }
@@ -342,8 +348,23 @@ impl<S> Board<S> {
     }
 
     fn line_of(&mut self, channel: &str, ticket: Ticket) -> Option<&mut Line<S>> {
-        let channel = self.channels.get_mut(channel)?;
-        channel.lines.iter_mut().find(|line| line.waiters.contains_key(&ticket))
+        line_of(&mut self.channels, channel, ticket)
+    }
+}
+
+fn line_of<'a, S>(
+    channels: &'a mut HashMap<Arc<str>, Channel<S>>,
+    channel: &str,
+    ticket: Ticket,
+) -> Option<&'a mut Line<S>> {
+    let channel = channels.get_mut(channel)?;
+    channel.lines.iter_mut().find(|line| line.waiters.contains_key(&ticket))
+}
+
+#[cfg(test)]
+impl<S> Default for Board<S> {
+    fn default() -> Self {
+        Self::new(Limits { run: Duration::from_millis(10), room: Duration::from_millis(750) })
     }
 }
 

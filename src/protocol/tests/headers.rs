@@ -76,7 +76,7 @@ impl Script {
         returned
             .flat_map(|value| match value {
                 "nil" => vec!["nil".to_owned()],
-                _ if value.parse::<i64>().is_ok() => vec![value.to_owned()],
+                _ if let Some(number) = leading_number(value) => vec![number],
                 _ if value.starts_with("redis.call('GET'") => vec!["string".to_owned()],
                 _ if value.starts_with("redis.call(") => vec!["integer".to_owned()],
                 _ if self.body.contains(&format!("local {value} = redis.pcall(")) => vec![],
@@ -99,6 +99,12 @@ impl Script {
             })
             .collect()
     }
+}
+
+/// The number that a value is, or to which something is added.
+fn leading_number(value: &str) -> Option<String> {
+    let number = value.split(" + ").next()?;
+    number.parse::<i64>().ok().map(|number| number.to_string())
 }
 
 #[test]

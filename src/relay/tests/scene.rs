@@ -161,7 +161,7 @@ impl Stage {
 
     fn release(&self, owner: &str) -> Released {
         let released = self.redis.lock().release(owner, 0, 1, 0);
-        if released == Released::Freed {
+        if matches!(released, Released::Freed { .. }) {
             self.waiters.look(&self.owners[0].names);
         }
         released
@@ -235,7 +235,6 @@ impl Stage {
         let mut passed = self.relay.pass(&self.owners[me], gate, true)?;
         let confirmed = passed.confirmed.take();
         loop {
-            self.waiters.stir(std::mem::take(&mut passed.stirred));
             if passed.carry {
                 self.job(Job::Carry);
             }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{LONGEST_PARK, STAND_BACK, Ticket, Wakes};
+use super::turns::Turns;
+use super::{LONGEST_PARK, Ticket, Wakes};
 
 /// One subscription. Two lock names can share a channel (`a` and `{a}`), so it has lines.
 pub(super) struct Channel<S> {
@@ -39,8 +40,6 @@ pub(super) struct Line<S> {
     pub(super) waiters: BTreeMap<Ticket, Waiter<S>>,
     /// When the head asks next.
     pub(super) due: Instant,
-    /// So many messages are for other clients first.
-    pub(super) stands_back: u32,
 }
 
 pub(super) struct Waiter<S> {
@@ -70,30 +69,32 @@ impl<S> Channel<S> {
         waiters.map(|waiter| waiter.seat.clone())
     }
 
-    pub(super) fn ask_now(&mut self, now: Instant, wakes: &mut Wakes<S>) {
+    /// The heads ask, but where this client leaves the lock to others.
+    pub(super) fn ask_now(&mut self, turns: &Turns, now: Instant, wakes: &mut Wakes<S>) {
         for line in &mut self.lines {
-            line.stands_back = 0;
-            line.ask_at(now, wakes);
+            let back = turns.stands_back(&line.key, now);
+            line.ask_at(back.unwrap_or(now), back.is_some(), wakes);
         }
     }
 
-    /// The same, but whoever [stands back](super::Board::stand_back) gives others time to come
-    /// before it.
-    pub(super) fn told(&mut self, now: Instant, wakes: &mut Wakes<S>) {
+    /// The same when a message has come.
+    pub(super) fn told(&mut self, turns: &mut Turns, now: Instant, wakes: &mut Wakes<S>) {
         for line in &mut self.lines {
-            let due = if line.stands_back > 0 { line.due.min(now + STAND_BACK) } else { now };
-            line.stands_back = line.stands_back.saturating_sub(1);
-            line.ask_at(due, wakes);
+            let back = turns.message(&line.key, now);
+            line.ask_at(back.unwrap_or(now), back.is_some(), wakes);
         }
     }
 }
 
 impl<S> Line<S> {
-    fn ask_at(&mut self, due: Instant, wakes: &mut Wakes<S>) {
+    /// The head asks then. What it asks at this moment may be older than the reason, unless this
+    /// client stands back.
+    pub(super) fn ask_at(&mut self, due: Instant, stands_back: bool, wakes: &mut Wakes<S>) {
         self.due = due;
         if let Some(mut head) = self.waiters.first_entry() {
             let head = head.get_mut();
-            head.again |= head.asking.is_some();
+            let asks = head.asking.is_some();
+            head.again = if stands_back { head.again && asks } else { head.again || asks };
             wakes.push(head.seat.clone());
         }
     }

@@ -79,7 +79,7 @@ impl<S> Board<S> {
                 channel.outage = None;
                 channel.subscription = Subscription::Live;
                 if !seeded!("no-second-try") {
-                    channel.ask_now(now, &mut wakes);
+                    channel.ask_now(&self.turns, now, &mut wakes);
                 }
             }
         }
@@ -99,6 +99,14 @@ impl<S> Board<S> {
             }
         }
         wakes
+    }
+
+    /// Whether somebody waits for a message that would come on the connection `on`.
+    pub(crate) fn counts_on(&self, on: u64) -> bool {
+        self.channels.values().any(|channel| {
+            let subscribed = channel.subscription != Subscription::Wanted;
+            channel.on == Some(on) && subscribed && channel.kept_until.is_none()
+        })
     }
 
     /// Redis did not subscribe these, or does not any more. They are asked for again with the next

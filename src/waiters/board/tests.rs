@@ -24,7 +24,7 @@ fn model_op() -> impl Strategy<Value = model::Op> {
         2 => which().prop_map(Op::Leave),
         4 => (0..3usize, 1..100_000u64, any::<bool>())
             .prop_map(|(lock, lease, awaited)| Op::HandOver { lock, lease, awaited }),
-        1 => (0..3usize).prop_map(Op::Freed),
+        1 => (0..3usize, proptest::option::of(0..4u32)).prop_map(|(lock, told)| Op::Freed(lock, told)),
         1 => (0..3usize, 1..4u32).prop_map(|(lock, others)| Op::StandBack(lock, others)),
         1 => (0..3usize).prop_map(Op::Lost),
         4 => (0..3usize).prop_map(Op::Message),
@@ -277,11 +277,11 @@ fn a_subscription_outlives_a_grant_for_a_moment_and_a_waiter_that_gave_up_not_at
         let plan = story.plan();
         assert_eq!(plan.unsubscribe.len(), usize::from(!granted));
         assert_eq!(story.news(), (false, granted.then_some(story.now + LINGER)));
-        assert_eq!(story.board.has_line(C), granted);
+        assert_eq!(story.board.channels.contains_key(C), granted);
         story.now += LINGER;
         let plan = story.plan();
         assert_eq!(plan.unsubscribe.len(), usize::from(granted));
-        assert!(!story.board.has_line(C));
+        assert!(!story.board.channels.contains_key(C));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The board beside a naive model. Of a line, the model knows only when somebody last began to
 //! ask, how that ended, and when there was last a reason to ask; from that follows what its head
-//! does. Of the subscriptions, it knows what Redis would say.
+//! does. Of the subscriptions, it knows what Redis would say. Of the turns between clients, it asks
+//! another [`Turns`], which has tests of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,6 +9,7 @@ use super::*;
 use crate::protocol::Names;
 
 mod driver;
+mod turns;
 
 #[derive(Debug, Clone)]
 pub(super) enum Op {
@@ -30,8 +32,8 @@ pub(super) enum Op {
         lease: u64,
         awaited: bool,
     },
-    /// This client has freed the lock.
-    Freed(usize),
+    /// This client has freed the lock, and so many clients heard of it.
+    Freed(usize, Option<u32>),
     /// It frees the lock for so many others.
     StandBack(usize, u32),
     /// A lock was lost that this client counted on.
@@ -52,6 +54,7 @@ struct Waiter {
     lock: usize,
     wake: Arc<Notify>,
     asking: bool,
+    asked_at: u64,
     /// What the last step said, if it said to park.
     parked: Option<Option<u64>>,
     /// Woken since, or about to look by itself.
@@ -63,8 +66,6 @@ struct Line {
     ask_began: u64,
     ask_ended: bool,
     due: u64,
-    /// So many messages come a moment later.
-    late: u32,
 }
 
 struct Sent {
@@ -81,6 +82,7 @@ pub(super) struct Model {
     board: Board<Notify>,
     names: Vec<Names>,
     waiters: Vec<Waiter>,
+    turns: Turns,
     lines: BTreeMap<usize, Line>,
     /// What Redis has confirmed on the connection in use.
     subscribed: BTreeSet<String>,
@@ -108,6 +110,7 @@ impl Model {
             board: Board::default(),
             names: LOCKS.iter().map(|name| Names::new("", name)).collect(),
             waiters: Vec::new(),
+            turns: Turns::default(),
             lines: BTreeMap::new(),
             subscribed: BTreeSet::new(),
             kept_until: BTreeMap::new(),
@@ -171,7 +174,12 @@ impl Model {
             }
             Op::Refused(n, left) => {
                 if let Some(at) = asking(n) {
-                    let (channel, ticket) = self.answered(at, park_for(left));
+                    let key = self.names[self.waiters[at].lock].key();
+                    let back = self.turns.stands_back(key, self.clock());
+                    let back = back.map_or(u64::MAX, |back| self.millis(back) - self.now);
+                    let (channel, ticket) = self.answered(at, park_for(left).min(back));
+                    self.turns.refused(self.names[self.waiters[at].lock].key());
+                    self.turns.answered(self.took(at));
                     let left = left.map(Duration::from_millis);
                     self.board.refused(&channel, ticket, left, self.clock());
                 }
@@ -185,8 +193,10 @@ impl Model {
             }
             Op::Granted(n, lease) => {
                 if let Some(at) = asking(n) {
-                    self.lines.get_mut(&self.waiters[at].lock).unwrap().late = 0;
                     let (channel, ticket) = self.answered(at, park_for(Some(lease)));
+                    let (key, now) = (self.names[self.waiters[at].lock].key(), self.clock());
+                    self.turns.granted(key, self.board.limits, now);
+                    self.turns.answered(self.took(at));
                     let lease = Duration::from_millis(lease);
                     let news = self.board.granted(&channel, ticket, lease, self.clock());
                     self.gone(at, news, 200);
@@ -200,13 +210,7 @@ impl Model {
                 }
             }
             Op::HandOver { lock, lease, awaited } => self.hand_over(lock, lease, awaited),
-            Op::Freed(lock) => {
-                self.board.freed(self.names[lock].channel(), self.names[lock].key(), self.clock());
-                let nobody = self.waiters.iter().all(|waiter| waiter.lock != lock);
-                if let Some(line) = self.lines.get_mut(&lock).filter(|_| nobody) {
-                    line.reason = self.event;
-                }
-            }
+            Op::Freed(lock, told) => self.freed(lock, told),
             Op::Message(lock) => {
                 let channel = self.channel(lock).to_owned();
                 let wakes = self.board.message(&channel, self.clock());
@@ -215,17 +219,24 @@ impl Model {
             }
             Op::StandBack(lock, others) => {
                 let (key, channel) = (self.names[lock].key(), self.names[lock].channel());
-                let head = self.board.stand_back(channel, key, others, self.clock());
+                let (now, hears) = (self.clock(), self.hears(channel));
+                let until = self.turns.ends(key, Some(others), hears, self.board.limits, now);
+                let (ends, head) = self.board.turn_ends(channel, key, Some(others), now);
+                assert_eq!(ends, until.is_some());
                 self.woken(head.into_iter().collect());
-                if let Some(line) = self.lines.get_mut(&lock) {
-                    line.late = others;
-                    line.due = line.due.min(self.now + 2);
+                if let Some(until) = until {
+                    self.asks_at(lock, until, false);
                 }
             }
             Op::Lost(lock) => {
                 let channel = self.channel(lock).to_owned();
                 let wakes = self.board.look(&channel, self.clock());
                 self.woken(wakes);
+                for names in self.names.iter().filter(|names| names.channel() == channel) {
+                    if self.lines.keys().any(|line| self.names[*line].key() == names.key()) {
+                        self.turns.forget(names.key());
+                    }
+                }
                 self.reason_on(&channel);
             }
             Op::Look => self.look(),
@@ -246,12 +257,21 @@ impl Model {
         let going = sent.is_some_and(|sent| sent.plan.unsubscribe.iter().any(|c| **c == *channel));
         let live = self.subscribed.contains(channel) && !going;
         let due = if live || left.is_none() { self.now } else { self.now + park_for(left) };
+        let back = self.turns.stands_back(key, self.clock());
+        let due = back.map_or(due, |back| self.millis(back));
         let first = self.waiters.iter().all(|waiter| waiter.lock != lock);
         if first && !(live && self.lines.contains_key(&lock)) {
-            self.lines
-                .insert(lock, Line { reason: 0, ask_began: 0, ask_ended: true, due, late: 0 });
+            self.lines.insert(lock, Line { reason: 0, ask_began: 0, ask_ended: true, due });
         }
-        self.waiters.push(Waiter { ticket, lock, wake, asking: false, parked: None, looks: true });
+        self.waiters.push(Waiter {
+            ticket,
+            lock,
+            wake,
+            asking: false,
+            asked_at: 0,
+            parked: None,
+            looks: true,
+        });
     }
 
     fn hand_over(&mut self, lock: usize, lease: u64, awaited: bool) {
@@ -269,8 +289,8 @@ impl Model {
             self.board.asked_for(channel, ticket, self.clock());
             assert_eq!(self.board.step(channel, ticket, self.clock()), Step::Park(None));
             self.waiters[at].asking = true;
+            self.waiters[at].asked_at = self.now;
         } else {
-            line.late = 0;
             self.answered(at, park_for(Some(lease)));
             let lease = Duration::from_millis(lease);
             let news = self.board.handed(channel, ticket, lease, self.clock());
@@ -288,7 +308,7 @@ impl Model {
         let waiter = &mut self.waiters[at];
         match step {
             Step::Ask => {
-                waiter.asking = true;
+                (waiter.asking, waiter.asked_at) = (true, self.now);
                 let line = self.lines.get_mut(&lock).unwrap();
                 line.ask_began = self.event;
                 line.ask_ended = false;
@@ -328,30 +348,6 @@ impl Model {
     fn woken(&mut self, wakes: Wakes<Notify>) {
         for waiter in &mut self.waiters {
             waiter.looks |= wakes.iter().any(|wake| Arc::ptr_eq(wake, &waiter.wake));
-        }
-    }
-
-    fn reason_on(&mut self, channel: &str) {
-        for (lock, line) in &mut self.lines {
-            if self.names[*lock].channel() == channel {
-                line.reason = self.event;
-                line.late = 0;
-            }
-        }
-    }
-
-    fn message(&mut self, channel: &str) {
-        for (lock, line) in &mut self.lines {
-            if self.names[*lock].channel() != channel {
-                continue;
-            }
-            let asking = self.waiters.iter().any(|waiter| waiter.lock == *lock && waiter.asking);
-            if line.late == 0 || asking {
-                line.reason = self.event;
-            } else {
-                line.due = line.due.min(self.now + 2);
-            }
-            line.late = line.late.saturating_sub(1);
         }
     }
 

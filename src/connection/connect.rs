@@ -1,0 +1,139 @@
+//! What `connect` does: it finds the servers, and makes all connections that a client needs of them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::RedisError;
+use tokio::task::JoinSet;
+
+use super::cluster::NEXT_NODE;
+use super::failure::{refused, unavailable};
+use super::lane::Undialled;
+use super::verdict::{Verdict, is_final, verdict};
+use super::{Channels, Link, Purpose, Way};
+use crate::clock;
+use crate::error::Error;
+
+/// So many answers it takes to find the servers: TCP, TLS, `HELLO`, and three questions to a node.
+const FIND: u32 = 7;
+
+/// So many answers it takes until a connection is ready: TCP, TLS, `HELLO`, and two (see [`super::dial`]).
+const DIAL: u32 = 6;
+
+impl Link {
+    /// One try to make the connections of this runtime, for a caller who wants to hear at once why
+    /// not.
+    pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
+        self.find(clock::now() + FIND * self.dialler.patience).await?;
+        self.connect_all(&self.for_callers).await
+    }
+
+    /// The same for the client's own thread, when the servers are known.
+    pub(crate) async fn connect_thread(self: &Arc<Self>) -> Result<(), Error> {
+        self.connect_all(self.for_thread()).await
+    }
+
+    /// What the connections of the client's own thread are for.
+    fn for_thread(&self) -> &'static [Purpose] {
+        match self.channels() {
+            Channels::Sharded => &[Purpose::Commands, Purpose::Listening],
+            Channels::Plain | Channels::Everywhere => &[Purpose::Commands],
+        }
+    }
+
+    /// Makes the connections of this runtime to servers that have become known.
+    pub(super) fn connect_to_new(&self) {
+        for node in self.nodes() {
+            for purpose in self.for_thread() {
+                node.lane(*purpose).supervise(self, &node);
+            }
+        }
+    }
+
+    async fn connect_all(self: &Arc<Self>, purposes: &[Purpose]) -> Result<(), Error> {
+        let (begun, patience) = (clock::now(), self.dialler.patience);
+        let deadline = begun + DIAL * patience;
+        loop {
+            return match self.reach_all(purposes, deadline).await {
+                Ok(()) => Ok(()),
+                Err(Undialled::TimeUp(error)) => {
+                    Err(unavailable("could not connect to Redis", false, error))
+                }
+                // It is only just becoming the master, or another one is.
+                Err(Undialled::Failed(error))
+                    if matches!(self.way, Way::Sentinel(_))
+                        && !is_final(&error)
+                        && clock::now() < begun + patience =>
+                {
+                    self.find(clock::now() + FIND * patience).await?;
+                    continue;
+                }
+                Err(Undialled::Failed(error)) => Err(unconnected(error)),
+            };
+        }
+    }
+
+    /// Connects to the server, or to all nodes of several. One of those may be dead: once another has
+    /// been connected to, the rest have a few times as long. Their dials go on.
+    async fn reach_all(
+        self: &Arc<Self>,
+        purposes: &[Purpose],
+        deadline: Instant,
+    ) -> Result<(), Undialled> {
+        let begun = clock::now();
+        let mut dialled = JoinSet::new();
+        for node in self.nodes() {
+            for purpose in purposes {
+                node.lane(*purpose).supervise(self, &node);
+            }
+            let (link, purposes) = (self.clone(), purposes.to_vec());
+            dialled.spawn(async move {
+                for purpose in purposes {
+                    node.lane(purpose).wire(&link, &node, deadline).await?;
+                }
+                Ok(())
+            });
+        }
+        let (mut trouble, mut others) = (Undialled::TimeUp(None), None);
+        loop {
+            let answer = match others {
+                None => dialled.join_next().await,
+                Some(until) => clock::timeout_at(until, dialled.join_next()).await.ok().flatten(),
+            };
+            let Some(answer) = answer else { break };
+            match answer {
+                Ok(Err(_)) if matches!(&trouble, Undialled::Failed(error) if is_final(error)) => {}
+                Ok(Err(error)) => trouble = error,
+                Ok(Ok(())) => {
+                    let now = clock::now();
+                    let took = now.saturating_duration_since(begun);
+                    others.get_or_insert(now + (3 * took).max(NEXT_NODE));
+                }
+                Err(_) => {}
+            }
+        }
+        if others.is_some() { Ok(()) } else { Err(trouble) }
+    }
+
+    /// How long it took to make this runtime's connection to the server that a key is on.
+    pub(crate) fn dial_time(&self, key: &str) -> Duration {
+        let node = self.node_of(Some(key));
+        node.map_or(Duration::ZERO, |node| node.lane(Purpose::Commands).dial_time())
+    }
+
+    /// Finds the server, or the servers.
+    async fn find(&self, deadline: Instant) -> Result<(), Error> {
+        match &self.way {
+            Way::One(_) => Ok(()),
+            Way::Sentinel(sentinels) => sentinels.find_master(self, deadline).await,
+            Way::Cluster(cluster) => cluster.find_nodes(self, deadline).await.map_err(unconnected),
+        }
+    }
+}
+
+fn unconnected(error: RedisError) -> Error {
+    match verdict(&error) {
+        Verdict::Final(kind) => refused(kind, "Redis refused the connection", false, error),
+        _ => unavailable("could not connect to Redis", false, Some(error)),
+    }
+}

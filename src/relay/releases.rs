@@ -1,0 +1,41 @@
+//! A lock that is released to all clients instead of handed on.
+
+use crate::clock;
+use crate::connection::{Link, Server};
+use crate::protocol::Names;
+use crate::released::ReleasedNames;
+
+use super::Relay;
+
+impl Relay {
+    /// The lock is about to be released to all clients.
+    pub(crate) fn frees(&self, names: &Names) {
+        let (_, stirred) = self.waiters.turn_ends(names, None);
+        self.waiters.stir(stirred);
+    }
+
+    /// The lock was released to all clients, by a request to `server`. So many have heard of it.
+    pub(crate) fn freed(
+        &self,
+        names: &Names,
+        told: Option<u32>,
+        server: Option<Server>,
+        link: &Link,
+    ) {
+        self.note_release(names, server, link);
+        self.waiters.freed(names, told);
+    }
+
+    /// For the day when another server becomes responsible that has missed it; or has already.
+    pub(super) fn note_release(&self, names: &Names, server: Option<Server>, link: &Link) {
+        let Some(server) = server else { return };
+        self.released.note(names, server, clock::now());
+        if link.server_of(names.key()) != server {
+            self.released.moved_meanwhile.notify_one();
+        }
+    }
+
+    pub(crate) fn released_names(&self) -> &ReleasedNames {
+        &self.released
+    }
+}

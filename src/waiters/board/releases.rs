@@ -1,0 +1,83 @@
+//! What this client does to the lock, and who has a reason to ask for it then.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::line::park_for;
+use super::{Board, Wakes};
+
+impl<S> Board<S> {
+    /// How a call fared that asked Redis without standing in line.
+    pub(crate) fn tried(&mut self, key: &str, granted: bool, asked: Instant, now: Instant) {
+        self.turns.answered(now.saturating_duration_since(asked));
+        if granted {
+            self.turns.granted(key, self.limits, now);
+        } else {
+            self.turns.refused(key);
+        }
+    }
+
+    /// This client is about to free the lock. Where it has kept it from others long enough, it
+    /// stands back: the head asks when they have had their turns. Returns whether it does, and who
+    /// has to look again. `others` is how many wait, where a run of hand-offs ends because of them.
+    pub(crate) fn turn_ends(
+        &mut self,
+        channel: &str,
+        key: &str,
+        others: Option<u32>,
+        now: Instant,
+    ) -> (bool, Option<Arc<S>>) {
+        let hears_itself = self.is_live(channel);
+        let until = self.turns.ends(key, others, hears_itself, self.limits, now);
+        let head = until.and_then(|until| self.asks_at(channel, key, until));
+        (until.is_some(), head)
+    }
+
+    /// The lease in force ends after `left`, which may be sooner than the head was told.
+    pub(crate) fn shortened(
+        &mut self,
+        channel: &str,
+        key: &str,
+        left: Duration,
+        now: Instant,
+    ) -> Wakes<S> {
+        let mut wakes = Wakes::new();
+        let due = now + park_for(Some(left));
+        if let Some(line) = self.line_named(channel, key).filter(|line| due < line.due) {
+            line.ask_at(due, false, &mut wakes);
+        }
+        wakes
+    }
+
+    /// This client has freed the lock, and so many clients heard of it, this one included. Those
+    /// who stand in line hear it from Redis; whoever comes next has a reason to ask. Returns who
+    /// has to look again.
+    pub(crate) fn freed(
+        &mut self,
+        channel: &str,
+        key: &str,
+        told: Option<u32>,
+        now: Instant,
+    ) -> Option<Arc<S>> {
+        let hears_itself = u32::from(self.is_live(channel));
+        let others = told.map(|told| told.saturating_sub(hears_itself));
+        if others.is_some_and(|others| self.turns.freed(key, others, now)) {
+            return self.asks_at(channel, key, now);
+        }
+        let due = self.turns.stands_back(key, now).unwrap_or(now);
+        let line = self.line_named(channel, key);
+        if let Some(line) = line.filter(|line| line.waiters.is_empty()) {
+            line.due = due;
+        }
+        None
+    }
+
+    fn asks_at(&mut self, channel: &str, key: &str, due: Instant) -> Option<Arc<S>> {
+        let line = self.line_named(channel, key)?;
+        line.due = due;
+        let head = line.waiters.first_entry()?.into_mut();
+        // What it was woken for was before this, unless it asks at this moment.
+        head.again &= head.asking.is_some();
+        Some(head.seat.clone())
+    }
+}

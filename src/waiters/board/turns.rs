@@ -1,0 +1,376 @@
+//! The turns between clients: when this client leaves a lock to others, and for how long.
+//!
+//! 1. A client that has kept a lock from others for a while *stands back* when it frees it: it asks
+//!    for the lock again when each of the others has had it, or when nobody comes.
+//! 2. How long others take to come depends on how far away and how busy they are. So the room that
+//!    they are given is learned: it starts from twice what this client takes itself, and doubles
+//!    while somebody does not come.
+//! 3. Room that was given in vain is given again only when longer has passed, five times as long if
+//!    it was in vain again and again. Until then the client counts on as many as came the last
+//!    time: who listens need not want the lock.
+//!
+//! Others are counted by who listens, and those who came by the messages of their releases. The
+//! first message after a release of this client is its own, if it listens itself.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// The least room for others: what a process may take to be scheduled.
+const LEAST: Duration = Duration::from_millis(2);
+
+/// After so many turns in a row that were given in vain, others count as farther away than they
+/// were before.
+const VAIN: u32 = 3;
+
+/// At most so much longer than the room it keeps a lock that it gave to others in vain.
+const KEPT: u32 = 5;
+
+/// What is known of a lock for which nobody has asked for so long is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
+/// How long this client may keep a lock from others, and the most room that it gives them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) run: Duration,
+    pub(crate) room: Duration,
+}
+
+/// The locks of this client for which others have been seen to wait.
+pub(super) struct Turns {
+    locks: HashMap<Box<str>, Turn>,
+    /// What others have needed who waited for whichever lock.
+    needed: Duration,
+    /// What a request of this client takes.
+    round_trip: Duration,
+    purge_at: usize,
+}
+
+/// One such lock.
+struct Turn {
+    /// Since when this client has kept the lock from others.
+    since: Instant,
+    /// Somebody else has had it since.
+    lost: bool,
+    /// While this client stands back.
+    back: Option<Back>,
+    /// How many others listen, and the most there have been.
+    others: u32,
+    most: u32,
+    /// How many of them came the last time.
+    came: u32,
+    /// How long they are given to come.
+    room: Duration,
+    /// They have come in that time.
+    known: bool,
+    /// So often in a row somebody did not come.
+    vain: u32,
+    /// Before that, only as many are given a turn as came the last time.
+    all_from: Instant,
+    used: Instant,
+}
+
+/// This client leaves the lock to so many others.
+struct Back {
+    give: u32,
+    /// Whether that is all of them.
+    all: bool,
+    came: u32,
+    /// The message of this client's own release is still to come.
+    own_to_come: bool,
+    /// Since when the one whose turn it is could come, and until when it can.
+    from: Instant,
+    until: Instant,
+    /// The longest that one took, as far as is known: its hold included.
+    took: Duration,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        let round_trip = Duration::ZERO;
+        Self { locks: HashMap::new(), needed: LEAST, round_trip, purge_at: 64 }
+    }
+}
+
+impl Turns {
+    /// A request of this client was answered after so long.
+    pub(super) fn answered(&mut self, took: Duration) {
+        self.round_trip =
+            if self.round_trip.is_zero() { took } else { (3 * self.round_trip + took) / 4 };
+    }
+
+    /// Until when this client leaves that lock to others.
+    pub(super) fn stands_back(&self, key: &str, now: Instant) -> Option<Instant> {
+        let back = self.locks.get(key)?.back.as_ref()?;
+        (back.until > now).then_some(back.until)
+    }
+
+    /// This client is about to free the lock, for which so many others were seen to wait by a
+    /// hand-off; or by the last release. Returns until when it stands back.
+    pub(super) fn ends(
+        &mut self,
+        key: &str,
+        others: Option<u32>,
+        hears_itself: bool,
+        limits: Limits,
+        now: Instant,
+    ) -> Option<Instant> {
+        if let Some(others) = others.filter(|others| *others > 0) {
+            self.note(key, others, now);
+        }
+        // Others are hardly nearer. In whole milliseconds, as timers count them.
+        let reach = (2 * self.round_trip).as_micros().div_ceil(1_000);
+        let reach = Duration::from_millis(reach as u64);
+        let turn = self.locks.get_mut(key)?;
+        // A hand-off has counted its own run.
+        let over = others.is_some() || now.saturating_duration_since(turn.since) >= limits.run;
+        let give = if now >= turn.all_from { turn.others } else { turn.others.min(turn.came) };
+        if !over || give == 0 {
+            return None;
+        }
+        turn.room = turn.room.max(reach).min(limits.room);
+        let until = now + turn.room;
+        turn.back = Some(Back {
+            give,
+            all: give == turn.others,
+            came: 0,
+            own_to_come: hears_itself,
+            from: now,
+            until,
+            took: Duration::ZERO,
+        });
+        Some(until)
+    }
+
+    /// The lock was freed, and so many others heard of it. True if this client need not stand back.
+    pub(super) fn freed(&mut self, key: &str, others: u32, now: Instant) -> bool {
+        if others == 0 {
+            return self.locks.remove(key).is_some_and(|turn| turn.back.is_some());
+        }
+        self.note(key, others, now);
+        false
+    }
+
+    fn note(&mut self, key: &str, others: u32, now: Instant) {
+        if !self.locks.contains_key(key) {
+            if self.locks.len() >= self.purge_at {
+                self.locks.retain(|_, turn| now < turn.used + FORGOTTEN);
+                self.purge_at = (2 * self.locks.len()).max(64);
+            }
+            self.locks.insert(key.into(), Turn::new(self.needed, now));
+        }
+        let turn = self.locks.get_mut(key).expect("BUG: it was just there");
+        turn.used = now;
+        turn.others = others;
+        if others > turn.most {
+            // Whoever is new may be farther away than the others.
+            (turn.most, turn.known, turn.all_from) = (others, false, now);
+        }
+    }
+
+    /// A message came. Returns until when this client stands back, if it does.
+    pub(super) fn message(&mut self, key: &str, now: Instant) -> Option<Instant> {
+        let turn = self.locks.get_mut(key)?;
+        let back = turn.back.as_mut()?;
+        if !std::mem::take(&mut back.own_to_come) {
+            back.came += 1;
+            back.took = back.took.max(now.saturating_duration_since(back.from));
+        }
+        back.from = now;
+        back.until = if back.came < back.give { now + turn.room } else { now };
+        (back.until > now).then_some(back.until)
+    }
+
+    /// Another client has the lock.
+    pub(super) fn refused(&mut self, key: &str) {
+        if let Some(turn) = self.locks.get_mut(key) {
+            turn.lost = true;
+        }
+    }
+
+    /// This client has the lock.
+    pub(super) fn granted(&mut self, key: &str, limits: Limits, now: Instant) {
+        let Some(turn) = self.locks.get_mut(key) else { return };
+        turn.used = now;
+        let lost = std::mem::take(&mut turn.lost);
+        match turn.back.take() {
+            Some(back) => {
+                turn.since = now;
+                if let Some(needed) = turn.learn(&back, lost, limits, now) {
+                    self.needed = needed;
+                }
+            }
+            None if lost => turn.since = now,
+            None => {}
+        }
+    }
+
+    /// What is known of who comes when is of before.
+    pub(super) fn forget(&mut self, key: &str) {
+        if let Some(turn) = self.locks.get_mut(key) {
+            turn.back = None;
+        }
+    }
+}
+
+impl Turn {
+    fn new(room: Duration, now: Instant) -> Self {
+        Self {
+            since: now,
+            lost: false,
+            back: None,
+            others: 0,
+            most: 0,
+            came: 0,
+            room,
+            known: false,
+            vain: 0,
+            all_from: now,
+            used: now,
+        }
+    }
+
+    /// Returns the room in which all came, if they did.
+    fn learn(&mut self, back: &Back, lost: bool, limits: Limits, now: Instant) -> Option<Duration> {
+        // One that was refused, and whose holder told nobody, has seen somebody come.
+        let came = back.came.max(u32::from(lost));
+        if came < back.give {
+            if now < back.until {
+                // Somebody did not wait for its turn.
+                return None;
+            }
+            self.came = came;
+            self.vain += 1;
+            let vain = self.vain - u32::from(self.known);
+            self.all_from = now + vain.min(KEPT) * self.room;
+            if !self.known || self.vain >= VAIN {
+                self.known = false;
+                self.room = (2 * self.room).min(limits.room);
+            }
+            return None;
+        }
+        self.came = came;
+        if !back.all {
+            return None;
+        }
+        (self.known, self.vain) = (true, 0);
+        if back.came > 0 && 2 * back.took < self.room {
+            self.room = (2 * back.took).max(LEAST);
+        }
+        Some(self.room)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "name";
+    const LIMITS: Limits = Limits { run: ms(10), room: ms(750) };
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// A client that frees the lock whenever its run is over, beside others who take so long to
+    /// come, and hold for so long. Returns how long each of them waited at the longest.
+    fn waits(needs: &[Duration], hold: Duration, rounds: u32) -> Vec<Duration> {
+        let (mut turns, mut now) = (Turns::default(), Instant::now());
+        let others = needs.len() as u32;
+        let mut last = vec![now; needs.len()];
+        let mut longest = vec![Duration::ZERO; needs.len()];
+        for _ in 0..rounds {
+            turns.granted(NAME, LIMITS, now);
+            now += LIMITS.run + hold;
+            turns.ends(NAME, None, true, LIMITS, now);
+            turns.freed(NAME, others, now);
+            let mut waiting: Vec<usize> = (0..needs.len()).collect();
+            turns.message(NAME, now);
+            while let Some(until) = turns.stands_back(NAME, now) {
+                let next = waiting.iter().copied().min_by_key(|at| needs[*at]);
+                let Some(next) = next.filter(|at| now + needs[*at] <= until) else {
+                    now = until;
+                    break;
+                };
+                waiting.retain(|at| *at != next);
+                now += needs[next];
+                longest[next] = longest[next].max(now - last[next]);
+                now += hold;
+                last[next] = now;
+                turns.message(NAME, now);
+            }
+        }
+        for (longest, last) in longest.iter_mut().zip(last) {
+            *longest = (*longest).max(now - last);
+        }
+        longest
+    }
+
+    #[test]
+    fn w4_everybody_has_a_turn_at_whichever_distance() {
+        for needs in [&[ms(1)][..], &[ms(20)], &[ms(120)], &[ms(350)], &[ms(1), ms(40)]] {
+            for hold in [ms(0), ms(1), ms(20)] {
+                let far = *needs.iter().max().expect("somebody");
+                let bound = 3 * (1 + needs.len() as u32) * (LIMITS.run + hold + 2 * far);
+                for longest in waits(needs, hold, 200) {
+                    assert!(longest <= bound, "{longest:?} > {bound:?}: {needs:?}, {hold:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_listens_and_never_comes_costs_a_fifth_of_the_time_at_most() {
+        let (mut turns, start) = (Turns::default(), Instant::now());
+        let (mut now, mut idle) = (start, Duration::ZERO);
+        for _ in 0..2_000 {
+            turns.granted(NAME, LIMITS, now);
+            now += LIMITS.run;
+            if let Some(until) = turns.ends(NAME, None, true, LIMITS, now) {
+                idle += until - now;
+                now = until;
+            }
+            turns.freed(NAME, 1, now);
+        }
+        assert!(idle > Duration::ZERO && 5 * idle <= now - start, "{idle:?} of {:?}", now - start);
+    }
+
+    #[test]
+    fn one_who_comes_has_its_turns_beside_one_who_never_does() {
+        let (mut turns, mut now) = (Turns::default(), Instant::now());
+        let mut turns_of_one = 0;
+        for _ in 0..100 {
+            turns.granted(NAME, LIMITS, now);
+            now += LIMITS.run;
+            turns.ends(NAME, None, true, LIMITS, now);
+            turns.freed(NAME, 2, now);
+            turns.message(NAME, now);
+            if turns.stands_back(NAME, now).is_some_and(|until| now + ms(1) <= until) {
+                now += ms(1);
+                turns_of_one += 1;
+                turns.message(NAME, now);
+                now = turns.stands_back(NAME, now).unwrap_or(now);
+            }
+        }
+        assert!(turns_of_one >= 95, "{turns_of_one}");
+    }
+
+    #[test]
+    fn a_lock_that_nobody_else_waits_for_is_never_left() {
+        let (mut turns, now) = (Turns::default(), Instant::now());
+        assert_eq!(turns.ends(NAME, None, true, LIMITS, now), None);
+        assert!(!turns.freed(NAME, 1, now));
+        let later = now + LIMITS.run;
+        assert!(turns.ends(NAME, None, true, LIMITS, later).is_some());
+        assert!(turns.freed(NAME, 0, later), "it stands back for nobody");
+        assert_eq!(turns.stands_back(NAME, later), None);
+    }
+
+    #[test]
+    fn locks_of_long_ago_are_forgotten() {
+        let (mut turns, now) = (Turns::default(), Instant::now());
+        for number in 0..1_000 {
+            turns.freed(&number.to_string(), 1, now + number * FORGOTTEN / 10);
+        }
+        assert!(turns.locks.len() <= 64, "{}", turns.locks.len());
+    }
+}

@@ -54,19 +54,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     (
         "releaser",
-        &[
-            "relay",
-            "loss",
-            "waiters",
-            "holds",
-            "protocol",
-            "connection",
-            "lease",
-            "config",
-            "turn",
-            "clock",
-            "error",
-        ],
+        &["relay", "loss", "holds", "protocol", "connection", "lease", "config", "clock", "error"],
     ),
     (
         "relay",

@@ -40,7 +40,8 @@ impl Protocol {
         let count = if self.bug == Some(Bug::CountAdded) { counted + 1 } else { count };
         let has_ttl = self.bug != Some(Bug::NoExpiry);
         state.key = Some(new_key(owner, count, has_ttl));
-        let keeps_longer = nested && self.bug != Some(Bug::NestedShortens);
+        // What is left of an earlier hold is kept, too, if that is longer.
+        let keeps_longer = own.is_some() && self.bug != Some(Bug::NestedShortens);
         expire_after(state, owner, lease, keeps_longer);
         // What is granted was asked for with the lease that the TTL has now, and before now.
         Reply::Granted(Term { lease, believed: true, covered: true })

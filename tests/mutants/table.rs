@@ -31,8 +31,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "left-servers-close-nothing",
         file: "src/connection/stale.rs",
-        right: "match tokio::time::timeout(link.dial_timeout, close_at(&link, &client)).await {",
-        wrong: "if BUG {\n                        return;\n                    }\n                    match tokio::time::timeout(link.dial_timeout, close_at(&link, &client)).await {",
+        right: "match close_at(&link, &client).await {",
+        wrong: "if BUG {\n                        return;\n                    }\n                    match close_at(&link, &client).await {",
+    },
+    // Turns between clients.
+    Mutant {
+        bug: "room-is-not-learned",
+        file: "src/waiters/board/turns.rs",
+        right: "self.room = (2 * self.room).min(limits.room);",
+        wrong: "self.room = if BUG { LEAST } else { (2 * self.room).min(limits.room) };",
+    },
+    Mutant {
+        bug: "releases-end-no-turn",
+        file: "src/releaser.rs",
+        right: "if owed.count == 0 {\n        relay.frees",
+        wrong: "if owed.count == 0 && !BUG {\n        relay.frees",
     },
     // Failovers.
     Mutant {
@@ -74,9 +87,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     // What a call says of itself.
     Mutant {
         bug: "background-release-denied",
-        file: "src/releaser.rs",
-        right: "let goes_on = counts && owner",
-        wrong: "let goes_on = !BUG && counts && owner",
+        file: "src/releaser/unlock.rs",
+        right: "let goes_on = self.counts && owner",
+        wrong: "let goes_on = !BUG && self.counts && owner",
     },
     Mutant {
         bug: "expired-seats-are-sent",
@@ -129,8 +142,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "release-two-fields",
         file: "lua/release.lua",
-        right: "if fields[2] then",
-        wrong: "if false then",
+        right: "if fields[2] then\n  return redis.error_reply('WRONGTYPE the hash is not a lock')\nend\nif",
+        wrong: "if",
     },
     Mutant {
         bug: "renew-two-fields",
@@ -141,8 +154,106 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "hand-off-two-fields",
         file: "lua/hand_over.lua",
-        right: "if fields[2] then",
+        right: "if fields[2] then\n  return redis.error_reply('WRONGTYPE the hash is not a lock')\nend\nlocal has",
+        wrong: "local has",
+    },
+    // Those who wait.
+    Mutant {
+        bug: "unlock-tells-nobody",
+        file: "src/releaser/passage.rs",
+        right: "            then(Job::Carry(from));",
+        wrong: "            if !(BUG && tell) {\n                then(Job::Carry(from));\n            }",
+    },
+    Mutant {
+        bug: "lost-lock-is-taken",
+        file: "src/acquire.rs",
+        right: "Next::Handed(granted) if granted.term.is_lost() => {",
+        wrong: "Next::Handed(granted) if granted.term.is_lost() && !BUG => {",
+    },
+    Mutant {
+        bug: "chain-is-never-full",
+        file: "src/relay/chain.rs",
+        right: "self.steps.len() + 1 >= FULL",
+        wrong: "self.steps.len() + 1 >= FULL && !BUG",
+    },
+    Mutant {
+        bug: "nested-release-shortens-silently",
+        file: "lua/release.lua",
+        right: "if left < 0 or left > tonumber(ARGV[3]) + 50 then",
         wrong: "if false then",
+    },
+    Mutant {
+        bug: "hand-off-shortens-silently",
+        file: "lua/hand_over.lua",
+        right: "if shorter and (listening",
+        wrong: "if false and (listening",
+    },
+    Mutant {
+        bug: "acquire-shortens",
+        file: "lua/acquire.lua",
+        right: "if holder and redis.call('PTTL', KEYS[1]) >= tonumber(ARGV[2]) then",
+        wrong: "if false then",
+    },
+    Mutant {
+        bug: "board-keeps-the-longer-lease",
+        file: "src/releaser.rs",
+        right: "        relay.waiters().shortened(&owner.names, owed.lease);",
+        wrong: "        if !BUG {\n            relay.waiters().shortened(&owner.names, owed.lease);\n        }",
+    },
+    Mutant {
+        bug: "dead-subscription-unnoticed",
+        file: "src/waiters.rs",
+        right: "let counts = self.board.lock().counts_on(on);",
+        wrong: "let counts = self.board.lock().counts_on(on) && !BUG;",
+    },
+    // Connections.
+    Mutant {
+        bug: "dial-ends-with-its-caller",
+        file: "src/connection/lane.rs",
+        right: "                return Err(Undialled::TimeUp(self",
+        wrong: "                if BUG {\n                    self.stop();\n                }\n                return Err(Undialled::TimeUp(self",
+    },
+    Mutant {
+        bug: "connections-are-not-kept",
+        file: "src/connection/dial.rs",
+        right: "            if node.is_left() {",
+        wrong: "            if BUG || node.is_left() {",
+    },
+    Mutant {
+        bug: "scripts-are-loaded-when-called",
+        file: "src/connection/dial.rs",
+        right: "wire.teach_all(missing)",
+        wrong: "wire.teach_all(if BUG { Vec::new() } else { missing })",
+    },
+    Mutant {
+        bug: "stale-connections-are-left-to-callers",
+        file: "src/connection/dial.rs",
+        right: ".filter(|stale| stale.any())",
+        wrong: ".filter(|stale| stale.any() && !BUG)",
+    },
+    Mutant {
+        bug: "dials-are-not-paced",
+        file: "src/connection/dial.rs",
+        right: "self.not_before = Some(now + spread(self.failures.max(self.short_lives)));",
+        wrong: "self.not_before = Some(now + spread(self.failures.max(self.short_lives))).filter(|_| !BUG);",
+    },
+    Mutant {
+        bug: "dial-is-one-command",
+        file: "src/connection/wire.rs",
+        right: "let timeout = patience * round_trips(",
+        wrong: "let timeout = patience * if BUG { |_: &_| 1 } else { round_trips }(",
+    },
+    Mutant {
+        bug: "replicas-connected-late",
+        file: "src/connection.rs",
+        right: "        if replicas {",
+        wrong: "        if replicas && !BUG {",
+    },
+    Mutant {
+        bug: "renewal-given-up-for-a-dial",
+        file: "src/watchdog.rs",
+        right: "if link.dial_time(last.key()) > self.period =>",
+        wrong: "if !BUG && link.dial_time(last.key()) > self.period =>",
     },
     // Processes and threads.
     Mutant {

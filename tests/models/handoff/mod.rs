@@ -28,10 +28,8 @@
 //! - A key that an operator deletes, fenced locks (whose next holder waits for its token), more
 //!   than one caller of an owner, errors that Redis answers.
 //! - Cuts of a connection that carries several requests: each request meets its own fault.
-//! - How late a waiter asks. When a hand-off makes the TTL shorter, a waiter of another client
-//!   still asks when the longer lease would have ended, or after 30 s (`LONGEST_PARK`). The
-//!   library does that today (a known gap, W7 of the fault matrix). In the model, too, the
-//!   waiter's own time comes; the model has no clock to say when.
+//! - How late a waiter asks: the model has no clock. When a hand-off makes the TTL shorter, the other
+//!   clients are told, here as there; when a lease ends, a waiter's own time comes.
 //!
 //! # Late requests
 //!

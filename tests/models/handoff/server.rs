@@ -25,8 +25,10 @@ impl Handoff {
         let after_run = ran && owner.call == Call::Asking;
         state.clients.iter_mut().for_each(|client| client.ran = false);
         state.clients[c].owners[o].field = true;
-        state.key = Some(Key { has_ttl: true, long: owner.long, handed: false, after_run });
-        expire_after(state, c, owner.long);
+        // What is left of an earlier hold of the owner may be longer: it never gets shorter.
+        let long = owner.long || state.key.is_some_and(|key| key.long);
+        state.key = Some(Key { has_ttl: true, long, handed: false, after_run });
+        expire_after(state, c, long);
         Reply::Granted(Hold {
             long: owner.long,
             valid: true,
@@ -79,6 +81,13 @@ impl Handoff {
         for step in owners[has..].windows(2) {
             client.owners[step[0]].field = self.bug == Some(Bug::OldFieldStays);
             client.owners[step[1]].field = true;
+        }
+        let shorter = state.key.is_some_and(|key| key.long && !long);
+        if shorter && self.bug != Some(Bug::OldLeaseStays) {
+            let others = state.clients.iter_mut().enumerate().filter(|(other, _)| *other != c);
+            for (_, client) in others {
+                client.wake |= client.waiting() > 0 || client.lingers;
+            }
         }
         if let Some(key) = &mut state.key {
             key.handed = true;

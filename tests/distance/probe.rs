@@ -1,0 +1,69 @@
+//! What the machine itself does to a round trip, so that a test is not red for that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{Network, Server};
+
+/// So often a test begins again on a machine that has held it up.
+const TRIES: usize = 8;
+
+/// Asks one thing after the other, beside a client.
+pub(crate) struct Probe {
+    over: Arc<AtomicBool>,
+    thread: thread::JoinHandle<Duration>,
+}
+
+impl Probe {
+    pub(crate) fn start(url: &str) -> Self {
+        let client = redis::Client::open(url).expect("a url");
+        let mut connection = client.get_connection().expect("a connection");
+        let over = Arc::new(AtomicBool::new(false));
+        let ends = over.clone();
+        let thread = thread::spawn(move || {
+            let mut longest = Duration::ZERO;
+            while !ends.load(Ordering::SeqCst) {
+                let asked = Instant::now();
+                redis::cmd("PING").exec(&mut connection).expect("an answer");
+                longest = longest.max(asked.elapsed());
+            }
+            longest
+        });
+        Self { over, thread }
+    }
+
+    /// The longest time that an answer took.
+    pub(crate) async fn longest(self) -> Duration {
+        self.over.store(true, Ordering::SeqCst);
+        let joined = tokio::task::spawn_blocking(move || self.thread.join().expect("a probe"));
+        joined.await.expect("the longest time")
+    }
+}
+
+/// Tries `scene` until it is right, or is wrong although the machine has not held up a round trip
+/// beside it for longer than `most`.
+pub(crate) async fn undisturbed<T: std::fmt::Debug>(
+    server: &Server,
+    most: Duration,
+    is_right: impl Fn(&T) -> bool,
+    mut scene: impl AsyncFnMut() -> T,
+) -> T {
+    // Of its own, because scenes cut and stall theirs.
+    let near = Network::new(server, crate::support::Distance::default());
+    for _ in 0..TRIES {
+        let probe = Probe::start(&near.url(server));
+        let result = scene().await;
+        let longest = probe.longest().await;
+        if is_right(&result) {
+            return result;
+        }
+        assert!(
+            longest > most,
+            "{result:?}, and no round trip was held up for more than {longest:?}"
+        );
+        println!("{result:?} on a machine that holds round trips up for {longest:?}; again");
+    }
+    panic!("the machine is too busy for this test, in each of {TRIES} tries");
+}

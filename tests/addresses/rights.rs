@@ -19,6 +19,8 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     // What the client sends.
     ("+evalsha", "evalsha", &["locks", "is forced"]),
     ("+script|load", "script|load", &["learns scripts"]),
+    // Each new connection loads all scripts.
+    ("+script|exists", "script|exists", &[]),
     ("+subscribe", "subscribe", &["is woken"]),
     ("+unsubscribe", "unsubscribe", &["unsubscribes"]),
     // A late request of a connection that was given up may be executed yet: without the first

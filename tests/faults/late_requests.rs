@@ -2,6 +2,7 @@
 //! sent after it on another connection is done first; then it arrives.
 
 mod matrix;
+mod sites;
 
 use redlatch::{ErrorKind, LockClient, Outcome};
 

@@ -328,9 +328,10 @@ async fn n6_a_nested_release_that_was_done_is_no_loss_when_the_outer_lease_ends_
 async fn n12_a_wait_that_ends_in_an_outage_is_unknown_if_one_of_its_tries_was_executed() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
-    let client = builder.outage_limit(ms(1_000)).connect().await.unwrap();
-    server.hold_by_hand("mute", "somebody:1", ms(1_500));
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
+    let client = builder.outage_limit(ms(3_000)).connect().await.unwrap();
+    // It asks before it takes the silence for an outage.
+    server.hold_by_hand("mute", "somebody:1", ms(1_200));
     let lock = client.lock("mute");
     let owner = lock.owner().to_owned();
     let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });

@@ -71,11 +71,23 @@ const ROWS: &[(&str, &str, Option<&str>)] = &[
     ("I9", "a renewal races with a release", None),
     ("I10", "lost, then locked again", None),
     ("I12", "granted after its lease", None),
+    ("W1", "a server that is far away, and leases of six round trips", None),
+    ("W2", "callers who give up after two round trips, and a cut", None),
+    ("W3", "a stall that is longer than the command timeout", None),
+    ("W4", "clients at any distance, with long and short holds", None),
+    ("W5", "a listener that takes long to come", None),
+    ("W6", "a network that changes, jitters and is narrow, while clients take turns", None),
+    ("W7", "a lease in force that gets shorter while others wait", None),
     ("W8", "a runtime ends with a request under way", None),
     ("W9", "a client is closed, or a topology moves on, with a request under way", None),
+    ("W10", "workers that are blocked at the moment of a hand-off", None),
+    ("W11", "an unlock that is polled once and never again", None),
     ("W12", "scripts flushed, and slow to load, while deadlines of shared calls pass", None),
     ("W13", "options at their bounds and beyond", None),
     ("W14", "a process forks with a client, with guards and with calls under way", None),
+    ("W15", "a server that stops while tasks hand a lock around", None),
+    ("W16", "a server that takes no more connections once a client has connected", None),
+    ("W17", "tenants who run scripts all the time", None),
     ("W18", "a hash that is not a lock, under every call", None),
     ("W19", "the client's thread, its runtime or its connection cannot be made", None),
     ("W20", "a key is found gone while others of the client wait", None),
@@ -85,6 +97,10 @@ const ROWS: &[(&str, &str, Option<&str>)] = &[
     ("W24", "a Sentinel's report that was refuted once becomes true", None),
     ("W25", "a request late at a node to which ASK led", None),
     ("W26", "a new primary has missed releases", None),
+    ("W27", "a primary that stands still while the only client is parked", None),
+    ("W28", "connections that are cut as soon as they answer", None),
+    ("W29", "clients that listen on different channels during an upgrade", None),
+    ("W30", "Redisson beside tasks of this crate, far away", None),
 ];
 
 /// Every test of the project: its name, and the file that it is in.
@@ -102,6 +118,7 @@ fn tests() -> BTreeMap<String, String> {
                 let functions = text.lines().filter_map(|line| {
                     let line = line.trim_start();
                     let line = line.strip_prefix("pub(super) ").unwrap_or(line);
+                    let line = line.strip_prefix("pub(crate) ").unwrap_or(line);
                     line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn "))
                 });
                 let names = functions.filter_map(|rest| rest.split(['(', '<']).next());

@@ -8,7 +8,7 @@ use redlatch::ErrorKind;
 use super::{client_of, parked, shared};
 use crate::support::cluster::{listeners_at, shards_channels};
 use crate::support::{Cluster, SOON, Server, channel, hold, ms, release, wait_until};
-use crate::{MINUTE, gets, waiting};
+use crate::{MINUTE, connected, gets, waiting};
 
 /// A client of another make that listens for releases.
 struct Ear(Connection);
@@ -171,4 +171,50 @@ async fn t9_a_subscription_that_is_cut_costs_no_wake_up() {
         release(gets(waiter, ms(3_000)).await).await;
     }
     assert_eq!(cluster.size(), 0);
+}
+
+/// Some clients of an upgrade find that the first node that answers has sharded channels, and others
+/// that it has not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w29_clients_that_listen_in_two_ways_go_by_the_lease_and_those_of_one_way_by_messages() {
+    const LEASE: Duration = Duration::from_secs(4);
+    let cluster = Cluster::start();
+    if !cluster.nodes().iter().all(shards_channels) {
+        return;
+    }
+    // What a server before 7.0 answers, as good as.
+    for node in cluster.nodes() {
+        let user = ["ACL", "SETUSER", "plain", "on", ">pw", "~*", "&*", "+@all"];
+        node.ask::<()>(&[&user[..], &["-pubsub|shardnumsub"]].concat());
+    }
+    let urls = cluster.urls().into_iter().map(|url| url.replace("redis://", "redis://plain:pw@"));
+    let plain = connected(redlatch::LockClient::builder().cluster(urls)).await;
+    let sharded = client_of(&cluster, MINUTE).await;
+    let subscribed = |name: &str, kind| -> u64 {
+        let count = |node: &Server| node.ask::<(String, u64)>(&["PUBSUB", kind, &channel(name)]).1;
+        cluster.nodes().iter().map(count).sum()
+    };
+    for (holder, waits, kind) in [(&sharded, &plain, "NUMSUB"), (&plain, &sharded, "SHARDNUMSUB")] {
+        let name = cluster.name_at(1, &format!("two ways:{kind}"));
+        let guard = holder.lock(&name).lock_with_lease(LEASE).await.unwrap();
+        let waiter = waiting(waits, &name);
+        wait_until("a subscription", SOON, || subscribed(&name, kind) == 1).await;
+        // The second refusal is on its way.
+        tokio::time::sleep(ms(100)).await;
+        let left = cluster.pttl(&name);
+        release(guard).await;
+        let freed = std::time::Instant::now();
+        release(gets(waiter, SOON).await).await;
+        let (took, left) = (freed.elapsed(), Duration::from_millis(left as u64));
+        assert!(took + ms(100) > left, "told after {took:?}: the documentation says otherwise");
+        assert!(took < left + ms(500), "{took:?}, and the lease would have ended after {left:?}");
+        // Where both listen in the same way there is nothing to wait for.
+        let guard = waits.lock(&name).lock_with_lease(LEASE).await.unwrap();
+        let waiter = waiting(waits, &name);
+        wait_until("a subscription", SOON, || subscribed(&name, kind) == 1).await;
+        tokio::time::sleep(ms(100)).await;
+        release(guard).await;
+        release(gets(waiter, LEASE / 2).await).await;
+        assert!(!cluster.exists(&name));
+    }
 }

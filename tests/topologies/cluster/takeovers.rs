@@ -8,7 +8,7 @@ use futures::future::join_all;
 use redlatch::ErrorKind;
 use tokio::task::JoinHandle;
 
-use super::{client_of, of, until_gone};
+use super::{client_of, of, parked, until_gone};
 use crate::support::cluster::is_master;
 use crate::support::replicas::replicas_of;
 use crate::support::{Cluster, SOON, Server, hold, ms, release, renewed, soon, wait_until, within};
@@ -201,4 +201,30 @@ async fn t5_in_a_slot_on_its_way_the_replicas_of_where_it_goes_are_waited_for() 
     assert!(cluster.nodes()[2].exists(&name));
     release(guard).await;
     until_gone(&cluster, &name).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w27_a_parked_client_hears_of_a_release_where_a_replica_took_over_from_a_stopped_node() {
+    let cluster = Cluster::start_with(1, &[]);
+    // The only one, and it has nothing else to ask.
+    let client = client_of(&cluster, MINUTE).await;
+    let name = cluster.name_at(0, "parked");
+    cluster.hold_by_hand(&name, "somebody:1", MINUTE);
+    replicated(&cluster.nodes()[0]);
+    let waiter = waiting(&client, &name);
+    parked(&cluster, &name).await;
+    let asked = cluster.calls("evalsha");
+    // Its connections stay open, and nothing comes on them.
+    cluster.pause_node(0);
+    let new = cluster.replica_of(0);
+    cluster.is_master_now(new);
+    assert!(cluster.nodes()[0].is_paused() && cluster.exists(&name));
+    assert!(!waiter.is_finished());
+    cluster.free_by_hand(&name);
+    release(gets(waiter, ms(5_000)).await).await;
+    assert_eq!(cluster.node_of(&name), new);
+    until_gone(&cluster, &name).await;
+    // It asked nothing but for the lock: after the subscription, and when that was told.
+    let more = cluster.calls("evalsha").saturating_sub(asked);
+    assert!(more < 10, "it asked {more} times");
 }

@@ -16,10 +16,10 @@ use crate::record::now;
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) folder: PathBuf,
-    /// Of the server and of its proxies, of the Sentinel that names it, and of the protected
-    /// resource.
-    pub(crate) server: String,
-    pub(crate) proxies: [String; 2],
+    /// Of the server and of its proxies, as each process reaches them; of the Sentinel that names
+    /// it, and of the protected resource.
+    pub(crate) servers: Vec<String>,
+    pub(crate) proxies: Vec<String>,
     pub(crate) sentinel: String,
     pub(crate) resource: String,
     pub(crate) processes: usize,
@@ -68,15 +68,15 @@ impl Crew {
 
     fn member(&self, slot: usize) -> Result<Member, String> {
         let plan = &self.plan;
-        let of_slot = slot % plan.proxies.len();
+        let server = &plan.servers[slot];
         let (second, sentinel, proxies) = match slot {
             // One process goes straight to the server with all of its clients.
-            0 => (&plan.server, None, Vec::new()),
+            0 => (server, None, Vec::new()),
             // One goes where a Sentinel says that the server is.
             last if last + 1 == plan.processes => {
-                (&plan.server, Some(&plan.sentinel), late::TWO.to_vec())
+                (server, Some(&plan.sentinel), late::TWO.to_vec())
             }
-            _ => (&plan.proxies[of_slot], None, vec![of_slot]),
+            _ => (&plan.proxies[slot], None, vec![slot % 2]),
         };
         let (number, path) = {
             let mut logs = lock(&self.logs);
@@ -90,7 +90,7 @@ impl Crew {
             .arg("client")
             .arg("--log")
             .arg(path)
-            .args(["--urls", &plan.server, second, &plan.resource])
+            .args(["--urls", server, second, &plan.resource])
             .args(sentinel.iter().flat_map(|url| ["--sentinel", url]))
             .args(["--seed", &seed.to_string(), "--names", &plan.names.to_string()])
             .args(["--tasks", &plan.tasks.to_string()])

@@ -113,9 +113,11 @@ fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a str)> {
             }
             all
         }
-        // A hand-over: behind the channel, the lease and how to count who listens, the one who has
-        // it, and those to come.
-        ([key, ..], [channel, _, _, _, owners @ ..]) if channel.starts_with("redisson_lock__") => {
+        // A hand-over: behind the channel, the lease, how to count who listens, how to tell them and
+        // whether the client is one of them, the one who has it, and those to come.
+        ([key, ..], [channel, _, _, _, _, _, owners @ ..])
+            if channel.starts_with("redisson_lock__") =>
+        {
             owners.iter().map(|who| (*key, *who)).collect()
         }
         ([key] | [key, _], [who, _, _]) => vec![(*key, *who)],
@@ -148,7 +150,8 @@ pub(crate) fn only_acquires_and_writes_are_heard() {
     assert_eq!(heard(&shared), [asked, other]);
     let passed = format!(
         "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"1\" \"name-3\" \
-         \"redisson_lock__channel:{{name-3}}\" \"600\" \"NUMSUB\" \"{uuid}:1\" \"{uuid}:7\" \"{uuid}:2\""
+         \"redisson_lock__channel:{{name-3}}\" \"600\" \"NUMSUB\" \"PUBLISH\" \"1\" \
+         \"{uuid}:1\" \"{uuid}:7\" \"{uuid}:2\""
     );
     let other = Command { owner: (10, 2), ..asked };
     assert_eq!(heard(&passed), [asked, other]);

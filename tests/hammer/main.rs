@@ -4,10 +4,12 @@
 //! In each process runtimes end and begin while their tasks call and hold locks, and clients are
 //! closed under load and replaced. The nemesis holds requests up for longer than their callers
 //! wait, so that the server executes them late if nothing prevents that; and a Sentinel gives the
-//! server another name meanwhile. Nobody may notice any of that but the caller.
+//! server another name meanwhile. Nobody may notice any of that but the caller. In every other round, and in
+//! all with `--far`, each process is at a distance of its own from the server, up to 20 ms there and
+//! back.
 //!
 //! ```text
-//! cargo test --test hammer                                         the trials, and 30 s of it
+//! cargo test --test hammer                                         the trials, and 50 s of it
 //! cargo test --release --test hammer -- --minutes 10 [--seed 7]    as long as you like
 //! ```
 //!
@@ -27,6 +29,7 @@
 //! | H11 | nothing stays or comes back that nobody holds, and nothing has no end |
 //! | H12 | what a call says of itself is true |
 //! | H13 | enough was done for silence to mean something, else the run is inconclusive |
+//! | H14 | a process that waits has its turn, however far away it is |
 //!
 //! H13 asks a run of half a minute for late requests, runtimes that ended and clients that were
 //! closed, and a run of five minutes for every kind of fault.

@@ -17,7 +17,7 @@ use crate::nemesis::late::{self, LATE};
 use crate::nemesis::{Hand, LOUD, QUIET, World};
 use crate::record::{MS, SECOND, now};
 use crate::shop::STEADY;
-use crate::support::{Proxy, Server};
+use crate::support::{Distance, Network, Proxy, Server};
 use crate::witness::Witness;
 
 /// What a round consists of.
@@ -28,6 +28,8 @@ pub(crate) struct Size {
     pub(crate) processes: usize,
     pub(crate) tasks: u16,
     pub(crate) names: u16,
+    /// Processes are 0 to 20 ms from the server, there and back, each at a distance of its own.
+    pub(crate) far: bool,
 }
 
 /// No lease is longer.
@@ -43,14 +45,15 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     let resource = Server::start();
     let _judged_here = [Ended(&server), Ended(&resource)];
     let proxies = [(); 4].map(|()| Proxy::new(&server));
+    let networks = networks(&server, &proxies, size);
     let name = late::Names::new(&proxies);
     // Its unnamed connection would be the nemesis's to kill.
     server.ask::<()>(&["CLIENT", "SETNAME", "witness"]);
     let names = Names::new(size.names);
     let plan = Plan {
         folder: folder.path().into(),
-        server: server.url(),
-        proxies: [proxies[0].url(&server), proxies[1].url(&server)],
+        servers: networks.iter().map(|network| network[0].url(&server)).collect(),
+        proxies: networks.iter().map(|network| network[1].url(&server)).collect(),
         sentinel: name.sentinel.url(),
         resource: resource.url(),
         processes: size.processes,
@@ -115,6 +118,29 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     history.finish();
     prove_stops(&mut history);
     Ok((history, folder))
+}
+
+/// The ways of each process to the server: at once, and through its proxy.
+fn networks(server: &Server, proxies: &[Proxy], size: Size) -> Vec<[Network; 2]> {
+    let mut random = fastrand::Rng::with_seed(size.seed);
+    let distances = (0..size.processes).map(|slot| match slot {
+        0 => Distance::default(),
+        _ if size.far => Distance {
+            each_way: Duration::from_micros(random.u64(0..10_000)),
+            jitter: Duration::from_micros(random.u64(0..1_000)),
+            ..Distance::default()
+        },
+        _ => Distance::default(),
+    });
+    let distances: Vec<Distance> = distances.collect();
+    if size.far {
+        println!("distances: {:?}", distances.iter().map(|one| one.each_way).collect::<Vec<_>>());
+    }
+    let network = |(slot, distance): (usize, &Distance)| {
+        let proxy = proxies[slot % 2].port();
+        [Network::new(server, *distance), Network::to_port(proxy, *distance)]
+    };
+    distances.iter().enumerate().map(network).collect()
 }
 
 /// Ends a server without the look at its keys that it has when it is dropped: what is left there is

@@ -24,6 +24,9 @@ pub(crate) struct Settings {
     pub(crate) tasks: u16,
     #[arg(long, default_value_t = 30)]
     pub(crate) names: u16,
+    /// Have every round at a distance, and not every other one.
+    #[arg(long)]
+    pub(crate) far: bool,
     /// Leave the files of the last round where they are, and say where.
     #[arg(long)]
     pub(crate) keep: bool,
@@ -32,7 +35,8 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         let (minutes, seconds, seed) = (None, None, None);
-        Self { minutes, seconds, seed, processes: 4, tasks: 12, names: 30, keep: false }
+        let (far, keep) = (false, false);
+        Self { minutes, seconds, seed, processes: 4, tasks: 12, names: 30, far, keep }
     }
 }
 
@@ -52,8 +56,11 @@ impl Length {
         Self { seconds, at_most: seconds, floor: Floor::for_seconds(seconds) }
     }
 
-    /// The short form, which is a test.
-    pub(crate) fn short() -> Self {
+    /// The short form, which is a test. At a distance less is done in the same time.
+    pub(crate) fn short(far: bool) -> Self {
+        if far {
+            return Self { seconds: 20, at_most: 150, floor: Floor::for_seconds(20) };
+        }
         let floor = Floor {
             operations: 150_000,
             grants: 10_000,
@@ -110,6 +117,7 @@ pub(crate) fn run(settings: &Settings, length: Length) -> Verdict {
             processes: settings.processes,
             tasks: settings.tasks,
             names: settings.names,
+            far: settings.far || number % 2 == 1,
         };
         verdict = one_round(size, settings.keep, &mut done);
         played += size.seconds;

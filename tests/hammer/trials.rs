@@ -1,9 +1,11 @@
 //! What `cargo test` runs: the rules on hand-written histories, and the short form of the hammer.
 
+use std::sync::{Mutex, PoisonError};
+
 use libtest_mimic::{Failed, Trial};
 
 use crate::check::{
-    count, exclusion, floor, liveness, notice, orphans, outcomes, resource, tokens,
+    count, exclusion, floor, liveness, notice, orphans, outcomes, resource, tokens, turns,
 };
 use crate::run::{Length, Settings, Verdict, run};
 use crate::{calm, ear, record};
@@ -62,11 +64,14 @@ pub(crate) fn all() -> Vec<Trial> {
         outcomes::trials::a_release_of_a_lost_hold_says_so,
         outcomes::trials::what_was_granted_was_asked_for,
         outcomes::trials::what_was_not_executed_left_nothing,
+        turns::trials::who_waits_for_a_few_turns_of_others_has_its_own,
+        turns::trials::who_never_has_a_turn_is_found,
         floor::trials::enough_is_enough,
         floor::trials::a_long_run_needs_late_requests_and_every_kind,
         floor::trials::too_little_of_anything_is_too_little,
     ];
-    all.push(Trial::test("the_short_form_passes", short_form));
+    all.push(Trial::test("the_short_form_passes", || short_form(false)));
+    all.push(Trial::test("the_short_form_passes_at_a_distance", || short_form(true)));
     all
 }
 
@@ -78,8 +83,11 @@ fn trial(name: &'static str, check: fn()) -> Trial {
     })
 }
 
-fn short_form() -> Result<(), Failed> {
-    match run(&Settings::default(), Length::short()) {
+fn short_form(far: bool) -> Result<(), Failed> {
+    // One at a time: each fills the machine.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    match run(&Settings { far, ..Settings::default() }, Length::short(far)) {
         Verdict::Pass => Ok(()),
         Verdict::Violation(text) | Verdict::Inconclusive(text) => Err(text.into()),
     }

@@ -13,10 +13,10 @@ use crate::record::{How, MS};
 use crate::round::LONGEST_LEASE;
 
 /// One stretch in which a name is taken, and by whom.
-struct Taken<'a> {
-    from: u64,
-    to: u64,
-    by: Option<&'a Acquire>,
+pub(crate) struct Taken<'a> {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) by: Option<&'a Acquire>,
 }
 
 pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
@@ -47,7 +47,7 @@ pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
     found
 }
 
-fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Option<Taken<'a>> {
+pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Option<Taken<'a>> {
     let by = Some(call);
     let process = usize::from(call.id.0);
     if let (Some(killed), Some(dead)) = (history.processes[process].killed, history.dead(process))

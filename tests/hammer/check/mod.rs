@@ -14,6 +14,7 @@ pub(crate) mod outcomes;
 pub(crate) mod resource;
 pub(crate) mod sample;
 pub(crate) mod tokens;
+pub(crate) mod turns;
 
 /// Within that time a machine, if it is calm, is done with a release or a wake-up, however busy.
 pub(crate) const PROMPT: u64 = 600 * MS;
@@ -55,5 +56,6 @@ pub(crate) fn all(history: &History) -> Vec<Violation> {
     found.extend(count::once(history));
     found.extend(orphans::check(history));
     found.extend(outcomes::check(history));
+    found.extend(turns::check(history, &calm));
     found
 }

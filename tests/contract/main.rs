@@ -1,5 +1,6 @@
-//! What a lock does, wherever Redis is: every case here runs on one server, on a server with a
-//! replica that has to have each grant, on the master that Sentinels name, and in a cluster.
+//! What a lock does, wherever Redis is: every case here runs on one server, on one that is 2 ms
+//! away, on a server with a replica that has to have each grant, on the master that Sentinels name,
+//! and in a cluster.
 //!
 //! What is about one server's commands, or about a fault, is in the other suites.
 
@@ -115,4 +116,4 @@ macro_rules! cases {
     };
 }
 
-cases! { alone replicas sentinel cluster }
+cases! { alone far replicas sentinel cluster }

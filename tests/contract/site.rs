@@ -4,13 +4,13 @@
 //! own, which is put before all names here as the client puts it.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use redlatch::LockClient;
 
 use crate::support::sentinel::MASTER;
-use crate::support::{Cluster, Replicated, Sentinels, Server, soon};
+use crate::support::{Cluster, Distance, Network, Replicated, Sentinels, Server, ms, soon};
 
 pub(crate) struct Site {
     place: Place,
@@ -19,6 +19,8 @@ pub(crate) struct Site {
 
 enum Place {
     Alone(Box<Server>),
+    /// Each client has a network of its own to it.
+    Far(Box<Server>, Mutex<Vec<Network>>),
     Replicas(&'static Replicated),
     Sentinel(&'static Sentinels),
     Cluster(&'static Cluster),
@@ -27,6 +29,11 @@ enum Place {
 impl Site {
     pub(crate) async fn alone(case: &str) -> Self {
         Self::at(Place::Alone(Server::start().into()), case)
+    }
+
+    /// A server that each client reaches in 2 ms.
+    pub(crate) async fn far(case: &str) -> Self {
+        Self::at(Place::Far(Server::start().into(), Mutex::default()), case)
     }
 
     /// A server with a replica, which has every grant before it counts.
@@ -71,6 +78,13 @@ impl Site {
         let builder = LockClient::builder().name_prefix(self.prefix.as_str());
         let builder = match &self.place {
             Place::Alone(server) => builder.url(server.url()),
+            Place::Far(server, networks) => {
+                let network =
+                    Network::new(server, Distance { each_way: ms(2), ..Distance::default() });
+                let url = network.url(server);
+                networks.lock().unwrap().push(network);
+                builder.url(url)
+            }
             Place::Replicas(pair) => {
                 builder.url(pair.primary().url()).replicas(1, watchdog_timeout / 2)
             }
@@ -88,7 +102,7 @@ impl Site {
     /// The one server, or the one of several that has all keys.
     fn server(&self) -> Result<&Server, &'static Cluster> {
         match &self.place {
-            Place::Alone(server) => Ok(server),
+            Place::Alone(server) | Place::Far(server, _) => Ok(server),
             Place::Replicas(pair) => Ok(pair.primary()),
             Place::Sentinel(set) => Ok(set.master()),
             Place::Cluster(cluster) => Err(cluster),

@@ -9,7 +9,9 @@ use futures::future::LocalBoxFuture;
 use redlatch::{LockClient, LockClientBuilder};
 
 use crate::java::Java;
-use crate::support::{Cluster, SOON, Server, block_until, hold, release, soon};
+use crate::support::{
+    Cluster, Distance, Network, SOON, Server, block_until, hold, ms, release, soon,
+};
 
 pub(crate) type Case = for<'a> fn(&'a Site) -> LocalBoxFuture<'a, ()>;
 
@@ -24,6 +26,8 @@ pub(crate) struct Redisson {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topology {
     Alone,
+    /// A server that each client, Java or not, reaches in 2 ms.
+    Far,
     /// Three masters.
     Cluster,
 }
@@ -33,6 +37,7 @@ impl Topology {
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::Alone => "",
+            Self::Far => ", far",
             Self::Cluster => ", cluster",
         }
     }
@@ -48,7 +53,14 @@ pub(crate) struct Site {
 
 enum Place {
     Alone(Box<Server>),
+    Far(Box<Far>),
     Cluster(Cluster),
+}
+
+struct Far {
+    server: Server,
+    java: Network,
+    ours: Network,
 }
 
 impl Redisson {
@@ -73,6 +85,12 @@ impl Redisson {
         assert!(self.class_path.is_dir(), "{} is not built", self.class_path.display());
         let place = match self.topology {
             Topology::Alone => Place::Alone(Box::new(Server::start())),
+            Topology::Far => {
+                let server = Server::start();
+                let distance = Distance { each_way: ms(2), ..Distance::default() };
+                let [java, ours] = [(); 2].map(|()| Network::new(&server, distance));
+                Place::Far(Box::new(Far { server, java, ours }))
+            }
             Topology::Cluster => Place::Cluster(Cluster::start()),
         };
         let java = Java::start(&self.class_path, &place.address(), Duration::from_secs(30));
@@ -85,6 +103,7 @@ impl Place {
     fn address(&self) -> String {
         match self {
             Self::Alone(server) => server.url().trim_end_matches('/').to_owned(),
+            Self::Far(far) => far.java.url(&far.server).trim_end_matches('/').to_owned(),
             Self::Cluster(cluster) => {
                 let urls = cluster.urls();
                 let urls: Vec<&str> = urls.iter().map(|url| url.trim_end_matches('/')).collect();
@@ -96,6 +115,7 @@ impl Place {
     fn builder(&self) -> LockClientBuilder {
         match self {
             Self::Alone(server) => LockClient::builder().url(server.url()),
+            Self::Far(far) => LockClient::builder().url(far.ours.url(&far.server)),
             Self::Cluster(cluster) => LockClient::builder().cluster(cluster.urls()),
         }
     }
@@ -103,6 +123,7 @@ impl Place {
     fn servers(&self) -> &[Server] {
         match self {
             Self::Alone(server) => std::slice::from_ref(server),
+            Self::Far(far) => std::slice::from_ref(&far.server),
             Self::Cluster(cluster) => cluster.nodes(),
         }
     }
@@ -112,6 +133,7 @@ impl Site {
     pub(crate) fn topology(&self) -> Topology {
         match self.place {
             Place::Alone(_) => Topology::Alone,
+            Place::Far(_) => Topology::Far,
             Place::Cluster(_) => Topology::Cluster,
         }
     }
@@ -120,6 +142,7 @@ impl Site {
     pub(crate) fn server(&self) -> &Server {
         match &self.place {
             Place::Alone(server) => server,
+            Place::Far(far) => &far.server,
             Place::Cluster(_) => panic!("there is more than one"),
         }
     }
@@ -138,7 +161,12 @@ impl Site {
         self.client_of(self.place.builder()).await
     }
 
-    /// The same, with another watchdog timeout.
+    /// A client of ours beside the server, however far away Java is.
+    pub(crate) async fn near_client(&self) -> LockClient {
+        self.client_of(LockClient::builder().url(self.server().url())).await
+    }
+
+    /// The same as [`client`](Self::client), with another watchdog timeout.
     pub(crate) async fn client_with(&self, watchdog: Duration) -> LockClient {
         self.client_of(self.place.builder().watchdog_timeout(watchdog)).await
     }
@@ -146,7 +174,7 @@ impl Site {
     async fn client_of(&self, builder: LockClientBuilder) -> LockClient {
         let client = soon("connecting", builder.connect()).await.expect("connecting");
         let names = match &self.place {
-            Place::Alone(_) => vec!["before".to_owned()],
+            Place::Alone(_) | Place::Far(_) => vec!["before".to_owned()],
             Place::Cluster(cluster) => (0..3).map(|at| cluster.name_at(at, "before")).collect(),
         };
         for name in names {
@@ -158,7 +186,7 @@ impl Site {
     /// What Redis counts for each owner of `name`.
     pub(crate) fn holds(&self, name: &str) -> BTreeMap<String, u32> {
         match &self.place {
-            Place::Alone(server) => server.holds(name),
+            Place::Alone(_) | Place::Far(_) => self.server().holds(name),
             Place::Cluster(cluster) => cluster.holds(name),
         }
     }
@@ -166,7 +194,7 @@ impl Site {
     /// Redis's answer to PTTL: -2 for no key, -1 for a key without an end.
     pub(crate) fn pttl(&self, name: &str) -> i64 {
         match &self.place {
-            Place::Alone(server) => server.pttl(name),
+            Place::Alone(_) | Place::Far(_) => self.server().pttl(name),
             Place::Cluster(cluster) => cluster.pttl(name),
         }
     }
@@ -174,7 +202,7 @@ impl Site {
     /// What TYPE says of a key.
     pub(crate) fn kind(&self, name: &str) -> String {
         match &self.place {
-            Place::Alone(server) => server.ask(&["TYPE", name]),
+            Place::Alone(_) | Place::Far(_) => self.server().ask(&["TYPE", name]),
             Place::Cluster(cluster) => cluster.ask_at(name, &["TYPE", name]),
         }
     }
@@ -182,7 +210,7 @@ impl Site {
     /// How many connections wait for a release of `name`.
     pub(crate) fn subscribers(&self, name: &str) -> u64 {
         match &self.place {
-            Place::Alone(server) => server.subscribers(name),
+            Place::Alone(_) | Place::Far(_) => self.server().subscribers(name),
             Place::Cluster(cluster) => cluster.subscribers(name),
         }
     }

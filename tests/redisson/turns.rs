@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use redlatch::LockClient;
+
 use crate::parties::{Micros, now};
 use crate::site::Site;
 use crate::support::{SOON, hold, ms, release, soon, wait_until};
@@ -90,4 +92,59 @@ pub(crate) async fn rust_gets_turns_in_a_crowd_of_java(site: &Site) {
         call.answer().await.value();
     }
     site.server().ask::<()>(&["DEL", "visits", "visits:turns"]);
+}
+
+/// Beside eight tasks of ours, two threads of Java have at least a third of a fair share, which
+/// would be two turns in ten; and none of them waits for long (W30).
+async fn java_has_its_share(site: &Site, client: LockClient, round_trip: Duration) {
+    const HELD: Duration = ms(5);
+    const TURNS: u64 = 20;
+    let (name, counter) = ("shared", "shared:turns");
+    site.server().ask::<()>(&["SET", counter, "0"]);
+    let (ours, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let crowd: Vec<_> = (0..8)
+        .map(|_| {
+            let (lock, ours, over) = (client.lock(name), ours.clone(), over.clone());
+            tokio::spawn(async move {
+                while !over.load(Ordering::Relaxed) {
+                    let guard = hold(&lock).await;
+                    tokio::time::sleep(HELD).await;
+                    ours.fetch_add(1, Ordering::Relaxed);
+                    release(guard).await;
+                }
+            })
+        })
+        .collect();
+    wait_until("the crowd is at it", SOON, || ours.load(Ordering::Relaxed) > 20).await;
+    let threads = [(); 2].map(|()| site.java.thread("share"));
+    let before = ours.load(Ordering::Relaxed);
+    let calls = [0, 1].map(|at| threads[at].begin("work", &[&name, &counter, &TURNS]));
+    let mut longest: Micros = 0;
+    for call in calls {
+        longest = longest.max(call.answer().await.value().parse().expect("microseconds"));
+    }
+    let turns = ours.load(Ordering::Relaxed) - before;
+    over.store(true, Ordering::Relaxed);
+    for task in crowd {
+        soon("the end of the crowd", task).await.expect("a task that succeeds");
+    }
+    site.server().ask::<()>(&["DEL", counter, &format!("{counter}:turns")]);
+    client.close().await;
+    println!(
+        "java {} turns, the crowd {turns}; java waited {longest} us at the longest",
+        2 * TURNS
+    );
+    let share = 2.0 * TURNS as f64 / (2 * TURNS + turns) as f64;
+    assert!(share >= 0.2 / 3.0, "java had {share:.3} of the turns");
+    // Two clients; three commands for each hold of Java; and a machine that is busy.
+    let bound = 3 * 2 * (ms(10) + HELD + 5 * round_trip) + ms(500);
+    assert!(longest <= bound.as_micros() as Micros, "java waited {longest} us");
+}
+
+pub(crate) async fn w30_java_has_its_share_beside_a_near_crowd(site: &Site) {
+    java_has_its_share(site, site.near_client().await, ms(4)).await;
+}
+
+pub(crate) async fn w30_java_has_its_share_beside_a_far_crowd(site: &Site) {
+    java_has_its_share(site, site.client().await, ms(4)).await;
 }

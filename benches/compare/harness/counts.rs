@@ -38,10 +38,10 @@ pub(crate) async fn check(
         turns: Some(25),
         ..config
     };
-    let bench = Bench::new(url, config).await?;
+    let bench = Bench::new(url, url, config).await?;
     let counted = [<Floor as Peer>::NAME, <Redlatch as Peer>::NAME];
     let contestants = contestants.into_iter().filter(|it| counted.contains(&it.name)).collect();
-    let board = super::measure(bench, contestants).await?;
+    let board = super::measure(bench, contestants, Scenario::ALL.to_vec()).await?;
 
     let mut wrong = Vec::new();
     for &(scenario, metric, least, most) in LIMITS {

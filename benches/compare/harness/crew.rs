@@ -1,6 +1,7 @@
 //! The processes of one contestant, as the program that measures sees them.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ pub(crate) struct Contestant {
     pub(crate) sends: Sends,
 }
 
+/// What another version of a contestant is called.
+pub(crate) const BEFORE: &str = "before";
+
 /// The server counts what is sent and what scripts call in the same place.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Sends {
@@ -39,6 +43,12 @@ impl Contestant {
         let program = std::env::current_exe()?.into_os_string();
         let command = vec![program, "--worker".into(), P::NAME.into()];
         Ok(Self { name: P::NAME, command, sends: Sends { also: P::SENDS, called_with: &[] } })
+    }
+
+    /// As it is in another build of the program.
+    pub(crate) fn before<P: Peer>(program: &Path) -> Self {
+        let command = vec![program.into(), "--worker".into(), P::NAME.into()];
+        Self { name: BEFORE, command, sends: Sends { also: P::SENDS, called_with: &[] } }
     }
 }
 

@@ -8,6 +8,9 @@ mod counts;
 mod crew;
 mod figures;
 mod floor;
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
+#[path = "../../../tests/support/network.rs"]
+mod network;
 mod orders;
 mod ours;
 mod peer;
@@ -21,9 +24,9 @@ use std::time::Duration;
 use clap::Args;
 
 pub(crate) use board::Board;
-pub(crate) use crew::Contestant;
 #[allow(unused_imports, reason = "only a contestant that is not written in Rust names it")]
 pub(crate) use crew::Sends;
+pub(crate) use crew::{BEFORE, Contestant};
 #[allow(
     unused_imports,
     reason = "the chart needs it, which only one of the two programs draws"
@@ -37,6 +40,7 @@ pub(crate) use scenarios::Scenario;
 pub(crate) use worker::{asked, serve};
 
 use crate::support::{Result, Server};
+use network::{Distance, Network};
 use scenarios::Bench;
 
 #[derive(Args)]
@@ -53,12 +57,32 @@ pub(crate) struct Options {
     /// Of the others only these
     #[arg(long, value_delimiter = ',')]
     pub(crate) only: Vec<String>,
+    /// Of what is measured only this, like `contended-64`
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) scenarios: Vec<String>,
+    /// Put a network with this round trip between everybody and the server, like `1ms`
+    #[arg(long, value_parser = round_trip)]
+    pub(crate) rtt: Option<Duration>,
+    /// Another build of this bench: the redlatch that is in it takes part as `before`
+    #[arg(long)]
+    pub(crate) before: Option<std::path::PathBuf>,
     /// Count what redlatch sends and fail if it is too much; no time is looked at
     #[arg(long)]
     pub(crate) counts: bool,
     /// What cargo says to every benchmark
     #[arg(long, hide = true)]
     pub(crate) bench: bool,
+}
+
+/// A time in milliseconds.
+fn round_trip(text: &str) -> std::result::Result<Duration, String> {
+    let millis = text.strip_suffix("ms").unwrap_or(text).trim().parse::<f64>();
+    match millis {
+        Ok(millis) if (0.0..=10_000.0).contains(&millis) => {
+            Ok(Duration::from_secs_f64(millis / 1e3))
+        }
+        _ => Err("a time from 0ms to 10000ms".into()),
+    }
 }
 
 /// How long and how often.
@@ -71,6 +95,8 @@ pub(crate) struct Config {
     parked: Duration,
     /// So many turns of a task instead of a time.
     turns: Option<u64>,
+    /// To the server and back, besides what loopback takes.
+    round_trip: Duration,
 }
 
 impl Config {
@@ -82,6 +108,7 @@ impl Config {
             hand_offs: 24,
             parked: Duration::from_secs(1),
             turns: None,
+            round_trip: options.rtt.unwrap_or_default(),
         };
         if !options.quick {
             return config;
@@ -93,29 +120,49 @@ impl Config {
 }
 
 /// Measures them all; the first one is the floor.
-pub(crate) async fn run(options: &Options, contestants: Vec<Contestant>) -> Result<Board> {
+pub(crate) async fn run(options: &Options, mut contestants: Vec<Contestant>) -> Result<Board> {
+    if let Some(program) = &options.before {
+        contestants.push(Contestant::before::<Redlatch>(program));
+    }
     let server = Server::private()?;
     let wanted = |contestant: &Contestant| {
         let named = options.only.iter().any(|name| name == contestant.name);
-        let always = [<Floor as Peer>::NAME, <Redlatch as Peer>::NAME].contains(&contestant.name);
+        let always = [<Floor as Peer>::NAME, <Redlatch as Peer>::NAME, BEFORE];
+        let always = always.contains(&contestant.name);
         options.only.is_empty() || named || always
     };
     let contestants: Vec<_> = contestants.into_iter().filter(wanted).collect();
     if options.counts {
         return counts::check(server.url(), Config::of(options), contestants).await;
     }
-    let bench = Bench::new(server.url(), Config::of(options)).await?;
-    let board = measure(bench, contestants).await?;
+    let network = match options.rtt {
+        Some(rtt) => {
+            let port = server.url().trim_end_matches('/').rsplit(':').next().unwrap_or_default();
+            Some(Network::to_port(port.parse()?, Distance::round_trip(rtt)))
+        }
+        None => None,
+    };
+    let at = network.as_ref().map(|network| format!("redis://127.0.0.1:{}/", network.port()));
+    let at = at.as_deref().unwrap_or(server.url());
+    let bench = Bench::new(server.url(), at, Config::of(options)).await?;
+    let named = |scenario: &Scenario| options.scenarios.iter().any(|name| name == scenario.key());
+    let mut scenarios = Scenario::ALL.to_vec();
+    scenarios.retain(|scenario| options.scenarios.is_empty() || named(scenario));
+    let board = measure(bench, contestants, scenarios).await?;
     report::print(&board);
     Ok(board)
 }
 
-async fn measure(mut bench: Bench, contestants: Vec<Contestant>) -> Result<Board> {
+async fn measure(
+    mut bench: Bench,
+    contestants: Vec<Contestant>,
+    scenarios: Vec<Scenario>,
+) -> Result<Board> {
     let rounds = bench.config.rounds;
     let mut board = Board::new(contestants.iter().map(|contestant| contestant.name).collect());
     let mut crews: Vec<_> = contestants.iter().map(|_| None).collect();
     for round in 0..rounds {
-        for (nth, scenario) in Scenario::ALL.into_iter().enumerate() {
+        for (nth, scenario) in scenarios.iter().copied().enumerate() {
             eprintln!("round {} of {rounds}: {}", round + 1, scenario.label());
             for turn in 0..contestants.len() {
                 // Each begins in some of them, and follows others in others.

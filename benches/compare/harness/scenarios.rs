@@ -85,8 +85,9 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) async fn new(url: &str, config: Config) -> Result<Self> {
-        let (watch, floor) = (Watch::connect(url).await?, Floor::connect(url).await?);
+    /// Everybody reaches the server at `url`, but for who counts what it does.
+    pub(crate) async fn new(server: &str, url: &str, config: Config) -> Result<Self> {
+        let (watch, floor) = (Watch::connect(server).await?, Floor::connect(url).await?);
         Ok(Self { url: url.into(), config, watch, floor, names: 0 })
     }
 
@@ -172,10 +173,10 @@ impl Bench {
                 let seconds = self.config.parked.as_secs_f64();
                 figures.put(Metric::Parked, load.sent as f64 / seconds);
             } else {
-                tokio::time::sleep(pause(at)).await;
+                tokio::time::sleep(pause(&self.config, at)).await;
                 round_trips.push(micros_of_a_pair(&pair).await?);
                 // The same pause again: idle threads take longer to wake than busy ones.
-                tokio::time::sleep(pause(at)).await;
+                tokio::time::sleep(pause(&self.config, at)).await;
             }
             crew.worker(0).tell("free").await?;
             let freed = crew.worker(0).when("freed").await?;
@@ -195,7 +196,7 @@ impl Bench {
         let (mut figures, mut micros) = (Figures::default(), Vec::new());
         let pair = self.pair()?;
         for at in 1..=self.config.hand_offs {
-            tokio::time::sleep(pause(at)).await;
+            tokio::time::sleep(pause(&self.config, at)).await;
             micros.push(micros_of_a_pair(&pair).await?);
         }
         let p50 = quantile(micros.clone(), 0.5);
@@ -218,9 +219,11 @@ fn together(contestant: &Contestant) -> Mode {
 
 /// Half of the time for which a waiter waits. Multiples of the golden ratio fill an interval
 /// evenly, however few they are, and are the same in every run.
-fn pause(at: usize) -> Duration {
+fn pause(config: &Config, at: usize) -> Duration {
     let part = (at as f64 * 0.618_033_988_749_895).fract();
-    PARKED + Duration::from_secs_f64(part * POLL / 2.0)
+    // Asking twice and subscribing, and some more.
+    let parked = PARKED + 4 * config.round_trip;
+    parked + Duration::from_secs_f64(part * POLL / 2.0)
 }
 
 async fn micros_of_a_pair(pair: &Pair) -> Result<f64> {

@@ -1,19 +1,28 @@
 //! A request that was said not to have been executed is never executed (W12).
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use redlatch::{ErrorKind, LockClient, Outcome};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{Fault, Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until};
+use crate::support::{Fault, Proxy, SOON, Server, hold, ms, release, soon, wait_until};
 
 /// So many calls share one or a few, and the deadline of each is this much after that of the one
 /// before.
 const MANY: u64 = 24;
 const APART: u64 = 30;
 
+/// All have begun well before the first deadline passes.
+const TIMEOUT: Duration = ms(2 * MANY * APART);
+
 /// So many deadlines pass before the script is loaded. A call has requests on both sides of one of
 /// these, if it has two or more.
-const TOO_LATE: [usize; 4] = [8, 9, 10, 11];
+const TOO_LATE: [usize; 2] = [8, 11];
+
+/// The scripts of requests that share no call.
+const SINGLE: [&str; 2] =
+    [include_str!("../../../lua/acquire.lua"), include_str!("../../../lua/release.lua")];
 
 /// A connection belongs to a runtime, so a new one has to connect.
 fn runtime() -> Runtime {
@@ -25,7 +34,7 @@ fn w12_a_call_that_is_not_executed_by_its_deadline_is_not_executed_after_it() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let home = runtime();
-    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(TIMEOUT);
     let client = home.block_on(soon("connecting", builder.connect())).expect("connecting");
     // Where a request left too late to meet the fault, the round shows nothing.
     for too_late in TOO_LATE {
@@ -48,13 +57,9 @@ async fn flushed_under_a_shared_call(
     too_late: usize,
 ) -> bool {
     let name = |number| format!("{prefix}:{number}");
-    server.ask::<()>(&["SCRIPT", "FLUSH"]);
-    // The scripts of single requests are known again, the one of shared calls is not.
-    release(hold(&connect(server).await.lock("warm-up")).await).await;
-    server.reset_stats();
-
-    // All wait for a connection, and leave one right after the other when it is there.
-    proxy.hold("HELLO");
+    // A new connection finds all scripts there, and nobody uses it before it has heard so.
+    let faults = proxy.faults();
+    proxy.hold("SCRIPT");
     let tasks = (0..MANY).map(|number| {
         let lock = client.lock(name(number));
         tokio::spawn(async move {
@@ -63,17 +68,34 @@ async fn flushed_under_a_shared_call(
         })
     });
     let tasks: Vec<_> = tasks.collect();
+    wait_until("a look for the scripts", SOON, || proxy.faults() > faults).await;
+    let asked = server.calls("script|exists");
+    proxy.stall_replies(true);
+    proxy.let_go();
+    wait_until("an answer", SOON, || server.calls("script|exists") > asked).await;
+    // Now the server forgets the one of shared calls. Those of single requests it knows again.
+    server.ask::<()>(&["SCRIPT", "FLUSH"]);
+    for script in SINGLE {
+        server.ask::<()>(&["SCRIPT", "LOAD", script]);
+    }
+    server.reset_stats();
+
+    // All wait for the connection, and leave one right after the other.
     tokio::time::sleep(ms(MANY * APART)).await;
     let faults = proxy.faults();
     proxy.plan("SCRIPT", 1, Fault::HoldBack);
-    proxy.let_go();
+    proxy.stall_replies(false);
     wait_until("a script that is loaded", SOON, || proxy.faults() > faults).await;
+    // The client gives this connection up at the first deadline. Another would have it closed.
+    proxy.refuse(true);
     let late = || tasks[..too_late].iter().all(|task| task.is_finished());
     wait_until("deadlines that pass", SOON, late).await;
     proxy.let_go();
 
     let (mut guards, mut refused, mut unknown) = (Vec::new(), Vec::new(), 0);
-    for (number, answer) in (0..).zip(soon("answers", join_all(tasks)).await) {
+    let answers = soon("answers", join_all(tasks)).await;
+    proxy.refuse(false);
+    for (number, answer) in (0..).zip(answers) {
         match answer.expect("a task that does not panic") {
             Ok(guard) => guards.push(guard.expect("a free lock")),
             Err(error) => {

@@ -10,6 +10,7 @@
 //! the place.
 
 use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,7 +72,7 @@ pub(crate) async fn acquire(
     let attempt = Attempt { engine, owner, lease, asked, wait };
 
     let mut left = None;
-    if attempt.goes_straight_to_redis() {
+    if attempt.goes_straight_to_redis(begun) {
         let tried = engine.process.bind(attempt.try_once()).await?;
         let granted = matches!(tried, Tried::Granted(_));
         engine.waiters.tried(&owner.names, granted, begun);
@@ -125,7 +126,8 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     /// Whether this handle holds the lock already.
     fn nests(&self) -> bool {
-        self.owner.account.lock().holding(clock::now())
+        let account = self.owner.account.lock();
+        account.has_holds() && account.holding(clock::now())
     }
 
     /// The lock that was handed over is this call's now.
@@ -142,13 +144,13 @@ impl Attempt<'_> {
 
     /// A nested hold never waits, one try is one try, and where nobody of this client stands in
     /// line the first try is most likely the last.
-    fn goes_straight_to_redis(&self) -> bool {
+    fn goes_straight_to_redis(&self, now: Instant) -> bool {
         let until = match self.wait {
             Wait::Once => return true,
             Wait::Until(until) => Some(until),
             Wait::Forever => None,
         };
-        !self.engine.waiters.stands_in_line(&self.owner.names, until) || self.nests()
+        !self.engine.waiters.stands_in_line(&self.owner.names, until, now) || self.nests()
     }
 
     /// What a call does that may not be the only one. `left` is what a refusal just said.
@@ -163,7 +165,11 @@ impl Attempt<'_> {
         let until = if let Wait::Until(until) = self.wait { Some(until) } else { None };
         // Siblings on the same handle wait here for the one of them that stands in line: when it
         // has the lock, they nest. In line they would wait for their own handle to release.
-        let Some(_turn) = Box::pin(by(until, owner.turn().lock())).await else {
+        let turn = match owner.turn().try_lock() {
+            Ok(turn) => Some(turn),
+            Err(_) => Box::pin(by(until, owner.turn().lock())).await,
+        };
+        let Some(_turn) = turn else {
             return if engine.waiters.in_outage(&owner.names) {
                 Err(out_of_reach())
             } else {
@@ -173,7 +179,7 @@ impl Attempt<'_> {
         // A call returns within its wait, or within the command timeout if that is longer.
         let last_call = until.map(|until| until.max(begun + engine.config.command_timeout));
         if self.nests() {
-            match Box::pin(self.try_until(last_call)).await.transpose()? {
+            match self.try_until(last_call).await.transpose()? {
                 Some(Tried::Granted(granted)) => return Ok(Some(granted)),
                 Some(Tried::Refused(ttl)) => left = ttl,
                 None => return Ok(None),
@@ -196,7 +202,7 @@ impl Attempt<'_> {
                     self.claimed();
                     return Ok(Some(granted));
                 }
-                Next::Ask => match Box::pin(self.try_until(last_call)).await {
+                Next::Ask => match self.try_until(last_call).await {
                     None if engine.waiters.in_outage(&owner.names) => {
                         return Err(self.unfinished(trouble));
                     }
@@ -230,9 +236,13 @@ impl Attempt<'_> {
         InLine { place: engine.waiters.join(seat, left), engine, owner }
     }
 
-    /// Asks Redis once, unless the wait ends first.
-    async fn try_until(&self, until: Option<Instant>) -> Option<Result<Tried, Error>> {
-        answer_by(until, self.try_once()).await
+    /// Asks Redis once, unless the wait ends first. The compiler copies a future into each future
+    /// around it, so this boxes the large one first, and then what is around it.
+    fn try_until(
+        &self,
+        until: Option<Instant>,
+    ) -> Pin<Box<impl Future<Output = Option<Result<Tried, Error>>>>> {
+        Box::pin(answer_by(until, Box::pin(self.try_once())))
     }
 
     /// The wait ended during a try. Redis may carry out what the try has sent.

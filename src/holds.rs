@@ -188,6 +188,11 @@ pub(crate) struct Account {
 }
 
 impl Account {
+    /// Whether any guard is live, believed or not.
+    pub(crate) fn has_holds(&self) -> bool {
+        !self.live.is_empty()
+    }
+
     /// Whether a live guard is still believed: the next hold is then a nested one.
     pub(crate) fn holding(&self, now: Instant) -> bool {
         self.live.iter().any(|hold| hold.term.until(now).is_some())

@@ -112,9 +112,11 @@ impl Relay {
         let mut spare = None;
         let mut chains = self.chains.lock();
         let now = clock::now();
-        if !enter(chains.get(owner.names.key()), owner, gate) {
+        let chain = chains.get(owner.names.key());
+        if !enter(chain, owner, gate) {
             return None;
         }
+        let full = chain.is_some_and(Chain::is_full);
         let passing = {
             let over = owner.account.lock().run_is_over(&self.config, now);
             if let Some(others) = over
@@ -126,8 +128,7 @@ impl Relay {
             }
             owner.account.lock().passing(now)?
         };
-        let full = chains.get(owner.names.key()).is_some_and(Chain::is_full);
-        let taken = self.waiters.take_next(&owner.names, full, |next| {
+        let taken = self.waiters.take_next(&owner.names, full, now, |next| {
             let gate = next.try_enter()?;
             if !next.account.lock().can_take() {
                 spare = Some(gate);
@@ -142,9 +143,7 @@ impl Relay {
         let awaited = awaits.then_some(ticket);
         let (to, granted) = hand(&seat, awaited, until, &passing, now);
         let (told, confirmed) = tell.then(oneshot::channel).unzip();
-        let chain = chains.entry(owner.names.key().into()).or_default();
-        let carry = chain.is_empty();
-        chain.push(Step {
+        let step = Step {
             from: owner.clone(),
             owed: passing.owed,
             told,
@@ -154,7 +153,8 @@ impl Relay {
             run: passing.run,
             from_gate: gate.take(),
             to_gate: Some(to_gate),
-        });
+        };
+        let carry = add(&mut chains, step);
         drop(chains);
         // The new holder is woken last: what is woken last runs first on this worker.
         self.waiters.stir(stirred);
@@ -374,6 +374,20 @@ impl Relay {
         }
         (taken, over)
     }
+}
+
+/// Puts a step at the end of its chain. True if it is the first there.
+fn add(chains: &mut HashMap<Box<str>, Chain>, step: Step) -> bool {
+    let key = step.from.names.key();
+    // `entry` would take a name of its own for each step.
+    if let Some(chain) = chains.get_mut(key) {
+        chain.push(step);
+        return false;
+    }
+    let (key, mut chain) = (key.into(), Chain::default());
+    chain.push(step);
+    chains.insert(key, chain);
+    true
 }
 
 #[cfg(test)]

@@ -97,8 +97,12 @@ impl Waiters {
 
     /// Whether a call for this lock that can wait until then stands in line at once, without a try
     /// of its own: others of this client wait already, or it is the turn of another client.
-    pub(crate) fn stands_in_line(&self, names: &Names, until: Option<Instant>) -> bool {
-        let now = clock::now();
+    pub(crate) fn stands_in_line(
+        &self,
+        names: &Names,
+        until: Option<Instant>,
+        now: Instant,
+    ) -> bool {
         self.board.lock().stands_in_line(names.channel(), names.key(), until, now)
     }
 
@@ -147,13 +151,13 @@ impl Waiters {
         &self,
         names: &Names,
         full: bool,
+        now: Instant,
         fits: impl FnOnce(&Arc<Owner>) -> Option<T>,
     ) -> Option<(Arc<Seat>, Ticket, bool, T, Stirred)> {
         let mut board = self.board.lock();
         let (ticket, seat) = board.next_in_line(names.channel(), names.key())?;
         let fit = fits(&seat.owner)?;
         let seat = seat.clone();
-        let now = clock::now();
         if full || seat.owner.names.is_fenced() {
             board.asked_for(names.channel(), ticket, now);
             return Some((seat, ticket, true, fit, Stirred::default()));

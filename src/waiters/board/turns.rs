@@ -92,10 +92,14 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// A request of this client was answered after so long.
+    /// A request of this client was answered after so long. One that waited for a connection, say,
+    /// took longer than a request does: it counts as twice of what is known at most.
     pub(super) fn answered(&mut self, took: Duration) {
-        self.round_trip =
-            if self.round_trip.is_zero() { took } else { (3 * self.round_trip + took) / 4 };
+        let before = self.round_trip;
+        self.round_trip = match before {
+            Duration::ZERO => took,
+            _ => (3 * before + took.min(2 * before.max(LEAST))) / 4,
+        };
     }
 
     /// Until when this client leaves that lock to others.
@@ -363,6 +367,21 @@ mod tests {
         assert!(turns.ends(NAME, None, true, LIMITS, later).is_some());
         assert!(turns.freed(NAME, 0, later), "it stands back for nobody");
         assert_eq!(turns.stands_back(NAME, later), None);
+    }
+
+    #[test]
+    fn a_request_that_waited_for_a_connection_is_no_measure_of_the_distance() {
+        let (mut turns, now) = (Turns::default(), Instant::now());
+        (0..50).for_each(|_| turns.answered(ms(10)));
+        turns.answered(ms(5_000));
+        turns.freed(NAME, 1, now);
+        let left = now + LIMITS.run;
+        let until = turns.ends(NAME, None, true, LIMITS, left).expect("somebody else listens");
+        assert!(until - left <= ms(26), "{:?}", until - left);
+        // But a distance that has become greater is learned.
+        (0..20).for_each(|_| turns.answered(ms(200)));
+        let until = turns.ends(NAME, None, true, LIMITS, left).expect("somebody else listens");
+        assert!(until - left >= ms(350), "{:?}", until - left);
     }
 
     #[test]

@@ -103,7 +103,7 @@ async fn call(stage: Arc<Stage>, me: usize) {
     let lock = me % scene.locks;
     let names = Names::new("", LOCKS[lock]);
     let mut left = None;
-    if !waiters.stands_in_line(&names, None) {
+    if !waiters.stands_in_line(&names, None, clock::now()) {
         if ask(&stage, lock, me).await.is_some() {
             return;
         }

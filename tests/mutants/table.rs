@@ -111,7 +111,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "two-clocks",
-        file: "src/acquire.rs",
+        file: "src/acquire/wait.rs",
         right: "clock::now() - asked >= SILENCE",
         wrong: "(if BUG { asked.elapsed() } else { clock::now() - asked }) >= SILENCE",
     },

@@ -1,0 +1,75 @@
+//! How long a caller waits, and an answer within that.
+
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Outcome};
+
+/// An answer that takes this long is not merely on its way.
+pub(super) const SILENCE: Duration = Duration::from_millis(200);
+
+/// How long a caller is ready to wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wait {
+    /// One try.
+    Once,
+    /// Until then.
+    Until(Instant),
+    /// As long as it takes, but for an outage of Redis.
+    Forever,
+}
+
+impl Wait {
+    pub(crate) fn from_now(wait: Duration) -> Self {
+        if wait.is_zero() {
+            return Self::Once;
+        }
+        clock::now().checked_add(wait).map_or(Self::Forever, Self::Until)
+    }
+}
+
+pub(super) async fn by<T>(until: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+    match until {
+        Some(until) => clock::timeout_at(until, future).await.ok(),
+        None => Some(future.await),
+    }
+}
+
+/// The answer, unless the wait ends first. `None` if it did; an error if Redis had been silent for
+/// so long by then that nobody knows whether the lock is busy.
+pub(super) async fn answer_by<T>(
+    until: Option<Instant>,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Option<Result<T, Error>> {
+    let asked = clock::now();
+    let answer = by(until, answer).await;
+    if answer.is_none() && clock::now() - asked >= SILENCE {
+        let message = "Redis had not answered when the wait was over";
+        return Some(Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)));
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+    use crate::clock::tests::suspend;
+
+    /// What a server that never answers is taken for, after so long.
+    async fn on_a_silent_server(wait: Duration) -> Option<ErrorKind> {
+        let answer = answer_by(Some(clock::now() + wait), pending::<Result<(), Error>>()).await;
+        answer.map(|answer| answer.expect_err("no answer").kind())
+    }
+
+    #[tokio::test]
+    async fn w21_a_silent_redis_is_unavailable_and_not_busy_after_a_suspension() {
+        for suspended in [Duration::ZERO, Duration::from_secs(60)] {
+            suspend(suspended);
+            assert_eq!(on_a_silent_server(SILENCE).await, Some(ErrorKind::Unavailable));
+            // An answer may be on its way.
+            assert_eq!(on_a_silent_server(SILENCE / 10).await, None);
+        }
+    }
+}

@@ -14,6 +14,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::MutexGuard;
+
 use crate::clock;
 use crate::config::Replicas;
 use crate::engine::Engine;
@@ -144,13 +146,7 @@ impl Attempt<'_> {
     ) -> Result<Option<Granted>, Error> {
         let Self { engine, owner, .. } = *self;
         let until = if let Wait::Until(until) = self.wait { Some(until) } else { None };
-        // Siblings on the same handle wait here for the one of them that stands in line: when it
-        // has the lock, they nest. In line they would wait for their own handle to release.
-        let turn = match owner.turn().try_lock() {
-            Ok(turn) => Some(turn),
-            Err(_) => Box::pin(by(until, owner.turn().lock())).await,
-        };
-        let Some(_turn) = turn else {
+        let Some(_turn) = self.turn(until).await else {
             return if engine.waiters.in_outage(&owner.names) {
                 Err(out_of_reach())
             } else {
@@ -168,13 +164,32 @@ impl Attempt<'_> {
         }
 
         let outage = until.is_none().then_some(engine.config.outage_limit);
-        let patience = Patience { until, outage };
+        self.wait_for_grant(Patience { until, outage }, last_call, left).await
+    }
+
+    /// Calls of the same handle wait here for the one of them that stands in line: when it has the
+    /// lock, they nest. In line they would wait for their own handle to release.
+    async fn turn(&self, until: Option<Instant>) -> Option<MutexGuard<'_, ()>> {
+        match self.owner.turn().try_lock() {
+            Ok(turn) => Some(turn),
+            Err(_) => Box::pin(by(until, self.owner.turn().lock())).await,
+        }
+    }
+
+    /// The wait loop: parks, and asks Redis when there is a reason to.
+    async fn wait_for_grant(
+        &self,
+        patience: Patience,
+        last_call: Option<Instant>,
+        left: Option<Duration>,
+    ) -> Result<Option<Granted>, Error> {
+        let Self { engine, owner, .. } = *self;
         let mut place = self.stand_in_line(left);
         let mut trouble = None;
         loop {
             match place.next(&patience).await {
-                // It could not run in time: its runtime was blocked, or nobody polled it. The lock may
-                // be another's by now, so it waits for its turn again.
+                // The waiter could not run in time: its runtime was blocked, or its caller did not
+                // poll it. The lock may be another's by now, so it waits for its turn again.
                 Next::Handed(granted) if granted.term.is_lost() => {
                     place = self.stand_in_line(None);
                     engine.releaser.give_back(owner, granted.hold, granted.lease);

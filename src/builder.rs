@@ -78,7 +78,7 @@ impl LockClientBuilder {
     /// and newer), else on plain ones: as Redisson decides it, and like there, all clients of one
     /// lock have to come to the same answer. So during an upgrade of the servers from 6.2 start no
     /// new clients before the last node is upgraded, and then start all of them again. A lock stays safe
-    /// without that, but a release reaches only the clients that listen in the way in which it is told:
+    /// without that, but a release reaches only the clients that listen on channels of its kind:
     /// those of the other way get the lock when the lease of its last holder would have ended, or after
     /// 30 s if that is sooner.
     ///

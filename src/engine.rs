@@ -96,7 +96,7 @@ impl Parts {
         let (jobs, to_pay) = unbounded_channel();
         let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
         let config = Arc::new(config);
-        // Whoever takes longer to come has hardly a command answered in time.
+        // A client that takes longer to come has hardly a command answered in time.
         let limits = Limits { run: config.hand_over_time, room: config.command_timeout / 4 };
         let waiters = Arc::new(Waiters::new(limits));
         let owners = Arc::new(Owners::default());

@@ -47,7 +47,7 @@ pub(crate) enum Released {
     Nothing,
     /// Fewer holds are left.
     Held,
-    /// The last one went, and so many clients who listen were told.
+    /// The last hold went, and so many clients received the message.
     Freed { told: u32 },
 }
 

@@ -13,8 +13,8 @@
 //! 3. The gates of both owners stay here until their step is confirmed, so that nothing else is
 //!    sent for them. Only the last in the chain can go on: its lock is handed over again.
 //! 4. **So many hand-overs are unconfirmed at a time, and no more.** The one that makes the chain full
-//!    is awaited: the new holder has the lock when Redis has confirmed it, and until then nobody can
-//!    hand it on. So neither memory nor the time that `unlock` takes grows with a Redis that is far
+//!    is awaited: the new holder has the lock when Redis has confirmed it, and until then it cannot
+//!    be handed on. So neither memory nor the time that `unlock` takes grows with a Redis that is far
 //!    away, or stands still.
 //! 5. While other clients wait, a run of hand-overs ends after a while (see [`crate::holds`]).
 //!
@@ -117,25 +117,24 @@ impl Relay {
             return None;
         }
         let full = chain.is_some_and(Chain::is_full);
-        let passing = {
-            let over = owner.account.lock().run_is_over(&self.config, now);
-            if let Some(others) = over
-                && let (true, stirred) = self.waiters.turn_ends(&owner.names, Some(others))
-            {
-                drop(chains);
-                self.waiters.stir(stirred);
-                return None;
-            }
-            owner.account.lock().passing(now)?
-        };
-        let taken = self.waiters.take_next(&owner.names, full, now, |next| {
+        let over = owner.account.lock().run_is_over(&self.config, now);
+        if let Some(others) = over
+            && let (true, stirred) = self.waiters.turn_ends(&owner.names, Some(others))
+        {
+            drop(chains);
+            self.waiters.stir(stirred);
+            return None;
+        }
+        let passing = owner.account.lock().passing(now)?;
+        let fits = |next: &Arc<Owner>| {
             let gate = next.try_enter()?;
-            if !next.account.lock().can_take() {
-                spare = Some(gate);
-                return None;
+            if next.account.lock().can_take() {
+                return Some(gate);
             }
-            Some(gate)
-        })?;
+            spare = Some(gate);
+            None
+        };
+        let taken = self.waiters.take_next(&owner.names, full, now, fits)?;
         let (seat, ticket, awaits, to_gate, stirred) = taken;
         owner.account.lock().releasing(passing.owed);
 
@@ -175,7 +174,7 @@ impl Relay {
             let last = &request.owners.last().expect("BUG: a hand-over by nobody").names;
             let mut call = Call::new(link, clock::now() + self.config.command_timeout);
             let server = link.movable_server_of(names.key());
-            // Not if it is about to unsubscribe: then whoever listens is another client.
+            // Not if this client is about to unsubscribe: then a listener is another client.
             let listens = self.waiters.keeps_hearing(names);
             let answer = call.hand_over(last, &owners, request.lease, listens).await;
             self.note_release(names, server, link);

@@ -308,8 +308,8 @@ impl Waiters {
         }
     }
 
-    /// Completes when a server has not answered in time on the connection `on`, on which somebody counts.
-    /// A server that stands still or is cut off ends no connection, and a waiter asks nothing.
+    /// Completes when a server has not answered in time on the connection `on`, on which a waiter counts. A
+    /// server that stands still or is cut off ends no connection, and a waiter asks nothing.
     async fn dead(&self, node: &Arc<Node>, link: &Link, on: u64, patience: Duration) {
         loop {
             // Longer than any request takes: a waiter that is parked for less costs nothing at all.

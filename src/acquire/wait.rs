@@ -36,7 +36,7 @@ pub(super) async fn by<T>(until: Option<Instant>, future: impl Future<Output = T
 }
 
 /// The answer, unless the wait ends first. `None` if it did; an error if Redis had been silent for
-/// so long by then that nobody knows whether the lock is busy.
+/// so long by then that this client does not know whether the lock is busy.
 pub(super) async fn answer_by<T>(
     until: Option<Instant>,
     answer: impl Future<Output = Result<T, Error>>,

@@ -171,7 +171,7 @@ impl Supervisor {
             drop(wire);
             registration.ended().await;
             let Some((link, node, _)) = self.all() else { return };
-            // Whoever has noticed first has said so.
+            // The task that noticed first has logged it.
             link.forget(number);
             if node.is_left() {
                 return;

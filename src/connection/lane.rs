@@ -22,7 +22,7 @@ pub(super) struct Lane {
     resident: AbortHandle,
     state: Mutex<State>,
     supervisor: Mutex<Option<AbortHandle>>,
-    /// Told of each dial that has ended.
+    /// Changes with each dial that has ended.
     dialled: watch::Sender<()>,
     /// Who waits for replicas there.
     pub(super) queue: Queue,
@@ -105,7 +105,7 @@ impl Lane {
         }
     }
 
-    /// From now on there is a connection, or somebody makes one.
+    /// From now on there is a connection, or the supervisor makes one.
     pub(super) fn supervise(self: &Arc<Self>, link: &Link, node: &Arc<Node>) {
         if std::mem::replace(&mut self.state.lock().has_supervisor, true) {
             return;

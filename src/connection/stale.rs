@@ -73,7 +73,7 @@ pub(super) struct Registration {
     stale: Once,
     /// Set before the first request is sent, if the server says who the connection is.
     at: OnceLock<(Identity, Arc<StaleConnections>)>,
-    /// Told when it is stale.
+    /// Changes when the connection is stale.
     ended: Notify,
 }
 
@@ -97,7 +97,7 @@ impl Registration {
         self.ended.notify_waiters();
     }
 
-    /// Completes when the connection is stale: whoever dropped it, and also if it broke.
+    /// Completes when the connection is stale: a task dropped it, or it broke.
     pub(super) async fn ended(&self) {
         loop {
             // Before the look, so that an end in between is not missed.

@@ -82,7 +82,7 @@ impl Link {
         }
     }
 
-    /// On which connection somebody listens.
+    /// On which connection this client listens.
     fn listening(&self) -> Purpose {
         match self.channels() {
             Channels::Sharded => Purpose::Listening,

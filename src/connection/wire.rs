@@ -68,8 +68,8 @@ pub(super) struct Birth {
 }
 
 impl Wire {
-    /// A connection that nobody knows of yet: [`introduce`](Self::introduce) it before it is used.
-    /// The server may take `patience` for each answer.
+    /// A connection that the client does not know of yet: [`introduce`](Self::introduce) it before it
+    /// is used. The server may take `patience` for each answer.
     pub(super) async fn dial(
         birth: Birth,
         patience: Duration,

@@ -19,7 +19,7 @@ pub(super) type Told = oneshot::Sender<Result<bool, Error>>;
 /// millisecond or so.
 const LONGEST: usize = 128;
 
-/// The most steps in a chain: as many as four requests carry. So whoever unlocks hears of it within
+/// The most steps in a chain: as many as four requests carry. So an `unlock` is confirmed within
 /// five round trips, and a lock is handed on without a pause wherever Redis confirms as fast.
 const FULL: usize = 4 * LONGEST;
 

@@ -1,8 +1,8 @@
 //! What follows when a lock is handed to the next waiter of the same client.
 //!
-//! 1. **Redis is told whatever becomes of the caller.** The client's thread is asked to tell it in the
-//!    same step in which the lock is handed over: before an await, and not by a drop. So it needs no
-//!    worker of the caller's runtime, which the new holder may block, and no poll of the caller's
+//! 1. **Redis is updated whatever becomes of the caller.** This asks the client's thread to do so in
+//!    the same step in which the lock is handed over: before an await, and not by a drop. So it needs
+//!    no worker of the caller's runtime, which the new holder may block, and no poll of the caller's
 //!    future, which may never come.
 
 use std::sync::Arc;

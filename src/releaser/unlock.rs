@@ -69,7 +69,7 @@ impl<'a> Unlock<'a> {
         self.exchange.pay(self.watchdog_timeout).await
     }
 
-    /// Has Redis release the lock, if nobody of this client takes it after all.
+    /// Has Redis release the lock, if no waiter of this client takes it after all.
     pub(crate) async fn paid(mut self) -> Result<(), Error> {
         let executed = self.pay().await;
         self.outcome(executed)

@@ -101,7 +101,7 @@ impl<S> Board<S> {
         channel.is_some_and(|channel| channel.subscription == Subscription::Live)
     }
 
-    /// Whether the channel is subscribed and stays so, because somebody waits there.
+    /// Whether the channel is subscribed and stays so, because a waiter of this client needs it.
     pub(crate) fn stays_live(&self, channel: &str) -> bool {
         self.is_live(channel) && self.channels[channel].kept_until.is_none()
     }

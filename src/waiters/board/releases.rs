@@ -33,7 +33,7 @@ impl<S> Board<S> {
         (until.is_some(), head)
     }
 
-    /// The lease in force ends after `left`, which may be sooner than the head was told.
+    /// The lease in force ends after `left`, which may be sooner than the head knows.
     pub(crate) fn shortened(
         &mut self,
         channel: &str,

@@ -101,7 +101,7 @@ impl<S> Board<S> {
         wakes
     }
 
-    /// Whether somebody waits for a message that would come on the connection `on`.
+    /// Whether a waiter needs a message that would come on the connection `on`.
     pub(crate) fn counts_on(&self, on: u64) -> bool {
         self.channels.values().any(|channel| {
             let subscribed = channel.subscription != Subscription::Wanted;

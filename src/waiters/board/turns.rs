@@ -1,10 +1,10 @@
 //! The turns between clients: when this client leaves a lock to others, and for how long.
 //!
 //! 1. A client that has kept a lock from others for a while *stands back* when it frees it: it asks
-//!    for the lock again when each of the others has had it, or when nobody comes.
+//!    for the lock again when each of the others has had it, or when none comes.
 //! 2. How long others take to come depends on how far away and how busy they are. So the room that
 //!    they are given is learned: it starts from twice what this client takes itself, and doubles
-//!    while somebody does not come.
+//!    while one of them does not come.
 //! 3. Room that was given in vain is given again only when longer has passed, five times as long if
 //!    it was in vain again and again. Until then the client counts on as many as came the last
 //!    time: who listens need not want the lock.
@@ -25,7 +25,7 @@ const VAIN: u32 = 3;
 /// At most so much longer than the room it keeps a lock that it gave to others in vain.
 const KEPT: u32 = 5;
 
-/// What is known of a lock for which nobody has asked for so long is forgotten.
+/// This client forgets what it knows of a lock for which it has not asked for so long.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// How long this client may keep a lock from others, and the most room that it gives them.
@@ -49,7 +49,7 @@ pub(super) struct Turns {
 struct Turn {
     /// Since when this client has kept the lock from others.
     since: Instant,
-    /// Somebody else has had it since.
+    /// Another client has had it since.
     lost: bool,
     /// While this client stands back.
     back: Option<Back>,
@@ -62,7 +62,7 @@ struct Turn {
     room: Duration,
     /// They have come in that time.
     known: bool,
-    /// So often in a row somebody did not come.
+    /// So often in a row one of them did not come.
     vain: u32,
     /// Before that, only as many are given a turn as came the last time.
     all_from: Instant,
@@ -166,7 +166,7 @@ impl Turns {
         turn.used = now;
         turn.others = others;
         if others > turn.most {
-            // Whoever is new may be farther away than the others.
+            // A client that is new may be farther away than the others.
             (turn.most, turn.known, turn.all_from) = (others, false, now);
         }
     }
@@ -235,11 +235,11 @@ impl Turn {
 
     /// Returns the room in which all came, if they did.
     fn learn(&mut self, back: &Back, lost: bool, limits: Limits, now: Instant) -> Option<Duration> {
-        // One that was refused, and whose holder told nobody, has seen somebody come.
+        // A refusal shows that another client came, even if that one's release was not published.
         let came = back.came.max(u32::from(lost));
         if came < back.give {
             if now < back.until {
-                // Somebody did not wait for its turn.
+                // A caller of this client did not wait for its turn.
                 return None;
             }
             self.came = came;

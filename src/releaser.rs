@@ -213,9 +213,7 @@ async fn pay(
         Ok(answer) => answer,
     };
     let told = if let Released::Freed { told } = released { Some(told) } else { None };
-    if released == Released::Held {
-        relay.waiters().shortened(&owner.names, owed.lease);
-    } else {
+    if released != Released::Held {
         relay.freed(&owner.names, told, server, call.link);
     }
     let nothing = released == Released::Nothing;

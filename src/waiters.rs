@@ -203,12 +203,6 @@ impl Waiters {
         (ends, Stirred { wakes: head.into_iter().collect(), news: false })
     }
 
-    /// A hold of this client has gone, and Redis keeps the lock for the others for so long.
-    pub(crate) fn shortened(&self, names: &Names, left: Duration) {
-        let wakes = self.board.lock().shortened(names.channel(), names.key(), left, clock::now());
-        wake(wakes);
-    }
-
     /// This client has freed the lock, and so many clients heard of it.
     pub(crate) fn freed(&self, names: &Names, told: Option<u32>) {
         let head = self.board.lock().freed(names.channel(), names.key(), told, clock::now());

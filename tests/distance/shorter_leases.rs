@@ -204,3 +204,19 @@ async fn w7_a_lease_that_gets_no_shorter_is_told_to_nobody() {
     // The two releases.
     assert_eq!(listener.heard(&server), ["0", "0"]);
 }
+
+#[tokio::test]
+async fn w7_a_hold_that_takes_over_a_longer_lease_leaves_it_in_force() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let name = "taken over";
+    let lock = client.lock(name);
+    // The server has missed the release of an earlier hold of this owner.
+    server.hold_by_hand(name, lock.owner(), MINUTE);
+    let guard = soon("locking", lock.lock_with_lease(SHORT)).await.expect("the lock");
+    assert!(guard.remaining() <= SHORT, "{:?}", guard.remaining());
+    assert!(server.pttl(name) > 20_000, "{} ms", server.pttl(name));
+    assert_eq!(server.holds(name)[lock.owner()], 1);
+    release(guard).await;
+    assert!(!server.exists(name));
+}

@@ -195,12 +195,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if false then",
     },
     Mutant {
-        bug: "board-keeps-the-longer-lease",
-        file: "src/releaser.rs",
-        right: "        relay.waiters().shortened(&owner.names, owed.lease);",
-        wrong: "        if !BUG {\n            relay.waiters().shortened(&owner.names, owed.lease);\n        }",
-    },
-    Mutant {
         bug: "dead-subscription-unnoticed",
         file: "src/waiters.rs",
         right: "let counts = self.board.lock().counts_on(on);",

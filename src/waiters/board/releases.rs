@@ -1,10 +1,9 @@
 //! What this client does to the lock, and who has a reason to ask for it then.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::line::park_for;
-use super::{Board, Wakes};
+use super::Board;
 
 impl<S> Board<S> {
     /// How a call fared that asked Redis without standing in line.
@@ -31,22 +30,6 @@ impl<S> Board<S> {
         let until = self.turns.ends(key, others, hears_itself, self.limits, now);
         let head = until.and_then(|until| self.asks_at(channel, key, until));
         (until.is_some(), head)
-    }
-
-    /// The lease in force ends after `left`, which may be sooner than the head knows.
-    pub(crate) fn shortened(
-        &mut self,
-        channel: &str,
-        key: &str,
-        left: Duration,
-        now: Instant,
-    ) -> Wakes<S> {
-        let mut wakes = Wakes::new();
-        let due = now + park_for(Some(left));
-        if let Some(line) = self.line_named(channel, key).filter(|line| due < line.due) {
-            line.ask_at(due, false, &mut wakes);
-        }
-        wakes
     }
 
     /// This client has freed the lock, and so many clients heard of it, this one included. Those

@@ -103,8 +103,8 @@ impl Bench {
             let (tasks, name) = (TASKS / PROCESSES, self.name());
             let (hold, limit) = (Duration::ZERO, self.config.warm_up);
             let work = Work { mode, tasks, name, turns: ENDLESS, hold, limit };
-            crew.set(PROCESSES, &work).await?;
-            crew.go(PROCESSES, limit).await?;
+            crew.set(0..PROCESSES, &work).await?;
+            crew.go(0..PROCESSES, limit).await?;
         }
         Ok(crew)
     }
@@ -137,9 +137,9 @@ impl Bench {
             _ => 1,
         };
         let work = Work { mode, tasks, name: self.name(), turns, hold, limit };
-        crew.set(processes, &work).await?;
+        crew.set(0..processes, &work).await?;
         let before = self.watch.load().await?;
-        let done = crew.go(processes, limit).await?;
+        let done = crew.go(0..processes, limit).await?;
         let load = self.watch.since(&before, contestant.sends).await?;
 
         let (mut figures, taken) = Figures::of_work(&done);

@@ -65,6 +65,18 @@ impl Crew {
         Ok(crew)
     }
 
+    /// Starts one more as the last one; it may reach the server another way than the others.
+    pub(crate) async fn join(&mut self, contestant: &Contestant, url: &str) -> Result<()> {
+        let mut worker = Worker::start(contestant, url)?;
+        worker.answer("ready").await?;
+        self.0.push(worker);
+        Ok(())
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn worker(&mut self, at: usize) -> &mut Worker {
         &mut self.0[at]
     }

@@ -22,6 +22,7 @@ const LIMITS: &[(Scenario, Metric, f64, f64)] = &[
     (Scenario::Fixed, Metric::Sent, 0.0, 1.5),
     (Scenario::Fixed, Metric::Starved, 0.0, 0.0),
     (Scenario::HandOff, Metric::Parked, 0.0, 0.0),
+    (Scenario::Far, Metric::Starved, 0.0, 0.0),
 ];
 
 pub(crate) async fn check(

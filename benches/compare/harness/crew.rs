@@ -65,29 +65,50 @@ impl Crew {
         Ok(crew)
     }
 
+    /// Starts one more as the last one; it may reach the server another way than the others.
+    pub(crate) async fn join(&mut self, contestant: &Contestant, url: &str) -> Result<()> {
+        let mut worker = Worker::start(contestant, url)?;
+        worker.answer("ready").await?;
+        self.0.push(worker);
+        Ok(())
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn worker(&mut self, at: usize) -> &mut Worker {
         &mut self.0[at]
     }
 
-    /// Has the first so many of them prepare the work; then they wait for `go`.
-    pub(crate) async fn set(&mut self, processes: usize, work: &Work) -> Result<()> {
+    /// Has these of them prepare the work; then they wait for `go`.
+    pub(crate) async fn set(
+        &mut self,
+        members: impl IntoIterator<Item = usize> + Clone,
+        work: &Work,
+    ) -> Result<()> {
         let order = Order::Work(work.clone());
-        for worker in &mut self.0[..processes] {
-            worker.order(&order).await?;
+        for at in members.clone() {
+            self.worker(at).order(&order).await?;
         }
-        for worker in &mut self.0[..processes] {
-            worker.answer("set").await?;
+        for at in members {
+            self.worker(at).answer("set").await?;
         }
         Ok(())
     }
 
-    pub(crate) async fn go(&mut self, processes: usize, limit: Duration) -> Result<Vec<Done>> {
-        for worker in &mut self.0[..processes] {
-            worker.tell("go").await?;
+    /// What each of these has done, in the same order.
+    pub(crate) async fn go(
+        &mut self,
+        members: impl IntoIterator<Item = usize> + Clone,
+        limit: Duration,
+    ) -> Result<Vec<Done>> {
+        for at in members.clone() {
+            self.worker(at).tell("go").await?;
         }
         let mut done = Vec::new();
-        for worker in &mut self.0[..processes] {
-            done.push(Done::parse(&worker.any_answer(limit + PATIENCE).await?)?);
+        for at in members {
+            done.push(Done::parse(&self.worker(at).any_answer(limit + PATIENCE).await?)?);
         }
         Ok(done)
     }

@@ -15,6 +15,8 @@ pub(crate) enum Metric {
     Jain,
     JainProcesses,
     Longest,
+    FarShare,
+    FarLongest,
     Sent,
     Calls,
     Cpu,
@@ -35,6 +37,8 @@ impl Metric {
             Self::Jain => "jain",
             Self::JainProcesses => "jain-processes",
             Self::Longest => "longest-wait-ms",
+            Self::FarShare => "far-share",
+            Self::FarLongest => "far-longest-wait-ms",
             Self::Sent => "commands",
             Self::Calls => "calls",
             Self::Cpu => "server-cpu-us",
@@ -55,6 +59,8 @@ impl Metric {
             Self::Jain => "Jain",
             Self::JainProcesses => "Jain of processes",
             Self::Longest => "longest wait, ms",
+            Self::FarShare => "far one's turns ÷ half of all",
+            Self::FarLongest => "far one's longest wait, ms",
             Self::Sent => "commands",
             Self::Calls => "calls in all",
             Self::Cpu => "server CPU, us",
@@ -72,8 +78,8 @@ impl Metric {
     pub(crate) fn decimals(self) -> usize {
         match self {
             Self::Seconds | Self::InUse | Self::Jain | Self::JainProcesses => 3,
-            Self::Sent | Self::Calls => 2,
-            Self::Longest | Self::Cpu | Self::Parked => 1,
+            Self::FarShare | Self::Sent | Self::Calls => 2,
+            Self::Longest | Self::FarLongest | Self::Cpu | Self::Parked => 1,
             _ => 0,
         }
     }
@@ -112,11 +118,20 @@ impl Figures {
         figures.put(Metric::InUse, held / seconds);
         figures.put(Metric::Longest, longest.as_secs_f64() * 1e3);
         figures.put(Metric::Jain, jain(shares().map(|share| share.turns as f64)));
-        let processes = done.iter().map(|done| done.shares.iter().map(|s| s.turns).sum::<u64>());
-        figures.put(Metric::JainProcesses, jain(processes.map(|turns| turns as f64)));
+        figures.put(Metric::JainProcesses, jain(done.iter().map(|done| done.turns() as f64)));
         figures.put(Metric::Errors, done.iter().map(|done| done.errors).sum::<u64>() as f64);
         let late = done.iter().map(|done| done.late).sum::<u64>() as f64;
         (figures, turns + late)
+    }
+
+    /// What the far one of two processes had. A fair share is the same for each process, however
+    /// many tasks it has.
+    pub(crate) fn put_far(&mut self, near: &Done, far: &Done) {
+        let fair = (near.turns() + far.turns()) as f64 / 2.0;
+        let share = if fair == 0.0 { 0.0 } else { far.turns() as f64 / fair };
+        self.put(Metric::FarShare, share);
+        let longest = far.shares.iter().map(|share| share.longest).max().unwrap_or_default();
+        self.put(Metric::FarLongest, longest.as_secs_f64() * 1e3);
     }
 }
 

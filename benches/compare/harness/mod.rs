@@ -135,15 +135,8 @@ pub(crate) async fn run(options: &Options, mut contestants: Vec<Contestant>) -> 
     if options.counts {
         return counts::check(server.url(), Config::of(options), contestants).await;
     }
-    let network = match options.rtt {
-        Some(rtt) => {
-            let port = server.url().trim_end_matches('/').rsplit(':').next().unwrap_or_default();
-            Some(Network::to_port(port.parse()?, Distance::round_trip(rtt)))
-        }
-        None => None,
-    };
-    let at = network.as_ref().map(|network| format!("redis://127.0.0.1:{}/", network.port()));
-    let at = at.as_deref().unwrap_or(server.url());
+    let way = options.rtt.map(|rtt| Way::to(server.url(), rtt)).transpose()?;
+    let at = way.as_ref().map_or(server.url(), |way| &way.url);
     let bench = Bench::new(server.url(), at, Config::of(options)).await?;
     let named = |scenario: &Scenario| options.scenarios.iter().any(|name| name == scenario.key());
     let mut scenarios = Scenario::ALL.to_vec();
@@ -151,6 +144,23 @@ pub(crate) async fn run(options: &Options, mut contestants: Vec<Contestant>) -> 
     let board = measure(bench, contestants, scenarios).await?;
     report::print(&board);
     Ok(board)
+}
+
+/// A network between a client and the server.
+struct Way {
+    /// Where the client finds the server behind it.
+    url: String,
+    /// Held because it ends when this is dropped.
+    _network: Network,
+}
+
+impl Way {
+    fn to(server: &str, round_trip: Duration) -> Result<Self> {
+        let port = server.trim_end_matches('/').rsplit(':').next().unwrap_or_default();
+        let network = Network::to_port(port.parse()?, Distance::round_trip(round_trip));
+        let url = format!("redis://127.0.0.1:{}/", network.port());
+        Ok(Self { url, _network: network })
+    }
 }
 
 async fn measure(

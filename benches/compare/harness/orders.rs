@@ -112,6 +112,11 @@ pub(crate) struct Done {
 }
 
 impl Done {
+    /// Of all its tasks.
+    pub(crate) fn turns(&self) -> u64 {
+        self.shares.iter().map(|share| share.turns).sum()
+    }
+
     pub(crate) fn line(&self) -> String {
         let (elapsed, held) = (self.elapsed.as_micros(), self.held.as_micros());
         let mut line = format!("done {elapsed} {held} {} {}", self.errors, self.late);

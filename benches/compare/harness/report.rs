@@ -49,14 +49,15 @@ fn details(board: &Board, scenario: Scenario) -> Table {
 
 /// What is told of a scenario in the README.
 fn told(scenario: Scenario) -> &'static [Metric] {
-    use Metric::{Cpu, InUse, Jain, JainProcesses, Longest, P50, P90, Parked, Rate, Seconds};
-    use Metric::{Sent, Starved};
+    use Metric::{Cpu, FarLongest, FarShare, InUse, Jain, JainProcesses, Longest, P50, P90};
+    use Metric::{Parked, Rate, Seconds, Sent, Starved};
     match scenario {
         Scenario::Alone | Scenario::Apart => &[Rate, Sent],
         Scenario::Crowd => &[Rate, Starved, Jain, Longest, Sent, Cpu],
         Scenario::Crowds => &[Rate, Starved, Jain, JainProcesses, Longest, Sent, Cpu],
         Scenario::Fixed => &[Seconds, InUse, Sent],
         Scenario::HandOff => &[P50, P90, Parked],
+        Scenario::Far => &[FarShare, FarLongest, InUse],
     }
 }
 

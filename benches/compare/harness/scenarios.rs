@@ -1,14 +1,15 @@
 //! What the contestants are put through.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::Config;
 use super::crew::{Contestant, Crew};
 use super::figures::{Figures, Metric, median, quantile};
 use super::floor::{Floor, Pair};
-use super::orders::{ENDLESS, Mode, Order, Work};
+use super::orders::{Done, ENDLESS, Mode, Order, Work};
 use super::peer::{Handle, Peer};
 use super::server::Watch;
+use super::{Config, Way};
 use crate::support::Result;
 
 /// Each contestant has so many processes.
@@ -24,6 +25,15 @@ const PARKED: Duration = Duration::from_millis(4);
 const SURELY_PARKED: Duration = Duration::from_millis(300);
 /// Pollers look every so often; the release falls anywhere between two looks.
 const POLL: f64 = 0.1;
+/// The process that is farther from the server comes after the others.
+const FAR: usize = PROCESSES;
+/// Its way to the server takes so much longer, in each direction.
+const FAR_EACH_WAY: Duration = Duration::from_millis(2);
+/// So many tasks of a process that is not farther away want the same name.
+const NEAR_TASKS: usize = 8;
+const FAR_HOLD: Duration = Duration::from_millis(5);
+/// In less time there are too few turns to tell a share of them.
+const FAR_LEAST: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scenario {
@@ -33,11 +43,19 @@ pub(crate) enum Scenario {
     Crowds,
     Fixed,
     HandOff,
+    Far,
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Alone, Self::Apart, Self::Crowd, Self::Crowds, Self::Fixed, Self::HandOff];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Alone,
+        Self::Apart,
+        Self::Crowd,
+        Self::Crowds,
+        Self::Fixed,
+        Self::HandOff,
+        Self::Far,
+    ];
 
     pub(crate) fn key(self) -> &'static str {
         match self {
@@ -47,6 +65,7 @@ impl Scenario {
             Self::Crowds => "contended-4x16",
             Self::Fixed => "fixed-work",
             Self::HandOff => "hand-off",
+            Self::Far => "far",
         }
     }
 
@@ -58,6 +77,7 @@ impl Scenario {
             Self::Crowds => "one name, 4 processes of 16 tasks",
             Self::Fixed => "one name, 64 tasks x 5 turns held 1 ms, until all are done",
             Self::HandOff => "hand-off to a parked waiter in another process",
+            Self::Far => "one name held 5 ms, 8 tasks in one process, 1 in another 2 ms farther",
         }
     }
 
@@ -70,6 +90,7 @@ impl Scenario {
             Self::Crowds => &[Rate, Starved, Jain, JainProcesses, Longest, Sent, Calls, Cpu],
             Self::Fixed => &[Seconds, InUse, Starved, Longest, Sent, Calls, Cpu],
             Self::HandOff => &[P50, P90, Parked],
+            Self::Far => &[FarShare, FarLongest, InUse],
         }
     }
 }
@@ -78,6 +99,7 @@ impl Scenario {
 pub(crate) struct Bench {
     pub(crate) url: String,
     pub(crate) config: Config,
+    far: Way,
     watch: Watch,
     floor: Floor,
     /// So that no measurement finds what another one left.
@@ -88,7 +110,8 @@ impl Bench {
     /// Everybody reaches the server at `url`, but for who counts what it does.
     pub(crate) async fn new(server: &str, url: &str, config: Config) -> Result<Self> {
         let (watch, floor) = (Watch::connect(server).await?, Floor::connect(url).await?);
-        Ok(Self { url: url.into(), config, watch, floor, names: 0 })
+        let far = Way::to(server, config.round_trip + 2 * FAR_EACH_WAY)?;
+        Ok(Self { url: url.into(), config, far, watch, floor, names: 0 })
     }
 
     fn name(&mut self) -> String {
@@ -96,17 +119,27 @@ impl Bench {
         format!("bench:{}", self.names)
     }
 
-    /// The same for everyone, because some become fast only after a while.
     pub(crate) async fn start(&mut self, contestant: &Contestant) -> Result<Crew> {
         let mut crew = Crew::start(contestant, &self.url, PROCESSES).await?;
+        self.warm_up(contestant, &mut crew, 0..PROCESSES).await?;
+        Ok(crew)
+    }
+
+    /// The same for everyone, because some become fast only after a while.
+    async fn warm_up(
+        &mut self,
+        contestant: &Contestant,
+        crew: &mut Crew,
+        members: Range<usize>,
+    ) -> Result<()> {
         for mode in [Mode::Apart, together(contestant)] {
             let (tasks, name) = (TASKS / PROCESSES, self.name());
             let (hold, limit) = (Duration::ZERO, self.config.warm_up);
             let work = Work { mode, tasks, name, turns: ENDLESS, hold, limit };
-            crew.set(PROCESSES, &work).await?;
-            crew.go(PROCESSES, limit).await?;
+            crew.set(members.clone(), &work).await?;
+            crew.go(members.clone(), limit).await?;
         }
-        Ok(crew)
+        Ok(())
     }
 
     pub(crate) async fn measure(
@@ -124,6 +157,9 @@ impl Bench {
         let (mode, tasks, turns, hold, limit) = match scenario {
             Scenario::HandOff if is_floor => return self.round_trips().await,
             Scenario::HandOff => return self.hand_off(contestant, crew).await,
+            // One task of one process hands the floor's lock on: nobody else has a share of it.
+            Scenario::Far if is_floor => return Ok(Figures::default()),
+            Scenario::Far => return self.far(contestant, crew).await,
             Scenario::Alone => endless(Mode::Apart, 1, long / 2),
             Scenario::Apart => endless(Mode::Apart, TASKS, long / 2),
             Scenario::Crowd => endless(one_name, TASKS, long),
@@ -137,20 +173,37 @@ impl Bench {
             _ => 1,
         };
         let work = Work { mode, tasks, name: self.name(), turns, hold, limit };
-        crew.set(processes, &work).await?;
+        crew.set(0..processes, &work).await?;
         let before = self.watch.load().await?;
-        let done = crew.go(processes, limit).await?;
+        let done = crew.go(0..processes, limit).await?;
         let load = self.watch.since(&before, contestant.sends).await?;
 
         let (mut figures, taken) = Figures::of_work(&done);
-        // Whoever has not had its turns starves: of the fixed work all, of the rest a single one.
-        let least = if turns == ENDLESS { 1 } else { turns };
-        let shares = done.iter().flat_map(|done| &done.shares);
-        let starved = shares.filter(|share| share.turns < least).count();
-        figures.put(Metric::Starved, starved as f64);
+        figures.put(Metric::Starved, starved(&done, turns));
         figures.put(Metric::Sent, load.sent as f64 / taken);
         figures.put(Metric::Calls, load.calls as f64 / taken);
         figures.put(Metric::Cpu, load.cpu_micros / taken);
+        Ok(figures)
+    }
+
+    /// The tasks of one process and a single one of another, which is farther from the server,
+    /// want one name.
+    async fn far(&mut self, contestant: &Contestant, crew: &mut Crew) -> Result<Figures> {
+        if crew.size() == FAR {
+            crew.join(contestant, &self.far.url).await?;
+            self.warm_up(contestant, crew, FAR..FAR + 1).await?;
+        }
+        let turns = self.config.turns.unwrap_or(ENDLESS);
+        let limit = self.config.measured.max(FAR_LEAST);
+        let (mode, name) = (together(contestant), self.name());
+        let near = Work { mode, tasks: NEAR_TASKS, name, turns, hold: FAR_HOLD, limit };
+        crew.set([0], &near).await?;
+        crew.set([FAR], &Work { tasks: 1, ..near }).await?;
+        let done = crew.go([0, FAR], limit).await?;
+
+        let (mut figures, _) = Figures::of_work(&done);
+        figures.put(Metric::Starved, starved(&done, turns));
+        figures.put_far(&done[0], &done[1]);
         Ok(figures)
     }
 
@@ -215,6 +268,13 @@ impl Bench {
 /// How a contestant works on one name; the floor hands it from one to the next.
 fn together(contestant: &Contestant) -> Mode {
     if contestant.name == Floor::NAME { Mode::InTurns } else { Mode::Together }
+}
+
+/// Whoever has not had its turns starves: of fixed work all, of the rest a single one.
+fn starved(done: &[Done], turns: u64) -> f64 {
+    let least = if turns == ENDLESS { 1 } else { turns };
+    let shares = done.iter().flat_map(|done| &done.shares);
+    shares.filter(|share| share.turns < least).count() as f64
 }
 
 /// Half of the time for which a waiter waits. Multiples of the golden ratio fill an interval

@@ -8,8 +8,10 @@
 mod support;
 
 mod blocked_workers;
+mod changes;
 mod connections;
 mod fixtures;
+mod players;
 mod probe;
 mod renewals;
 mod shorter_leases;

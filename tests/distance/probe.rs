@@ -13,7 +13,25 @@ const TRIES: usize = 8;
 /// Asks one thing after the other, beside a client.
 pub(crate) struct Probe {
     over: Arc<AtomicBool>,
-    thread: thread::JoinHandle<Duration>,
+    thread: thread::JoinHandle<Answers>,
+}
+
+/// When each command was asked, and when it was answered.
+pub(crate) struct Answers(Vec<(Instant, Instant)>);
+
+impl Answers {
+    /// The longest time that an answer took.
+    pub(crate) fn longest(&self) -> Duration {
+        self.0.iter().map(|(asked, answered)| *answered - *asked).max().unwrap_or_default()
+    }
+
+    /// The longest time between these two in which a command was not answered.
+    pub(crate) fn longest_between(&self, from: Instant, to: Instant) -> Duration {
+        let unanswered = self.0.iter().map(|(asked, answered)| {
+            (*answered).min(to).saturating_duration_since((*asked).max(from))
+        });
+        unanswered.max().unwrap_or_default()
+    }
 }
 
 impl Probe {
@@ -23,22 +41,26 @@ impl Probe {
         let over = Arc::new(AtomicBool::new(false));
         let ends = over.clone();
         let thread = thread::spawn(move || {
-            let mut longest = Duration::ZERO;
+            let mut answers = Vec::new();
             while !ends.load(Ordering::SeqCst) {
                 let asked = Instant::now();
                 redis::cmd("PING").exec(&mut connection).expect("an answer");
-                longest = longest.max(asked.elapsed());
+                answers.push((asked, Instant::now()));
             }
-            longest
+            Answers(answers)
         });
         Self { over, thread }
     }
 
-    /// The longest time that an answer took.
-    pub(crate) async fn longest(self) -> Duration {
+    pub(crate) async fn stop(self) -> Answers {
         self.over.store(true, Ordering::SeqCst);
         let joined = tokio::task::spawn_blocking(move || self.thread.join().expect("a probe"));
-        joined.await.expect("the longest time")
+        joined.await.expect("the answers")
+    }
+
+    /// The longest time that an answer took.
+    pub(crate) async fn longest(self) -> Duration {
+        self.stop().await.longest()
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use redlatch::{Lock, LockClient};
+use redlatch::{Lock, LockClient, LockGuard};
 
 use crate::probe::{Probe, undisturbed};
 use crate::support::{Distance, Network, SOON, Server, hold, ms, release, renewed, soon, within};
@@ -161,30 +161,56 @@ impl Tenants {
     }
 }
 
-/// Whether a lock was lost in four leases, and the longest time that a single command took.
-async fn beside_tenants(count: usize, lease: Duration) -> (bool, Duration) {
+/// Waits for two leases. Returns when the lock was lost, if it was.
+async fn lost_at(guard: &LockGuard, lease: Duration) -> Option<Instant> {
+    tokio::time::timeout(2 * lease, guard.lost()).await.ok().map(|()| Instant::now())
+}
+
+/// Returns for each lock that was lost within two leases the longest time without an answer while a
+/// renewal of it was due.
+async fn beside_tenants(count: usize, lease: Duration) -> Vec<Duration> {
     let server = Server::start();
     let tenants = Tenants::start(&server, count);
     let probe = Probe::start(&server.url());
     let options = LockClient::builder().url(server.url()).watchdog_timeout(lease);
     let client = within(2 * SOON, "connecting", options.connect()).await.expect("connecting");
-    let guard = hold(&client.lock("crowded")).await;
-    let lost = tokio::time::timeout(4 * lease, guard.lost()).await.is_ok();
-    let longest = probe.longest().await;
+    let mut guards = Vec::new();
+    // Each is granted when the server has time for it: they are due one after the other.
+    for number in 0..3 {
+        guards.push(hold(&client.lock(format!("crowded {number}"))).await);
+    }
+    let lost = join_all(guards.iter().map(|guard| lost_at(guard, lease))).await;
+    let answers = probe.stop().await;
     let runs = tokio::task::spawn_blocking(|| tenants.stop()).await.expect("tenants");
     let busy = SCRIPT * runs;
     // As good as all the time, on a machine that does nothing else.
-    assert!(busy >= lease, "the server was busy for {busy:?} of {:?}", 4 * lease);
-    (lost, longest)
+    assert!(busy >= lease / 2, "the server was busy for {busy:?} of {:?}", 2 * lease);
+    let longest = answers.longest();
+    println!("{count} tenants, lease {lease:?}: a command took up to {longest:?}");
+    // A renewal is sent when a third of the lease has passed, or a tenth of a third sooner.
+    let due = lease * 7 / 10;
+    lost.into_iter().flatten().map(|lost| answers.longest_between(lost - due, lost)).collect()
 }
+
+/// So often the test begins again on a machine that cannot answer a single command in time.
+const TRIES: usize = 8;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w17_beside_busy_tenants_a_lock_is_lost_only_where_one_command_takes_a_third_of_its_lease()
 {
-    for (tenants, lease) in [(2, ms(1_000)), (2, ms(3_000)), (4, ms(3_000))] {
-        let (lost, longest) = beside_tenants(tenants, lease).await;
-        let too_long = longest >= lease / 3;
-        println!("{tenants} tenants, lease {lease:?}: lost {lost}, a command up to {longest:?}");
-        assert!(!lost || too_long, "{tenants} tenants, lease {lease:?}, {longest:?}");
+    for _ in 0..TRIES {
+        let mut kept = 0;
+        for (tenants, lease) in [(2, ms(1_000)), (2, ms(3_000)), (4, ms(3_000))] {
+            let lost = beside_tenants(tenants, lease).await;
+            println!("lost, after so long without an answer: {lost:?}");
+            let unasked = lost.iter().find(|unanswered| **unanswered < lease / 3);
+            assert_eq!(unasked, None, "{tenants} tenants, lease {lease:?}");
+            kept += usize::from(lost.is_empty());
+        }
+        // A round in which the server answered too late for every lease shows nothing.
+        if kept > 0 {
+            return;
+        }
     }
+    panic!("the machine is too busy for this test, in each of {TRIES} tries");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::turns::Turns;
+use super::turns::{Limits, Turns};
 use super::{LONGEST_PARK, Ticket, Wakes};
 
 /// One subscription. Two lock names can share a channel (`a` and `{a}`), so it has lines.
@@ -78,9 +78,15 @@ impl<S> Channel<S> {
     }
 
     /// The same when a message has come.
-    pub(super) fn told(&mut self, turns: &mut Turns, now: Instant, wakes: &mut Wakes<S>) {
+    pub(super) fn told(
+        &mut self,
+        turns: &mut Turns,
+        limits: Limits,
+        now: Instant,
+        wakes: &mut Wakes<S>,
+    ) {
         for line in &mut self.lines {
-            let back = turns.message(&line.key, now);
+            let back = turns.message(&line.key, limits, now);
             line.ask_at(back.unwrap_or(now), back.is_some(), wakes);
         }
     }

@@ -58,7 +58,7 @@ impl Model {
     pub(super) fn message(&mut self, channel: &str) {
         for lock in self.lines_on(channel) {
             let now = self.clock();
-            let back = self.turns.message(self.names[lock].key(), now);
+            let back = self.turns.message(self.names[lock].key(), self.board.limits, now);
             self.asks_at(lock, back.unwrap_or(now), true);
         }
     }

@@ -164,7 +164,10 @@ impl Attempt<'_> {
         }
 
         let outage = until.is_none().then_some(engine.config.outage_limit);
-        self.wait_for_grant(Patience { until, outage }, last_call, left).await
+        let granted = self.wait_for_grant(Patience { until, outage }, last_call, left).await;
+        // Redis may carry out the last try; or a hand-off to this call, which came too late for it.
+        let may_owe = || owner.account.lock().may_owe();
+        granted.map_err(|error| if may_owe() { error.unknown() } else { error })
     }
 
     /// Calls of the same handle wait here for the one of them that stands in line: when it has the
@@ -200,7 +203,7 @@ impl Attempt<'_> {
                 }
                 Next::Ask => match self.try_until(last_call).await {
                     None if engine.waiters.in_outage(&owner.names) => {
-                        return Err(self.unfinished(trouble));
+                        return Err(trouble.unwrap_or_else(out_of_reach));
                     }
                     None => return Ok(None),
                     Some(Ok(Tried::Granted(granted))) => {
@@ -239,12 +242,6 @@ impl Attempt<'_> {
         until: Option<Instant>,
     ) -> Pin<Box<impl Future<Output = Option<Result<Tried, Error>>>>> {
         Box::pin(answer_by(until, Box::pin(self.try_once())))
-    }
-
-    /// The wait ended during a try. Redis may carry out what the try has sent.
-    fn unfinished(&self, trouble: Option<Error>) -> Error {
-        let error = trouble.unwrap_or_else(out_of_reach);
-        if self.owner.account.lock().may_owe() { error.unknown() } else { error }
     }
 
     /// Asks Redis once.

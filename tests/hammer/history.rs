@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use crate::record::{self, How, MS, Outcome};
+use crate::shop::COMMAND_TIMEOUT;
 
 mod fold;
 use fold::Fold;
@@ -299,6 +300,16 @@ impl History {
     pub(crate) fn faults_of(&self, process: usize) -> impl Iterator<Item = (u64, u64, u64)> {
         let reaching = self.reaching(process);
         reaching.filter_map(|fault| Some((fault.t0, fault.t1, fault.settle?)))
+    }
+
+    /// From when to when those keep requests of a process from being answered. A request that is held
+    /// up keeps what is behind it on its connection waiting, too: as long as a command may take.
+    pub(crate) fn outages_of(&self, process: usize) -> impl Iterator<Item = (u64, u64)> {
+        let loud = self.reaching(process).filter(|fault| fault.settle.is_some());
+        loud.map(|fault| {
+            let given_up = fault.t1 + COMMAND_TIMEOUT.as_millis() as u64 * MS;
+            (fault.t0, fault.late.map_or(fault.t1, |late| late.min(given_up).max(fault.t1)))
+        })
     }
 
     fn reaching(&self, process: usize) -> impl Iterator<Item = &Fault> {

@@ -165,6 +165,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "            if !(BUG && tell) {\n                then(Job::Carry(from));\n            }",
     },
     Mutant {
+        bug: "late-hand-off-not-executed",
+        file: "src/acquire.rs",
+        right: "if may_owe() { error.unknown() }",
+        wrong: "if may_owe() && !BUG { error.unknown() }",
+    },
+    Mutant {
         bug: "lost-lock-is-taken",
         file: "src/acquire.rs",
         right: "Next::Handed(granted) if granted.term.is_lost() => {",

@@ -6,7 +6,9 @@ use futures::future::join_all;
 use redlatch::{ErrorKind, LockClient, Outcome};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{Fault, Proxy, SOON, Server, hold, ms, release, soon, wait_until};
+use crate::support::{
+    Fault, Proxy, SOON, Server, block_until, hold, ms, release, soon, wait_until,
+};
 
 /// So many calls share one or a few, and the deadline of each is this much after that of the one
 /// before.
@@ -141,4 +143,40 @@ async fn w12_an_unlock_that_goes_on_in_the_background_says_unknown() {
     assert!(server.exists("later"));
     proxy.refuse(false);
     wait_until("the release in the background", SOON, || !server.exists("later")).await;
+}
+
+/// A waiter that cannot run is handed a lock, whose lease ends before it can. Redis may still carry
+/// the hand-off out when the waiter is told that Redis is out of reach.
+#[test]
+fn w12_a_wait_that_ends_in_an_outage_says_unknown_of_a_hand_off_that_is_under_way() {
+    const LEASE: Duration = ms(1_000);
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    // The waiter runs only where the test says so.
+    let (here, elsewhere) = (runtime(), runtime());
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
+    let connecting = builder.outage_limit(2 * LEASE).connect();
+    let client = here.block_on(soon("connecting", connecting)).expect("connecting");
+    let (old, new) = (client.lock("handed off"), client.lock("handed off"));
+    let guard = elsewhere.block_on(old.lock_with_lease(LEASE)).expect("the lock");
+    let waiter = here.spawn(async move { new.lock_with_lease(LEASE).await });
+    here.block_on(async {
+        wait_until("a subscription", SOON, || server.subscribers("handed off") == 1).await;
+        proxy.settled(ms(50)).await;
+    });
+    let faults = proxy.faults();
+    proxy.plan("EVALSHA", 1, Fault::HoldBack);
+    drop(guard);
+    block_until("a hand-off that is held up", SOON, || proxy.faults() > faults);
+    // All but the connection of the client's thread.
+    proxy.refuse(true);
+    let killed: u64 = server.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
+    assert!(killed >= 2, "{killed}");
+    std::thread::sleep(LEASE);
+    let error = here.block_on(soon("the waiter", waiter)).expect("no panic");
+    let error = error.expect_err("Redis is out of reach");
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
+    proxy.refuse(false);
+    proxy.let_go();
+    block_until("nothing is left", SOON, || !server.exists("handed off"));
 }

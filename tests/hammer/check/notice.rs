@@ -77,7 +77,7 @@ pub(crate) fn of_deletion(history: &History) -> Vec<Violation> {
 /// that was handed over, and of which nobody knows that Redis heard, the reason may be older.)
 pub(crate) fn not_false(history: &History) -> Vec<Violation> {
     let reasons_of = |number: usize| {
-        let outages = history.faults_of(number).map(|(t0, t1, _)| (t0, t1 + AFTERMATH));
+        let outages = history.outages_of(number).map(|(from, to)| (from, to + AFTERMATH));
         let gaps = history.processes[number].gaps.iter().chain(&history.gaps);
         Calm::without(outages.chain(gaps.copied()))
     };
@@ -207,5 +207,21 @@ pub(crate) mod trials {
         assert_eq!(not_false(&history)[0].rule, "H9");
         history.processes[0].gaps = vec![(100 * MS, 600 * MS)];
         assert_eq!(not_false(&history), []);
+        // Of a request that is held up, and of one that was for too short a time.
+        for (arrives, wrong) in [(900, 0), (300, 1)] {
+            let mut history = self::history(vec![hold()]);
+            history.faults = vec![Fault {
+                kind: "hold up requests",
+                target: String::new(),
+                t0: 150 * MS,
+                t1: 200 * MS,
+                settle: Some(1_700 * MS),
+                key: None,
+                reach: Reach::Everybody,
+                late: Some(arrives * MS),
+                took_effect: true,
+            }];
+            assert_eq!(not_false(&history).len(), wrong, "{arrives}");
+        }
     }
 }

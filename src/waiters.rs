@@ -145,8 +145,8 @@ impl Waiters {
 
     /// Takes whoever is next in line for a lock that this client has, if `fits` says that it can
     /// be handed to that one. It has left the line then; or, if the lock is fenced or the chain is
-    /// `full`, it awaits the lock, and parks there until it is [told](Self::told) how it fared. The
-    /// flag says so. Somebody may have to be [stirred](Self::stir).
+    /// `full`, it awaits the lock, and parks there until [`told`](Self::told) says how it fared. The
+    /// flag says so. The caller has to [stir](Self::stir) the waiters that it returns.
     pub(crate) fn take_next<T>(
         &self,
         names: &Names,

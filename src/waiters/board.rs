@@ -78,7 +78,7 @@ impl<S> Board<S> {
     }
 
     /// Whether a call that can wait until then stands in line for that lock at once. It does where
-    /// somebody waits, or did a moment ago: the subscription is there already. And where this
+    /// others wait, or did a moment ago: the subscription is there already. And where this
     /// client leaves the lock to others.
     pub(crate) fn stands_in_line(
         &self,

@@ -33,7 +33,7 @@ impl<S> Board<S> {
     }
 
     /// This client has freed the lock, and so many clients heard of it, this one included. Those
-    /// who stand in line hear it from Redis; whoever comes next has a reason to ask. Returns who
+    /// who stand in line hear it from Redis; the next caller has a reason to ask. Returns who
     /// has to look again.
     pub(crate) fn freed(
         &mut self,

@@ -3,8 +3,8 @@
 //! 1. A client that has kept a lock from others for a while *stands back* when it frees it: it asks
 //!    for the lock again when each of the others has had it, or when none comes.
 //! 2. How long others take to come depends on how far away and how busy they are. So the room that
-//!    they are given is learned: it starts from twice what this client takes itself, and doubles
-//!    while one of them does not come.
+//!    they are given is learned: it starts from twice what this client takes itself, is no less than
+//!    this client's own message took, and doubles while one of them does not come.
 //! 3. Room that was given in vain is given again only when longer has passed, five times as long if
 //!    it was in vain again and again. Until then the client counts on as many as came the last
 //!    time: who listens need not want the lock.

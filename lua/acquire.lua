@@ -16,8 +16,8 @@
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
 -- A lock has one field, and that field is an owner: an id, a colon and a number.
--- HRANDFIELD returns both fields of a hash with two, and never more than two, so
--- a large hash costs no more than a lock.
+-- HLEN counts the fields, and HRANDFIELD names the only one: a large hash costs no
+-- more than a lock, and a free lock costs one look.
 -- The count to reach is absolute, so this sent twice counts once. A first hold
 -- that finds the field already there takes over what is left of an earlier
 -- hold of the same owner, whose release never arrived. Neither that nor a nested
@@ -29,10 +29,13 @@
 -- Why atomic: between "is it free" and "it is mine" nobody may come in, and a
 -- hash without a TTL must never be seen.
 
-local fields = redis.call('HRANDFIELD', KEYS[1], 2)
-local holder = fields[1]
-if fields[2] or (holder and not string.find(holder, '^.+:%-?%d+$')) then
-  return redis.error_reply('WRONGTYPE the hash is not a lock')
+local fields = redis.call('HLEN', KEYS[1])
+local holder = nil
+if fields > 0 then
+  holder = redis.call('HRANDFIELD', KEYS[1])
+  if fields > 1 or not string.find(holder, '^.+:%-?%d+$') then
+    return redis.error_reply('WRONGTYPE the hash is not a lock')
+  end
 end
 if ARGV[3] ~= '1' then
   if holder ~= ARGV[1] then
@@ -54,7 +57,7 @@ if KEYS[2] then
     redis.call('SET', KEYS[2], string.format('%.0f', now))
   end
 end
-redis.call('HSET', KEYS[1], ARGV[1], 1)
+redis.call('HSET', KEYS[1], ARGV[1], '1')
 if holder and redis.call('PTTL', KEYS[1]) >= tonumber(ARGV[2]) then
   return KEYS[2] and redis.call('GET', KEYS[2]) or nil
 end

@@ -8,16 +8,16 @@
 --          1           freed: the key is gone and its waiters have been told
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
--- What makes a hash a lock, and why HRANDFIELD, is in acquire. A key of another
+-- What makes a hash a lock is in acquire. A key of another
 -- type is an error there, too, and stays.
 -- Why atomic: waiters are told if and only if there was something to free.
 
-local fields = redis.call('HRANDFIELD', KEYS[1], 2)
-local owner = fields[1]
-if not owner then
+local fields = redis.call('HLEN', KEYS[1])
+if fields == 0 then
   return 0
 end
-if fields[2] or not string.find(owner, '^.+:%-?%d+$') then
+local holder = redis.call('HRANDFIELD', KEYS[1])
+if fields > 1 or not string.find(holder, '^.+:%-?%d+$') then
   return redis.error_reply('WRONGTYPE the hash is not a lock')
 end
 redis.call('DEL', KEYS[1])

@@ -19,7 +19,7 @@
 --                      owner, who has it now (0 if it needs none)
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
--- What makes a hash a lock, and why HRANDFIELD, is in acquire.
+-- What makes a hash a lock is in acquire.
 -- Sent again, with more owners at the end or not, it goes on from the one who has
 -- it, so what was executed already is not done twice. (The token grows once more.)
 -- The script publishes nothing of the hand-off itself: no other client could have
@@ -33,19 +33,20 @@
 -- Why atomic: between "it is ours" and the new owner's field the lease may end and
 -- another owner may come in, to whose lock this would add a field.
 
-local fields = redis.call('HRANDFIELD', KEYS[1], 2)
-if fields[2] then
+local fields = redis.call('HLEN', KEYS[1])
+if fields > 1 then
   return redis.error_reply('WRONGTYPE the hash is not a lock')
 end
+local holder = redis.call('HRANDFIELD', KEYS[1])
 local has = nil
 local shorter = false
 local token = 0
 for i, owner in ipairs(ARGV) do
   if has and owner ~= has then
-    redis.call('HSET', KEYS[1], owner, 1)
+    redis.call('HSET', KEYS[1], owner, '1')
     redis.call('HDEL', KEYS[1], has)
     has = owner
-  elseif not has and i > 5 and owner == fields[1] then
+  elseif not has and i > 5 and owner == holder then
     has = owner
     if KEYS[2] then
       local time = redis.call('TIME')

@@ -9,15 +9,15 @@
 --                      holder), and the holder
 --          -WRONGTYPE  the key is a hash, but not a lock
 --
--- What makes a hash a lock, and why HRANDFIELD, is in acquire.
+-- What makes a hash a lock is in acquire.
 -- Why atomic: the three parts of the answer are about the same holder.
 
-local fields = redis.call('HRANDFIELD', KEYS[1], 2)
-local holder = fields[1]
-if not holder then
+local fields = redis.call('HLEN', KEYS[1])
+if fields == 0 then
   return nil
 end
-if fields[2] or not string.find(holder, '^.+:%-?%d+$') then
+local holder = redis.call('HRANDFIELD', KEYS[1])
+if fields > 1 or not string.find(holder, '^.+:%-?%d+$') then
   return redis.error_reply('WRONGTYPE the hash is not a lock')
 end
 return {redis.call('PTTL', KEYS[1]), redis.call('HGET', KEYS[1], ARGV[1]) or 0, holder}

@@ -12,7 +12,7 @@
 --          2 + n       freed: the key is gone, and n clients have the message
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
--- What makes a hash a lock, and why HRANDFIELD, is in acquire.
+-- What makes a hash a lock is in acquire.
 -- The count to reach is absolute, so this sent twice releases once.
 -- The first write is a PEXPIRE or a DEL because Redis allows those when its
 -- memory is full, and after the first allowed write it lets the script finish;
@@ -26,17 +26,18 @@
 -- Why atomic: between "it is mine" and "it is gone" the lease may end and
 -- another owner may come in, whose lock this would delete.
 
-local fields = redis.call('HRANDFIELD', KEYS[1], 2)
-if fields[2] then
+local fields = redis.call('HLEN', KEYS[1])
+if fields > 1 then
   return redis.error_reply('WRONGTYPE the hash is not a lock')
 end
-if fields[1] ~= ARGV[1] then
+local held = fields == 1 and redis.call('HGET', KEYS[1], ARGV[1])
+if not held then
   return 0
 end
 if ARGV[2] ~= '0' then
   local left = redis.call('PTTL', KEYS[1])
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
-  if tonumber(redis.call('HGET', KEYS[1], ARGV[1])) > tonumber(ARGV[2]) then
+  if tonumber(held) > tonumber(ARGV[2]) then
     redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
   end
   if left < 0 or left > tonumber(ARGV[3]) + 50 then

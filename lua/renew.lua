@@ -12,7 +12,7 @@
 -- it have been prolonged.
 -- Never creates a key and never shortens a lease: a longer one was promised to
 -- somebody. A lock whose TTL was taken away (PERSIST) gets one again.
--- What makes a hash a lock, and why HRANDFIELD, is in acquire.
+-- What makes a hash a lock is in acquire.
 -- The look is protected so that one key of another type does not leave the rest
 -- of the batch unrenewed. Any other error says nothing about who holds the lock.
 -- Why atomic: between "it is still mine" and the new lease another owner may
@@ -20,14 +20,14 @@
 
 local renewed = {}
 for i, key in ipairs(KEYS) do
-  local fields = redis.pcall('HRANDFIELD', key, 2)
-  local held = fields[1] == ARGV[i + 1] and not fields[2]
+  local fields = redis.pcall('HLEN', key)
+  local held = fields == 1 and redis.call('HGET', key, ARGV[i + 1])
   if held then
     if redis.call('PTTL', key) < tonumber(ARGV[1]) then
       redis.call('PEXPIRE', key, ARGV[1])
     end
     renewed[i] = 1
-  elseif fields.err and not string.find(fields.err, 'WRONGTYPE', 1, true) then
+  elseif type(fields) == 'table' and not string.find(fields.err, 'WRONGTYPE', 1, true) then
     return fields
   else
     renewed[i] = 0

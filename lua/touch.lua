@@ -12,9 +12,9 @@
 -- Why atomic: between "it is mine" and the write the lease may end and another
 -- owner may come in, whose lock this would touch.
 
-local fields = redis.call('HRANDFIELD', KEYS[1], 2)
-if fields[2] or fields[1] ~= ARGV[1] then
+local held = redis.call('HLEN', KEYS[1]) == 1 and redis.call('HGET', KEYS[1], ARGV[1])
+if not held then
   return 0
 end
-redis.call('HSET', KEYS[1], ARGV[1], redis.call('HGET', KEYS[1], ARGV[1]))
+redis.call('HSET', KEYS[1], ARGV[1], held)
 return 1

@@ -39,7 +39,7 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     ("acquire-not-exclusive", "if holder and holder ~= ARGV[1] then", "if false then"),
     (
         "acquire-not-idempotent",
-        "redis.call('HSET', KEYS[1], ARGV[1], 1)",
+        "redis.call('HSET', KEYS[1], ARGV[1], '1')",
         "redis.call('HINCRBY', KEYS[1], ARGV[1], 1)",
     ),
     (
@@ -74,7 +74,11 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
         "if KEYS[2] then redis.call('INCR', KEYS[2]) end\nif holder and holder ~= ARGV[1] then",
     ),
     ("token-forgotten", "redis.call('INCR', KEYS[2]) < now", "redis.call('INCR', KEYS[2]) < 0"),
-    ("release-foreign", "if fields[1] ~= ARGV[1] then", "if not fields[1] then"),
+    (
+        "release-foreign",
+        "local held = fields == 1 and redis.call('HGET', KEYS[1], ARGV[1])\nif",
+        "local held = fields == 1 and '1'\nif",
+    ),
     (
         "release-silent",
         "redis.call('DEL', KEYS[1])\nlocal told = redis.pcall(ARGV[5], ARGV[4], '0')",
@@ -92,20 +96,20 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     ),
     (
         "renew-creates",
-        "local held = fields[1] == ARGV[i + 1] and not fields[2]",
-        "local held = fields[1] == ARGV[i + 1] or not fields[1] and redis.call('HSET', key, ARGV[i + 1], 1) == 1",
+        "local held = fields == 1 and redis.call('HGET', key, ARGV[i + 1])",
+        "local held = redis.call('HGET', key, ARGV[i + 1]) or fields == 0 and redis.call('HSET', key, ARGV[i + 1], 1) == 1",
     ),
     (
         "renew-foreign",
-        "local held = fields[1] == ARGV[i + 1] and not fields[2]",
-        "local held = fields[1]",
+        "local held = fields == 1 and redis.call('HGET', key, ARGV[i + 1])",
+        "local held = fields == 1",
     ),
     (
         "renew-needs-memory",
         "if redis.call('PTTL', key) < tonumber(ARGV[1])",
         "redis.call('HINCRBY', key, ARGV[i + 1], 0)\n    if redis.call('PTTL', key) < tonumber(ARGV[1])",
     ),
-    ("renew-stops-at-a-bad-key", "redis.pcall('HRANDFIELD', key", "redis.call('HRANDFIELD', key"),
+    ("renew-stops-at-a-bad-key", "redis.pcall('HLEN', key", "redis.call('HLEN', key"),
     ("shared-call-stops-at-a-bad-key", "pcall(run, keys, args)", "true, run(keys, args)"),
     ("shared-call-keeps-a-token-key", "keys[1], keys[2] = KEYS[k], nil", "keys[1] = KEYS[k]"),
     ("hand-over-keeps-the-old", "redis.call('HDEL', KEYS[1], has)", "redis.call('HLEN', KEYS[1])"),
@@ -125,8 +129,8 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     ("force-unlock-silent", "redis.pcall(ARGV[2], ARGV[1], '0')", "redis.call('EXISTS', ARGV[1])"),
     (
         "force-unlock-anything",
-        "local fields = redis.call('HRANDFIELD', KEYS[1], 2)\nlocal owner = fields[1]",
-        "local fields = {}\nlocal owner = redis.call('EXISTS', KEYS[1]) == 1 and 'any:1'",
+        "local fields = redis.call('HLEN', KEYS[1])\nif fields == 0 then\n  return 0\nend\nlocal holder = redis.call('HRANDFIELD', KEYS[1])",
+        "local fields = redis.call('EXISTS', KEYS[1])\nif fields == 0 then\n  return 0\nend\nlocal holder = 'any:1'",
     ),
 ];
 

@@ -30,10 +30,11 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     // No warning of a server that may evict locks.
     ("+info", "info", &[]),
     // What the scripts call.
+    ("+hlen", "hlen", &["locks", "is_locked", "hold_count", "remaining_lease", "is forced"]),
     (
         "+hrandfield",
         "hrandfield",
-        &["locks", "is_locked", "hold_count", "remaining_lease", "is forced"],
+        &["nests", "is refused", "is_locked", "hold_count", "remaining_lease", "is forced"],
     ),
     ("+hget", "hget", &["nests", "is_locked", "hold_count", "remaining_lease"]),
     ("+pttl", "pttl", &["is refused", "is_locked", "hold_count", "is renewed", "remaining_lease"]),

@@ -134,7 +134,8 @@ impl Relay {
             spare = Some(gate);
             None
         };
-        let taken = self.waiters.take_next(&owner.names, full, now, fits)?;
+        let patience = self.config.command_timeout;
+        let taken = self.waiters.take_next(&owner.names, full, patience, now, fits)?;
         let (seat, ticket, awaits, to_gate, stirred) = taken;
         owner.account.lock().releasing(passing.owed);
 
@@ -199,8 +200,10 @@ impl Relay {
     ) -> bool {
         let steps = request.owners.len() - 1;
         let now = clock::now();
-        match answer {
+        let mut lease = None;
+        let over = match answer {
             Ok((HandedOver::Done { token, listening }, _)) => {
+                lease = Some(request.lease);
                 (course.failures, course.give_up) = (0, None);
                 let (taken, over) = self.take(names, steps);
                 course.left.extend(self.done(names, taken, token, listening, now));
@@ -232,7 +235,10 @@ impl Relay {
                 }
                 over
             }
-        }
+        };
+        // With each hand-over another waiter has become the head.
+        self.waiters.head_looks(names, lease);
+        over
     }
 
     /// Redis has confirmed the first steps.

@@ -21,13 +21,15 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use crate::clock;
 use crate::connection::{Link, Node, Push};
 use crate::error::ErrorKind;
-use crate::holds::{Granted, Owner};
+use crate::holds::Granted;
 use crate::protocol::Names;
 
 mod board;
+mod hand_over;
 mod place;
-use board::{Board, Plan, Wakes};
+use board::{Board, Plan};
 pub(crate) use board::{Limits, Ticket};
+pub(crate) use hand_over::Told;
 pub(crate) use place::{Place, Seat};
 
 // The same, and a place where the tests' scheduler may let another task run.
@@ -51,7 +53,7 @@ pub(crate) struct Waiters {
 /// Who has a reason to look at the board again.
 #[derive(Default)]
 pub(crate) struct Stirred {
-    wakes: Wakes<Seat>,
+    head: Option<Arc<Seat>>,
     /// The driver, too.
     news: bool,
 }
@@ -63,15 +65,6 @@ pub(crate) struct Patience {
     pub(crate) until: Option<Instant>,
     /// How long an outage of Redis may last.
     pub(crate) outage: Option<Duration>,
-}
-
-/// What came of asking Redis in a waiter's stead.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Told {
-    Granted,
-    Refused,
-    /// Redis could not be asked.
-    Nothing,
 }
 
 /// What came while parked.
@@ -138,56 +131,10 @@ impl Waiters {
         Place { waiters: self, seat, ticket }
     }
 
-    /// Whether somebody stands in line for that lock.
-    pub(crate) fn somebody_waits(&self, names: &Names) -> bool {
-        self.board.lock().next_in_line(names.channel(), names.key()).is_some()
-    }
-
-    /// Takes whoever is next in line for a lock that this client has, if `fits` says that it can
-    /// be handed to that one. It has left the line then; or, if the lock is fenced or the chain is
-    /// `full`, it awaits the lock, and parks there until [`told`](Self::told) says how it fared. The
-    /// flag says so. The caller has to [stir](Self::stir) the waiters that it returns.
-    pub(crate) fn take_next<T>(
-        &self,
-        names: &Names,
-        full: bool,
-        now: Instant,
-        fits: impl FnOnce(&Arc<Owner>) -> Option<T>,
-    ) -> Option<(Arc<Seat>, Ticket, bool, T, Stirred)> {
-        let mut board = self.board.lock();
-        let (ticket, seat) = board.next_in_line(names.channel(), names.key())?;
-        let fit = fits(&seat.owner)?;
-        let seat = seat.clone();
-        if full || seat.owner.names.is_fenced() {
-            board.asked_for(names.channel(), ticket, now);
-            return Some((seat, ticket, true, fit, Stirred::default()));
-        }
-        let (wakes, news) = board.handed(names.channel(), ticket, seat.asked, now);
-        Some((seat, ticket, false, fit, Stirred { wakes, news }))
-    }
-
     /// Wakes whoever has a reason to look. Not while a mutex is held: a waker may do anything, and
     /// may give another lock back.
     pub(crate) fn stir(&self, stirred: Stirred) {
-        self.tell(stirred.wakes, stirred.news);
-    }
-
-    /// How that waiter fared for whom somebody asked Redis. If it has no lock, it asks by itself.
-    pub(crate) fn told(&self, seat: &Seat, ticket: Ticket, told: Told) {
-        let now = clock::now();
-        let channel = seat.owner.names.channel();
-        let mut board = self.board.lock();
-        match told {
-            Told::Granted => {
-                let (wakes, news) = board.granted(channel, ticket, seat.asked, now);
-                drop(board);
-                return self.tell(wakes, news);
-            }
-            Told::Refused => board.refused(channel, ticket, Some(Duration::ZERO), now),
-            Told::Nothing => board.unanswered(channel, ticket, Duration::ZERO, now),
-        }
-        drop(board);
-        seat.wake.notify_one();
+        self.tell(stirred.head, stirred.news);
     }
 
     /// This client is about to free the lock. Where it has kept it from others long enough, it
@@ -200,13 +147,13 @@ impl Waiters {
         let now = clock::now();
         let mut board = self.board.lock();
         let (ends, head) = board.turn_ends(names.channel(), names.key(), others, now);
-        (ends, Stirred { wakes: head.into_iter().collect(), news: false })
+        (ends, Stirred { head, news: false })
     }
 
     /// This client has freed the lock, and so many clients heard of it.
     pub(crate) fn freed(&self, names: &Names, told: Option<u32>) {
         let head = self.board.lock().freed(names.channel(), names.key(), told, clock::now());
-        wake(head.into_iter().collect());
+        wake(head);
     }
 
     /// Whether a message on the lock's channel would reach this client for a while yet.
@@ -219,8 +166,8 @@ impl Waiters {
         self.board.lock().is_live(names.channel())
     }
 
-    fn tell(&self, wakes: Wakes<Seat>, news: bool) {
-        wake(wakes);
+    fn tell(&self, head: Option<Arc<Seat>>, news: bool) {
+        wake(head);
         if news {
             self.changed.notify_waiters();
         }
@@ -376,8 +323,8 @@ impl Waiters {
     }
 }
 
-fn wake(wakes: Wakes<Seat>) {
-    for seat in wakes {
+fn wake(seats: impl IntoIterator<Item = Arc<Seat>>) {
+    for seat in seats {
         seat.wake.notify_one();
     }
 }

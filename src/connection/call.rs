@@ -98,7 +98,7 @@ impl Link {
             }
             let told = match together.filter(|_| !behind) {
                 _ if aside.is_some() && !seeded!("asks-without-asking") => {
-                    on.ask_aside(&cmd, deadline).await
+                    Box::pin(on.ask_aside(&cmd, deadline)).await
                 }
                 Some(together) => match on.line().at_once() {
                     Some(_under_way) => on.ask(&cmd, deadline).await,

@@ -244,9 +244,9 @@ impl<S> Board<S> {
         ticket: Ticket,
         lease: Duration,
         now: Instant,
-    ) -> (Wakes<S>, bool) {
+    ) -> (Option<Arc<S>>, bool) {
         let Some(line) = line_of(&mut self.channels, channel, ticket) else {
-            return (Wakes::new(), false);
+            return (None, false);
         };
         // A message that came meanwhile may be of a release after this grant.
         let again = line.waiters.get(&ticket).is_some_and(|waiter| waiter.again);
@@ -261,25 +261,31 @@ impl<S> Board<S> {
     }
 
     /// The lock was handed to the waiter, for `lease` if nobody renews it, and it leaves. Whatever
-    /// it was woken for was before that. The flag says whether the driver has something to do.
+    /// it was woken for was before that. The next in line has to look before that lease ends. The
+    /// flag says whether the driver has something to do.
     pub(crate) fn handed(
         &mut self,
         channel: &str,
         ticket: Ticket,
         lease: Duration,
         now: Instant,
-    ) -> (Wakes<S>, bool) {
+    ) -> (Option<Arc<S>>, bool) {
         let Some(line) = self.line_of(channel, ticket) else {
-            return (Wakes::new(), false);
+            return (None, false);
         };
         line.due = now + park_for(Some(lease));
         self.remove(channel, ticket, now + LINGER)
     }
 
     /// The waiter leaves without the lock. The flag says whether the driver has something to do.
-    pub(crate) fn left(&mut self, channel: &str, ticket: Ticket, now: Instant) -> (Wakes<S>, bool) {
+    pub(crate) fn left(
+        &mut self,
+        channel: &str,
+        ticket: Ticket,
+        now: Instant,
+    ) -> (Option<Arc<S>>, bool) {
         let Some(line) = self.line_of(channel, ticket) else {
-            return (Wakes::new(), false);
+            return (None, false);
         };
         let holds_baton = line.waiters.get(&ticket).is_some_and(|w| w.asking.is_some() || w.again);
         if line.is_head(ticket) && holds_baton && !seeded!("baton-dropped") {
@@ -288,23 +294,27 @@ impl<S> Board<S> {
         self.remove(channel, ticket, now)
     }
 
-    fn remove(&mut self, name: &str, ticket: Ticket, keep_until: Instant) -> (Wakes<S>, bool) {
-        let mut wakes = Wakes::new();
+    /// Returns who is the head now, if it was another before.
+    fn remove(
+        &mut self,
+        name: &str,
+        ticket: Ticket,
+        keep_until: Instant,
+    ) -> (Option<Arc<S>>, bool) {
         let channel = self.channels.get_mut(name).expect("BUG: a waiter without a channel");
         let at = channel.lines.iter().position(|line| line.waiters.contains_key(&ticket));
         let at = at.expect("BUG: a waiter without a line");
         let line = &mut channel.lines[at];
         let was_head = line.is_head(ticket);
         line.waiters.remove(&ticket);
-        if was_head && !seeded!("leaver-wakes-nobody") {
-            wakes.extend(line.head_seat());
-        }
+        let changes = was_head && !seeded!("leaver-wakes-nobody");
+        let head = if changes { line.head_seat() } else { None };
         let unused = channel.lines.iter().all(|line| line.waiters.is_empty());
         if unused {
             channel.kept_until = Some(keep_until);
         }
         self.waiting -= 1;
-        (wakes, unused && self.next_look.is_none_or(|look| keep_until < look))
+        (head, unused && self.next_look.is_none_or(|look| keep_until < look))
     }
 
     /// A message came on a channel: one waiter of each line asks.

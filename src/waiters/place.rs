@@ -117,9 +117,9 @@ impl Place<'_> {
     /// The lock was granted, for `lease` if nobody renews it.
     pub(crate) fn granted(&self, lease: Duration) {
         let now = clock::now();
-        let (wakes, news) =
+        let (head, news) =
             self.waiters.board.lock().granted(self.channel(), self.ticket, lease, now);
-        self.waiters.tell(wakes, news);
+        self.waiters.tell(head, news);
         // Its drop finds that it has left already.
     }
 
@@ -127,8 +127,8 @@ impl Place<'_> {
     /// given back.
     pub(crate) fn leave(&self) -> Option<Granted> {
         let now = clock::now();
-        let (wakes, news) = self.waiters.board.lock().left(self.channel(), self.ticket, now);
-        self.waiters.tell(wakes, news);
+        let (head, news) = self.waiters.board.lock().left(self.channel(), self.ticket, now);
+        self.waiters.tell(head, news);
         self.seat.take(Tray::Gone)
     }
 

@@ -199,3 +199,41 @@ async fn a_lock_is_not_renewed_for_an_owner_of_whom_redis_may_not_know() {
     renewed(&guard).await;
     release(guard).await;
 }
+
+#[tokio::test]
+async fn who_is_next_then_asks_when_the_lease_of_the_new_holder_ends() {
+    let impatient = |options: LockClientBuilder| options.command_timeout(ms(400));
+    let scene = Scene::with(&[], impatient).await;
+    let guard = hold(&scene.client.lock("ends")).await;
+    // Longer than any request takes, so Redis is told of the hand-off before it ends.
+    let brief: Take = |lock| async move { lock.lock_with_lease(ms(900)).await }.boxed();
+    let mut next = Waiter::first(&scene, "ends", brief).await;
+    let last = Waiter::behind(&scene.client, "ends", LOCK);
+    release(guard).await;
+    let kept = next.has();
+    // Nobody gives it back: only the end of the lease lets the last one in.
+    release(last.gets().await).await;
+    assert_lost(kept.unlock().await);
+}
+
+#[tokio::test]
+async fn who_is_next_then_asks_in_time_though_redis_has_not_confirmed_the_hand_off() {
+    let scene = Scene::new().await;
+    let guard = hold(&scene.client.lock("unheard")).await;
+    let brief: Take = |lock| async move { lock.lock_with_lease(ms(300)).await }.boxed();
+    let mut next = Waiter::first(&scene, "unheard", brief).await;
+    let mut last = Waiter::behind(&scene.client, "unheard", LOCK);
+    let held = scene.hold_scripts();
+    drop(guard);
+    let kept = next.has();
+    scene.until_held(held).await;
+    // Of the command timeout, for which the hand-off may be on its way, most is left.
+    let asks = wait_until("the last one asks", ms(1_500), || scene.proxy.faults() > held + 1);
+    tokio::select! {
+        _ = &mut last.task => panic!("nobody has freed it"),
+        () = asks => {}
+    }
+    scene.proxy.let_go();
+    release(last.gets().await).await;
+    assert_lost(kept.unlock().await);
+}

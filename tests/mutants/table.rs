@@ -201,6 +201,30 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if false then",
     },
     Mutant {
+        bug: "hand-off-head-sleeps",
+        file: "src/relay.rs",
+        right: "self.waiters.head_looks(names, lease);",
+        wrong: "if !BUG {\n            self.waiters.head_looks(names, lease);\n        }",
+    },
+    Mutant {
+        bug: "hand-off-shortens-unseen",
+        file: "src/waiters/board/releases.rs",
+        right: "line.due = line.due.min(now + park);",
+        wrong: "line.due = line.due.min(now + if BUG { LONGEST_PARK } else { park });",
+    },
+    Mutant {
+        bug: "hand-off-shortens-unseen-while-asking",
+        file: "src/waiters/board/releases.rs",
+        right: "head.again |= shorter && head",
+        wrong: "head.again |= !BUG && shorter && head",
+    },
+    Mutant {
+        bug: "hand-off-head-oversleeps",
+        file: "src/waiters/hand_over.rs",
+        right: "head.filter(|_| seat.asked.min(LONGEST_PARK) <= patience)",
+        wrong: "head.filter(|_| !BUG && seat.asked.min(LONGEST_PARK) <= patience)",
+    },
+    Mutant {
         bug: "dead-subscription-unnoticed",
         file: "src/waiters.rs",
         right: "let counts = self.board.lock().counts_on(on);",

@@ -1,9 +1,10 @@
 //! What this client does to the lock, and who has a reason to ask for it then.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::Board;
+use super::line::park_for;
+use super::{Board, LONGEST_PARK};
 
 impl<S> Board<S> {
     /// How a call fared that asked Redis without standing in line.
@@ -53,6 +54,27 @@ impl<S> Board<S> {
             line.due = due;
         }
         None
+    }
+
+    /// A hand-off is over. If Redis has confirmed it, the new holder has the lock for `lease`, and what
+    /// Redis said to the head before, or is about to say, may be the longer lease of another. Returns who
+    /// has to look again.
+    pub(crate) fn handed_over(
+        &mut self,
+        channel: &str,
+        key: &str,
+        lease: Option<Duration>,
+        now: Instant,
+    ) -> Option<Arc<S>> {
+        let line = self.line_named(channel, key)?;
+        let park = park_for(lease);
+        let shorter = park < LONGEST_PARK;
+        if shorter {
+            line.due = line.due.min(now + park);
+        }
+        let head = line.waiters.first_entry()?.into_mut();
+        head.again |= shorter && head.asking.is_some();
+        Some(head.seat.clone())
     }
 
     fn asks_at(&mut self, channel: &str, key: &str, due: Instant) -> Option<Arc<S>> {

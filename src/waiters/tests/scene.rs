@@ -8,6 +8,7 @@ use shuttle::future::{spawn, yield_now};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
+use crate::holds::Owner;
 use crate::lease::Lease;
 use crate::tests::explore::{Calls, some_time};
 

@@ -32,6 +32,8 @@ pub(super) enum Op {
         lease: u64,
         awaited: bool,
     },
+    /// A hand-off is over, and has been confirmed for such a lease if there is one.
+    HandedOver(usize, Option<u64>),
     /// This client has freed the lock, and so many clients heard of it.
     Freed(usize, Option<u32>),
     /// It frees the lock for so many others.
@@ -210,6 +212,7 @@ impl Model {
                 }
             }
             Op::HandOver { lock, lease, awaited } => self.hand_over(lock, lease, awaited),
+            Op::HandedOver(lock, lease) => self.handed_over(lock, lease),
             Op::Freed(lock, told) => self.freed(lock, told),
             Op::Message(lock) => {
                 let channel = self.channel(lock).to_owned();
@@ -223,7 +226,7 @@ impl Model {
                 let until = self.turns.ends(key, Some(others), hears, self.board.limits, now);
                 let (ends, head) = self.board.turn_ends(channel, key, Some(others), now);
                 assert_eq!(ends, until.is_some());
-                self.woken(head.into_iter().collect());
+                self.woken(head);
                 if let Some(until) = until {
                     self.asks_at(lock, until, false);
                 }
@@ -333,9 +336,9 @@ impl Model {
         (self.names[waiter.lock].channel().into(), waiter.ticket)
     }
 
-    fn gone(&mut self, at: usize, (wakes, news): (Wakes<Notify>, bool), linger: u64) {
+    fn gone(&mut self, at: usize, (head, news): (Option<Arc<Notify>>, bool), linger: u64) {
         let lock = self.waiters.remove(at).lock;
-        self.woken(wakes);
+        self.woken(head);
         self.told |= news;
         if self.waiters.iter().all(|waiter| waiter.lock != lock) {
             let channel = self.channel(lock).to_owned();
@@ -345,9 +348,10 @@ impl Model {
         }
     }
 
-    fn woken(&mut self, wakes: Wakes<Notify>) {
-        for waiter in &mut self.waiters {
-            waiter.looks |= wakes.iter().any(|wake| Arc::ptr_eq(wake, &waiter.wake));
+    fn woken(&mut self, wakes: impl IntoIterator<Item = Arc<Notify>>) {
+        for wake in wakes {
+            let woken = self.waiters.iter_mut().filter(|waiter| Arc::ptr_eq(&wake, &waiter.wake));
+            woken.for_each(|waiter| waiter.looks = true);
         }
     }
 

@@ -93,7 +93,7 @@ impl World {
                 self.sent = None;
                 let wakes = self.board.cut(self.connection, self.now);
                 self.connection += 1;
-                self.woken(&wakes);
+                self.woken(wakes);
             }
             _ => {}
         }
@@ -124,7 +124,7 @@ impl World {
             self.held[lock] = Some(ticket);
             self.waiters.retain(|waiter| waiter.ticket != ticket);
             let (wakes, _) = self.board.handed(channel, ticket, LONGEST_PARK, self.now);
-            self.woken(&wakes);
+            self.woken(wakes);
         }
     }
 
@@ -153,7 +153,7 @@ impl World {
             Ask::Answered { granted: true } => {
                 self.waiters.remove(at);
                 let (wakes, _) = self.board.granted(channel, ticket, LONGEST_PARK, self.now);
-                self.woken(&wakes);
+                self.woken(wakes);
             }
         }
         true
@@ -162,7 +162,7 @@ impl World {
     fn drop(&mut self, at: usize) {
         let Waiter { ticket, lock, ask, .. } = self.waiters.remove(at);
         let (wakes, _) = self.board.left(LOCKS[lock].0, ticket, self.now);
-        self.woken(&wakes);
+        self.woken(wakes);
         // The undo of a grant whose caller has gone.
         if ask == (Ask::Answered { granted: true }) && self.held[lock] == Some(ticket) {
             self.release(lock);
@@ -174,7 +174,7 @@ impl World {
             return false;
         };
         let wakes = self.board.message(&channel, self.now);
-        self.woken(&wakes);
+        self.woken(wakes);
         true
     }
 
@@ -185,7 +185,7 @@ impl World {
             }
             self.subscribed.extend(plan.subscribe.iter().cloned());
             let wakes = self.board.subscribed(&plan.subscribe, self.connection, self.now);
-            self.woken(&wakes);
+            self.woken(wakes);
             return true;
         }
         if !self.board.has_news(self.now, self.connection, |_| true).0 {
@@ -198,9 +198,10 @@ impl World {
         self.sent.is_some()
     }
 
-    fn woken(&mut self, wakes: &Wakes<Notify>) {
-        for waiter in &mut self.waiters {
-            waiter.awake |= wakes.iter().any(|wake| Arc::ptr_eq(wake, &waiter.wake));
+    fn woken(&mut self, wakes: impl IntoIterator<Item = Arc<Notify>>) {
+        for wake in wakes {
+            let woken = self.waiters.iter_mut().filter(|waiter| Arc::ptr_eq(&wake, &waiter.wake));
+            woken.for_each(|waiter| waiter.awake = true);
         }
     }
 

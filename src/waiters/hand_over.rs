@@ -1,0 +1,82 @@
+//! The waiter who is given a lock without asking Redis, because this client has it already.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::holds::Owner;
+use crate::protocol::Names;
+
+use super::board::{LONGEST_PARK, Ticket};
+use super::{Seat, Stirred, Waiters, wake};
+
+/// What came of asking Redis in a waiter's stead.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Told {
+    Granted,
+    Refused,
+    /// Redis could not be asked.
+    Nothing,
+}
+
+impl Waiters {
+    /// Whether somebody stands in line for that lock.
+    pub(crate) fn somebody_waits(&self, names: &Names) -> bool {
+        self.board.lock().next_in_line(names.channel(), names.key()).is_some()
+    }
+
+    /// Takes whoever is next in line for a lock that this client has, if `fits` says that it can
+    /// be handed to that one. It has left the line then; or, if the lock is fenced or the chain is
+    /// `full`, it awaits the lock, and parks there until [`told`](Self::told) says how it fared. The
+    /// flag says so. The caller has to [stir](Self::stir) the others that it returns.
+    ///
+    /// If it has left, another waiter is the head, which has to look before the new holder's lease
+    /// could end. To wake it here would keep the new holder waiting, so the caller has the [head
+    /// look](Self::head_looks) within `patience`. Only where that could be too late, it is stirred.
+    pub(crate) fn take_next<T>(
+        &self,
+        names: &Names,
+        full: bool,
+        patience: Duration,
+        now: Instant,
+        fits: impl FnOnce(&Arc<Owner>) -> Option<T>,
+    ) -> Option<(Arc<Seat>, Ticket, bool, T, Stirred)> {
+        let mut board = self.board.lock();
+        let (ticket, seat) = board.next_in_line(names.channel(), names.key())?;
+        let fit = fits(&seat.owner)?;
+        let seat = seat.clone();
+        if full || seat.owner.names.is_fenced() {
+            board.asked_for(names.channel(), ticket, now);
+            return Some((seat, ticket, true, fit, Stirred::default()));
+        }
+        let (head, news) = board.handed(names.channel(), ticket, seat.asked, now);
+        let head = head.filter(|_| seat.asked.min(LONGEST_PARK) <= patience);
+        Some((seat, ticket, false, fit, Stirred { head, news }))
+    }
+
+    /// Whoever stands at the head of the line for that lock looks when it is due. If Redis has
+    /// confirmed the hand-off, `lease` is that of the new holder.
+    pub(crate) fn head_looks(&self, names: &Names, lease: Option<Duration>) {
+        let (channel, key) = (names.channel(), names.key());
+        let head = self.board.lock().handed_over(channel, key, lease, clock::now());
+        wake(head);
+    }
+
+    /// How that waiter fared for whom somebody asked Redis. If it has no lock, it asks by itself.
+    pub(crate) fn told(&self, seat: &Seat, ticket: Ticket, told: Told) {
+        let now = clock::now();
+        let channel = seat.owner.names.channel();
+        let mut board = self.board.lock();
+        match told {
+            Told::Granted => {
+                let (head, news) = board.granted(channel, ticket, seat.asked, now);
+                drop(board);
+                return self.tell(head, news);
+            }
+            Told::Refused => board.refused(channel, ticket, Some(Duration::ZERO), now),
+            Told::Nothing => board.unanswered(channel, ticket, Duration::ZERO, now),
+        }
+        drop(board);
+        seat.wake.notify_one();
+    }
+}

@@ -50,9 +50,11 @@ use chain::{Chain, Request, Step, To, enter, hand};
 #[cfg(test)]
 use tests::Mutex;
 
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// Before a request that failed so often is tried again.
 fn pause_after(failures: u32) -> Duration {
-    Duration::from_millis(25 << failures.min(6)).min(Duration::from_secs(1))
+    Duration::from_millis(25 << failures.min(6)).min(LONGEST_PAUSE)
 }
 
 pub(crate) struct Relay {
@@ -134,7 +136,7 @@ impl Relay {
             spare = Some(gate);
             None
         };
-        let patience = self.config.command_timeout;
+        let patience = self.config.command_timeout.saturating_add(LONGEST_PAUSE);
         let taken = self.waiters.take_next(&owner.names, full, patience, now, fits)?;
         let (seat, ticket, awaits, to_gate, stirred) = taken;
         owner.account.lock().releasing(passing.owed);
@@ -198,8 +200,7 @@ impl Relay {
         answer: Result<(HandedOver, bool), Error>,
         course: &mut Course,
     ) -> bool {
-        let steps = request.owners.len() - 1;
-        let now = clock::now();
+        let (steps, now) = (request.owners.len() - 1, clock::now());
         let mut lease = None;
         let over = match answer {
             Ok((HandedOver::Done { token, listening }, _)) => {

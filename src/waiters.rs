@@ -25,11 +25,11 @@ use crate::holds::Granted;
 use crate::protocol::Names;
 
 mod board;
-mod hand_over;
+mod handoff;
 mod place;
 use board::{Board, Plan};
 pub(crate) use board::{Limits, Ticket};
-pub(crate) use hand_over::Told;
+pub(crate) use handoff::Told;
 pub(crate) use place::{Place, Seat};
 
 // The same, and a place where the tests' scheduler may let another task run.

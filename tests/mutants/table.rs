@@ -220,7 +220,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "hand-off-head-oversleeps",
-        file: "src/waiters/hand_over.rs",
+        file: "src/waiters/handoff.rs",
         right: "head.filter(|_| seat.asked.min(LONGEST_PARK) <= patience)",
         wrong: "head.filter(|_| !BUG && seat.asked.min(LONGEST_PARK) <= patience)",
     },

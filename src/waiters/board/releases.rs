@@ -59,7 +59,7 @@ impl<S> Board<S> {
     /// A hand-off is over. If Redis has confirmed it, the new holder has the lock for `lease`, and what
     /// Redis said to the head before, or is about to say, may be the longer lease of another. Returns who
     /// has to look again.
-    pub(crate) fn handed_over(
+    pub(crate) fn handed_off(
         &mut self,
         channel: &str,
         key: &str,

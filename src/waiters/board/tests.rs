@@ -25,7 +25,7 @@ fn model_op() -> impl Strategy<Value = model::Op> {
         4 => (0..3usize, 1..100_000u64, any::<bool>())
             .prop_map(|(lock, lease, awaited)| Op::HandOver { lock, lease, awaited }),
         1 => (0..3usize, proptest::option::of(0..60_000u64))
-            .prop_map(|(lock, lease)| Op::HandedOver(lock, lease)),
+            .prop_map(|(lock, lease)| Op::HandedOff(lock, lease)),
         1 => (0..3usize, proptest::option::of(0..4u32)).prop_map(|(lock, told)| Op::Freed(lock, told)),
         1 => (0..3usize, 1..4u32).prop_map(|(lock, others)| Op::StandBack(lock, others)),
         1 => (0..3usize).prop_map(Op::Lost),

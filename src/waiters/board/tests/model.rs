@@ -33,7 +33,7 @@ pub(super) enum Op {
         awaited: bool,
     },
     /// A hand-off is over, and has been confirmed for such a lease if there is one.
-    HandedOver(usize, Option<u64>),
+    HandedOff(usize, Option<u64>),
     /// This client has freed the lock, and so many clients heard of it.
     Freed(usize, Option<u32>),
     /// It frees the lock for so many others.
@@ -212,7 +212,7 @@ impl Model {
                 }
             }
             Op::HandOver { lock, lease, awaited } => self.hand_over(lock, lease, awaited),
-            Op::HandedOver(lock, lease) => self.handed_over(lock, lease),
+            Op::HandedOff(lock, lease) => self.handed_off(lock, lease),
             Op::Freed(lock, told) => self.freed(lock, told),
             Op::Message(lock) => {
                 let channel = self.channel(lock).to_owned();

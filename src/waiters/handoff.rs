@@ -58,7 +58,7 @@ impl Waiters {
     /// confirmed the hand-off, `lease` is that of the new holder.
     pub(crate) fn head_looks(&self, names: &Names, lease: Option<Duration>) {
         let (channel, key) = (names.channel(), names.key());
-        let head = self.board.lock().handed_over(channel, key, lease, clock::now());
+        let head = self.board.lock().handed_off(channel, key, lease, clock::now());
         wake(head);
     }
 

@@ -8,8 +8,8 @@
 --          1           freed: the key is gone and its waiters have been told
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
--- What makes a hash a lock is in acquire. A key of another
--- type is an error there, too, and stays.
+-- What makes a hash a lock is in acquire. A key of another type is an error
+-- there, too, and stays.
 -- Why atomic: waiters are told if and only if there was something to free.
 
 local fields = redis.call('HLEN', KEYS[1])

@@ -136,8 +136,8 @@ impl Relay {
             spare = Some(gate);
             None
         };
-        let patience = self.config.command_timeout.saturating_add(LONGEST_PAUSE);
-        let taken = self.waiters.take_next(&owner.names, full, patience, now, fits)?;
+        let longest = self.config.command_timeout.saturating_add(LONGEST_PAUSE);
+        let taken = self.waiters.take_next(&owner.names, full, longest, now, fits)?;
         let (seat, ticket, awaits, to_gate, stirred) = taken;
         owner.account.lock().releasing(passing.owed);
 
@@ -237,8 +237,8 @@ impl Relay {
                 over
             }
         };
-        // With each hand-over another waiter has become the head.
-        self.waiters.head_looks(names, lease);
+        // It may have no timer yet: the hand-off did not wake it.
+        self.waiters.wake_head(names, lease);
         over
     }
 

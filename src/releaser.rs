@@ -84,8 +84,13 @@ impl Releaser {
         gate: &mut Option<Gate>,
         tell: bool,
     ) -> Option<Option<Confirmed>> {
-        // It fails only when the client's thread has ended; then the lease ends the hold.
-        pass(&self.relay, owner, gate, tell, |job| drop(self.jobs.send(job)))
+        pass(&self.relay, owner, gate, tell, |job| {
+            // It fails only when the client's thread has ended; then the lease ends the hold, and
+            // nobody else wakes the head, which looks then.
+            if self.jobs.send(job).is_err() {
+                self.relay.waiters().wake_head(&owner.names, None);
+            }
+        })
     }
 
     /// Completes when everything that was handed over before is paid or given up.

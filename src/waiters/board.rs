@@ -16,7 +16,8 @@
 //! 6. While this client leaves a lock to others (see [`turns`]), the head asks only when they have
 //!    had their turns.
 //! 7. A lock that is handed over inside the client goes to the head of its line, unless that one
-//!    is asking Redis.
+//!    is asking Redis. The next head learns when it is due only after a request to Redis (see
+//!    [`handed_off`](Board::handed_off)), if the new holder's lease is longer than that takes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -130,8 +131,7 @@ impl<S> Board<S> {
     pub(crate) fn asked_for(&mut self, channel: &str, ticket: Ticket, now: Instant) {
         let line = self.line_of(channel, ticket);
         if let Some(waiter) = line.and_then(|line| line.waiters.get_mut(&ticket)) {
-            waiter.asking = Some(now);
-            waiter.again = false;
+            (waiter.asking, waiter.asked_for, waiter.again) = (Some(now), true, false);
         }
     }
 
@@ -159,7 +159,7 @@ impl<S> Board<S> {
         // Without a refusal to go by, it asks at once.
         let asks_now = live || left.is_none();
         let due = back.unwrap_or(if asks_now { now } else { now + park_for(left) });
-        let waiter = Waiter { seat, asking: None, again: false };
+        let waiter = Waiter { seat, asking: None, asked_for: false, again: false };
         match channel.lines.iter_mut().find(|line| &*line.key == key) {
             Some(line) => {
                 if line.waiters.is_empty() && !live {
@@ -189,8 +189,7 @@ impl<S> Board<S> {
         if !waiter.again && due > now {
             return Step::Park(Some(due));
         }
-        waiter.asking = Some(now);
-        waiter.again = false;
+        (waiter.asking, waiter.asked_for, waiter.again) = (Some(now), false, false);
         Step::Ask
     }
 

@@ -31,13 +31,14 @@ impl Waiters {
     /// flag says so. The caller has to [stir](Self::stir) the others that it returns.
     ///
     /// If it has left, another waiter is the head, which has to look before the new holder's lease
-    /// could end. To wake it here would keep the new holder waiting, so the caller has the [head
-    /// look](Self::head_looks) within `patience`. Only where that could be too late, it is stirred.
+    /// could end. A wake-up at this moment would keep the new holder waiting, so the caller wakes it
+    /// [later](Self::wake_head): within `longest_request`. If the lease could end before that, this
+    /// returns the head to stir.
     pub(crate) fn take_next<T>(
         &self,
         names: &Names,
         full: bool,
-        patience: Duration,
+        longest_request: Duration,
         now: Instant,
         fits: impl FnOnce(&Arc<Owner>) -> Option<T>,
     ) -> Option<(Arc<Seat>, Ticket, bool, T, Stirred)> {
@@ -50,13 +51,13 @@ impl Waiters {
             return Some((seat, ticket, true, fit, Stirred::default()));
         }
         let (head, news) = board.handed(names.channel(), ticket, seat.asked, now);
-        let head = head.filter(|_| seat.asked.min(LONGEST_PARK) <= patience);
+        let head = head.filter(|_| seat.asked.min(LONGEST_PARK) <= longest_request);
         Some((seat, ticket, false, fit, Stirred { head, news }))
     }
 
-    /// Whoever stands at the head of the line for that lock looks when it is due. If Redis has
-    /// confirmed the hand-off, `lease` is that of the new holder.
-    pub(crate) fn head_looks(&self, names: &Names, lease: Option<Duration>) {
+    /// Wakes the head of the line for that lock, which sets its timer. `lease` is that of the last
+    /// hand-off that Redis has confirmed, if it has confirmed one.
+    pub(crate) fn wake_head(&self, names: &Names, lease: Option<Duration>) {
         let (channel, key) = (names.channel(), names.key());
         let head = self.board.lock().handed_off(channel, key, lease, clock::now());
         wake(head);

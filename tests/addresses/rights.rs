@@ -30,13 +30,21 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     // No warning of a server that may evict locks.
     ("+info", "info", &[]),
     // What the scripts call.
-    ("+hlen", "hlen", &["locks", "is_locked", "hold_count", "remaining_lease", "is forced"]),
+    (
+        "+hlen",
+        "hlen",
+        &["locks", "is_locked", "hold_count", "is renewed", "remaining_lease", "is forced"],
+    ),
     (
         "+hrandfield",
         "hrandfield",
         &["nests", "is refused", "is_locked", "hold_count", "remaining_lease", "is forced"],
     ),
-    ("+hget", "hget", &["nests", "is_locked", "hold_count", "remaining_lease"]),
+    (
+        "+hget",
+        "hget",
+        &["locks", "nests", "is_locked", "hold_count", "is renewed", "remaining_lease"],
+    ),
     ("+pttl", "pttl", &["is refused", "is_locked", "hold_count", "is renewed", "remaining_lease"]),
     ("+hset", "hset", &["locks"]),
     ("+pexpire", "pexpire", &["locks"]),

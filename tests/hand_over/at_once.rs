@@ -202,12 +202,12 @@ async fn a_lock_is_not_renewed_for_an_owner_of_whom_redis_may_not_know() {
 
 #[tokio::test]
 async fn who_is_next_then_asks_when_the_lease_of_the_new_holder_ends() {
-    let impatient = |options: LockClientBuilder| options.command_timeout(ms(400));
+    let impatient = |options: LockClientBuilder| options.command_timeout(ms(1_000));
     let scene = Scene::with(&[], impatient).await;
     let guard = hold(&scene.client.lock("ends")).await;
     // Longer than any request takes, tried again or not: Redis is told of the hand-off before it
     // ends.
-    let brief: Take = |lock| async move { lock.lock_with_lease(ms(1_900)).await }.boxed();
+    let brief: Take = |lock| async move { lock.lock_with_lease(ms(2_500)).await }.boxed();
     let mut next = Waiter::first(&scene, "ends", brief).await;
     let last = Waiter::behind(&scene.client, "ends", LOCK);
     release(guard).await;
@@ -221,16 +221,16 @@ async fn who_is_next_then_asks_when_the_lease_of_the_new_holder_ends() {
 async fn who_is_next_then_asks_in_time_though_redis_hears_late_of_the_hand_off() {
     let scene = Scene::new().await;
     let guard = hold(&scene.client.lock("unheard")).await;
-    let brief: Take = |lock| async move { lock.lock_with_lease(ms(300)).await }.boxed();
+    let brief: Take = |lock| async move { lock.lock_with_lease(ms(700)).await }.boxed();
     let mut next = Waiter::first(&scene, "unheard", brief).await;
     let mut last = Waiter::behind(&scene.client, "unheard", LOCK);
     let held = scene.proxy.faults();
-    scene.proxy.plan("EVALSHA", 1, Fault::HoldBackFor(ms(1_500)));
+    scene.proxy.plan("EVALSHA", 1, Fault::HoldBackFor(ms(2_700)));
     drop(guard);
     let kept = next.has();
     scene.until_held(held).await;
     let before = scene.server.calls("evalsha");
-    let asks = wait_until("a question", ms(1_200), || scene.server.calls("evalsha") > before);
+    let asks = wait_until("a question", ms(2_200), || scene.server.calls("evalsha") > before);
     tokio::select! {
         _ = &mut last.task => panic!("nobody has freed it"),
         () = asks => {}

@@ -203,8 +203,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "hand-off-head-sleeps",
         file: "src/relay.rs",
-        right: "self.waiters.head_looks(names, lease);",
-        wrong: "if !BUG {\n            self.waiters.head_looks(names, lease);\n        }",
+        right: "self.waiters.wake_head(names, lease);",
+        wrong: "if !BUG {\n            self.waiters.wake_head(names, lease);\n        }",
     },
     Mutant {
         bug: "hand-off-shortens-unseen",
@@ -219,10 +219,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "head.again |= !BUG && shorter && head",
     },
     Mutant {
+        bug: "hand-off-wakes-who-awaits-it",
+        file: "src/waiters/board/releases.rs",
+        right: "head.asking.is_some() && !head.asked_for;",
+        wrong: "head.asking.is_some() && (BUG || !head.asked_for);",
+    },
+    Mutant {
         bug: "hand-off-head-oversleeps",
         file: "src/waiters/handoff.rs",
-        right: "head.filter(|_| seat.asked.min(LONGEST_PARK) <= patience)",
-        wrong: "head.filter(|_| !BUG && seat.asked.min(LONGEST_PARK) <= patience)",
+        right: "head.filter(|_| seat.asked",
+        wrong: "head.filter(|_| !BUG && seat.asked",
     },
     Mutant {
         bug: "dead-subscription-unnoticed",

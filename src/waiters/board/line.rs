@@ -46,6 +46,8 @@ pub(super) struct Waiter<S> {
     pub(super) seat: Arc<S>,
     /// Since when it has been asking, if it is.
     pub(super) asking: Option<Instant>,
+    /// The client's thread asks in its stead.
+    pub(super) asked_for: bool,
     /// A wake-up came while it asked: the answer may be older than the wake-up.
     pub(super) again: bool,
 }

@@ -56,9 +56,9 @@ impl<S> Board<S> {
         None
     }
 
-    /// A hand-off is over. If Redis has confirmed it, the new holder has the lock for `lease`, and what
-    /// Redis said to the head before, or is about to say, may be the longer lease of another. Returns who
-    /// has to look again.
+    /// A request for hand-offs was answered, or failed. Returns the head of the line, which may have no
+    /// timer yet. If Redis has confirmed hand-offs, the last of those holders has the lock for `lease`,
+    /// and what Redis said to the head before, or is about to say, may be the longer lease of another.
     pub(crate) fn handed_off(
         &mut self,
         channel: &str,
@@ -66,14 +66,14 @@ impl<S> Board<S> {
         lease: Option<Duration>,
         now: Instant,
     ) -> Option<Arc<S>> {
-        let line = self.line_named(channel, key)?;
         let park = park_for(lease);
-        let shorter = park < LONGEST_PARK;
+        let shorter = park < LONGEST_PARK && self.turns.stands_back(key, now).is_none();
+        let line = self.line_named(channel, key)?;
         if shorter {
             line.due = line.due.min(now + park);
         }
         let head = line.waiters.first_entry()?.into_mut();
-        head.again |= shorter && head.asking.is_some();
+        head.again |= shorter && head.asking.is_some() && !head.asked_for;
         Some(head.seat.clone())
     }
 

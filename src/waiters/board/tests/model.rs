@@ -9,6 +9,7 @@ use super::*;
 use crate::protocol::Names;
 
 mod driver;
+mod handoff;
 mod turns;
 
 #[derive(Debug, Clone)]
@@ -31,6 +32,8 @@ pub(super) enum Op {
         lock: usize,
         lease: u64,
         awaited: bool,
+        /// The next head is woken when the hand-off is answered.
+        later: bool,
     },
     /// A hand-off is over, and has been confirmed for such a lease if there is one.
     HandedOff(usize, Option<u64>),
@@ -56,6 +59,7 @@ struct Waiter {
     lock: usize,
     wake: Arc<Notify>,
     asking: bool,
+    awaits: bool,
     asked_at: u64,
     /// What the last step said, if it said to park.
     parked: Option<Option<u64>>,
@@ -94,6 +98,8 @@ pub(super) struct Model {
     /// What has been asked for on it.
     asked: BTreeSet<String>,
     sent: Option<Sent>,
+    /// The locks whose heads are still to be woken after a hand-off.
+    unwoken: BTreeSet<usize>,
     /// When the driver wakes by itself, while it sleeps.
     asleep: Option<Option<u64>>,
     told: bool,
@@ -119,6 +125,7 @@ impl Model {
             connection: 1,
             asked: BTreeSet::new(),
             sent: None,
+            unwoken: BTreeSet::new(),
             asleep: None,
             told: false,
         }
@@ -211,7 +218,9 @@ impl Model {
                     self.gone(at, news, 0);
                 }
             }
-            Op::HandOver { lock, lease, awaited } => self.hand_over(lock, lease, awaited),
+            Op::HandOver { lock, lease, awaited, later } => {
+                self.hand_over(lock, lease, awaited, later)
+            }
             Op::HandedOff(lock, lease) => self.handed_off(lock, lease),
             Op::Freed(lock, told) => self.freed(lock, told),
             Op::Message(lock) => {
@@ -271,34 +280,11 @@ impl Model {
             lock,
             wake,
             asking: false,
+            awaits: false,
             asked_at: 0,
             parked: None,
             looks: true,
         });
-    }
-
-    fn hand_over(&mut self, lock: usize, lease: u64, awaited: bool) {
-        let names = self.names[lock].clone();
-        let (key, channel) = (names.key(), names.channel());
-        let head = self.waiters.iter().position(|waiter| waiter.lock == lock);
-        let head = head.filter(|at| !self.waiters[*at].asking);
-        let next = self.board.next_in_line(channel, key).map(|(ticket, _)| ticket);
-        assert_eq!(next, head.map(|at| self.waiters[at].ticket));
-        let (Some(at), Some(ticket)) = (head, next) else { return };
-        let line = self.lines.get_mut(&lock).unwrap();
-        line.ask_began = self.event;
-        line.ask_ended = false;
-        if awaited {
-            self.board.asked_for(channel, ticket, self.clock());
-            assert_eq!(self.board.step(channel, ticket, self.clock()), Step::Park(None));
-            self.waiters[at].asking = true;
-            self.waiters[at].asked_at = self.now;
-        } else {
-            self.answered(at, park_for(Some(lease)));
-            let lease = Duration::from_millis(lease);
-            let news = self.board.handed(channel, ticket, lease, self.clock());
-            self.gone(at, news, 200);
-        }
     }
 
     fn step(&mut self, at: usize) {
@@ -311,7 +297,7 @@ impl Model {
         let waiter = &mut self.waiters[at];
         match step {
             Step::Ask => {
-                (waiter.asking, waiter.asked_at) = (true, self.now);
+                (waiter.asking, waiter.awaits, waiter.asked_at) = (true, false, self.now);
                 let line = self.lines.get_mut(&lock).unwrap();
                 line.ask_began = self.event;
                 line.ask_ended = false;
@@ -356,7 +342,9 @@ impl Model {
     }
 
     fn check(&self) {
-        for waiter in self.waiters.iter().filter(|waiter| !waiter.asking && !waiter.looks) {
+        let sleeps = |waiter: &&Waiter| !waiter.asking && !waiter.looks;
+        let woken = |waiter: &&Waiter| !self.unwoken.contains(&waiter.lock);
+        for waiter in self.waiters.iter().filter(sleeps).filter(woken) {
             let sleeps_until = waiter.parked.unwrap().map(|until| self.at(until));
             let too_late = |when| sleeps_until.is_none_or(|until| until > when);
             match self.expected(waiter) {

@@ -29,20 +29,6 @@ impl Model {
         u64::try_from((at - self.base).as_millis()).unwrap()
     }
 
-    pub(super) fn handed_off(&mut self, lock: usize, lease: Option<u64>) {
-        let (key, channel) = (self.names[lock].key(), self.names[lock].channel());
-        let of_redis = lease.map(Duration::from_millis);
-        let head = self.board.handed_off(channel, key, of_redis, self.clock());
-        self.woken(head);
-        let (event, park) = (self.event, park_for(lease));
-        let asking = self.waiters.iter().any(|waiter| waiter.lock == lock && waiter.asking);
-        let Some(line) = self.lines.get_mut(&lock).filter(|_| park < 30_000) else { return };
-        line.due = line.due.min(self.now + park);
-        if asking {
-            line.reason = event;
-        }
-    }
-
     pub(super) fn freed(&mut self, lock: usize, told: Option<u32>) {
         let (key, channel) = (self.names[lock].key(), self.names[lock].channel());
         let now = self.clock();

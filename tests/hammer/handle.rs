@@ -287,7 +287,10 @@ impl Hold {
         cut_off.disarm();
         let outcome = match answer {
             Some(Ok(())) => Outcome::Done,
-            Some(Err(error)) if error.kind() == ErrorKind::Lost => Outcome::Lost,
+            Some(Err(error)) if error.kind() == ErrorKind::Lost => match error.outcome() {
+                redlatch::Outcome::Unknown => Outcome::LostUnknown,
+                _ => Outcome::Lost,
+            },
             Some(Err(error)) => outcome(&error),
             None => Outcome::Cancelled,
         };

@@ -345,7 +345,7 @@ impl Acquire {
             until = self.last_true;
         }
         if let Some(release) = self.release {
-            if release.outcome == Outcome::Lost {
+            if release.outcome.is_lost() {
                 until = until.min(self.last_true.max(self.ret));
                 // Handed over inside a client by one whose key was taken away in its time, who had
                 // not heard of it: that was no hold from the beginning.

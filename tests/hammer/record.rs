@@ -106,6 +106,14 @@ codes! {
         Cancelled,
         /// A release of a hold that was lost.
         Lost,
+        /// The same where the server may still count the hold: the background goes on with the release.
+        LostUnknown,
+    }
+}
+
+impl Outcome {
+    pub(crate) fn is_lost(self) -> bool {
+        matches!(self, Self::Lost | Self::LostUnknown)
     }
 }
 

@@ -56,6 +56,7 @@ pub(crate) fn all() -> Vec<Trial> {
         orphans::trials::a_lock_that_is_held_is_no_orphan,
         orphans::trials::a_lock_after_its_release_is_an_orphan,
         orphans::trials::a_dropped_call_is_undone_promptly,
+        orphans::trials::a_loss_whose_release_is_unknown_is_undone_promptly,
         orphans::trials::a_killed_process_blocks_for_its_lease,
         orphans::trials::nothing_is_left_and_nothing_is_eternal,
         orphans::trials::a_closed_client_has_nothing,

@@ -4,7 +4,7 @@ use crate::calm::Calm;
 use crate::check::Violation;
 use crate::check::exclusion::who;
 use crate::history::{Acquire, History};
-use crate::record::{MS, Outcome};
+use crate::record::MS;
 
 /// How late a notice may be, on top of the time for which its process was not run.
 const LATE: u64 = 50 * MS;
@@ -122,7 +122,7 @@ pub(crate) fn not_false(history: &History) -> Vec<Violation> {
 
 /// When the holder was told, whichever way.
 fn told(hold: &Acquire) -> Option<u64> {
-    let released = hold.release.filter(|release| release.outcome == Outcome::Lost);
+    let released = hold.release.filter(|release| release.outcome.is_lost());
     hold.loss.map(|loss| loss.t).into_iter().chain(released.map(|release| release.ret)).min()
 }
 

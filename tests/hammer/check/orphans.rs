@@ -118,6 +118,15 @@ pub(crate) mod trials {
         assert_eq!(found(&dropped, 1100).len(), 1);
     }
 
+    pub(crate) fn a_loss_whose_release_is_unknown_is_undone_promptly() {
+        let mut lost = held(0, 10).until(20, 30);
+        lost.release.as_mut().expect("a release").outcome = Outcome::LostUnknown;
+        assert_eq!(found(&lost, 600), []);
+        assert_eq!(found(&lost, 1100).len(), 1);
+        lost.release.as_mut().expect("a release").outcome = Outcome::Lost;
+        assert_eq!(found(&lost, 600).len(), 1);
+    }
+
     pub(crate) fn a_killed_process_blocks_for_its_lease() {
         let hold = held(0, 10);
         let mut history = history(vec![hold.clone()]);

@@ -85,8 +85,8 @@ impl Releaser {
         tell: bool,
     ) -> Option<Option<Confirmed>> {
         pass(&self.relay, owner, gate, tell, |job| {
-            // It fails only when the client's thread has ended; then the lease ends the hold, and
-            // nobody else wakes the head, which looks then.
+            // It fails only when the client's thread has ended. Then the lease ends the hold, and the
+            // head, which that thread would have woken, asks Redis at that time.
             if self.jobs.send(job).is_err() {
                 self.relay.waiters().wake_head(&owner.names, None);
             }

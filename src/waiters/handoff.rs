@@ -20,15 +20,15 @@ pub(crate) enum Told {
 }
 
 impl Waiters {
-    /// Whether somebody stands in line for that lock.
+    /// Whether the lock can be handed to a waiter: one stands in line, and its head is not asking Redis.
     pub(crate) fn somebody_waits(&self, names: &Names) -> bool {
         self.board.lock().next_in_line(names.channel(), names.key()).is_some()
     }
 
-    /// Takes whoever is next in line for a lock that this client has, if `fits` says that it can
-    /// be handed to that one. It has left the line then; or, if the lock is fenced or the chain is
-    /// `full`, it awaits the lock, and parks there until [`told`](Self::told) says how it fared. The
-    /// flag says so. The caller has to [stir](Self::stir) the others that it returns.
+    /// Takes the next waiter in line for a lock that this client has, if `fits` says that the lock can
+    /// be handed to it. The waiter has left the line then; or, if the lock is fenced or the chain is
+    /// `full`, it awaits the lock, and parks there until the relay calls [`told`](Self::told). The
+    /// flag says so. The caller has to [stir](Self::stir) the others that this returns.
     ///
     /// If it has left, another waiter is the head, which has to look before the new holder's lease
     /// could end. A wake-up at this moment would keep the new holder waiting, so the caller wakes it
@@ -63,7 +63,8 @@ impl Waiters {
         wake(head);
     }
 
-    /// How that waiter fared for whom somebody asked Redis. If it has no lock, it asks by itself.
+    /// The relay has asked Redis for that waiter. If Redis did not grant the lock, the waiter asks by
+    /// itself.
     pub(crate) fn told(&self, seat: &Seat, ticket: Ticket, told: Told) {
         let now = clock::now();
         let channel = seat.owner.names.channel();

@@ -232,6 +232,17 @@ fn the_head_is_due_when_the_lease_of_the_holder_could_have_ended() {
 }
 
 #[test]
+fn a_confirmed_hand_off_does_not_make_who_comes_after_the_next_holder_ask() {
+    let (mut story, [(first, _), (second, _)]) = Story::parked();
+    story.board.asked_for(C, first, story.now);
+    // An earlier hand-off was confirmed, for a short lease; then that to the first waiter.
+    story.board.handed_off(C, "key", Some(SECOND), story.now);
+    story.board.granted(C, first, SECOND, story.now);
+    let due = story.now + SECOND + Duration::from_millis(1);
+    assert_eq!(story.step(second), Step::Park(Some(due)));
+}
+
+#[test]
 fn s9_a_lease_without_an_end_is_asked_after_again_and_again_with_no_message_at_all() {
     // None: the key has no TTL. An hour: the server's clock was put back.
     for left in [None, Some(3600 * SECOND)] {

@@ -41,6 +41,7 @@ mod lane;
 mod node;
 mod pulse;
 mod replicas;
+mod retry;
 mod sentinel;
 mod site;
 mod stale;

@@ -17,8 +17,10 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::token::FencingToken;
 
 mod names;
+mod replies;
 mod scripts;
 pub(crate) use names::Names;
+use replies::{inspected, refusal, token_of, unexpected};
 use scripts::SCRIPTS;
 pub(crate) use scripts::scripts;
 
@@ -98,21 +100,12 @@ impl<'a> Call<'a> {
         count: u32,
     ) -> Result<(Acquired, Instant), Error> {
         // A nested hold keeps the token of the outer one.
-        let token = names.token().filter(|_| count == 1);
-        let (mut cmd, verb, keys) = match &token {
-            Some(token) => (evalsha(&SCRIPTS.acquire, &[names.key(), token]), "fenced", 2),
-            None => (evalsha(&SCRIPTS.acquire, &[names.key()]), "acquire", 1),
-        };
-        cmd.arg(owner).arg(millis(lease)).arg(count);
-        let together = self.together(names, verb, keys);
-        let script = Some(&SCRIPTS.acquire);
-        let request = Request { script, together, ..self.request(cmd, names.key()) };
-        let answer = self.link.call(&mut self.wire, request).await?;
+        let new_token = names.is_fenced() && count == 1;
+        let mut request = self.acquire_request(names, owner, lease, count);
+        let answer = self.link.call(&mut self.wire, &mut request).await?;
         let acquired = match answer.value {
-            Value::Nil if token.is_none() => Acquired::Granted(None),
-            Value::BulkString(number) if token.is_some() => {
-                Acquired::Granted(Some(token_of(&number)?))
-            }
+            Value::Nil if !new_token => Acquired::Granted(None),
+            Value::BulkString(number) if new_token => Acquired::Granted(Some(token_of(&number)?)),
             Value::SimpleString(reply) if reply == "GONE" => Acquired::Gone,
             other => {
                 let (left, holder) =
@@ -123,6 +116,23 @@ impl<'a> Call<'a> {
             }
         };
         Ok((acquired, answer.sent))
+    }
+
+    fn acquire_request<'r>(
+        &self,
+        names: &'r Names,
+        owner: &str,
+        lease: Duration,
+        count: u32,
+    ) -> Request<'r> {
+        let (mut cmd, verb, keys) = match names.token().filter(|_| count == 1) {
+            Some(token) => (evalsha(&SCRIPTS.acquire, &[names.key(), &token]), "fenced", 2),
+            None => (evalsha(&SCRIPTS.acquire, &[names.key()]), "acquire", 1),
+        };
+        cmd.arg(owner).arg(millis(lease)).arg(count);
+        let together = self.together(names, verb, keys);
+        let script = Some(&SCRIPTS.acquire);
+        Request { script, together, ..self.request(cmd, names.key()) }
     }
 
     /// Waits until enough replicas have what `owner` was granted.
@@ -162,13 +172,8 @@ impl<'a> Call<'a> {
         count: u32,
         lease: Duration,
     ) -> Result<(Released, bool), Error> {
-        let mut cmd = evalsha(&SCRIPTS.release, &[names.key()]);
-        cmd.arg(owner).arg(count).arg(millis(lease));
-        cmd.arg(names.channel()).arg(publish(self.link.channels()));
-        let together = self.together(names, "release", 1);
-        let (script, tells) = (Some(&SCRIPTS.release), Some(names.channel()));
-        let request = Request { script, together, tells, ..self.request(cmd, names.key()) };
-        let answer = self.link.call(&mut self.wire, request).await?;
+        let mut request = self.release_request(names, owner, count, lease);
+        let answer = self.link.call(&mut self.wire, &mut request).await?;
         let released = match answer.value {
             Value::Int(0) => Released::Nothing,
             Value::Int(1) => Released::Held,
@@ -178,6 +183,21 @@ impl<'a> Call<'a> {
             other => return Err(unexpected("release", &other)),
         };
         Ok((released, answer.repeated))
+    }
+
+    fn release_request<'r>(
+        &self,
+        names: &'r Names,
+        owner: &str,
+        count: u32,
+        lease: Duration,
+    ) -> Request<'r> {
+        let mut cmd = evalsha(&SCRIPTS.release, &[names.key()]);
+        cmd.arg(owner).arg(count).arg(millis(lease));
+        cmd.arg(names.channel()).arg(publish(self.link.channels()));
+        let together = self.together(names, "release", 1);
+        let (script, tells) = (Some(&SCRIPTS.release), Some(names.channel()));
+        Request { script, together, tells, ..self.request(cmd, names.key()) }
     }
 
     /// Says that the lock went from each of these owners to the next, and that the last one has
@@ -200,8 +220,8 @@ impl<'a> Call<'a> {
         cmd.arg(names.channel()).arg(millis(lease)).arg(count_listeners(channels));
         cmd.arg(publish(channels)).arg(u8::from(listens)).arg(owners);
         let script = Some(&SCRIPTS.hand_over);
-        let request = Request { script, ..self.request(cmd, names.key()) };
-        let answer = self.link.call(&mut self.wire, request).await?;
+        let mut request = Request { script, ..self.request(cmd, names.key()) };
+        let answer = self.link.call(&mut self.wire, &mut request).await?;
         let done = match answer.value {
             Value::Int(0) => HandedOver::Nothing,
             Value::Array(mut reply) if reply.len() == 2 => {
@@ -239,13 +259,13 @@ impl<'a> Call<'a> {
         for (_, owner) in locks {
             cmd.arg(*owner);
         }
-        let request = Request {
+        let mut request = Request {
             script: Some(&SCRIPTS.renew),
             key: keys.first().copied(),
             divisible: keys.len() > 1,
             ..self.request(cmd, "a batch of renewals")
         };
-        let answer = self.link.call(&mut self.wire, request).await?;
+        let answer = self.link.call(&mut self.wire, &mut request).await?;
         match answer.value {
             Value::Array(held) if held.len() == locks.len() => {
                 Ok((held.iter().map(|one| *one == Value::Int(1)).collect(), answer.sent))
@@ -259,8 +279,8 @@ impl<'a> Call<'a> {
         let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
         cmd.arg(names.channel()).arg(publish(self.link.channels()));
         let (script, tells) = (Some(&SCRIPTS.force_unlock), Some(names.channel()));
-        let request = Request { script, tells, ..self.request(cmd, names.key()) };
-        match self.link.call(&mut self.wire, request).await?.value {
+        let mut request = Request { script, tells, ..self.request(cmd, names.key()) };
+        match self.link.call(&mut self.wire, &mut request).await?.value {
             Value::Int(freed) => Ok(freed == 1),
             other => Err(unexpected("force_unlock", &other)),
         }
@@ -275,8 +295,8 @@ impl<'a> Call<'a> {
         let mut cmd = evalsha(&SCRIPTS.inspect, &[names.key()]);
         cmd.arg(owner);
         let script = Some(&SCRIPTS.inspect);
-        let request = Request { script, ..self.request(cmd, names.key()) };
-        match self.link.call(&mut self.wire, request).await?.value {
+        let mut request = Request { script, ..self.request(cmd, names.key()) };
+        match self.link.call(&mut self.wire, &mut request).await?.value {
             Value::Nil => Ok(None),
             other => inspected(&other).map(Some).ok_or_else(|| unexpected("inspect", &other)),
         }
@@ -286,8 +306,8 @@ impl<'a> Call<'a> {
     pub(crate) async fn maxmemory_policy(&mut self) -> Result<Option<String>, Error> {
         let mut cmd = redis::cmd("INFO");
         cmd.arg("memory");
-        let request = Request { key: None, ..self.request(cmd, "INFO") };
-        let answer = self.link.call(&mut self.wire, request).await?;
+        let mut request = Request { key: None, ..self.request(cmd, "INFO") };
+        let answer = self.link.call(&mut self.wire, &mut request).await?;
         let info: String =
             redis::from_redis_value(answer.value).map_err(|_| unexpected("INFO", &Value::Nil))?;
         let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
@@ -332,41 +352,6 @@ fn count_listeners(channels: Channels) -> &'static str {
     }
 }
 
-/// What is left of the holder's lease, and who the holder is.
-fn refusal(reply: &Value) -> Option<(Option<Duration>, Box<str>)> {
-    let Value::Array(parts) = reply else { return None };
-    match &**parts {
-        [Value::Int(left), Value::BulkString(holder)] => {
-            Some((lease_of(*left), String::from_utf8_lossy(holder).into()))
-        }
-        _ => None,
-    }
-}
-
-/// A lock that is held.
-fn inspected(reply: &Value) -> Option<Inspected> {
-    let Value::Array(parts) = reply else { return None };
-    match &**parts {
-        [Value::Int(left), count, Value::BulkString(holder)] => {
-            let count = redis::from_redis_value_ref(count).ok()?;
-            let holder = String::from_utf8_lossy(holder).into();
-            Some(Inspected { left: lease_of(*left), count, holder })
-        }
-        _ => None,
-    }
-}
-
-/// A lease as PTTL has it; `None` if there is none.
-fn lease_of(left: i64) -> Option<Duration> {
-    u64::try_from(left).ok().map(Duration::from_millis)
-}
-
-fn token_of(number: &[u8]) -> Result<FencingToken, Error> {
-    let text = std::str::from_utf8(number).ok();
-    let number = text.and_then(|text| text.parse().ok());
-    number.map(FencingToken::new).ok_or_else(|| unexpected("a fencing token", &Value::Nil))
-}
-
 fn evalsha(script: &Script, keys: &[&str]) -> Cmd {
     // Room for the arguments of one lock: the digest, and an owner.
     let named: usize = keys.iter().map(|key| 2 * key.len()).sum();
@@ -382,11 +367,6 @@ fn evalsha(script: &Script, keys: &[&str]) -> Cmd {
 /// A lease as the scripts want it. Leases are whole milliseconds, at least one, long before here.
 fn millis(lease: Duration) -> u64 {
     u64::try_from(lease.as_millis()).unwrap_or(u64::MAX).max(1)
-}
-
-fn unexpected(call: &str, reply: &Value) -> Error {
-    let message = format!("Redis gave {call} a reply that is none of its replies: {reply:?}");
-    Error::new(ErrorKind::Server, Outcome::Unknown, message)
 }
 
 #[cfg(test)]

@@ -1,241 +1,262 @@
-//! How a request is carried out: sent, sent again, sent elsewhere, until it is answered or its
-//! time is up.
+//! How a request is carried out: sent, sent again and redirected, until it is answered or its
+//! deadline passes. What follows an error, [`super::retry`] decides.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::RedisError;
+use redis::{RedisError, Script, Value};
 
 use super::failure::{dial_failed, nowhere_to_go, refused, unavailable};
 use super::lane::Undialled;
 use super::node::{Node, Purpose};
+use super::retry::{Retry, Step, longer};
 use super::together::Told;
-use super::verdict::{self, Verdict, is_final, verdict};
+use super::verdict::{Verdict, is_final, is_unknown_script, verdict};
 use super::{Answer, Link, Request, Way, Wire};
 use crate::clock;
-use crate::error::{Error, ErrorKind};
-
-/// Before the second try of what Redis cannot serve now.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
+use crate::error::Error;
 
 /// Before the next look for a server that nobody has named yet.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
 
-/// So many redirections are followed at once: more come of nodes that do not agree yet.
-pub(super) const REDIRECTIONS: u32 = 3;
-
-/// Before the try after that.
-pub(super) fn longer(pause: Duration) -> Duration {
-    (pause * 2).min(Duration::from_millis(200))
-}
-
 impl Link {
     /// Sends a request until it is answered or its deadline has passed, first on `wire` if there
-    /// is one. Before each sending the connection in use is left in `wire`, so that whoever drops
-    /// this call half-way can send something behind it.
+    /// is one. Before each sending this leaves the connection in `wire`: a caller that drops this
+    /// future can send something behind the request.
+    ///
+    /// What happens rarely is in a box: every waiting request has the size of this future.
     pub(crate) async fn call(
         &self,
         wire: &mut Option<Wire>,
-        request: Request<'_>,
+        request: &mut Request<'_>,
     ) -> Result<Answer, Error> {
-        let Request { mut cmd, script, mut together, key, tells, divisible, what, deadline } =
-            request;
+        let mut retry = Retry::new();
         // Behind a request that never left there is nothing to wait for.
-        let mut given = wire.clone().filter(|wire| !wire.is_left());
-        // Where the slot of the key is about to be.
-        let mut aside: Option<Arc<Node>> = None;
-        let mut redirections = 0;
-        let mut repeated = false;
-        let mut pause = FIRST_PAUSE;
-        let mut trouble: Option<RedisError> = None;
+        let mut same = wire.clone().filter(|wire| !wire.is_left());
         loop {
-            let behind = given.is_some();
-            let on = match given.take() {
-                Some(wire) => wire,
-                None => match self.reach(aside.as_ref(), key, deadline).await {
-                    Ok(wire) => wire,
-                    Err(Undialled::Failed(error)) if !is_final(&error) => {
-                        self.look_again();
-                        // The slot may stay where it is.
-                        aside = None;
-                        trouble = Some(error);
-                        continue;
-                    }
-                    Err(Undialled::Failed(error)) => {
-                        return Err(dial_failed(what, repeated, Some(error), None));
-                    }
-                    Err(Undialled::TimeUp(error)) => {
-                        return Err(dial_failed(what, repeated, error, trouble));
-                    }
-                },
+            let behind = same.is_some();
+            let on = match same.take().or_else(|| self.connected(request, &retry)) {
+                Some(on) => on,
+                None => Box::pin(self.reach(request, &mut retry)).await?,
             };
             *wire = Some(on.clone());
-            if let Some(seat) = &on.seat
-                && !seeded!("undo-does-not-wait")
-                && clock::timeout_at(deadline, seat.over()).await.is_err()
-            {
-                return Err(self.no_answer(wire, what, repeated, trouble));
-            }
-            if let Some(stale) = on.stale_connections().filter(|stale| stale.any()) {
-                match Box::pin(clock::timeout_at(deadline, stale.close(&on))).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => {
-                        if verdict(&error) == Verdict::Broken {
-                            self.drop_connection(&on);
-                        }
-                        tokio::time::sleep(pause).await;
-                        pause = longer(pause);
-                        trouble = Some(error);
-                        continue;
-                    }
-                    Err(_) => return Err(self.no_answer(wire, what, repeated, trouble)),
-                }
+            if on.has_to_wait() && !Box::pin(self.clear(&on, wire, request, &mut retry)).await? {
+                continue;
             }
             let sent = clock::now();
-            if sent >= deadline {
-                return Err(unavailable(&format!("no time left for {what}"), repeated, trouble));
+            if sent >= request.deadline {
+                return Err(retry.unavailable(&format!("no time left for {}", request.what)));
             }
-            let told = match together.filter(|_| !behind) {
-                _ if aside.is_some() && !seeded!("asks-without-asking") => {
-                    Box::pin(on.ask_aside(&cmd, deadline)).await
+            match self.send(&on, wire, request, retry.asking.is_some(), behind).await {
+                Told::Answer(Ok(value)) => return Ok(self.answered(value, sent, request, &retry)),
+                Told::Answer(Err(error)) => {
+                    let next = self.recover(error, on, wire, request, &mut retry);
+                    same = Box::pin(next).await?;
                 }
-                Some(together) => match on.line().at_once() {
-                    Some(_under_way) => on.ask(&cmd, deadline).await,
-                    None => {
-                        let seat = on.seat(cmd.take(), together, deadline);
-                        wire.insert(on.clone()).seat = Some(seat.clone());
-                        let told = seat.told().await;
-                        if !matches!(told, Told::Answer(Ok(_))) {
-                            cmd = seat.cmd.clone();
-                        }
-                        told
-                    }
-                },
-                // The runtime that drives the connection may stand still, and its timers with it.
-                None if behind => {
-                    let told = Box::pin(clock::timeout_at(deadline, on.ask(&cmd, deadline)));
-                    told.await.unwrap_or(Told::Silence { sent: true })
-                }
-                None => on.ask(&cmd, deadline).await,
-            };
-            let mut error = match told {
-                Told::Answer(Ok(value)) => {
-                    let aside = aside.is_some();
-                    if aside && !seeded!("told-aside-only") {
-                        self.tell_there(key, tells);
-                    }
-                    return Ok(Answer { value, sent, repeated, aside });
-                }
-                Told::Answer(Err(error)) => error,
                 Told::Silence { sent } => {
-                    return Err(self.no_answer(wire, what, repeated || sent, trouble));
+                    retry.repeated |= sent;
+                    return Err(self.no_answer(wire, request, &mut retry));
                 }
                 Told::Alone { sent } => {
-                    together = None;
-                    repeated |= sent;
+                    request.together = None;
+                    retry.repeated |= sent;
+                }
+            }
+        }
+    }
+
+    /// This runtime's connection to the server of the key, if there is one.
+    fn connected(&self, request: &Request<'_>, retry: &Retry) -> Option<Wire> {
+        let node = retry.asking.clone().or_else(|| self.node_of(request.key))?;
+        node.lane(Purpose::Commands).in_use()
+    }
+
+    /// The same, or a new one by the deadline.
+    async fn reach(&self, request: &Request<'_>, retry: &mut Retry) -> Result<Wire, Error> {
+        loop {
+            let (error, cause) = match self.connect_by(request, retry).await {
+                Ok(on) => return Ok(on),
+                Err(Undialled::TimeUp(error)) => (error, retry.cause.take()),
+                Err(Undialled::Failed(error)) if is_final(&error) => (Some(error), None),
+                Err(Undialled::Failed(error)) => {
+                    self.look_again();
+                    // The slot may stay where it is.
+                    retry.asking = None;
+                    retry.cause = Some(error);
                     continue;
                 }
             };
-            if let Some(script) = script
-                && verdict::is_unknown_script(&error)
-            {
-                match Box::pin(clock::timeout_at(deadline, on.teach(script))).await {
-                    Ok(Ok(())) => {
-                        given = Some(on);
-                        continue;
-                    }
-                    Ok(Err(refusal)) => error = refusal,
-                    Err(_) => return Err(self.no_answer(wire, what, repeated, trouble)),
-                }
-            }
-            if together.is_some() && verdict::is_divided(&error) {
-                // Another request of the same call may have taken its key away.
-                together = None;
-                continue;
-            }
-            let verdict = verdict(&error);
-            let at_once = match &verdict {
-                Verdict::Broken => {
-                    self.drop_connection(&on);
-                    repeated = !seeded!("resend-forgets");
-                    if seeded!("no-resend") {
-                        return Err(unavailable(what, true, Some(error)));
-                    }
-                    aside = None;
-                    true
-                }
-                Verdict::Elsewhere => {
-                    let Some((node, for_good)) = self.follow(&error, on.server()) else {
-                        return Err(nowhere_to_go(repeated, error));
-                    };
-                    aside = (!for_good).then_some(node);
-                    redirections += 1;
-                    redirections <= REDIRECTIONS
-                }
-                Verdict::Later if divisible && verdict::is_divided(&error) => {
-                    return Err(refused(ErrorKind::Server, what, repeated, error));
-                }
-                Verdict::Later => {
-                    aside = None;
-                    if verdict::is_misplaced(&error) {
-                        self.look_again();
-                    }
-                    if verdict::is_read_only(&error) {
-                        // As good as no answer: connections to a replica are made ever more
-                        // slowly, however many calls find that out.
-                        self.drop_connection(&on);
-                    }
-                    false
-                }
-                Verdict::Final(kind) => {
-                    return Err(refused(*kind, what, repeated, error));
-                }
-            };
-            if !at_once {
-                // A try with no time left for its answer would make "not executed" of now
-                // into "unknown".
-                if clock::now() + 2 * pause >= deadline {
-                    let message = format!("Redis cannot serve {what} now");
-                    return Err(unavailable(&message, repeated, Some(error)));
-                }
-                tokio::time::sleep(pause).await;
-                pause = longer(pause);
-            }
-            trouble = Some(error);
+            return Err(dial_failed(request.what, retry.repeated, error, cause));
         }
     }
 
-    /// This runtime's connection to the node, or to whichever has the key by `deadline`.
-    async fn reach(
+    async fn connect_by(&self, request: &Request<'_>, retry: &Retry) -> Result<Wire, Undialled> {
+        let deadline = request.deadline;
+        let Some(node) = retry.asking.clone().or_else(|| self.node_of(request.key)) else {
+            // Until some node has the slot, or says so.
+            self.look_again();
+            if clock::timeout_at(deadline, tokio::time::sleep(LEAST_PAUSE)).await.is_err() {
+                return Err(Undialled::TimeUp(Some(no_node())));
+            }
+            return Err(Undialled::Failed(no_node()));
+        };
+        node.lane(Purpose::Commands).wire(self, &node, deadline).await
+    }
+
+    /// Waits for what has to be over before the request is sent: the request that it goes behind,
+    /// and stale connections to the same server. False if the request has to begin again.
+    async fn clear(
         &self,
-        node: Option<&Arc<Node>>,
-        key: Option<&str>,
-        deadline: Instant,
-    ) -> Result<Wire, Undialled> {
-        let node = match node.cloned().or_else(|| self.node_of(key)) {
-            Some(node) => node,
-            None => {
-                // Until somebody has the slot, or says so.
-                self.look_again();
-                if clock::timeout_at(deadline, tokio::time::sleep(LEAST_PAUSE)).await.is_err() {
-                    return Err(Undialled::TimeUp(Some(no_node())));
+        on: &Wire,
+        wire: &mut Option<Wire>,
+        request: &Request<'_>,
+        retry: &mut Retry,
+    ) -> Result<bool, Error> {
+        if let Some(seat) = &on.seat
+            && clock::timeout_at(request.deadline, seat.over()).await.is_err()
+        {
+            return Err(self.no_answer(wire, request, retry));
+        }
+        let Some(stale) = on.stale_connections().filter(|stale| stale.any()) else {
+            return Ok(true);
+        };
+        match clock::timeout_at(request.deadline, stale.close(on)).await {
+            Ok(Ok(())) => Ok(true),
+            Ok(Err(error)) => {
+                if verdict(&error) == Verdict::Broken {
+                    self.drop_connection(on);
                 }
-                return Err(Undialled::Failed(no_node()));
+                tokio::time::sleep(retry.pause).await;
+                retry.pause = longer(retry.pause);
+                retry.cause = Some(error);
+                Ok(false)
+            }
+            Err(_) => Err(self.no_answer(wire, request, retry)),
+        }
+    }
+
+    /// Sends the request once: in a batch, or at once if few requests are under way.
+    async fn send(
+        &self,
+        on: &Wire,
+        wire: &mut Option<Wire>,
+        request: &mut Request<'_>,
+        asking: bool,
+        behind: bool,
+    ) -> Told {
+        let deadline = request.deadline;
+        if asking {
+            return Box::pin(on.ask_aside(&request.cmd, deadline)).await;
+        }
+        if behind {
+            // The runtime that drives the connection may stand still, and its timers with it.
+            let answer = clock::timeout_at(deadline, on.ask(&request.cmd, deadline));
+            return Box::pin(answer).await.unwrap_or(Told::Silence { sent: true });
+        }
+        let Some(together) = request.together else {
+            return Box::pin(on.ask(&request.cmd, deadline)).await;
+        };
+        if let Some(_under_way) = on.line().at_once() {
+            return Box::pin(on.ask(&request.cmd, deadline)).await;
+        }
+        let seat = on.seat(request.cmd.take(), together, deadline);
+        wire.insert(on.clone()).seat = Some(seat.clone());
+        let told = seat.told().await;
+        if !matches!(told, Told::Answer(Ok(_))) {
+            request.cmd = seat.cmd.clone();
+        }
+        told
+    }
+
+    fn answered(
+        &self,
+        value: Value,
+        sent: Instant,
+        request: &Request<'_>,
+        retry: &Retry,
+    ) -> Answer {
+        let aside = retry.asking.is_some();
+        if aside {
+            self.tell_there(request.key, request.tells);
+        }
+        Answer { value, sent, repeated: retry.repeated, aside }
+    }
+
+    /// Prepares the next sending after an error. Gives the connection back if the request is sent
+    /// there again.
+    async fn recover(
+        &self,
+        mut error: RedisError,
+        on: Wire,
+        wire: &mut Option<Wire>,
+        request: &mut Request<'_>,
+        retry: &mut Retry,
+    ) -> Result<Option<Wire>, Error> {
+        if let Some(script) = request.script
+            && is_unknown_script(&error)
+        {
+            match self.load(script, &on, wire, request, retry).await? {
+                None => return Ok(Some(on)),
+                Some(refusal) => error = refusal,
+            }
+        }
+        let at_once = match retry.next_step(&error, request) {
+            Step::Fail(kind) => return Err(refused(kind, request.what, retry.repeated, error)),
+            Step::Unbatch => {
+                request.together = None;
+                return Ok(None);
+            }
+            Step::Reconnect => {
+                self.drop_connection(&on);
+                retry.repeated = true;
+                retry.asking = None;
+                true
+            }
+            Step::Redirect { at_once } => {
+                let Some((node, for_good)) = self.follow(&error, on.server()) else {
+                    return Err(nowhere_to_go(retry.repeated, error));
+                };
+                retry.asking = (!for_good).then_some(node);
+                retry.redirections += 1;
+                at_once
+            }
+            Step::Pause { refresh, drop_connection } => {
+                retry.asking = None;
+                if refresh {
+                    self.look_again();
+                }
+                if drop_connection {
+                    self.drop_connection(&on);
+                }
+                false
             }
         };
-        let lane = node.lane(Purpose::Commands);
-        match lane.in_use() {
-            Some(wire) => Ok(wire),
-            None => Box::pin(lane.wire(self, &node, deadline)).await,
+        if !at_once {
+            // A try with no time left for its answer would turn "not executed" into "unknown".
+            if clock::now() + 2 * retry.pause >= request.deadline {
+                let message = format!("Redis cannot serve {} now", request.what);
+                return Err(unavailable(&message, retry.repeated, Some(error)));
+            }
+            tokio::time::sleep(retry.pause).await;
+            retry.pause = longer(retry.pause);
         }
+        retry.cause = Some(error);
+        Ok(None)
     }
 
-    /// Where a `MOVED` or an `ASK` of that server points to, and whether for good.
-    pub(super) fn follow(&self, error: &RedisError, from: &str) -> Option<(Arc<Node>, bool)> {
-        match &self.way {
-            Way::Cluster(cluster) => cluster.follow(error, from),
-            Way::One(_) | Way::Sentinel(_) => None,
+    /// Has the server load a script that it does not know. Returns its refusal, if it refuses.
+    async fn load(
+        &self,
+        script: &'static Script,
+        on: &Wire,
+        wire: &mut Option<Wire>,
+        request: &Request<'_>,
+        retry: &mut Retry,
+    ) -> Result<Option<RedisError>, Error> {
+        match clock::timeout_at(request.deadline, on.teach(script)).await {
+            Ok(loaded) => Ok(loaded.err()),
+            Err(_) => Err(self.no_answer(wire, request, retry)),
         }
     }
 
@@ -244,14 +265,21 @@ impl Link {
     fn no_answer(
         &self,
         wire: &mut Option<Wire>,
-        what: &str,
-        sent: bool,
-        trouble: Option<RedisError>,
+        request: &Request<'_>,
+        retry: &mut Retry,
     ) -> Error {
-        if let Some(silent) = wire.take_if(|_| !seeded!("silence-is-kept")) {
+        if let Some(silent) = wire.take() {
             self.drop_connection(&silent);
         }
-        unavailable(&format!("no answer for {what}"), sent, trouble)
+        retry.unavailable(&format!("no answer for {}", request.what))
+    }
+
+    /// Where a `MOVED` or an `ASK` of that server points to, and whether for good.
+    pub(super) fn follow(&self, error: &RedisError, from: &str) -> Option<(Arc<Node>, bool)> {
+        match &self.way {
+            Way::Cluster(cluster) => cluster.follow(error, from),
+            Way::One(_) | Way::Sentinel(_) => None,
+        }
     }
 }
 

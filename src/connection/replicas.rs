@@ -17,9 +17,9 @@ use parking_lot::Mutex;
 use redis::{Cmd, RedisError, RedisResult, Script, Value};
 use tokio::sync::oneshot;
 
-use super::call::REDIRECTIONS;
 use super::lane::{Lane, Undialled};
 use super::node::{Node, Purpose};
+use super::retry::REDIRECTIONS;
 use super::verdict::{Verdict, is_unknown_script, verdict};
 use super::{Link, Wire, site};
 use crate::clock;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use redis::{RedisError, RedisResult, Value};
 use tokio::sync::watch;
 
-use super::call::{FIRST_PAUSE, longer};
 use super::failure::{refused, unavailable};
+use super::retry::{FIRST_PAUSE, longer};
 use super::verdict::{Verdict, verdict};
 use super::{Link, Node, Purpose, Way, Wire};
 use crate::clock;

@@ -286,6 +286,11 @@ impl Wire {
         self.seat.as_ref().is_some_and(|seat| seat.is_left())
     }
 
+    /// Whether something has to be over before the next request is sent by way of this clone.
+    pub(super) fn has_to_wait(&self) -> bool {
+        self.seat.is_some() || self.stale_connections().is_some_and(|stale| stale.any())
+    }
+
     pub(super) fn line(&self) -> &Line {
         &self.shared.line
     }

@@ -295,8 +295,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fork-unnoticed",
         file: "src/process.rs",
-        right: "self == Self::current()",
-        wrong: "(BUG || self == Self::current())",
+        right: "!self.0.clone().detected_fork()",
+        wrong: "(BUG || !self.0.clone().detected_fork())",
     },
     Mutant {
         bug: "child-drops-futures",
@@ -307,7 +307,50 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "child-believes",
         file: "src/guard.rs",
-        right: "!self.engine.process.is_this_one() || self.term.is_lost()",
+        right: "!self.engine.process.is_this_one() || self.granted.term.is_lost()",
         wrong: "(!BUG && !self.engine.process.is_this_one()) || self.term.is_lost()",
+    },
+    // A request that is sent again.
+    Mutant {
+        bug: "undo-does-not-wait",
+        file: "src/connection/call.rs",
+        right: "        if let Some(seat) = &on.seat\n            && clock",
+        wrong: "        if let Some(seat) = &on.seat\n            && !BUG\n            && clock",
+    },
+    Mutant {
+        bug: "asks-without-asking",
+        file: "src/connection/call.rs",
+        right: "        if asking {\n",
+        wrong: "        if asking && !BUG {\n",
+    },
+    Mutant {
+        bug: "told-aside-only",
+        file: "src/connection/call.rs",
+        right: "        if aside {\n",
+        wrong: "        if aside && !BUG {\n",
+    },
+    Mutant {
+        bug: "resend-forgets",
+        file: "src/connection/call.rs",
+        right: "                retry.repeated = true;\n",
+        wrong: "                retry.repeated = !BUG;\n",
+    },
+    Mutant {
+        bug: "no-resend",
+        file: "src/connection/call.rs",
+        right: "            Step::Reconnect => {\n                self.drop_connection(&on);\n",
+        wrong: "            Step::Reconnect => {\n                self.drop_connection(&on);\n                if BUG {\n                    return Err(unavailable(request.what, true, Some(error)));\n                }\n",
+    },
+    Mutant {
+        bug: "silence-is-kept",
+        file: "src/connection/call.rs",
+        right: "if let Some(silent) = wire.take() {",
+        wrong: "if let Some(silent) = wire.take_if(|_| !BUG) {",
+    },
+    Mutant {
+        bug: "redirections-at-once",
+        file: "src/connection/retry.rs",
+        right: "at_once: redirections < REDIRECTIONS",
+        wrong: "at_once: BUG || redirections < REDIRECTIONS",
     },
 ];

@@ -1,0 +1,151 @@
+//! What a request does after an error: the pure decisions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::RedisError;
+
+use super::Request;
+use super::failure::unavailable;
+use super::node::Node;
+use super::verdict::{Verdict, is_divided, is_misplaced, is_read_only, verdict};
+use crate::error::{Error, ErrorKind};
+
+/// Before the second try of what Redis cannot serve now.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+/// A request follows so many redirections at once. More come of nodes that do not agree yet.
+pub(super) const REDIRECTIONS: u32 = 3;
+
+/// The pause before the try after the next.
+pub(super) fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(Duration::from_millis(200))
+}
+
+/// What happened to one request so far.
+pub(super) struct Retry {
+    /// The node to which the slot of the key moves. The next sending asks there.
+    pub(super) asking: Option<Arc<Node>>,
+    /// Whether an earlier sending was never answered, so that Redis may have executed it.
+    pub(super) repeated: bool,
+    /// The last error.
+    pub(super) cause: Option<RedisError>,
+    pub(super) redirections: u32,
+    pub(super) pause: Duration,
+}
+
+impl Retry {
+    pub(super) fn new() -> Self {
+        Self { asking: None, repeated: false, cause: None, redirections: 0, pause: FIRST_PAUSE }
+    }
+
+    /// The request ends without an answer.
+    pub(super) fn unavailable(&mut self, message: &str) -> Error {
+        unavailable(message, self.repeated, self.cause.take())
+    }
+
+    /// What the request does after this error.
+    pub(super) fn next_step(&self, error: &RedisError, request: &Request<'_>) -> Step {
+        let batched = request.together.is_some();
+        next_step(error, batched, request.divisible, self.redirections)
+    }
+}
+
+/// What a request does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It is sent again at once, without the other requests of its batch.
+    Unbatch,
+    /// The connection is lost. It is sent again at once on another one.
+    Reconnect,
+    /// It is sent again where the error points to: at once, or after a pause.
+    Redirect { at_once: bool },
+    /// It is sent again after a pause.
+    Pause {
+        /// Another server may be responsible for the key by now.
+        refresh: bool,
+        /// The connection leads to a server that does not take writes.
+        drop_connection: bool,
+    },
+    /// To send it again would change nothing.
+    Fail(ErrorKind),
+}
+
+fn next_step(error: &RedisError, batched: bool, divisible: bool, redirections: u32) -> Step {
+    if batched && is_divided(error) {
+        // Another request of the same batch may have taken its key away.
+        return Step::Unbatch;
+    }
+    match verdict(error) {
+        Verdict::Broken => Step::Reconnect,
+        Verdict::Elsewhere => Step::Redirect { at_once: redirections < REDIRECTIONS },
+        Verdict::Later if divisible && is_divided(error) => Step::Fail(ErrorKind::Server),
+        // A replica answers as little as a dead server. To drop the connection slows down the dials
+        // to it, however many requests learn that it is a replica.
+        Verdict::Later => {
+            Step::Pause { refresh: is_misplaced(error), drop_connection: is_read_only(error) }
+        }
+        Verdict::Final(kind) => Step::Fail(kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(line: &str) -> RedisError {
+        let parsed = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        parsed.extract_error().unwrap_err()
+    }
+
+    fn pause(refresh: bool, drop_connection: bool) -> Step {
+        Step::Pause { refresh, drop_connection }
+    }
+
+    #[test]
+    fn each_error_has_its_next_step() {
+        for (line, expected) in [
+            ("LOADING Redis is loading the dataset in memory", pause(false, false)),
+            ("BUSY Redis is busy running a script", pause(false, false)),
+            ("READONLY You can't write against a read only replica.", pause(true, true)),
+            ("CLUSTERDOWN Hash slot not served", pause(true, false)),
+            ("MASTERDOWN Link with MASTER is down", pause(true, false)),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", pause(false, false)),
+            ("MOVED 3999 127.0.0.1:6381", Step::Redirect { at_once: true }),
+            ("ASK 3999 127.0.0.1:6381", Step::Redirect { at_once: true }),
+            ("WRONGTYPE the hash is not a lock", Step::Fail(ErrorKind::NotALock)),
+            ("NOPERM No permissions to access a key", Step::Fail(ErrorKind::Server)),
+            ("NOSCRIPT No matching script", Step::Fail(ErrorKind::Server)),
+        ] {
+            assert_eq!(next_step(&server(line), false, false, 0), expected, "{line}");
+        }
+        let broken = RedisError::from((redis::ErrorKind::Io, "the connection has ended"));
+        assert_eq!(next_step(&broken, true, true, 0), Step::Reconnect);
+    }
+
+    #[test]
+    fn a_request_follows_three_redirections_at_once_and_pauses_before_each_of_the_others() {
+        let moved = server("MOVED 3999 127.0.0.1:6381");
+        let at_once: Vec<_> = (0..5)
+            .map(|before| next_step(&moved, false, false, before))
+            .map(|step| step == Step::Redirect { at_once: true })
+            .collect();
+        assert_eq!(at_once, [true, true, true, false, false]);
+    }
+
+    #[test]
+    fn keys_that_a_moving_slot_divides_leave_their_batch_or_fail_to_be_divided_by_the_caller() {
+        let divided = server("TRYAGAIN Multiple keys request during rehashing of slot");
+        assert_eq!(next_step(&divided, true, false, 0), Step::Unbatch);
+        assert_eq!(next_step(&divided, true, true, 0), Step::Unbatch);
+        assert_eq!(next_step(&divided, false, true, 0), Step::Fail(ErrorKind::Server));
+        assert_eq!(next_step(&divided, false, false, 0), pause(false, false));
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_fifth_of_a_second() {
+        let pauses = std::iter::successors(Some(FIRST_PAUSE), |pause| Some(longer(*pause)));
+        let pauses: Vec<_> = pauses.take(7).map(|pause| pause.as_millis()).collect();
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 200, 200]);
+    }
+}

@@ -1,0 +1,49 @@
+//! What the replies of the scripts mean.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::Inspected;
+use crate::error::{Error, ErrorKind, Outcome};
+use crate::token::FencingToken;
+
+/// What is left of the holder's lease, and who the holder is.
+pub(super) fn refusal(reply: &Value) -> Option<(Option<Duration>, Box<str>)> {
+    let Value::Array(parts) = reply else { return None };
+    match &**parts {
+        [Value::Int(left), Value::BulkString(holder)] => {
+            Some((lease_of(*left), String::from_utf8_lossy(holder).into()))
+        }
+        _ => None,
+    }
+}
+
+/// A lock that is held.
+pub(super) fn inspected(reply: &Value) -> Option<Inspected> {
+    let Value::Array(parts) = reply else { return None };
+    match &**parts {
+        [Value::Int(left), count, Value::BulkString(holder)] => {
+            let count = redis::from_redis_value_ref(count).ok()?;
+            let holder = String::from_utf8_lossy(holder).into();
+            Some(Inspected { left: lease_of(*left), count, holder })
+        }
+        _ => None,
+    }
+}
+
+/// A lease as PTTL has it; `None` if there is none.
+fn lease_of(left: i64) -> Option<Duration> {
+    u64::try_from(left).ok().map(Duration::from_millis)
+}
+
+pub(super) fn token_of(number: &[u8]) -> Result<FencingToken, Error> {
+    let text = std::str::from_utf8(number).ok();
+    let number = text.and_then(|text| text.parse().ok());
+    number.map(FencingToken::new).ok_or_else(|| unexpected("a fencing token", &Value::Nil))
+}
+
+pub(super) fn unexpected(call: &str, reply: &Value) -> Error {
+    let message = format!("Redis gave {call} a reply that is none of its replies: {reply:?}");
+    Error::new(ErrorKind::Server, Outcome::Unknown, message)
+}

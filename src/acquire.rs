@@ -56,7 +56,7 @@ pub(crate) async fn acquire(
 
     let mut left = None;
     if attempt.goes_straight_to_redis(begun) {
-        let tried = engine.process.bind(attempt.try_once()).await?;
+        let tried = engine.process.bind(attempt.try_once(begun)).await?;
         let granted = matches!(tried, Tried::Granted(_));
         engine.waiters.tried(&owner.names, granted, begun);
         match tried {
@@ -241,27 +241,28 @@ impl Attempt<'_> {
         &self,
         until: Option<Instant>,
     ) -> Pin<Box<impl Future<Output = Option<Result<Tried, Error>>>>> {
-        Box::pin(answer_by(until, Box::pin(self.try_once())))
+        Box::pin(answer_by(until, Box::pin(self.try_once(clock::now()))))
     }
 
     /// Asks Redis once.
-    async fn try_once(&self) -> Result<Tried, Error> {
+    async fn try_once(&self, begun: Instant) -> Result<Tried, Error> {
         let Self { engine, owner, .. } = self;
         if engine.waiters.is_closed() {
             return Err(Error::closed());
         }
-        let deadline = clock::now() + engine.config.command_timeout;
+        let deadline = begun + engine.config.command_timeout;
         let call = Call::new(&engine.link, deadline);
         let mut exchange = Exchange::new(call, owner, &engine.releaser, self.asked);
-        exchange.enter().await?;
+        let mut now = exchange.enter(begun).await?;
         let mut reclaimed = false;
         // An earlier hold's release comes before a new hold.
         if exchange.may_owe() {
-            Box::pin(exchange.pay(engine.config.watchdog_timeout)).await?;
+            Box::pin(exchange.pay(now)).await?;
+            now = clock::now();
         }
         loop {
             // From here on, dropping the exchange undoes what Redis may have granted.
-            let ask = owner.account.lock().ask(clock::now());
+            let ask = owner.account.lock().ask(now);
             let answer =
                 exchange.call.acquire(&owner.names, &owner.id, self.asked, ask.count).await;
             let not_executed =
@@ -289,7 +290,8 @@ impl Attempt<'_> {
                     return Ok(Tried::Granted(Granted { hold, term, lease, token }));
                 }
                 Acquired::Refused { left, holder } => {
-                    owner.refused(clock::now());
+                    now = clock::now();
+                    owner.refused(now);
                     if reclaimed || !self.reclaim(&holder, deadline).await {
                         return Ok(Tried::Refused(left));
                     }
@@ -299,6 +301,7 @@ impl Attempt<'_> {
                 // try of the loop is for a first hold.
                 Acquired::Gone => {
                     found_gone(&engine.waiters, owner, FoundBy::NestedAcquire);
+                    now = clock::now();
                 }
             }
         }
@@ -314,7 +317,7 @@ impl Attempt<'_> {
         };
         let (call, lease) = (Call::new(&engine.link, deadline), engine.config.watchdog_timeout);
         let mut exchange = Exchange::entered(call, &idle, &engine.releaser, gate, lease);
-        let released = Box::pin(exchange.pay(lease)).await.unwrap_or(false);
+        let released = Box::pin(exchange.pay(clock::now())).await.unwrap_or(false);
         if released {
             announce(&idle);
         }
@@ -337,7 +340,7 @@ impl Attempt<'_> {
         if seeded!("too-few-will-do") {
             return Ok(());
         }
-        Err(match exchange.pay(engine.config.watchdog_timeout).await {
+        Err(match exchange.pay(clock::now()).await {
             Ok(_) => error.undone(),
             // In the background it is tried again.
             Err(_) => error,

@@ -7,8 +7,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, Outcome};
-use crate::holds::{Granted, HoldId, Owner};
-use crate::lease::Term;
+use crate::holds::{Granted, Owner};
 use crate::protocol::Call;
 use crate::releaser::Unlock;
 use crate::token::FencingToken;
@@ -36,18 +35,19 @@ use crate::token::FencingToken;
 pub struct LockGuard {
     engine: Arc<Engine>,
     owner: Arc<Owner>,
-    term: Arc<Term>,
-    hold: HoldId,
-    lease: Duration,
-    pub(crate) token: Option<FencingToken>,
+    granted: Granted,
     /// `unlock` has taken over what the drop would do.
     unlocking: bool,
 }
 
 impl LockGuard {
     pub(crate) fn new(engine: Arc<Engine>, owner: Arc<Owner>, granted: Granted) -> Self {
-        let Granted { hold, term, lease, token } = granted;
-        Self { engine, owner, term, hold, lease, token, unlocking: false }
+        Self { engine, owner, granted, unlocking: false }
+    }
+
+    /// The fencing token, if the lock is fenced.
+    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
+        self.granted.token
     }
 
     /// Gives this hold back and waits until Redis has confirmed it. The last hold of a handle
@@ -72,21 +72,14 @@ impl LockGuard {
     pub async fn unlock(mut self) -> Result<(), Error> {
         self.unlocking = true;
         self.engine.check_process()?;
-        let timeout = self.engine.config.command_timeout;
-        let call = Call::new(&self.engine.link, clock::now() + timeout);
-        let unlock = Unlock::begin(
-            &self.engine.releaser,
-            call,
-            &self.owner,
-            self.hold,
-            &self.term,
-            self.lease,
-            self.engine.config.watchdog_timeout,
-        );
+        let now = clock::now();
+        let call = Call::new(&self.engine.link, now + self.engine.config.command_timeout);
+        let mut unlock =
+            Unlock::begin(&self.engine.releaser, call, &self.owner, &self.granted, now);
         if unlock.is_handed_over() {
-            return self.engine.process.bind(unlock.confirmed()).await;
+            return self.engine.process.bind(async move { unlock.confirmed().await }).await;
         }
-        self.engine.process.bind(unlock.paid()).await
+        self.engine.process.bind(async move { unlock.paid().await }).await
     }
 
     /// Whether the lock is known to be lost. Local knowledge, no I/O: the deadline of this hold
@@ -94,7 +87,7 @@ impl LockGuard {
     /// child](crate::LockClient#forking).
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        !self.engine.process.is_this_one() || self.term.is_lost()
+        !self.engine.process.is_this_one() || self.granted.term.is_lost()
     }
 
     /// Completes when the lock is lost: at this hold's own deadline even if Redis is out of
@@ -108,9 +101,9 @@ impl LockGuard {
     ///
     /// Nothing is lost by dropping it; a later call completes at once if the lock is lost by then.
     pub async fn lost(&self) {
-        let process = self.engine.process;
+        let process = &self.engine.process;
         if process.is_this_one() {
-            process.bind(self.term.lost()).await;
+            process.bind(self.granted.term.lost()).await;
         }
     }
 
@@ -126,7 +119,7 @@ impl LockGuard {
             return Duration::ZERO;
         }
         let now = clock::now();
-        self.term.until(now).map_or(Duration::ZERO, |until| until - now)
+        self.granted.term.until(now).map_or(Duration::ZERO, |until| until - now)
     }
 
     /// Runs `fut` while the lock is held: its value if it ends before the lock is lost, else an
@@ -162,11 +155,12 @@ impl Drop for LockGuard {
         if self.unlocking || !self.engine.process.is_this_one() {
             return;
         }
-        if self.term.is_lost() {
+        if self.granted.term.is_lost() {
             tracing::warn!(name = %self.owner.names.key(), owner = %self.owner.id,
                 "a guard was dropped after its lock was lost");
         }
-        self.engine.releaser.give_back(&self.owner, self.hold, self.lease);
+        let Granted { hold, lease, .. } = self.granted;
+        self.engine.releaser.give_back(&self.owner, hold, lease);
     }
 }
 

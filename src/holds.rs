@@ -294,6 +294,11 @@ impl Account {
         self.server > 0
     }
 
+    /// Whether Redis may count more holds than there are guards.
+    pub(crate) fn owes(&self) -> bool {
+        usize::try_from(self.server).is_ok_and(|server| server > self.live.len())
+    }
+
     /// The release that Redis has still to hear of.
     pub(crate) fn owed(&self, now: Instant, watchdog_timeout: Duration) -> Option<Owed> {
         let mut lease = None;

@@ -121,7 +121,7 @@ impl Relay {
         let full = chain.is_some_and(Chain::is_full);
         let over = owner.account.lock().run_is_over(&self.config, now);
         if let Some(others) = over
-            && let (true, stirred) = self.waiters.turn_ends(&owner.names, Some(others))
+            && let (true, stirred) = self.waiters.turn_ends(&owner.names, Some(others), now)
         {
             drop(chains);
             self.waiters.stir(stirred);

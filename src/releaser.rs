@@ -12,7 +12,7 @@
 //! 4. Handing a debt over needs no runtime, blocks nobody and cannot panic.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
@@ -141,11 +141,12 @@ impl<'a> Exchange<'a> {
         Self { call, owner, releaser, gate: Some(gate), lease }
     }
 
-    /// Waits for its turn.
-    pub(crate) async fn enter(&mut self) -> Result<(), Error> {
+    /// Waits for the permit of the owner. Returns the time then, which is `now` if nobody else had
+    /// the permit.
+    pub(crate) async fn enter(&mut self, now: Instant) -> Result<Instant, Error> {
         self.gate = self.owner.try_enter();
         if self.gate.is_some() {
-            return Ok(());
+            return Ok(now);
         }
         let gate = Box::pin(clock::timeout_at(self.call.deadline, self.owner.enter()));
         let Ok(gate) = gate.await else {
@@ -153,7 +154,7 @@ impl<'a> Exchange<'a> {
             return Err(Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message));
         };
         self.gate = Some(gate);
-        Ok(())
+        Ok(clock::now())
     }
 
     /// False if nothing is owed, whatever the time.
@@ -163,8 +164,8 @@ impl<'a> Exchange<'a> {
 
     /// Tells Redis what is owed, and says whether there was something to release. Only after
     /// [`enter`](Self::enter).
-    pub(crate) async fn pay(&mut self, watchdog_timeout: Duration) -> Result<bool, Error> {
-        pay(&mut self.call, self.owner, &self.releaser.relay, watchdog_timeout).await
+    pub(crate) fn pay(&mut self, now: Instant) -> impl Future<Output = Result<bool, Error>> {
+        pay(&mut self.call, self.owner, &self.releaser.relay, now)
     }
 }
 
@@ -173,11 +174,7 @@ impl Drop for Exchange<'_> {
         if seeded!("no-undo") {
             return;
         }
-        // The durations matter to what is paid, not to whether something is.
-        let account = self.owner.account.lock();
-        let owes = account.may_owe() && account.owed(clock::now(), Duration::ZERO).is_some();
-        drop(account);
-        if owes {
+        if self.owner.account.lock().owes() {
             self.releaser.hand_over(Debt {
                 owner: self.owner.clone(),
                 gate: self.gate.take(),
@@ -192,18 +189,18 @@ async fn pay(
     call: &mut Call<'_>,
     owner: &Owner,
     relay: &Relay,
-    watchdog_timeout: Duration,
+    now: Instant,
 ) -> Result<bool, Error> {
     let (owed, sent_before) = {
         let mut account = owner.account.lock();
-        let Some(owed) = account.owed(clock::now(), watchdog_timeout) else {
+        let Some(owed) = account.owed(now, relay.watchdog_timeout()) else {
             return Ok(false);
         };
         (owed, account.releasing(owed))
     };
     let server = call.link.movable_server_of(owner.names.key());
     if owed.count == 0 {
-        relay.frees(&owner.names);
+        relay.frees(&owner.names, now);
     }
     let answer = call.release(&owner.names, &owner.id, owed.count, owed.lease).await;
     let (released, repeated) = match answer {
@@ -328,7 +325,7 @@ async fn pay_in_background(
         }
         let mut call = Call::new(link, now + config.command_timeout);
         call.wire = debt.wire.take();
-        match pay(&mut call, owner, relay, config.watchdog_timeout).await {
+        match pay(&mut call, owner, relay, now).await {
             Ok(_) => {
                 tracing::debug!(name = %owner.names.key(), owner = %owner.id,
                     "released in the background");

@@ -140,11 +140,15 @@ impl Waiters {
     /// This client is about to free the lock. Where it has kept it from others long enough, it
     /// stands back until they have had their turns. Returns whether it does, and whom to
     /// [stir](Self::stir). `others` is how many wait, where a run of hand-offs ends because of them.
-    pub(crate) fn turn_ends(&self, names: &Names, others: Option<u32>) -> (bool, Stirred) {
+    pub(crate) fn turn_ends(
+        &self,
+        names: &Names,
+        others: Option<u32>,
+        now: Instant,
+    ) -> (bool, Stirred) {
         if seeded!("stands-not-back") {
             return (others.is_some(), Stirred::default());
         }
-        let now = clock::now();
         let mut board = self.board.lock();
         let (ends, head) = board.turn_ends(names.channel(), names.key(), others, now);
         (ends, Stirred { head, news: false })

@@ -21,7 +21,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     // Public handle and guard.
     ("fenced", &["lock", "guard", "engine", "lease", "token", "error"]),
     ("lock", &["guard", "acquire", "engine", "holds", "protocol", "lease", "clock", "error"]),
-    ("guard", &["engine", "releaser", "holds", "protocol", "lease", "token", "clock", "error"]),
+    ("guard", &["engine", "releaser", "holds", "protocol", "token", "clock", "error"]),
     // The one loop, and what the rooms of one client share.
     (
         "acquire",

@@ -1,5 +1,7 @@
 //! A lock that is released to all clients instead of handed on.
 
+use std::time::{Duration, Instant};
+
 use crate::clock;
 use crate::connection::{Link, Server};
 use crate::protocol::Names;
@@ -9,8 +11,8 @@ use super::Relay;
 
 impl Relay {
     /// The lock is about to be released to all clients.
-    pub(crate) fn frees(&self, names: &Names) {
-        let (_, stirred) = self.waiters.turn_ends(names, None);
+    pub(crate) fn frees(&self, names: &Names, now: Instant) {
+        let (_, stirred) = self.waiters.turn_ends(names, None, now);
         self.waiters.stir(stirred);
     }
 
@@ -33,6 +35,11 @@ impl Relay {
         if link.server_of(names.key()) != server {
             self.released.moved_meanwhile.notify_one();
         }
+    }
+
+    /// The lease of holds that the watchdog renews.
+    pub(crate) fn watchdog_timeout(&self) -> Duration {
+        self.config.watchdog_timeout
     }
 
     pub(crate) fn released_names(&self) -> &ReleasedNames {

@@ -6,10 +6,11 @@
 //!    caller puts either into a box, so they are apart: crowds of one client hand over.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
-use crate::holds::{HoldId, Owner};
+use crate::holds::{Granted, Owner};
 use crate::lease::Term;
 use crate::protocol::Call;
 use crate::relay::Confirmed;
@@ -20,7 +21,7 @@ use super::{Exchange, Releaser};
 pub(crate) struct Unlock<'a> {
     exchange: Exchange<'a>,
     term: &'a Term,
-    watchdog_timeout: Duration,
+    begun: Instant,
     /// The lock was lost before.
     ran_out: bool,
     /// The hold was still counted.
@@ -33,16 +34,15 @@ impl<'a> Unlock<'a> {
         releaser: &'a Releaser,
         call: Call<'a>,
         owner: &'a Arc<Owner>,
-        hold: HoldId,
-        term: &'a Term,
-        lease: Duration,
-        watchdog_timeout: Duration,
+        granted: &'a Granted,
+        begun: Instant,
     ) -> Self {
-        let ran_out = term.is_lost();
-        let counts = owner.account.lock().give_back(hold);
+        let Granted { hold, term, lease, .. } = granted;
+        let ran_out = term.until(begun).is_none();
+        let counts = owner.account.lock().give_back(*hold);
         let handed_over = counts.then(|| releaser.pass(owner, &mut None, true)).flatten();
-        let exchange = Exchange::new(call, owner, releaser, lease);
-        Self { exchange, term, watchdog_timeout, ran_out, counts, handed_over }
+        let exchange = Exchange::new(call, owner, releaser, *lease);
+        Self { exchange, term, begun, ran_out, counts, handed_over }
     }
 
     pub(crate) fn is_handed_over(&self) -> bool {
@@ -50,7 +50,7 @@ impl<'a> Unlock<'a> {
     }
 
     /// Waits until Redis has confirmed the hand-off.
-    pub(crate) async fn confirmed(mut self) -> Result<(), Error> {
+    pub(crate) async fn confirmed(&mut self) -> Result<(), Error> {
         let told = self.handed_over.take().flatten();
         let executed = match confirmed(told, self.exchange.call.deadline).await {
             // For want of memory for a token, say: a release needs none.
@@ -65,34 +65,34 @@ impl<'a> Unlock<'a> {
     }
 
     async fn refused(&mut self, error: Error) -> Result<bool, Error> {
-        self.exchange.enter().await.map_err(|_| error)?;
-        self.exchange.pay(self.watchdog_timeout).await
+        let now = self.exchange.enter(clock::now()).await.map_err(|_| error)?;
+        self.exchange.pay(now).await
     }
 
     /// Has Redis release the lock, if no waiter of this client takes it after all.
-    pub(crate) async fn paid(mut self) -> Result<(), Error> {
+    pub(crate) async fn paid(&mut self) -> Result<(), Error> {
         let executed = self.pay().await;
         self.outcome(executed)
     }
 
     async fn pay(&mut self) -> Result<bool, Error> {
         let exchange = &mut self.exchange;
-        exchange.enter().await?;
+        let now = exchange.enter(self.begun).await?;
         let pass = || exchange.releaser.pass(exchange.owner, &mut exchange.gate, true);
         match self.counts.then(pass).flatten() {
-            None => exchange.pay(self.watchdog_timeout).await,
+            None => exchange.pay(now).await,
             Some(told) => match confirmed(told, exchange.call.deadline).await {
                 Err(error)
                     if error.kind() == ErrorKind::Server && !seeded!("refusal-keeps-the-lock") =>
                 {
-                    self.refused(error).await
+                    Box::pin(self.refused(error)).await
                 }
                 confirmed => confirmed,
             },
         }
     }
 
-    fn outcome(self, executed: Result<bool, Error>) -> Result<(), Error> {
+    fn outcome(&self, executed: Result<bool, Error>) -> Result<(), Error> {
         let owner = self.exchange.owner;
         let executed = match executed {
             Ok(executed) => executed,

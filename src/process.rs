@@ -5,38 +5,40 @@
 //! the moment of the fork is never unlocked in the child. So the child may use nothing of the
 //! client, and may drop nothing of it that locks a mutex or owns a socket.
 //!
-//! 1. The process id is asked of the system every time. A fork copies whatever is remembered.
-//! 2. Asking is a system call. It is made once for an acquire, an unlock, a drop of a guard, and a
-//!    look at what a guard knows, and for the drop of a future that has not ended.
+//! 1. The C library counts forks: a handler of `pthread_atfork` runs in each child before its code
+//!    does. To look at the counter is a load. To ask for the process id would be a system call, for
+//!    each acquire and for each unlock.
+//! 2. Every call of the client looks before it touches anything of it. So does the drop of a guard,
+//!    a look at what a guard knows, and the drop of a future that has not ended.
 //! 3. A [`ProcessBound`] future that has not ended is leaked in another process: no destructor in it
 //!    runs there. It is in a box because a future that others point to may be leaked, but its
 //!    memory may not be used again.
 //!
-//! Two processes are told apart by their ids alone: a child in a new namespace of process ids that
-//! has its parent's number is taken for the parent.
+//! A child that was made by a raw system call, past the C library, is taken for its parent.
 
 use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Process(u32);
+#[derive(Debug, Clone)]
+pub(crate) struct Process(forkguard::Guard);
 
 impl Process {
     pub(crate) fn current() -> Self {
-        Self(std::process::id())
+        Self(forkguard::new())
     }
 
-    pub(crate) fn is_this_one(self) -> bool {
-        self == Self::current()
+    pub(crate) fn is_this_one(&self) -> bool {
+        // A guard reports a fork once, so the one that is asked is a copy.
+        !self.0.clone().detected_fork()
     }
 
     /// The same future, which is leaked instead of dropped in any other process.
     pub(crate) fn bind<'a, T>(
-        self,
+        &self,
         future: impl Future<Output = T> + Send + 'a,
     ) -> ProcessBound<'a, T> {
-        ProcessBound { future: Some(Box::pin(future)), process: self }
+        ProcessBound { future: Some(Box::pin(future)), process: self.clone() }
     }
 }
 
@@ -76,36 +78,64 @@ mod tests {
     use std::sync::Arc;
     use std::task::Waker;
 
+    use fork::Fork;
+
     use super::*;
 
-    const ANOTHER: Process = Process(0);
-
-    fn polled_and_dropped(process: Process) -> usize {
+    /// How many references to its value a future leaves that is polled, and dropped in this process
+    /// or in a fork of it.
+    fn left_after_drop(ends: bool, in_a_fork: bool) -> i32 {
         let held = Arc::new(());
         let inside = held.clone();
         let future = async move {
-            std::future::pending::<()>().await;
+            if !ends {
+                std::future::pending::<()>().await;
+            }
             drop(inside);
         };
-        let mut future = process.bind(future);
-        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        drop(future);
-        Arc::strong_count(&held)
+        let mut future = Process::current().bind(future);
+        let polled = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(polled.is_ready(), ends);
+        let left = |future| {
+            drop(future);
+            i32::try_from(Arc::strong_count(&held)).expect("a few")
+        };
+        if !in_a_fork {
+            return left(future);
+        }
+        match fork::fork().expect("forking") {
+            Fork::Child => std::process::exit(left(future)),
+            Fork::Parent(child) => {
+                let status = fork::waitpid(child).expect("the child");
+                fork::WEXITSTATUS(status)
+            }
+        }
     }
 
     #[test]
-    fn an_unfinished_future_is_dropped_in_its_own_process_and_leaked_in_another() {
-        assert_eq!(polled_and_dropped(Process::current()), 1);
-        assert_eq!(polled_and_dropped(ANOTHER), 2);
+    fn an_unfinished_future_is_dropped_in_its_own_process_and_leaked_in_a_fork() {
+        assert_eq!(left_after_drop(false, false), 1);
+        assert_eq!(left_after_drop(false, true), 2);
     }
 
     #[test]
     fn a_finished_future_leaves_nothing_behind_in_any_process() {
-        let held = Arc::new(());
-        let inside = held.clone();
-        let mut future = ANOTHER.bind(async move { drop(inside) });
-        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_ready());
-        drop(future);
-        assert_eq!(Arc::strong_count(&held), 1);
+        assert_eq!(left_after_drop(true, false), 1);
+        assert_eq!(left_after_drop(true, true), 1);
+    }
+
+    #[test]
+    fn a_fork_is_another_process_for_each_who_asks() {
+        let process = Process::current();
+        let exits = match fork::fork().expect("forking") {
+            Fork::Child => {
+                let asked = [process.is_this_one(), process.clone().is_this_one()];
+                let own = Process::current().is_this_one();
+                std::process::exit(i32::from(asked == [false; 2] && own))
+            }
+            Fork::Parent(child) => fork::waitpid(child).expect("the child"),
+        };
+        assert_eq!(fork::WEXITSTATUS(exits), 1);
+        assert!(process.is_this_one());
     }
 }

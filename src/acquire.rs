@@ -263,8 +263,10 @@ impl Attempt<'_> {
         loop {
             // From here on, dropping the exchange undoes what Redis may have granted.
             let ask = owner.account.lock().ask(now);
-            let answer =
-                exchange.call.acquire(&owner.names, &owner.id, self.asked, ask.count).await;
+            let answer = exchange
+                .call
+                .acquire(owner.kind, &owner.names, &owner.id, self.asked, ask.count)
+                .await;
             let not_executed =
                 |error: &Error| error.outcome() == Outcome::NotExecuted || seeded!("unknown-is-no");
             if answer.as_ref().is_err_and(not_executed) {

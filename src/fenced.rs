@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::guard::LockGuard;
+use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::lock::Lock;
 use crate::token::FencingToken;
@@ -45,7 +46,7 @@ pub struct FencedLock {
 
 impl FencedLock {
     pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
-        Self { lock: Lock::fenced(engine, name) }
+        Self { lock: Lock::of_kind(Kind::Fenced, engine, name) }
     }
 
     /// Acquires the lock, waiting for as long as it takes: [`Lock::lock`].

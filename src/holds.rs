@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+pub(crate) use crate::kind::Kind;
 use crate::lease::{Lease, Term, believed_until, whole_millis};
 use crate::protocol::Names;
 use crate::token::FencingToken;
@@ -31,6 +32,7 @@ pub(crate) use passing::{Passing, Run};
 
 /// A lock's name as one owner uses it. Shared by its handle, its guards and the background work.
 pub(crate) struct Owner {
+    pub(crate) kind: Kind,
     pub(crate) names: Names,
     /// The field in the hash.
     pub(crate) id: Box<str>,
@@ -44,8 +46,9 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    pub(crate) fn new(names: Names, id: String) -> Self {
+    pub(crate) fn new(kind: Kind, names: Names, id: String) -> Self {
         Self {
+            kind,
             names,
             id: id.into(),
             owners: None,

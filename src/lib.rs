@@ -16,6 +16,7 @@ mod error;
 mod fenced;
 mod guard;
 mod holds;
+mod kind;
 mod lease;
 mod lock;
 mod loss;

@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::guard::LockGuard;
 use crate::holds::{Granted, Owner};
+use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::protocol::{Call, Inspected, Names};
 
@@ -48,18 +49,12 @@ pub struct Lock {
 
 impl Lock {
     pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
+        Self::of_kind(Kind::Reentrant, engine, name)
+    }
+
+    pub(crate) fn of_kind(kind: Kind, engine: Arc<Engine>, name: &str) -> Self {
         let names = Names::new(&engine.config.name_prefix, name);
-        Self::with(engine, names)
-    }
-
-    /// One whose holds have fencing tokens.
-    pub(crate) fn fenced(engine: Arc<Engine>, name: &str) -> Self {
-        let names = Names::fenced(&engine.config.name_prefix, name);
-        Self::with(engine, names)
-    }
-
-    fn with(engine: Arc<Engine>, names: Names) -> Self {
-        let owner = engine.owners.new_owner(names);
+        let owner = engine.owners.new_owner(kind, names);
         Self { engine, owner }
     }
 
@@ -325,7 +320,8 @@ impl Lock {
 /// A new owner of the same name, which does not share the original's holds.
 impl Clone for Lock {
     fn clone(&self) -> Self {
-        Self::with(self.engine.clone(), self.owner.names.clone())
+        let owner = self.engine.owners.new_owner(self.owner.kind, self.owner.names.clone());
+        Self { engine: self.engine.clone(), owner }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::clock;
 use crate::config::Replicas;
 use crate::connection::{Channels, Link, Request, Together, Touch, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
+use crate::kind::Kind;
 use crate::token::FencingToken;
 
 mod names;
@@ -94,14 +95,15 @@ impl<'a> Call<'a> {
     /// Asks that `owner` hold the lock `count` times. Also says when the request left.
     pub(crate) async fn acquire(
         &mut self,
+        kind: Kind,
         names: &Names,
         owner: &str,
         lease: Duration,
         count: u32,
     ) -> Result<(Acquired, Instant), Error> {
         // A nested hold keeps the token of the outer one.
-        let new_token = names.is_fenced() && count == 1;
-        let mut request = self.acquire_request(names, owner, lease, count);
+        let new_token = kind.has_token() && count == 1;
+        let mut request = self.acquire_request(new_token, names, owner, lease, count);
         let answer = self.link.call(&mut self.wire, &mut request).await?;
         let acquired = match answer.value {
             Value::Nil if !new_token => Acquired::Granted(None),
@@ -120,14 +122,16 @@ impl<'a> Call<'a> {
 
     fn acquire_request<'r>(
         &self,
+        new_token: bool,
         names: &'r Names,
         owner: &str,
         lease: Duration,
         count: u32,
     ) -> Request<'r> {
-        let (mut cmd, verb, keys) = match names.token().filter(|_| count == 1) {
-            Some(token) => (evalsha(&SCRIPTS.acquire, &[names.key(), &token]), "fenced", 2),
-            None => (evalsha(&SCRIPTS.acquire, &[names.key()]), "acquire", 1),
+        let (mut cmd, verb, keys) = if new_token {
+            (evalsha(&SCRIPTS.acquire, &[names.key(), &names.token_key()]), "fenced", 2)
+        } else {
+            (evalsha(&SCRIPTS.acquire, &[names.key()]), "acquire", 1)
         };
         cmd.arg(owner).arg(millis(lease)).arg(count);
         let together = self.together(names, verb, keys);
@@ -206,15 +210,16 @@ impl<'a> Call<'a> {
     /// what came after.
     pub(crate) async fn hand_over(
         &mut self,
+        kind: Kind,
         names: &Names,
         owners: &[&str],
         lease: Duration,
         listens: bool,
     ) -> Result<(HandedOver, bool), Error> {
-        let token = names.token();
-        let mut cmd = match &token {
-            Some(token) => evalsha(&SCRIPTS.hand_over, &[names.key(), token]),
-            None => evalsha(&SCRIPTS.hand_over, &[names.key()]),
+        let mut cmd = if kind.has_token() {
+            evalsha(&SCRIPTS.hand_over, &[names.key(), &names.token_key()])
+        } else {
+            evalsha(&SCRIPTS.hand_over, &[names.key()])
         };
         let channels = self.link.channels();
         cmd.arg(names.channel()).arg(millis(lease)).arg(count_listeners(channels));
@@ -226,7 +231,7 @@ impl<'a> Call<'a> {
             Value::Int(0) => HandedOver::Nothing,
             Value::Array(mut reply) if reply.len() == 2 => {
                 let (token, listening) = (reply.pop(), reply.pop());
-                let token = match (token, names.is_fenced()) {
+                let token = match (token, kind.has_token()) {
                     (Some(Value::BulkString(number)), true) => Some(token_of(&number)?),
                     (Some(Value::Int(0)), false) => None,
                     (other, _) => {

@@ -174,12 +174,12 @@ impl Relay {
                 tokio::time::sleep(pause_after(course.failures)).await;
             }
             let owners: Vec<&str> = request.owners.iter().map(|owner| &*owner.id).collect();
-            let last = &request.owners.last().expect("BUG: a hand-over by nobody").names;
+            let kind = request.owners.last().expect("BUG: a hand-off by no owner").kind;
             let mut call = Call::new(link, clock::now() + self.config.command_timeout);
             let server = link.movable_server_of(names.key());
             // Not if this client is about to unsubscribe: then a listener is another client.
             let listens = self.waiters.keeps_hearing(names);
-            let answer = call.hand_over(last, &owners, request.lease, listens).await;
+            let answer = call.hand_over(kind, names, &owners, request.lease, listens).await;
             self.note_release(names, server, link);
             if self.hear(names, &request, answer, &mut course) {
                 break;

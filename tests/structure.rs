@@ -19,8 +19,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("client", &["builder", "fenced", "lock", "engine", "error"]),
     ("builder", &["client", "engine", "connection", "error", "config"]),
     // Public handle and guard.
-    ("fenced", &["lock", "guard", "engine", "lease", "token", "error"]),
-    ("lock", &["guard", "acquire", "engine", "holds", "protocol", "lease", "clock", "error"]),
+    ("fenced", &["lock", "guard", "engine", "kind", "lease", "token", "error"]),
+    (
+        "lock",
+        &["guard", "acquire", "engine", "holds", "protocol", "kind", "lease", "clock", "error"],
+    ),
     ("guard", &["engine", "releaser", "holds", "protocol", "token", "clock", "error"]),
     // The one loop, and what the rooms of one client share.
     (
@@ -82,8 +85,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("waiters", &["holds", "protocol", "connection", "lease", "clock", "error"]),
     ("released", &["protocol", "connection"]),
     // What an owner holds, what the wire says, and the way to Redis.
-    ("holds", &["protocol", "lease", "token", "config"]),
-    ("protocol", &["connection", "config", "clock", "slot", "token", "error", "seeded"]),
+    ("holds", &["protocol", "kind", "lease", "token", "config"]),
+    ("protocol", &["connection", "config", "clock", "slot", "kind", "token", "error", "seeded"]),
     ("connection", &["config", "slot", "clock", "turn", "error"]),
     // Leaves.
     ("lease", &["clock", "error"]),
@@ -91,6 +94,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("process", &[]),
     ("slot", &[]),
     ("turn", &[]),
+    ("kind", &[]),
     ("token", &[]),
     ("config", &["error"]),
     ("error", &[]),

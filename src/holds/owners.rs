@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::{Account, Gate, Owner};
+use crate::kind::Kind;
 use crate::protocol::Names;
 
 /// Below this many entries nothing is swept.
@@ -38,10 +39,10 @@ impl Default for Owners {
 
 impl Owners {
     /// A new owner, of an id that no other has.
-    pub(crate) fn new_owner(self: &Arc<Self>, names: Names) -> Arc<Owner> {
+    pub(crate) fn new_owner(self: &Arc<Self>, kind: Kind, names: Names) -> Arc<Owner> {
         let step = if seeded!("owner-shared") { 0 } else { 1 };
         let id = format!("{}:{}", self.uuid, self.next.fetch_add(step, Ordering::Relaxed));
-        self.made(names, id)
+        self.made(kind, names, id)
     }
 
     /// The owner is about to ask for a lock (invariant 1).
@@ -67,7 +68,8 @@ impl Owners {
         let owner = {
             let mut registered = self.registered.lock();
             registered.owners.get(&number).and_then(Weak::upgrade).unwrap_or_else(|| {
-                let owner = self.made(names.clone(), holder.into());
+                // A release is the same for every kind.
+                let owner = self.made(Kind::Reentrant, names.clone(), holder.into());
                 // So that the next caller finds it while it is released.
                 registered.insert(number, &owner);
                 owner.account.lock().registered = true;
@@ -79,8 +81,8 @@ impl Owners {
         counted.then_some((owner, gate))
     }
 
-    fn made(self: &Arc<Self>, names: Names, id: String) -> Arc<Owner> {
-        let mut owner = Owner::new(names, id);
+    fn made(self: &Arc<Self>, kind: Kind, names: Names, id: String) -> Arc<Owner> {
+        let mut owner = Owner::new(kind, names, id);
         owner.owners = Some(self.clone());
         Arc::new(owner)
     }
@@ -137,7 +139,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn owner(owners: &Arc<Owners>) -> Arc<Owner> {
-        let owner = owners.new_owner(Names::new("", "lock"));
+        let owner = owners.new_owner(Kind::Reentrant, Names::new("", "lock"));
         owners.register(&owner);
         owner
     }
@@ -150,7 +152,8 @@ mod tests {
     fn w26_only_an_owner_of_this_client_that_holds_and_owes_nothing_is_idle() {
         let (owners, now) = (Arc::new(Owners::default()), clock::now());
         let owner = owner(&owners);
-        let foreign = Arc::new(Owners::default()).new_owner(Names::new("", "lock"));
+        let foreign =
+            Arc::new(Owners::default()).new_owner(Kind::Reentrant, Names::new("", "lock"));
         assert!(!is_idle(&owners, "somebody:1") && !is_idle(&owners, &foreign.id));
 
         let gate = owner.try_enter();
@@ -175,7 +178,7 @@ mod tests {
     #[test]
     fn w26_an_owner_counts_as_registered_only_when_others_find_it() {
         let owners = Arc::new(Owners::default());
-        let owner = owners.new_owner(Names::new("", "lock"));
+        let owner = owners.new_owner(Kind::Reentrant, Names::new("", "lock"));
         let in_use = owners.registered.lock();
         let late = std::thread::spawn({
             let (owners, owner) = (owners.clone(), owner.clone());

@@ -114,7 +114,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 impl Story {
     fn new() -> Self {
         let now = Instant::now();
-        Self { owner: Owner::new(Names::new("", "lock"), "us".into()), now }
+        Self { owner: Owner::new(Kind::Reentrant, Names::new("", "lock"), "us".into()), now }
     }
 
     fn grant(&self, lease: Lease) -> (HoldId, Arc<Term>) {

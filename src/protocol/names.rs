@@ -11,7 +11,6 @@ pub(crate) struct Names {
     channel: Box<str>,
     /// Whether braces were put around the key.
     wrapped: bool,
-    fenced: bool,
 }
 
 const CHANNEL: &str = "redisson_lock__channel:";
@@ -24,12 +23,7 @@ impl Names {
         let wrapped = !prefix.contains('{') && !name.contains('{');
         let (open, close) = if wrapped { ("{", "}") } else { ("", "") };
         let channel = format!("{CHANNEL}{open}{prefix}{name}{close}").into();
-        Self { channel, wrapped, fenced: false }
-    }
-
-    /// The same of a fenced lock.
-    pub(crate) fn fenced(prefix: &str, name: &str) -> Self {
-        Self { fenced: true, ..Self::new(prefix, name) }
+        Self { channel, wrapped }
     }
 
     pub(crate) fn key(&self) -> &str {
@@ -41,9 +35,9 @@ impl Names {
         &self.channel
     }
 
-    /// Where the fencing token is counted, if the lock is fenced.
-    pub(crate) fn token(&self) -> Option<String> {
-        self.fenced.then(|| format!("{TOKEN}{}", self.tagged()))
+    /// The key of the counter from which fencing tokens come.
+    pub(super) fn token_key(&self) -> String {
+        format!("{TOKEN}{}", self.tagged())
     }
 
     /// Refuses a name whose own braces put what belongs together into two slots of a cluster.
@@ -59,10 +53,6 @@ impl Names {
             )));
         }
         Ok(())
-    }
-
-    pub(crate) fn is_fenced(&self) -> bool {
-        self.fenced
     }
 
     fn tagged(&self) -> &str {

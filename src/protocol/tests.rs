@@ -28,11 +28,8 @@ fn a_channel_is_named_as_redisson_names_it() {
     ] {
         let names = Names::new(prefix, name);
         assert_eq!((names.key(), names.channel()), (key, channel), "{prefix:?} {name:?}");
-        assert_eq!(names.token(), None);
-        let fenced = Names::fenced(prefix, name);
-        assert_eq!((fenced.key(), fenced.channel()), (names.key(), names.channel()));
         let token = channel.replacen("redisson_lock__channel:", "redisson_lock_token:", 1);
-        assert_eq!(fenced.token().as_deref(), Some(&*token), "{prefix:?} {name:?}");
+        assert_eq!(names.token_key(), token, "{prefix:?} {name:?}");
     }
 }
 
@@ -54,9 +51,9 @@ proptest! {
         rest in "[^{}]{0,4}",
     ) {
         for name in [plain.clone(), format!("{{{tag}}}{rest}"), format!("{plain}{{{tag}}}{rest}")] {
-            let names = Names::fenced(&prefix, &name);
+            let names = Names::new(&prefix, &name);
             prop_assert_eq!(hashed(names.channel()), hashed(names.key()));
-            let token = names.token().unwrap();
+            let token = names.token_key();
             prop_assert_eq!(hashed(&token), hashed(names.key()));
             prop_assert_eq!(names.key(), format!("{prefix}{name}"));
         }

@@ -46,7 +46,7 @@ impl Waiters {
         let (ticket, seat) = board.next_in_line(names.channel(), names.key())?;
         let fit = fits(&seat.owner)?;
         let seat = seat.clone();
-        if full || seat.owner.names.is_fenced() {
+        if full || seat.owner.kind.has_token() {
             board.asked_for(names.channel(), ticket, now);
             return Some((seat, ticket, true, fit, Stirred::default()));
         }

@@ -5,6 +5,7 @@ use shuttle::future::{block_on, spawn, yield_now};
 use tokio::sync::Semaphore;
 
 use super::*;
+use crate::holds::Kind;
 use crate::protocol::Names;
 
 pub(super) use crate::tests::explore::Mutex;
@@ -23,7 +24,7 @@ enum Told {
 }
 
 fn owner() -> Arc<Owner> {
-    Arc::new(Owner::new(Names::new("", "lock"), "owner".into()))
+    Arc::new(Owner::new(Kind::Reentrant, Names::new("", "lock"), "owner".into()))
 }
 
 fn insert(watchdog: &Watchdog, owner: &Arc<Owner>, due: Instant, told: Told) {

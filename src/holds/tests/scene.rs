@@ -63,7 +63,7 @@ async fn play(scene: Scene) {
     let stage = Arc::new(Stage {
         scene,
         now: Instant::now(),
-        owner: Arc::new(Owner::new(Names::new("", "lock"), US.into())),
+        owner: Arc::new(Owner::new(Kind::Reentrant, Names::new("", "lock"), US.into())),
         redis: explore::Mutex::default(),
         background,
         watchdog,

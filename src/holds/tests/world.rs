@@ -64,7 +64,7 @@ impl World {
             base,
             now: base,
             redis: Naive::default(),
-            owner: Owner::new(Names::new("", "lock"), US.into()),
+            owner: Owner::new(Kind::Reentrant, Names::new("", "lock"), US.into()),
             guards: Vec::new(),
             given_back: Vec::new(),
             request: None,

@@ -9,6 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::*;
 use crate::error::Outcome;
 use crate::holds::HoldId;
+use crate::holds::Kind;
 use crate::lease::Lease;
 use crate::protocol::{Acquired, Released};
 use crate::tests::explore::{Calls, some_time};
@@ -42,7 +43,7 @@ pub(super) async fn play(scene: Scene) {
     let waiters = Arc::new(Waiters::default());
     let config = Arc::new(Config::default());
     let watchdog = Arc::new(Watchdog::new(&config, &waiters));
-    let owner = |id: &str| Arc::new(Owner::new(Names::new("", "lock"), id.into()));
+    let owner = |id: &str| Arc::new(Owner::new(Kind::Reentrant, Names::new("", "lock"), id.into()));
     let stage = Arc::new(Stage {
         scene,
         relay: Relay::new(&waiters, &watchdog, &config),

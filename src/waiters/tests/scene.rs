@@ -8,6 +8,7 @@ use shuttle::future::{spawn, yield_now};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
+use crate::holds::Kind;
 use crate::holds::Owner;
 use crate::lease::Lease;
 use crate::tests::explore::{Calls, some_time};
@@ -111,7 +112,7 @@ async fn call(stage: Arc<Stage>, me: usize) {
         left = Some(HOUR);
         waiters.answered(&names, clock::now());
     }
-    let owner = Arc::new(Owner::new(names.clone(), me.to_string()));
+    let owner = Arc::new(Owner::new(Kind::Reentrant, names.clone(), me.to_string()));
     let place = waiters.join(Seat::new(owner, Lease::Watchdog, HOUR), left);
     let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, place.ticket));
     loop {

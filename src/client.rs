@@ -29,8 +29,8 @@ use crate::lock::Lock;
 /// That is true for the client only. A Tokio runtime does not survive a fork either: the child must
 /// not drop the parent's runtime, and must not wait on it, because both share its epoll instance.
 /// A future that was polled before the fork may be dropped in the child, and must not be polled.
-/// Processes are told apart by their ids, so a child in a new namespace of process ids that has its
-/// parent's number is not recognized.
+/// The client notices a fork that the C library made. A child that a raw system call made, past the C
+/// library, is taken for its parent.
 #[derive(Clone)]
 pub struct LockClient {
     engine: Arc<Engine>,

@@ -3,7 +3,6 @@
 //! What differs from [`crate::lock`] is a second key in the acquire script; all else is the same
 //! lock, and is delegated.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +39,7 @@ use crate::token::FencingToken;
 ///
 /// All calls are those of [`Lock`], with the same costs, errors and cancel safety; whatever is
 /// said there of a handle, an owner and a clone is true here.
+#[derive(Debug, Clone)]
 pub struct FencedLock {
     lock: Lock,
 }
@@ -185,20 +185,8 @@ impl FencedLock {
     }
 }
 
-/// A new owner of the same name, which does not share the original's holds.
-impl Clone for FencedLock {
-    fn clone(&self) -> Self {
-        Self { lock: self.lock.clone() }
-    }
-}
-
-impl fmt::Debug for FencedLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("FencedLock").field(&self.lock).finish()
-    }
-}
-
 /// One hold of a fenced lock: a [`LockGuard`] with a token.
+#[derive(Debug)]
 #[must_use = "a dropped guard gives the lock back at once: keep it for as long as you need the lock"]
 pub struct FencedLockGuard {
     guard: LockGuard,
@@ -264,14 +252,5 @@ impl FencedLockGuard {
     /// Dropping it drops `fut`; the hold stays.
     pub async fn run_until_lost<F: Future>(&self, fut: F) -> Result<F::Output, Error> {
         self.guard.run_until_lost(fut).await
-    }
-}
-
-impl fmt::Debug for FencedLockGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FencedLockGuard")
-            .field("guard", &self.guard)
-            .field("token", &self.token)
-            .finish()
     }
 }

@@ -90,8 +90,7 @@ impl<'a> Deref for InLine<'a> {
 
 impl Drop for InLine<'_> {
     fn drop(&mut self) {
-        let left = self.place.leave().filter(|_| !seeded!("declined-forgotten"));
-        if let Some(Granted { hold, lease, .. }) = left {
+        if let Some(Granted { hold, lease, .. }) = self.place.leave() {
             self.engine.releaser.give_back(self.owner, hold, lease);
         }
     }
@@ -267,9 +266,7 @@ impl Attempt<'_> {
                 .call
                 .acquire(owner.kind, &owner.names, &owner.id, self.asked, ask.count)
                 .await;
-            let not_executed =
-                |error: &Error| error.outcome() == Outcome::NotExecuted || seeded!("unknown-is-no");
-            if answer.as_ref().is_err_and(not_executed) {
+            if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
                 owner.account.lock().not_executed(ask);
             }
             let (acquired, sent) = answer?;
@@ -278,7 +275,6 @@ impl Attempt<'_> {
                     if let Some(replicas) = engine.config.replicas {
                         Box::pin(self.await_replicas(&mut exchange, replicas)).await?;
                     }
-                    let sent = if seeded!("deadline-from-reply") { clock::now() } else { sent };
                     let term = Arc::new(Term::new(believed_until(sent, self.asked)));
                     let (hold, token, watch) = {
                         let mut account = owner.account.lock();
@@ -339,9 +335,6 @@ impl Attempt<'_> {
         let (names, owner_id) = (&owner.names, &*owner.id);
         let replicated = Call::await_replicas(&engine.link, names, owner_id, replicas, deadline);
         let Err(error) = replicated.await else { return Ok(()) };
-        if seeded!("too-few-will-do") {
-            return Ok(());
-        }
         Err(match exchange.pay(clock::now()).await {
             Ok(_) => error.undone(),
             // In the background it is tried again.

@@ -145,10 +145,8 @@ impl Parts {
 
     async fn close(&self) {
         self.waiters.close();
-        if !seeded!("close-forgets") {
-            let flush = self.releaser.flush();
-            let _ = tokio::time::timeout(self.config.command_timeout, flush).await;
-        }
+        let flush = self.releaser.flush();
+        let _ = tokio::time::timeout(self.config.command_timeout, flush).await;
         self.stop_renewing.send_replace(true);
         self.link.hang_up();
     }

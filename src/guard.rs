@@ -143,7 +143,7 @@ impl LockGuard {
             value = fut => Some(value),
         };
         match value {
-            Some(value) if !self.is_lost() || seeded!("value-after-loss") => Ok(value),
+            Some(value) if !self.is_lost() => Ok(value),
             _ => Err(Error::lost(self.owner.names.key(), Outcome::NotExecuted)),
         }
     }

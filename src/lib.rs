@@ -1,10 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![deny(missing_docs)]
 
-// First, because a macro is known only below it.
-#[macro_use]
-mod seeded;
-
 mod acquire;
 mod builder;
 mod client;

@@ -258,8 +258,7 @@ impl Lock {
     /// it by another of this client.
     async fn settled(&self) -> Result<Call<'_>, Error> {
         let call = self.call()?;
-        let unconfirmed = self.owner.account.lock().is_unconfirmed();
-        if unconfirmed && !seeded!("asks-unconfirmed") {
+        if self.owner.account.lock().is_unconfirmed() {
             let gate = clock::timeout_at(call.deadline, self.owner.enter()).await;
             drop(gate.map_err(|_| {
                 let message = "Redis has not confirmed that the lock was handed over";

@@ -211,8 +211,7 @@ impl Relay {
                 over
             }
             Ok((HandedOver::Nothing, repeated)) => {
-                let unsure = course.failures > 0 || repeated;
-                self.gone(names, unsure && !seeded!("hand-over-resend-forgets"));
+                self.gone(names, course.failures > 0 || repeated);
                 true
             }
             Err(error) if error.kind() == ErrorKind::NotALock => {
@@ -224,9 +223,7 @@ impl Relay {
                 let (longest, awaited) = self.failed(names, steps, &error);
                 let longest = longest + self.config.command_timeout;
                 // Nobody builds on a hand-over that is awaited.
-                let over = awaited
-                    || now >= *course.give_up.get_or_insert(now + longest)
-                    || seeded!("hand-over-tried-once");
+                let over = awaited || now >= *course.give_up.get_or_insert(now + longest);
                 if over {
                     let reached = error.kind() != ErrorKind::Unavailable;
                     let told = if reached { Told::Refused } else { Told::Nothing };
@@ -267,9 +264,7 @@ impl Relay {
             To::Holds(hold, term) => {
                 let watch = {
                     let mut account = owner.account.lock();
-                    if !seeded!("confirmation-forgotten") {
-                        account.confirmed(*hold, term, last.until, now);
-                    }
+                    account.confirmed(*hold, term, last.until, now);
                     account.start_watching()
                 };
                 if let Some(since) = watch {
@@ -301,9 +296,6 @@ impl Relay {
         };
         self.waiters.told(&step.seat, ticket, Told::Granted);
         step.seat.hand(Granted { hold, term, lease, token }).err()?;
-        if seeded!("token-declined-forgotten") {
-            return None;
-        }
         owner.account.lock().give_back(hold);
         Some((owner.clone(), lease))
     }
@@ -322,9 +314,7 @@ impl Relay {
             } else {
                 found_gone(&self.waiters, &step.from, FoundBy::HandOver);
             }
-            if !seeded!("gone-untold") {
-                found_gone(&self.waiters, &step.seat.owner, FoundBy::HandOver);
-            }
+            found_gone(&self.waiters, &step.seat.owner, FoundBy::HandOver);
             if let Some(told) = step.told {
                 let _ = told.send(Ok(unsure));
             }

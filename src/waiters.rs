@@ -146,9 +146,6 @@ impl Waiters {
         others: Option<u32>,
         now: Instant,
     ) -> (bool, Stirred) {
-        if seeded!("stands-not-back") {
-            return (others.is_some(), Stirred::default());
-        }
         let mut board = self.board.lock();
         let (ends, head) = board.turn_ends(names.channel(), names.key(), others, now);
         (ends, Stirred { head, news: false })
@@ -292,7 +289,6 @@ impl Waiters {
         while let Some(push) = pushes.next().await {
             match push {
                 Push::Message { channel } => self.message(&channel),
-                Push::Dropped { .. } if seeded!("drop-unnoticed") => {}
                 Push::Dropped { number, channel } => {
                     self.board.lock().not_subscribed(&[channel.into()], number);
                     self.changed.notify_waiters();
@@ -318,9 +314,6 @@ impl Waiters {
 
     /// The connection of that number was cut.
     fn cut(&self, number: u64) {
-        if seeded!("cut-unnoticed") {
-            return;
-        }
         let wakes = self.board.lock().cut(number, clock::now());
         wake(wakes);
         self.changed.notify_waiters();

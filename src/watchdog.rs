@@ -105,7 +105,7 @@ impl Watchdog {
 
     fn insert(&self, owner: &Arc<Owner>, due: Instant) {
         let told = self.schedule.lock().insert(due, owner);
-        if told && !seeded!("lost-start") {
+        if told {
             self.changed.notify_one();
         }
     }
@@ -123,10 +123,6 @@ impl Watchdog {
                     places.entry(server).or_insert_with(|| Semaphore::new(UNDER_WAY).into());
                 // It is there in time, or the batch goes without.
                 let place = tokio::time::timeout(PACE, places.clone().acquire_owned()).await;
-                if seeded!("one-server-at-a-time") {
-                    self.renew_by_slot(link, batch).await;
-                    continue;
-                }
                 let (watchdog, link) = (self.clone(), link.clone());
                 tokio::spawn(async move {
                     watchdog.renew_by_slot(&link, batch).await;
@@ -140,8 +136,7 @@ impl Watchdog {
     async fn renew_by_slot(self: &Arc<Self>, link: &Arc<Link>, batch: Vec<Entry>) {
         let mut by_slot: BTreeMap<Option<u16>, Vec<Entry>> = BTreeMap::new();
         for entry in batch {
-            let slot = link.slot_of(entry.key()).filter(|_| !seeded!("slots-in-one-call"));
-            by_slot.entry(slot).or_default().push(entry);
+            by_slot.entry(link.slot_of(entry.key())).or_default().push(entry);
         }
         let mut calls = JoinSet::new();
         let last = by_slot.pop_last();
@@ -239,27 +234,11 @@ impl Watchdog {
                     self.judge(entry, held, sent, now);
                 }
             }
-            Err(error)
-                if error.kind() == ErrorKind::Server
-                    && batch.len() > 1
-                    && !seeded!("batch-stands-or-falls") =>
-            {
-                return batch;
-            }
+            Err(error) if error.kind() == ErrorKind::Server && batch.len() > 1 => return batch,
             Err(error) => {
                 tracing::warn!(%error, locks = batch.len(), "a renewal failed; trying again");
                 let again = now + (self.period / 4).min(Duration::from_secs(1));
                 for entry in &batch {
-                    if seeded!("watchdog-gives-up") {
-                        continue;
-                    }
-                    if seeded!("unknown-is-loss") {
-                        self.judge(entry, false, now, now);
-                        continue;
-                    }
-                    if seeded!("unknown-extends") {
-                        entry.owner.account.lock().renewed(entry.tenure, now, self.lease, now);
-                    }
                     // At its deadline it finds out that it is lost.
                     self.insert(&entry.owner, again.min(entry.until) + self.early);
                 }
@@ -279,7 +258,7 @@ impl Watchdog {
 
     fn judge(&self, entry: &Entry, held: bool, sent: Instant, now: Instant) {
         let Entry { owner, tenure, .. } = entry;
-        if held || seeded!("loss-untold") {
+        if held {
             let in_time = owner.account.lock().renewed(*tenure, sent, self.lease, now);
             // Too late is lost: it finds that out in its turn.
             self.insert(owner, if in_time { sent + self.period } else { now });

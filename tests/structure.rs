@@ -86,7 +86,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("released", &["protocol", "connection"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("holds", &["protocol", "kind", "lease", "token", "config"]),
-    ("protocol", &["connection", "config", "clock", "slot", "kind", "token", "error", "seeded"]),
+    ("protocol", &["connection", "config", "clock", "slot", "kind", "token", "error"]),
     ("connection", &["config", "slot", "clock", "turn", "error"]),
     // Leaves.
     ("lease", &["clock", "error"]),
@@ -98,7 +98,6 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("token", &[]),
     ("config", &["error"]),
     ("error", &[]),
-    ("seeded", &[]),
 ];
 
 /// Who may name the `redis` crate: the wire, the address in the public options, and the source of

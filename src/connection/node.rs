@@ -74,9 +74,6 @@ impl Node {
             lane.begin_again();
         }
         self.moved.send_replace(());
-        if seeded!("old-master-kept") {
-            return Ok(Vec::new());
-        }
         let lanes = self.lanes();
         Ok(lanes.into_iter().filter_map(|lane| lane.take(|wire| wire.server() != name)).collect())
     }
@@ -92,7 +89,7 @@ impl Node {
         dialler: Arc<Dialler>,
     ) -> impl Future<Output = RedisResult<(Wire, Role)>> + use<> {
         let client = self.client.lock().clone();
-        let asks_role = self.has_to_be_master && !seeded!("role-unasked");
+        let asks_role = self.has_to_be_master;
         async move { dialler.dial(client, asks_role).await }
     }
 

@@ -80,8 +80,7 @@ impl Heard {
             // Somebody has become the master again, and nobody has heard of it.
             refuted.clear();
         }
-        let mut believed = all.filter(|said| !refuted.contains(said));
-        if seeded!("any-sentinel-will-do") { believed.next() } else { believed.max() }
+        all.filter(|said| !refuted.contains(said)).max()
     }
 }
 

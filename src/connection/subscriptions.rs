@@ -36,7 +36,6 @@ pub(crate) enum Channels {
 impl Link {
     pub(crate) fn channels(&self) -> Channels {
         match &self.way {
-            Way::Cluster(_) if seeded!("plain-channels") => Channels::Everywhere,
             Way::Cluster(cluster) if cluster.is_sharded() => Channels::Sharded,
             Way::Cluster(_) => Channels::Everywhere,
             Way::One(_) | Way::Sentinel(_) => Channels::Plain,

@@ -129,10 +129,6 @@ impl Seat {
                 *state = State::Taken(waker.take());
                 true
             }
-            State::Left if seeded!("sent-for-the-gone") => {
-                *state = State::Taken(None);
-                true
-            }
             State::Left | State::Taken(_) | State::Over(_) => false,
         }
     }
@@ -241,10 +237,6 @@ impl Carrier {
         seats.retain(|seat| seat.take());
         // In the order in which they came, as far as they are in one slot.
         seats.sort_by_key(|seat| seat.together.slot);
-        if seeded!("slots-share-a-call") {
-            self.seats = seats;
-            return self.carry().await;
-        }
         while let Some(last) = seats.last() {
             let slot = last.together.slot;
             let from = seats.partition_point(|seat| seat.together.slot < slot);

@@ -49,7 +49,7 @@ pub(super) fn verdict(error: &RedisError) -> Verdict {
     ];
     if has_code(error, "WRONGTYPE") {
         Verdict::Final(ErrorKind::NotALock)
-    } else if LATER.iter().any(|code| has_code(error, code)) && !seeded!("busy-is-final") {
+    } else if LATER.iter().any(|code| has_code(error, code)) {
         Verdict::Later
     } else {
         Verdict::Final(ErrorKind::Server)

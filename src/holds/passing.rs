@@ -65,7 +65,7 @@ impl Run {
         // Not `since + hand_over_time`: any duration may have been set.
         let kept = now.saturating_duration_since(self.since);
         let long = self.passes >= config.hand_overs || kept >= config.hand_over_time;
-        (others > 0 && long && !seeded!("run-without-end")).then_some(others)
+        (others > 0 && long).then_some(others)
     }
 }
 
@@ -139,9 +139,6 @@ impl Account {
 
     /// Whether a hand-over to this owner is neither confirmed nor claimed yet (invariant 2).
     pub(super) fn in_the_air(&self) -> bool {
-        let Some(passed) = &self.passed else { return false };
-        let unconfirmed = passed.unconfirmed && !seeded!("renews-unconfirmed");
-        let unclaimed = passed.unclaimed && !seeded!("renews-unclaimed");
-        unconfirmed || unclaimed
+        self.passed.as_ref().is_some_and(|passed| passed.unconfirmed || passed.unclaimed)
     }
 }

@@ -43,10 +43,7 @@ impl Names {
     /// Refuses a name whose own braces put what belongs together into two slots of a cluster.
     pub(crate) fn check(&self, link: &Link) -> Result<(), Error> {
         let key = self.key();
-        if link.slot_of(key).is_some()
-            && !seeded!("braces-unlooked-at")
-            && slot::tag(key) != slot::tag(self.channel())
-        {
+        if link.slot_of(key).is_some() && slot::tag(key) != slot::tag(self.channel()) {
             return Err(Error::invalid(format!(
                 "the name `{key}` cannot be used in a cluster: its braces are no hash tag, \
                  so that its key and its channel are in different slots"

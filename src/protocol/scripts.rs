@@ -1,6 +1,5 @@
 //! The scripts of `lua/`, as they are sent.
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use redis::Script;
@@ -19,24 +18,23 @@ pub(super) struct Scripts {
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
-    let acquire = text(include_str!("../../lua/acquire.lua"));
-    let release = text(include_str!("../../lua/release.lua"));
-    let together = text(include_str!("../../lua/together.lua"));
+    let acquire = include_str!("../../lua/acquire.lua");
+    let release = include_str!("../../lua/release.lua");
     let together = [
-        ("local function acquire(KEYS, ARGV)", &*acquire, "end"),
-        ("local function release(KEYS, ARGV)", &*release, "end"),
-        ("", &*together, ""),
+        ("local function acquire(KEYS, ARGV)", acquire, "end"),
+        ("local function release(KEYS, ARGV)", release, "end"),
+        ("", include_str!("../../lua/together.lua"), ""),
     ]
     .map(|(opening, body, end)| format!("{opening}\n{body}{end}\n"))
     .concat();
     Scripts {
-        acquire: Script::new(&acquire),
-        release: Script::new(&release),
-        renew: Script::new(&text(include_str!("../../lua/renew.lua"))),
-        hand_over: Script::new(&text(include_str!("../../lua/hand_over.lua"))),
-        force_unlock: Script::new(&text(include_str!("../../lua/force_unlock.lua"))),
-        inspect: Script::new(&text(include_str!("../../lua/inspect.lua"))),
-        touch: Script::new(&text(include_str!("../../lua/touch.lua"))),
+        acquire: Script::new(acquire),
+        release: Script::new(release),
+        renew: Script::new(include_str!("../../lua/renew.lua")),
+        hand_over: Script::new(include_str!("../../lua/hand_over.lua")),
+        force_unlock: Script::new(include_str!("../../lua/force_unlock.lua")),
+        inspect: Script::new(include_str!("../../lua/inspect.lua")),
+        touch: Script::new(include_str!("../../lua/touch.lua")),
         together: Script::new(&together),
     }
 });
@@ -46,14 +44,4 @@ pub(crate) fn scripts() -> Vec<&'static Script> {
     let Scripts { acquire, release, renew, hand_over, force_unlock, inspect, touch, together } =
         &*SCRIPTS;
     vec![acquire, release, renew, hand_over, force_unlock, inspect, touch, together]
-}
-
-#[cfg(not(redlatch_seeded))]
-fn text(script: &'static str) -> Cow<'static, str> {
-    script.into()
-}
-
-#[cfg(redlatch_seeded)]
-fn text(script: &'static str) -> Cow<'static, str> {
-    crate::seeded::script(script).into()
 }

@@ -67,10 +67,7 @@ impl Chain {
         })
     }
 
-    pub(super) fn push(&mut self, mut step: Step) {
-        if seeded!("gates-dropped-early") {
-            (step.from_gate, step.to_gate) = (None, None);
-        }
+    pub(super) fn push(&mut self, step: Step) {
         self.steps.push_back(step);
     }
 
@@ -90,9 +87,6 @@ impl Chain {
             self.steps.front().map(|first| first.from.clone()).into_iter().collect();
         let steps = || self.steps.iter().take(LONGEST);
         owners.extend(steps().map(|step| step.seat.owner.clone()));
-        if seeded!("chain-reordered") {
-            owners[1..].reverse();
-        }
         let lease = steps().next_back().map_or(Duration::ZERO, |last| last.seat.asked);
         Request { owners, lease }
     }
@@ -128,8 +122,8 @@ pub(super) fn enter(chain: Option<&Chain>, owner: &Arc<Owner>, gate: &mut Option
         Some(chain) if chain.ends_with(owner) => return true,
         // It is of holders whose lease has ended since, and Redis has still to say so. This one
         // came after them, by itself.
-        Some(_) if !seeded!("stuck-chain-goes-on") => return false,
-        _ => {}
+        Some(_) => return false,
+        None => {}
     }
     if gate.is_none() {
         *gate = owner.try_enter();
@@ -151,9 +145,7 @@ pub(super) fn hand(
     if let Some(ticket) = awaited {
         return (To::Awaits(ask, ticket), None);
     }
-    let believed =
-        if seeded!("unconfirmed-is-believed") { until } else { until.min(passing.until) };
-    let term = Arc::new(Term::new(believed));
+    let term = Arc::new(Term::new(until.min(passing.until)));
     let hold = account.handed(ask, seat.lease, term.clone(), passing.run.clone(), now);
     let granted = Granted { hold, term: term.clone(), lease: seat.asked, token: None };
     (To::Holds(hold, term), Some(granted))

@@ -287,7 +287,7 @@ impl<S> Board<S> {
             return (None, false);
         };
         let holds_baton = line.waiters.get(&ticket).is_some_and(|w| w.asking.is_some() || w.again);
-        if line.is_head(ticket) && holds_baton && !seeded!("baton-dropped") {
+        if line.is_head(ticket) && holds_baton {
             line.due = now;
         }
         self.remove(channel, ticket, now)
@@ -306,8 +306,7 @@ impl<S> Board<S> {
         let line = &mut channel.lines[at];
         let was_head = line.is_head(ticket);
         line.waiters.remove(&ticket);
-        let changes = was_head && !seeded!("leaver-wakes-nobody");
-        let head = if changes { line.head_seat() } else { None };
+        let head = if was_head { line.head_seat() } else { None };
         let unused = channel.lines.iter().all(|line| line.waiters.is_empty());
         if unused {
             channel.kept_until = Some(keep_until);

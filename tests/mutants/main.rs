@@ -3,12 +3,14 @@
 //!
 //! ```sh
 //! cargo test --test mutants                        # that each has its place in today's sources
+//! cargo test --test mutants -- list                # their names
 //! cargo test --test mutants -- write <directory>   # a copy of the project with all of them in it
 //! tests/seeded/run                                 # what catches each
 //! ```
 //!
 //! All are in one copy. `BUG` in a wrong text stands for "the environment variable `REDLATCH_BUG`
-//! names this one".
+//! names this one". A script has no `BUG` in it: the copy chooses its text when it runs. `seeded.rs`
+//! is what the copy needs for both.
 
 mod table;
 
@@ -19,7 +21,7 @@ use std::{fs, io};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use table::MUTANTS;
+use table::mutants;
 
 struct Mutant {
     bug: &'static str,
@@ -33,8 +35,8 @@ struct Mutant {
 const COPIED: [&str; 8] =
     ["Cargo.toml", "Cargo.lock", "README.md", "src", "lua", "tests", "examples", "benches"];
 
-/// The table of bugs in scripts, in the copy.
-const SCRIPTS: &str = "const SCRIPTS: &[(&str, &str, &str)] = &[\n";
+/// The module that only the copy has.
+const SEEDED: &str = include_str!("seeded.rs");
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -49,6 +51,10 @@ fn main() -> ExitCode {
             }
         };
     }
+    if args == ["list"] {
+        mutants().for_each(|mutant| println!("{}", mutant.bug));
+        return ExitCode::SUCCESS;
+    }
     let trial = Trial::test("every_mutant_has_its_place_and_a_name_of_its_own", have_places);
     libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
 }
@@ -59,7 +65,7 @@ fn root() -> PathBuf {
 
 fn have_places() -> Result<(), Failed> {
     let mut names = BTreeSet::new();
-    for Mutant { bug, file, right, wrong } in MUTANTS {
+    for Mutant { bug, file, right, wrong } in mutants() {
         let text = fs::read_to_string(root().join(file)).map_err(|error| error.to_string())?;
         let places = text.matches(right).count();
         if places != 1 {
@@ -78,23 +84,35 @@ fn write_copy(to: &Path) -> io::Result<()> {
     for name in COPIED {
         copy(&root().join(name), &to.join(name))?;
     }
-    for Mutant { bug, file, right, wrong } in MUTANTS {
-        // Scripts are chosen at run time, from a table that the library has when it is built so.
-        let (path, right, wrong) = if file.ends_with(".lua") {
-            let entry = format!("{SCRIPTS}    ({bug:?}, {right:?}, {wrong:?}),\n");
-            (to.join("src/seeded.rs"), SCRIPTS, entry)
-        } else {
-            let switch = format!("crate::seeded::is_on({bug:?})");
-            (to.join(file), *right, wrong.replace("BUG", &switch))
-        };
-        let text = fs::read_to_string(&path)?;
-        if !text.contains(right) {
-            let message = format!("{bug}: another mutant has changed its place");
+    let mut scripts = String::new();
+    for Mutant { bug, file, right, wrong } in mutants() {
+        if file.ends_with(".lua") {
+            let text = format!("include_str!({:?})", format!("../{file}"));
+            scripts += &format!("    ({bug:?}, {text}, {right:?}, {wrong:?}),\n");
+            continue;
+        }
+        let switch = format!("crate::seeded::is_on({bug:?})");
+        let places = replace(&to.join(file), right, &wrong.replace("BUG", &switch))?;
+        if places != 1 {
+            let message = format!("{bug}: {places} places, since another mutant is in {file}");
             return Err(io::Error::other(message));
         }
-        fs::write(&path, text.replacen(right, &wrong, 1))?;
     }
-    Ok(())
+    let table = format!("= &[\n{scripts}];");
+    fs::write(to.join("src/seeded.rs"), SEEDED.replacen("= &[];", &table, 1))?;
+    let lib = to.join("src/lib.rs");
+    fs::write(&lib, fs::read_to_string(&lib)? + "mod seeded;\n")?;
+    match replace(&to.join("src/protocol/scripts.rs"), "Script::new(", "crate::seeded::script(")? {
+        0 => Err(io::Error::other("where are the scripts made?")),
+        _ => Ok(()),
+    }
+}
+
+/// Returns in how many places.
+fn replace(path: &Path, right: &str, wrong: &str) -> io::Result<usize> {
+    let text = fs::read_to_string(path)?;
+    fs::write(path, text.replace(right, wrong))?;
+    Ok(text.matches(right).count())
 }
 
 /// Without what the builds of parts have left behind.

@@ -1,8 +1,26 @@
-//! The bugs, by the module that they are in.
+//! The bugs, by what they break. Each file below `table` has those of one part of the library.
+
+mod connections;
+mod handing;
+mod holding;
+mod scripts;
+mod waiting;
 
 use super::Mutant;
 
-pub(crate) const MUTANTS: &[Mutant] = &[
+pub(crate) fn mutants() -> impl Iterator<Item = &'static Mutant> {
+    let tables = [
+        MUTANTS,
+        holding::MUTANTS,
+        handing::MUTANTS,
+        waiting::MUTANTS,
+        connections::MUTANTS,
+        scripts::MUTANTS,
+    ];
+    tables.into_iter().flatten()
+}
+
+const MUTANTS: &[Mutant] = &[
     // What a server may execute late.
     Mutant {
         bug: "stale-connection-unrecorded",
@@ -309,48 +327,5 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         file: "src/guard.rs",
         right: "!self.engine.process.is_this_one() || self.granted.term.is_lost()",
         wrong: "(!BUG && !self.engine.process.is_this_one()) || self.term.is_lost()",
-    },
-    // A request that is sent again.
-    Mutant {
-        bug: "undo-does-not-wait",
-        file: "src/connection/call.rs",
-        right: "        if let Some(seat) = &on.seat\n            && clock",
-        wrong: "        if let Some(seat) = &on.seat\n            && !BUG\n            && clock",
-    },
-    Mutant {
-        bug: "asks-without-asking",
-        file: "src/connection/call.rs",
-        right: "        if asking {\n",
-        wrong: "        if asking && !BUG {\n",
-    },
-    Mutant {
-        bug: "told-aside-only",
-        file: "src/connection/call.rs",
-        right: "        if aside {\n",
-        wrong: "        if aside && !BUG {\n",
-    },
-    Mutant {
-        bug: "resend-forgets",
-        file: "src/connection/call.rs",
-        right: "                retry.repeated = true;\n",
-        wrong: "                retry.repeated = !BUG;\n",
-    },
-    Mutant {
-        bug: "no-resend",
-        file: "src/connection/call.rs",
-        right: "            Step::Reconnect => {\n                self.drop_connection(&on);\n",
-        wrong: "            Step::Reconnect => {\n                self.drop_connection(&on);\n                if BUG {\n                    return Err(unavailable(request.what, true, Some(error)));\n                }\n",
-    },
-    Mutant {
-        bug: "silence-is-kept",
-        file: "src/connection/call.rs",
-        right: "if let Some(silent) = wire.take() {",
-        wrong: "if let Some(silent) = wire.take_if(|_| !BUG) {",
-    },
-    Mutant {
-        bug: "redirections-at-once",
-        file: "src/connection/retry.rs",
-        right: "at_once: redirections < REDIRECTIONS",
-        wrong: "at_once: BUG || redirections < REDIRECTIONS",
     },
 ];

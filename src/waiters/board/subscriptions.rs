@@ -78,9 +78,7 @@ impl<S> Board<S> {
             if channel.subscription == Subscription::Asked && channel.on == Some(on) {
                 channel.outage = None;
                 channel.subscription = Subscription::Live;
-                if !seeded!("no-second-try") {
-                    channel.ask_now(&self.turns, now, &mut wakes);
-                }
+                channel.ask_now(&self.turns, now, &mut wakes);
             }
         }
         wakes

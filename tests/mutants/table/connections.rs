@@ -1,0 +1,104 @@
+//! To reach a server, and the right one.
+
+use crate::Mutant;
+
+pub(crate) const MUTANTS: &[Mutant] = &[
+    // How a request is carried out.
+    Mutant {
+        bug: "undo-does-not-wait",
+        file: "src/connection/call.rs",
+        right: "        if let Some(seat) = &on.seat\n            && clock",
+        wrong: "        if let Some(seat) = &on.seat\n            && !BUG\n            && clock",
+    },
+    Mutant {
+        bug: "asks-without-asking",
+        file: "src/connection/call.rs",
+        right: "        if asking {\n",
+        wrong: "        if asking && !BUG {\n",
+    },
+    Mutant {
+        bug: "told-aside-only",
+        file: "src/connection/call.rs",
+        right: "        if aside {\n",
+        wrong: "        if aside && !BUG {\n",
+    },
+    Mutant {
+        bug: "resend-forgets",
+        file: "src/connection/call.rs",
+        right: "                retry.repeated = true;\n",
+        wrong: "                retry.repeated = !BUG;\n",
+    },
+    Mutant {
+        bug: "no-resend",
+        file: "src/connection/call.rs",
+        right: "            Step::Reconnect => {\n                self.drop_connection(&on);\n",
+        wrong: "            Step::Reconnect => {\n                self.drop_connection(&on);\n                if BUG {\n                    return Err(unavailable(request.what, true, Some(error)));\n                }\n",
+    },
+    Mutant {
+        bug: "silence-is-kept",
+        file: "src/connection/call.rs",
+        right: "if let Some(silent) = wire.take() {",
+        wrong: "if let Some(silent) = wire.take_if(|_| !BUG) {",
+    },
+    Mutant {
+        bug: "redirections-at-once",
+        file: "src/connection/retry.rs",
+        right: "at_once: redirections < REDIRECTIONS",
+        wrong: "at_once: BUG || redirections < REDIRECTIONS",
+    },
+    Mutant {
+        bug: "busy-is-final",
+        file: "src/connection/verdict.rs",
+        right: "if LATER.iter().any(|code| has_code(error, code)) {",
+        wrong: "if LATER.iter().any(|code| has_code(error, code)) && !BUG {",
+    },
+    Mutant {
+        bug: "late-requests",
+        file: "src/connection/stale.rs",
+        right: "self.any.load(Ordering::Acquire)",
+        wrong: "self.any.load(Ordering::Acquire) && !BUG",
+    },
+    Mutant {
+        bug: "sent-for-the-gone",
+        file: "src/connection/together.rs",
+        right: "State::Left | State::Taken(_) | State::Over(_) => false",
+        wrong: "State::Left if BUG => {\n                *state = State::Taken(None);\n                true\n            }\n            State::Left | State::Taken(_) | State::Over(_) => false",
+    },
+    Mutant {
+        bug: "slots-share-a-call",
+        file: "src/connection/together.rs",
+        right: "while let Some(last) = seats.last() {",
+        wrong: "if BUG {\n            self.seats = seats;\n            return self.carry().await;\n        }\n        while let Some(last) = seats.last() {",
+    },
+    // Where to.
+    Mutant {
+        bug: "old-master-kept",
+        file: "src/connection/node.rs",
+        right: "let lanes = self.lanes();\n        Ok(",
+        wrong: "if BUG {\n            return Ok(Vec::new());\n        }\n        let lanes = self.lanes();\n        Ok(",
+    },
+    Mutant {
+        bug: "role-unasked",
+        file: "src/connection/node.rs",
+        right: "let asks_role = self.has_to_be_master;",
+        wrong: "let asks_role = self.has_to_be_master && !BUG;",
+    },
+    Mutant {
+        bug: "any-sentinel-will-do",
+        file: "src/connection/sentinel.rs",
+        right: "all.filter(|said| !refuted.contains(said)).max()",
+        wrong: "let mut believed = all.filter(|said| !refuted.contains(said));\n        if BUG { believed.next() } else { believed.max() }",
+    },
+    Mutant {
+        bug: "moved-not-learned",
+        file: "src/connection/cluster.rs",
+        right: "if for_good {",
+        wrong: "if for_good && !BUG {",
+    },
+    Mutant {
+        bug: "plain-channels",
+        file: "src/connection/subscriptions.rs",
+        right: "if cluster.is_sharded() => Channels::Sharded",
+        wrong: "if cluster.is_sharded() && !BUG => Channels::Sharded",
+    },
+];

@@ -1,0 +1,160 @@
+//! To acquire, hold, renew and give back.
+
+use crate::Mutant;
+
+pub(crate) const MUTANTS: &[Mutant] = &[
+    // To acquire.
+    Mutant {
+        bug: "declined-forgotten",
+        file: "src/acquire.rs",
+        right: "self.place.leave() {",
+        wrong: "self.place.leave().filter(|_| !BUG) {",
+    },
+    Mutant {
+        bug: "unknown-is-no",
+        file: "src/acquire.rs",
+        right: "is_err_and(|error| error.outcome() == Outcome::NotExecuted)",
+        wrong: "is_err_and(|error| error.outcome() == Outcome::NotExecuted || BUG)",
+    },
+    Mutant {
+        bug: "deadline-from-reply",
+        file: "src/acquire.rs",
+        right: "let term = Arc::new(Term::new(believed_until(sent, self.asked)));",
+        wrong: "let sent = if BUG { clock::now() } else { sent };\n                    let term = Arc::new(Term::new(believed_until(sent, self.asked)));",
+    },
+    Mutant {
+        bug: "too-few-will-do",
+        file: "src/acquire.rs",
+        right: "Err(match exchange.pay(",
+        wrong: "if BUG {\n            return Ok(());\n        }\n        Err(match exchange.pay(",
+    },
+    Mutant {
+        bug: "asks-unconfirmed",
+        file: "src/lock.rs",
+        right: "if self.owner.account.lock().is_unconfirmed() {",
+        wrong: "if self.owner.account.lock().is_unconfirmed() && !BUG {",
+    },
+    Mutant {
+        bug: "braces-unlooked-at",
+        file: "src/protocol/names.rs",
+        right: "link.slot_of(key).is_some() && ",
+        wrong: "link.slot_of(key).is_some() && !BUG && ",
+    },
+    // To give back.
+    Mutant {
+        bug: "drop-needs-a-runtime",
+        file: "src/releaser.rs",
+        right: "let _ = self.jobs.send(Job::Pay(debt));",
+        wrong: "if BUG && tokio::runtime::Handle::try_current().is_err() {\n            return;\n        }\n        let _ = self.jobs.send(Job::Pay(debt));",
+    },
+    Mutant {
+        bug: "no-undo",
+        file: "src/releaser.rs",
+        right: "if self.owner.account.lock().owes() {",
+        wrong: "if !BUG && self.owner.account.lock().owes() {",
+    },
+    Mutant {
+        bug: "release-tried-once",
+        file: "src/releaser.rs",
+        right: "tokio::time::sleep(pause).await;",
+        wrong: "if BUG {\n                    return jobs;\n                }\n                tokio::time::sleep(pause).await;",
+    },
+    Mutant {
+        bug: "refusal-keeps-the-lock",
+        file: "src/releaser/unlock.rs",
+        right: "        let now = self.exchange.enter(clock::now())",
+        wrong: "        if BUG {\n            return Err(error);\n        }\n        let now = self.exchange.enter(clock::now())",
+    },
+    Mutant {
+        bug: "lost-is-released",
+        file: "src/releaser/unlock.rs",
+        right: "if released {",
+        wrong: "if released || BUG {",
+    },
+    Mutant {
+        bug: "close-forgets",
+        file: "src/engine.rs",
+        right: "let flush = self.releaser.flush();\n        let _ = tokio::time::timeout(self.config.command_timeout, flush).await;",
+        wrong: "if !BUG {\n            let flush = self.releaser.flush();\n            let _ = tokio::time::timeout(self.config.command_timeout, flush).await;\n        }",
+    },
+    // What an owner holds.
+    Mutant {
+        bug: "undo-after-request",
+        file: "src/holds.rs",
+        right: "self.server = before.max(count);",
+        wrong: "self.server = if BUG { before } else { before.max(count) };",
+    },
+    Mutant {
+        bug: "owner-shared",
+        file: "src/holds/owners.rs",
+        right: "self.next.fetch_add(1, ",
+        wrong: "self.next.fetch_add(if BUG { 0 } else { 1 }, ",
+    },
+    Mutant {
+        bug: "no-deadline",
+        file: "src/lease.rs",
+        right: "if now < until => Some(until)",
+        wrong: "if now < until || BUG => Some(until)",
+    },
+    Mutant {
+        bug: "loss-heals",
+        file: "src/lease.rs",
+        right: "let Some(until) = state.until(now) else",
+        wrong: "let healed = BUG.then_some(to);\n        let Some(until) = state.until(now).or(healed) else",
+    },
+    Mutant {
+        bug: "value-after-loss",
+        file: "src/guard.rs",
+        right: "if !self.is_lost() => Ok(value)",
+        wrong: "if !self.is_lost() || BUG => Ok(value)",
+    },
+    // To renew.
+    Mutant {
+        bug: "lost-start",
+        file: "src/watchdog.rs",
+        right: "if told {",
+        wrong: "if told && !BUG {",
+    },
+    Mutant {
+        bug: "one-server-at-a-time",
+        file: "src/watchdog.rs",
+        right: "let (watchdog, link) = (self.clone(), link.clone());\n                tokio::spawn(",
+        wrong: "if BUG {\n                    self.renew_by_slot(link, batch).await;\n                    continue;\n                }\n                let (watchdog, link) = (self.clone(), link.clone());\n                tokio::spawn(",
+    },
+    Mutant {
+        bug: "slots-in-one-call",
+        file: "src/watchdog.rs",
+        right: "by_slot.entry(link.slot_of(entry.key()))",
+        wrong: "by_slot.entry(link.slot_of(entry.key()).filter(|_| !BUG))",
+    },
+    Mutant {
+        bug: "batch-stands-or-falls",
+        file: "src/watchdog.rs",
+        right: "&& batch.len() > 1 =>",
+        wrong: "&& batch.len() > 1 && !BUG =>",
+    },
+    Mutant {
+        bug: "watchdog-gives-up",
+        file: "src/watchdog.rs",
+        right: "for entry in &batch {",
+        wrong: "for entry in &batch {\n                    if BUG {\n                        continue;\n                    }",
+    },
+    Mutant {
+        bug: "unknown-is-loss",
+        file: "src/watchdog.rs",
+        right: "self.insert(&entry.owner,",
+        wrong: "if BUG {\n                        self.judge(entry, false, now, now);\n                        continue;\n                    }\n                    self.insert(&entry.owner,",
+    },
+    Mutant {
+        bug: "unknown-extends",
+        file: "src/watchdog.rs",
+        right: "again.min(entry.until) + self.early",
+        wrong: "{\n                        if BUG {\n                            entry.owner.account.lock().renewed(entry.tenure, now, self.lease, now);\n                        }\n                        again.min(entry.until) + self.early\n                    }",
+    },
+    Mutant {
+        bug: "loss-untold",
+        file: "src/watchdog.rs",
+        right: "if held {",
+        wrong: "if held || BUG {",
+    },
+];

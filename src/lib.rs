@@ -15,6 +15,7 @@ mod engine;
 mod error;
 mod fenced;
 mod guard;
+pub mod guide;
 mod holds;
 mod lease;
 mod lock;
@@ -31,14 +32,13 @@ mod turn;
 mod waiters;
 mod watchdog;
 
-#[doc = include_str!("promises.md")]
-pub mod promises {}
-
 pub use builder::LockClientBuilder;
 pub use client::LockClient;
 pub use error::{Error, ErrorKind, Outcome};
 pub use fenced::{FencedLock, FencedLockGuard};
 pub use guard::LockGuard;
+#[doc(no_inline)]
+pub use guide::promises;
 pub use lease::Lease;
 pub use lock::Lock;
 pub use token::FencingToken;

@@ -2,5 +2,21 @@
 //!
 //! - [`promises`]: what the lock promises, what it does not, and which tests check it.
 
+// Of two definitions of one link Markdown takes the first. These lead to the items of this crate;
+// those at the end of each text lead a reader in the repository to the files.
+
+/// [`is_lost`]: crate::LockGuard::is_lost
+/// [`lost`]: crate::LockGuard::lost
+/// [`unlock`]: crate::LockGuard::unlock
+/// [`run_until_lost`]: crate::LockGuard::run_until_lost
+/// [`connect`]: crate::LockClient::connect
+/// [`close`]: crate::LockClient::close
+/// [`force_unlock`]: crate::Lock::force_unlock
+/// [fenced lock]: crate::FencedLock
+/// [token]: crate::FencingToken
+/// [`replicas`]: crate::LockClientBuilder::replicas
+/// [`Error::outcome`]: crate::Error::outcome
+/// [`NotALock`]: crate::ErrorKind::NotALock
+/// [`Closed`]: crate::ErrorKind::Closed
 #[doc = include_str!("guide/promises.md")]
 pub mod promises {}

@@ -1,3 +1,9 @@
+// Of two definitions of one link Markdown takes the first. These lead to the items of this crate;
+// those at the end of the README lead a reader in the repository to the files.
+//! [promises]: guide::promises
+//! [deployment]: guide::deployment
+//! [builder]: LockClient::builder
+//! [fenced]: LockClient::fenced_lock
 #![doc = include_str!("../README.md")]
 #![deny(missing_docs)]
 

@@ -1,3 +1,9 @@
+// Of two definitions of one link Markdown takes the first. These lead to the items of this crate;
+// those at the end of the README lead a reader in the repository to the files.
+//! [promises]: guide::promises
+//! [deployment]: guide::deployment
+//! [builder]: LockClient::builder
+//! [fenced]: LockClient::fenced_lock
 #![doc = include_str!("../README.md")]
 #![deny(missing_docs)]
 
@@ -11,6 +17,7 @@ mod engine;
 mod error;
 mod fenced;
 mod guard;
+pub mod guide;
 mod holds;
 mod kind;
 mod lease;
@@ -28,14 +35,13 @@ mod turn;
 mod waiters;
 mod watchdog;
 
-#[doc = include_str!("promises.md")]
-pub mod promises {}
-
 pub use builder::LockClientBuilder;
 pub use client::LockClient;
 pub use error::{Error, ErrorKind, Outcome};
 pub use fenced::{FencedLock, FencedLockGuard};
 pub use guard::LockGuard;
+#[doc(no_inline)]
+pub use guide::promises;
 pub use lease::Lease;
 pub use lock::Lock;
 pub use token::FencingToken;

@@ -14,7 +14,7 @@ use redlatch::{
 /// Each room, and what of the crate it may use. Arrows point down, but for the two pairs in one
 /// row: a client makes its builder and a builder its client, a lock makes its guards.
 const ROOMS: &[(&str, &[&str])] = &[
-    ("lib", &["builder", "client", "error", "fenced", "guard", "lease", "lock", "token"]),
+    ("lib", &["builder", "client", "error", "fenced", "guard", "guide", "lease", "lock", "token"]),
     // Public entry.
     ("client", &["builder", "fenced", "lock", "engine", "error"]),
     ("builder", &["client", "engine", "connection", "error", "config"]),
@@ -98,6 +98,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("token", &[]),
     ("config", &["error"]),
     ("error", &[]),
+    ("guide", &[]),
 ];
 
 /// Who may name the `redis` crate: the wire, the address in the public options, and the source of

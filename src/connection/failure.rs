@@ -45,10 +45,10 @@ pub(super) fn dial_failed(
     error: Option<RedisError>,
     trouble: Option<RedisError>,
 ) -> Error {
-    match error {
-        Some(error) if let Verdict::Final(kind) = verdict(&error) => {
-            refused(kind, what, sent, error)
-        }
-        error => unavailable("Redis could not be reached", sent, error.or(trouble)),
+    if let Some(error) = &error
+        && let Verdict::Final(kind) = verdict(error)
+    {
+        return refused(kind, what, sent, error.clone());
     }
+    unavailable("Redis could not be reached", sent, error.or(trouble))
 }

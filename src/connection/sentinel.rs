@@ -156,14 +156,16 @@ impl Sentinels {
                 _ => {}
             }
         }
-        match trouble {
-            _ if found => Ok(()),
-            Some(error) if let Verdict::Final(kind) = verdict(&error) => {
-                let message = format!("no sentinel names the master `{}`", self.name);
-                Err(Error::new(kind, Outcome::NotExecuted, message).caused_by(error))
-            }
-            trouble => Err(unavailable("no sentinel could be asked", false, trouble)),
+        if found {
+            return Ok(());
         }
+        if let Some(error) = &trouble
+            && let Verdict::Final(kind) = verdict(error)
+        {
+            let message = format!("no sentinel names the master `{}`", self.name);
+            return Err(Error::new(kind, Outcome::NotExecuted, message).caused_by(error.clone()));
+        }
+        Err(unavailable("no sentinel could be asked", false, trouble))
     }
 
     /// Listens to all of them until it is dropped.

@@ -251,9 +251,9 @@ async fn without_any_one_of_them_it_is_denied_and_something_is_worse() {
 }
 
 #[test]
-fn the_readme_names_these_rights_and_no_others() {
-    let readme = include_str!("../../README.md");
-    let (_, list) = readme.split_once("ACL SETUSER app on >secret ").expect("the list");
+fn the_guide_names_these_rights_and_no_others() {
+    let guide = include_str!("../../src/guide/deployment.md");
+    let (_, list) = guide.split_once("ACL SETUSER app on >secret ").expect("the list");
     let lines = list.split("```").next().expect("its end").lines();
     let words = lines.flat_map(|line| line.split('#').next().expect("a line").split_whitespace());
     let named: BTreeSet<&str> = words.filter(|word| *word != "resetchannels").collect();

@@ -150,7 +150,7 @@ fn every_row_has_a_test_or_a_reason() {
 
 #[test]
 fn every_test_that_the_page_of_promises_names_is_there() {
-    let page = include_str!("../../src/promises.md");
+    let page = include_str!("../../src/guide/promises.md");
     let tests = tests();
     let mut named = 0;
     for held in page.split("*Held by*").skip(1) {

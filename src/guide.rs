@@ -1,0 +1,34 @@
+//! The guide: texts that are too long for the page of one type.
+//!
+//! - [`promises`]: what the lock promises, what it does not, and which tests check it.
+//! - [`deployment`]: one server, Sentinel, cluster, replicas, TLS, and the rights of a Redis user.
+
+// Of two definitions of one link Markdown takes the first. These lead to the items of this crate;
+// those at the end of each text lead a reader in the repository to the files.
+
+/// [`connect`]: crate::LockClient::connect
+/// [`LockClient`]: crate::LockClient#forking
+/// [`client`]: crate::LockClientBuilder::client
+/// [`sentinel_credentials`]: crate::LockClientBuilder::sentinel_credentials
+/// [`cluster`]: crate::LockClientBuilder::cluster
+/// [replicas]: crate::LockClientBuilder::replicas
+/// [`name_prefix`]: crate::LockClientBuilder::name_prefix
+/// [fencing token]: crate::FencingToken
+#[doc = include_str!("guide/deployment.md")]
+pub mod deployment {}
+
+/// [`is_lost`]: crate::LockGuard::is_lost
+/// [`lost`]: crate::LockGuard::lost
+/// [`unlock`]: crate::LockGuard::unlock
+/// [`run_until_lost`]: crate::LockGuard::run_until_lost
+/// [`connect`]: crate::LockClient::connect
+/// [`close`]: crate::LockClient::close
+/// [`force_unlock`]: crate::Lock::force_unlock
+/// [fenced lock]: crate::FencedLock
+/// [token]: crate::FencingToken
+/// [`replicas`]: crate::LockClientBuilder::replicas
+/// [`Error::outcome`]: crate::Error::outcome
+/// [`NotALock`]: crate::ErrorKind::NotALock
+/// [`Closed`]: crate::ErrorKind::Closed
+#[doc = include_str!("guide/promises.md")]
+pub mod promises {}

@@ -326,6 +326,6 @@ const MUTANTS: &[Mutant] = &[
         bug: "child-believes",
         file: "src/guard.rs",
         right: "!self.engine.process.is_this_one() || self.granted.term.is_lost()",
-        wrong: "(!BUG && !self.engine.process.is_this_one()) || self.term.is_lost()",
+        wrong: "(!BUG && !self.engine.process.is_this_one()) || self.granted.term.is_lost()",
     },
 ];

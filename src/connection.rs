@@ -36,6 +36,7 @@ mod call;
 mod cluster;
 mod connect;
 mod dial;
+mod error_class;
 mod failure;
 mod lane;
 mod node;
@@ -47,7 +48,6 @@ mod site;
 mod stale;
 mod subscriptions;
 mod together;
-mod verdict;
 mod version;
 mod wire;
 

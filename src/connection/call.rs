@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use redis::{RedisError, Script, Value};
 
+use super::error_class::{ErrorClass, classify, is_fatal, is_unknown_script};
 use super::failure::{dial_failed, nowhere_to_go, refused, unavailable};
 use super::lane::Undialled;
 use super::node::{Node, Purpose};
 use super::retry::{Retry, Step, longer};
 use super::together::Told;
-use super::verdict::{Verdict, is_final, is_unknown_script, verdict};
 use super::{Answer, Link, Request, Way, Wire};
 use crate::clock;
 use crate::error::Error;
@@ -78,7 +78,7 @@ impl Link {
             let (error, cause) = match self.connect_by(request, retry).await {
                 Ok(on) => return Ok(on),
                 Err(Undialled::TimeUp(error)) => (error, retry.cause.take()),
-                Err(Undialled::Failed(error)) if is_final(&error) => (Some(error), None),
+                Err(Undialled::Failed(error)) if is_fatal(&error) => (Some(error), None),
                 Err(Undialled::Failed(error)) => {
                     self.look_again();
                     // The slot may stay where it is.
@@ -124,7 +124,7 @@ impl Link {
         match clock::timeout_at(request.deadline, stale.close(on)).await {
             Ok(Ok(())) => Ok(true),
             Ok(Err(error)) => {
-                if verdict(&error) == Verdict::Broken {
+                if classify(&error) == ErrorClass::ConnectionLost {
                     self.drop_connection(on);
                 }
                 tokio::time::sleep(retry.pause).await;

@@ -20,8 +20,8 @@ use redis::{Cmd, ConnectionInfo, RedisError, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+use super::error_class::{ErrorClass, classify, redirection};
 use super::node::Node;
-use super::verdict::{Verdict, redirection, verdict};
 use super::wire::round_trips;
 use super::{Link, site, version};
 use crate::clock;
@@ -189,7 +189,9 @@ impl Cluster {
                 Ok(Ok(view)) if view.is_ok => return Ok(view),
                 Ok(Ok(view)) => second_best = second_best.or(Some(view)),
                 // A refusal says more than a silence.
-                Ok(Err(error)) if trouble.is_none() || verdict(&error) != Verdict::Broken => {
+                Ok(Err(error))
+                    if trouble.is_none() || classify(&error) != ErrorClass::ConnectionLost =>
+                {
                     trouble = Some(error);
                 }
                 _ => {}
@@ -227,7 +229,7 @@ async fn ask(info: ConnectionInfo, patience: Duration) -> RedisResult<View> {
             !String::from_utf8_lossy(&info).contains("cluster_state:fail")
         }
         Ok(Value::VerbatimString { text, .. }) => !text.contains("cluster_state:fail"),
-        Err(error) if verdict(&error) == Verdict::Broken => return Err(error),
+        Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
         // Whoever may not ask goes by what there is.
         _ => true,
     };
@@ -236,7 +238,7 @@ async fn ask(info: ConnectionInfo, patience: Duration) -> RedisResult<View> {
     let sharded = match connection.req_packed_command(&listeners).await {
         Ok(Value::ServerError(_)) => false,
         Ok(_) => true,
-        Err(error) if verdict(&error) == Verdict::Broken => return Err(error),
+        Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
         Err(_) => false,
     };
     Ok(View { ranges, sharded, is_ok })

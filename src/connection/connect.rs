@@ -7,9 +7,9 @@ use redis::RedisError;
 use tokio::task::JoinSet;
 
 use super::cluster::NEXT_NODE;
+use super::error_class::{ErrorClass, classify, is_fatal};
 use super::failure::{refused, unavailable};
 use super::lane::Undialled;
-use super::verdict::{Verdict, is_final, verdict};
 use super::{Channels, Link, Purpose, Way};
 use crate::clock;
 use crate::error::Error;
@@ -62,7 +62,7 @@ impl Link {
                 // It is only just becoming the master, or another one is.
                 Err(Undialled::Failed(error))
                     if matches!(self.way, Way::Sentinel(_))
-                        && !is_final(&error)
+                        && !is_fatal(&error)
                         && clock::now() < begun + patience =>
                 {
                     self.find(clock::now() + FIND * patience).await?;
@@ -102,7 +102,7 @@ impl Link {
             };
             let Some(answer) = answer else { break };
             match answer {
-                Ok(Err(_)) if matches!(&trouble, Undialled::Failed(error) if is_final(error)) => {}
+                Ok(Err(_)) if matches!(&trouble, Undialled::Failed(error) if is_fatal(error)) => {}
                 Ok(Err(error)) => trouble = error,
                 Ok(Ok(())) => {
                     let now = clock::now();
@@ -132,8 +132,8 @@ impl Link {
 }
 
 fn unconnected(error: RedisError) -> Error {
-    match verdict(&error) {
-        Verdict::Final(kind) => refused(kind, "Redis refused the connection", false, error),
+    match classify(&error) {
+        ErrorClass::Fatal(kind) => refused(kind, "Redis refused the connection", false, error),
         _ => unavailable("could not connect to Redis", false, Some(error)),
     }
 }

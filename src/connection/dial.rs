@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 use redis::{RedisError, RedisResult, Script};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::error_class::{ErrorClass, classify, is_fatal};
 use super::lane::Lane;
 use super::node::{Node, moved};
 use super::stale::Servers;
-use super::verdict::{Verdict, is_final, verdict};
 use super::wire::{Birth, Role};
 use super::{Link, Push, Wire, site};
 use crate::clock;
@@ -91,7 +91,7 @@ async fn prepare(wire: &Wire, missing: Vec<&'static Script>) -> RedisResult<()> 
     };
     let (loaded, closed) = tokio::join!(wire.teach_all(missing), close);
     for error in [loaded, closed].into_iter().filter_map(Result::err) {
-        if verdict(&error) == Verdict::Broken {
+        if classify(&error) == ErrorClass::ConnectionLost {
             return Err(error);
         }
         tracing::debug!(%error, "a new connection is not prepared: requests will see to it");
@@ -220,7 +220,7 @@ impl Supervisor {
                 }
                 Err(error) => error,
             };
-            let ends = is_final(&error) || node.is_left();
+            let ends = is_fatal(&error) || node.is_left();
             lane.failed(error);
             if ends {
                 return None;

@@ -2,7 +2,7 @@
 
 use redis::RedisError;
 
-use super::verdict::{Verdict, verdict};
+use super::error_class::{ErrorClass, classify};
 use super::version;
 use crate::error::{Error, ErrorKind, Outcome};
 
@@ -46,7 +46,7 @@ pub(super) fn dial_failed(
     trouble: Option<RedisError>,
 ) -> Error {
     if let Some(error) = &error
-        && let Verdict::Final(kind) = verdict(error)
+        && let ErrorClass::Fatal(kind) = classify(error)
     {
         return refused(kind, what, sent, error.clone());
     }

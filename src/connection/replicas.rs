@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 use redis::{Cmd, RedisError, RedisResult, Script, Value};
 use tokio::sync::oneshot;
 
+use super::error_class::{ErrorClass, classify, is_unknown_script};
 use super::lane::{Lane, Undialled};
 use super::node::{Node, Purpose};
 use super::retry::REDIRECTIONS;
-use super::verdict::{Verdict, is_unknown_script, verdict};
 use super::{Link, Wire, site};
 use crate::clock;
 use crate::config::Replicas;
@@ -141,7 +141,7 @@ impl Carrier {
             let wire = match self.lane.wire(&self.link, &self.node, deadline).await {
                 Ok(wire) => wire,
                 Err(Undialled::TimeUp(error)) => return Err(error.or(trouble)),
-                Err(Undialled::Failed(error)) if verdict(&error) == Verdict::Broken => {
+                Err(Undialled::Failed(error)) if classify(&error) == ErrorClass::ConnectionLost => {
                     trouble = Some(error);
                     continue;
                 }
@@ -149,7 +149,7 @@ impl Carrier {
             };
             match self.ask(&wire, touches, deadline).await {
                 Ok(answers) => return Ok(answers),
-                Err(error) if verdict(&error) == Verdict::Broken => {
+                Err(error) if classify(&error) == ErrorClass::ConnectionLost => {
                     self.link.drop_connection(&wire);
                     trouble = Some(error);
                 }

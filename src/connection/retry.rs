@@ -6,9 +6,9 @@ use std::time::Duration;
 use redis::RedisError;
 
 use super::Request;
+use super::error_class::{ErrorClass, classify, is_cross_node, is_read_only, needs_refresh};
 use super::failure::unavailable;
 use super::node::Node;
-use super::verdict::{Verdict, is_divided, is_misplaced, is_read_only, verdict};
 use crate::error::{Error, ErrorKind};
 
 /// Before the second try of what Redis cannot serve now.
@@ -72,20 +72,22 @@ pub(super) enum Step {
 }
 
 fn next_step(error: &RedisError, batched: bool, divisible: bool, redirections: u32) -> Step {
-    if batched && is_divided(error) {
+    if batched && is_cross_node(error) {
         // Another request of the same batch may have taken its key away.
         return Step::Unbatch;
     }
-    match verdict(error) {
-        Verdict::Broken => Step::Reconnect,
-        Verdict::Elsewhere => Step::Redirect { at_once: redirections < REDIRECTIONS },
-        Verdict::Later if divisible && is_divided(error) => Step::Fail(ErrorKind::Server),
+    match classify(error) {
+        ErrorClass::ConnectionLost => Step::Reconnect,
+        ErrorClass::Redirect => Step::Redirect { at_once: redirections < REDIRECTIONS },
+        ErrorClass::RetryLater if divisible && is_cross_node(error) => {
+            Step::Fail(ErrorKind::Server)
+        }
         // A replica answers as little as a dead server. To drop the connection slows down the dials
         // to it, however many requests learn that it is a replica.
-        Verdict::Later => {
-            Step::Pause { refresh: is_misplaced(error), drop_connection: is_read_only(error) }
+        ErrorClass::RetryLater => {
+            Step::Pause { refresh: needs_refresh(error), drop_connection: is_read_only(error) }
         }
-        Verdict::Final(kind) => Step::Fail(kind),
+        ErrorClass::Fatal(kind) => Step::Fail(kind),
     }
 }
 

@@ -25,9 +25,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+use super::error_class::{ErrorClass, classify};
 use super::failure::unavailable;
 use super::node::Node;
-use super::verdict::{Verdict, verdict};
 use super::wire::{is_primary, round_trips};
 use super::{Link, Way, site, version};
 use crate::clock;
@@ -150,7 +150,9 @@ impl Sentinels {
                     deadline = deadline.min(now + OTHERS.max(now.saturating_duration_since(begun)));
                 }
                 // A refusal says more than a silence.
-                Ok(Err(error)) if trouble.is_none() || verdict(&error) != Verdict::Broken => {
+                Ok(Err(error))
+                    if trouble.is_none() || classify(&error) != ErrorClass::ConnectionLost =>
+                {
                     trouble = Some(error);
                 }
                 _ => {}
@@ -160,7 +162,7 @@ impl Sentinels {
             return Ok(());
         }
         if let Some(error) = &trouble
-            && let Verdict::Final(kind) = verdict(error)
+            && let ErrorClass::Fatal(kind) = classify(error)
         {
             let message = format!("no sentinel names the master `{}`", self.name);
             return Err(Error::new(kind, Outcome::NotExecuted, message).caused_by(error.clone()));
@@ -205,7 +207,7 @@ impl Sentinels {
                         self.says(number, said, link);
                     }
                 }
-                Err(error) if verdict(&error) == Verdict::Broken => return Err(error),
+                Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
                 // It does not know the name any more.
                 Err(error) => tracing::warn!(%error, "a sentinel does not name the master"),
             }
@@ -295,7 +297,7 @@ async fn connect(
     let mut refusal = None;
     for way in ways {
         match connect_as(way.clone(), patience).await {
-            Err(error) if matches!(verdict(&error), Verdict::Final(_)) => {
+            Err(error) if matches!(classify(&error), ErrorClass::Fatal(_)) => {
                 refusal.get_or_insert(error);
             }
             connected => return connected,

@@ -30,7 +30,7 @@ use redis::{RedisError, RedisResult};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::verdict::is_final;
+use super::error_class::is_fatal;
 use super::{Link, Wire};
 
 /// What tells one server process from every other.
@@ -169,7 +169,7 @@ impl StaleConnections {
         let answers = wire.send_all(&kills).await?;
         for ((number, _), answer) in list.into_iter().zip(answers) {
             match answer.extract_error() {
-                Err(error) if !is_final(&error) => return Err(error),
+                Err(error) if !is_fatal(&error) => return Err(error),
                 Err(error) => tracing::debug!(%error, "may not close a stale connection"),
                 Ok(_) => {}
             }

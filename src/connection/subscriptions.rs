@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use redis::{RedisError, RedisResult, Value};
 use tokio::sync::watch;
 
+use super::error_class::{ErrorClass, classify};
 use super::failure::{refused, unavailable};
 use super::retry::{FIRST_PAUSE, longer};
-use super::verdict::{Verdict, verdict};
 use super::{Link, Node, Purpose, Way, Wire};
 use crate::clock;
 use crate::error::Error;
@@ -106,7 +106,7 @@ impl Link {
         let mut answer = pin!(wire.send(&question));
         for _ in 0..LOOKS {
             match clock::timeout_at(clock::now() + patience / LOOKS_EACH, &mut answer).await {
-                Ok(Err(error)) if verdict(&error) == Verdict::Broken => break,
+                Ok(Err(error)) if classify(&error) == ErrorClass::ConnectionLost => break,
                 // A refusal is a sign of life, too.
                 Ok(_) => return true,
                 // Another may have taken its place.
@@ -152,8 +152,8 @@ impl Link {
             };
             let error = match clock::timeout_at(deadline, asked).await {
                 Ok(Ok((confirmed, error))) => {
-                    let error = error.map(|error| match verdict(&error) {
-                        Verdict::Final(kind) => refused(kind, "a subscription", false, error),
+                    let error = error.map(|error| match classify(&error) {
+                        ErrorClass::Fatal(kind) => refused(kind, "a subscription", false, error),
                         _ => unavailable("a subscription has to wait", false, Some(error)),
                     });
                     return (confirmed, error);
@@ -161,13 +161,13 @@ impl Link {
                 Ok(Err(error)) => Some(error),
                 Err(_) => None,
             };
-            match error.as_ref().map(verdict) {
-                Some(Verdict::Final(kind)) => {
-                    let error = error.expect("BUG: a verdict on no error");
+            match error.as_ref().map(classify) {
+                Some(ErrorClass::Fatal(kind)) => {
+                    let error = error.expect("BUG: a class of no error");
                     return (Vec::new(), Some(refused(kind, "a subscription", false, error)));
                 }
                 // Busy with a script, say. What is subscribed already stays so meanwhile.
-                Some(Verdict::Later) if clock::now() + pause < deadline => {
+                Some(ErrorClass::RetryLater) if clock::now() + pause < deadline => {
                     tokio::time::sleep(pause).await;
                     pause = longer(pause);
                 }

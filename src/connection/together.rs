@@ -29,8 +29,8 @@ use parking_lot::Mutex;
 use redis::{Arg, Cmd, RedisError, RedisResult, Script, Value};
 
 use super::Wire;
-use super::verdict::{
-    Verdict, is_divided, is_forbidden, is_on_its_way, is_unknown_script, verdict,
+use super::error_class::{
+    ErrorClass, classify, is_ask, is_cross_node, is_forbidden, is_unknown_script,
 };
 use crate::clock;
 use crate::turn::turn;
@@ -320,12 +320,12 @@ impl Carrier {
             }
             // Each may be at another of two nodes: one that is granted where it is not yet would be
             // granted twice.
-            Err(error) if is_divided(&error) || is_on_its_way(&error) => {
+            Err(error) if is_cross_node(&error) || is_ask(&error) => {
                 for seat in &self.seats {
                     seat.tell(Told::Alone { sent: false });
                 }
             }
-            Err(error) if matches!(verdict(&error), Verdict::Final(_)) => {
+            Err(error) if matches!(classify(&error), ErrorClass::Fatal(_)) => {
                 tracing::debug!(%error, "requests that shared a call are sent one by one");
                 let sent = !is_forbidden(&error);
                 for seat in &self.seats {

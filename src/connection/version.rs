@@ -6,7 +6,7 @@
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
 use super::Wire;
-use super::verdict::{Verdict, verdict};
+use super::error_class::{ErrorClass, classify};
 
 /// Fails if the server says that it is too old. Who does not say may be any server.
 pub(super) async fn check(wire: &Wire) -> RedisResult<()> {
@@ -18,7 +18,7 @@ pub(super) async fn check(wire: &Wire) -> RedisResult<()> {
             Some(version) => Err(refusal(format!("this server is Redis {version}"))),
             None => Ok(()),
         },
-        Err(error) if verdict(&error) == Verdict::Broken => Err(error),
+        Err(error) if classify(&error) == ErrorClass::ConnectionLost => Err(error),
         Err(_) => Ok(()),
     }
 }

@@ -14,10 +14,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
 use super::Push;
+use super::error_class::is_fatal;
 use super::pulse::Pulse;
 use super::stale::{Identity, Registration, ServerId, Servers, StaleConnections};
 use super::together::{Line, Seat, Told};
-use super::verdict::is_final;
 use super::version;
 use crate::clock;
 
@@ -125,7 +125,7 @@ impl Wire {
         for answer in [&connection, &server, &role] {
             // Busy, say: it will answer later. To a user without permission it never will.
             if let Err(error) = answer
-                && !is_final(error)
+                && !is_fatal(error)
             {
                 return Err(error.clone());
             }
@@ -316,7 +316,7 @@ fn missing(scripts: &[&'static Script], exist: RedisResult<Value>) -> Vec<&'stat
             let both = scripts.iter().zip(exist);
             both.filter(|(_, exists)| *exists == Value::Int(0)).map(|(script, _)| *script).collect()
         }
-        Err(error) if is_final(&error) => scripts.to_vec(),
+        Err(error) if is_fatal(&error) => scripts.to_vec(),
         // It loads its data, say.
         _ => Vec::new(),
     }

@@ -37,8 +37,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "busy-server-unidentified",
         file: "src/connection/wire.rs",
-        right: "&& !is_final(error)\n",
-        wrong: "&& !BUG\n                && !is_final(error)\n",
+        right: "&& !is_fatal(error)\n",
+        wrong: "&& !BUG\n                && !is_fatal(error)\n",
     },
     Mutant {
         bug: "asked-node-forgotten",

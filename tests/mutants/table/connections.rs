@@ -48,9 +48,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "busy-is-final",
-        file: "src/connection/verdict.rs",
-        right: "if LATER.iter().any(|code| has_code(error, code)) {",
-        wrong: "if LATER.iter().any(|code| has_code(error, code)) && !BUG {",
+        file: "src/connection/error_class.rs",
+        right: "if RETRY_LATER.iter().any(|code| has_code(error, code)) {",
+        wrong: "if RETRY_LATER.iter().any(|code| has_code(error, code)) && !BUG {",
     },
     Mutant {
         bug: "late-requests",

@@ -6,15 +6,15 @@ use crate::error::ErrorKind;
 
 /// What to do about an error.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ErrorClass {
     /// The connection is gone and the request's fate unknown: send it again on another.
-    Broken,
+    ConnectionLost,
     /// Redis did not execute it and will be able to soon: send it again later.
-    Later,
+    RetryLater,
     /// Redis did not execute it, because another node of the cluster has the slot.
-    Elsewhere,
+    Redirect,
     /// Sending it again would change nothing.
-    Final(ErrorKind),
+    Fatal(ErrorKind),
 }
 
 /// What a script is told of a key that it may not look for on this node.
@@ -22,22 +22,24 @@ const NOT_HERE: &str = "access a non local key";
 
 /// Redis 6.2 wraps an error inside a script into `ERR Error running script ...: -CODE ...`, so
 /// the text is searched, not only the code.
-pub(super) fn verdict(error: &RedisError) -> Verdict {
+pub(super) fn classify(error: &RedisError) -> ErrorClass {
     match error.kind() {
-        Driver::Server(ServerErrorKind::NoPerm) => return Verdict::Final(ErrorKind::Server),
-        Driver::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => return Verdict::Elsewhere,
+        Driver::Server(ServerErrorKind::NoPerm) => return ErrorClass::Fatal(ErrorKind::Server),
+        Driver::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => {
+            return ErrorClass::Redirect;
+        }
         Driver::Server(_) | Driver::Extension => {}
         Driver::AuthenticationFailed | Driver::InvalidClientConfig | Driver::RESP3NotSupported => {
-            return Verdict::Final(ErrorKind::Server);
+            return ErrorClass::Fatal(ErrorKind::Server);
         }
-        _ => return Verdict::Broken,
+        _ => return ErrorClass::ConnectionLost,
     }
     // The herd after a restart, say: whoever comes later finds room.
     let words = error.to_string();
     if words.contains("max number of clients reached") || words.contains(NOT_HERE) {
-        return Verdict::Later;
+        return ErrorClass::RetryLater;
     }
-    const LATER: [&str; 8] = [
+    const RETRY_LATER: [&str; 8] = [
         "BUSY",
         "LOADING",
         "MASTERDOWN",
@@ -48,16 +50,16 @@ pub(super) fn verdict(error: &RedisError) -> Verdict {
         "MISCONF",
     ];
     if has_code(error, "WRONGTYPE") {
-        Verdict::Final(ErrorKind::NotALock)
-    } else if LATER.iter().any(|code| has_code(error, code)) {
-        Verdict::Later
+        ErrorClass::Fatal(ErrorKind::NotALock)
+    } else if RETRY_LATER.iter().any(|code| has_code(error, code)) {
+        ErrorClass::RetryLater
     } else {
-        Verdict::Final(ErrorKind::Server)
+        ErrorClass::Fatal(ErrorKind::Server)
     }
 }
 
-pub(super) fn is_final(error: &RedisError) -> bool {
-    matches!(verdict(error), Verdict::Final(_))
+pub(super) fn is_fatal(error: &RedisError) -> bool {
+    matches!(classify(error), ErrorClass::Fatal(_))
 }
 
 /// The user may not do that, so it was not begun.
@@ -73,13 +75,13 @@ pub(super) fn is_unknown_script(error: &RedisError) -> bool {
 /// The keys of the request are in a slot that is on its way from one node to another, and are not
 /// all on the same one; or one of them went while a script was at it. A script says so of the first
 /// thing that it does with a key, so nothing was done with that one.
-pub(super) fn is_divided(error: &RedisError) -> bool {
+pub(super) fn is_cross_node(error: &RedisError) -> bool {
     has_code(error, "TRYAGAIN") || error.to_string().contains(NOT_HERE)
 }
 
 /// Some key of the request is where its slot is about to be. Redis 6.2 says so even if others of
 /// them are not.
-pub(super) fn is_on_its_way(error: &RedisError) -> bool {
+pub(super) fn is_ask(error: &RedisError) -> bool {
     error.kind() == Driver::Server(ServerErrorKind::Ask)
 }
 
@@ -92,7 +94,7 @@ pub(super) fn redirection(error: &RedisError) -> Option<(u16, &str, u16, bool)> 
 }
 
 /// The server cannot speak for the key, and another one may: it has to be found.
-pub(super) fn is_misplaced(error: &RedisError) -> bool {
+pub(super) fn needs_refresh(error: &RedisError) -> bool {
     ["READONLY", "CLUSTERDOWN", "MASTERDOWN"].iter().any(|code| has_code(error, code))
 }
 
@@ -132,13 +134,16 @@ mod tests {
         };
         let refused = "The user executing the script can't run this command or subcommand";
         for (error, expected) in [
-            ("READONLY You can't write against a read only replica.", Verdict::Later),
-            ("NOREPLICAS Not enough good replicas to write.", Verdict::Later),
-            ("MISCONF Redis is configured to save RDB snapshots, but cannot.", Verdict::Later),
-            ("OOM command not allowed when used memory > 'maxmemory'.", Verdict::Final(Server)),
+            ("READONLY You can't write against a read only replica.", ErrorClass::RetryLater),
+            ("NOREPLICAS Not enough good replicas to write.", ErrorClass::RetryLater),
+            (
+                "MISCONF Redis is configured to save RDB snapshots, but cannot.",
+                ErrorClass::RetryLater,
+            ),
+            ("OOM command not allowed when used memory > 'maxmemory'.", ErrorClass::Fatal(Server)),
         ] {
             for line in words(error) {
-                assert_eq!(verdict(&server(&line)), expected, "{line}");
+                assert_eq!(classify(&server(&line)), expected, "{line}");
                 assert_eq!(is_read_only(&server(&line)), error.starts_with("READONLY"), "{line}");
             }
         }
@@ -146,23 +151,23 @@ mod tests {
         for (line, expected) in [
             (
                 "ERR Error running script (call to f_1f): @user_script:30: WRONGTYPE Operation against a key holding the wrong kind of value",
-                Verdict::Final(NotALock),
+                ErrorClass::Fatal(NotALock),
             ),
             (
                 "WRONGTYPE Operation against a key holding the wrong kind of value script: 1f, on @user_script:30.",
-                Verdict::Final(NotALock),
+                ErrorClass::Fatal(NotALock),
             ),
             (
                 &format!("ERR Error running script (call to f_1f): @user_script:21: {refused}"),
-                Verdict::Final(Server),
+                ErrorClass::Fatal(Server),
             ),
-            (&format!("ERR {refused} script: 1f, on @user_script:21."), Verdict::Final(Server)),
+            (&format!("ERR {refused} script: 1f, on @user_script:21."), ErrorClass::Fatal(Server)),
             (
                 "ERR ACL failure in script: User default has no permissions to run the 'hexists' command script: on @user_script:21.",
-                Verdict::Final(Server),
+                ErrorClass::Fatal(Server),
             ),
         ] {
-            assert_eq!(verdict(&server(line)), expected, "{line}");
+            assert_eq!(classify(&server(line)), expected, "{line}");
         }
     }
 
@@ -171,34 +176,34 @@ mod tests {
         for (line, expected) in [
             (
                 "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-                Verdict::Later,
+                ErrorClass::RetryLater,
             ),
             (
                 "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-                Verdict::Later,
+                ErrorClass::RetryLater,
             ),
-            ("LOADING Redis is loading the dataset in memory", Verdict::Later),
+            ("LOADING Redis is loading the dataset in memory", ErrorClass::RetryLater),
             (
                 "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-                Verdict::Later,
+                ErrorClass::RetryLater,
             ),
-            ("ERR max number of clients reached", Verdict::Later),
+            ("ERR max number of clients reached", ErrorClass::RetryLater),
             // A script returned it, so every version sends it unchanged.
-            ("WRONGTYPE the hash is not a lock", Verdict::Final(NotALock)),
+            ("WRONGTYPE the hash is not a lock", ErrorClass::Fatal(NotALock)),
             (
                 "NOPERM this user has no permissions to access one of the keys used as arguments",
-                Verdict::Final(Server),
+                ErrorClass::Fatal(Server),
             ),
-            ("NOPERM No permissions to access a key", Verdict::Final(Server)),
+            ("NOPERM No permissions to access a key", ErrorClass::Fatal(Server)),
             (
                 "WRONGPASS invalid username-password pair or user is disabled.",
-                Verdict::Final(Server),
+                ErrorClass::Fatal(Server),
             ),
         ] {
-            assert_eq!(verdict(&server(line)), expected, "{line}");
+            assert_eq!(classify(&server(line)), expected, "{line}");
         }
         let crowded = server("ERR max number of clients reached");
-        assert_eq!(verdict(&crowded), Verdict::Later);
+        assert_eq!(classify(&crowded), ErrorClass::RetryLater);
     }
 
     #[test]
@@ -211,8 +216,8 @@ mod tests {
         ] {
             let error = server(line);
             assert_eq!(redirection(&error), expected, "{line}");
-            assert_eq!(verdict(&error) == Verdict::Elsewhere, expected.is_some(), "{line}");
-            assert_eq!(is_on_its_way(&error), line.starts_with("ASK"), "{line}");
+            assert_eq!(classify(&error) == ErrorClass::Redirect, expected.is_some(), "{line}");
+            assert_eq!(is_ask(&error), line.starts_with("ASK"), "{line}");
         }
         for line in [
             "TRYAGAIN Multiple keys request during rehashing of slot",
@@ -220,23 +225,23 @@ mod tests {
             "ERR Attempted to access a non local key in a cluster node",
             "ERR Error running script (call to f_1f): @user_script:33: @user_script: 33: Script attempted to access a non local key in a cluster node",
         ] {
-            assert!(is_divided(&server(line)), "{line}");
-            assert_eq!(verdict(&server(line)), Verdict::Later, "{line}");
+            assert!(is_cross_node(&server(line)), "{line}");
+            assert_eq!(classify(&server(line)), ErrorClass::RetryLater, "{line}");
         }
     }
 
     #[test]
     fn a_refusal_is_final_whatever_it_quotes() {
         let quotes = server("NOPERM this user may not use the key: READONLY is its name");
-        assert_eq!(verdict(&quotes), Verdict::Final(ErrorKind::Server));
+        assert_eq!(classify(&quotes), ErrorClass::Fatal(ErrorKind::Server));
         let rejected = RedisError::from((Driver::AuthenticationFailed, "wrong password"));
-        assert_eq!(verdict(&rejected), Verdict::Final(ErrorKind::Server));
+        assert_eq!(classify(&rejected), ErrorClass::Fatal(ErrorKind::Server));
     }
 
     #[test]
     fn a_connection_that_broke_or_talked_nonsense_is_given_up() {
         for kind in [Driver::Io, Driver::Parse] {
-            assert_eq!(verdict(&RedisError::from((kind, "in words"))), Verdict::Broken);
+            assert_eq!(classify(&RedisError::from((kind, "in words"))), ErrorClass::ConnectionLost);
         }
     }
 

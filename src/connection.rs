@@ -8,7 +8,7 @@
 //! renewals, releases of dropped guards and incoming messages never wait behind a user's code or a
 //! user's flood of commands. (The undo of a call that was dropped half-way goes behind that call, on
 //! its runtime's connection, for a command timeout at most.) And an uncontended call crosses no
-//! thread. Calls that come in numbers share commands (see [`together`]).
+//! thread. Calls that come in numbers share commands (see [`batch`]).
 //!
 //! Where Redis is one server, that is the one [`Node`]. Behind Sentinels it is the master, whichever
 //! server that is ([`sentinel`]); in a cluster there are several, and a key has one of them
@@ -32,6 +32,7 @@ use crate::error::Error;
 use crate::slot;
 
 mod address;
+mod batch;
 mod call;
 mod cluster;
 mod connect;
@@ -47,10 +48,10 @@ mod sentinel;
 mod site;
 mod stale;
 mod subscriptions;
-mod together;
 mod version;
 mod wire;
 
+pub(crate) use batch::Batchable;
 use cluster::Cluster;
 use dial::Dialler;
 use failure::bad_address;
@@ -59,7 +60,6 @@ pub(crate) use replicas::Touch;
 use sentinel::Sentinels;
 pub(crate) use site::Site;
 pub(crate) use subscriptions::Channels;
-pub(crate) use together::Together;
 pub(crate) use wire::Wire;
 
 /// What comes unasked.
@@ -108,7 +108,7 @@ pub(crate) struct Request<'a> {
     /// If it calls one, for a server that does not know it.
     pub(crate) script: Option<&'static Script>,
     /// If it may share a call with others.
-    pub(crate) together: Option<Together>,
+    pub(crate) batch: Option<Batchable>,
     /// Whose server it goes to; `None` for any.
     pub(crate) key: Option<&'a str>,
     /// Whether it has several keys that have nothing to do with each other.

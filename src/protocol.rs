@@ -12,7 +12,7 @@ use redis::{Cmd, Script, Value};
 
 use crate::clock;
 use crate::config::Replicas;
-use crate::connection::{Channels, Link, Request, Together, Touch, Wire};
+use crate::connection::{Batchable, Channels, Link, Request, Touch, Wire};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::kind::Kind;
 use crate::token::FencingToken;
@@ -134,9 +134,9 @@ impl<'a> Call<'a> {
             (evalsha(&SCRIPTS.acquire, &[names.key()]), "acquire", 1)
         };
         cmd.arg(owner).arg(millis(lease)).arg(count);
-        let together = self.together(names, verb, keys);
+        let batch = self.batch(names, verb, keys);
         let script = Some(&SCRIPTS.acquire);
-        Request { script, together, ..self.request(cmd, names.key()) }
+        Request { script, batch, ..self.request(cmd, names.key()) }
     }
 
     /// Waits until enough replicas have what `owner` was granted.
@@ -199,9 +199,9 @@ impl<'a> Call<'a> {
         let mut cmd = evalsha(&SCRIPTS.release, &[names.key()]);
         cmd.arg(owner).arg(count).arg(millis(lease));
         cmd.arg(names.channel()).arg(publish(self.link.channels()));
-        let together = self.together(names, "release", 1);
+        let batch = self.batch(names, "release", 1);
         let (script, tells) = (Some(&SCRIPTS.release), Some(names.channel()));
-        Request { script, together, tells, ..self.request(cmd, names.key()) }
+        Request { script, batch, tells, ..self.request(cmd, names.key()) }
     }
 
     /// Says that the lock went from each of these owners to the next, and that the last one has
@@ -325,7 +325,7 @@ impl<'a> Call<'a> {
         Request {
             cmd,
             script: None,
-            together: None,
+            batch: None,
             key: Some(key),
             tells: None,
             divisible: false,
@@ -334,9 +334,9 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn together(&self, names: &Names, verb: &'static str, keys: usize) -> Option<Together> {
+    fn batch(&self, names: &Names, verb: &'static str, keys: usize) -> Option<Batchable> {
         let slot = self.link.slot_of(names.key());
-        Some(Together { script: &SCRIPTS.together, verb, keys, slot })
+        Some(Batchable { script: &SCRIPTS.batch, verb, keys, slot })
     }
 }
 

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use redis::{RedisError, Script, Value};
 
+use super::batch::Reply;
 use super::error_class::{ErrorClass, classify, is_fatal, is_unknown_script};
 use super::failure::{dial_failed, nowhere_to_go, refused, unavailable};
 use super::lane::Undialled;
 use super::node::{Node, Purpose};
 use super::retry::{Retry, Step, longer};
-use super::together::Told;
 use super::{Answer, Link, Request, Way, Wire};
 use crate::clock;
 use crate::error::Error;
@@ -33,7 +33,7 @@ impl Link {
     ) -> Result<Answer, Error> {
         let mut retry = Retry::new();
         // Behind a request that never left there is nothing to wait for.
-        let mut same = wire.clone().filter(|wire| !wire.is_left());
+        let mut same = wire.clone().filter(|wire| !wire.is_cancelled());
         loop {
             let behind = same.is_some();
             let on = match same.take().or_else(|| self.connected(request, &retry)) {
@@ -49,17 +49,17 @@ impl Link {
                 return Err(retry.unavailable(&format!("no time left for {}", request.what)));
             }
             match self.send(&on, wire, request, retry.asking.is_some(), behind).await {
-                Told::Answer(Ok(value)) => return Ok(self.answered(value, sent, request, &retry)),
-                Told::Answer(Err(error)) => {
+                Reply::Answer(Ok(value)) => return Ok(self.answered(value, sent, request, &retry)),
+                Reply::Answer(Err(error)) => {
                     let next = self.recover(error, on, wire, request, &mut retry);
                     same = Box::pin(next).await?;
                 }
-                Told::Silence { sent } => {
+                Reply::TimedOut { sent } => {
                     retry.repeated |= sent;
                     return Err(self.no_answer(wire, request, &mut retry));
                 }
-                Told::Alone { sent } => {
-                    request.together = None;
+                Reply::Unbatched { sent } => {
+                    request.batch = None;
                     retry.repeated |= sent;
                 }
             }
@@ -113,8 +113,8 @@ impl Link {
         request: &Request<'_>,
         retry: &mut Retry,
     ) -> Result<bool, Error> {
-        if let Some(seat) = &on.seat
-            && clock::timeout_at(request.deadline, seat.over()).await.is_err()
+        if let Some(entry) = &on.entry
+            && clock::timeout_at(request.deadline, entry.done()).await.is_err()
         {
             return Err(self.no_answer(wire, request, retry));
         }
@@ -144,7 +144,7 @@ impl Link {
         request: &mut Request<'_>,
         asking: bool,
         behind: bool,
-    ) -> Told {
+    ) -> Reply {
         let deadline = request.deadline;
         if asking {
             return Box::pin(on.ask_aside(&request.cmd, deadline)).await;
@@ -152,21 +152,21 @@ impl Link {
         if behind {
             // The runtime that drives the connection may stand still, and its timers with it.
             let answer = clock::timeout_at(deadline, on.ask(&request.cmd, deadline));
-            return Box::pin(answer).await.unwrap_or(Told::Silence { sent: true });
+            return Box::pin(answer).await.unwrap_or(Reply::TimedOut { sent: true });
         }
-        let Some(together) = request.together else {
+        let Some(batch) = request.batch else {
             return Box::pin(on.ask(&request.cmd, deadline)).await;
         };
-        if let Some(_under_way) = on.line().at_once() {
+        if let Some(_in_flight) = on.batch_queue().at_once() {
             return Box::pin(on.ask(&request.cmd, deadline)).await;
         }
-        let seat = on.seat(request.cmd.take(), together, deadline);
-        wire.insert(on.clone()).seat = Some(seat.clone());
-        let told = seat.told().await;
-        if !matches!(told, Told::Answer(Ok(_))) {
-            request.cmd = seat.cmd.clone();
+        let entry = on.entry(request.cmd.take(), batch, deadline);
+        wire.insert(on.clone()).entry = Some(entry.clone());
+        let reply = entry.reply().await;
+        if !matches!(reply, Reply::Answer(Ok(_))) {
+            request.cmd = entry.cmd.clone();
         }
-        told
+        reply
     }
 
     fn answered(
@@ -204,7 +204,7 @@ impl Link {
         let at_once = match retry.next_step(&error, request) {
             Step::Fail(kind) => return Err(refused(kind, request.what, retry.repeated, error)),
             Step::Unbatch => {
-                request.together = None;
+                request.batch = None;
                 return Ok(None);
             }
             Step::Reconnect => {

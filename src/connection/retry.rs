@@ -46,7 +46,7 @@ impl Retry {
 
     /// What the request does after this error.
     pub(super) fn next_step(&self, error: &RedisError, request: &Request<'_>) -> Step {
-        let batched = request.together.is_some();
+        let batched = request.batch.is_some();
         next_step(error, batched, request.divisible, self.redirections)
     }
 }

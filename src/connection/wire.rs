@@ -14,10 +14,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
 use super::Push;
+use super::batch::{BatchEntry, BatchQueue, Reply};
 use super::error_class::is_fatal;
 use super::pulse::Pulse;
 use super::stale::{Identity, Registration, ServerId, Servers, StaleConnections};
-use super::together::{Line, Seat, Told};
 use super::version;
 use crate::clock;
 
@@ -25,9 +25,9 @@ use crate::clock;
 #[derive(Clone)]
 pub(crate) struct Wire {
     shared: Arc<Shared>,
-    /// The seat of the last request that was sent by way of this clone, if it shares a call. It
+    /// The entry of the last request that was sent by way of this clone, if it shares a call. It
     /// has to be over before what is sent next is behind it.
-    pub(super) seat: Option<Arc<Seat>>,
+    pub(super) entry: Option<Arc<BatchEntry>>,
 }
 
 struct Shared {
@@ -35,7 +35,7 @@ struct Shared {
     birth: Birth,
     registration: Arc<Registration>,
     pulse: Arc<Pulse>,
-    line: Line,
+    batch_queue: BatchQueue,
 }
 
 impl Drop for Shared {
@@ -96,9 +96,9 @@ impl Wire {
         let connection = birth.client.get_multiplexed_async_connection_with_config(&config).await;
         let connection = connection.map_err(version::understood)?;
         tokio::spawn(pulse.clone().keep());
-        let line = Line::default();
-        let shared = Arc::new(Shared { connection, birth, registration, pulse, line });
-        Ok(Self { shared, seat: None })
+        let batch_queue = BatchQueue::default();
+        let shared = Arc::new(Shared { connection, birth, registration, pulse, batch_queue });
+        Ok(Self { shared, entry: None })
     }
 
     /// Asks which connection this is, which server, of which role if that matters, and which of the
@@ -155,38 +155,38 @@ impl Wire {
 
     /// The answer to a command, if there is one in time and before the driver of the connection
     /// ends.
-    pub(super) async fn ask(&self, cmd: &Cmd, deadline: Instant) -> Told {
+    pub(super) async fn ask(&self, cmd: &Cmd, deadline: Instant) -> Reply {
         let mut connection = self.shared.connection.clone();
         let mut asked = pin!(connection.send_packed_command(cmd));
         let pulse = &self.shared.pulse;
         loop {
             let beat = pulse.beat();
             if pulse.has_ended() {
-                return Told::Answer(Err(ended()));
+                return Reply::Answer(Err(ended()));
             }
             pulse.by(deadline);
             tokio::select! {
                 biased;
-                answer = &mut asked => return Told::Answer(answer.and_then(top_level_error)),
+                answer = &mut asked => return Reply::Answer(answer.and_then(top_level_error)),
                 () = beat => {}
             }
             if clock::now() >= deadline {
-                return Told::Silence { sent: true };
+                return Reply::TimedOut { sent: true };
             }
         }
     }
 
     /// The same where a key is taken in whose slot is about to belong to the server.
-    pub(super) async fn ask_aside(&self, cmd: &Cmd, deadline: Instant) -> Told {
+    pub(super) async fn ask_aside(&self, cmd: &Cmd, deadline: Instant) -> Reply {
         let mut both = redis::Pipeline::with_capacity(2);
         both.cmd("ASKING").add_command(cmd.clone());
         let asked =
             self.answer(async |mut connection| connection.send_packed_commands(&both, 1, 1).await);
         match clock::timeout_at(deadline, asked).await {
-            Ok(answer) => Told::Answer(
+            Ok(answer) => Reply::Answer(
                 answer.and_then(|mut answers| top_level_error(answers.pop().unwrap_or(Value::Nil))),
             ),
-            Err(_) => Told::Silence { sent: true },
+            Err(_) => Reply::TimedOut { sent: true },
         }
     }
 
@@ -282,17 +282,17 @@ impl Wire {
     }
 
     /// Whether the last request by way of this clone will never be sent.
-    pub(super) fn is_left(&self) -> bool {
-        self.seat.as_ref().is_some_and(|seat| seat.is_left())
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.entry.as_ref().is_some_and(|entry| entry.is_cancelled())
     }
 
     /// Whether something has to be over before the next request is sent by way of this clone.
     pub(super) fn has_to_wait(&self) -> bool {
-        self.seat.is_some() || self.stale_connections().is_some_and(|stale| stale.any())
+        self.entry.is_some() || self.stale_connections().is_some_and(|stale| stale.any())
     }
 
-    pub(super) fn line(&self) -> &Line {
-        &self.shared.line
+    pub(super) fn batch_queue(&self) -> &BatchQueue {
+        &self.shared.batch_queue
     }
 }
 
@@ -332,7 +332,7 @@ pub(super) fn round_trips(address: &ConnectionAddr) -> u32 {
 
 /// From the answer to `INFO server`.
 fn run_id(info: &str) -> Option<ServerId> {
-    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"))?;
+    let run_id = info.lines().find_map(|batch_queue| batch_queue.strip_prefix("run_id:"))?;
     Some(ServerId::Run(run_id.trim().into()))
 }
 

@@ -14,16 +14,16 @@ pub(super) struct Scripts {
     pub(super) inspect: Script,
     pub(super) touch: Script,
     /// Many acquires and releases in one.
-    pub(super) together: Script,
+    pub(super) batch: Script,
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     let acquire = include_str!("../../lua/acquire.lua");
     let release = include_str!("../../lua/release.lua");
-    let together = [
+    let batch = [
         ("local function acquire(KEYS, ARGV)", acquire, "end"),
         ("local function release(KEYS, ARGV)", release, "end"),
-        ("", include_str!("../../lua/together.lua"), ""),
+        ("", include_str!("../../lua/batch.lua"), ""),
     ]
     .map(|(opening, body, end)| format!("{opening}\n{body}{end}\n"))
     .concat();
@@ -35,13 +35,13 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         force_unlock: Script::new(include_str!("../../lua/force_unlock.lua")),
         inspect: Script::new(include_str!("../../lua/inspect.lua")),
         touch: Script::new(include_str!("../../lua/touch.lua")),
-        together: Script::new(&together),
+        batch: Script::new(&batch),
     }
 });
 
 /// All of them, for servers to have before they are called.
 pub(crate) fn scripts() -> Vec<&'static Script> {
-    let Scripts { acquire, release, renew, hand_over, force_unlock, inspect, touch, together } =
+    let Scripts { acquire, release, renew, hand_over, force_unlock, inspect, touch, batch } =
         &*SCRIPTS;
-    vec![acquire, release, renew, hand_over, force_unlock, inspect, touch, together]
+    vec![acquire, release, renew, hand_over, force_unlock, inspect, touch, batch]
 }

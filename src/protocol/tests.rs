@@ -5,9 +5,9 @@ use redis::{Connection, ConnectionLike, RedisResult};
 use super::scripts::Scripts;
 use super::*;
 
+mod batch;
 mod headers;
 mod server;
-mod together;
 
 use crate::tests::naive::{Held, Naive};
 use server::Server;
@@ -73,7 +73,7 @@ fn a_lease_travels_as_whole_milliseconds_and_never_as_none() {
 }
 
 fn all_scripts() -> [(&'static str, &'static Script); 8] {
-    let Scripts { acquire, release, renew, hand_over, force_unlock, inspect, touch, together } =
+    let Scripts { acquire, release, renew, hand_over, force_unlock, inspect, touch, batch } =
         &*SCRIPTS;
     [
         ("acquire", acquire),
@@ -83,7 +83,7 @@ fn all_scripts() -> [(&'static str, &'static Script); 8] {
         ("force_unlock", force_unlock),
         ("inspect", inspect),
         ("touch", touch),
-        ("together", together),
+        ("batch", batch),
     ]
 }
 

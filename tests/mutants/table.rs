@@ -111,9 +111,9 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "expired-seats-are-sent",
-        file: "src/connection/together.rs",
-        right: "self.seats.retain(|seat| !seat.is_over());",
-        wrong: "self.seats.retain(|seat| BUG || !seat.is_over());",
+        file: "src/connection/batch.rs",
+        right: "self.entries.retain(|entry| !entry.is_done());",
+        wrong: "self.entries.retain(|entry| BUG || !entry.is_done());",
     },
     Mutant {
         bug: "run-overflows",

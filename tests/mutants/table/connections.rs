@@ -7,8 +7,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "undo-does-not-wait",
         file: "src/connection/call.rs",
-        right: "        if let Some(seat) = &on.seat\n            && clock",
-        wrong: "        if let Some(seat) = &on.seat\n            && !BUG\n            && clock",
+        right: "        if let Some(entry) = &on.entry\n            && clock",
+        wrong: "        if let Some(entry) = &on.entry\n            && !BUG\n            && clock",
     },
     Mutant {
         bug: "asks-without-asking",
@@ -60,15 +60,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "sent-for-the-gone",
-        file: "src/connection/together.rs",
-        right: "State::Left | State::Taken(_) | State::Over(_) => false",
-        wrong: "State::Left if BUG => {\n                *state = State::Taken(None);\n                true\n            }\n            State::Left | State::Taken(_) | State::Over(_) => false",
+        file: "src/connection/batch.rs",
+        right: "State::Cancelled | State::Sent(_) | State::Done(_) => false",
+        wrong: "State::Cancelled if BUG => {\n                *state = State::Sent(None);\n                true\n            }\n            State::Cancelled | State::Sent(_) | State::Done(_) => false",
     },
     Mutant {
         bug: "slots-share-a-call",
-        file: "src/connection/together.rs",
-        right: "while let Some(last) = seats.last() {",
-        wrong: "if BUG {\n            self.seats = seats;\n            return self.carry().await;\n        }\n        while let Some(last) = seats.last() {",
+        file: "src/connection/batch.rs",
+        right: "while let Some(last) = entries.last() {",
+        wrong: "if BUG {\n            self.entries = entries;\n            return self.send_batch().await;\n        }\n        while let Some(last) = entries.last() {",
     },
     // Where to.
     Mutant {

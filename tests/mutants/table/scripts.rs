@@ -113,13 +113,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "shared-call-stops-at-a-bad-key",
-        file: "lua/together.lua",
+        file: "lua/batch.lua",
         right: "pcall(run, keys, args)",
         wrong: "true, run(keys, args)",
     },
     Mutant {
         bug: "shared-call-keeps-a-token-key",
-        file: "lua/together.lua",
+        file: "lua/batch.lua",
         right: "keys[1], keys[2] = KEYS[k], nil",
         wrong: "keys[1] = KEYS[k]",
     },

@@ -42,7 +42,7 @@ fn alone(part: &Part, redis: &mut Connection) -> Value {
 }
 
 fn shared(parts: &[Part], redis: &mut Connection) -> Vec<Value> {
-    let mut cmd = call(&SCRIPTS.together, parts);
+    let mut cmd = call(&SCRIPTS.batch, parts);
     for part in parts {
         cmd.arg(part.verb).arg(&part.args);
     }
@@ -104,8 +104,8 @@ fn requests_that_share_a_call_are_answered_as_each_would_be_alone() {
         let one_by_one: Vec<_> = parts.iter().map(|part| timeless(alone(part, other))).collect();
         let left = state(other);
         fresh();
-        let together: Vec<_> = shared(&parts, other).into_iter().map(timeless).collect();
-        prop_assert_eq!(one_by_one, together);
+        let batch: Vec<_> = shared(&parts, other).into_iter().map(timeless).collect();
+        prop_assert_eq!(one_by_one, batch);
         prop_assert_eq!(left, state(other));
         Ok(())
     });

@@ -1,4 +1,4 @@
--- together: several acquires and releases in one call, each judged on its own.
+-- batch: several acquires and releases in one call, each judged on its own.
 --
 -- Comes behind the texts of those scripts, as the functions `acquire` and `release`.
 --
@@ -15,7 +15,7 @@
 -- When memory is full, each request up to the first that may write is refused on
 -- its own. After that one Redis lets all of them write, so none is half done.
 -- Why atomic: each request has to be, for the reason that its script gives. They
--- need not be atomic together: they are about locks that have nothing to do with
+-- need not be atomic as a whole: they are about locks that have nothing to do with
 -- each other, and are as many as take no longer than a slow command.
 
 local answers, keys, args = {}, {}, {}

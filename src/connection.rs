@@ -36,14 +36,14 @@ mod batch;
 mod call;
 mod cluster;
 mod connect;
+mod deadline;
 mod dial;
 mod error_class;
 mod failure;
-mod lane;
 mod node;
-mod pulse;
 mod replicas;
 mod retry;
+mod runtime_slot;
 mod sentinel;
 mod site;
 mod stale;
@@ -53,7 +53,7 @@ mod wire;
 
 pub(crate) use batch::Batchable;
 use cluster::Cluster;
-use dial::Dialler;
+use dial::Dialer;
 use failure::bad_address;
 pub(crate) use node::{Node, Purpose};
 pub(crate) use replicas::Touch;
@@ -78,7 +78,7 @@ pub(crate) struct Link {
     /// Itself, for tasks that must not keep it.
     me: Weak<Self>,
     way: Way,
-    dialler: Arc<Dialler>,
+    dialer: Arc<Dialer>,
     /// What the connections of a runtime that calls are for.
     for_callers: Vec<Purpose>,
     /// Servers that are not asked any more, and at which connections may be stale.
@@ -114,7 +114,7 @@ pub(crate) struct Request<'a> {
     /// Whether it has several keys that have nothing to do with each other.
     pub(crate) divisible: bool,
     /// The channel on which it may tell somebody something.
-    pub(crate) tells: Option<&'a str>,
+    pub(crate) publishes_on: Option<&'a str>,
     /// What an error says that it was about.
     pub(crate) what: &'a str,
     pub(crate) deadline: Instant,
@@ -128,7 +128,7 @@ pub(crate) struct Answer {
     /// Whether an earlier sending of it was never answered.
     pub(crate) repeated: bool,
     /// Whether it came from a server that is about to have the slot. Nobody listens there yet.
-    pub(crate) aside: bool,
+    pub(crate) asking: bool,
 }
 
 impl Link {
@@ -156,12 +156,12 @@ impl Link {
         };
         let (left, servers_left) = unbounded_channel();
         let left = (left, Mutex::new(Some(servers_left)));
-        let dialler = Arc::new(Dialler::new(scripts, pushes, patience));
+        let dialer = Arc::new(Dialer::new(scripts, pushes, patience));
         let mut for_callers = vec![Purpose::Commands];
         if replicas {
             for_callers.push(Purpose::Replicas);
         }
-        Ok(Arc::new_cyclic(|me| Self { me: me.clone(), way, dialler, for_callers, left }))
+        Ok(Arc::new_cyclic(|me| Self { me: me.clone(), way, dialer, for_callers, left }))
     }
 
     fn weak(&self) -> Weak<Self> {
@@ -269,7 +269,7 @@ impl Link {
     fn was_cut(&self, number: u64) {
         tracing::warn!(connection = number, "lost a connection to Redis");
         // Its driver may be stopped before it can say so itself.
-        let _ = self.dialler.pushes.send(Push::Cut { number });
+        let _ = self.dialer.pushes.send(Push::Cut { number });
     }
 
     /// Lets go of all connections; they close when the last request on them is done.

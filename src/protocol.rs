@@ -26,7 +26,7 @@ use scripts::SCRIPTS;
 pub(crate) use scripts::scripts;
 
 /// The longest time for which a waiter trusts that it will be told of a lock in a slot that moves.
-const ASIDE: Duration = Duration::from_secs(1);
+const WHILE_ASKING: Duration = Duration::from_secs(1);
 
 /// The reply to an acquire.
 #[derive(Debug, PartialEq, Eq)]
@@ -113,8 +113,9 @@ impl<'a> Call<'a> {
                 let (left, holder) =
                     refusal(&other).ok_or_else(|| unexpected("acquire", &other))?;
                 // Whoever releases it there may tell nobody who listens here.
-                let aside = answer.aside.then(|| left.map_or(ASIDE, |left| left.min(ASIDE)));
-                Acquired::Refused { left: aside.or(left), holder }
+                let asking =
+                    answer.asking.then(|| left.map_or(WHILE_ASKING, |left| left.min(WHILE_ASKING)));
+                Acquired::Refused { left: asking.or(left), holder }
             }
         };
         Ok((acquired, answer.sent))
@@ -200,8 +201,8 @@ impl<'a> Call<'a> {
         cmd.arg(owner).arg(count).arg(millis(lease));
         cmd.arg(names.channel()).arg(publish(self.link.channels()));
         let batch = self.batch(names, "release", 1);
-        let (script, tells) = (Some(&SCRIPTS.release), Some(names.channel()));
-        Request { script, batch, tells, ..self.request(cmd, names.key()) }
+        let (script, publishes_on) = (Some(&SCRIPTS.release), Some(names.channel()));
+        Request { script, batch, publishes_on, ..self.request(cmd, names.key()) }
     }
 
     /// Says that the lock went from each of these owners to the next, and that the last one has
@@ -240,7 +241,7 @@ impl<'a> Call<'a> {
                 };
                 let listening = match listening {
                     Some(Value::Int(clients)) => {
-                        u64::try_from(clients).ok().filter(|_| !answer.aside)
+                        u64::try_from(clients).ok().filter(|_| !answer.asking)
                     }
                     other => return Err(unexpected("hand_over", &other.unwrap_or(Value::Nil))),
                 };
@@ -283,8 +284,8 @@ impl<'a> Call<'a> {
     pub(crate) async fn force_unlock(&mut self, names: &Names) -> Result<bool, Error> {
         let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
         cmd.arg(names.channel()).arg(publish(self.link.channels()));
-        let (script, tells) = (Some(&SCRIPTS.force_unlock), Some(names.channel()));
-        let mut request = Request { script, tells, ..self.request(cmd, names.key()) };
+        let (script, publishes_on) = (Some(&SCRIPTS.force_unlock), Some(names.channel()));
+        let mut request = Request { script, publishes_on, ..self.request(cmd, names.key()) };
         match self.link.call(&mut self.wire, &mut request).await?.value {
             Value::Int(freed) => Ok(freed == 1),
             other => Err(unexpected("force_unlock", &other)),
@@ -327,7 +328,7 @@ impl<'a> Call<'a> {
             script: None,
             batch: None,
             key: Some(key),
-            tells: None,
+            publishes_on: None,
             divisible: false,
             what: key,
             deadline,

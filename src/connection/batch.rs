@@ -260,7 +260,7 @@ impl BatchSender {
                 answer => return self.distribute(answer),
             }
             self.sent.store(false, Ordering::Relaxed);
-            match self.in_time(self.wire.teach(script)).await {
+            match self.in_time(self.wire.load_script(script)).await {
                 None => return,
                 Some(Err(error)) => return self.distribute(Err(error)),
                 // A caller who was told that its request was not executed is not in the next call.

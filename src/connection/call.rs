@@ -10,9 +10,9 @@ use redis::{RedisError, Script, Value};
 use super::batch::Reply;
 use super::error_class::{ErrorClass, classify, is_fatal, is_unknown_script};
 use super::failure::{dial_failed, nowhere_to_go, refused, unavailable};
-use super::lane::Undialled;
 use super::node::{Node, Purpose};
 use super::retry::{Retry, Step, longer};
+use super::runtime_slot::DialError;
 use super::{Answer, Link, Request, Way, Wire};
 use crate::clock;
 use crate::error::Error;
@@ -69,7 +69,7 @@ impl Link {
     /// This runtime's connection to the server of the key, if there is one.
     fn connected(&self, request: &Request<'_>, retry: &Retry) -> Option<Wire> {
         let node = retry.asking.clone().or_else(|| self.node_of(request.key))?;
-        node.lane(Purpose::Commands).in_use()
+        node.runtime_slot(Purpose::Commands).in_use()
     }
 
     /// The same, or a new one by the deadline.
@@ -77,9 +77,9 @@ impl Link {
         loop {
             let (error, cause) = match self.connect_by(request, retry).await {
                 Ok(on) => return Ok(on),
-                Err(Undialled::TimeUp(error)) => (error, retry.cause.take()),
-                Err(Undialled::Failed(error)) if is_fatal(&error) => (Some(error), None),
-                Err(Undialled::Failed(error)) => {
+                Err(DialError::TimeUp(error)) => (error, retry.cause.take()),
+                Err(DialError::Failed(error)) if is_fatal(&error) => (Some(error), None),
+                Err(DialError::Failed(error)) => {
                     self.look_again();
                     // The slot may stay where it is.
                     retry.asking = None;
@@ -91,17 +91,17 @@ impl Link {
         }
     }
 
-    async fn connect_by(&self, request: &Request<'_>, retry: &Retry) -> Result<Wire, Undialled> {
+    async fn connect_by(&self, request: &Request<'_>, retry: &Retry) -> Result<Wire, DialError> {
         let deadline = request.deadline;
         let Some(node) = retry.asking.clone().or_else(|| self.node_of(request.key)) else {
             // Until some node has the slot, or says so.
             self.look_again();
             if clock::timeout_at(deadline, tokio::time::sleep(LEAST_PAUSE)).await.is_err() {
-                return Err(Undialled::TimeUp(Some(no_node())));
+                return Err(DialError::TimeUp(Some(no_node())));
             }
-            return Err(Undialled::Failed(no_node()));
+            return Err(DialError::Failed(no_node()));
         };
-        node.lane(Purpose::Commands).wire(self, &node, deadline).await
+        node.runtime_slot(Purpose::Commands).wire(self, &node, deadline).await
     }
 
     /// Waits for what has to be over before the request is sent: the request that it goes behind,
@@ -147,7 +147,7 @@ impl Link {
     ) -> Reply {
         let deadline = request.deadline;
         if asking {
-            return Box::pin(on.ask_aside(&request.cmd, deadline)).await;
+            return Box::pin(on.ask_with_asking(&request.cmd, deadline)).await;
         }
         if behind {
             // The runtime that drives the connection may stand still, and its timers with it.
@@ -176,11 +176,11 @@ impl Link {
         request: &Request<'_>,
         retry: &Retry,
     ) -> Answer {
-        let aside = retry.asking.is_some();
-        if aside {
-            self.tell_there(request.key, request.tells);
+        let asking = retry.asking.is_some();
+        if asking {
+            self.publish_at_source(request.key, request.publishes_on);
         }
-        Answer { value, sent, repeated: retry.repeated, aside }
+        Answer { value, sent, repeated: retry.repeated, asking }
     }
 
     /// Prepares the next sending after an error. Gives the connection back if the request is sent
@@ -254,7 +254,7 @@ impl Link {
         request: &Request<'_>,
         retry: &mut Retry,
     ) -> Result<Option<RedisError>, Error> {
-        match clock::timeout_at(request.deadline, on.teach(script)).await {
+        match clock::timeout_at(request.deadline, on.load_script(script)).await {
             Ok(loaded) => Ok(loaded.err()),
             Err(_) => Err(self.no_answer(wire, request, retry)),
         }

@@ -128,7 +128,7 @@ impl Cluster {
     /// Finds the nodes for the first time. Who tells releases how is decided by the first node that
     /// answers, as Redisson decides it, because those who wait have to listen there.
     pub(super) async fn find_nodes(&self, link: &Link, deadline: Instant) -> RedisResult<()> {
-        let view = clock::timeout_at(deadline, self.view(Vec::new(), link.dialler.patience));
+        let view = clock::timeout_at(deadline, self.view(Vec::new(), link.dialer.patience));
         let view = view.await.map_err(io::Error::from)??;
         self.sharded.store(view.sharded, Ordering::Relaxed);
         self.take(view, link);
@@ -140,7 +140,7 @@ impl Cluster {
         loop {
             self.amiss.notified().await;
             let known = self.nodes().iter().map(|node| node.info()).collect();
-            match self.view(known, link.dialler.patience).await {
+            match self.view(known, link.dialer.patience).await {
                 Ok(view) => {
                     self.take(view, link);
                     link.connect_to_new();

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::cluster::NEXT_NODE;
 use super::error_class::{ErrorClass, classify, is_fatal};
 use super::failure::{refused, unavailable};
-use super::lane::Undialled;
+use super::runtime_slot::DialError;
 use super::{Channels, Link, Purpose, Way};
 use crate::clock;
 use crate::error::Error;
@@ -24,7 +24,7 @@ impl Link {
     /// One try to make the connections of this runtime, for a caller who wants to hear at once why
     /// not.
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
-        self.find(clock::now() + FIND * self.dialler.patience).await?;
+        self.find(clock::now() + FIND * self.dialer.patience).await?;
         self.connect_all(&self.for_callers).await
     }
 
@@ -45,22 +45,22 @@ impl Link {
     pub(super) fn connect_to_new(&self) {
         for node in self.nodes() {
             for purpose in self.for_thread() {
-                node.lane(*purpose).supervise(self, &node);
+                node.runtime_slot(*purpose).supervise(self, &node);
             }
         }
     }
 
     async fn connect_all(self: &Arc<Self>, purposes: &[Purpose]) -> Result<(), Error> {
-        let (begun, patience) = (clock::now(), self.dialler.patience);
+        let (begun, patience) = (clock::now(), self.dialer.patience);
         let deadline = begun + DIAL * patience;
         loop {
             return match self.reach_all(purposes, deadline).await {
                 Ok(()) => Ok(()),
-                Err(Undialled::TimeUp(error)) => {
+                Err(DialError::TimeUp(error)) => {
                     Err(unavailable("could not connect to Redis", false, error))
                 }
                 // It is only just becoming the master, or another one is.
-                Err(Undialled::Failed(error))
+                Err(DialError::Failed(error))
                     if matches!(self.way, Way::Sentinel(_))
                         && !is_fatal(&error)
                         && clock::now() < begun + patience =>
@@ -68,7 +68,7 @@ impl Link {
                     self.find(clock::now() + FIND * patience).await?;
                     continue;
                 }
-                Err(Undialled::Failed(error)) => Err(unconnected(error)),
+                Err(DialError::Failed(error)) => Err(unconnected(error)),
             };
         }
     }
@@ -79,30 +79,30 @@ impl Link {
         self: &Arc<Self>,
         purposes: &[Purpose],
         deadline: Instant,
-    ) -> Result<(), Undialled> {
+    ) -> Result<(), DialError> {
         let begun = clock::now();
-        let mut dialled = JoinSet::new();
+        let mut dialed = JoinSet::new();
         for node in self.nodes() {
             for purpose in purposes {
-                node.lane(*purpose).supervise(self, &node);
+                node.runtime_slot(*purpose).supervise(self, &node);
             }
             let (link, purposes) = (self.clone(), purposes.to_vec());
-            dialled.spawn(async move {
+            dialed.spawn(async move {
                 for purpose in purposes {
-                    node.lane(purpose).wire(&link, &node, deadline).await?;
+                    node.runtime_slot(purpose).wire(&link, &node, deadline).await?;
                 }
                 Ok(())
             });
         }
-        let (mut trouble, mut others) = (Undialled::TimeUp(None), None);
+        let (mut trouble, mut others) = (DialError::TimeUp(None), None);
         loop {
             let answer = match others {
-                None => dialled.join_next().await,
-                Some(until) => clock::timeout_at(until, dialled.join_next()).await.ok().flatten(),
+                None => dialed.join_next().await,
+                Some(until) => clock::timeout_at(until, dialed.join_next()).await.ok().flatten(),
             };
             let Some(answer) = answer else { break };
             match answer {
-                Ok(Err(_)) if matches!(&trouble, Undialled::Failed(error) if is_fatal(error)) => {}
+                Ok(Err(_)) if matches!(&trouble, DialError::Failed(error) if is_fatal(error)) => {}
                 Ok(Err(error)) => trouble = error,
                 Ok(Ok(())) => {
                     let now = clock::now();
@@ -118,7 +118,7 @@ impl Link {
     /// How long it took to make this runtime's connection to the server that a key is on.
     pub(crate) fn dial_time(&self, key: &str) -> Duration {
         let node = self.node_of(Some(key));
-        node.map_or(Duration::ZERO, |node| node.lane(Purpose::Commands).dial_time())
+        node.map_or(Duration::ZERO, |node| node.runtime_slot(Purpose::Commands).dial_time())
     }
 
     /// Finds the server, or the servers.

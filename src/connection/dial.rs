@@ -22,10 +22,10 @@ use redis::{RedisError, RedisResult, Script};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::error_class::{ErrorClass, classify, is_fatal};
-use super::lane::Lane;
 use super::node::{Node, moved};
+use super::runtime_slot::RuntimeSlot;
 use super::stale::Servers;
-use super::wire::{Birth, Role};
+use super::wire::{ConnectionInfo, Role};
 use super::{Link, Push, Wire, site};
 use crate::clock;
 
@@ -36,7 +36,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// With what all connections of one client are made.
-pub(super) struct Dialler {
+pub(super) struct Dialer {
     /// Those that this client has ever connected to.
     servers: Servers,
     scripts: Vec<&'static Script>,
@@ -46,7 +46,7 @@ pub(super) struct Dialler {
     numbers: AtomicU64,
 }
 
-impl Dialler {
+impl Dialer {
     pub(super) fn new(
         scripts: Vec<&'static Script>,
         pushes: UnboundedSender<Push>,
@@ -64,8 +64,8 @@ impl Dialler {
     ) -> RedisResult<(Wire, Role)> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let server = site::name(client.get_connection_info());
-        let birth = Birth { number, server, client };
-        let wire = Wire::dial(birth, self.patience, self.pushes.clone()).await?;
+        let info = ConnectionInfo { number, server, client };
+        let wire = Wire::dial(info, self.patience, self.pushes.clone()).await?;
         let introduced = wire.introduce(&self.servers, asks_role, &self.scripts);
         let introduced = tokio::time::timeout(self.patience, introduced).await;
         let (role, missing) = introduced.map_err(io::Error::from)??;
@@ -73,7 +73,7 @@ impl Dialler {
         match prepared.map_err(io::Error::from).map_err(RedisError::from).flatten() {
             Ok(()) => Ok((wire, role)),
             Err(error) => {
-                wire.is_blameless();
+                wire.carried_no_request();
                 Err(error)
             }
         }
@@ -89,7 +89,7 @@ async fn prepare(wire: &Wire, missing: Vec<&'static Script>) -> RedisResult<()> 
             None => Ok(()),
         }
     };
-    let (loaded, closed) = tokio::join!(wire.teach_all(missing), close);
+    let (loaded, closed) = tokio::join!(wire.load_scripts(missing), close);
     for error in [loaded, closed].into_iter().filter_map(Result::err) {
         if classify(&error) == ErrorClass::ConnectionLost {
             return Err(error);
@@ -155,13 +155,13 @@ fn spread(pause: Duration) -> Duration {
 pub(super) struct Supervisor {
     link: Weak<Link>,
     node: Weak<Node>,
-    lane: Weak<Lane>,
+    runtime_slot: Weak<RuntimeSlot>,
 }
 
 impl Supervisor {
-    pub(super) fn new(link: &Link, node: &Arc<Node>, lane: &Arc<Lane>) -> Self {
-        let (node, lane) = (Arc::downgrade(node), Arc::downgrade(lane));
-        Self { link: link.weak(), node, lane }
+    pub(super) fn new(link: &Link, node: &Arc<Node>, runtime_slot: &Arc<RuntimeSlot>) -> Self {
+        let (node, runtime_slot) = (Arc::downgrade(node), Arc::downgrade(runtime_slot));
+        Self { link: link.weak(), node, runtime_slot }
     }
 
     /// Dials until a connection stands, and again when that one has ended.
@@ -182,9 +182,9 @@ impl Supervisor {
     /// `None` if no more is to be done.
     async fn connect(&self) -> Option<Wire> {
         loop {
-            let (_, node, lane) = self.all()?;
-            let (mut moves, not_before) = (node.moves(), lane.not_before());
-            drop((node, lane));
+            let (_, node, runtime_slot) = self.all()?;
+            let (mut moves, not_before) = (node.moves(), runtime_slot.not_before());
+            drop((node, runtime_slot));
             if let Some(at) = not_before {
                 tokio::select! {
                     () = clock::sleep_until(at) => {}
@@ -192,51 +192,51 @@ impl Supervisor {
                     _ = moves.changed() => {}
                 }
             }
-            let (link, node, lane) = self.all()?;
+            let (link, node, runtime_slot) = self.all()?;
             // Before the look at where it is.
             let mut moves = node.moves();
             let begun = clock::now();
-            let dial = node.dial(link.dialler.clone());
-            drop((link, node, lane));
-            let dialled = tokio::select! {
+            let dial = node.dial(link.dialer.clone());
+            drop((link, node, runtime_slot));
+            let dialed = tokio::select! {
                 biased;
                 // The server of before may be dead.
                 _ = moves.changed() => Err(moved()),
-                dialled = dial => dialled,
+                dialed = dial => dialed,
             };
-            let (link, node, lane) = self.all()?;
-            let error = match dialled {
+            let (link, node, runtime_slot) = self.all()?;
+            let error = match dialed {
                 Ok((wire, Role::Replica)) => {
-                    wire.is_blameless();
+                    wire.carried_no_request();
                     link.is_no_master(wire.server());
                     io::Error::other("the server is a replica").into()
                 }
-                Ok((wire, Role::Primary)) if lane.install(&node, &wire, begun) => {
+                Ok((wire, Role::Primary)) if runtime_slot.install(&node, &wire, begun) => {
                     return Some(wire);
                 }
                 Ok((wire, Role::Primary)) => {
-                    wire.is_blameless();
+                    wire.carried_no_request();
                     moved()
                 }
                 Err(error) => error,
             };
             let ends = is_fatal(&error) || node.is_left();
-            lane.failed(error);
+            runtime_slot.failed(error);
             if ends {
                 return None;
             }
         }
     }
 
-    fn all(&self) -> Option<(Arc<Link>, Arc<Node>, Arc<Lane>)> {
-        Some((self.link.upgrade()?, self.node.upgrade()?, self.lane.upgrade()?))
+    fn all(&self) -> Option<(Arc<Link>, Arc<Node>, Arc<RuntimeSlot>)> {
+        Some((self.link.upgrade()?, self.node.upgrade()?, self.runtime_slot.upgrade()?))
     }
 }
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        if let Some(lane) = self.lane.upgrade() {
-            lane.has_no_supervisor();
+        if let Some(runtime_slot) = self.runtime_slot.upgrade() {
+            runtime_slot.has_no_supervisor();
         }
     }
 }

@@ -9,8 +9,8 @@ use redis::{ConnectionInfo, RedisError, RedisResult};
 use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
-use super::dial::Dialler;
-use super::lane::Lane;
+use super::dial::Dialer;
+use super::runtime_slot::RuntimeSlot;
 use super::wire::{Role, Wire};
 use super::{address, bad_address, site};
 use crate::error::Error;
@@ -37,7 +37,7 @@ pub(crate) struct Node {
     moved: watch::Sender<()>,
     /// Whether it is not asked any more, but by those who have to undo something.
     left: AtomicBool,
-    lanes: Mutex<Vec<(runtime::Id, Purpose, Arc<Lane>)>>,
+    runtime_slots: Mutex<Vec<(runtime::Id, Purpose, Arc<RuntimeSlot>)>>,
 }
 
 impl Node {
@@ -52,7 +52,7 @@ impl Node {
             has_to_be_master,
             moved: watch::Sender::default(),
             left: AtomicBool::new(false),
-            lanes: Mutex::default(),
+            runtime_slots: Mutex::default(),
         })
     }
 
@@ -70,12 +70,15 @@ impl Node {
         let name = site::name(&info);
         let client = redis::Client::open(info).map_err(bad_address)?;
         *self.client.lock() = client;
-        for lane in self.lanes() {
-            lane.begin_again();
+        for runtime_slot in self.runtime_slots() {
+            runtime_slot.begin_again();
         }
         self.moved.send_replace(());
-        let lanes = self.lanes();
-        Ok(lanes.into_iter().filter_map(|lane| lane.take(|wire| wire.server() != name)).collect())
+        let runtime_slots = self.runtime_slots();
+        Ok(runtime_slots
+            .into_iter()
+            .filter_map(|runtime_slot| runtime_slot.take(|wire| wire.server() != name))
+            .collect())
     }
 
     /// News of another server that has become the master.
@@ -86,41 +89,45 @@ impl Node {
     /// A dial to where it is now.
     pub(super) fn dial(
         &self,
-        dialler: Arc<Dialler>,
+        dialer: Arc<Dialer>,
     ) -> impl Future<Output = RedisResult<(Wire, Role)>> + use<> {
         let client = self.client.lock().clone();
         let asks_role = self.has_to_be_master;
-        async move { dialler.dial(client, asks_role).await }
+        async move { dialer.dial(client, asks_role).await }
     }
 
     /// What the runtime of whoever calls has of it.
-    pub(super) fn lane(&self, purpose: Purpose) -> Arc<Lane> {
+    pub(super) fn runtime_slot(&self, purpose: Purpose) -> Arc<RuntimeSlot> {
         let handle = Handle::current();
         let runtime = handle.id();
-        let mut lanes = self.lanes.lock();
-        let mine = |lane: &&(runtime::Id, Purpose, _)| (lane.0, lane.1) == (runtime, purpose);
-        if let Some((_, _, lane)) = lanes.iter().find(mine) {
-            return lane.clone();
+        let mut runtime_slots = self.runtime_slots.lock();
+        let mine = |runtime_slot: &&(runtime::Id, Purpose, _)| {
+            (runtime_slot.0, runtime_slot.1) == (runtime, purpose)
+        };
+        if let Some((_, _, runtime_slot)) = runtime_slots.iter().find(mine) {
+            return runtime_slot.clone();
         }
         // Lanes of ended runtimes go when a new runtime comes, so that they cannot pile up.
-        lanes.retain(|(_, _, lane)| !lane.runtime_has_ended());
-        let lane = Arc::new(Lane::new(&handle));
-        lanes.push((runtime, purpose, lane.clone()));
-        lane
+        runtime_slots.retain(|(_, _, runtime_slot)| !runtime_slot.runtime_has_ended());
+        let runtime_slot = Arc::new(RuntimeSlot::new(&handle));
+        runtime_slots.push((runtime, purpose, runtime_slot.clone()));
+        runtime_slot
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.lanes().iter().any(|lane| lane.in_use().is_some())
+        self.runtime_slots().iter().any(|runtime_slot| runtime_slot.in_use().is_some())
     }
 
-    fn lanes(&self) -> Vec<Arc<Lane>> {
-        self.lanes.lock().iter().map(|(_, _, lane)| lane.clone()).collect()
+    fn runtime_slots(&self) -> Vec<Arc<RuntimeSlot>> {
+        self.runtime_slots.lock().iter().map(|(_, _, runtime_slot)| runtime_slot.clone()).collect()
     }
 
     /// Drops the connection of that number, if it is one of these.
     pub(super) fn forget(&self, number: u64) -> Option<Wire> {
-        let wire =
-            self.lanes().iter().find_map(|lane| lane.take(|wire| wire.number() == number))?;
+        let wire = self
+            .runtime_slots()
+            .iter()
+            .find_map(|runtime_slot| runtime_slot.take(|wire| wire.number() == number))?;
         wire.mark_stale();
         Some(wire)
     }
@@ -129,10 +136,11 @@ impl Node {
     /// on until a newer one is sent.
     pub(super) fn hang_up(&self) -> Vec<Wire> {
         self.left.store(true, Ordering::Relaxed);
-        let lanes = self.lanes();
-        lanes.iter().for_each(|lane| lane.stop());
+        let runtime_slots = self.runtime_slots();
+        runtime_slots.iter().for_each(|runtime_slot| runtime_slot.stop());
         // Outside the mutex: the last clone stops its driver.
-        let wires = lanes.into_iter().filter_map(|lane| lane.take(|_| true));
+        let wires =
+            runtime_slots.into_iter().filter_map(|runtime_slot| runtime_slot.take(|_| true));
         wires.inspect(Wire::mark_stale).collect()
     }
 

@@ -18,9 +18,9 @@ use redis::{Cmd, RedisError, RedisResult, Script, Value};
 use tokio::sync::oneshot;
 
 use super::error_class::{ErrorClass, classify, is_unknown_script};
-use super::lane::{Lane, Undialled};
 use super::node::{Node, Purpose};
 use super::retry::REDIRECTIONS;
+use super::runtime_slot::{DialError, RuntimeSlot};
 use super::{Link, Wire, site};
 use crate::clock;
 use crate::config::Replicas;
@@ -91,11 +91,11 @@ impl Link {
         touch: Touch,
         replicas: Replicas,
     ) -> Told {
-        let lane = node.lane(Purpose::Replicas);
+        let runtime_slot = node.runtime_slot(Purpose::Replicas);
         let (tell, told) = oneshot::channel();
-        if lane.queue.join(touch, tell) {
+        if runtime_slot.queue.join(touch, tell) {
             let (link, node) = (self.clone(), node.clone());
-            tokio::spawn(Carrier { link, node, lane, replicas }.carry());
+            tokio::spawn(Carrier { link, node, runtime_slot, replicas }.carry());
         }
         // Nobody tells any more if the runtime ends.
         told.await.unwrap_or(Err(None))
@@ -106,7 +106,7 @@ impl Link {
 struct Carrier {
     link: Arc<Link>,
     node: Arc<Node>,
-    lane: Arc<Lane>,
+    runtime_slot: Arc<RuntimeSlot>,
     replicas: Replicas,
 }
 
@@ -115,7 +115,8 @@ impl Carrier {
         loop {
             // Whoever is granted a lock by the same answers comes along.
             turn().await;
-            let (touches, told): (Vec<_>, Vec<_>) = self.lane.queue.take().into_iter().unzip();
+            let (touches, told): (Vec<_>, Vec<_>) =
+                self.runtime_slot.queue.take().into_iter().unzip();
             if touches.is_empty() {
                 return;
             }
@@ -135,17 +136,17 @@ impl Carrier {
     }
 
     async fn wait(&self, touches: &[Touch]) -> Result<Vec<Told>, Option<RedisError>> {
-        let deadline = clock::now() + self.replicas.timeout + self.link.dialler.patience;
+        let deadline = clock::now() + self.replicas.timeout + self.link.dialer.patience;
         let mut trouble = None;
         while clock::now() < deadline {
-            let wire = match self.lane.wire(&self.link, &self.node, deadline).await {
+            let wire = match self.runtime_slot.wire(&self.link, &self.node, deadline).await {
                 Ok(wire) => wire,
-                Err(Undialled::TimeUp(error)) => return Err(error.or(trouble)),
-                Err(Undialled::Failed(error)) if classify(&error) == ErrorClass::ConnectionLost => {
+                Err(DialError::TimeUp(error)) => return Err(error.or(trouble)),
+                Err(DialError::Failed(error)) if classify(&error) == ErrorClass::ConnectionLost => {
                     trouble = Some(error);
                     continue;
                 }
-                Err(Undialled::Failed(error)) => return Err(Some(error)),
+                Err(DialError::Failed(error)) => return Err(Some(error)),
             };
             match self.ask(&wire, touches, deadline).await {
                 Ok(answers) => return Ok(answers),
@@ -185,8 +186,8 @@ impl Carrier {
             }
             let unknown = |held: &RedisResult<_>| held.as_ref().is_err_and(is_unknown_script);
             if held.iter().any(unknown) {
-                let taught = clock::timeout_at(deadline, wire.teach(touches[0].script)).await;
-                taught.map_err(io::Error::from)??;
+                let loaded = clock::timeout_at(deadline, wire.load_script(touches[0].script)).await;
+                loaded.map_err(io::Error::from)??;
                 continue;
             }
             let have = match answers.next() {

@@ -129,7 +129,7 @@ impl Sentinels {
 
     /// Finds the master: the first answer counts, and what others say in as much time again.
     pub(super) async fn find_master(&self, link: &Link, deadline: Instant) -> Result<(), Error> {
-        let (begun, patience) = (clock::now(), link.dialler.patience);
+        let (begun, patience) = (clock::now(), link.dialer.patience);
         let mut asked = JoinSet::new();
         for (number, ways) in self.at.iter().cloned().enumerate() {
             let name = self.name.clone();
@@ -191,7 +191,7 @@ impl Sentinels {
 
     /// Listens to one of them until it cannot be reached.
     async fn listen(&self, number: usize, link: &Link) -> RedisResult<()> {
-        let patience = link.dialler.patience;
+        let patience = link.dialer.patience;
         let (mut sentinel, mut events) = connect(&self.at[number], patience).await?;
         let subscribed = tokio::time::timeout(patience, sentinel.subscribe("+switch-master"));
         subscribed.await.map_err(io::Error::from)??;

@@ -110,7 +110,7 @@ impl Registration {
     }
 
     /// It has never carried a request for a lock: there is nothing to record.
-    pub(super) fn is_blameless(&self) {
+    pub(super) fn carried_no_request(&self) {
         self.stale.call_once(|| {});
     }
 
@@ -210,13 +210,13 @@ impl Link {
 }
 
 async fn close_at(link: &Link, client: &redis::Client) -> RedisResult<()> {
-    let (wire, _) = link.dialler.dial(client.clone(), false).await?;
+    let (wire, _) = link.dialer.dial(client.clone(), false).await?;
     let closed = match wire.stale_connections() {
         // The dial has done it, unless the server could not.
-        Some(stale) => tokio::time::timeout(link.dialler.patience, stale.close(&wire)).await,
+        Some(stale) => tokio::time::timeout(link.dialer.patience, stale.close(&wire)).await,
         None => Ok(Ok(())),
     };
-    wire.is_blameless();
+    wire.carried_no_request();
     closed.map_err(io::Error::from)?
 }
 

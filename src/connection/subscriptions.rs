@@ -65,13 +65,13 @@ impl Link {
 
     /// A release was told where the slot is about to be, and whoever waits listens where it is: there
     /// it is told, too. Nobody waits for that; if it fails, waiters go by time.
-    pub(super) fn tell_there(&self, key: Option<&str>, channel: Option<&str>) {
+    pub(super) fn publish_at_source(&self, key: Option<&str>, channel: Option<&str>) {
         let (Channels::Sharded, Some(channel)) = (self.channels(), channel) else { return };
         let node = self.node_of(key);
-        if let Some(wire) = node.and_then(|node| node.lane(Purpose::Commands).in_use()) {
+        if let Some(wire) = node.and_then(|node| node.runtime_slot(Purpose::Commands).in_use()) {
             let mut tell = redis::cmd("SPUBLISH");
             tell.arg(channel).arg("0");
-            let patience = self.dialler.patience;
+            let patience = self.dialer.patience;
             tokio::spawn(async move {
                 let told = tokio::time::timeout(patience, wire.send(&tell)).await;
                 if !matches!(told, Ok(Ok(_))) {
@@ -98,7 +98,8 @@ impl Link {
         number: u64,
         patience: Duration,
     ) -> bool {
-        let wire = node.lane(self.listening()).in_use().filter(|wire| wire.number() == number);
+        let wire =
+            node.runtime_slot(self.listening()).in_use().filter(|wire| wire.number() == number);
         let Some(wire) = wire else { return true };
         // As good as a PING, and needs no right that the client does not need anyway.
         let mut question = redis::cmd("CLIENT");
@@ -120,13 +121,13 @@ impl Link {
 
     /// This runtime's connection for subscriptions; made if there is none, however long it takes.
     pub(crate) async fn subscriber(&self, node: &Arc<Node>) -> Wire {
-        let lane = node.lane(self.listening());
+        let runtime_slot = node.runtime_slot(self.listening());
         loop {
             let far = clock::now() + Duration::from_secs(3600);
-            if let Some(wire) = lane.in_use() {
+            if let Some(wire) = runtime_slot.in_use() {
                 return wire;
             }
-            match lane.wire(self, node, far).await {
+            match runtime_slot.wire(self, node, far).await {
                 Ok(wire) => return wire,
                 Err(_) => self.look_again(),
             }

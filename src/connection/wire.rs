@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 
 use super::Push;
 use super::batch::{BatchEntry, BatchQueue, Reply};
+use super::deadline::DeadlineTimer;
 use super::error_class::is_fatal;
-use super::pulse::Pulse;
 use super::stale::{Identity, Registration, ServerId, Servers, StaleConnections};
 use super::version;
 use crate::clock;
@@ -32,9 +32,9 @@ pub(crate) struct Wire {
 
 struct Shared {
     connection: MultiplexedConnection,
-    birth: Birth,
+    info: ConnectionInfo,
     registration: Arc<Registration>,
-    pulse: Arc<Pulse>,
+    timer: Arc<DeadlineTimer>,
     batch_queue: BatchQueue,
 }
 
@@ -47,19 +47,19 @@ impl Drop for Shared {
 /// Goes with the driver of a connection.
 struct Driver {
     registration: Arc<Registration>,
-    pulse: Arc<Pulse>,
+    timer: Arc<DeadlineTimer>,
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
         // First: a request that hears of the end is sent again, behind the stale connections.
         self.registration.mark_stale();
-        self.pulse.end();
+        self.timer.end();
     }
 }
 
 /// Where a connection comes from.
-pub(super) struct Birth {
+pub(super) struct ConnectionInfo {
     pub(super) number: u64,
     /// The address that it was made to.
     pub(super) server: String,
@@ -71,15 +71,15 @@ impl Wire {
     /// A connection that the client does not know of yet: [`introduce`](Self::introduce) it before it
     /// is used. The server may take `patience` for each answer.
     pub(super) async fn dial(
-        birth: Birth,
+        info: ConnectionInfo,
         patience: Duration,
         pushes: UnboundedSender<Push>,
     ) -> RedisResult<Self> {
-        let number = birth.number;
-        let timeout = patience * round_trips(birth.client.get_connection_info().addr());
+        let number = info.number;
+        let timeout = patience * round_trips(info.client.get_connection_info().addr());
         let registration = Arc::new(Registration::new(number));
-        let pulse = Arc::new(Pulse::default());
-        let driver = Driver { registration: registration.clone(), pulse: pulse.clone() };
+        let timer = Arc::new(DeadlineTimer::default());
+        let driver = Driver { registration: registration.clone(), timer: timer.clone() };
         let config = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeout))
             // Deadlines are this room's own: the driver's default of 500 ms would report a
@@ -93,11 +93,11 @@ impl Wire {
                     None => Ok(()),
                 }
             });
-        let connection = birth.client.get_multiplexed_async_connection_with_config(&config).await;
+        let connection = info.client.get_multiplexed_async_connection_with_config(&config).await;
         let connection = connection.map_err(version::understood)?;
-        tokio::spawn(pulse.clone().keep());
+        tokio::spawn(timer.clone().keep());
         let batch_queue = BatchQueue::default();
-        let shared = Arc::new(Shared { connection, birth, registration, pulse, batch_queue });
+        let shared = Arc::new(Shared { connection, info, registration, timer, batch_queue });
         Ok(Self { shared, entry: None })
     }
 
@@ -158,17 +158,17 @@ impl Wire {
     pub(super) async fn ask(&self, cmd: &Cmd, deadline: Instant) -> Reply {
         let mut connection = self.shared.connection.clone();
         let mut asked = pin!(connection.send_packed_command(cmd));
-        let pulse = &self.shared.pulse;
+        let timer = &self.shared.timer;
         loop {
-            let beat = pulse.beat();
-            if pulse.has_ended() {
+            let tick = timer.tick();
+            if timer.has_ended() {
                 return Reply::Answer(Err(ended()));
             }
-            pulse.by(deadline);
+            timer.by(deadline);
             tokio::select! {
                 biased;
                 answer = &mut asked => return Reply::Answer(answer.and_then(top_level_error)),
-                () = beat => {}
+                () = tick => {}
             }
             if clock::now() >= deadline {
                 return Reply::TimedOut { sent: true };
@@ -177,7 +177,7 @@ impl Wire {
     }
 
     /// The same where a key is taken in whose slot is about to belong to the server.
-    pub(super) async fn ask_aside(&self, cmd: &Cmd, deadline: Instant) -> Reply {
+    pub(super) async fn ask_with_asking(&self, cmd: &Cmd, deadline: Instant) -> Reply {
         let mut both = redis::Pipeline::with_capacity(2);
         both.cmd("ASKING").add_command(cmd.clone());
         let asked =
@@ -204,22 +204,22 @@ impl Wire {
     }
 
     /// Has the server learn a script.
-    pub(super) async fn teach(&self, script: &Script) -> RedisResult<()> {
+    pub(super) async fn load_script(&self, script: &Script) -> RedisResult<()> {
         self.answer(async |mut connection| script.load_async(&mut connection).await).await.map(drop)
     }
 
     /// The same for several scripts at once.
-    pub(super) async fn teach_all(&self, scripts: Vec<&'static Script>) -> RedisResult<()> {
-        let mut lessons = JoinSet::new();
+    pub(super) async fn load_scripts(&self, scripts: Vec<&'static Script>) -> RedisResult<()> {
+        let mut loads = JoinSet::new();
         for script in scripts {
             let wire = self.clone();
-            lessons.spawn(async move { wire.teach(script).await });
+            loads.spawn(async move { wire.load_script(script).await });
         }
-        let mut taught = Ok(());
-        while let Some(lesson) = lessons.join_next().await {
-            taught = taught.and(lesson.unwrap_or_else(|_| Err(ended())));
+        let mut loaded = Ok(());
+        while let Some(load) = loads.join_next().await {
+            loaded = loaded.and(load.unwrap_or_else(|_| Err(ended())));
         }
-        taught
+        loaded
     }
 
     /// The answer to what was asked on this connection, or an error if its driver ends first.
@@ -233,28 +233,28 @@ impl Wire {
         tokio::select! {
             biased;
             answer = asked(self.shared.connection.clone()) => answer,
-            () = self.shared.pulse.ended() => Err(ended()),
+            () = self.shared.timer.ended() => Err(ended()),
         }
     }
 
     /// Drops it although requests wait for answers: those are sent again on another connection.
     pub(super) fn end(&self) {
         self.mark_stale();
-        self.shared.pulse.end();
+        self.shared.timer.end();
     }
 
     /// By which its server can be reached again.
     pub(super) fn client(&self) -> &redis::Client {
-        &self.shared.birth.client
+        &self.shared.info.client
     }
 
     pub(crate) fn number(&self) -> u64 {
-        self.shared.birth.number
+        self.shared.info.number
     }
 
     /// The address of the server.
     pub(super) fn server(&self) -> &str {
-        &self.shared.birth.server
+        &self.shared.info.server
     }
 
     /// The connections to the same server that are stale, if it is known which.
@@ -268,8 +268,8 @@ impl Wire {
     }
 
     /// It is dropped without a record: it carried no request for a lock.
-    pub(super) fn is_blameless(&self) {
-        self.shared.registration.is_blameless();
+    pub(super) fn carried_no_request(&self) {
+        self.shared.registration.carried_no_request();
     }
 
     pub(super) fn is_stale(&self) -> bool {

@@ -257,9 +257,9 @@ const MUTANTS: &[Mutant] = &[
     // Connections.
     Mutant {
         bug: "dial-ends-with-its-caller",
-        file: "src/connection/lane.rs",
-        right: "                return Err(Undialled::TimeUp(self",
-        wrong: "                if BUG {\n                    self.stop();\n                }\n                return Err(Undialled::TimeUp(self",
+        file: "src/connection/runtime_slot.rs",
+        right: "                return Err(DialError::TimeUp(self",
+        wrong: "                if BUG {\n                    self.stop();\n                }\n                return Err(DialError::TimeUp(self",
     },
     Mutant {
         bug: "connections-are-not-kept",
@@ -270,8 +270,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "scripts-are-loaded-when-called",
         file: "src/connection/dial.rs",
-        right: "wire.teach_all(missing)",
-        wrong: "wire.teach_all(if BUG { Vec::new() } else { missing })",
+        right: "wire.load_scripts(missing)",
+        wrong: "wire.load_scripts(if BUG { Vec::new() } else { missing })",
     },
     Mutant {
         bug: "stale-connections-are-left-to-callers",

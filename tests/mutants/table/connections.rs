@@ -13,14 +13,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "asks-without-asking",
         file: "src/connection/call.rs",
-        right: "        if asking {\n",
-        wrong: "        if asking && !BUG {\n",
+        right: "if asking {\n            return Box::pin",
+        wrong: "if asking && !BUG {\n            return Box::pin",
     },
     Mutant {
         bug: "told-aside-only",
         file: "src/connection/call.rs",
-        right: "        if aside {\n",
-        wrong: "        if aside && !BUG {\n",
+        right: "if asking {\n            self.publish_at_source",
+        wrong: "if asking && !BUG {\n            self.publish_at_source",
     },
     Mutant {
         bug: "resend-forgets",
@@ -74,8 +74,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "old-master-kept",
         file: "src/connection/node.rs",
-        right: "let lanes = self.lanes();\n        Ok(",
-        wrong: "if BUG {\n            return Ok(Vec::new());\n        }\n        let lanes = self.lanes();\n        Ok(",
+        right: "let runtime_slots = self.runtime_slots();\n        Ok(",
+        wrong: "if BUG {\n            return Ok(Vec::new());\n        }\n        let runtime_slots = self.runtime_slots();\n        Ok(",
     },
     Mutant {
         bug: "role-unasked",

@@ -16,14 +16,14 @@ use super::{Link, Wire};
 use crate::clock;
 
 /// What one runtime has of a server, for one purpose.
-pub(super) struct Lane {
+pub(super) struct RuntimeSlot {
     runtime: Handle,
     /// A task that does nothing but end with its runtime.
     resident: AbortHandle,
     state: Mutex<State>,
     supervisor: Mutex<Option<AbortHandle>>,
     /// Changes with each dial that has ended.
-    dialled: watch::Sender<()>,
+    dialed: watch::Sender<()>,
     /// Who waits for replicas there.
     pub(super) queue: Queue,
 }
@@ -42,20 +42,20 @@ struct State {
 }
 
 /// Why there is no connection.
-pub(super) enum Undialled {
+pub(super) enum DialError {
     /// There was no time left for a dial. With the error of the last one.
     TimeUp(Option<RedisError>),
     Failed(RedisError),
 }
 
-impl Lane {
+impl RuntimeSlot {
     pub(super) fn new(runtime: &Handle) -> Self {
         Self {
             resident: runtime.spawn(std::future::pending::<()>()).abort_handle(),
             runtime: runtime.clone(),
             state: Mutex::default(),
             supervisor: Mutex::default(),
-            dialled: watch::Sender::default(),
+            dialed: watch::Sender::default(),
             queue: Queue::default(),
         }
     }
@@ -85,22 +85,22 @@ impl Lane {
         link: &Link,
         node: &Arc<Node>,
         deadline: Instant,
-    ) -> Result<Wire, Undialled> {
+    ) -> Result<Wire, DialError> {
         // Before the look, so that no dial that ends in between is missed.
-        let mut dialled = self.dialled.subscribe();
+        let mut dialed = self.dialed.subscribe();
         loop {
             if let Some(wire) = self.in_use() {
                 return Ok(wire);
             }
             self.supervise(link, node);
-            if clock::timeout_at(deadline, dialled.changed()).await.is_err() {
-                return Err(Undialled::TimeUp(self.state.lock().error.clone()));
+            if clock::timeout_at(deadline, dialed.changed()).await.is_err() {
+                return Err(DialError::TimeUp(self.state.lock().error.clone()));
             }
             if let Some(wire) = self.in_use() {
                 return Ok(wire);
             }
             if let Some(error) = self.state.lock().error.clone() {
-                return Err(Undialled::Failed(error));
+                return Err(DialError::Failed(error));
             }
         }
     }
@@ -117,7 +117,7 @@ impl Lane {
 
     pub(super) fn has_no_supervisor(&self) {
         self.state.lock().has_supervisor = false;
-        self.dialled.send_replace(());
+        self.dialed.send_replace(());
     }
 
     /// Ends a dial that is under way. The next caller begins another.
@@ -145,7 +145,7 @@ impl Lane {
         state.pace.failed(clock::now());
         let before = state.error.replace(error.clone());
         drop(state);
-        self.dialled.send_replace(());
+        self.dialed.send_replace(());
         // An outage is one warning, however long it lasts.
         if before.is_none() {
             tracing::warn!(%error, "could not connect to Redis");
@@ -175,12 +175,12 @@ impl Lane {
         } else {
             tracing::debug!(connection = number, "connected to Redis");
         }
-        self.dialled.send_replace(());
+        self.dialed.send_replace(());
         true
     }
 }
 
-impl Drop for Lane {
+impl Drop for RuntimeSlot {
     fn drop(&mut self) {
         self.stop();
         self.resident.abort();

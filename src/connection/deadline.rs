@@ -16,24 +16,24 @@ use tokio::sync::futures::Notified;
 use crate::clock;
 
 #[derive(Default)]
-pub(super) struct Pulse {
+pub(super) struct DeadlineTimer {
     has_ended: AtomicBool,
-    beat: Notify,
+    tick: Notify,
     /// When the keeper looks, if it has to.
     look: Mutex<Option<Instant>>,
     sooner: Notify,
 }
 
-impl Pulse {
+impl DeadlineTimer {
     /// Completes at the next beat from now on.
-    pub(super) fn beat(&self) -> Notified<'_> {
-        self.beat.notified()
+    pub(super) fn tick(&self) -> Notified<'_> {
+        self.tick.notified()
     }
 
     /// Nothing on the connection is waited for any more.
     pub(super) fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
-        self.beat.notify_waiters();
+        self.tick.notify_waiters();
         self.sooner.notify_one();
     }
 
@@ -55,11 +55,11 @@ impl Pulse {
     pub(super) async fn ended(&self) {
         loop {
             // Before the look, so that an end in between is not missed.
-            let beat = self.beat();
+            let tick = self.tick();
             if self.has_ended() {
                 return;
             }
-            beat.await;
+            tick.await;
         }
     }
 
@@ -73,7 +73,7 @@ impl Pulse {
                 Some(at) => {
                     if clock::timeout_at(at, sooner).await.is_err() {
                         *self.look.lock() = None;
-                        self.beat.notify_waiters();
+                        self.tick.notify_waiters();
                     }
                 }
             }

@@ -36,6 +36,7 @@ mod batch;
 mod call;
 mod cluster;
 mod connect;
+mod connection;
 mod deadline;
 mod dial;
 mod error_class;
@@ -49,10 +50,10 @@ mod site;
 mod stale;
 mod subscriptions;
 mod version;
-mod wire;
 
 pub(crate) use batch::Batchable;
 use cluster::Cluster;
+pub(crate) use connection::Connection;
 use dial::Dialer;
 use failure::bad_address;
 pub(crate) use node::{Node, Purpose};
@@ -60,7 +61,6 @@ pub(crate) use replicas::Touch;
 use sentinel::Sentinels;
 pub(crate) use site::Site;
 pub(crate) use subscriptions::Channels;
-pub(crate) use wire::Wire;
 
 /// What comes unasked.
 #[derive(Debug)]
@@ -242,9 +242,9 @@ impl Link {
     }
 
     /// Drops a connection (invariant 2), and what it subscribed is gone.
-    fn drop_connection(&self, wire: &Wire) {
-        wire.mark_stale();
-        self.forget(wire.number());
+    fn drop_connection(&self, connection: &Connection) {
+        connection.mark_stale();
+        self.forget(connection.number());
     }
 
     /// The same, by its number.
@@ -257,11 +257,11 @@ impl Link {
 
     /// The server of those connections is not asked any more. What is under way to it is asked
     /// again where it belongs now.
-    fn leave(&self, wires: Vec<Wire>) {
-        for wire in wires {
-            wire.end();
-            self.was_cut(wire.number());
-            let _ = self.left.0.send(wire.client().clone());
+    fn leave(&self, connections: Vec<Connection>) {
+        for connection in connections {
+            connection.end();
+            self.was_cut(connection.number());
+            let _ = self.left.0.send(connection.client().clone());
         }
     }
 

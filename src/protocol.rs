@@ -12,7 +12,7 @@ use redis::{Cmd, Script, Value};
 
 use crate::clock;
 use crate::config::Replicas;
-use crate::connection::{Batchable, Channels, Link, Request, Touch, Wire};
+use crate::connection::{Batchable, Channels, Connection, Link, Request, Touch};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::kind::Kind;
 use crate::token::FencingToken;
@@ -83,13 +83,13 @@ pub(crate) struct Call<'a> {
     pub(crate) link: &'a Link,
     /// The connection in use, there before a request leaves. Whatever has to undo the request
     /// is sent behind it, on the same connection. Given one, the request is first tried there.
-    pub(crate) wire: Option<Wire>,
+    pub(crate) connection: Option<Connection>,
     pub(crate) deadline: Instant,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn new(link: &'a Link, deadline: Instant) -> Self {
-        Self { link, wire: None, deadline }
+        Self { link, connection: None, deadline }
     }
 
     /// Asks that `owner` hold the lock `count` times. Also says when the request left.
@@ -104,7 +104,7 @@ impl<'a> Call<'a> {
         // A nested hold keeps the token of the outer one.
         let new_token = kind.has_token() && count == 1;
         let mut request = self.acquire_request(new_token, names, owner, lease, count);
-        let answer = self.link.call(&mut self.wire, &mut request).await?;
+        let answer = self.link.call(&mut self.connection, &mut request).await?;
         let acquired = match answer.value {
             Value::Nil if !new_token => Acquired::Granted(None),
             Value::BulkString(number) if new_token => Acquired::Granted(Some(token_of(&number)?)),
@@ -178,7 +178,7 @@ impl<'a> Call<'a> {
         lease: Duration,
     ) -> Result<(Released, bool), Error> {
         let mut request = self.release_request(names, owner, count, lease);
-        let answer = self.link.call(&mut self.wire, &mut request).await?;
+        let answer = self.link.call(&mut self.connection, &mut request).await?;
         let released = match answer.value {
             Value::Int(0) => Released::Nothing,
             Value::Int(1) => Released::Held,
@@ -227,7 +227,7 @@ impl<'a> Call<'a> {
         cmd.arg(publish(channels)).arg(u8::from(listens)).arg(owners);
         let script = Some(&SCRIPTS.hand_over);
         let mut request = Request { script, ..self.request(cmd, names.key()) };
-        let answer = self.link.call(&mut self.wire, &mut request).await?;
+        let answer = self.link.call(&mut self.connection, &mut request).await?;
         let done = match answer.value {
             Value::Int(0) => HandedOver::Nothing,
             Value::Array(mut reply) if reply.len() == 2 => {
@@ -271,7 +271,7 @@ impl<'a> Call<'a> {
             divisible: keys.len() > 1,
             ..self.request(cmd, "a batch of renewals")
         };
-        let answer = self.link.call(&mut self.wire, &mut request).await?;
+        let answer = self.link.call(&mut self.connection, &mut request).await?;
         match answer.value {
             Value::Array(held) if held.len() == locks.len() => {
                 Ok((held.iter().map(|one| *one == Value::Int(1)).collect(), answer.sent))
@@ -286,7 +286,7 @@ impl<'a> Call<'a> {
         cmd.arg(names.channel()).arg(publish(self.link.channels()));
         let (script, publishes_on) = (Some(&SCRIPTS.force_unlock), Some(names.channel()));
         let mut request = Request { script, publishes_on, ..self.request(cmd, names.key()) };
-        match self.link.call(&mut self.wire, &mut request).await?.value {
+        match self.link.call(&mut self.connection, &mut request).await?.value {
             Value::Int(freed) => Ok(freed == 1),
             other => Err(unexpected("force_unlock", &other)),
         }
@@ -302,7 +302,7 @@ impl<'a> Call<'a> {
         cmd.arg(owner);
         let script = Some(&SCRIPTS.inspect);
         let mut request = Request { script, ..self.request(cmd, names.key()) };
-        match self.link.call(&mut self.wire, &mut request).await?.value {
+        match self.link.call(&mut self.connection, &mut request).await?.value {
             Value::Nil => Ok(None),
             other => inspected(&other).map(Some).ok_or_else(|| unexpected("inspect", &other)),
         }
@@ -313,7 +313,7 @@ impl<'a> Call<'a> {
         let mut cmd = redis::cmd("INFO");
         cmd.arg("memory");
         let mut request = Request { key: None, ..self.request(cmd, "INFO") };
-        let answer = self.link.call(&mut self.wire, &mut request).await?;
+        let answer = self.link.call(&mut self.connection, &mut request).await?;
         let info: String =
             redis::from_redis_value(answer.value).map_err(|_| unexpected("INFO", &Value::Nil))?;
         let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::Config;
-use crate::connection::{Link, Wire};
+use crate::connection::{Connection, Link};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{Gate, HoldId, Owner};
 use crate::loss::{FoundBy, found_gone};
@@ -54,7 +54,7 @@ pub(crate) enum Job {
 pub(crate) struct Debt {
     owner: Arc<Owner>,
     gate: Option<Gate>,
-    wire: Option<Wire>,
+    connection: Option<Connection>,
     /// The lease that ends it all by itself.
     lease: Duration,
 }
@@ -73,7 +73,7 @@ impl Releaser {
             // The gate is taken now if it is free, so that a `lock` that follows at once comes
             // after the release.
             let gate = gate.or_else(|| owner.try_enter());
-            self.hand_over(Debt { owner: owner.clone(), gate, wire: None, lease });
+            self.hand_over(Debt { owner: owner.clone(), gate, connection: None, lease });
         }
     }
 
@@ -172,7 +172,7 @@ impl Drop for Exchange<'_> {
             self.releaser.hand_over(Debt {
                 owner: self.owner.clone(),
                 gate: self.gate.take(),
-                wire: self.call.wire.take(),
+                connection: self.call.connection.take(),
                 lease: self.lease,
             });
         }
@@ -271,7 +271,8 @@ async fn work(job: Job, link: Arc<Link>, relay: Arc<Relay>, config: Arc<Config>)
         Job::Pay(debt) => pay_in_background(debt, &link, &relay, &config).await,
         Job::Carry(owner) => {
             let left = relay.carry(&link, &owner.names).await.into_iter();
-            let debt = |(owner, lease)| Job::Pay(Debt { owner, gate: None, wire: None, lease });
+            let debt =
+                |(owner, lease)| Job::Pay(Debt { owner, gate: None, connection: None, lease });
             left.map(debt).collect()
         }
         Job::Flush(_) => Vec::new(),
@@ -287,7 +288,7 @@ pub(crate) async fn release_again(
     config: &Config,
 ) {
     let lease = config.watchdog_timeout;
-    let debt = Debt { owner, gate: Some(gate), wire: None, lease };
+    let debt = Debt { owner, gate: Some(gate), connection: None, lease };
     pay_in_background(debt, link, relay, config).await;
 }
 
@@ -303,7 +304,7 @@ async fn pay_in_background(
         None => Some(owner.enter().await),
     };
     // What may still be on its way has to be followed by its undo, on its connection.
-    let settled = debt.wire.is_none();
+    let settled = debt.connection.is_none();
     let mut jobs = Vec::new();
     if settled && pass(relay, owner, &mut gate, false, |job| jobs.push(job)).is_some() {
         return jobs;
@@ -318,7 +319,7 @@ async fn pay_in_background(
             return jobs;
         }
         let mut call = Call::new(link, now + config.command_timeout);
-        call.wire = debt.wire.take();
+        call.connection = debt.connection.take();
         match pay(&mut call, owner, relay, now).await {
             Ok(_) => {
                 tracing::debug!(name = %owner.names.key(), owner = %owner.id,

@@ -220,11 +220,11 @@ impl Waiters {
                 () = self.news(on, mine) => {}
                 () = self.dead(node, link, on, patience) => continue,
             }
-            let wire = link.subscriber(node).await;
-            if on != wire.number() {
+            let connection = link.subscriber(node).await;
+            if on != connection.number() {
                 // What was subscribed on an earlier connection is not on this one.
                 self.cut(on);
-                on = wire.number();
+                on = connection.number();
             }
             let asked = clock::now();
             let Plan { subscribe, unsubscribe } = self.board.lock().plan(asked, on, mine);
@@ -233,7 +233,7 @@ impl Waiters {
             }
             let deadline = asked + patience;
             let (confirmed, error) =
-                link.resubscribe(&wire, &subscribe, &unsubscribe, deadline).await;
+                link.resubscribe(&connection, &subscribe, &unsubscribe, deadline).await;
             self.subscribed(&confirmed, on);
             let refused = |channel: &&Arc<str>| !confirmed.contains(channel);
             let refused: Vec<_> = subscribe.iter().filter(refused).cloned().collect();

@@ -28,7 +28,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use redis::{Arg, Cmd, RedisError, RedisResult, Script, Value};
 
-use super::Wire;
+use super::Connection;
 use super::error_class::{
     ErrorClass, classify, is_ask, is_cross_node, is_forbidden, is_unknown_script,
 };
@@ -195,7 +195,7 @@ impl Drop for Caller<'_> {
     }
 }
 
-impl Wire {
+impl Connection {
     /// Gives a request a entry in the next call on this connection.
     pub(super) fn entry(&self, cmd: Cmd, batch: Batchable, deadline: Instant) -> Arc<BatchEntry> {
         let entry = Arc::new(BatchEntry::new(cmd, batch, deadline));
@@ -215,7 +215,7 @@ impl Wire {
 
 /// Whoever sends a call. If it goes away with its runtime, so do the entries.
 struct BatchSender {
-    wire: Wire,
+    connection: Connection,
     /// Empty until it has set out.
     entries: Vec<Arc<BatchEntry>>,
     has_collected: bool,
@@ -224,16 +224,16 @@ struct BatchSender {
 }
 
 impl BatchSender {
-    fn new(wire: Wire, entries: Vec<Arc<BatchEntry>>) -> Self {
-        wire.batch_queue().in_flight.fetch_add(1, Ordering::Relaxed);
+    fn new(connection: Connection, entries: Vec<Arc<BatchEntry>>) -> Self {
+        connection.batch_queue().in_flight.fetch_add(1, Ordering::Relaxed);
         let has_collected = !entries.is_empty();
-        Self { wire, entries, has_collected, sent: AtomicBool::new(false) }
+        Self { connection, entries, has_collected, sent: AtomicBool::new(false) }
     }
 
     /// Takes everybody who has a entry, and carries them.
     async fn collect(mut self) {
         self.has_collected = true;
-        let mut entries = self.wire.batch_queue().take_all();
+        let mut entries = self.connection.batch_queue().take_all();
         entries.retain(|entry| entry.start());
         // In the order in which they came, as far as they are in one slot.
         entries.sort_by_key(|entry| entry.batch.slot);
@@ -245,7 +245,7 @@ impl BatchSender {
                 self.entries = others;
                 break;
             }
-            tokio::spawn(Self::new(self.wire.clone(), others).send_batch());
+            tokio::spawn(Self::new(self.connection.clone(), others).send_batch());
         }
         self.send_batch().await;
     }
@@ -260,7 +260,7 @@ impl BatchSender {
                 answer => return self.distribute(answer),
             }
             self.sent.store(false, Ordering::Relaxed);
-            match self.in_time(self.wire.load_script(script)).await {
+            match self.in_time(self.connection.load_script(script)).await {
                 None => return,
                 Some(Err(error)) => return self.distribute(Err(error)),
                 // A caller who was told that its request was not executed is not in the next call.
@@ -284,7 +284,7 @@ impl BatchSender {
             }
         };
         self.sent.store(true, Ordering::Relaxed);
-        self.in_time(self.wire.send(cmd)).await
+        self.in_time(self.connection.send(cmd)).await
     }
 
     /// Waits until the last deadline. Each entry is told when its own has passed.
@@ -343,13 +343,13 @@ impl BatchSender {
 
 impl Drop for BatchSender {
     fn drop(&mut self) {
-        self.wire.batch_queue().in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.connection.batch_queue().in_flight.fetch_sub(1, Ordering::Relaxed);
         // Everybody has been told by now, unless the runtime ends.
         for entry in &self.entries {
             entry.complete(Reply::Answer(Err(ended())));
         }
         if !self.has_collected {
-            for entry in self.wire.batch_queue().take_all() {
+            for entry in self.connection.batch_queue().take_all() {
                 entry.complete(Reply::Unbatched { sent: false });
             }
         }

@@ -13,7 +13,7 @@ use super::failure::{dial_failed, nowhere_to_go, refused, unavailable};
 use super::node::{Node, Purpose};
 use super::retry::{Retry, Step, longer};
 use super::runtime_slot::DialError;
-use super::{Answer, Link, Request, Way, Wire};
+use super::{Answer, Connection, Link, Request, Way};
 use crate::clock;
 use crate::error::Error;
 
@@ -21,42 +21,44 @@ use crate::error::Error;
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
 
 impl Link {
-    /// Sends a request until it is answered or its deadline has passed, first on `wire` if there
-    /// is one. Before each sending this leaves the connection in `wire`: a caller that drops this
+    /// Sends a request until it is answered or its deadline has passed, first on `connection` if there
+    /// is one. Before each sending this leaves the connection in `connection`: a caller that drops this
     /// future can send something behind the request.
     ///
     /// What happens rarely is in a box: every waiting request has the size of this future.
     pub(crate) async fn call(
         &self,
-        wire: &mut Option<Wire>,
+        connection: &mut Option<Connection>,
         request: &mut Request<'_>,
     ) -> Result<Answer, Error> {
         let mut retry = Retry::new();
         // Behind a request that never left there is nothing to wait for.
-        let mut same = wire.clone().filter(|wire| !wire.is_cancelled());
+        let mut same = connection.clone().filter(|connection| !connection.is_cancelled());
         loop {
             let behind = same.is_some();
             let on = match same.take().or_else(|| self.connected(request, &retry)) {
                 Some(on) => on,
                 None => Box::pin(self.reach(request, &mut retry)).await?,
             };
-            *wire = Some(on.clone());
-            if on.has_to_wait() && !Box::pin(self.clear(&on, wire, request, &mut retry)).await? {
+            *connection = Some(on.clone());
+            if on.has_to_wait()
+                && !Box::pin(self.clear(&on, connection, request, &mut retry)).await?
+            {
                 continue;
             }
             let sent = clock::now();
             if sent >= request.deadline {
                 return Err(retry.unavailable(&format!("no time left for {}", request.what)));
             }
-            match self.send(&on, wire, request, retry.asking.is_some(), behind).await {
+            match self.send(&on, connection, request, retry.asking.is_some(), behind).await {
                 Reply::Answer(Ok(value)) => return Ok(self.answered(value, sent, request, &retry)),
                 Reply::Answer(Err(error)) => {
-                    let next = self.recover(error, on, wire, request, &mut retry);
+                    let next = self.recover(error, on, connection, request, &mut retry);
                     same = Box::pin(next).await?;
                 }
                 Reply::TimedOut { sent } => {
                     retry.repeated |= sent;
-                    return Err(self.no_answer(wire, request, &mut retry));
+                    return Err(self.no_answer(connection, request, &mut retry));
                 }
                 Reply::Unbatched { sent } => {
                     request.batch = None;
@@ -67,13 +69,13 @@ impl Link {
     }
 
     /// This runtime's connection to the server of the key, if there is one.
-    fn connected(&self, request: &Request<'_>, retry: &Retry) -> Option<Wire> {
+    fn connected(&self, request: &Request<'_>, retry: &Retry) -> Option<Connection> {
         let node = retry.asking.clone().or_else(|| self.node_of(request.key))?;
         node.runtime_slot(Purpose::Commands).in_use()
     }
 
     /// The same, or a new one by the deadline.
-    async fn reach(&self, request: &Request<'_>, retry: &mut Retry) -> Result<Wire, Error> {
+    async fn reach(&self, request: &Request<'_>, retry: &mut Retry) -> Result<Connection, Error> {
         loop {
             let (error, cause) = match self.connect_by(request, retry).await {
                 Ok(on) => return Ok(on),
@@ -91,7 +93,11 @@ impl Link {
         }
     }
 
-    async fn connect_by(&self, request: &Request<'_>, retry: &Retry) -> Result<Wire, DialError> {
+    async fn connect_by(
+        &self,
+        request: &Request<'_>,
+        retry: &Retry,
+    ) -> Result<Connection, DialError> {
         let deadline = request.deadline;
         let Some(node) = retry.asking.clone().or_else(|| self.node_of(request.key)) else {
             // Until some node has the slot, or says so.
@@ -101,22 +107,22 @@ impl Link {
             }
             return Err(DialError::Failed(no_node()));
         };
-        node.runtime_slot(Purpose::Commands).wire(self, &node, deadline).await
+        node.runtime_slot(Purpose::Commands).connection(self, &node, deadline).await
     }
 
     /// Waits for what has to be over before the request is sent: the request that it goes behind,
     /// and stale connections to the same server. False if the request has to begin again.
     async fn clear(
         &self,
-        on: &Wire,
-        wire: &mut Option<Wire>,
+        on: &Connection,
+        connection: &mut Option<Connection>,
         request: &Request<'_>,
         retry: &mut Retry,
     ) -> Result<bool, Error> {
         if let Some(entry) = &on.entry
             && clock::timeout_at(request.deadline, entry.done()).await.is_err()
         {
-            return Err(self.no_answer(wire, request, retry));
+            return Err(self.no_answer(connection, request, retry));
         }
         let Some(stale) = on.stale_connections().filter(|stale| stale.any()) else {
             return Ok(true);
@@ -132,15 +138,15 @@ impl Link {
                 retry.cause = Some(error);
                 Ok(false)
             }
-            Err(_) => Err(self.no_answer(wire, request, retry)),
+            Err(_) => Err(self.no_answer(connection, request, retry)),
         }
     }
 
     /// Sends the request once: in a batch, or at once if few requests are under way.
     async fn send(
         &self,
-        on: &Wire,
-        wire: &mut Option<Wire>,
+        on: &Connection,
+        connection: &mut Option<Connection>,
         request: &mut Request<'_>,
         asking: bool,
         behind: bool,
@@ -161,7 +167,7 @@ impl Link {
             return Box::pin(on.ask(&request.cmd, deadline)).await;
         }
         let entry = on.entry(request.cmd.take(), batch, deadline);
-        wire.insert(on.clone()).entry = Some(entry.clone());
+        connection.insert(on.clone()).entry = Some(entry.clone());
         let reply = entry.reply().await;
         if !matches!(reply, Reply::Answer(Ok(_))) {
             request.cmd = entry.cmd.clone();
@@ -188,15 +194,15 @@ impl Link {
     async fn recover(
         &self,
         mut error: RedisError,
-        on: Wire,
-        wire: &mut Option<Wire>,
+        on: Connection,
+        connection: &mut Option<Connection>,
         request: &mut Request<'_>,
         retry: &mut Retry,
-    ) -> Result<Option<Wire>, Error> {
+    ) -> Result<Option<Connection>, Error> {
         if let Some(script) = request.script
             && is_unknown_script(&error)
         {
-            match self.load(script, &on, wire, request, retry).await? {
+            match self.load(script, &on, connection, request, retry).await? {
                 None => return Ok(Some(on)),
                 Some(refusal) => error = refusal,
             }
@@ -249,14 +255,14 @@ impl Link {
     async fn load(
         &self,
         script: &'static Script,
-        on: &Wire,
-        wire: &mut Option<Wire>,
+        on: &Connection,
+        connection: &mut Option<Connection>,
         request: &Request<'_>,
         retry: &mut Retry,
     ) -> Result<Option<RedisError>, Error> {
         match clock::timeout_at(request.deadline, on.load_script(script)).await {
             Ok(loaded) => Ok(loaded.err()),
-            Err(_) => Err(self.no_answer(wire, request, retry)),
+            Err(_) => Err(self.no_answer(connection, request, retry)),
         }
     }
 
@@ -264,11 +270,11 @@ impl Link {
     /// another one then.
     fn no_answer(
         &self,
-        wire: &mut Option<Wire>,
+        connection: &mut Option<Connection>,
         request: &Request<'_>,
         retry: &mut Retry,
     ) -> Error {
-        if let Some(silent) = wire.take() {
+        if let Some(silent) = connection.take() {
             self.drop_connection(&silent);
         }
         retry.unavailable(&format!("no answer for {}", request.what))

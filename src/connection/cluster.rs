@@ -20,9 +20,9 @@ use redis::{Cmd, ConnectionInfo, RedisError, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+use super::connection::round_trips;
 use super::error_class::{ErrorClass, classify, redirection};
 use super::node::Node;
-use super::wire::round_trips;
 use super::{Link, site, version};
 use crate::clock;
 use crate::error::Error;

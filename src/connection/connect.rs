@@ -89,7 +89,7 @@ impl Link {
             let (link, purposes) = (self.clone(), purposes.to_vec());
             dialed.spawn(async move {
                 for purpose in purposes {
-                    node.runtime_slot(purpose).wire(&link, &node, deadline).await?;
+                    node.runtime_slot(purpose).connection(&link, &node, deadline).await?;
                 }
                 Ok(())
             });

@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 use redis::{RedisError, RedisResult, Script};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::connection::{ConnectionInfo, Role};
 use super::error_class::{ErrorClass, classify, is_fatal};
 use super::node::{Node, moved};
 use super::runtime_slot::RuntimeSlot;
 use super::stale::Servers;
-use super::wire::{ConnectionInfo, Role};
-use super::{Link, Push, Wire, site};
+use super::{Connection, Link, Push, site};
 use crate::clock;
 
 /// The shortest pause between the end of one connection, or of a dial, and the next dial.
@@ -61,19 +61,19 @@ impl Dialer {
         &self,
         client: redis::Client,
         asks_role: bool,
-    ) -> RedisResult<(Wire, Role)> {
+    ) -> RedisResult<(Connection, Role)> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let server = site::name(client.get_connection_info());
         let info = ConnectionInfo { number, server, client };
-        let wire = Wire::dial(info, self.patience, self.pushes.clone()).await?;
-        let introduced = wire.introduce(&self.servers, asks_role, &self.scripts);
+        let connection = Connection::dial(info, self.patience, self.pushes.clone()).await?;
+        let introduced = connection.introduce(&self.servers, asks_role, &self.scripts);
         let introduced = tokio::time::timeout(self.patience, introduced).await;
         let (role, missing) = introduced.map_err(io::Error::from)??;
-        let prepared = tokio::time::timeout(self.patience, prepare(&wire, missing)).await;
+        let prepared = tokio::time::timeout(self.patience, prepare(&connection, missing)).await;
         match prepared.map_err(io::Error::from).map_err(RedisError::from).flatten() {
-            Ok(()) => Ok((wire, role)),
+            Ok(()) => Ok((connection, role)),
             Err(error) => {
-                wire.carried_no_request();
+                connection.carried_no_request();
                 Err(error)
             }
         }
@@ -82,14 +82,14 @@ impl Dialer {
 
 /// Loads the scripts that are missing, and has the stale connections closed: one round trip, if
 /// there is anything to do. Fails if the connection breaks.
-async fn prepare(wire: &Wire, missing: Vec<&'static Script>) -> RedisResult<()> {
+async fn prepare(connection: &Connection, missing: Vec<&'static Script>) -> RedisResult<()> {
     let close = async {
-        match wire.stale_connections().filter(|stale| stale.any()) {
-            Some(stale) => stale.close(wire).await,
+        match connection.stale_connections().filter(|stale| stale.any()) {
+            Some(stale) => stale.close(connection).await,
             None => Ok(()),
         }
     };
-    let (loaded, closed) = tokio::join!(wire.load_scripts(missing), close);
+    let (loaded, closed) = tokio::join!(connection.load_scripts(missing), close);
     for error in [loaded, closed].into_iter().filter_map(Result::err) {
         if classify(&error) == ErrorClass::ConnectionLost {
             return Err(error);
@@ -166,9 +166,9 @@ impl Supervisor {
 
     /// Dials until a connection stands, and again when that one has ended.
     pub(super) async fn run(self) {
-        while let Some(wire) = self.connect().await {
-            let (number, registration) = (wire.number(), wire.registration().clone());
-            drop(wire);
+        while let Some(connection) = self.connect().await {
+            let (number, registration) = (connection.number(), connection.registration().clone());
+            drop(connection);
             registration.ended().await;
             let Some((link, node, _)) = self.all() else { return };
             // The task that noticed first has logged it.
@@ -180,7 +180,7 @@ impl Supervisor {
     }
 
     /// `None` if no more is to be done.
-    async fn connect(&self) -> Option<Wire> {
+    async fn connect(&self) -> Option<Connection> {
         loop {
             let (_, node, runtime_slot) = self.all()?;
             let (mut moves, not_before) = (node.moves(), runtime_slot.not_before());
@@ -206,16 +206,18 @@ impl Supervisor {
             };
             let (link, node, runtime_slot) = self.all()?;
             let error = match dialed {
-                Ok((wire, Role::Replica)) => {
-                    wire.carried_no_request();
-                    link.is_no_master(wire.server());
+                Ok((connection, Role::Replica)) => {
+                    connection.carried_no_request();
+                    link.is_no_master(connection.server());
                     io::Error::other("the server is a replica").into()
                 }
-                Ok((wire, Role::Primary)) if runtime_slot.install(&node, &wire, begun) => {
-                    return Some(wire);
+                Ok((connection, Role::Primary))
+                    if runtime_slot.install(&node, &connection, begun) =>
+                {
+                    return Some(connection);
                 }
-                Ok((wire, Role::Primary)) => {
-                    wire.carried_no_request();
+                Ok((connection, Role::Primary)) => {
+                    connection.carried_no_request();
                     moved()
                 }
                 Err(error) => error,

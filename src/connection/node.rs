@@ -9,9 +9,9 @@ use redis::{ConnectionInfo, RedisError, RedisResult};
 use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
+use super::connection::{Connection, Role};
 use super::dial::Dialer;
 use super::runtime_slot::RuntimeSlot;
-use super::wire::{Role, Wire};
 use super::{address, bad_address, site};
 use crate::error::Error;
 
@@ -66,7 +66,7 @@ impl Node {
 
     /// Another server is the master now. Returns the connections to those before, which are not to
     /// be used any more.
-    pub(super) fn moves_to(&self, info: ConnectionInfo) -> Result<Vec<Wire>, Error> {
+    pub(super) fn moves_to(&self, info: ConnectionInfo) -> Result<Vec<Connection>, Error> {
         let name = site::name(&info);
         let client = redis::Client::open(info).map_err(bad_address)?;
         *self.client.lock() = client;
@@ -77,7 +77,7 @@ impl Node {
         let runtime_slots = self.runtime_slots();
         Ok(runtime_slots
             .into_iter()
-            .filter_map(|runtime_slot| runtime_slot.take(|wire| wire.server() != name))
+            .filter_map(|runtime_slot| runtime_slot.take(|connection| connection.server() != name))
             .collect())
     }
 
@@ -90,7 +90,7 @@ impl Node {
     pub(super) fn dial(
         &self,
         dialer: Arc<Dialer>,
-    ) -> impl Future<Output = RedisResult<(Wire, Role)>> + use<> {
+    ) -> impl Future<Output = RedisResult<(Connection, Role)>> + use<> {
         let client = self.client.lock().clone();
         let asks_role = self.has_to_be_master;
         async move { dialer.dial(client, asks_role).await }
@@ -123,25 +123,24 @@ impl Node {
     }
 
     /// Drops the connection of that number, if it is one of these.
-    pub(super) fn forget(&self, number: u64) -> Option<Wire> {
-        let wire = self
-            .runtime_slots()
-            .iter()
-            .find_map(|runtime_slot| runtime_slot.take(|wire| wire.number() == number))?;
-        wire.mark_stale();
-        Some(wire)
+    pub(super) fn forget(&self, number: u64) -> Option<Connection> {
+        let connection = self.runtime_slots().iter().find_map(|runtime_slot| {
+            runtime_slot.take(|connection| connection.number() == number)
+        })?;
+        connection.mark_stale();
+        Some(connection)
     }
 
     /// Drops all connections, and makes no more but for those who ask. Requests that are under way go
     /// on until a newer one is sent.
-    pub(super) fn hang_up(&self) -> Vec<Wire> {
+    pub(super) fn hang_up(&self) -> Vec<Connection> {
         self.left.store(true, Ordering::Relaxed);
         let runtime_slots = self.runtime_slots();
         runtime_slots.iter().for_each(|runtime_slot| runtime_slot.stop());
         // Outside the mutex: the last clone stops its driver.
-        let wires =
+        let connections =
             runtime_slots.into_iter().filter_map(|runtime_slot| runtime_slot.take(|_| true));
-        wires.inspect(Wire::mark_stale).collect()
+        connections.inspect(Connection::mark_stale).collect()
     }
 
     pub(super) fn is_left(&self) -> bool {

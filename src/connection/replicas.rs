@@ -21,7 +21,7 @@ use super::error_class::{ErrorClass, classify, is_unknown_script};
 use super::node::{Node, Purpose};
 use super::retry::REDIRECTIONS;
 use super::runtime_slot::{DialError, RuntimeSlot};
-use super::{Link, Wire, site};
+use super::{Connection, Link, site};
 use crate::clock;
 use crate::config::Replicas;
 use crate::turn::turn;
@@ -139,19 +139,22 @@ impl Carrier {
         let deadline = clock::now() + self.replicas.timeout + self.link.dialer.patience;
         let mut trouble = None;
         while clock::now() < deadline {
-            let wire = match self.runtime_slot.wire(&self.link, &self.node, deadline).await {
-                Ok(wire) => wire,
-                Err(DialError::TimeUp(error)) => return Err(error.or(trouble)),
-                Err(DialError::Failed(error)) if classify(&error) == ErrorClass::ConnectionLost => {
-                    trouble = Some(error);
-                    continue;
-                }
-                Err(DialError::Failed(error)) => return Err(Some(error)),
-            };
-            match self.ask(&wire, touches, deadline).await {
+            let connection =
+                match self.runtime_slot.connection(&self.link, &self.node, deadline).await {
+                    Ok(connection) => connection,
+                    Err(DialError::TimeUp(error)) => return Err(error.or(trouble)),
+                    Err(DialError::Failed(error))
+                        if classify(&error) == ErrorClass::ConnectionLost =>
+                    {
+                        trouble = Some(error);
+                        continue;
+                    }
+                    Err(DialError::Failed(error)) => return Err(Some(error)),
+                };
+            match self.ask(&connection, touches, deadline).await {
                 Ok(answers) => return Ok(answers),
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => {
-                    self.link.drop_connection(&wire);
+                    self.link.drop_connection(&connection);
                     trouble = Some(error);
                 }
                 Err(error) => return Err(Some(error)),
@@ -162,7 +165,7 @@ impl Carrier {
 
     async fn ask(
         &self,
-        wire: &Wire,
+        connection: &Connection,
         touches: &[Touch],
         deadline: Instant,
     ) -> RedisResult<Vec<Told>> {
@@ -173,11 +176,13 @@ impl Carrier {
             cmds.cmd("ASKING").add_command(touch.cmd.clone());
         }
         cmds.cmd("WAIT").arg(self.replicas.count).arg(timeout);
-        if let Some(stale) = wire.stale_connections().filter(|stale| stale.any()) {
-            clock::timeout_at(deadline, stale.close(wire)).await.map_err(io::Error::from)??;
+        if let Some(stale) = connection.stale_connections().filter(|stale| stale.any()) {
+            clock::timeout_at(deadline, stale.close(connection))
+                .await
+                .map_err(io::Error::from)??;
         }
         loop {
-            let answers = clock::timeout_at(deadline, wire.send_all(&cmds)).await;
+            let answers = clock::timeout_at(deadline, connection.send_all(&cmds)).await;
             let mut answers = answers.map_err(io::Error::from)??.into_iter().map(result);
             let mut held = Vec::with_capacity(touches.len());
             while held.len() < touches.len() {
@@ -186,7 +191,8 @@ impl Carrier {
             }
             let unknown = |held: &RedisResult<_>| held.as_ref().is_err_and(is_unknown_script);
             if held.iter().any(unknown) {
-                let loaded = clock::timeout_at(deadline, wire.load_script(touches[0].script)).await;
+                let loaded =
+                    clock::timeout_at(deadline, connection.load_script(touches[0].script)).await;
                 loaded.map_err(io::Error::from)??;
                 continue;
             }

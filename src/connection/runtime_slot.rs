@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use super::dial::{Pace, Supervisor};
 use super::node::Node;
 use super::replicas::Queue;
-use super::{Link, Wire};
+use super::{Connection, Link};
 use crate::clock;
 
 /// What one runtime has of a server, for one purpose.
@@ -31,7 +31,7 @@ pub(super) struct RuntimeSlot {
 #[derive(Default)]
 struct State {
     /// The connection in use, and since when it is.
-    wire: Option<(Wire, Instant)>,
+    connection: Option<(Connection, Instant)>,
     has_supervisor: bool,
     pace: Pace,
     /// How long the last dial took that brought a connection.
@@ -65,39 +65,44 @@ impl RuntimeSlot {
     }
 
     /// The connection in use.
-    pub(super) fn in_use(&self) -> Option<Wire> {
+    pub(super) fn in_use(&self) -> Option<Connection> {
         let state = self.state.lock();
-        state.wire.as_ref().map(|(wire, _)| wire).filter(|wire| !wire.is_stale()).cloned()
+        state
+            .connection
+            .as_ref()
+            .map(|(connection, _)| connection)
+            .filter(|connection| !connection.is_stale())
+            .cloned()
     }
 
     /// Takes the connection in use out of use, if it is one of those.
-    pub(super) fn take(&self, which: impl FnOnce(&Wire) -> bool) -> Option<Wire> {
+    pub(super) fn take(&self, which: impl FnOnce(&Connection) -> bool) -> Option<Connection> {
         let mut state = self.state.lock();
-        let (wire, since) = state.wire.take_if(|(wire, _)| which(wire))?;
+        let (connection, since) = state.connection.take_if(|(connection, _)| which(connection))?;
         let now = clock::now();
         state.pace.ended(now.saturating_duration_since(since), now);
-        Some(wire)
+        Some(connection)
     }
 
     /// The connection in use, or a new one by `deadline`, if the next dial brings one.
-    pub(super) async fn wire(
+    pub(super) async fn connection(
         self: &Arc<Self>,
         link: &Link,
         node: &Arc<Node>,
         deadline: Instant,
-    ) -> Result<Wire, DialError> {
+    ) -> Result<Connection, DialError> {
         // Before the look, so that no dial that ends in between is missed.
         let mut dialed = self.dialed.subscribe();
         loop {
-            if let Some(wire) = self.in_use() {
-                return Ok(wire);
+            if let Some(connection) = self.in_use() {
+                return Ok(connection);
             }
             self.supervise(link, node);
             if clock::timeout_at(deadline, dialed.changed()).await.is_err() {
                 return Err(DialError::TimeUp(self.state.lock().error.clone()));
             }
-            if let Some(wire) = self.in_use() {
-                return Ok(wire);
+            if let Some(connection) = self.in_use() {
+                return Ok(connection);
             }
             if let Some(error) = self.state.lock().error.clone() {
                 return Err(DialError::Failed(error));
@@ -157,13 +162,13 @@ impl RuntimeSlot {
     /// From now on requests go to this connection; but not if another server has become the master
     /// since it was begun. That one is named before the lanes are looked through for connections to
     /// the old one: so either this sees the name, or what is put here is found.
-    pub(super) fn install(&self, node: &Node, wire: &Wire, begun: Instant) -> bool {
-        let (number, now) = (wire.number(), clock::now());
+    pub(super) fn install(&self, node: &Node, connection: &Connection, begun: Instant) -> bool {
+        let (number, now) = (connection.number(), clock::now());
         let mut state = self.state.lock();
-        if !node.is_at(wire.server()) {
+        if !node.is_at(connection.server()) {
             return false;
         }
-        let before = state.wire.replace((wire.clone(), now));
+        let before = state.connection.replace((connection.clone(), now));
         state.dial_time = now.saturating_duration_since(begun);
         state.error = None;
         state.pace.connected();

@@ -25,10 +25,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+use super::connection::{is_primary, round_trips};
 use super::error_class::{ErrorClass, classify};
 use super::failure::unavailable;
 use super::node::Node;
-use super::wire::{is_primary, round_trips};
 use super::{Link, Way, site, version};
 use crate::clock;
 use crate::error::{Error, Outcome};

@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::error_class::is_fatal;
-use super::{Link, Wire};
+use super::{Connection, Link};
 
 /// What tells one server process from every other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -150,15 +150,15 @@ impl StaleConnections {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Has the server close them, by way of `wire`. Callers who come meanwhile do the same: none may
-    /// wait for another, whose future may not be polled any more. Fails if `wire` broke or is stale itself, and while the server
+    /// Has the server close them, by way of `connection`. Callers who come meanwhile do the same: none may
+    /// wait for another, whose future may not be polled any more. Fails if `connection` broke or is stale itself, and while the server
     /// is busy.
-    pub(super) async fn close(&self, wire: &Wire) -> RedisResult<()> {
+    pub(super) async fn close(&self, connection: &Connection) -> RedisResult<()> {
         let list = self.list.lock().clone();
         if list.is_empty() {
             return Ok(());
         }
-        if list.iter().any(|(number, _)| *number == wire.number()) {
+        if list.iter().any(|(number, _)| *number == connection.number()) {
             return Err(is_stale());
         }
         let mut kills = redis::pipe();
@@ -166,7 +166,7 @@ impl StaleConnections {
             let kill = kills.cmd("CLIENT").arg("KILL");
             kill.arg("ID").arg(&**id).arg("ADDR").arg(&**address);
         }
-        let answers = wire.send_all(&kills).await?;
+        let answers = connection.send_all(&kills).await?;
         for ((number, _), answer) in list.into_iter().zip(answers) {
             match answer.extract_error() {
                 Err(error) if !is_fatal(&error) => return Err(error),
@@ -210,13 +210,13 @@ impl Link {
 }
 
 async fn close_at(link: &Link, client: &redis::Client) -> RedisResult<()> {
-    let (wire, _) = link.dialer.dial(client.clone(), false).await?;
-    let closed = match wire.stale_connections() {
+    let (connection, _) = link.dialer.dial(client.clone(), false).await?;
+    let closed = match connection.stale_connections() {
         // The dial has done it, unless the server could not.
-        Some(stale) => tokio::time::timeout(link.dialer.patience, stale.close(&wire)).await,
+        Some(stale) => tokio::time::timeout(link.dialer.patience, stale.close(&connection)).await,
         None => Ok(Ok(())),
     };
-    wire.carried_no_request();
+    connection.carried_no_request();
     closed.map_err(io::Error::from)?
 }
 

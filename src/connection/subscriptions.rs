@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::error_class::{ErrorClass, classify};
 use super::failure::{refused, unavailable};
 use super::retry::{FIRST_PAUSE, longer};
-use super::{Link, Node, Purpose, Way, Wire};
+use super::{Connection, Link, Node, Purpose, Way};
 use crate::clock;
 use crate::error::Error;
 use crate::slot;
@@ -68,12 +68,14 @@ impl Link {
     pub(super) fn publish_at_source(&self, key: Option<&str>, channel: Option<&str>) {
         let (Channels::Sharded, Some(channel)) = (self.channels(), channel) else { return };
         let node = self.node_of(key);
-        if let Some(wire) = node.and_then(|node| node.runtime_slot(Purpose::Commands).in_use()) {
+        if let Some(connection) =
+            node.and_then(|node| node.runtime_slot(Purpose::Commands).in_use())
+        {
             let mut tell = redis::cmd("SPUBLISH");
             tell.arg(channel).arg("0");
             let patience = self.dialer.patience;
             tokio::spawn(async move {
-                let told = tokio::time::timeout(patience, wire.send(&tell)).await;
+                let told = tokio::time::timeout(patience, connection.send(&tell)).await;
                 if !matches!(told, Ok(Ok(_))) {
                     tracing::debug!("could not tell of a release in a slot that moves");
                 }
@@ -98,13 +100,15 @@ impl Link {
         number: u64,
         patience: Duration,
     ) -> bool {
-        let wire =
-            node.runtime_slot(self.listening()).in_use().filter(|wire| wire.number() == number);
-        let Some(wire) = wire else { return true };
+        let connection = node
+            .runtime_slot(self.listening())
+            .in_use()
+            .filter(|connection| connection.number() == number);
+        let Some(connection) = connection else { return true };
         // As good as a PING, and needs no right that the client does not need anyway.
         let mut question = redis::cmd("CLIENT");
         question.arg("INFO");
-        let mut answer = pin!(wire.send(&question));
+        let mut answer = pin!(connection.send(&question));
         for _ in 0..LOOKS {
             match clock::timeout_at(clock::now() + patience / LOOKS_EACH, &mut answer).await {
                 Ok(Err(error)) if classify(&error) == ErrorClass::ConnectionLost => break,
@@ -115,20 +119,20 @@ impl Link {
             }
         }
         tracing::warn!(connection = number, "a server on which waiters count does not answer");
-        self.drop_connection(&wire);
+        self.drop_connection(&connection);
         false
     }
 
     /// This runtime's connection for subscriptions; made if there is none, however long it takes.
-    pub(crate) async fn subscriber(&self, node: &Arc<Node>) -> Wire {
+    pub(crate) async fn subscriber(&self, node: &Arc<Node>) -> Connection {
         let runtime_slot = node.runtime_slot(self.listening());
         loop {
             let far = clock::now() + Duration::from_secs(3600);
-            if let Some(wire) = runtime_slot.in_use() {
-                return wire;
+            if let Some(connection) = runtime_slot.in_use() {
+                return connection;
             }
-            match runtime_slot.wire(self, node, far).await {
-                Ok(wire) => return wire,
+            match runtime_slot.connection(self, node, far).await {
+                Ok(connection) => return connection,
                 Err(_) => self.look_again(),
             }
         }
@@ -138,7 +142,7 @@ impl Link {
     /// has confirmed, and what is wrong with the others.
     pub(crate) async fn resubscribe(
         &self,
-        wire: &Wire,
+        connection: &Connection,
         subscribe: &[Arc<str>],
         unsubscribe: &[Arc<str>],
         deadline: Instant,
@@ -147,8 +151,8 @@ impl Link {
         loop {
             let asked = async {
                 match self.channels() {
-                    Channels::Sharded => self.sharded(wire, subscribe, unsubscribe).await,
-                    _ => plain(wire, subscribe, unsubscribe).await,
+                    Channels::Sharded => self.sharded(connection, subscribe, unsubscribe).await,
+                    _ => plain(connection, subscribe, unsubscribe).await,
                 }
             };
             let error = match clock::timeout_at(deadline, asked).await {
@@ -173,7 +177,7 @@ impl Link {
                     pause = longer(pause);
                 }
                 _ => {
-                    self.drop_connection(wire);
+                    self.drop_connection(connection);
                     let error = unavailable("no answer to a subscription", true, error);
                     return (Vec::new(), Some(error));
                 }
@@ -185,7 +189,7 @@ impl Link {
     /// it bears, because one that was not asked for can come between (see [`Purpose::Listening`]).
     async fn sharded(
         &self,
-        wire: &Wire,
+        connection: &Connection,
         subscribe: &[Arc<str>],
         unsubscribe: &[Arc<str>],
     ) -> RedisResult<(Vec<Arc<str>>, Option<RedisError>)> {
@@ -197,7 +201,7 @@ impl Link {
             cmds.cmd("SSUBSCRIBE").arg(&**channel);
         }
         let (mut confirmed, mut trouble) = (Vec::new(), None);
-        for answer in wire.send_all(&cmds).await? {
+        for answer in connection.send_all(&cmds).await? {
             match answer {
                 Value::Push { kind: redis::PushKind::SSubscribe, data } => {
                     let named = |channel: &&Arc<str>| {
@@ -208,7 +212,7 @@ impl Link {
                 }
                 Value::ServerError(error) => {
                     let error = RedisError::from(error);
-                    self.follow(&error, wire.server());
+                    self.follow(&error, connection.server());
                     trouble = Some(error);
                 }
                 _ => {}
@@ -219,20 +223,21 @@ impl Link {
 }
 
 async fn plain(
-    wire: &Wire,
+    connection: &Connection,
     subscribe: &[Arc<str>],
     unsubscribe: &[Arc<str>],
 ) -> RedisResult<(Vec<Arc<str>>, Option<RedisError>)> {
-    wire.answer(async |mut connection| {
-        if !unsubscribe.is_empty() {
-            connection.unsubscribe(names(unsubscribe)).await?;
-        }
-        if !subscribe.is_empty() {
-            connection.subscribe(names(subscribe)).await?;
-        }
-        Ok(())
-    })
-    .await?;
+    connection
+        .answer(async |mut multiplexed| {
+            if !unsubscribe.is_empty() {
+                multiplexed.unsubscribe(names(unsubscribe)).await?;
+            }
+            if !subscribe.is_empty() {
+                multiplexed.subscribe(names(subscribe)).await?;
+            }
+            Ok(())
+        })
+        .await?;
     Ok((subscribe.to_vec(), None))
 }
 

@@ -5,15 +5,16 @@
 
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
-use super::Wire;
+use super::Connection;
 use super::error_class::{ErrorClass, classify};
 
 /// Fails if the server says that it is too old. Who does not say may be any server.
-pub(super) async fn check(wire: &Wire) -> RedisResult<()> {
+pub(super) async fn check(connection: &Connection) -> RedisResult<()> {
     let mut hello = redis::cmd("HELLO");
     // 6.0 does not know it without a protocol.
     hello.arg(3);
-    match wire.answer(async |mut connection| hello.query_async(&mut connection).await).await {
+    match connection.answer(async |mut multiplexed| hello.query_async(&mut multiplexed).await).await
+    {
         Ok(hello) => match too_old(&hello) {
             Some(version) => Err(refusal(format!("this server is Redis {version}"))),
             None => Ok(()),

@@ -40,7 +40,7 @@ pub(super) fn pass(
         passed = match relay.pass(&owner, &mut gate, false) {
             Some(passed) => passed,
             None => {
-                then(Job::Pay(Debt { owner, gate, wire: None, lease }));
+                then(Job::Pay(Debt { owner, gate, connection: None, lease }));
                 return Some(confirmed);
             }
         };

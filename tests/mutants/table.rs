@@ -30,13 +30,13 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "server-known-by-address",
-        file: "src/connection/wire.rs",
+        file: "src/connection/connection.rs",
         right: "let run_id = text(server).ok()",
         wrong: "let run_id = text(server).ok().filter(|_| !BUG)",
     },
     Mutant {
         bug: "busy-server-unidentified",
-        file: "src/connection/wire.rs",
+        file: "src/connection/connection.rs",
         right: "&& !is_fatal(error)\n",
         wrong: "&& !BUG\n                && !is_fatal(error)\n",
     },
@@ -270,8 +270,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "scripts-are-loaded-when-called",
         file: "src/connection/dial.rs",
-        right: "wire.load_scripts(missing)",
-        wrong: "wire.load_scripts(if BUG { Vec::new() } else { missing })",
+        right: "connection.load_scripts(missing)",
+        wrong: "connection.load_scripts(if BUG { Vec::new() } else { missing })",
     },
     Mutant {
         bug: "stale-connections-are-left-to-callers",
@@ -287,7 +287,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "dial-is-one-command",
-        file: "src/connection/wire.rs",
+        file: "src/connection/connection.rs",
         right: "let timeout = patience * round_trips(",
         wrong: "let timeout = patience * if BUG { |_: &_| 1 } else { round_trips }(",
     },

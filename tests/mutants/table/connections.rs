@@ -37,8 +37,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "silence-is-kept",
         file: "src/connection/call.rs",
-        right: "if let Some(silent) = wire.take() {",
-        wrong: "if let Some(silent) = wire.take_if(|_| !BUG) {",
+        right: "if let Some(silent) = connection.take() {",
+        wrong: "if let Some(silent) = connection.take_if(|_| !BUG) {",
     },
     Mutant {
         bug: "redirections-at-once",

@@ -23,7 +23,7 @@ use crate::clock;
 
 /// One connection. What is sent on a clone of it comes after what was sent before.
 #[derive(Clone)]
-pub(crate) struct Wire {
+pub(crate) struct Connection {
     shared: Arc<Shared>,
     /// The entry of the last request that was sent by way of this clone, if it shares a call. It
     /// has to be over before what is sent next is behind it.
@@ -31,7 +31,7 @@ pub(crate) struct Wire {
 }
 
 struct Shared {
-    connection: MultiplexedConnection,
+    multiplexed: MultiplexedConnection,
     info: ConnectionInfo,
     registration: Arc<Registration>,
     timer: Arc<DeadlineTimer>,
@@ -67,7 +67,7 @@ pub(super) struct ConnectionInfo {
     pub(super) client: redis::Client,
 }
 
-impl Wire {
+impl Connection {
     /// A connection that the client does not know of yet: [`introduce`](Self::introduce) it before it
     /// is used. The server may take `patience` for each answer.
     pub(super) async fn dial(
@@ -93,11 +93,11 @@ impl Wire {
                     None => Ok(()),
                 }
             });
-        let connection = info.client.get_multiplexed_async_connection_with_config(&config).await;
-        let connection = connection.map_err(version::understood)?;
+        let multiplexed = info.client.get_multiplexed_async_connection_with_config(&config).await;
+        let multiplexed = multiplexed.map_err(version::understood)?;
         tokio::spawn(timer.clone().keep());
         let batch_queue = BatchQueue::default();
-        let shared = Arc::new(Shared { connection, info, registration, timer, batch_queue });
+        let shared = Arc::new(Shared { multiplexed, info, registration, timer, batch_queue });
         Ok(Self { shared, entry: None })
     }
 
@@ -156,8 +156,8 @@ impl Wire {
     /// The answer to a command, if there is one in time and before the driver of the connection
     /// ends.
     pub(super) async fn ask(&self, cmd: &Cmd, deadline: Instant) -> Reply {
-        let mut connection = self.shared.connection.clone();
-        let mut asked = pin!(connection.send_packed_command(cmd));
+        let mut multiplexed = self.shared.multiplexed.clone();
+        let mut asked = pin!(multiplexed.send_packed_command(cmd));
         let timer = &self.shared.timer;
         loop {
             let tick = timer.tick();
@@ -180,8 +180,8 @@ impl Wire {
     pub(super) async fn ask_with_asking(&self, cmd: &Cmd, deadline: Instant) -> Reply {
         let mut both = redis::Pipeline::with_capacity(2);
         both.cmd("ASKING").add_command(cmd.clone());
-        let asked =
-            self.answer(async |mut connection| connection.send_packed_commands(&both, 1, 1).await);
+        let asked = self
+            .answer(async |mut multiplexed| multiplexed.send_packed_commands(&both, 1, 1).await);
         match clock::timeout_at(deadline, asked).await {
             Ok(answer) => Reply::Answer(
                 answer.and_then(|mut answers| top_level_error(answers.pop().unwrap_or(Value::Nil))),
@@ -193,27 +193,30 @@ impl Wire {
     /// Each of several commands, in order. Errors are answers.
     pub(super) async fn send_all(&self, cmds: &redis::Pipeline) -> RedisResult<Vec<Value>> {
         let many = cmds.len();
-        self.answer(async |mut connection| connection.send_packed_commands(cmds, 0, many).await)
+        self.answer(async |mut multiplexed| multiplexed.send_packed_commands(cmds, 0, many).await)
             .await
     }
 
     /// The same, however long it takes.
     pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
-        let answer = self.answer(async |mut connection| connection.send_packed_command(cmd).await);
+        let answer =
+            self.answer(async |mut multiplexed| multiplexed.send_packed_command(cmd).await);
         answer.await.and_then(top_level_error)
     }
 
     /// Has the server learn a script.
     pub(super) async fn load_script(&self, script: &Script) -> RedisResult<()> {
-        self.answer(async |mut connection| script.load_async(&mut connection).await).await.map(drop)
+        self.answer(async |mut multiplexed| script.load_async(&mut multiplexed).await)
+            .await
+            .map(drop)
     }
 
     /// The same for several scripts at once.
     pub(super) async fn load_scripts(&self, scripts: Vec<&'static Script>) -> RedisResult<()> {
         let mut loads = JoinSet::new();
         for script in scripts {
-            let wire = self.clone();
-            loads.spawn(async move { wire.load_script(script).await });
+            let connection = self.clone();
+            loads.spawn(async move { connection.load_script(script).await });
         }
         let mut loaded = Ok(());
         while let Some(load) = loads.join_next().await {
@@ -232,7 +235,7 @@ impl Wire {
     ) -> RedisResult<T> {
         tokio::select! {
             biased;
-            answer = asked(self.shared.connection.clone()) => answer,
+            answer = asked(self.shared.multiplexed.clone()) => answer,
             () = self.shared.timer.ended() => Err(ended()),
         }
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::client::LockClient;
 use crate::config::{Config, Replicas};
-use crate::connection::Site;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::transport::Site;
 
 /// Options for a [`LockClient`], from [`LockClient::builder`].
 ///

@@ -17,7 +17,6 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::config::Config;
-use crate::connection::{Link, Site};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::Owners;
 use crate::process::Process;
@@ -25,6 +24,7 @@ use crate::protocol::{self, Call};
 use crate::reclaim::reclaim_after_failovers;
 use crate::relay::Relay;
 use crate::releaser::{Releaser, pay_debts};
+use crate::transport::{Link, Site};
 use crate::waiters::{Limits, Waiters};
 use crate::watchdog::Watchdog;
 

@@ -12,10 +12,10 @@ use redis::{Cmd, Script, Value};
 
 use crate::clock;
 use crate::config::Replicas;
-use crate::connection::{Batchable, Channels, Connection, Link, Request, Touch};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::kind::Kind;
 use crate::token::FencingToken;
+use crate::transport::{Batchable, Channels, Connection, Link, Request, Touch};
 
 mod names;
 mod replies;

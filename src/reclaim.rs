@@ -19,12 +19,12 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::Config;
-use crate::connection::Link;
 use crate::error::ErrorKind;
 use crate::holds::{Owner, Owners};
 use crate::protocol::{Call, Names};
 use crate::relay::Relay;
 use crate::releaser::release_again;
+use crate::transport::Link;
 
 /// Names that are looked at together.
 const AT_A_TIME: usize = 64;

@@ -30,7 +30,6 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::config::Config;
-use crate::connection::Link;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{Ask, Gate, Granted, Owner};
 use crate::lease::{Term, believed_until};
@@ -38,6 +37,7 @@ use crate::loss::{FoundBy, found_gone};
 use crate::protocol::{Call, HandedOver, Names};
 use crate::released::ReleasedNames;
 use crate::token::FencingToken;
+use crate::transport::Link;
 use crate::waiters::{Ticket, Told, Waiters};
 use crate::watchdog::Watchdog;
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::connection::Server;
 use crate::protocol::Names;
+use crate::transport::Server;
 
 /// Longer than any replica lags behind that is promoted.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);

@@ -20,12 +20,12 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::Config;
-use crate::connection::{Connection, Link};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::holds::{Gate, HoldId, Owner};
 use crate::loss::{FoundBy, found_gone};
 use crate::protocol::{Call, Released};
 use crate::relay::{Confirmed, Relay};
+use crate::transport::{Connection, Link};
 
 mod passage;
 mod unlock;

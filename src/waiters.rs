@@ -1,6 +1,6 @@
 //! Where a refused call waits: the driver over the [`board`], which decides.
 //!
-//! Subscriptions live on connections of the client's own thread (see [`crate::connection`]).
+//! Subscriptions live on connections of the client's own thread (see [`crate::transport`]).
 //! They could share the callers' connection; they do not, because then each runtime would need
 //! its own subscription to the same channel, and a wake-up for a waiter in one runtime would
 //! wait behind the blocked threads of another.
@@ -19,10 +19,10 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::clock;
-use crate::connection::{Link, Node, Push};
 use crate::error::ErrorKind;
 use crate::holds::Granted;
 use crate::protocol::Names;
+use crate::transport::{Link, Node, Push};
 
 mod board;
 mod handoff;

@@ -27,11 +27,11 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::Config;
-use crate::connection::{Link, Server};
 use crate::error::ErrorKind;
 use crate::holds::{Owner, Renewal};
 use crate::loss::{FoundBy, found_gone};
 use crate::protocol::Call;
+use crate::transport::{Link, Server};
 use crate::waiters::Waiters;
 
 mod schedule;

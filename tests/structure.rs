@@ -17,7 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("lib", &["builder", "client", "error", "fenced", "guard", "guide", "lease", "lock", "token"]),
     // Public entry.
     ("client", &["builder", "fenced", "lock", "engine", "error"]),
-    ("builder", &["client", "engine", "connection", "error", "config"]),
+    ("builder", &["client", "engine", "transport", "error", "config"]),
     // Public handle and guard.
     ("fenced", &["lock", "guard", "engine", "kind", "lease", "token", "error"]),
     (
@@ -43,7 +43,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "waiters",
             "watchdog",
             "protocol",
-            "connection",
+            "transport",
             "config",
             "process",
             "clock",
@@ -53,11 +53,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     // How a lock is given back: again, to Redis, or to the next of this client.
     (
         "reclaim",
-        &["releaser", "relay", "holds", "protocol", "connection", "config", "clock", "error"],
+        &["releaser", "relay", "holds", "protocol", "transport", "config", "clock", "error"],
     ),
     (
         "releaser",
-        &["relay", "loss", "holds", "protocol", "connection", "lease", "config", "clock", "error"],
+        &["relay", "loss", "holds", "protocol", "transport", "lease", "config", "clock", "error"],
     ),
     (
         "relay",
@@ -68,7 +68,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "loss",
             "holds",
             "protocol",
-            "connection",
+            "transport",
             "lease",
             "token",
             "config",
@@ -79,15 +79,15 @@ const ROOMS: &[(&str, &[&str])] = &[
     // A renewal that finds a key gone wakes the waiters, like every other request that does.
     (
         "watchdog",
-        &["loss", "waiters", "holds", "protocol", "connection", "config", "clock", "error"],
+        &["loss", "waiters", "holds", "protocol", "transport", "config", "clock", "error"],
     ),
     ("loss", &["waiters", "holds", "clock"]),
-    ("waiters", &["holds", "protocol", "connection", "lease", "clock", "error"]),
-    ("released", &["protocol", "connection"]),
+    ("waiters", &["holds", "protocol", "transport", "lease", "clock", "error"]),
+    ("released", &["protocol", "transport"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("holds", &["protocol", "kind", "lease", "token", "config"]),
-    ("protocol", &["connection", "config", "clock", "slot", "kind", "token", "error"]),
-    ("connection", &["config", "slot", "clock", "turn", "error"]),
+    ("protocol", &["transport", "config", "clock", "slot", "kind", "token", "error"]),
+    ("transport", &["config", "slot", "clock", "turn", "error"]),
     // Leaves.
     ("lease", &["clock", "error"]),
     ("clock", &[]),
@@ -103,7 +103,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 
 /// Who may name the `redis` crate: the wire, the address in the public options, and the source of
 /// an error.
-const DRIVER: &[&str] = &["connection", "protocol", "builder", "error"];
+const DRIVER: &[&str] = &["transport", "protocol", "builder", "error"];
 
 /// What the tests of several rooms stand on: no room, and only tests may use it.
 const TESTS: &str = "tests";

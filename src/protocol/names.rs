@@ -1,8 +1,8 @@
 //! What the keys and the channel of one lock are called.
 
-use crate::connection::Link;
 use crate::error::Error;
 use crate::slot;
+use crate::transport::Link;
 
 /// The names under which Redis knows one lock.
 #[derive(Debug, Clone)]

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::connection::{Link, Server};
 use crate::protocol::Names;
 use crate::released::ReleasedNames;
+use crate::transport::{Link, Server};
 
 use super::Relay;
 

@@ -24,31 +24,31 @@ const MUTANTS: &[Mutant] = &[
     // What a server may execute late.
     Mutant {
         bug: "stale-connection-unrecorded",
-        file: "src/connection/stale.rs",
+        file: "src/transport/stale.rs",
         right: "            server.add(self.number, identity.clone());\n",
         wrong: "            if !BUG {\n                server.add(self.number, identity.clone());\n            }\n",
     },
     Mutant {
         bug: "server-known-by-address",
-        file: "src/connection/connection.rs",
+        file: "src/transport/connection.rs",
         right: "let run_id = text(server).ok()",
         wrong: "let run_id = text(server).ok().filter(|_| !BUG)",
     },
     Mutant {
         bug: "busy-server-unidentified",
-        file: "src/connection/connection.rs",
+        file: "src/transport/connection.rs",
         right: "&& !is_fatal(error)\n",
         wrong: "&& !BUG\n                && !is_fatal(error)\n",
     },
     Mutant {
         bug: "asked-node-forgotten",
-        file: "src/connection/cluster/map.rs",
+        file: "src/transport/cluster/map.rs",
         right: "if self.asked.contains_key(&address) {",
         wrong: "if self.asked.contains_key(&address) && !BUG {",
     },
     Mutant {
         bug: "left-servers-close-nothing",
-        file: "src/connection/stale.rs",
+        file: "src/transport/stale.rs",
         right: "match close_at(&link, &client).await {",
         wrong: "if BUG {\n                        return;\n                    }\n                    match close_at(&link, &client).await {",
     },
@@ -68,7 +68,7 @@ const MUTANTS: &[Mutant] = &[
     // Failovers.
     Mutant {
         bug: "refuted-for-good",
-        file: "src/connection/sentinel.rs",
+        file: "src/transport/sentinel.rs",
         right: "if self.is_refuted(number) && ",
         wrong: "if !BUG && self.is_refuted(number) && ",
     },
@@ -111,7 +111,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "expired-seats-are-sent",
-        file: "src/connection/batch.rs",
+        file: "src/transport/batch.rs",
         right: "self.entries.retain(|entry| !entry.is_done());",
         wrong: "self.entries.retain(|entry| BUG || !entry.is_done());",
     },
@@ -257,43 +257,43 @@ const MUTANTS: &[Mutant] = &[
     // Connections.
     Mutant {
         bug: "dial-ends-with-its-caller",
-        file: "src/connection/runtime_slot.rs",
+        file: "src/transport/runtime_slot.rs",
         right: "                return Err(DialError::TimeUp(self",
         wrong: "                if BUG {\n                    self.stop();\n                }\n                return Err(DialError::TimeUp(self",
     },
     Mutant {
         bug: "connections-are-not-kept",
-        file: "src/connection/dial.rs",
+        file: "src/transport/dial.rs",
         right: "            if node.is_left() {",
         wrong: "            if BUG || node.is_left() {",
     },
     Mutant {
         bug: "scripts-are-loaded-when-called",
-        file: "src/connection/dial.rs",
+        file: "src/transport/dial.rs",
         right: "connection.load_scripts(missing)",
         wrong: "connection.load_scripts(if BUG { Vec::new() } else { missing })",
     },
     Mutant {
         bug: "stale-connections-are-left-to-callers",
-        file: "src/connection/dial.rs",
+        file: "src/transport/dial.rs",
         right: ".filter(|stale| stale.any())",
         wrong: ".filter(|stale| stale.any() && !BUG)",
     },
     Mutant {
         bug: "dials-are-not-paced",
-        file: "src/connection/dial.rs",
+        file: "src/transport/dial.rs",
         right: "self.not_before = Some(now + spread(self.failures.max(self.short_lives)));",
         wrong: "self.not_before = Some(now + spread(self.failures.max(self.short_lives))).filter(|_| !BUG);",
     },
     Mutant {
         bug: "dial-is-one-command",
-        file: "src/connection/connection.rs",
+        file: "src/transport/connection.rs",
         right: "let timeout = patience * round_trips(",
         wrong: "let timeout = patience * if BUG { |_: &_| 1 } else { round_trips }(",
     },
     Mutant {
         bug: "replicas-connected-late",
-        file: "src/connection.rs",
+        file: "src/transport.rs",
         right: "        if replicas {",
         wrong: "        if replicas && !BUG {",
     },

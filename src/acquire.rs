@@ -250,7 +250,7 @@ impl Attempt<'_> {
             return Err(Error::closed());
         }
         let deadline = begun + engine.config.command_timeout;
-        let call = Call::new(&engine.link, deadline);
+        let call = Call::new(&engine.router, deadline);
         let mut exchange = Exchange::new(call, owner, &engine.releaser, self.asked);
         let mut now = exchange.enter(begun).await?;
         let mut reclaimed = false;
@@ -313,7 +313,7 @@ impl Attempt<'_> {
         let Some((idle, gate)) = engine.owners.claim_idle(holder, &owner.names) else {
             return false;
         };
-        let (call, lease) = (Call::new(&engine.link, deadline), engine.config.watchdog_timeout);
+        let (call, lease) = (Call::new(&engine.router, deadline), engine.config.watchdog_timeout);
         let mut exchange = Exchange::entered(call, &idle, &engine.releaser, gate, lease);
         let released = Box::pin(exchange.pay(clock::now())).await.unwrap_or(false);
         if released {
@@ -333,7 +333,7 @@ impl Attempt<'_> {
         let two = 2 * replicas.timeout + SILENCE;
         let deadline = exchange.call.deadline.max(clock::now() + two);
         let (names, owner_id) = (&owner.names, &*owner.id);
-        let replicated = Call::await_replicas(&engine.link, names, owner_id, replicas, deadline);
+        let replicated = Call::await_replicas(&engine.router, names, owner_id, replicas, deadline);
         let Err(error) = replicated.await else { return Ok(()) };
         Err(match exchange.pay(clock::now()).await {
             Ok(_) => error.undone(),

@@ -7,7 +7,7 @@ use crate::client::LockClient;
 use crate::config::{Config, Replicas};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::transport::Site;
+use crate::transport::Endpoint;
 
 /// Options for a [`LockClient`], from [`LockClient::builder`].
 ///
@@ -187,16 +187,16 @@ impl LockClientBuilder {
             return Err(Error::invalid(message));
         }
         let ways = [
-            self.url.map(Site::url),
-            self.client.as_ref().map(|client| Ok(Site::client(client))),
+            self.url.map(Endpoint::url),
+            self.client.as_ref().map(|client| Ok(Endpoint::client(client))),
             self.sentinel.map(|(master, urls)| {
-                Site::sentinel(master, urls, self.sentinel_credentials.clone())
+                Endpoint::sentinel(master, urls, self.sentinel_credentials.clone())
             }),
-            self.cluster.map(Site::cluster),
+            self.cluster.map(Endpoint::cluster),
         ];
         let mut ways = ways.into_iter().flatten();
-        let site = match (ways.next(), ways.next()) {
-            (Some(site), None) => site?,
+        let endpoint = match (ways.next(), ways.next()) {
+            (Some(endpoint), None) => endpoint?,
             (None, _) => {
                 let message = "where is Redis? Set url, client, sentinel or cluster";
                 return Err(Error::invalid(message));
@@ -206,7 +206,7 @@ impl LockClientBuilder {
                 return Err(Error::invalid(message));
             }
         };
-        Ok(LockClient::new(Engine::start(site, self.config).await?))
+        Ok(LockClient::new(Engine::start(endpoint, self.config).await?))
     }
 }
 

@@ -24,7 +24,7 @@ use crate::protocol::{self, Call};
 use crate::reclaim::reclaim_after_failovers;
 use crate::relay::Relay;
 use crate::releaser::{Releaser, pay_debts};
-use crate::transport::{Link, Site};
+use crate::transport::{Endpoint, Router};
 use crate::waiters::{Limits, Waiters};
 use crate::watchdog::Watchdog;
 
@@ -37,7 +37,7 @@ pub(crate) struct Engine {
 /// What may be used and dropped in that process only.
 pub(crate) struct Parts {
     pub(crate) config: Arc<Config>,
-    pub(crate) link: Arc<Link>,
+    pub(crate) router: Arc<Router>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) releaser: Releaser,
@@ -50,9 +50,9 @@ type Ready = oneshot::Sender<Result<(), Error>>;
 
 impl Engine {
     /// Connects once, so that a wrong address or password shows here, and starts the thread.
-    pub(crate) async fn start(site: Site, config: Config) -> Result<Self, Error> {
+    pub(crate) async fn start(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
         let process = Process::current();
-        let parts = process.bind(Parts::start(site, config)).await?;
+        let parts = process.bind(Parts::start(endpoint, config)).await?;
         Ok(Self { process, parts: Arc::new(parts) })
     }
 
@@ -87,11 +87,11 @@ impl Drop for Engine {
 }
 
 impl Parts {
-    async fn start(site: Site, config: Config) -> Result<Self, Error> {
+    async fn start(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
         let (pushes, pushed) = unbounded_channel();
         let (patience, replicas) = (config.command_timeout, config.replicas.is_some());
-        let link = Link::new(site, patience, protocol::scripts(), replicas, pushes)?;
-        link.connect().await?;
+        let router = Router::new(endpoint, patience, protocol::scripts(), replicas, pushes)?;
+        router.connect().await?;
 
         let (jobs, to_pay) = unbounded_channel();
         let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
@@ -104,7 +104,7 @@ impl Parts {
         let relay = Arc::new(Relay::new(&waiters, &watchdog, &config));
         let parts = Self {
             config: config.clone(),
-            link: link.clone(),
+            router: router.clone(),
             waiters: waiters.clone(),
             watchdog: watchdog.clone(),
             releaser: Releaser::new(jobs, relay.clone()),
@@ -114,30 +114,30 @@ impl Parts {
         let work = async move {
             let renewing = async {
                 tokio::select! {
-                    () = watchdog.keep_renewed(&link) => {}
+                    () = watchdog.keep_renewed(&router) => {}
                     _ = stop.wait_for(|stop| *stop) => {}
                 }
                 std::future::pending::<()>().await;
             };
             // Paying debts ends with the last sender of jobs, and everything else ends with it.
             tokio::select! {
-                () = pay_debts(to_pay, &link, &relay, &config) => {}
+                () = pay_debts(to_pay, &router, &relay, &config) => {}
                 () = renewing => {}
-                () = link.keep_up() => {}
-                () = reclaim_after_failovers(&link, &relay, &owners, &config) => {}
-                () = waiters.keep_subscribed(&link, config.command_timeout) => {}
-                () = waiters.listen(&link, pushed) => {}
+                () = router.keep_up() => {}
+                () = reclaim_after_failovers(&router, &relay, &owners, &config) => {}
+                () = waiters.keep_subscribed(&router, config.command_timeout) => {}
+                () = waiters.listen(&router, pushed) => {}
             }
         };
         let deadline = clock::now() + parts.config.command_timeout;
         let (ready, is_ready) = oneshot::channel();
-        let thread_link = parts.link.clone();
+        let thread_router = parts.router.clone();
         std::thread::Builder::new()
             .name("redlatch".into())
-            .spawn(move || run(&thread_link, ready, work))
+            .spawn(move || run(&thread_router, ready, work))
             .map_err(|error| no_thread(&error))?;
         // While the thread connects.
-        warn_of_eviction(Call::new(&parts.link, deadline)).await;
+        warn_of_eviction(Call::new(&parts.router, deadline)).await;
         // The thread keeps to its deadlines by itself.
         is_ready.await.unwrap_or_else(|_| Err(unready("the client's thread has ended")))?;
         Ok(parts)
@@ -148,7 +148,7 @@ impl Parts {
         let flush = self.releaser.flush();
         let _ = tokio::time::timeout(self.config.command_timeout, flush).await;
         self.stop_renewing.send_replace(true);
-        self.link.hang_up();
+        self.router.hang_up();
     }
 }
 
@@ -167,7 +167,7 @@ async fn warn_of_eviction(mut call: Call<'_>) {
 
 /// The thread. The runtime is made here and not before: where it would be dropped if the thread
 /// could not be started, a drop of a runtime panics.
-fn run(link: &Arc<Link>, mut ready: Ready, work: impl Future<Output = ()>) {
+fn run(router: &Arc<Router>, mut ready: Ready, work: impl Future<Output = ()>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -178,7 +178,7 @@ fn run(link: &Arc<Link>, mut ready: Ready, work: impl Future<Output = ()>) {
     };
     runtime.block_on(async {
         let connected = tokio::select! {
-            connected = link.connect_thread() => connected,
+            connected = router.connect_thread() => connected,
             () = ready.closed() => return,
         };
         let is_connected = connected.is_ok();

@@ -73,7 +73,7 @@ impl LockGuard {
         self.unlocking = true;
         self.engine.check_process()?;
         let now = clock::now();
-        let call = Call::new(&self.engine.link, now + self.engine.config.command_timeout);
+        let call = Call::new(&self.engine.router, now + self.engine.config.command_timeout);
         let mut unlock =
             Unlock::begin(&self.engine.releaser, call, &self.owner, &self.granted, now);
         if unlock.is_handed_over() {

@@ -251,7 +251,7 @@ impl Lock {
             return Err(Error::closed());
         }
         let deadline = clock::now() + self.engine.config.command_timeout;
-        Ok(Call::new(&self.engine.link, deadline))
+        Ok(Call::new(&self.engine.router, deadline))
     }
 
     /// For a question about this handle: not before Redis has heard that the lock was handed to
@@ -272,7 +272,7 @@ impl Lock {
         if self.name().is_empty() {
             return Err(Error::invalid("a lock needs a name"));
         }
-        self.owner.names.check(&self.engine.link)
+        self.owner.names.check(&self.engine.router)
     }
 
     async fn wait_for(&self, lease: Lease) -> Result<LockGuard, Error> {

@@ -2,7 +2,7 @@
 //!
 //! Everything that Redis is told of a lock is built here, and every reply is decoded here. The
 //! layout is Redisson's `RLock`, so that a Java service can share a lock. Every call may be sent
-//! twice and counts once (each script says why), which is what lets [`Link`] send it again after
+//! twice and counts once (each script says why), which is what lets [`Router`] send it again after
 //! a connection was cut.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::kind::Kind;
 use crate::token::FencingToken;
-use crate::transport::{Batchable, Channels, Connection, Link, Request, Touch};
+use crate::transport::{Batchable, Channels, Connection, Request, Router, Touch};
 
 mod names;
 mod replies;
@@ -80,7 +80,7 @@ pub(crate) struct Inspected {
 
 /// How a request is sent: where to, and until when its answer is of use.
 pub(crate) struct Call<'a> {
-    pub(crate) link: &'a Link,
+    pub(crate) router: &'a Router,
     /// The connection in use, there before a request leaves. Whatever has to undo the request
     /// is sent behind it, on the same connection. Given one, the request is first tried there.
     pub(crate) connection: Option<Connection>,
@@ -88,8 +88,8 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn new(link: &'a Link, deadline: Instant) -> Self {
-        Self { link, connection: None, deadline }
+    pub(crate) fn new(router: &'a Router, deadline: Instant) -> Self {
+        Self { router, connection: None, deadline }
     }
 
     /// Asks that `owner` hold the lock `count` times. Also says when the request left.
@@ -104,7 +104,7 @@ impl<'a> Call<'a> {
         // A nested hold keeps the token of the outer one.
         let new_token = kind.has_token() && count == 1;
         let mut request = self.acquire_request(new_token, names, owner, lease, count);
-        let answer = self.link.call(&mut self.connection, &mut request).await?;
+        let answer = self.router.call(&mut self.connection, &mut request).await?;
         let acquired = match answer.value {
             Value::Nil if !new_token => Acquired::Granted(None),
             Value::BulkString(number) if new_token => Acquired::Granted(Some(token_of(&number)?)),
@@ -142,7 +142,7 @@ impl<'a> Call<'a> {
 
     /// Waits until enough replicas have what `owner` was granted.
     pub(crate) async fn await_replicas(
-        link: &Arc<Link>,
+        router: &Arc<Router>,
         names: &Names,
         owner: &str,
         replicas: Replicas,
@@ -151,7 +151,7 @@ impl<'a> Call<'a> {
         let mut cmd = evalsha(&SCRIPTS.touch, &[names.key()]);
         cmd.arg(owner);
         let touch = Touch { cmd, script: &SCRIPTS.touch };
-        let replicated = link.replicated(names.key(), touch, replicas);
+        let replicated = router.replicated(names.key(), touch, replicas);
         let told = clock::timeout_at(deadline, replicated).await.unwrap_or(Err(None));
         let (have, trouble) = match told {
             Ok(have) if have >= u64::from(replicas.count) => return Ok(()),
@@ -178,7 +178,7 @@ impl<'a> Call<'a> {
         lease: Duration,
     ) -> Result<(Released, bool), Error> {
         let mut request = self.release_request(names, owner, count, lease);
-        let answer = self.link.call(&mut self.connection, &mut request).await?;
+        let answer = self.router.call(&mut self.connection, &mut request).await?;
         let released = match answer.value {
             Value::Int(0) => Released::Nothing,
             Value::Int(1) => Released::Held,
@@ -199,7 +199,7 @@ impl<'a> Call<'a> {
     ) -> Request<'r> {
         let mut cmd = evalsha(&SCRIPTS.release, &[names.key()]);
         cmd.arg(owner).arg(count).arg(millis(lease));
-        cmd.arg(names.channel()).arg(publish(self.link.channels()));
+        cmd.arg(names.channel()).arg(publish(self.router.channels()));
         let batch = self.batch(names, "release", 1);
         let (script, publishes_on) = (Some(&SCRIPTS.release), Some(names.channel()));
         Request { script, batch, publishes_on, ..self.request(cmd, names.key()) }
@@ -222,12 +222,12 @@ impl<'a> Call<'a> {
         } else {
             evalsha(&SCRIPTS.hand_over, &[names.key()])
         };
-        let channels = self.link.channels();
+        let channels = self.router.channels();
         cmd.arg(names.channel()).arg(millis(lease)).arg(count_listeners(channels));
         cmd.arg(publish(channels)).arg(u8::from(listens)).arg(owners);
         let script = Some(&SCRIPTS.hand_over);
         let mut request = Request { script, ..self.request(cmd, names.key()) };
-        let answer = self.link.call(&mut self.connection, &mut request).await?;
+        let answer = self.router.call(&mut self.connection, &mut request).await?;
         let done = match answer.value {
             Value::Int(0) => HandedOver::Nothing,
             Value::Array(mut reply) if reply.len() == 2 => {
@@ -271,7 +271,7 @@ impl<'a> Call<'a> {
             divisible: keys.len() > 1,
             ..self.request(cmd, "a batch of renewals")
         };
-        let answer = self.link.call(&mut self.connection, &mut request).await?;
+        let answer = self.router.call(&mut self.connection, &mut request).await?;
         match answer.value {
             Value::Array(held) if held.len() == locks.len() => {
                 Ok((held.iter().map(|one| *one == Value::Int(1)).collect(), answer.sent))
@@ -283,10 +283,10 @@ impl<'a> Call<'a> {
     /// Frees the lock whoever holds it. False if it was free.
     pub(crate) async fn force_unlock(&mut self, names: &Names) -> Result<bool, Error> {
         let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
-        cmd.arg(names.channel()).arg(publish(self.link.channels()));
+        cmd.arg(names.channel()).arg(publish(self.router.channels()));
         let (script, publishes_on) = (Some(&SCRIPTS.force_unlock), Some(names.channel()));
         let mut request = Request { script, publishes_on, ..self.request(cmd, names.key()) };
-        match self.link.call(&mut self.connection, &mut request).await?.value {
+        match self.router.call(&mut self.connection, &mut request).await?.value {
             Value::Int(freed) => Ok(freed == 1),
             other => Err(unexpected("force_unlock", &other)),
         }
@@ -302,7 +302,7 @@ impl<'a> Call<'a> {
         cmd.arg(owner);
         let script = Some(&SCRIPTS.inspect);
         let mut request = Request { script, ..self.request(cmd, names.key()) };
-        match self.link.call(&mut self.connection, &mut request).await?.value {
+        match self.router.call(&mut self.connection, &mut request).await?.value {
             Value::Nil => Ok(None),
             other => inspected(&other).map(Some).ok_or_else(|| unexpected("inspect", &other)),
         }
@@ -313,7 +313,7 @@ impl<'a> Call<'a> {
         let mut cmd = redis::cmd("INFO");
         cmd.arg("memory");
         let mut request = Request { key: None, ..self.request(cmd, "INFO") };
-        let answer = self.link.call(&mut self.connection, &mut request).await?;
+        let answer = self.router.call(&mut self.connection, &mut request).await?;
         let info: String =
             redis::from_redis_value(answer.value).map_err(|_| unexpected("INFO", &Value::Nil))?;
         let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
@@ -336,7 +336,7 @@ impl<'a> Call<'a> {
     }
 
     fn batch(&self, names: &Names, verb: &'static str, keys: usize) -> Option<Batchable> {
-        let slot = self.link.slot_of(names.key());
+        let slot = self.router.slot_of(names.key());
         Some(Batchable { script: &SCRIPTS.batch, verb, keys, slot })
     }
 }

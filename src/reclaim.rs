@@ -24,7 +24,7 @@ use crate::holds::{Owner, Owners};
 use crate::protocol::{Call, Names};
 use crate::relay::Relay;
 use crate::releaser::release_again;
-use crate::transport::Link;
+use crate::transport::Router;
 
 /// Names that are looked at together.
 const AT_A_TIME: usize = 64;
@@ -40,12 +40,12 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Looks at the names that were released lately whenever their server changes, until it is dropped.
 pub(crate) async fn reclaim_after_failovers(
-    link: &Arc<Link>,
+    router: &Arc<Router>,
     relay: &Arc<Relay>,
     owners: &Arc<Owners>,
     config: &Arc<Config>,
 ) {
-    let Some(mut changes) = link.server_changes() else { return std::future::pending().await };
+    let Some(mut changes) = router.server_changes() else { return std::future::pending().await };
     let places = Arc::new(Semaphore::new(AT_A_TIME));
     let mut looks = JoinSet::new();
     loop {
@@ -53,14 +53,14 @@ pub(crate) async fn reclaim_after_failovers(
             Ok(()) = changes.changed() => {}
             () = relay.released_names().moved_meanwhile.notified() => {}
         }
-        let moved = relay.released_names().moved(|key| link.server_of(key), clock::now());
+        let moved = relay.released_names().moved(|key| router.server_of(key), clock::now());
         for names in moved {
             let place = places.clone().acquire_owned().await;
-            let (link, relay) = (link.clone(), relay.clone());
+            let (router, relay) = (router.clone(), relay.clone());
             let (owners, config) = (owners.clone(), config.clone());
             looks.spawn(async move {
                 let _place = place;
-                look(&names, &link, &relay, &owners, &config).await;
+                look(&names, &router, &relay, &owners, &config).await;
             });
         }
         while looks.try_join_next().is_some() {}
@@ -77,18 +77,18 @@ pub(crate) fn announce(idle: &Owner) {
 /// Releases the lock if an idle owner of this client holds it.
 async fn look(
     names: &Names,
-    link: &Arc<Link>,
+    router: &Arc<Router>,
     relay: &Arc<Relay>,
     owners: &Arc<Owners>,
     config: &Arc<Config>,
 ) {
     for tries in 1..=TRIES {
-        let mut call = Call::new(link, clock::now() + config.command_timeout);
+        let mut call = Call::new(router, clock::now() + config.command_timeout);
         match call.inspect(names, "").await {
             Ok(Some(inspected)) => {
                 if let Some((owner, gate)) = owners.claim_idle(&inspected.holder, names) {
                     announce(&owner);
-                    release_again(owner, gate, link, relay, config).await;
+                    release_again(owner, gate, router, relay, config).await;
                 }
                 return;
             }

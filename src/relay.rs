@@ -37,7 +37,7 @@ use crate::loss::{FoundBy, found_gone};
 use crate::protocol::{Call, HandedOver, Names};
 use crate::released::ReleasedNames;
 use crate::token::FencingToken;
-use crate::transport::Link;
+use crate::transport::Router;
 use crate::waiters::{Ticket, Told, Waiters};
 use crate::watchdog::Watchdog;
 
@@ -167,7 +167,7 @@ impl Relay {
 
     /// Tells Redis of the hand-overs of that lock until there are none left to tell. Returns whose
     /// debts are left to be paid.
-    pub(crate) async fn carry(&self, link: &Link, names: &Names) -> Vec<Left> {
+    pub(crate) async fn carry(&self, router: &Router, names: &Names) -> Vec<Left> {
         let mut course = Course::default();
         while let Some(request) = self.request(names) {
             if course.failures > 0 {
@@ -175,12 +175,12 @@ impl Relay {
             }
             let owners: Vec<&str> = request.owners.iter().map(|owner| &*owner.id).collect();
             let kind = request.owners.last().expect("BUG: a hand-off by no owner").kind;
-            let mut call = Call::new(link, clock::now() + self.config.command_timeout);
-            let server = link.movable_server_of(names.key());
+            let mut call = Call::new(router, clock::now() + self.config.command_timeout);
+            let server = router.movable_server_of(names.key());
             // Not if this client is about to unsubscribe: then a listener is another client.
             let listens = self.waiters.keeps_hearing(names);
             let answer = call.hand_over(kind, names, &owners, request.lease, listens).await;
-            self.note_release(names, server, link);
+            self.note_release(names, server, router);
             if self.hear(names, &request, answer, &mut course) {
                 break;
             }

@@ -25,7 +25,7 @@ use crate::holds::{Gate, HoldId, Owner};
 use crate::loss::{FoundBy, found_gone};
 use crate::protocol::{Call, Released};
 use crate::relay::{Confirmed, Relay};
-use crate::transport::{Connection, Link};
+use crate::transport::{Connection, Router};
 
 mod passage;
 mod unlock;
@@ -192,7 +192,7 @@ async fn pay(
         };
         (owed, account.releasing(owed))
     };
-    let server = call.link.movable_server_of(owner.names.key());
+    let server = call.router.movable_server_of(owner.names.key());
     if owed.count == 0 {
         relay.frees(&owner.names, now);
     }
@@ -210,7 +210,7 @@ async fn pay(
     };
     let told = if let Released::Freed { told } = released { Some(told) } else { None };
     if released != Released::Held {
-        relay.freed(&owner.names, told, server, call.link);
+        relay.freed(&owner.names, told, server, call.router);
     }
     let nothing = released == Released::Nothing;
     // An earlier sending that was never answered may have released it.
@@ -231,7 +231,7 @@ async fn pay(
 /// Does all jobs until nobody is left who could have another, and everything is paid.
 pub(crate) async fn pay_debts(
     mut jobs: UnboundedReceiver<Job>,
-    link: &Arc<Link>,
+    router: &Arc<Router>,
     relay: &Arc<Relay>,
     config: &Arc<Config>,
 ) {
@@ -258,7 +258,7 @@ pub(crate) async fn pay_debts(
             match job {
                 Job::Flush(flush) => flushes.push(flush),
                 job => {
-                    under_way.spawn(work(job, link.clone(), relay.clone(), config.clone()));
+                    under_way.spawn(work(job, router.clone(), relay.clone(), config.clone()));
                 }
             }
         }
@@ -266,11 +266,11 @@ pub(crate) async fn pay_debts(
 }
 
 /// Does one job. Returns those that come of it.
-async fn work(job: Job, link: Arc<Link>, relay: Arc<Relay>, config: Arc<Config>) -> Vec<Job> {
+async fn work(job: Job, router: Arc<Router>, relay: Arc<Relay>, config: Arc<Config>) -> Vec<Job> {
     match job {
-        Job::Pay(debt) => pay_in_background(debt, &link, &relay, &config).await,
+        Job::Pay(debt) => pay_in_background(debt, &router, &relay, &config).await,
         Job::Carry(owner) => {
-            let left = relay.carry(&link, &owner.names).await.into_iter();
+            let left = relay.carry(&router, &owner.names).await.into_iter();
             let debt =
                 |(owner, lease)| Job::Pay(Debt { owner, gate: None, connection: None, lease });
             left.map(debt).collect()
@@ -283,18 +283,18 @@ async fn work(job: Job, link: Arc<Link>, relay: Arc<Relay>, config: Arc<Config>)
 pub(crate) async fn release_again(
     owner: Arc<Owner>,
     gate: Gate,
-    link: &Link,
+    router: &Router,
     relay: &Relay,
     config: &Config,
 ) {
     let lease = config.watchdog_timeout;
     let debt = Debt { owner, gate: Some(gate), connection: None, lease };
-    pay_in_background(debt, link, relay, config).await;
+    pay_in_background(debt, router, relay, config).await;
 }
 
 async fn pay_in_background(
     mut debt: Debt,
-    link: &Link,
+    router: &Router,
     relay: &Relay,
     config: &Config,
 ) -> Vec<Job> {
@@ -318,7 +318,7 @@ async fn pay_in_background(
                 "a release could not be confirmed; its lease has ended");
             return jobs;
         }
-        let mut call = Call::new(link, now + config.command_timeout);
+        let mut call = Call::new(router, now + config.command_timeout);
         call.connection = debt.connection.take();
         match pay(&mut call, owner, relay, now).await {
             Ok(_) => {

@@ -33,20 +33,20 @@ use crate::slot;
 
 mod address;
 mod batch;
-mod call;
 mod cluster;
 mod connect;
 mod connection;
 mod deadline;
 mod dial;
+mod endpoint;
 mod error_class;
 mod failure;
 mod node;
 mod replicas;
+mod request;
 mod retry;
 mod runtime_slot;
 mod sentinel;
-mod site;
 mod stale;
 mod subscriptions;
 mod version;
@@ -55,11 +55,11 @@ pub(crate) use batch::Batchable;
 use cluster::Cluster;
 pub(crate) use connection::Connection;
 use dial::Dialer;
+pub(crate) use endpoint::Endpoint;
 use failure::bad_address;
 pub(crate) use node::{Node, Purpose};
 pub(crate) use replicas::Touch;
 use sentinel::Sentinels;
-pub(crate) use site::Site;
 pub(crate) use subscriptions::Channels;
 
 /// What comes unasked.
@@ -74,10 +74,10 @@ pub(crate) enum Push {
 }
 
 /// The way to Redis, wherever a key is.
-pub(crate) struct Link {
+pub(crate) struct Router {
     /// Itself, for tasks that must not keep it.
     me: Weak<Self>,
-    way: Way,
+    topology: Topology,
     dialer: Arc<Dialer>,
     /// What the connections of a runtime that calls are for.
     for_callers: Vec<Purpose>,
@@ -85,8 +85,8 @@ pub(crate) struct Link {
     left: (UnboundedSender<redis::Client>, Mutex<Option<UnboundedReceiver<redis::Client>>>),
 }
 
-enum Way {
-    One(Arc<Node>),
+enum Topology {
+    Standalone(Arc<Node>),
     Sentinel(Box<Sentinels>),
     Cluster(Cluster),
 }
@@ -131,27 +131,29 @@ pub(crate) struct Answer {
     pub(crate) asking: bool,
 }
 
-impl Link {
+impl Router {
     /// Checks the addresses, with no I/O. `pushes` hears what subscriptions bring. The servers are to
     /// have the scripts, and may take `patience` for each answer. `replicas` says that callers wait
     /// for some.
     pub(crate) fn new(
-        site: Site,
+        endpoint: Endpoint,
         patience: Duration,
         scripts: Vec<&'static Script>,
         replicas: bool,
         pushes: UnboundedSender<Push>,
     ) -> Result<Arc<Self>, Error> {
-        let set_up = |info| site::set_up(&info, patience);
-        let way = match site {
-            Site::One(info) => Way::One(Arc::new(Node::new(set_up(info), false)?)),
-            Site::Sentinel { master, sentinels, server } => {
+        let set_up = |info| endpoint::set_up(&info, patience);
+        let topology = match endpoint {
+            Endpoint::Standalone(info) => {
+                Topology::Standalone(Arc::new(Node::new(set_up(info), false)?))
+            }
+            Endpoint::Sentinel { master, sentinels, server } => {
                 let ways = |ways: Vec<_>| ways.into_iter().map(set_up).collect();
                 let sentinels = sentinels.into_iter().map(ways).collect();
-                Way::Sentinel(Sentinels::new(master, sentinels, set_up(server))?.into())
+                Topology::Sentinel(Sentinels::new(master, sentinels, set_up(server))?.into())
             }
-            Site::Cluster(seeds) => {
-                Way::Cluster(Cluster::new(seeds.into_iter().map(set_up).collect())?)
+            Endpoint::Cluster(seeds) => {
+                Topology::Cluster(Cluster::new(seeds.into_iter().map(set_up).collect())?)
             }
         };
         let (left, servers_left) = unbounded_channel();
@@ -161,7 +163,7 @@ impl Link {
         if replicas {
             for_callers.push(Purpose::Replicas);
         }
-        Ok(Arc::new_cyclic(|me| Self { me: me.clone(), way, dialer, for_callers, left }))
+        Ok(Arc::new_cyclic(|me| Self { me: me.clone(), topology, dialer, for_callers, left }))
     }
 
     fn weak(&self) -> Weak<Self> {
@@ -171,10 +173,10 @@ impl Link {
     /// Keeps up with which server is the master, or has which slot.
     pub(crate) async fn keep_up(self: &Arc<Self>) {
         let keep_up = async {
-            match &self.way {
-                Way::One(_) => std::future::pending().await,
-                Way::Sentinel(_) => Sentinels::keep_up(self).await,
-                Way::Cluster(cluster) => cluster.keep_up(self).await,
+            match &self.topology {
+                Topology::Standalone(_) => std::future::pending().await,
+                Topology::Sentinel(_) => Sentinels::keep_up(self).await,
+                Topology::Cluster(cluster) => cluster.keep_up(self).await,
             }
         };
         tokio::join!(keep_up, self.close_at_those_left());
@@ -182,62 +184,62 @@ impl Link {
 
     /// The server that a key is on now, as far as is known; `None` for any server.
     fn node_of(&self, key: Option<&str>) -> Option<Arc<Node>> {
-        match &self.way {
-            Way::One(node) => Some(node.clone()),
-            Way::Sentinel(sentinels) => Some(sentinels.master.clone()),
-            Way::Cluster(cluster) => cluster.node_of(key.map(slot::of)),
+        match &self.topology {
+            Topology::Standalone(node) => Some(node.clone()),
+            Topology::Sentinel(sentinels) => Some(sentinels.master.clone()),
+            Topology::Cluster(cluster) => cluster.node_of(key.map(slot::of)),
         }
     }
 
     fn nodes(&self) -> Vec<Arc<Node>> {
-        match &self.way {
-            Way::One(node) => vec![node.clone()],
-            Way::Sentinel(sentinels) => vec![sentinels.master.clone()],
-            Way::Cluster(cluster) => cluster.nodes(),
+        match &self.topology {
+            Topology::Standalone(node) => vec![node.clone()],
+            Topology::Sentinel(sentinels) => vec![sentinels.master.clone()],
+            Topology::Cluster(cluster) => cluster.nodes(),
         }
     }
 
     /// Tells servers apart.
     pub(crate) fn server_of(&self, key: &str) -> Server {
-        match &self.way {
-            Way::One(_) => Server(0),
-            Way::Sentinel(sentinels) => Server(sentinels.changes_so_far()),
-            Way::Cluster(_) => Server(self.node_of(Some(key)).map_or(0, |node| node.number)),
+        match &self.topology {
+            Topology::Standalone(_) => Server(0),
+            Topology::Sentinel(sentinels) => Server(sentinels.changes_so_far()),
+            Topology::Cluster(_) => Server(self.node_of(Some(key)).map_or(0, |node| node.number)),
         }
     }
 
     /// The server that is responsible for a key, if another one can become that.
     pub(crate) fn movable_server_of(&self, key: &str) -> Option<Server> {
-        (!matches!(self.way, Way::One(_))).then(|| self.server_of(key))
+        (!matches!(self.topology, Topology::Standalone(_))).then(|| self.server_of(key))
     }
 
     /// News of other servers that are responsible for some keys; `None` if that cannot happen.
     pub(crate) fn server_changes(&self) -> Option<watch::Receiver<()>> {
-        match &self.way {
-            Way::One(_) => None,
-            Way::Sentinel(sentinels) => Some(sentinels.changes()),
-            Way::Cluster(cluster) => Some(cluster.changes()),
+        match &self.topology {
+            Topology::Standalone(_) => None,
+            Topology::Sentinel(sentinels) => Some(sentinels.changes()),
+            Topology::Cluster(cluster) => Some(cluster.changes()),
         }
     }
 
     /// The slot of a key, where only what is in one slot can be in one call.
     pub(crate) fn slot_of(&self, key: &str) -> Option<u16> {
-        matches!(self.way, Way::Cluster(_)).then(|| slot::of(key))
+        matches!(self.topology, Topology::Cluster(_)).then(|| slot::of(key))
     }
 
     /// A server that was said to be the master is not.
-    fn is_no_master(&self, server: &str) {
-        if let Way::Sentinel(sentinels) = &self.way {
-            sentinels.refute(server, self);
+    fn is_not_primary(&self, server: &str) {
+        if let Topology::Sentinel(sentinels) = &self.topology {
+            sentinels.reject(server, self);
         }
     }
 
     /// Something is not where it was looked for.
-    fn look_again(&self) {
-        match &self.way {
-            Way::One(_) => {}
-            Way::Sentinel(sentinels) => sentinels.look_again(),
-            Way::Cluster(cluster) => cluster.look_again(),
+    fn refresh(&self) {
+        match &self.topology {
+            Topology::Standalone(_) => {}
+            Topology::Sentinel(sentinels) => sentinels.refresh(),
+            Topology::Cluster(cluster) => cluster.refresh(),
         }
     }
 
@@ -251,7 +253,7 @@ impl Link {
     pub(crate) fn forget(&self, number: u64) {
         if self.nodes().iter().any(|node| node.forget(number).is_some()) {
             self.was_cut(number);
-            self.look_again();
+            self.refresh();
         }
     }
 

@@ -22,7 +22,7 @@ use crate::clock;
 use crate::error::ErrorKind;
 use crate::holds::Granted;
 use crate::protocol::Names;
-use crate::transport::{Link, Node, Push};
+use crate::transport::{Node, Push, Router};
 
 mod board;
 mod handoff;
@@ -182,11 +182,15 @@ impl Waiters {
     }
 
     /// Keeps the subscriptions as the board wants them, at all servers until it is dropped.
-    pub(crate) async fn keep_subscribed(self: &Arc<Self>, link: &Arc<Link>, patience: Duration) {
+    pub(crate) async fn keep_subscribed(
+        self: &Arc<Self>,
+        router: &Arc<Router>,
+        patience: Duration,
+    ) {
         let mut drivers: Vec<(Arc<Node>, AbortHandle)> = Vec::new();
         let mut all = JoinSet::new();
         loop {
-            let (nodes, changes) = link.listened();
+            let (nodes, changes) = router.listened();
             // What a server was asked that is none any more came to nothing with its connection.
             drivers.retain(|(node, driver)| {
                 let stays = nodes.iter().any(|other| Arc::ptr_eq(node, other));
@@ -197,8 +201,8 @@ impl Waiters {
             });
             for node in nodes {
                 if !drivers.iter().any(|(other, _)| Arc::ptr_eq(&node, other)) {
-                    let (waiters, link, at) = (self.clone(), link.clone(), node.clone());
-                    let driver = async move { waiters.subscribe_at(&at, &link, patience).await };
+                    let (waiters, router, at) = (self.clone(), router.clone(), node.clone());
+                    let driver = async move { waiters.subscribe_at(&at, &router, patience).await };
                     drivers.push((node, all.spawn(driver)));
                 }
             }
@@ -212,15 +216,15 @@ impl Waiters {
     }
 
     /// The same at one server.
-    async fn subscribe_at(&self, node: &Arc<Node>, link: &Link, patience: Duration) {
-        let mine = |channel: &str| link.is_heard_at(channel, node);
+    async fn subscribe_at(&self, node: &Arc<Node>, router: &Router, patience: Duration) {
+        let mine = |channel: &str| router.is_heard_at(channel, node);
         let mut on = 0;
         loop {
             tokio::select! {
                 () = self.news(on, mine) => {}
-                () = self.dead(node, link, on, patience) => continue,
+                () = self.dead(node, router, on, patience) => continue,
             }
-            let connection = link.subscriber(node).await;
+            let connection = router.subscriber(node).await;
             if on != connection.number() {
                 // What was subscribed on an earlier connection is not on this one.
                 self.cut(on);
@@ -233,7 +237,7 @@ impl Waiters {
             }
             let deadline = asked + patience;
             let (confirmed, error) =
-                link.resubscribe(&connection, &subscribe, &unsubscribe, deadline).await;
+                router.resubscribe(&connection, &subscribe, &unsubscribe, deadline).await;
             self.subscribed(&confirmed, on);
             let refused = |channel: &&Arc<str>| !confirmed.contains(channel);
             let refused: Vec<_> = subscribe.iter().filter(refused).cloned().collect();
@@ -252,12 +256,12 @@ impl Waiters {
 
     /// Completes when a server has not answered in time on the connection `on`, on which a waiter counts. A
     /// server that stands still or is cut off ends no connection, and a waiter asks nothing.
-    async fn dead(&self, node: &Arc<Node>, link: &Link, on: u64, patience: Duration) {
+    async fn dead(&self, node: &Arc<Node>, router: &Router, on: u64, patience: Duration) {
         loop {
             // Longer than any request takes: a waiter that is parked for less costs nothing at all.
             tokio::time::sleep(3 * patience / 2).await;
             let counts = self.board.lock().counts_on(on);
-            if counts && !link.still_listens(node, on, patience).await {
+            if counts && !router.still_listens(node, on, patience).await {
                 return;
             }
         }
@@ -284,7 +288,7 @@ impl Waiters {
     }
 
     /// Brings messages to the board. Ends with the last connection.
-    pub(crate) async fn listen(&self, link: &Link, pushes: UnboundedReceiver<Push>) {
+    pub(crate) async fn listen(&self, router: &Router, pushes: UnboundedReceiver<Push>) {
         let mut pushes = UnboundedReceiverStream::new(pushes);
         while let Some(push) = pushes.next().await {
             match push {
@@ -294,7 +298,7 @@ impl Waiters {
                     self.changed.notify_waiters();
                 }
                 Push::Cut { number } => {
-                    link.forget(number);
+                    router.forget(number);
                     self.cut(number);
                 }
             }

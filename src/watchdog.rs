@@ -31,7 +31,7 @@ use crate::error::ErrorKind;
 use crate::holds::{Owner, Renewal};
 use crate::loss::{FoundBy, found_gone};
 use crate::protocol::Call;
-use crate::transport::{Link, Server};
+use crate::transport::{Router, Server};
 use crate::waiters::Waiters;
 
 mod schedule;
@@ -111,21 +111,21 @@ impl Watchdog {
     }
 
     /// Renews until it is dropped.
-    pub(crate) async fn keep_renewed(self: &Arc<Self>, link: &Arc<Link>) {
+    pub(crate) async fn keep_renewed(self: &Arc<Self>, router: &Arc<Router>) {
         let mut places: HashMap<Server, Arc<Semaphore>> = HashMap::new();
         loop {
             let mut by_server: BTreeMap<Server, Vec<Entry>> = BTreeMap::new();
             for entry in self.batch().await {
-                by_server.entry(link.server_of(entry.key())).or_default().push(entry);
+                by_server.entry(router.server_of(entry.key())).or_default().push(entry);
             }
             for (server, batch) in by_server {
                 let places =
                     places.entry(server).or_insert_with(|| Semaphore::new(UNDER_WAY).into());
                 // It is there in time, or the batch goes without.
                 let place = tokio::time::timeout(PACE, places.clone().acquire_owned()).await;
-                let (watchdog, link) = (self.clone(), link.clone());
+                let (watchdog, router) = (self.clone(), router.clone());
                 tokio::spawn(async move {
-                    watchdog.renew_by_slot(&link, batch).await;
+                    watchdog.renew_by_slot(&router, batch).await;
                     drop(place);
                 });
             }
@@ -133,19 +133,19 @@ impl Watchdog {
     }
 
     /// In a cluster only what is in one slot can be in one call: then there are several, at once.
-    async fn renew_by_slot(self: &Arc<Self>, link: &Arc<Link>, batch: Vec<Entry>) {
+    async fn renew_by_slot(self: &Arc<Self>, router: &Arc<Router>, batch: Vec<Entry>) {
         let mut by_slot: BTreeMap<Option<u16>, Vec<Entry>> = BTreeMap::new();
         for entry in batch {
-            by_slot.entry(link.slot_of(entry.key())).or_default().push(entry);
+            by_slot.entry(router.slot_of(entry.key())).or_default().push(entry);
         }
         let mut calls = JoinSet::new();
         let last = by_slot.pop_last();
         for (_, batch) in by_slot {
-            let (watchdog, link) = (self.clone(), link.clone());
-            calls.spawn(async move { watchdog.renew_all(&link, batch).await });
+            let (watchdog, router) = (self.clone(), router.clone());
+            calls.spawn(async move { watchdog.renew_all(&router, batch).await });
         }
         if let Some((_, batch)) = last {
-            self.renew_all(link, batch).await;
+            self.renew_all(router, batch).await;
         }
         while calls.join_next().await.is_some() {}
     }
@@ -207,8 +207,8 @@ impl Watchdog {
 
     /// A lock that may not be touched has the whole batch refused that it is in: then the others
     /// are told from it in two steps, ten by ten and one by one.
-    async fn renew_all(&self, link: &Link, batch: Vec<Entry>) {
-        let mut refused = self.renew(link, batch).await;
+    async fn renew_all(&self, router: &Router, batch: Vec<Entry>) {
+        let mut refused = self.renew(router, batch).await;
         for size in [PART, 1] {
             if refused.len() <= size {
                 continue;
@@ -216,16 +216,16 @@ impl Watchdog {
             let mut again = std::mem::take(&mut refused).into_iter();
             while again.len() > 0 {
                 let part = again.by_ref().take(size).collect();
-                refused.extend(self.renew(link, part).await);
+                refused.extend(self.renew(router, part).await);
             }
         }
     }
 
     /// Returns the whole batch if Redis refused it, and something is left to be told apart.
-    async fn renew(&self, link: &Link, batch: Vec<Entry>) -> Vec<Entry> {
+    async fn renew(&self, router: &Router, batch: Vec<Entry>) -> Vec<Entry> {
         let locks: Vec<(&str, &str)> =
             batch.iter().map(|entry| (entry.key(), &*entry.owner.id)).collect();
-        let mut call = Call::new(link, self.give_up(link, &batch));
+        let mut call = Call::new(router, self.give_up(router, &batch));
         let answer = call.renew(&locks, self.lease).await;
         let now = clock::now();
         match answer {
@@ -248,10 +248,10 @@ impl Watchdog {
     }
 
     /// Until when an answer is waited for (invariant 1).
-    fn give_up(&self, link: &Link, batch: &[Entry]) -> Instant {
+    fn give_up(&self, router: &Router, batch: &[Entry]) -> Instant {
         let soon = clock::now() + self.patience;
         match batch.iter().max_by_key(|entry| entry.until) {
-            Some(last) if link.dial_time(last.key()) > self.period => last.until.max(soon),
+            Some(last) if router.dial_time(last.key()) > self.period => last.until.max(soon),
             _ => soon,
         }
     }

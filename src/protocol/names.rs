@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::slot;
-use crate::transport::Link;
+use crate::transport::Router;
 
 /// The names under which Redis knows one lock.
 #[derive(Debug, Clone)]
@@ -41,9 +41,9 @@ impl Names {
     }
 
     /// Refuses a name whose own braces put what belongs together into two slots of a cluster.
-    pub(crate) fn check(&self, link: &Link) -> Result<(), Error> {
+    pub(crate) fn check(&self, router: &Router) -> Result<(), Error> {
         let key = self.key();
-        if link.slot_of(key).is_some() && slot::tag(key) != slot::tag(self.channel()) {
+        if router.slot_of(key).is_some() && slot::tag(key) != slot::tag(self.channel()) {
             return Err(Error::invalid(format!(
                 "the name `{key}` cannot be used in a cluster: its braces are no hash tag, \
                  so that its key and its channel are in different slots"

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::protocol::Names;
 use crate::released::ReleasedNames;
-use crate::transport::{Link, Server};
+use crate::transport::{Router, Server};
 
 use super::Relay;
 
@@ -22,17 +22,17 @@ impl Relay {
         names: &Names,
         told: Option<u32>,
         server: Option<Server>,
-        link: &Link,
+        router: &Router,
     ) {
-        self.note_release(names, server, link);
+        self.note_release(names, server, router);
         self.waiters.freed(names, told);
     }
 
     /// For the day when another server becomes responsible that has missed it; or has already.
-    pub(super) fn note_release(&self, names: &Names, server: Option<Server>, link: &Link) {
+    pub(super) fn note_release(&self, names: &Names, server: Option<Server>, router: &Router) {
         let Some(server) = server else { return };
         self.released.note(names, server, clock::now());
-        if link.server_of(names.key()) != server {
+        if router.server_of(names.key()) != server {
             self.released.moved_meanwhile.notify_one();
         }
     }

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use super::connection::round_trips;
 use super::error_class::{ErrorClass, classify, redirection};
 use super::node::Node;
-use super::{Link, site, version};
+use super::{Router, endpoint, version};
 use crate::clock;
 use crate::error::Error;
 
@@ -96,14 +96,14 @@ impl Cluster {
         self.changed.subscribe()
     }
 
-    pub(super) fn look_again(&self) {
+    pub(super) fn refresh(&self) {
         self.amiss.notify_one();
     }
 
     /// Where a `MOVED` or an `ASK` of the server at `from` points to, and whether that is for good.
     pub(super) fn follow(&self, error: &RedisError, from: &str) -> Option<(Arc<Node>, bool)> {
         let (slot, host, port, for_good) = redirection(error)?;
-        let (from, _) = site::host_and_port(from)?;
+        let (from, _) = endpoint::host_and_port(from)?;
         let host = if host.is_empty() { from } else { host };
         let mut map = self.map.write();
         let address = (host.to_owned(), port);
@@ -114,7 +114,7 @@ impl Cluster {
         if for_good {
             map.assign(slot, &node);
             drop(map);
-            self.look_again();
+            self.refresh();
             self.changed.send_replace(());
         }
         Some((node, for_good))
@@ -122,28 +122,28 @@ impl Cluster {
 
     fn make(&self, address: &Address) -> Result<Node, Error> {
         let (host, port) = address;
-        Node::new(site::at(&self.seeds[0], host, *port), false)
+        Node::new(endpoint::at(&self.seeds[0], host, *port), false)
     }
 
     /// Finds the nodes for the first time. Who tells releases how is decided by the first node that
     /// answers, as Redisson decides it, because those who wait have to listen there.
-    pub(super) async fn find_nodes(&self, link: &Link, deadline: Instant) -> RedisResult<()> {
-        let view = clock::timeout_at(deadline, self.view(Vec::new(), link.dialer.patience));
+    pub(super) async fn find_nodes(&self, router: &Router, deadline: Instant) -> RedisResult<()> {
+        let view = clock::timeout_at(deadline, self.view(Vec::new(), router.dialer.patience));
         let view = view.await.map_err(io::Error::from)??;
         self.sharded.store(view.sharded, Ordering::Relaxed);
-        self.take(view, link);
+        self.take(view, router);
         Ok(())
     }
 
     /// Gets a new map when something is amiss, until it is dropped.
-    pub(super) async fn keep_up(&self, link: &Link) {
+    pub(super) async fn keep_up(&self, router: &Router) {
         loop {
             self.amiss.notified().await;
             let known = self.nodes().iter().map(|node| node.info()).collect();
-            match self.view(known, link.dialer.patience).await {
+            match self.view(known, router.dialer.patience).await {
                 Ok(view) => {
-                    self.take(view, link);
-                    link.connect_to_new();
+                    self.take(view, router);
+                    router.connect_to_new();
                 }
                 Err(error) => {
                     tracing::warn!(%error, "no node says which slots are where");
@@ -155,12 +155,12 @@ impl Cluster {
         }
     }
 
-    fn take(&self, view: View, link: &Link) {
+    fn take(&self, view: View, router: &Router) {
         let now = clock::now();
         let gone = self.map.write().replace(view.ranges, now, |address| self.make(address));
         self.changed.send_replace(());
         for node in gone.unwrap_or_default() {
-            link.leave(node.hang_up());
+            router.leave(node.hang_up());
         }
     }
 
@@ -204,7 +204,7 @@ impl Cluster {
 
 /// The node may take `patience` for each answer.
 async fn ask(info: ConnectionInfo, patience: Duration) -> RedisResult<View> {
-    let host = site::host(&info).to_owned();
+    let host = endpoint::host(&info).to_owned();
     let config = redis::AsyncConnectionConfig::new()
         .set_connection_timeout(Some(patience * round_trips(info.addr())))
         .set_response_timeout(Some(patience));

@@ -10,7 +10,7 @@ use super::cluster::NEXT_NODE;
 use super::error_class::{ErrorClass, classify, is_fatal};
 use super::failure::{refused, unavailable};
 use super::runtime_slot::DialError;
-use super::{Channels, Link, Purpose, Way};
+use super::{Channels, Purpose, Router, Topology};
 use crate::clock;
 use crate::error::Error;
 
@@ -20,7 +20,7 @@ const FIND: u32 = 7;
 /// So many answers it takes until a connection is ready: TCP, TLS, `HELLO`, and two (see [`super::dial`]).
 const DIAL: u32 = 6;
 
-impl Link {
+impl Router {
     /// One try to make the connections of this runtime, for a caller who wants to hear at once why
     /// not.
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
@@ -61,7 +61,7 @@ impl Link {
                 }
                 // It is only just becoming the master, or another one is.
                 Err(DialError::Failed(error))
-                    if matches!(self.way, Way::Sentinel(_))
+                    if matches!(self.topology, Topology::Sentinel(_))
                         && !is_fatal(&error)
                         && clock::now() < begun + patience =>
                 {
@@ -86,10 +86,10 @@ impl Link {
             for purpose in purposes {
                 node.runtime_slot(*purpose).supervise(self, &node);
             }
-            let (link, purposes) = (self.clone(), purposes.to_vec());
+            let (router, purposes) = (self.clone(), purposes.to_vec());
             dialed.spawn(async move {
                 for purpose in purposes {
-                    node.runtime_slot(purpose).connection(&link, &node, deadline).await?;
+                    node.runtime_slot(purpose).connection(&router, &node, deadline).await?;
                 }
                 Ok(())
             });
@@ -123,10 +123,12 @@ impl Link {
 
     /// Finds the server, or the servers.
     async fn find(&self, deadline: Instant) -> Result<(), Error> {
-        match &self.way {
-            Way::One(_) => Ok(()),
-            Way::Sentinel(sentinels) => sentinels.find_master(self, deadline).await,
-            Way::Cluster(cluster) => cluster.find_nodes(self, deadline).await.map_err(unconnected),
+        match &self.topology {
+            Topology::Standalone(_) => Ok(()),
+            Topology::Sentinel(sentinels) => sentinels.find_master(self, deadline).await,
+            Topology::Cluster(cluster) => {
+                cluster.find_nodes(self, deadline).await.map_err(unconnected)
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ use super::error_class::{ErrorClass, classify, is_fatal};
 use super::node::{Node, moved};
 use super::runtime_slot::RuntimeSlot;
 use super::stale::Servers;
-use super::{Connection, Link, Push, site};
+use super::{Connection, Push, Router, endpoint};
 use crate::clock;
 
 /// The shortest pause between the end of one connection, or of a dial, and the next dial.
@@ -63,7 +63,7 @@ impl Dialer {
         asks_role: bool,
     ) -> RedisResult<(Connection, Role)> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let server = site::name(client.get_connection_info());
+        let server = endpoint::name(client.get_connection_info());
         let info = ConnectionInfo { number, server, client };
         let connection = Connection::dial(info, self.patience, self.pushes.clone()).await?;
         let introduced = connection.introduce(&self.servers, asks_role, &self.scripts);
@@ -153,15 +153,15 @@ fn spread(pause: Duration) -> Duration {
 
 /// Keeps the connection of one lane.
 pub(super) struct Supervisor {
-    link: Weak<Link>,
+    router: Weak<Router>,
     node: Weak<Node>,
     runtime_slot: Weak<RuntimeSlot>,
 }
 
 impl Supervisor {
-    pub(super) fn new(link: &Link, node: &Arc<Node>, runtime_slot: &Arc<RuntimeSlot>) -> Self {
+    pub(super) fn new(router: &Router, node: &Arc<Node>, runtime_slot: &Arc<RuntimeSlot>) -> Self {
         let (node, runtime_slot) = (Arc::downgrade(node), Arc::downgrade(runtime_slot));
-        Self { link: link.weak(), node, runtime_slot }
+        Self { router: router.weak(), node, runtime_slot }
     }
 
     /// Dials until a connection stands, and again when that one has ended.
@@ -170,9 +170,9 @@ impl Supervisor {
             let (number, registration) = (connection.number(), connection.registration().clone());
             drop(connection);
             registration.ended().await;
-            let Some((link, node, _)) = self.all() else { return };
+            let Some((router, node, _)) = self.all() else { return };
             // The task that noticed first has logged it.
-            link.forget(number);
+            router.forget(number);
             if node.is_left() {
                 return;
             }
@@ -192,23 +192,23 @@ impl Supervisor {
                     _ = moves.changed() => {}
                 }
             }
-            let (link, node, runtime_slot) = self.all()?;
+            let (router, node, runtime_slot) = self.all()?;
             // Before the look at where it is.
             let mut moves = node.moves();
             let begun = clock::now();
-            let dial = node.dial(link.dialer.clone());
-            drop((link, node, runtime_slot));
+            let dial = node.dial(router.dialer.clone());
+            drop((router, node, runtime_slot));
             let dialed = tokio::select! {
                 biased;
                 // The server of before may be dead.
                 _ = moves.changed() => Err(moved()),
                 dialed = dial => dialed,
             };
-            let (link, node, runtime_slot) = self.all()?;
+            let (router, node, runtime_slot) = self.all()?;
             let error = match dialed {
                 Ok((connection, Role::Replica)) => {
                     connection.carried_no_request();
-                    link.is_no_master(connection.server());
+                    router.is_not_primary(connection.server());
                     io::Error::other("the server is a replica").into()
                 }
                 Ok((connection, Role::Primary))
@@ -230,8 +230,8 @@ impl Supervisor {
         }
     }
 
-    fn all(&self) -> Option<(Arc<Link>, Arc<Node>, Arc<RuntimeSlot>)> {
-        Some((self.link.upgrade()?, self.node.upgrade()?, self.runtime_slot.upgrade()?))
+    fn all(&self) -> Option<(Arc<Router>, Arc<Node>, Arc<RuntimeSlot>)> {
+        Some((self.router.upgrade()?, self.node.upgrade()?, self.runtime_slot.upgrade()?))
     }
 }
 

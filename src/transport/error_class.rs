@@ -89,7 +89,7 @@ pub(super) fn is_ask(error: &RedisError) -> bool {
 /// for good.
 pub(super) fn redirection(error: &RedisError) -> Option<(u16, &str, u16, bool)> {
     let (address, slot) = error.redirect_node()?;
-    let (host, port) = super::site::host_and_port(address)?;
+    let (host, port) = super::endpoint::host_and_port(address)?;
     Some((slot, host, port, error.kind() == Driver::Server(ServerErrorKind::Moved)))
 }
 
@@ -184,7 +184,7 @@ mod tests {
             ),
             ("LOADING Redis is loading the dataset in memory", ErrorClass::RetryLater),
             (
-                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+                "MASTERDOWN Router with MASTER is down and replica-serve-stale-data is set to 'no'.",
                 ErrorClass::RetryLater,
             ),
             ("ERR max number of clients reached", ErrorClass::RetryLater),

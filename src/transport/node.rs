@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::connection::{Connection, Role};
 use super::dial::Dialer;
 use super::runtime_slot::RuntimeSlot;
-use super::{address, bad_address, site};
+use super::{address, bad_address, endpoint};
 use crate::error::Error;
 
 /// What a connection is for.
@@ -61,13 +61,13 @@ impl Node {
     }
 
     pub(super) fn is_at(&self, server: &str) -> bool {
-        site::name(&self.info()) == server
+        endpoint::name(&self.info()) == server
     }
 
     /// Another server is the master now. Returns the connections to those before, which are not to
     /// be used any more.
     pub(super) fn moves_to(&self, info: ConnectionInfo) -> Result<Vec<Connection>, Error> {
-        let name = site::name(&info);
+        let name = endpoint::name(&info);
         let client = redis::Client::open(info).map_err(bad_address)?;
         *self.client.lock() = client;
         for runtime_slot in self.runtime_slots() {

@@ -21,7 +21,7 @@ use super::error_class::{ErrorClass, classify, is_unknown_script};
 use super::node::{Node, Purpose};
 use super::retry::REDIRECTIONS;
 use super::runtime_slot::{DialError, RuntimeSlot};
-use super::{Connection, Link, site};
+use super::{Connection, Router, endpoint};
 use crate::clock;
 use crate::config::Replicas;
 use crate::turn::turn;
@@ -66,7 +66,7 @@ impl Queue {
     }
 }
 
-impl Link {
+impl Router {
     /// Waits until so many replicas have a lock, or all that time has passed. Says how many have.
     pub(crate) async fn replicated(
         self: &Arc<Self>,
@@ -80,7 +80,7 @@ impl Link {
             let Some(node) = at.take() else { break };
             told = self.replicated_at(&node, touch.clone(), replicas).await;
             let Err(Some(error)) = &told else { break };
-            at = self.follow(error, &site::name(&node.info())).map(|(other, _)| other);
+            at = self.follow(error, &endpoint::name(&node.info())).map(|(other, _)| other);
         }
         told
     }
@@ -94,8 +94,8 @@ impl Link {
         let runtime_slot = node.runtime_slot(Purpose::Replicas);
         let (tell, told) = oneshot::channel();
         if runtime_slot.queue.join(touch, tell) {
-            let (link, node) = (self.clone(), node.clone());
-            tokio::spawn(Carrier { link, node, runtime_slot, replicas }.carry());
+            let (router, node) = (self.clone(), node.clone());
+            tokio::spawn(Carrier { router, node, runtime_slot, replicas }.carry());
         }
         // Nobody tells any more if the runtime ends.
         told.await.unwrap_or(Err(None))
@@ -104,7 +104,7 @@ impl Link {
 
 /// Sends one `WAIT` after the other while somebody waits.
 struct Carrier {
-    link: Arc<Link>,
+    router: Arc<Router>,
     node: Arc<Node>,
     runtime_slot: Arc<RuntimeSlot>,
     replicas: Replicas,
@@ -136,11 +136,11 @@ impl Carrier {
     }
 
     async fn wait(&self, touches: &[Touch]) -> Result<Vec<Told>, Option<RedisError>> {
-        let deadline = clock::now() + self.replicas.timeout + self.link.dialer.patience;
+        let deadline = clock::now() + self.replicas.timeout + self.router.dialer.patience;
         let mut trouble = None;
         while clock::now() < deadline {
             let connection =
-                match self.runtime_slot.connection(&self.link, &self.node, deadline).await {
+                match self.runtime_slot.connection(&self.router, &self.node, deadline).await {
                     Ok(connection) => connection,
                     Err(DialError::TimeUp(error)) => return Err(error.or(trouble)),
                     Err(DialError::Failed(error))
@@ -154,7 +154,7 @@ impl Carrier {
             match self.ask(&connection, touches, deadline).await {
                 Ok(answers) => return Ok(answers),
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => {
-                    self.link.drop_connection(&connection);
+                    self.router.drop_connection(&connection);
                     trouble = Some(error);
                 }
                 Err(error) => return Err(Some(error)),

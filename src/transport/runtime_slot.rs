@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use super::dial::{Pace, Supervisor};
 use super::node::Node;
 use super::replicas::Queue;
-use super::{Connection, Link};
+use super::{Connection, Router};
 use crate::clock;
 
 /// What one runtime has of a server, for one purpose.
@@ -87,7 +87,7 @@ impl RuntimeSlot {
     /// The connection in use, or a new one by `deadline`, if the next dial brings one.
     pub(super) async fn connection(
         self: &Arc<Self>,
-        link: &Link,
+        router: &Router,
         node: &Arc<Node>,
         deadline: Instant,
     ) -> Result<Connection, DialError> {
@@ -97,7 +97,7 @@ impl RuntimeSlot {
             if let Some(connection) = self.in_use() {
                 return Ok(connection);
             }
-            self.supervise(link, node);
+            self.supervise(router, node);
             if clock::timeout_at(deadline, dialed.changed()).await.is_err() {
                 return Err(DialError::TimeUp(self.state.lock().error.clone()));
             }
@@ -111,12 +111,12 @@ impl RuntimeSlot {
     }
 
     /// From now on there is a connection, or the supervisor makes one.
-    pub(super) fn supervise(self: &Arc<Self>, link: &Link, node: &Arc<Node>) {
+    pub(super) fn supervise(self: &Arc<Self>, router: &Router, node: &Arc<Node>) {
         if std::mem::replace(&mut self.state.lock().has_supervisor, true) {
             return;
         }
         // Not under the mutex: a runtime that has ended drops it at once.
-        let supervisor = self.runtime.spawn(Supervisor::new(link, node, self).run());
+        let supervisor = self.runtime.spawn(Supervisor::new(router, node, self).run());
         *self.supervisor.lock() = Some(supervisor.abort_handle());
     }
 

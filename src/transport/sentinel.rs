@@ -7,7 +7,7 @@
 //!    everything goes on with the last master.
 //! 3. What a Sentinel says is no proof: the server is asked for its role on every new connection.
 //!    If it is a replica, what the other Sentinels say counts. That is about a moment: while a
-//!    Sentinel repeats what was refuted, the client's thread asks that server for its role again,
+//!    Sentinel repeats what was rejected, the client's thread asks that server for its role again,
 //!    and believes the Sentinel as soon as the server is a primary.
 //! 4. When the master changes, no connection to the old one is used any more, even if it would
 //!    still answer. It would grant locks that nobody else knows of.
@@ -29,7 +29,7 @@ use super::connection::{is_primary, round_trips};
 use super::error_class::{ErrorClass, classify};
 use super::failure::unavailable;
 use super::node::Node;
-use super::{Link, Way, site, version};
+use super::{Router, Topology, endpoint, version};
 use crate::clock;
 use crate::error::{Error, Outcome};
 
@@ -55,7 +55,7 @@ pub(super) struct Sentinels {
     at: Vec<Vec<ConnectionInfo>>,
     server: ConnectionInfo,
     pub(super) master: Arc<Node>,
-    heard: Mutex<Heard>,
+    reports: Mutex<Reports>,
     amiss: Notify,
     /// How often another server has become the primary.
     changes: AtomicUsize,
@@ -64,29 +64,29 @@ pub(super) struct Sentinels {
 }
 
 #[derive(Default)]
-struct Heard {
-    /// What each has said last.
-    said: Vec<Option<Said>>,
+struct Reports {
+    /// The last report of each Sentinel.
+    last: Vec<Option<Report>>,
     /// What was not so.
-    refuted: Vec<Said>,
+    rejected: Vec<Report>,
 }
 
-impl Heard {
+impl Reports {
     /// The newest that may be so.
-    fn newest(&mut self) -> Option<&Said> {
-        let Self { said, refuted } = self;
-        let all = said.iter().flatten();
-        if all.clone().all(|said| refuted.contains(said)) {
+    fn newest(&mut self) -> Option<&Report> {
+        let Self { last, rejected } = self;
+        let all = last.iter().flatten();
+        if all.clone().all(|report| rejected.contains(report)) {
             // Somebody has become the master again, and nobody has heard of it.
-            refuted.clear();
+            rejected.clear();
         }
-        all.filter(|said| !refuted.contains(said)).max()
+        all.filter(|report| !rejected.contains(report)).max()
     }
 }
 
 /// Which server is the master.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Said {
+struct Report {
     epoch: u64,
     host: String,
     port: u16,
@@ -100,14 +100,14 @@ impl Sentinels {
     ) -> Result<Self, Error> {
         // Nothing is sent there before a master is found.
         let master = Arc::new(Node::new(server.clone(), true)?);
-        let heard = Heard { said: vec![None; at.len()], refuted: Vec::new() };
+        let reports = Reports { last: vec![None; at.len()], rejected: Vec::new() };
         let (changed, _) = watch::channel(());
         Ok(Self {
             name,
             at,
             server,
             master,
-            heard: heard.into(),
+            reports: reports.into(),
             amiss: Notify::new(),
             changes: AtomicUsize::new(0),
             changed,
@@ -123,13 +123,17 @@ impl Sentinels {
     }
 
     /// Every Sentinel is asked again.
-    pub(super) fn look_again(&self) {
+    pub(super) fn refresh(&self) {
         self.amiss.notify_waiters();
     }
 
     /// Finds the master: the first answer counts, and what others say in as much time again.
-    pub(super) async fn find_master(&self, link: &Link, deadline: Instant) -> Result<(), Error> {
-        let (begun, patience) = (clock::now(), link.dialer.patience);
+    pub(super) async fn find_master(
+        &self,
+        router: &Router,
+        deadline: Instant,
+    ) -> Result<(), Error> {
+        let (begun, patience) = (clock::now(), router.dialer.patience);
         let mut asked = JoinSet::new();
         for (number, ways) in self.at.iter().cloned().enumerate() {
             let name = self.name.clone();
@@ -143,8 +147,8 @@ impl Sentinels {
         let mut trouble: Option<RedisError> = None;
         while let Ok(Some(answer)) = clock::timeout_at(deadline, asked.join_next()).await {
             match answer {
-                Ok(Ok((number, said))) => {
-                    self.says(number, said, link);
+                Ok(Ok((number, report))) => {
+                    self.reported(number, report, router);
                     found = true;
                     let now = clock::now();
                     deadline = deadline.min(now + OTHERS.max(now.saturating_duration_since(begun)));
@@ -171,15 +175,15 @@ impl Sentinels {
     }
 
     /// Listens to all of them until it is dropped.
-    pub(super) async fn keep_up(link: &Arc<Link>) {
+    pub(super) async fn keep_up(router: &Arc<Router>) {
         let mut all = JoinSet::new();
-        let Way::Sentinel(sentinels) = &link.way else { return };
+        let Topology::Sentinel(sentinels) = &router.topology else { return };
         for number in 0..sentinels.at.len() {
-            let link = Arc::downgrade(link);
+            let router = Arc::downgrade(router);
             all.spawn(async move {
-                while let Some(link) = link.upgrade() {
-                    let Way::Sentinel(sentinels) = &link.way else { return };
-                    if let Err(error) = sentinels.listen(number, &link).await {
+                while let Some(router) = router.upgrade() {
+                    let Topology::Sentinel(sentinels) = &router.topology else { return };
+                    if let Err(error) = sentinels.listen(number, &router).await {
                         tracing::debug!(%error, "a sentinel does not answer");
                     }
                     tokio::time::sleep(AGAIN).await;
@@ -190,8 +194,8 @@ impl Sentinels {
     }
 
     /// Listens to one of them until it cannot be reached.
-    async fn listen(&self, number: usize, link: &Link) -> RedisResult<()> {
-        let patience = link.dialer.patience;
+    async fn listen(&self, number: usize, router: &Router) -> RedisResult<()> {
+        let patience = router.dialer.patience;
         let (mut sentinel, mut events) = connect(&self.at[number], patience).await?;
         let subscribed = tokio::time::timeout(patience, sentinel.subscribe("+switch-master"));
         subscribed.await.map_err(io::Error::from)??;
@@ -200,11 +204,11 @@ impl Sentinels {
             let amiss = self.amiss.notified();
             let answer = tokio::time::timeout(patience, ask(&mut sentinel, &self.name)).await;
             match answer.map_err(io::Error::from)? {
-                Ok(said) => {
-                    self.says(number, said.clone(), link);
-                    if self.is_refuted(number) && self.is_primary_now(&said, patience).await {
-                        self.heard.lock().refuted.retain(|refuted| *refuted != said);
-                        self.says(number, said, link);
+                Ok(report) => {
+                    self.reported(number, report.clone(), router);
+                    if self.is_rejected(number) && self.is_primary_now(&report, patience).await {
+                        self.reports.lock().rejected.retain(|rejected| *rejected != report);
+                        self.reported(number, report, router);
                     }
                 }
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
@@ -212,7 +216,7 @@ impl Sentinels {
                 Err(error) => tracing::warn!(%error, "a sentinel does not name the master"),
             }
             tokio::time::sleep(LEAST_AGE).await;
-            probe = if self.is_refuted(number) { (2 * probe).min(LONGEST_SILENCE) } else { PROBE };
+            probe = if self.is_rejected(number) { (2 * probe).min(LONGEST_SILENCE) } else { PROBE };
             let silence = if probe > PROBE { probe } else { LONGEST_SILENCE };
             tokio::select! {
                 () = amiss => {}
@@ -224,15 +228,15 @@ impl Sentinels {
         }
     }
 
-    /// Whether what that Sentinel said last is refuted.
-    fn is_refuted(&self, number: usize) -> bool {
-        let heard = self.heard.lock();
-        heard.said[number].as_ref().is_some_and(|said| heard.refuted.contains(said))
+    /// Whether what that Sentinel said last is rejected.
+    fn is_rejected(&self, number: usize) -> bool {
+        let reports = self.reports.lock();
+        reports.last[number].as_ref().is_some_and(|report| reports.rejected.contains(report))
     }
 
     /// Whether the server that was a replica answers as the primary by now.
-    async fn is_primary_now(&self, said: &Said, patience: Duration) -> bool {
-        let info = site::at(&self.server, &said.host, said.port);
+    async fn is_primary_now(&self, report: &Report, patience: Duration) -> bool {
+        let info = endpoint::at(&self.server, &report.host, report.port);
         let asked = async {
             let (mut server, _) = connect_as(info, patience).await?;
             server.send_packed_command(&redis::cmd("ROLE")).await
@@ -240,46 +244,46 @@ impl Sentinels {
         matches!(asked.await, Ok(role) if is_primary(&role))
     }
 
-    fn says(&self, number: usize, said: Said, link: &Link) {
-        let mut heard = self.heard.lock();
-        heard.said[number] = Some(said);
-        let Heard { said, refuted } = &mut *heard;
-        refuted.retain(|refuted| said.iter().flatten().any(|said| said == refuted));
-        self.go_by(heard, link);
+    fn reported(&self, number: usize, report: Report, router: &Router) {
+        let mut reports = self.reports.lock();
+        reports.last[number] = Some(report);
+        let Reports { last, rejected } = &mut *reports;
+        rejected.retain(|rejected| last.iter().flatten().any(|report| report == rejected));
+        self.go_by(reports, router);
     }
 
     /// The server that was said to be the master is a replica.
-    pub(super) fn refute(&self, server: &str, link: &Link) {
-        let mut heard = self.heard.lock();
-        let Heard { said, refuted } = &mut *heard;
-        let said = said.iter().flatten().filter(|said| self.name_of(said) == server);
-        for said in said {
-            if !refuted.contains(said) {
-                refuted.push(said.clone());
+    pub(super) fn reject(&self, server: &str, router: &Router) {
+        let mut reports = self.reports.lock();
+        let Reports { last, rejected } = &mut *reports;
+        let report = last.iter().flatten().filter(|report| self.name_of(report) == server);
+        for report in report {
+            if !rejected.contains(report) {
+                rejected.push(report.clone());
             }
         }
-        self.go_by(heard, link);
+        self.go_by(reports, router);
     }
 
     /// Goes by what the newest configuration says. Until it does, nobody else is heard: else an older
     /// word could be followed after a newer one.
-    fn go_by(&self, mut heard: MutexGuard<'_, Heard>, link: &Link) {
-        let Some(newest) = heard.newest() else { return };
-        let info = site::at(&self.server, &newest.host, newest.port);
-        let name = site::name(&info);
-        if name == site::name(&self.master.info()) {
+    fn go_by(&self, mut reports: MutexGuard<'_, Reports>, router: &Router) {
+        let Some(newest) = reports.newest() else { return };
+        let info = endpoint::at(&self.server, &newest.host, newest.port);
+        let name = endpoint::name(&info);
+        if name == endpoint::name(&self.master.info()) {
             return;
         }
         let left = self.master.moves_to(info);
-        drop(heard);
+        drop(reports);
         tracing::info!(master = %name, "the sentinels name another master");
         self.changes.fetch_add(1, Ordering::Relaxed);
-        link.leave(left.unwrap_or_default());
+        router.leave(left.unwrap_or_default());
         self.changed.send_replace(());
     }
 
-    fn name_of(&self, said: &Said) -> String {
-        site::name(&site::at(&self.server, &said.host, said.port))
+    fn name_of(&self, report: &Report) -> String {
+        endpoint::name(&endpoint::at(&self.server, &report.host, report.port))
     }
 }
 
@@ -295,15 +299,15 @@ async fn connect(
     patience: Duration,
 ) -> RedisResult<(MultiplexedConnection, UnboundedReceiver<Event>)> {
     let mut refusal = None;
-    for way in ways {
-        match connect_as(way.clone(), patience).await {
+    for topology in ways {
+        match connect_as(topology.clone(), patience).await {
             Err(error) if matches!(classify(&error), ErrorClass::Fatal(_)) => {
                 refusal.get_or_insert(error);
             }
             connected => return connected,
         }
     }
-    Err(refusal.expect("BUG: no way to a sentinel"))
+    Err(refusal.expect("BUG: no topology to a sentinel"))
 }
 
 async fn connect_as(
@@ -325,54 +329,54 @@ async fn connect_as(
     Ok((connection.map_err(version::understood)?, hears))
 }
 
-async fn ask(sentinel: &mut MultiplexedConnection, name: &str) -> RedisResult<Said> {
+async fn ask(sentinel: &mut MultiplexedConnection, name: &str) -> RedisResult<Report> {
     let mut ask = redis::cmd("SENTINEL");
     let fields: HashMap<String, String> = ask.arg("MASTER").arg(name).query_async(sentinel).await?;
-    let said = || {
+    let report = || {
         let field = |name: &str| fields.get(name);
-        Some(Said {
+        Some(Report {
             epoch: field("config-epoch")?.parse().ok()?,
             host: field("ip")?.clone(),
             port: field("port")?.parse().ok()?,
         })
     };
     let nonsense = (redis::ErrorKind::Parse, "SENTINEL MASTER was answered with something else");
-    said().ok_or_else(|| nonsense.into())
+    report().ok_or_else(|| nonsense.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn said(epoch: u64, host: &str) -> Option<Said> {
-        Some(Said { epoch, host: host.to_owned(), port: 6379 })
+    fn report(epoch: u64, host: &str) -> Option<Report> {
+        Some(Report { epoch, host: host.to_owned(), port: 6379 })
     }
 
-    fn newest(heard: &mut Heard) -> Option<String> {
-        heard.newest().map(|said| said.host.clone())
+    fn newest(reports: &mut Reports) -> Option<String> {
+        reports.newest().map(|report| report.host.clone())
     }
 
     #[test]
     fn the_newest_configuration_counts_and_what_was_not_so_does_not() {
-        let mut heard = Heard { said: vec![None; 3], refuted: Vec::new() };
-        assert_eq!(newest(&mut heard), None);
-        heard.said[0] = said(9, "new");
-        heard.said[1] = said(10, "newest");
+        let mut reports = Reports { last: vec![None; 3], rejected: Vec::new() };
+        assert_eq!(newest(&mut reports), None);
+        reports.last[0] = report(9, "new");
+        reports.last[1] = report(10, "newest");
         // One that was away says what was so before.
-        heard.said[2] = said(2, "old");
-        assert_eq!(newest(&mut heard).as_deref(), Some("newest"));
-        heard.refuted.extend(said(10, "newest"));
-        assert_eq!(newest(&mut heard).as_deref(), Some("new"));
+        reports.last[2] = report(2, "old");
+        assert_eq!(newest(&mut reports).as_deref(), Some("newest"));
+        reports.rejected.extend(report(10, "newest"));
+        assert_eq!(newest(&mut reports).as_deref(), Some("new"));
         // A later word of the same server is another one.
-        heard.said[2] = said(11, "newest");
-        assert_eq!(newest(&mut heard).as_deref(), Some("newest"));
+        reports.last[2] = report(11, "newest");
+        assert_eq!(newest(&mut reports).as_deref(), Some("newest"));
     }
 
     #[test]
     fn when_nothing_was_so_everything_may_be_again() {
-        let mut heard = Heard { said: vec![said(1, "one"), None], refuted: Vec::new() };
-        heard.refuted.extend(said(1, "one"));
-        assert_eq!(newest(&mut heard).as_deref(), Some("one"));
-        assert!(heard.refuted.is_empty());
+        let mut reports = Reports { last: vec![report(1, "one"), None], rejected: Vec::new() };
+        reports.rejected.extend(report(1, "one"));
+        assert_eq!(newest(&mut reports).as_deref(), Some("one"));
+        assert!(reports.rejected.is_empty());
     }
 }

@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::error_class::is_fatal;
-use super::{Connection, Link};
+use super::{Connection, Router};
 
 /// What tells one server process from every other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -185,22 +185,22 @@ const TRIES: u32 = 10;
 /// Before the second try. Each further pause is longer by as much.
 const PAUSE: Duration = Duration::from_millis(200);
 
-impl Link {
+impl Router {
     /// Has servers close the stale connections to them that are not asked any more, until it is
     /// dropped.
     pub(super) async fn close_at_those_left(self: &Arc<Self>) {
         let Some(mut left) = self.left.1.lock().take() else { return std::future::pending().await };
         let mut closers = JoinSet::new();
         while let Some(client) = left.recv().await {
-            let link = Arc::downgrade(self);
+            let router = Arc::downgrade(self);
             closers.spawn(async move {
                 for tries in 1..=TRIES {
-                    let Some(link) = link.upgrade() else { return };
-                    match close_at(&link, &client).await {
+                    let Some(router) = router.upgrade() else { return };
+                    match close_at(&router, &client).await {
                         Ok(()) => return,
                         Err(error) => tracing::debug!(%error, "stale connections are not closed"),
                     }
-                    drop(link);
+                    drop(router);
                     tokio::time::sleep(PAUSE * tries).await;
                 }
             });
@@ -209,11 +209,11 @@ impl Link {
     }
 }
 
-async fn close_at(link: &Link, client: &redis::Client) -> RedisResult<()> {
-    let (connection, _) = link.dialer.dial(client.clone(), false).await?;
+async fn close_at(router: &Router, client: &redis::Client) -> RedisResult<()> {
+    let (connection, _) = router.dialer.dial(client.clone(), false).await?;
     let closed = match connection.stale_connections() {
         // The dial has done it, unless the server could not.
-        Some(stale) => tokio::time::timeout(link.dialer.patience, stale.close(&connection)).await,
+        Some(stale) => tokio::time::timeout(router.dialer.patience, stale.close(&connection)).await,
         None => Ok(Ok(())),
     };
     connection.carried_no_request();

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::error_class::{ErrorClass, classify};
 use super::failure::{refused, unavailable};
 use super::retry::{FIRST_PAUSE, longer};
-use super::{Connection, Link, Node, Purpose, Way};
+use super::{Connection, Node, Purpose, Router, Topology};
 use crate::clock;
 use crate::error::Error;
 use crate::slot;
@@ -33,31 +33,31 @@ pub(crate) enum Channels {
     Sharded,
 }
 
-impl Link {
+impl Router {
     pub(crate) fn channels(&self) -> Channels {
-        match &self.way {
-            Way::Cluster(cluster) if cluster.is_sharded() => Channels::Sharded,
-            Way::Cluster(_) => Channels::Everywhere,
-            Way::One(_) | Way::Sentinel(_) => Channels::Plain,
+        match &self.topology {
+            Topology::Cluster(cluster) if cluster.is_sharded() => Channels::Sharded,
+            Topology::Cluster(_) => Channels::Everywhere,
+            Topology::Standalone(_) | Topology::Sentinel(_) => Channels::Plain,
         }
     }
 
     /// The servers at which somebody may have to listen, and news of others.
     pub(crate) fn listened(&self) -> (Vec<Arc<Node>>, Option<watch::Receiver<()>>) {
-        match &self.way {
-            Way::Cluster(cluster) => {
+        match &self.topology {
+            Topology::Cluster(cluster) => {
                 let changes = cluster.changes();
                 (cluster.nodes(), Some(changes))
             }
-            Way::One(_) | Way::Sentinel(_) => (self.nodes(), None),
+            Topology::Standalone(_) | Topology::Sentinel(_) => (self.nodes(), None),
         }
     }
 
     /// Whether that is the server at which to listen to the channel.
     pub(crate) fn is_heard_at(&self, channel: &str, node: &Arc<Node>) -> bool {
-        match &self.way {
-            Way::One(_) | Way::Sentinel(_) => true,
-            Way::Cluster(cluster) => cluster
+        match &self.topology {
+            Topology::Standalone(_) | Topology::Sentinel(_) => true,
+            Topology::Cluster(cluster) => cluster
                 .node_of(Some(slot::of(channel)))
                 .is_some_and(|owner| Arc::ptr_eq(&owner, node)),
         }
@@ -115,7 +115,7 @@ impl Link {
                 // A refusal is a sign of life, too.
                 Ok(_) => return true,
                 // Another may have taken its place.
-                Err(_) => self.look_again(),
+                Err(_) => self.refresh(),
             }
         }
         tracing::warn!(connection = number, "a server on which waiters count does not answer");
@@ -133,7 +133,7 @@ impl Link {
             }
             match runtime_slot.connection(self, node, far).await {
                 Ok(connection) => return connection,
-                Err(_) => self.look_again(),
+                Err(_) => self.refresh(),
             }
         }
     }

@@ -49,8 +49,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "left-servers-close-nothing",
         file: "src/transport/stale.rs",
-        right: "match close_at(&link, &client).await {",
-        wrong: "if BUG {\n                        return;\n                    }\n                    match close_at(&link, &client).await {",
+        right: "match close_at(&router, &client).await {",
+        wrong: "if BUG {\n                        return;\n                    }\n                    match close_at(&router, &client).await {",
     },
     // Turns between clients.
     Mutant {
@@ -69,8 +69,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "refuted-for-good",
         file: "src/transport/sentinel.rs",
-        right: "if self.is_refuted(number) && ",
-        wrong: "if !BUG && self.is_refuted(number) && ",
+        right: "if self.is_rejected(number) && ",
+        wrong: "if !BUG && self.is_rejected(number) && ",
     },
     Mutant {
         bug: "idle-holder-keeps-the-lock",
@@ -300,8 +300,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "renewal-given-up-for-a-dial",
         file: "src/watchdog.rs",
-        right: "if link.dial_time(last.key()) > self.period =>",
-        wrong: "if !BUG && link.dial_time(last.key()) > self.period =>",
+        right: "if router.dial_time(last.key()) > self.period =>",
+        wrong: "if !BUG && router.dial_time(last.key()) > self.period =>",
     },
     // Processes and threads.
     Mutant {

@@ -6,37 +6,37 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     // How a request is carried out.
     Mutant {
         bug: "undo-does-not-wait",
-        file: "src/transport/call.rs",
+        file: "src/transport/request.rs",
         right: "        if let Some(entry) = &on.entry\n            && clock",
         wrong: "        if let Some(entry) = &on.entry\n            && !BUG\n            && clock",
     },
     Mutant {
         bug: "asks-without-asking",
-        file: "src/transport/call.rs",
+        file: "src/transport/request.rs",
         right: "if asking {\n            return Box::pin",
         wrong: "if asking && !BUG {\n            return Box::pin",
     },
     Mutant {
         bug: "told-aside-only",
-        file: "src/transport/call.rs",
+        file: "src/transport/request.rs",
         right: "if asking {\n            self.publish_at_source",
         wrong: "if asking && !BUG {\n            self.publish_at_source",
     },
     Mutant {
         bug: "resend-forgets",
-        file: "src/transport/call.rs",
+        file: "src/transport/request.rs",
         right: "                retry.repeated = true;\n",
         wrong: "                retry.repeated = !BUG;\n",
     },
     Mutant {
         bug: "no-resend",
-        file: "src/transport/call.rs",
+        file: "src/transport/request.rs",
         right: "            Step::Reconnect => {\n                self.drop_connection(&on);\n",
         wrong: "            Step::Reconnect => {\n                self.drop_connection(&on);\n                if BUG {\n                    return Err(unavailable(request.what, true, Some(error)));\n                }\n",
     },
     Mutant {
         bug: "silence-is-kept",
-        file: "src/transport/call.rs",
+        file: "src/transport/request.rs",
         right: "if let Some(silent) = connection.take() {",
         wrong: "if let Some(silent) = connection.take_if(|_| !BUG) {",
     },
@@ -86,8 +86,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "any-sentinel-will-do",
         file: "src/transport/sentinel.rs",
-        right: "all.filter(|said| !refuted.contains(said)).max()",
-        wrong: "let mut believed = all.filter(|said| !refuted.contains(said));\n        if BUG { believed.next() } else { believed.max() }",
+        right: "all.filter(|report| !rejected.contains(report)).max()",
+        wrong: "let mut believed = all.filter(|report| !rejected.contains(report));\n        if BUG { believed.next() } else { believed.max() }",
     },
     Mutant {
         bug: "moved-not-learned",

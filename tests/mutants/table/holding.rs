@@ -37,8 +37,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "braces-unlooked-at",
         file: "src/protocol/names.rs",
-        right: "link.slot_of(key).is_some() && ",
-        wrong: "link.slot_of(key).is_some() && !BUG && ",
+        right: "router.slot_of(key).is_some() && ",
+        wrong: "router.slot_of(key).is_some() && !BUG && ",
     },
     // To give back.
     Mutant {
@@ -118,14 +118,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "one-server-at-a-time",
         file: "src/watchdog.rs",
-        right: "let (watchdog, link) = (self.clone(), link.clone());\n                tokio::spawn(",
-        wrong: "if BUG {\n                    self.renew_by_slot(link, batch).await;\n                    continue;\n                }\n                let (watchdog, link) = (self.clone(), link.clone());\n                tokio::spawn(",
+        right: "let (watchdog, router) = (self.clone(), router.clone());\n                tokio::spawn(",
+        wrong: "if BUG {\n                    self.renew_by_slot(router, batch).await;\n                    continue;\n                }\n                let (watchdog, router) = (self.clone(), router.clone());\n                tokio::spawn(",
     },
     Mutant {
         bug: "slots-in-one-call",
         file: "src/watchdog.rs",
-        right: "by_slot.entry(link.slot_of(entry.key()))",
-        wrong: "by_slot.entry(link.slot_of(entry.key()).filter(|_| !BUG))",
+        right: "by_slot.entry(router.slot_of(entry.key()))",
+        wrong: "by_slot.entry(router.slot_of(entry.key()).filter(|_| !BUG))",
     },
     Mutant {
         bug: "batch-stands-or-falls",

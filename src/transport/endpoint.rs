@@ -10,8 +10,8 @@ use super::address::parse;
 use crate::error::Error;
 
 /// Where Redis is.
-pub(crate) enum Site {
-    One(ConnectionInfo),
+pub(crate) enum Endpoint {
+    Standalone(ConnectionInfo),
     Sentinel {
         master: String,
         /// Each with its own credentials, or with the server's, or, if that is refused, without.
@@ -23,13 +23,13 @@ pub(crate) enum Site {
     Cluster(Vec<ConnectionInfo>),
 }
 
-impl Site {
+impl Endpoint {
     pub(crate) fn url(url: String) -> Result<Self, Error> {
-        Ok(Self::One(parse(&url)?))
+        Ok(Self::Standalone(parse(&url)?))
     }
 
     pub(crate) fn client(client: &redis::Client) -> Self {
-        Self::One(client.get_connection_info().clone())
+        Self::Standalone(client.get_connection_info().clone())
     }
 
     /// `credentials` are the Sentinels' own, if they are not those of the server.
@@ -50,9 +50,9 @@ impl Site {
             None => vec![server.redis_settings().clone().set_db(0), nobody],
         };
         let ways = |info: ConnectionInfo| {
-            let way =
+            let topology =
                 |settings: &RedisConnectionInfo| info.clone().set_redis_settings(settings.clone());
-            settings.iter().map(way).collect()
+            settings.iter().map(topology).collect()
         };
         let sentinels = sentinels.into_iter().map(ways).collect();
         Ok(Self::Sentinel { master, sentinels, server })
@@ -73,7 +73,7 @@ fn alike(what: &str, urls: Vec<String>) -> Result<Vec<ConnectionInfo>, Error> {
     let Some(first) = infos.first() else {
         return Err(Error::invalid(format!("the list of {what} urls is empty")));
     };
-    let way = |info: &ConnectionInfo| {
+    let topology = |info: &ConnectionInfo| {
         let settings = info.redis_settings();
         let user = settings.username().map(str::to_owned);
         let password = settings.password().map(str::to_owned);
@@ -82,7 +82,7 @@ fn alike(what: &str, urls: Vec<String>) -> Result<Vec<ConnectionInfo>, Error> {
     if infos.iter().any(|info| matches!(info.addr(), ConnectionAddr::Unix(_))) {
         return Err(Error::invalid(format!("a {what} url is a host and a port, not a socket")));
     }
-    if infos.iter().any(|info| way(info) != way(first)) {
+    if infos.iter().any(|info| topology(info) != topology(first)) {
         return Err(Error::invalid(format!(
             "the {what} urls differ in more than host and port: \
              user, password, database and TLS have to be the same in all of them"
@@ -142,24 +142,24 @@ pub(super) fn set_up(info: &ConnectionInfo, dial_timeout: Duration) -> Connectio
 mod tests {
     use super::*;
 
-    fn refusal(site: Result<Site, Error>) -> String {
-        site.err().expect("a refusal").to_string()
+    fn refusal(endpoint: Result<Endpoint, Error>) -> String {
+        endpoint.err().expect("a refusal").to_string()
     }
 
     #[test]
     fn lists_that_cannot_be_of_one_deployment_are_refused_with_the_reason() {
         let two = |second: &str| {
-            Site::cluster(vec!["redis://u:secret@a:7000".into(), second.into()]).map(|_| ())
+            Endpoint::cluster(vec!["redis://u:secret@a:7000".into(), second.into()]).map(|_| ())
         };
         assert!(two("redis://u:secret@b:7000").is_ok());
         for other in ["redis://u:other@b:7000", "redis://b:7000", "redis://v:secret@b:7000"] {
             let error = two(other).unwrap_err().to_string();
             assert!(error.contains("differ") && !error.contains("secret"), "{error}");
         }
-        assert!(refusal(Site::cluster(Vec::new())).contains("empty"));
-        assert!(refusal(Site::cluster(vec!["redis://a:7000/1".into()])).contains("database 0"));
-        assert!(refusal(Site::cluster(vec!["unix:/run/redis".into()])).contains("socket"));
-        let nameless = Site::sentinel(String::new(), vec!["redis://a:26379".into()], None);
+        assert!(refusal(Endpoint::cluster(Vec::new())).contains("empty"));
+        assert!(refusal(Endpoint::cluster(vec!["redis://a:7000/1".into()])).contains("database 0"));
+        assert!(refusal(Endpoint::cluster(vec!["unix:/run/redis".into()])).contains("socket"));
+        let nameless = Endpoint::sentinel(String::new(), vec!["redis://a:26379".into()], None);
         assert!(refusal(nameless).contains("empty name"));
     }
 
@@ -167,10 +167,11 @@ mod tests {
     fn the_database_is_the_servers_and_credentials_can_be_the_sentinels_own() {
         let urls = vec!["redis://app:secret@a:26379/3".to_owned()];
         let own = Some(("watch".to_owned(), "other".to_owned()));
-        let site = Site::sentinel("m".into(), urls, own).unwrap_or_else(|error| panic!("{error}"));
-        let Site::Sentinel { sentinels, server, .. } = site else { panic!("a sentinel") };
-        let [way] = &*sentinels[0] else { panic!("one way") };
-        let settings = (way.redis_settings(), server.redis_settings());
+        let endpoint =
+            Endpoint::sentinel("m".into(), urls, own).unwrap_or_else(|error| panic!("{error}"));
+        let Endpoint::Sentinel { sentinels, server, .. } = endpoint else { panic!("a sentinel") };
+        let [topology] = &*sentinels[0] else { panic!("one topology") };
+        let settings = (topology.redis_settings(), server.redis_settings());
         assert_eq!((settings.0.db(), settings.0.username()), (0, Some("watch")));
         assert_eq!((settings.1.db(), settings.1.username()), (3, Some("app")));
         assert_eq!((settings.0.password(), settings.1.password()), (Some("other"), Some("secret")));
@@ -179,10 +180,13 @@ mod tests {
     #[test]
     fn a_sentinel_may_ask_for_the_credentials_of_the_server_or_for_none() {
         let urls = vec!["redis://app:secret@a:26379/3".to_owned()];
-        let site = Site::sentinel("m".into(), urls, None).unwrap_or_else(|error| panic!("{error}"));
-        let Site::Sentinel { sentinels, .. } = site else { panic!("a sentinel") };
+        let endpoint =
+            Endpoint::sentinel("m".into(), urls, None).unwrap_or_else(|error| panic!("{error}"));
+        let Endpoint::Sentinel { sentinels, .. } = endpoint else { panic!("a sentinel") };
         let ways = sentinels[0].iter().map(ConnectionInfo::redis_settings);
-        let ways: Vec<_> = ways.map(|way| (way.db(), way.username(), way.password())).collect();
+        let ways: Vec<_> = ways
+            .map(|topology| (topology.db(), topology.username(), topology.password()))
+            .collect();
         assert_eq!(ways, [(0, Some("app"), Some("secret")), (0, None, None)]);
     }
 

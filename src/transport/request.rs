@@ -13,14 +13,14 @@ use super::failure::{dial_failed, nowhere_to_go, refused, unavailable};
 use super::node::{Node, Purpose};
 use super::retry::{Retry, Step, longer};
 use super::runtime_slot::DialError;
-use super::{Answer, Connection, Link, Request, Way};
+use super::{Answer, Connection, Request, Router, Topology};
 use crate::clock;
 use crate::error::Error;
 
 /// Before the next look for a server that nobody has named yet.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
 
-impl Link {
+impl Router {
     /// Sends a request until it is answered or its deadline has passed, first on `connection` if there
     /// is one. Before each sending this leaves the connection in `connection`: a caller that drops this
     /// future can send something behind the request.
@@ -82,7 +82,7 @@ impl Link {
                 Err(DialError::TimeUp(error)) => (error, retry.cause.take()),
                 Err(DialError::Failed(error)) if is_fatal(&error) => (Some(error), None),
                 Err(DialError::Failed(error)) => {
-                    self.look_again();
+                    self.refresh();
                     // The slot may stay where it is.
                     retry.asking = None;
                     retry.cause = Some(error);
@@ -101,7 +101,7 @@ impl Link {
         let deadline = request.deadline;
         let Some(node) = retry.asking.clone().or_else(|| self.node_of(request.key)) else {
             // Until some node has the slot, or says so.
-            self.look_again();
+            self.refresh();
             if clock::timeout_at(deadline, tokio::time::sleep(LEAST_PAUSE)).await.is_err() {
                 return Err(DialError::TimeUp(Some(no_node())));
             }
@@ -230,7 +230,7 @@ impl Link {
             Step::Pause { refresh, drop_connection } => {
                 retry.asking = None;
                 if refresh {
-                    self.look_again();
+                    self.refresh();
                 }
                 if drop_connection {
                     self.drop_connection(&on);
@@ -282,9 +282,9 @@ impl Link {
 
     /// Where a `MOVED` or an `ASK` of that server points to, and whether for good.
     pub(super) fn follow(&self, error: &RedisError, from: &str) -> Option<(Arc<Node>, bool)> {
-        match &self.way {
-            Way::Cluster(cluster) => cluster.follow(error, from),
-            Way::One(_) | Way::Sentinel(_) => None,
+        match &self.topology {
+            Topology::Cluster(cluster) => cluster.follow(error, from),
+            Topology::Standalone(_) | Topology::Sentinel(_) => None,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A call that may be the only one tries at once. Refused, it stands in line (see
 //! [`crate::waiters`]), which asks again once the subscription is live and then parks until it is
 //! woken: by a release, by the end of the holder's lease, or by a connection that came back. Or it
-//! has the lock without asking, from another holder of this client (see [`crate::relay`]).
+//! has the lock without asking, from another holder of this client (see [`crate::handoff`]).
 //!
 //! Dropping the loop anywhere leaves nothing behind: an unfinished request is undone by the drop
 //! of its [`Exchange`], a place in line and a wake-up that came to it are given on by the drop of
@@ -112,7 +112,7 @@ impl Attempt<'_> {
         account.has_holds() && account.holding(clock::now())
     }
 
-    /// The lock that was handed over is this call's now.
+    /// The lock that was handed off is this call's now.
     fn claimed(&self) {
         let watch = {
             let mut account = self.owner.account.lock();

@@ -150,19 +150,19 @@ impl LockClientBuilder {
     ///
     /// Other clients are counted by who listens at the server that has the lock. Beside a Redisson
     /// that is told to listen at replicas (its `subscriptionMode`), set zero.
-    pub fn hand_overs(mut self, most: u32) -> Self {
-        self.config.hand_overs = most;
+    pub fn max_handoffs(mut self, most: u32) -> Self {
+        self.config.max_handoffs = most;
         self
     }
 
-    /// For how long a client may keep a lock while other clients wait for it, by hand-overs or by
+    /// For how long a client may keep a lock while other clients wait for it, by hand-offs or by
     /// locking it again; the hold that goes on then is the last. Whichever of the two limits comes
-    /// first ends a run of hand-overs. Then the client leaves the lock to each of the others, and
+    /// first ends a run of hand-offs. Then the client leaves the lock to each of the others, and
     /// gives them the time that they were seen to need, at most a quarter of the command timeout. So
     /// with `n` clients that wait, each has its turn about every `n` times this and a round trip.
     /// Longer than a few holds take. 10 ms unless set; any.
-    pub fn hand_over_time(mut self, longest: Duration) -> Self {
-        self.config.hand_over_time = longest;
+    pub fn max_handoff_time(mut self, longest: Duration) -> Self {
+        self.config.max_handoff_time = longest;
         self
     }
 
@@ -179,8 +179,8 @@ impl LockClientBuilder {
     pub async fn connect(mut self) -> Result<LockClient, Error> {
         self.config.check()?;
         if self.config.replicas.is_some() {
-            // A hand-over would be believed before any replica has it.
-            self.config.hand_overs = 0;
+            // A hand-off would be believed before any replica has it.
+            self.config.max_handoffs = 0;
         }
         if self.sentinel.is_none() && self.sentinel_credentials.is_some() {
             let message = "there are credentials of sentinels, and no sentinels: set sentinel, too";

@@ -11,8 +11,8 @@ pub(crate) struct Config {
     pub(crate) command_timeout: Duration,
     pub(crate) outage_limit: Duration,
     pub(crate) name_prefix: String,
-    pub(crate) hand_overs: u32,
-    pub(crate) hand_over_time: Duration,
+    pub(crate) max_handoffs: u32,
+    pub(crate) max_handoff_time: Duration,
     pub(crate) replicas: Option<Replicas>,
 }
 
@@ -30,8 +30,8 @@ impl Default for Config {
             command_timeout: Duration::from_secs(3),
             outage_limit: Duration::from_secs(30),
             name_prefix: String::new(),
-            hand_overs: 100,
-            hand_over_time: Duration::from_millis(10),
+            max_handoffs: 100,
+            max_handoff_time: Duration::from_millis(10),
             replicas: None,
         }
     }

@@ -18,11 +18,11 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Outcome};
+use crate::handoff::Handoffs;
 use crate::holds::Owners;
 use crate::process::Process;
 use crate::protocol::{self, Call};
 use crate::reclaim::reclaim_after_failovers;
-use crate::relay::Relay;
 use crate::releaser::{Releaser, pay_debts};
 use crate::transport::{Endpoint, Router};
 use crate::waiters::{Limits, Waiters};
@@ -97,17 +97,17 @@ impl Parts {
         let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
         let config = Arc::new(config);
         // A client that takes longer to come has hardly a command answered in time.
-        let limits = Limits { run: config.hand_over_time, room: config.command_timeout / 4 };
+        let limits = Limits { run: config.max_handoff_time, room: config.command_timeout / 4 };
         let waiters = Arc::new(Waiters::new(limits));
         let owners = Arc::new(Owners::default());
         let watchdog = Arc::new(Watchdog::new(&config, &waiters));
-        let relay = Arc::new(Relay::new(&waiters, &watchdog, &config));
+        let handoffs = Arc::new(Handoffs::new(&waiters, &watchdog, &config));
         let parts = Self {
             config: config.clone(),
             router: router.clone(),
             waiters: waiters.clone(),
             watchdog: watchdog.clone(),
-            releaser: Releaser::new(jobs, relay.clone()),
+            releaser: Releaser::new(jobs, handoffs.clone()),
             stop_renewing,
             owners: owners.clone(),
         };
@@ -121,10 +121,10 @@ impl Parts {
             };
             // Paying debts ends with the last sender of jobs, and everything else ends with it.
             tokio::select! {
-                () = pay_debts(to_pay, &router, &relay, &config) => {}
+                () = pay_debts(to_pay, &router, &handoffs, &config) => {}
                 () = renewing => {}
                 () = router.keep_up() => {}
-                () = reclaim_after_failovers(&router, &relay, &owners, &config) => {}
+                () = reclaim_after_failovers(&router, &handoffs, &owners, &config) => {}
                 () = waiters.keep_subscribed(&router, config.command_timeout) => {}
                 () = waiters.listen(&router, pushed) => {}
             }

@@ -110,8 +110,8 @@ impl LockGuard {
     /// How long this guard may still be believed if nothing renews it: from before the request
     /// that got it was sent, minus a margin of 1 % and 1 ms. Zero when lost. Local, no I/O.
     ///
-    /// A lock that was handed over by another holder of this client is believed no longer than
-    /// that one was until Redis has confirmed the hand-over, about a round trip later; so it may
+    /// A lock that was handed off by another holder of this client is believed no longer than
+    /// that one was until Redis has confirmed the hand-off, about a round trip later; so it may
     /// grow once.
     #[must_use]
     pub fn remaining(&self) -> Duration {

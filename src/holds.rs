@@ -24,11 +24,11 @@ use crate::protocol::Names;
 use crate::token::FencingToken;
 
 mod gate;
+mod handoff;
 mod owners;
-mod passing;
 pub(crate) use gate::Gate;
+pub(crate) use handoff::{HandoffStart, Streak};
 pub(crate) use owners::Owners;
-pub(crate) use passing::{Passing, Run};
 
 /// A lock's name as one owner uses it. Shared by its handle, its guards and the background work.
 pub(crate) struct Owner {
@@ -186,8 +186,8 @@ pub(crate) struct Account {
     registered: bool,
     /// When the watched leases were last known to be in force: what their renewal counts from.
     renewed_at: Option<Instant>,
-    /// How the first hold of this tenure came, if by a hand-over.
-    passed: Option<Box<passing::Passed>>,
+    /// How the first hold of this tenure came, if by a hand-off.
+    origin: Option<Box<handoff::HandoffOrigin>>,
 }
 
 impl Account {
@@ -225,7 +225,7 @@ impl Account {
         sent: Instant,
     ) -> HoldId {
         if ask.count == 1 {
-            self.passed = None;
+            self.origin = None;
         }
         self.add(ask, lease, term, sent)
     }
@@ -355,7 +355,7 @@ impl Account {
         let any = watched().next().is_some();
         let believed = watched().filter_map(|hold| hold.term.until(now)).min();
         match (believed, self.renewed_at) {
-            _ if self.in_the_air() => {
+            _ if self.is_unsettled() => {
                 self.watched = false;
                 Renewal::Idle { ran_out: false }
             }

@@ -74,7 +74,7 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Dropping the future gives up the place in line. A grant that was on its way is given back
-    /// in the background within about a round trip, and a wake-up, or a lock that was handed over,
+    /// in the background within about a round trip, and a wake-up, or a lock that was handed off,
     /// is passed to the next in line.
     pub async fn lock(&self) -> Result<LockGuard, Error> {
         self.wait_for(Lease::Watchdog).await
@@ -261,7 +261,7 @@ impl Lock {
         if self.owner.account.lock().is_unconfirmed() {
             let gate = clock::timeout_at(call.deadline, self.owner.enter()).await;
             drop(gate.map_err(|_| {
-                let message = "Redis has not confirmed that the lock was handed over";
+                let message = "Redis has not confirmed that the lock was handed off";
                 Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
             })?);
         }

@@ -1,6 +1,6 @@
 //! The one place where a lock becomes lost because Redis does not have its key.
 //!
-//! A renewal, a release, a nested acquire or a hand-over finds that out. The guards of the owner
+//! A renewal, a release, a nested acquire or a hand-off finds that out. The guards of the owner
 //! are told. The waiters of this client had parked until the lease could have ended, and nothing
 //! was published: so they are woken, and ask Redis at once.
 
@@ -32,7 +32,7 @@ pub(crate) fn found_gone(waiters: &Waiters, owner: &Owner, by: FoundBy) {
         }
         FoundBy::Release => (owner.gone(now), "found gone when it was released"),
         FoundBy::NestedAcquire => (owner.gone(now), "found gone when a nested hold was asked for"),
-        FoundBy::HandOver => (owner.gone(now), "found gone when it was handed over"),
+        FoundBy::HandOver => (owner.gone(now), "found gone when it was handed off"),
     };
     let Some(believed) = lost else { return };
     if believed {

@@ -54,9 +54,9 @@ pub(crate) enum Released {
     Freed { told: u32 },
 }
 
-/// The reply to a hand-over.
+/// The reply to a hand-off.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum HandedOver {
+pub(crate) enum HandOffReply {
     /// None of those owners holds the lock.
     Nothing,
     /// The last of them has it.
@@ -209,45 +209,45 @@ impl<'a> Call<'a> {
     /// it for `lease`. `listens` says whether this client is subscribed to the lock's channel. The flag
     /// says that an earlier sending was never answered: it may have been executed, and `Nothing` tells
     /// what came after.
-    pub(crate) async fn hand_over(
+    pub(crate) async fn hand_off(
         &mut self,
         kind: Kind,
         names: &Names,
         owners: &[&str],
         lease: Duration,
         listens: bool,
-    ) -> Result<(HandedOver, bool), Error> {
+    ) -> Result<(HandOffReply, bool), Error> {
         let mut cmd = if kind.has_token() {
-            evalsha(&SCRIPTS.hand_over, &[names.key(), &names.token_key()])
+            evalsha(&SCRIPTS.hand_off, &[names.key(), &names.token_key()])
         } else {
-            evalsha(&SCRIPTS.hand_over, &[names.key()])
+            evalsha(&SCRIPTS.hand_off, &[names.key()])
         };
         let channels = self.router.channels();
         cmd.arg(names.channel()).arg(millis(lease)).arg(count_listeners(channels));
         cmd.arg(publish(channels)).arg(u8::from(listens)).arg(owners);
-        let script = Some(&SCRIPTS.hand_over);
+        let script = Some(&SCRIPTS.hand_off);
         let mut request = Request { script, ..self.request(cmd, names.key()) };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let done = match answer.value {
-            Value::Int(0) => HandedOver::Nothing,
+            Value::Int(0) => HandOffReply::Nothing,
             Value::Array(mut reply) if reply.len() == 2 => {
                 let (token, listening) = (reply.pop(), reply.pop());
                 let token = match (token, kind.has_token()) {
                     (Some(Value::BulkString(number)), true) => Some(token_of(&number)?),
                     (Some(Value::Int(0)), false) => None,
                     (other, _) => {
-                        return Err(unexpected("hand_over", &other.unwrap_or(Value::Nil)));
+                        return Err(unexpected("hand_off", &other.unwrap_or(Value::Nil)));
                     }
                 };
                 let listening = match listening {
                     Some(Value::Int(clients)) => {
                         u64::try_from(clients).ok().filter(|_| !answer.asking)
                     }
-                    other => return Err(unexpected("hand_over", &other.unwrap_or(Value::Nil))),
+                    other => return Err(unexpected("hand_off", &other.unwrap_or(Value::Nil))),
                 };
-                HandedOver::Done { token, listening }
+                HandOffReply::Done { token, listening }
             }
-            other => return Err(unexpected("hand_over", &other)),
+            other => return Err(unexpected("hand_off", &other)),
         };
         Ok((done, answer.repeated))
     }

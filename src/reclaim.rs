@@ -20,9 +20,9 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::config::Config;
 use crate::error::ErrorKind;
+use crate::handoff::Handoffs;
 use crate::holds::{Owner, Owners};
 use crate::protocol::{Call, Names};
-use crate::relay::Relay;
 use crate::releaser::release_again;
 use crate::transport::Router;
 
@@ -41,7 +41,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Looks at the names that were released lately whenever their server changes, until it is dropped.
 pub(crate) async fn reclaim_after_failovers(
     router: &Arc<Router>,
-    relay: &Arc<Relay>,
+    handoffs: &Arc<Handoffs>,
     owners: &Arc<Owners>,
     config: &Arc<Config>,
 ) {
@@ -51,16 +51,16 @@ pub(crate) async fn reclaim_after_failovers(
     loop {
         tokio::select! {
             Ok(()) = changes.changed() => {}
-            () = relay.released_names().moved_meanwhile.notified() => {}
+            () = handoffs.released_names().moved_meanwhile.notified() => {}
         }
-        let moved = relay.released_names().moved(|key| router.server_of(key), clock::now());
+        let moved = handoffs.released_names().moved(|key| router.server_of(key), clock::now());
         for names in moved {
             let place = places.clone().acquire_owned().await;
-            let (router, relay) = (router.clone(), relay.clone());
+            let (router, handoffs) = (router.clone(), handoffs.clone());
             let (owners, config) = (owners.clone(), config.clone());
             looks.spawn(async move {
                 let _place = place;
-                look(&names, &router, &relay, &owners, &config).await;
+                look(&names, &router, &handoffs, &owners, &config).await;
             });
         }
         while looks.try_join_next().is_some() {}
@@ -78,7 +78,7 @@ pub(crate) fn announce(idle: &Owner) {
 async fn look(
     names: &Names,
     router: &Arc<Router>,
-    relay: &Arc<Relay>,
+    handoffs: &Arc<Handoffs>,
     owners: &Arc<Owners>,
     config: &Arc<Config>,
 ) {
@@ -88,7 +88,7 @@ async fn look(
             Ok(Some(inspected)) => {
                 if let Some((owner, gate)) = owners.claim_idle(&inspected.holder, names) {
                     announce(&owner);
-                    release_again(owner, gate, router, relay, config).await;
+                    release_again(owner, gate, router, handoffs, config).await;
                 }
                 return;
             }

@@ -21,15 +21,15 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Outcome};
+use crate::handoff::{Confirmed, Handoffs};
 use crate::holds::{Gate, HoldId, Owner};
 use crate::loss::{FoundBy, found_gone};
 use crate::protocol::{Call, Released};
-use crate::relay::{Confirmed, Relay};
 use crate::transport::{Connection, Router};
 
 mod passage;
 mod unlock;
-use passage::pass;
+use passage::hand_off;
 pub(crate) use unlock::Unlock;
 
 /// Between two tries of a release that is refused again and again.
@@ -38,14 +38,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Where debts are handed to the background.
 pub(crate) struct Releaser {
     jobs: UnboundedSender<Job>,
-    relay: Arc<Relay>,
+    handoffs: Arc<Handoffs>,
 }
 
 /// What the background is asked for.
 pub(crate) enum Job {
     Pay(Debt),
-    /// Tell Redis of the hand-overs of that owner's lock.
-    Carry(Arc<Owner>),
+    /// Tell Redis of the hand-offs of that owner's lock.
+    Handoff(Arc<Owner>),
     /// Say when nothing is left to pay.
     Flush(oneshot::Sender<()>),
 }
@@ -60,8 +60,8 @@ pub(crate) struct Debt {
 }
 
 impl Releaser {
-    pub(crate) fn new(jobs: UnboundedSender<Job>, relay: Arc<Relay>) -> Self {
-        Self { jobs, relay }
+    pub(crate) fn new(jobs: UnboundedSender<Job>, handoffs: Arc<Handoffs>) -> Self {
+        Self { jobs, handoffs }
     }
 
     /// The path of a dropped guard: its hold is given back in the account, the lock goes to the
@@ -69,31 +69,31 @@ impl Releaser {
     pub(crate) fn give_back(&self, owner: &Arc<Owner>, hold: HoldId, lease: Duration) {
         owner.account.lock().give_back(hold);
         let mut gate = None;
-        if self.pass(owner, &mut gate, false).is_none() {
+        if self.hand_off(owner, &mut gate, false).is_none() {
             // The gate is taken now if it is free, so that a `lock` that follows at once comes
             // after the release.
             let gate = gate.or_else(|| owner.try_enter());
-            self.hand_over(Debt { owner: owner.clone(), gate, connection: None, lease });
+            self.enqueue(Debt { owner: owner.clone(), gate, connection: None, lease });
         }
     }
 
     /// Hands the lock to the next waiter of this client, and the rest to the background.
-    fn pass(
+    fn hand_off(
         &self,
         owner: &Arc<Owner>,
         gate: &mut Option<Gate>,
         tell: bool,
     ) -> Option<Option<Confirmed>> {
-        pass(&self.relay, owner, gate, tell, |job| {
+        hand_off(&self.handoffs, owner, gate, tell, |job| {
             // It fails only when the client's thread has ended. Then the lease ends the hold, and the
             // head, which that thread would have woken, asks Redis at that time.
             if self.jobs.send(job).is_err() {
-                self.relay.waiters().wake_head(&owner.names, None);
+                self.handoffs.waiters().wake_head(&owner.names, None);
             }
         })
     }
 
-    /// Completes when everything that was handed over before is paid or given up.
+    /// Completes when everything that was handed off before is paid or given up.
     pub(crate) async fn flush(&self) {
         let (done, told) = oneshot::channel();
         if self.jobs.send(Job::Flush(done)).is_ok() {
@@ -101,7 +101,7 @@ impl Releaser {
         }
     }
 
-    fn hand_over(&self, debt: Debt) {
+    fn enqueue(&self, debt: Debt) {
         // It fails only when the client's thread has ended; then the lease ends the hold.
         let _ = self.jobs.send(Job::Pay(debt));
     }
@@ -162,14 +162,14 @@ impl<'a> Exchange<'a> {
     /// Tells Redis what is owed, and says whether there was something to release. Only after
     /// [`enter`](Self::enter).
     pub(crate) fn pay(&mut self, now: Instant) -> impl Future<Output = Result<bool, Error>> {
-        pay(&mut self.call, self.owner, &self.releaser.relay, now)
+        pay(&mut self.call, self.owner, &self.releaser.handoffs, now)
     }
 }
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         if self.owner.account.lock().owes() {
-            self.releaser.hand_over(Debt {
+            self.releaser.enqueue(Debt {
                 owner: self.owner.clone(),
                 gate: self.gate.take(),
                 connection: self.call.connection.take(),
@@ -182,19 +182,19 @@ impl Drop for Exchange<'_> {
 async fn pay(
     call: &mut Call<'_>,
     owner: &Owner,
-    relay: &Relay,
+    handoffs: &Handoffs,
     now: Instant,
 ) -> Result<bool, Error> {
     let (owed, sent_before) = {
         let mut account = owner.account.lock();
-        let Some(owed) = account.owed(now, relay.watchdog_timeout()) else {
+        let Some(owed) = account.owed(now, handoffs.watchdog_timeout()) else {
             return Ok(false);
         };
         (owed, account.releasing(owed))
     };
     let server = call.router.movable_server_of(owner.names.key());
     if owed.count == 0 {
-        relay.frees(&owner.names, now);
+        handoffs.frees(&owner.names, now);
     }
     let answer = call.release(&owner.names, &owner.id, owed.count, owed.lease).await;
     let (released, repeated) = match answer {
@@ -210,7 +210,7 @@ async fn pay(
     };
     let told = if let Released::Freed { told } = released { Some(told) } else { None };
     if released != Released::Held {
-        relay.freed(&owner.names, told, server, call.router);
+        handoffs.freed(&owner.names, told, server, call.router);
     }
     let nothing = released == Released::Nothing;
     // An earlier sending that was never answered may have released it.
@@ -220,10 +220,10 @@ async fn pay(
     // Whatever was to stay, or has not been released, is gone.
     let lost = nothing && (owed.count > 0 || !(sent_before || repeated));
     if lost {
-        found_gone(relay.waiters(), owner, FoundBy::Release);
+        found_gone(handoffs.waiters(), owner, FoundBy::Release);
     } else if nothing {
         // If it was not the earlier sending, nothing was published.
-        relay.waiters().look(&owner.names);
+        handoffs.waiters().look(&owner.names);
     }
     Ok(!nothing)
 }
@@ -232,7 +232,7 @@ async fn pay(
 pub(crate) async fn pay_debts(
     mut jobs: UnboundedReceiver<Job>,
     router: &Arc<Router>,
-    relay: &Arc<Relay>,
+    handoffs: &Arc<Handoffs>,
     config: &Arc<Config>,
 ) {
     let mut under_way = JoinSet::new();
@@ -258,7 +258,7 @@ pub(crate) async fn pay_debts(
             match job {
                 Job::Flush(flush) => flushes.push(flush),
                 job => {
-                    under_way.spawn(work(job, router.clone(), relay.clone(), config.clone()));
+                    under_way.spawn(work(job, router.clone(), handoffs.clone(), config.clone()));
                 }
             }
         }
@@ -266,11 +266,16 @@ pub(crate) async fn pay_debts(
 }
 
 /// Does one job. Returns those that come of it.
-async fn work(job: Job, router: Arc<Router>, relay: Arc<Relay>, config: Arc<Config>) -> Vec<Job> {
+async fn work(
+    job: Job,
+    router: Arc<Router>,
+    handoffs: Arc<Handoffs>,
+    config: Arc<Config>,
+) -> Vec<Job> {
     match job {
-        Job::Pay(debt) => pay_in_background(debt, &router, &relay, &config).await,
-        Job::Carry(owner) => {
-            let left = relay.carry(&router, &owner.names).await.into_iter();
+        Job::Pay(debt) => pay_in_background(debt, &router, &handoffs, &config).await,
+        Job::Handoff(owner) => {
+            let left = handoffs.flush(&router, &owner.names).await.into_iter();
             let debt =
                 |(owner, lease)| Job::Pay(Debt { owner, gate: None, connection: None, lease });
             left.map(debt).collect()
@@ -284,18 +289,18 @@ pub(crate) async fn release_again(
     owner: Arc<Owner>,
     gate: Gate,
     router: &Router,
-    relay: &Relay,
+    handoffs: &Handoffs,
     config: &Config,
 ) {
     let lease = config.watchdog_timeout;
     let debt = Debt { owner, gate: Some(gate), connection: None, lease };
-    pay_in_background(debt, router, relay, config).await;
+    pay_in_background(debt, router, handoffs, config).await;
 }
 
 async fn pay_in_background(
     mut debt: Debt,
     router: &Router,
-    relay: &Relay,
+    handoffs: &Handoffs,
     config: &Config,
 ) -> Vec<Job> {
     let owner = &debt.owner;
@@ -306,7 +311,7 @@ async fn pay_in_background(
     // What may still be on its way has to be followed by its undo, on its connection.
     let settled = debt.connection.is_none();
     let mut jobs = Vec::new();
-    if settled && pass(relay, owner, &mut gate, false, |job| jobs.push(job)).is_some() {
+    if settled && hand_off(handoffs, owner, &mut gate, false, |job| jobs.push(job)).is_some() {
         return jobs;
     }
     let give_up = clock::now() + config.command_timeout + debt.lease;
@@ -320,7 +325,7 @@ async fn pay_in_background(
         }
         let mut call = Call::new(router, now + config.command_timeout);
         call.connection = debt.connection.take();
-        match pay(&mut call, owner, relay, now).await {
+        match pay(&mut call, owner, handoffs, now).await {
             Ok(_) => {
                 tracing::debug!(name = %owner.names.key(), owner = %owner.id,
                     "released in the background");

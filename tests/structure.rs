@@ -38,7 +38,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "reclaim",
             "releaser",
-            "relay",
+            "handoff",
             "holds",
             "waiters",
             "watchdog",
@@ -53,14 +53,14 @@ const ROOMS: &[(&str, &[&str])] = &[
     // How a lock is given back: again, to Redis, or to the next of this client.
     (
         "reclaim",
-        &["releaser", "relay", "holds", "protocol", "transport", "config", "clock", "error"],
+        &["releaser", "handoff", "holds", "protocol", "transport", "config", "clock", "error"],
     ),
     (
         "releaser",
-        &["relay", "loss", "holds", "protocol", "transport", "lease", "config", "clock", "error"],
+        &["handoff", "loss", "holds", "protocol", "transport", "lease", "config", "clock", "error"],
     ),
     (
-        "relay",
+        "handoff",
         &[
             "waiters",
             "watchdog",

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-mod passing;
+mod handoff;
 mod scene;
 mod world;
 

@@ -9,7 +9,7 @@ pub(super) struct Scripts {
     pub(super) acquire: Script,
     pub(super) release: Script,
     pub(super) renew: Script,
-    pub(super) hand_over: Script,
+    pub(super) hand_off: Script,
     pub(super) force_unlock: Script,
     pub(super) inspect: Script,
     pub(super) touch: Script,
@@ -31,7 +31,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         acquire: Script::new(acquire),
         release: Script::new(release),
         renew: Script::new(include_str!("../../lua/renew.lua")),
-        hand_over: Script::new(include_str!("../../lua/hand_over.lua")),
+        hand_off: Script::new(include_str!("../../lua/hand_off.lua")),
         force_unlock: Script::new(include_str!("../../lua/force_unlock.lua")),
         inspect: Script::new(include_str!("../../lua/inspect.lua")),
         touch: Script::new(include_str!("../../lua/touch.lua")),
@@ -41,7 +41,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
 
 /// All of them, for servers to have before they are called.
 pub(crate) fn scripts() -> Vec<&'static Script> {
-    let Scripts { acquire, release, renew, hand_over, force_unlock, inspect, touch, batch } =
+    let Scripts { acquire, release, renew, hand_off, force_unlock, inspect, touch, batch } =
         &*SCRIPTS;
-    vec![acquire, release, renew, hand_over, force_unlock, inspect, touch, batch]
+    vec![acquire, release, renew, hand_off, force_unlock, inspect, touch, batch]
 }

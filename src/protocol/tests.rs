@@ -73,13 +73,13 @@ fn a_lease_travels_as_whole_milliseconds_and_never_as_none() {
 }
 
 fn all_scripts() -> [(&'static str, &'static Script); 8] {
-    let Scripts { acquire, release, renew, hand_over, force_unlock, inspect, touch, batch } =
+    let Scripts { acquire, release, renew, hand_off, force_unlock, inspect, touch, batch } =
         &*SCRIPTS;
     [
         ("acquire", acquire),
         ("release", release),
         ("renew", renew),
-        ("hand_over", hand_over),
+        ("hand_off", hand_off),
         ("force_unlock", force_unlock),
         ("inspect", inspect),
         ("touch", touch),
@@ -120,12 +120,12 @@ fn op() -> impl Strategy<Value = Op> {
     let args = (owner, lease, 0..4u32);
     let [acquire, release, renew] = [args.clone(), args.clone(), args];
     let owners = prop::collection::vec(0..OWNERS.len(), 2..5);
-    let hand_over = (owners, (1..4u64).prop_map(|many| many * LONG));
+    let hand_off = (owners, (1..4u64).prop_map(|many| many * LONG));
     prop_oneof![
         6 => acquire.prop_map(|(owner, lease, c)| Op::Acquire { owner, lease, count: c.max(1) }),
         4 => release.prop_map(|(owner, lease, count)| Op::Release { owner, lease, count }),
         2 => renew.prop_map(|(owner, lease, _)| Op::Renew { owner, lease }),
-        3 => hand_over.prop_map(|(owners, lease)| Op::HandOver { owners, lease }),
+        3 => hand_off.prop_map(|(owners, lease)| Op::HandOver { owners, lease }),
         1 => Just(Op::ForceUnlock),
         1 => Just(Op::Expire),
         1 => Just(Op::Persist),
@@ -185,11 +185,11 @@ impl Both<'_> {
                 let mut args: Vec<&dyn ToString> =
                     vec![&"channel", &lease, &"NUMSUB", &"PUBLISH", &0];
                 args.extend(owners.iter().map(|owner| owner as &dyn ToString));
-                let reply = match self.naive.hand_over(&owners, lease, 0) {
+                let reply = match self.naive.hand_off(&owners, lease, 0) {
                     true => Value::Array(vec![Value::Int(0), Value::Int(0)]),
                     false => Value::Int(0),
                 };
-                assert_eq!(self.ask(&scripts.hand_over, &args), reply);
+                assert_eq!(self.ask(&scripts.hand_off, &args), reply);
             }
             Op::ForceUnlock => {
                 let held = self.naive.lock.take().is_some();

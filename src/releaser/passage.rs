@@ -1,7 +1,7 @@
 //! What follows when a lock is handed to the next waiter of the same client.
 //!
 //! 1. **Redis is updated whatever becomes of the caller.** This asks the client's thread to do so in
-//!    the same step in which the lock is handed over: before an await, and not by a drop. So it needs
+//!    the same step in which the lock is handed off: before an await, and not by a drop. So it needs
 //!    no worker of the caller's runtime, which the new holder may block, and no poll of the caller's
 //!    future, which may never come.
 
@@ -10,35 +10,35 @@ use std::time::Instant;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
+use crate::handoff::{Confirmed, Handoffs};
 use crate::holds::{Gate, Granted, Owner};
-use crate::relay::{Confirmed, Relay};
 
 use super::{Debt, Job};
 
 /// Hands the lock to the next waiter of this client, if there is one: `None` if it has to be
 /// released. `then` is given what the background has to do.
-pub(super) fn pass(
-    relay: &Relay,
+pub(super) fn hand_off(
+    handoffs: &Handoffs,
     owner: &Arc<Owner>,
     gate: &mut Option<Gate>,
     tell: bool,
     mut then: impl FnMut(Job),
 ) -> Option<Option<Confirmed>> {
-    let mut passed = relay.pass(owner, gate, tell)?;
-    let confirmed = passed.confirmed.take();
+    let mut handed_off = handoffs.hand_off(owner, gate, tell)?;
+    let confirmed = handed_off.confirmed.take();
     let mut from = owner.clone();
     loop {
-        if passed.carry {
-            then(Job::Carry(from));
+        if handed_off.flush {
+            then(Job::Handoff(from));
         }
         // Whoever goes just as the lock comes gives it back, like a dropped guard.
-        let Some((owner, Granted { hold, lease, .. })) = passed.declined else {
+        let Some((owner, Granted { hold, lease, .. })) = handed_off.declined else {
             return Some(confirmed);
         };
         owner.account.lock().give_back(hold);
         let mut gate = None;
-        passed = match relay.pass(&owner, &mut gate, false) {
-            Some(passed) => passed,
+        handed_off = match handoffs.hand_off(&owner, &mut gate, false) {
+            Some(handed_off) => handed_off,
             None => {
                 then(Job::Pay(Debt { owner, gate, connection: None, lease }));
                 return Some(confirmed);
@@ -53,11 +53,11 @@ pub(super) async fn confirmed(
     confirmed: Option<Confirmed>,
     deadline: Instant,
 ) -> Result<bool, Error> {
-    let confirmed = confirmed.expect("BUG: nobody tells of a hand-over");
+    let confirmed = confirmed.expect("BUG: nobody tells of a hand-off");
     match clock::timeout_at(deadline, confirmed).await {
         Ok(Ok(confirmed)) => confirmed,
         _ => {
-            let message = "no answer for a hand-over";
+            let message = "no answer for a hand-off";
             Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message))
         }
     }

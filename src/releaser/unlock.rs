@@ -3,17 +3,17 @@
 //! 1. The hold goes in the account, and the lock perhaps to the next waiter of this client, before
 //!    the first await. From there on the relay sees to it, or the drop of the [`Exchange`].
 //! 2. To wait for the confirmation of a hand-off takes a small future, to ask Redis a large one. A
-//!    caller puts either into a box, so they are apart: crowds of one client hand over.
+//!    caller puts either into a box, so they are apart: crowds of one client hand off.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
+use crate::handoff::Confirmed;
 use crate::holds::{Granted, Owner};
 use crate::lease::Term;
 use crate::protocol::Call;
-use crate::relay::Confirmed;
 
 use super::passage::confirmed;
 use super::{Exchange, Releaser};
@@ -26,7 +26,7 @@ pub(crate) struct Unlock<'a> {
     ran_out: bool,
     /// The hold was still counted.
     counts: bool,
-    handed_over: Option<Option<Confirmed>>,
+    handed_off: Option<Option<Confirmed>>,
 }
 
 impl<'a> Unlock<'a> {
@@ -40,18 +40,18 @@ impl<'a> Unlock<'a> {
         let Granted { hold, term, lease, .. } = granted;
         let ran_out = term.until(begun).is_none();
         let counts = owner.account.lock().give_back(*hold);
-        let handed_over = counts.then(|| releaser.pass(owner, &mut None, true)).flatten();
+        let handed_off = counts.then(|| releaser.hand_off(owner, &mut None, true)).flatten();
         let exchange = Exchange::new(call, owner, releaser, *lease);
-        Self { exchange, term, begun, ran_out, counts, handed_over }
+        Self { exchange, term, begun, ran_out, counts, handed_off }
     }
 
     pub(crate) fn is_handed_over(&self) -> bool {
-        self.handed_over.is_some()
+        self.handed_off.is_some()
     }
 
     /// Waits until Redis has confirmed the hand-off.
     pub(crate) async fn confirmed(&mut self) -> Result<(), Error> {
-        let told = self.handed_over.take().flatten();
+        let told = self.handed_off.take().flatten();
         let executed = match confirmed(told, self.exchange.call.deadline).await {
             // For want of memory for a token, say: a release needs none.
             Err(error) if error.kind() == ErrorKind::Server => Box::pin(self.refused(error)).await,
@@ -74,8 +74,8 @@ impl<'a> Unlock<'a> {
     async fn pay(&mut self) -> Result<bool, Error> {
         let exchange = &mut self.exchange;
         let now = exchange.enter(self.begun).await?;
-        let pass = || exchange.releaser.pass(exchange.owner, &mut exchange.gate, true);
-        match self.counts.then(pass).flatten() {
+        let hand_off = || exchange.releaser.hand_off(exchange.owner, &mut exchange.gate, true);
+        match self.counts.then(hand_off).flatten() {
             None => exchange.pay(now).await,
             Some(told) => match confirmed(told, exchange.call.deadline).await {
                 Err(error) if error.kind() == ErrorKind::Server => {

@@ -75,7 +75,7 @@ impl Naive {
     }
 
     /// False if none of the owners has it.
-    pub(crate) fn hand_over(&mut self, owners: &[&'static str], lease: u64, now: u64) -> bool {
+    pub(crate) fn hand_off(&mut self, owners: &[&'static str], lease: u64, now: u64) -> bool {
         let Some(held) = self.at(now) else { return false };
         let (Some(from), Some(last)) =
             (owners.iter().position(|owner| *owner == held.owner), owners.last())

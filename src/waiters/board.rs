@@ -15,7 +15,7 @@
 //!    not ask what the subscription would have told.
 //! 6. While this client leaves a lock to others (see [`turns`]), the head asks only when they have
 //!    had their turns.
-//! 7. A lock that is handed over inside the client goes to the head of its line, unless that one
+//! 7. A lock that is handed off inside the client goes to the head of its line, unless that one
 //!    is asking Redis. The next head learns when it is due only after a request to Redis (see
 //!    [`handed_off`](Board::handed_off)), if the new holder's lease is longer than that takes.
 

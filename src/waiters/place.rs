@@ -1,6 +1,6 @@
 //! One waiter: its seat, by which others reach it, and its place in the line.
 //!
-//! 1. **A lock that is handed over is never lost on the way.** It lies in the tray of the seat
+//! 1. **A lock that is handed off is never lost on the way.** It lies in the tray of the seat
 //!    until the waiter takes it; a waiter that goes closes the tray, and whoever comes too late
 //!    with a lock, or finds one there that nobody took, gives it back.
 
@@ -26,7 +26,7 @@ pub(crate) struct Seat {
     tray: Mutex<Tray>,
 }
 
-/// Where a waiter finds the lock if it is handed over.
+/// Where a waiter finds the lock if it is handed off.
 enum Tray {
     Empty,
     Full(Granted),
@@ -123,7 +123,7 @@ impl Place<'_> {
         // Its drop finds that it has left already.
     }
 
-    /// Gives the place up. Returns the lock if it was handed over and nobody took it: it has to be
+    /// Gives the place up. Returns the lock if it was handed off and nobody took it: it has to be
     /// given back.
     pub(crate) fn leave(&self) -> Option<Granted> {
         let now = clock::now();
@@ -140,6 +140,6 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let handed = self.leave();
-        debug_assert!(handed.is_none(), "BUG: a lock that was handed over went with its place");
+        debug_assert!(handed.is_none(), "BUG: a lock that was handed off went with its place");
     }
 }

@@ -62,8 +62,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "releases-end-no-turn",
         file: "src/releaser.rs",
-        right: "if owed.count == 0 {\n        relay.frees",
-        wrong: "if owed.count == 0 && !BUG {\n        relay.frees",
+        right: "if owed.count == 0 {\n        handoffs.frees",
+        wrong: "if owed.count == 0 && !BUG {\n        handoffs.frees",
     },
     // Failovers.
     Mutant {
@@ -117,9 +117,9 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "run-overflows",
-        file: "src/holds/passing.rs",
-        right: "kept >= config.hand_over_time",
-        wrong: "(kept >= config.hand_over_time || BUG && now >= self.since + config.hand_over_time)",
+        file: "src/holds/handoff.rs",
+        right: "kept >= config.max_handoff_time",
+        wrong: "(kept >= config.max_handoff_time || BUG && now >= self.since + config.max_handoff_time)",
     },
     Mutant {
         bug: "found-gone-untold",
@@ -171,7 +171,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "hand-off-two-fields",
-        file: "lua/hand_over.lua",
+        file: "lua/hand_off.lua",
         right: "if fields > 1 then\n  return redis.error_reply('WRONGTYPE the hash is not a lock')\nend\nlocal holder",
         wrong: "local holder",
     },
@@ -179,8 +179,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "unlock-tells-nobody",
         file: "src/releaser/passage.rs",
-        right: "            then(Job::Carry(from));",
-        wrong: "            if !(BUG && tell) {\n                then(Job::Carry(from));\n            }",
+        right: "            then(Job::Handoff(from));",
+        wrong: "            if !(BUG && tell) {\n                then(Job::Handoff(from));\n            }",
     },
     Mutant {
         bug: "late-hand-off-not-executed",
@@ -196,9 +196,9 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "chain-is-never-full",
-        file: "src/relay/chain.rs",
-        right: "self.steps.len() + 1 >= FULL",
-        wrong: "self.steps.len() + 1 >= FULL && !BUG",
+        file: "src/handoff/queue.rs",
+        right: "self.handoffs.len() + 1 >= FULL",
+        wrong: "self.handoffs.len() + 1 >= FULL && !BUG",
     },
     Mutant {
         bug: "nested-release-shortens-silently",
@@ -208,7 +208,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "hand-off-shortens-silently",
-        file: "lua/hand_over.lua",
+        file: "lua/hand_off.lua",
         right: "if shorter and (listening",
         wrong: "if false and (listening",
     },
@@ -220,7 +220,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "hand-off-head-sleeps",
-        file: "src/relay.rs",
+        file: "src/handoff.rs",
         right: "self.waiters.wake_head(names, lease);",
         wrong: "if !BUG {\n            self.waiters.wake_head(names, lease);\n        }",
     },

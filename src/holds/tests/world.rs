@@ -53,8 +53,8 @@ const US: &str = "us";
 const OTHER: &str = "other";
 
 /// The server's milliseconds: they are 1 % short.
-fn server_time(passed: Duration) -> u64 {
-    u64::try_from(passed.as_nanos() * 100 / 99 / 1_000_000).unwrap()
+fn server_time(origin: Duration) -> u64 {
+    u64::try_from(origin.as_nanos() * 100 / 99 / 1_000_000).unwrap()
 }
 
 impl World {

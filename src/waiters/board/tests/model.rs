@@ -219,7 +219,7 @@ impl Model {
                 }
             }
             Op::HandOver { lock, lease, awaited, later } => {
-                self.hand_over(lock, lease, awaited, later)
+                self.hand_off(lock, lease, awaited, later)
             }
             Op::HandedOff(lock, lease) => self.handed_off(lock, lease),
             Op::Freed(lock, told) => self.freed(lock, told),

@@ -79,7 +79,7 @@ impl World {
             }
             Op::Drop(n) if !self.waiters.is_empty() => self.drop(n % self.waiters.len()),
             Op::Release(lock) => self.release(lock),
-            Op::HandOver(lock) => self.hand_over(lock),
+            Op::HandOver(lock) => self.hand_off(lock),
             Op::Deliver => {
                 self.deliver();
             }
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    fn hand_over(&mut self, lock: usize) {
+    fn hand_off(&mut self, lock: usize) {
         let (channel, key) = LOCKS[lock];
         let next = self.board.next_in_line(channel, key).filter(|_| self.held[lock].is_some());
         if let Some(ticket) = next.map(|(ticket, _)| ticket) {

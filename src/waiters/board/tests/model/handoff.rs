@@ -3,7 +3,7 @@
 use super::*;
 
 impl Model {
-    pub(super) fn hand_over(&mut self, lock: usize, lease: u64, awaited: bool, later: bool) {
+    pub(super) fn hand_off(&mut self, lock: usize, lease: u64, awaited: bool, later: bool) {
         let names = self.names[lock].clone();
         let (key, channel) = (names.key(), names.channel());
         let head = self.waiters.iter().position(|waiter| waiter.lock == lock);

@@ -1,4 +1,4 @@
--- hand_over: let a lock go from owner to owner inside one client.
+-- hand_off: let a lock go from owner to owner inside one client.
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
 -- KEYS[2]  its fencing token, a number that only grows; left out if the last owner

@@ -1,4 +1,4 @@
-//! The hand-overs of one lock that Redis has still to hear of: pure state.
+//! The hand-offs of one lock that Redis has still to hear of: pure state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::error::Error;
-use crate::holds::{Ask, Gate, Granted, HoldId, Owed, Owner, Passing, Run};
+use crate::holds::{Ask, Gate, Granted, HandoffStart, HoldId, Owed, Owner, Streak};
 use crate::lease::Term;
 use crate::waiters::{Seat, Ticket};
 
-/// What came of a hand-over: whether there was something to give back.
+/// What came of a hand-off: whether there was something to give back.
 pub(crate) type Confirmed = oneshot::Receiver<Result<bool, Error>>;
 pub(super) type Told = oneshot::Sender<Result<bool, Error>>;
 
@@ -19,12 +19,12 @@ pub(super) type Told = oneshot::Sender<Result<bool, Error>>;
 /// millisecond or so.
 const LONGEST: usize = 128;
 
-/// The most steps in a chain: as many as four requests carry. So an `unlock` is confirmed within
+/// The most steps in a queue: as many as four requests carry. So an `unlock` is confirmed within
 /// five round trips, and a lock is handed on without a pause wherever Redis confirms as fast.
 const FULL: usize = 4 * LONGEST;
 
 /// From one owner to the next.
-pub(super) struct Step {
+pub(super) struct Handoff {
     pub(super) from: Arc<Owner>,
     /// What it pays of the old owner's debt.
     pub(super) owed: Owed,
@@ -33,7 +33,7 @@ pub(super) struct Step {
     pub(super) to: To,
     /// Until when the new hold is believed once this is confirmed.
     pub(super) until: Instant,
-    pub(super) run: Run,
+    pub(super) streak: Streak,
     /// In the first step only; later ones have it from the step before.
     pub(super) from_gate: Option<Gate>,
     pub(super) to_gate: Option<Gate>,
@@ -43,7 +43,7 @@ pub(super) struct Step {
 pub(super) enum To {
     /// It has the lock already.
     Holds(HoldId, Arc<Term>),
-    /// It gets the lock when it is confirmed: it needs the fencing token, or the chain is full.
+    /// It gets the lock when it is confirmed: it needs the fencing token, or the queue is full.
     Awaits(Ask, Ticket),
 }
 
@@ -55,71 +55,76 @@ pub(super) struct Request {
 
 /// Each step begins where the one before ended. It is carried out by one task at a time.
 #[derive(Default)]
-pub(super) struct Chain {
-    steps: VecDeque<Step>,
+pub(super) struct HandoffQueue {
+    handoffs: VecDeque<Handoff>,
 }
 
-impl Chain {
+impl HandoffQueue {
     /// Whether that owner is the one to whom the last step goes, so that its gate is in here.
     pub(super) fn ends_with(&self, owner: &Arc<Owner>) -> bool {
-        self.steps.back().is_some_and(|last| {
+        self.handoffs.back().is_some_and(|last| {
             Arc::ptr_eq(&last.seat.owner, owner) && matches!(last.to, To::Holds(..))
         })
     }
 
-    pub(super) fn push(&mut self, step: Step) {
-        self.steps.push_back(step);
+    pub(super) fn push(&mut self, handoff: Handoff) {
+        self.handoffs.push_back(handoff);
     }
 
     /// Whether one more step makes it full.
     pub(super) fn is_full(&self) -> bool {
-        self.steps.len() + 1 >= FULL
+        self.handoffs.len() + 1 >= FULL
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.steps.is_empty()
+        self.handoffs.is_empty()
     }
 
     /// All that is to be told, from the first step on: what was sent before and never answered
     /// is in it again.
     pub(super) fn request(&self) -> Request {
         let mut owners: Vec<Arc<Owner>> =
-            self.steps.front().map(|first| first.from.clone()).into_iter().collect();
-        let steps = || self.steps.iter().take(LONGEST);
-        owners.extend(steps().map(|step| step.seat.owner.clone()));
-        let lease = steps().next_back().map_or(Duration::ZERO, |last| last.seat.asked);
+            self.handoffs.front().map(|first| first.from.clone()).into_iter().collect();
+        let handoffs = || self.handoffs.iter().take(LONGEST);
+        owners.extend(handoffs().map(|handoff| handoff.seat.owner.clone()));
+        let lease = handoffs().next_back().map_or(Duration::ZERO, |last| last.seat.asked);
         Request { owners, lease }
     }
 
     /// Takes out the first steps, which are done. The gate of an owner whose lock has gone on
     /// already stays.
-    pub(super) fn take(&mut self, steps: usize) -> Vec<Step> {
-        let mut done: Vec<Step> = self.steps.drain(..steps.min(self.steps.len())).collect();
-        if let (Some(last), Some(next)) = (done.last_mut(), self.steps.front_mut()) {
+    pub(super) fn take(&mut self, handoffs: usize) -> Vec<Handoff> {
+        let mut done: Vec<Handoff> =
+            self.handoffs.drain(..handoffs.min(self.handoffs.len())).collect();
+        if let (Some(last), Some(next)) = (done.last_mut(), self.handoffs.front_mut()) {
             next.from_gate = last.to_gate.take();
         }
         done
     }
 
     /// Those who await the first steps.
-    pub(super) fn take_told(&mut self, steps: usize) -> Vec<Told> {
-        self.steps.iter_mut().take(steps).filter_map(|step| step.told.take()).collect()
+    pub(super) fn take_told(&mut self, handoffs: usize) -> Vec<Told> {
+        self.handoffs.iter_mut().take(handoffs).filter_map(|handoff| handoff.told.take()).collect()
     }
 
     /// Whether the last step is awaited.
     pub(super) fn is_awaited(&self) -> bool {
-        self.steps.back().is_some_and(|last| matches!(last.to, To::Awaits(..)))
+        self.handoffs.back().is_some_and(|last| matches!(last.to, To::Awaits(..)))
     }
 
     pub(super) fn longest_lease(&self) -> Duration {
-        self.steps.iter().map(|step| step.seat.asked).max().unwrap_or_default()
+        self.handoffs.iter().map(|handoff| handoff.seat.asked).max().unwrap_or_default()
     }
 }
 
-/// Takes the gate of whoever passes a lock on, unless the chain has it. False if it has to wait.
-pub(super) fn enter(chain: Option<&Chain>, owner: &Arc<Owner>, gate: &mut Option<Gate>) -> bool {
-    match chain {
-        Some(chain) if chain.ends_with(owner) => return true,
+/// Takes the gate of whoever passes a lock on, unless the queue has it. False if it has to wait.
+pub(super) fn enter(
+    queue: Option<&HandoffQueue>,
+    owner: &Arc<Owner>,
+    gate: &mut Option<Gate>,
+) -> bool {
+    match queue {
+        Some(queue) if queue.ends_with(owner) => return true,
         // It is of holders whose lease has ended since, and Redis has still to say so. This one
         // came after them, by itself.
         Some(_) => return false,
@@ -137,7 +142,7 @@ pub(super) fn hand(
     seat: &Seat,
     awaited: Option<Ticket>,
     until: Instant,
-    passing: &Passing,
+    start: &HandoffStart,
     now: Instant,
 ) -> (To, Option<Granted>) {
     let mut account = seat.owner.account.lock();
@@ -145,8 +150,8 @@ pub(super) fn hand(
     if let Some(ticket) = awaited {
         return (To::Awaits(ask, ticket), None);
     }
-    let term = Arc::new(Term::new(until.min(passing.until)));
-    let hold = account.handed(ask, seat.lease, term.clone(), passing.run.clone(), now);
+    let term = Arc::new(Term::new(until.min(start.until)));
+    let hold = account.handed(ask, seat.lease, term.clone(), start.streak.clone(), now);
     let granted = Granted { hold, term: term.clone(), lease: seat.asked, token: None };
     (To::Holds(hold, term), Some(granted))
 }

@@ -1,51 +1,51 @@
-//! Hand-overs inside the client, told to one account.
+//! Hand-offs inside the client, told to one account.
 
 use super::*;
 use crate::config::Config;
 
 impl Story {
-    fn passing(&self) -> Option<crate::holds::passing::Passing> {
-        self.owner.account.lock().passing(self.now)
+    fn start(&self) -> Option<crate::holds::HandoffStart> {
+        self.owner.account.lock().start_handoff(self.now)
     }
 
     fn turn_of_others(&self, config: &Config) -> Option<u32> {
-        self.owner.account.lock().run_is_over(config, self.now)
+        self.owner.account.lock().streak_is_over(config, self.now)
     }
 
     /// The lock comes to this owner from another one, who was believed until then.
-    fn handed(&self, lease: Lease, until: Instant, run: Run) -> (HoldId, Arc<Term>) {
+    fn handed(&self, lease: Lease, until: Instant, streak: Streak) -> (HoldId, Arc<Term>) {
         let term = Arc::new(Term::new(until));
         let mut account = self.owner.account.lock();
         let ask = account.ask(self.now);
-        (account.handed(ask, lease, term.clone(), run, self.now), term)
+        (account.handed(ask, lease, term.clone(), streak, self.now), term)
     }
 
     fn start_watching(&self) -> Option<Instant> {
         self.owner.account.lock().start_watching()
     }
 
-    fn run(&self) -> Run {
+    fn streak(&self) -> Streak {
         let giver = Self { owner: Self::new().owner, now: self.now };
         let (hold, _) = giver.grant(HOUR.into());
         giver.give_back(hold);
-        giver.passing().expect("a lock to hand over").run
+        giver.start().expect("a lock to hand off").streak
     }
 }
 
 #[test]
 fn only_the_last_hold_can_be_handed_over_and_only_while_it_is_believed() {
     let mut story = Story::new();
-    assert!(story.passing().is_none(), "it has nothing");
+    assert!(story.start().is_none(), "it has nothing");
     let (outer, term) = story.grant(WATCHDOG.into());
     let (inner, _) = story.grant(HOUR.into());
     story.give_back(inner);
-    assert!(story.passing().is_none(), "a guard is left");
+    assert!(story.start().is_none(), "a guard is left");
     story.give_back(outer);
-    let passing = story.passing().expect("both have gone");
-    assert_eq!(passing.until, term.until(story.now).unwrap(), "the shorter of the two");
-    assert_eq!((passing.owed.count, passing.owed.leaving), (0, 2));
+    let start = story.start().expect("both have gone");
+    assert_eq!(start.until, term.until(story.now).unwrap(), "the shorter of the two");
+    assert_eq!((start.owed.count, start.owed.leaving), (0, 2));
     story.now += WATCHDOG;
-    assert!(story.passing().is_none(), "one of them has run out");
+    assert!(story.start().is_none(), "one of them has streak out");
 }
 
 #[test]
@@ -54,13 +54,13 @@ fn what_may_have_been_freed_or_is_lost_cannot_be_handed_over() {
     let (hold, _) = story.grant(HOUR.into());
     let owed = story.give_back(hold).unwrap();
     story.owner.account.lock().releasing(owed);
-    assert!(story.passing().is_none(), "a release is on its way");
+    assert!(story.start().is_none(), "a release is on its way");
     story.owner.account.lock().released(owed);
-    assert!(story.passing().is_none());
+    assert!(story.start().is_none());
     let (hold, _) = story.grant(HOUR.into());
     story.give_back(hold);
     story.owner.gone(story.now);
-    assert!(story.passing().is_none());
+    assert!(story.start().is_none());
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn an_owner_takes_a_lock_only_if_it_holds_and_owes_nothing() {
 fn a_lock_that_was_handed_over_is_believed_for_its_lease_when_that_is_confirmed() {
     let story = Story::new();
     let before = story.now + WATCHDOG;
-    let (hold, term) = story.handed(HOUR.into(), before, story.run());
+    let (hold, term) = story.handed(HOUR.into(), before, story.streak());
     assert_eq!(term.until(story.now), Some(before));
     assert!(story.owner.account.lock().is_unconfirmed());
     let until = story.now + HOUR;
@@ -93,16 +93,16 @@ fn a_lock_that_was_handed_over_is_believed_for_its_lease_when_that_is_confirmed(
     assert!(!story.owner.account.lock().is_unconfirmed());
     // One that has gone already is not spoken of any more.
     story.give_back(hold);
-    assert!(story.passing().is_some());
+    assert!(story.start().is_some());
     assert!(!story.owner.account.lock().is_unconfirmed());
 }
 
 #[test]
 fn a_confirmation_says_nothing_of_a_later_tenure() {
     let story = Story::new();
-    let (before, lost) = story.handed(HOUR.into(), story.now + WATCHDOG, story.run());
+    let (before, lost) = story.handed(HOUR.into(), story.now + WATCHDOG, story.streak());
     story.owner.gone(story.now);
-    let (_, term) = story.handed(HOUR.into(), story.now + WATCHDOG, story.run());
+    let (_, term) = story.handed(HOUR.into(), story.now + WATCHDOG, story.streak());
     story.owner.account.lock().confirmed(before, &lost, story.now + HOUR, story.now);
     assert!(lost.is_gone());
     assert_eq!(term.until(story.now), Some(story.now + WATCHDOG));
@@ -114,7 +114,7 @@ fn the_watchdog_leaves_a_lock_alone_that_is_not_confirmed_or_not_claimed() {
     for claimed_first in [true, false] {
         let mut story = Story::new();
         let begun = story.now;
-        let (hold, term) = story.handed(Lease::Watchdog, story.now + WATCHDOG, story.run());
+        let (hold, term) = story.handed(Lease::Watchdog, story.now + WATCHDOG, story.streak());
         let claim = || story.owner.account.lock().claimed();
         let confirm = |now| {
             let mut account = story.owner.account.lock();
@@ -144,36 +144,36 @@ fn the_watchdog_leaves_a_lock_alone_that_is_not_confirmed_or_not_claimed() {
 
 #[test]
 fn a_run_of_hand_overs_ends_while_others_wait_and_only_then() {
-    let config = Config { hand_overs: 3, ..Config::default() };
+    let config = Config { max_handoffs: 3, ..Config::default() };
     let mut story = Story::new();
-    let mut run = story.run();
+    let mut streak = story.streak();
     for passes in 1..=5 {
-        let (hold, _) = story.handed(HOUR.into(), story.now + HOUR, run.clone());
+        let (hold, _) = story.handed(HOUR.into(), story.now + HOUR, streak.clone());
         story.give_back(hold);
-        run = story.passing().expect("a lock to hand over").run;
+        streak = story.start().expect("a lock to hand off").streak;
         assert_eq!(story.turn_of_others(&config), None, "nobody waits");
-        run.note(2);
+        streak.note(2);
         assert_eq!(story.turn_of_others(&config), (passes >= 3).then_some(2), "{passes}");
-        run.note(0);
+        streak.note(0);
         let owed = story.owed().unwrap();
         story.owner.account.lock().released(owed);
     }
     // By time, too.
-    run = story.run();
-    run.note(1);
-    let _held = story.handed(HOUR.into(), story.now + HOUR, run);
+    streak = story.streak();
+    streak.note(1);
+    let _held = story.handed(HOUR.into(), story.now + HOUR, streak);
     assert_eq!(story.turn_of_others(&config), None);
-    story.now += config.hand_over_time;
+    story.now += config.max_handoff_time;
     assert_eq!(story.turn_of_others(&config), Some(1));
 }
 
 #[test]
 fn a_hold_that_redis_granted_begins_a_new_run() {
-    let config = Config { hand_overs: 1, ..Config::default() };
+    let config = Config { max_handoffs: 1, ..Config::default() };
     let story = Story::new();
-    let run = story.run();
-    run.note(1);
-    let (hold, _) = story.handed(HOUR.into(), story.now + HOUR, run);
+    let streak = story.streak();
+    streak.note(1);
+    let (hold, _) = story.handed(HOUR.into(), story.now + HOUR, streak);
     assert_eq!(story.turn_of_others(&config), Some(1));
     let owed = story.give_back(hold).unwrap();
     story.owner.account.lock().released(owed);

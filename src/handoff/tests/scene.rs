@@ -22,7 +22,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 struct Stage {
     scene: Scene,
-    relay: Relay,
+    handoffs: Handoffs,
     waiters: Arc<Waiters>,
     owners: Vec<Arc<Owner>>,
     redis: Mutex<Naive>,
@@ -34,7 +34,7 @@ struct Stage {
 }
 
 enum Job {
-    Carry,
+    Handoff,
     Pay { owner: usize, gate: Option<Gate>, on_its_way: bool },
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn play(scene: Scene) {
     let owner = |id: &str| Arc::new(Owner::new(Kind::Reentrant, Names::new("", "lock"), id.into()));
     let stage = Arc::new(Stage {
         scene,
-        relay: Relay::new(&waiters, &watchdog, &config),
+        handoffs: Handoffs::new(&waiters, &watchdog, &config),
         waiters,
         owners: OURS[..scene.calls].iter().map(|id| owner(id)).collect(),
         redis: Naive::default().into(),
@@ -73,7 +73,7 @@ pub(super) async fn play(scene: Scene) {
         let _gate = owner.enter().await;
         stage.pay(stage.number(owner)).await;
     }
-    assert!(stage.relay.chains.lock().is_empty(), "a hand-over of which Redis never hears");
+    assert!(stage.handoffs.queues.lock().is_empty(), "a hand-off of which Redis never hears");
     let left = stage.redis.lock().lock.clone();
     assert!(left.is_none_or(|held| held.owner == OTHER), "a hold is left behind");
 }
@@ -105,16 +105,16 @@ async fn do_jobs(stage: Arc<Stage>, mut jobs: UnboundedReceiver<Job>) {
 
 async fn work(stage: Arc<Stage>, job: Job) {
     match job {
-        Job::Carry => {
+        Job::Handoff => {
             let names = &stage.owners[0].names;
-            let mut course = Course::default();
-            while let Some(request) = stage.relay.request(names) {
+            let mut retry = RetryState::default();
+            while let Some(request) = stage.handoffs.request(names) {
                 let answer = stage.send(&request).await;
-                if stage.relay.hear(names, &request, answer, &mut course) {
+                if stage.handoffs.hear(names, &request, answer, &mut retry) {
                     break;
                 }
             }
-            assert!(course.left.is_empty(), "given up");
+            assert!(retry.left.is_empty(), "given up");
         }
         Job::Pay { owner, gate, on_its_way } => {
             let gate = match gate {
@@ -125,7 +125,7 @@ async fn work(stage: Arc<Stage>, job: Job) {
                 stage.redis.lock().acquire(OURS[owner], 1, 1, 0);
             }
             let mut gate = Some(gate);
-            if on_its_way || stage.pass(owner, &mut gate).is_none() {
+            if on_its_way || stage.hand_off(owner, &mut gate).is_none() {
                 stage.pay(owner).await;
             }
         }
@@ -134,20 +134,20 @@ async fn work(stage: Arc<Stage>, job: Job) {
 
 impl Stage {
     /// A request of the relay.
-    async fn send(&self, request: &Request) -> Result<(HandedOver, bool), Error> {
+    async fn send(&self, request: &Request) -> Result<(HandOffReply, bool), Error> {
         let ids: Vec<&'static str> =
             request.owners.iter().map(|owner| OURS[self.number(owner)]).collect();
         yield_now().await;
         let less = |left: usize| left.checked_sub(1);
         let lost = self.unanswered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
         let executed = !lost || shuttle::rand::Rng::r#gen(&mut shuttle::rand::thread_rng());
-        let held = executed && self.redis.lock().hand_over(&ids, 1, 0);
+        let held = executed && self.redis.lock().hand_off(&ids, 1, 0);
         yield_now().await;
         if lost {
             return Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, "no answer"));
         }
-        let done = HandedOver::Done { token: None, listening: Some(0) };
-        Ok((if held { done } else { HandedOver::Nothing }, false))
+        let done = HandOffReply::Done { token: None, listening: Some(0) };
+        Ok((if held { done } else { HandOffReply::Nothing }, false))
     }
 
     fn number(&self, owner: &Arc<Owner>) -> usize {
@@ -232,21 +232,21 @@ impl Stage {
     }
 
     /// As the releaser does it.
-    fn pass(&self, me: usize, gate: &mut Option<Gate>) -> Option<Confirmed> {
-        let mut passed = self.relay.pass(&self.owners[me], gate, true)?;
-        let confirmed = passed.confirmed.take();
+    fn hand_off(&self, me: usize, gate: &mut Option<Gate>) -> Option<Confirmed> {
+        let mut handed_off = self.handoffs.hand_off(&self.owners[me], gate, true)?;
+        let confirmed = handed_off.confirmed.take();
         loop {
-            if passed.carry {
-                self.job(Job::Carry);
+            if handed_off.flush {
+                self.job(Job::Handoff);
             }
-            let Some((owner, granted)) = passed.declined else { return confirmed };
+            let Some((owner, granted)) = handed_off.declined else { return confirmed };
             if self.scene.forgets {
                 return confirmed;
             }
             owner.account.lock().give_back(granted.hold);
             let mut gate = None;
-            passed = match self.relay.pass(&owner, &mut gate, false) {
-                Some(passed) => passed,
+            handed_off = match self.handoffs.hand_off(&owner, &mut gate, false) {
+                Some(handed_off) => handed_off,
                 None => {
                     let owner = self.number(&owner);
                     self.job(Job::Pay { owner, gate, on_its_way: false });
@@ -275,7 +275,7 @@ impl Drop for InLine<'_> {
             let owner = &self.stage.owners[self.me];
             owner.account.lock().give_back(granted.hold);
             let mut gate = None;
-            if self.stage.pass(self.me, &mut gate).is_none() {
+            if self.stage.hand_off(self.me, &mut gate).is_none() {
                 self.stage.job(Job::Pay { owner: self.me, gate, on_its_way: false });
             }
         }
@@ -320,7 +320,7 @@ impl Guard<'_> {
 
     async fn unlock(mut self) {
         if self.give_back()
-            && let Some(confirmed) = self.stage.pass(self.me, &mut None)
+            && let Some(confirmed) = self.stage.hand_off(self.me, &mut None)
         {
             let _ = confirmed.await;
             return;
@@ -338,7 +338,7 @@ impl Drop for Guard<'_> {
         if self.hold.is_some() {
             self.give_back();
             let mut gate = None;
-            if self.stage.pass(self.me, &mut gate).is_none() {
+            if self.stage.hand_off(self.me, &mut gate).is_none() {
                 self.stage.job(Job::Pay { owner: self.me, gate, on_its_way: false });
             }
         }

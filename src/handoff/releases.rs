@@ -7,9 +7,9 @@ use crate::protocol::Names;
 use crate::released::ReleasedNames;
 use crate::transport::{Router, Server};
 
-use super::Relay;
+use super::Handoffs;
 
-impl Relay {
+impl Handoffs {
     /// The lock is about to be released to all clients.
     pub(crate) fn frees(&self, names: &Names, now: Instant) {
         let (_, stirred) = self.waiters.turn_ends(names, None, now);

@@ -6,7 +6,7 @@
 //! has the lock without asking, from another holder of this client (see [`crate::handoff`]).
 //!
 //! Dropping the loop anywhere leaves nothing behind: an unfinished request is undone by the drop
-//! of its [`Exchange`], a place in line and a wake-up that came to it are given on by the drop of
+//! of its [`OwnerSession`], a place in line and a wake-up that came to it are given on by the drop of
 //! the place.
 
 use std::ops::Deref;
@@ -20,12 +20,12 @@ use crate::clock;
 use crate::config::Replicas;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
-use crate::holds::{Granted, Owner};
-use crate::lease::{Lease, Term, believed_until};
+use crate::lease::{Lease, Validity, valid_until};
 use crate::loss::{FoundBy, found_gone};
+use crate::owner::{Granted, Owner};
 use crate::protocol::{Acquired, Call};
 use crate::reclaim::announce;
-use crate::releaser::Exchange;
+use crate::releaser::OwnerSession;
 use crate::waiters::{Next, Patience, Place, Seat};
 
 mod wait;
@@ -52,11 +52,11 @@ pub(crate) async fn acquire(
     let begun = clock::now();
     // Before a request, and before another holder of this client can hand the lock to it.
     engine.owners.register(owner);
-    let attempt = Attempt { engine, owner, lease, asked, wait };
+    let acquisition = Acquisition { engine, owner, lease, asked, wait };
 
     let mut left = None;
-    if attempt.goes_straight_to_redis(begun) {
-        let tried = engine.process.bind(attempt.try_once(begun)).await?;
+    if acquisition.goes_straight_to_redis(begun) {
+        let tried = engine.process.bind(acquisition.try_once(begun)).await?;
         let granted = matches!(tried, Tried::Granted(_));
         engine.waiters.tried(&owner.names, granted, begun);
         match tried {
@@ -68,7 +68,7 @@ pub(crate) async fn acquire(
     match wait {
         Wait::Once => Ok(None),
         Wait::Until(_) | Wait::Forever => {
-            engine.process.bind(attempt.wait_in_line(begun, left)).await
+            engine.process.bind(acquisition.wait_in_line(begun, left)).await
         }
     }
 }
@@ -97,7 +97,7 @@ impl Drop for InLine<'_> {
 }
 
 /// What stays the same from try to try.
-struct Attempt<'a> {
+struct Acquisition<'a> {
     engine: &'a Engine,
     owner: &'a Arc<Owner>,
     lease: Lease,
@@ -105,19 +105,19 @@ struct Attempt<'a> {
     wait: Wait,
 }
 
-impl Attempt<'_> {
+impl Acquisition<'_> {
     /// Whether this handle holds the lock already.
     fn nests(&self) -> bool {
-        let account = self.owner.account.lock();
-        account.has_holds() && account.holding(clock::now())
+        let holds = self.owner.holds.lock();
+        holds.has_holds() && holds.holding(clock::now())
     }
 
     /// The lock that was handed off is this call's now.
     fn claimed(&self) {
         let watch = {
-            let mut account = self.owner.account.lock();
-            account.claimed();
-            account.start_watching()
+            let mut holds = self.owner.holds.lock();
+            holds.claimed();
+            holds.start_watching()
         };
         if let Some(since) = watch {
             self.engine.watchdog.watch(self.owner, since);
@@ -165,8 +165,8 @@ impl Attempt<'_> {
         let outage = until.is_none().then_some(engine.config.outage_limit);
         let granted = self.wait_for_grant(Patience { until, outage }, last_call, left).await;
         // Redis may carry out the last try; or a hand-off to this call, which came too late for it.
-        let may_owe = || owner.account.lock().may_owe();
-        granted.map_err(|error| if may_owe() { error.unknown() } else { error })
+        let may_have_pending = || owner.holds.lock().may_have_pending();
+        granted.map_err(|error| if may_have_pending() { error.unknown() } else { error })
     }
 
     /// Calls of the same handle wait here for the one of them that stands in line: when it has the
@@ -192,7 +192,7 @@ impl Attempt<'_> {
             match place.next(&patience).await {
                 // The waiter could not run in time: its runtime was blocked, or its caller did not
                 // poll it. The lock may be another's by now, so it waits for its turn again.
-                Next::Handed(granted) if granted.term.is_lost() => {
+                Next::Handed(granted) if granted.validity.is_lost() => {
                     place = self.stand_in_line(None);
                     engine.releaser.give_back(owner, granted.hold, granted.lease);
                 }
@@ -251,41 +251,41 @@ impl Attempt<'_> {
         }
         let deadline = begun + engine.config.command_timeout;
         let call = Call::new(&engine.router, deadline);
-        let mut exchange = Exchange::new(call, owner, &engine.releaser, self.asked);
-        let mut now = exchange.enter(begun).await?;
+        let mut session = OwnerSession::new(call, owner, &engine.releaser, self.asked);
+        let mut now = session.acquire_permit(begun).await?;
         let mut reclaimed = false;
         // An earlier hold's release comes before a new hold.
-        if exchange.may_owe() {
-            Box::pin(exchange.pay(now)).await?;
+        if session.may_have_pending() {
+            Box::pin(session.release_pending(now)).await?;
             now = clock::now();
         }
         loop {
             // From here on, dropping the exchange undoes what Redis may have granted.
-            let ask = owner.account.lock().ask(now);
-            let answer = exchange
+            let ask = owner.holds.lock().ask(now);
+            let answer = session
                 .call
                 .acquire(owner.kind, &owner.names, &owner.id, self.asked, ask.count)
                 .await;
             if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
-                owner.account.lock().not_executed(ask);
+                owner.holds.lock().not_executed(ask);
             }
             let (acquired, sent) = answer?;
             match acquired {
                 Acquired::Granted(token) => {
                     if let Some(replicas) = engine.config.replicas {
-                        Box::pin(self.await_replicas(&mut exchange, replicas)).await?;
+                        Box::pin(self.await_replicas(&mut session, replicas)).await?;
                     }
-                    let term = Arc::new(Term::new(believed_until(sent, self.asked)));
+                    let validity = Arc::new(Validity::new(valid_until(sent, self.asked)));
                     let (hold, token, watch) = {
-                        let mut account = owner.account.lock();
-                        let hold = account.granted(ask, self.lease, term.clone(), sent);
-                        (hold, account.fenced(token), account.start_watching())
+                        let mut holds = owner.holds.lock();
+                        let hold = holds.granted(ask, self.lease, validity.clone(), sent);
+                        (hold, holds.fenced(token), holds.start_watching())
                     };
                     if let Some(since) = watch {
                         engine.watchdog.watch(owner, since);
                     }
                     let lease = self.asked;
-                    return Ok(Tried::Granted(Granted { hold, term, lease, token }));
+                    return Ok(Tried::Granted(Granted { hold, validity, lease, token }));
                 }
                 Acquired::Refused { left, holder } => {
                     now = clock::now();
@@ -310,12 +310,12 @@ impl Attempt<'_> {
     /// Redis does not answer.
     async fn reclaim(&self, holder: &str, deadline: Instant) -> bool {
         let Self { engine, owner, .. } = self;
-        let Some((idle, gate)) = engine.owners.claim_idle(holder, &owner.names) else {
+        let Some((idle, permit)) = engine.owners.claim_idle(holder, &owner.names) else {
             return false;
         };
         let (call, lease) = (Call::new(&engine.router, deadline), engine.config.watchdog_timeout);
-        let mut exchange = Exchange::entered(call, &idle, &engine.releaser, gate, lease);
-        let released = Box::pin(exchange.pay(clock::now())).await.unwrap_or(false);
+        let mut session = OwnerSession::with_permit(call, &idle, &engine.releaser, permit, lease);
+        let released = Box::pin(session.release_pending(clock::now())).await.unwrap_or(false);
         if released {
             announce(&idle);
         }
@@ -325,17 +325,17 @@ impl Attempt<'_> {
     /// A grant counts only once enough replicas have it. If they do not, it is given back at once.
     async fn await_replicas(
         &self,
-        exchange: &mut Exchange<'_>,
+        session: &mut OwnerSession<'_>,
         replicas: Replicas,
     ) -> Result<(), Error> {
         let Self { engine, owner, .. } = self;
         // At most two of them: one that is under way, and its own. And their answers are on the way.
         let two = 2 * replicas.timeout + SILENCE;
-        let deadline = exchange.call.deadline.max(clock::now() + two);
+        let deadline = session.call.deadline.max(clock::now() + two);
         let (names, owner_id) = (&owner.names, &*owner.id);
         let replicated = Call::await_replicas(&engine.router, names, owner_id, replicas, deadline);
         let Err(error) = replicated.await else { return Ok(()) };
-        Err(match exchange.pay(clock::now()).await {
+        Err(match session.release_pending(clock::now()).await {
             Ok(_) => error.undone(),
             // In the background it is tried again.
             Err(_) => error,

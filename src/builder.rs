@@ -179,7 +179,7 @@ impl LockClientBuilder {
     pub async fn connect(mut self) -> Result<LockClient, Error> {
         self.config.check()?;
         if self.config.replicas.is_some() {
-            // A hand-off would be believed before any replica has it.
+            // A hand-off would be valid before any replica has it.
             self.config.max_handoffs = 0;
         }
         if self.sentinel.is_none() && self.sentinel_credentials.is_some() {

@@ -19,11 +19,11 @@ use crate::clock;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::Handoffs;
-use crate::holds::Owners;
+use crate::owner::Owners;
 use crate::process::Process;
 use crate::protocol::{self, Call};
 use crate::reclaim::reclaim_after_failovers;
-use crate::releaser::{Releaser, pay_debts};
+use crate::releaser::{Releaser, do_jobs};
 use crate::transport::{Endpoint, Router};
 use crate::waiters::{Limits, Waiters};
 use crate::watchdog::Watchdog;
@@ -121,7 +121,7 @@ impl Parts {
             };
             // Paying debts ends with the last sender of jobs, and everything else ends with it.
             tokio::select! {
-                () = pay_debts(to_pay, &router, &handoffs, &config) => {}
+                () = do_jobs(to_pay, &router, &handoffs, &config) => {}
                 () = renewing => {}
                 () = router.keep_up() => {}
                 () = reclaim_after_failovers(&router, &handoffs, &owners, &config) => {}

@@ -23,7 +23,7 @@ use crate::token::FencingToken;
 /// it has seen.
 ///
 /// ```sql
-/// UPDATE accounts SET balance = :balance, token = :token WHERE id = :id AND token <= :token
+/// UPDATE hold states SET balance = :balance, token = :token WHERE id = :id AND token <= :token
 /// ```
 ///
 /// Tokens grow with every hold of the name, a nested hold has the token of the outer one, and a
@@ -235,7 +235,7 @@ impl FencedLockGuard {
         self.guard.lost().await;
     }
 
-    /// How long this guard may still be believed: [`LockGuard::remaining`].
+    /// How long this guard may still be valid: [`LockGuard::remaining`].
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, Outcome};
-use crate::holds::{Granted, Owner};
+use crate::owner::{Granted, Owner};
 use crate::protocol::Call;
 use crate::releaser::Unlock;
 use crate::token::FencingToken;
@@ -79,7 +79,7 @@ impl LockGuard {
         if unlock.is_handed_over() {
             return self.engine.process.bind(async move { unlock.confirmed().await }).await;
         }
-        self.engine.process.bind(async move { unlock.paid().await }).await
+        self.engine.process.bind(async move { unlock.released().await }).await
     }
 
     /// Whether the lock is known to be lost. Local knowledge, no I/O: the deadline of this hold
@@ -87,7 +87,7 @@ impl LockGuard {
     /// child](crate::LockClient#forking).
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        !self.engine.process.is_this_one() || self.granted.term.is_lost()
+        !self.engine.process.is_this_one() || self.granted.validity.is_lost()
     }
 
     /// Completes when the lock is lost: at this hold's own deadline even if Redis is out of
@@ -103,14 +103,14 @@ impl LockGuard {
     pub async fn lost(&self) {
         let process = &self.engine.process;
         if process.is_this_one() {
-            process.bind(self.granted.term.lost()).await;
+            process.bind(self.granted.validity.lost()).await;
         }
     }
 
-    /// How long this guard may still be believed if nothing renews it: from before the request
+    /// How long this guard may still be valid if nothing renews it: from before the request
     /// that got it was sent, minus a margin of 1 % and 1 ms. Zero when lost. Local, no I/O.
     ///
-    /// A lock that was handed off by another holder of this client is believed no longer than
+    /// A lock that was handed off by another holder of this client is valid no longer than
     /// that one was until Redis has confirmed the hand-off, about a round trip later; so it may
     /// grow once.
     #[must_use]
@@ -119,7 +119,7 @@ impl LockGuard {
             return Duration::ZERO;
         }
         let now = clock::now();
-        self.granted.term.until(now).map_or(Duration::ZERO, |until| until - now)
+        self.granted.validity.until(now).map_or(Duration::ZERO, |until| until - now)
     }
 
     /// Runs `fut` while the lock is held: its value if it ends before the lock is lost, else an
@@ -155,7 +155,7 @@ impl Drop for LockGuard {
         if self.unlocking || !self.engine.process.is_this_one() {
             return;
         }
-        if self.granted.term.is_lost() {
+        if self.granted.validity.is_lost() {
             tracing::warn!(name = %self.owner.names.key(), owner = %self.owner.id,
                 "a guard was dropped after its lock was lost");
         }

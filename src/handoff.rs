@@ -4,21 +4,21 @@
 //! So when a holder's last guard goes and another of this client is parked, that one has the lock
 //! at once, and Redis hears of it behind that.
 //!
-//! 1. **The client has the name all the while.** A hand-off starts from a hold that is believed,
-//!    and until it is confirmed the new hold is believed no longer than the old one was. If Redis
+//! 1. **The client has the name all the while.** A hand-off starts from a hold that is valid,
+//!    and until it is confirmed the new hold is valid no longer than the old one was. If Redis
 //!    finds the name gone, every hold that came of it is lost.
 //! 2. **Hand-offs of a name go out in order, one request at a time**; those that come meanwhile
 //!    travel together in the next. A request that was not answered is sent again, with what has
 //!    come since behind it: Redis goes on from the owner that it finds.
-//! 3. The gates of both owners stay here until their step is confirmed, so that nothing else is
+//! 3. The permits of both owners stay here until their step is confirmed, so that nothing else is
 //!    sent for them. Only the last in the queue can go on: its lock is handed off again.
 //! 4. **So many hand-offs are unconfirmed at a time, and no more.** The one that makes the queue full
 //!    is awaited: the new holder has the lock when Redis has confirmed it, and until then it cannot
 //!    be handed on. So neither memory nor the time that `unlock` takes grows with a Redis that is far
 //!    away, or stands still.
-//! 5. While other clients wait, a run of hand-offs ends after a while (see [`crate::holds`]).
+//! 5. While other clients wait, a run of hand-offs ends after a while (see [`crate::owner`]).
 //!
-//! Lock order: the queues, the board of the waiters, an account. Nobody is woken meanwhile.
+//! Lock order: the queues, the board of the waiters, an hold state. Nobody is woken meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Outcome};
-use crate::holds::{Ask, Gate, Granted, Owner};
-use crate::lease::{Term, believed_until};
+use crate::lease::{Validity, valid_until};
 use crate::loss::{FoundBy, found_gone};
+use crate::owner::{Ask, Granted, Owner, Permit};
 use crate::protocol::{Call, HandOffReply, Names};
 use crate::released::ReleasedNames;
 use crate::token::FencingToken;
@@ -44,7 +44,7 @@ use crate::watchdog::Watchdog;
 mod queue;
 mod releases;
 pub(crate) use queue::Confirmed;
-use queue::{Handoff, HandoffQueue, Request, To, enter, hand};
+use queue::{Handoff, HandoffQueue, Request, To, hand, take_permit};
 
 // The same, and a place where the tests' scheduler may let another task run.
 #[cfg(test)]
@@ -98,13 +98,13 @@ impl Handoffs {
         Self { queues, waiters, watchdog, config, released: ReleasedNames::default() }
     }
 
-    /// Passes the lock on whose last hold `owner` has given back in its account. `None` if nobody
+    /// Passes the lock on whose last hold `owner` has given back in its hold state. `None` if nobody
     /// is there to take it, or somebody else's turn has come: then it has to be released. The
-    /// owner's gate is left in `gate` if it could be had.
+    /// owner's permit is left in `permit` if it could be had.
     pub(crate) fn hand_off(
         &self,
         owner: &Arc<Owner>,
-        gate: &mut Option<Gate>,
+        permit: &mut Option<Permit>,
         tell: bool,
     ) -> Option<HandedOff> {
         if self.config.max_handoffs == 0 || !self.waiters.somebody_waits(&owner.names) {
@@ -115,11 +115,11 @@ impl Handoffs {
         let mut queues = self.queues.lock();
         let now = clock::now();
         let queue = queues.get(owner.names.key());
-        if !enter(queue, owner, gate) {
+        if !take_permit(queue, owner, permit) {
             return None;
         }
         let full = queue.is_some_and(HandoffQueue::is_full);
-        let over = owner.account.lock().streak_is_over(&self.config, now);
+        let over = owner.holds.lock().streak_is_over(&self.config, now);
         if let Some(others) = over
             && let (true, stirred) = self.waiters.turn_ends(&owner.names, Some(others), now)
         {
@@ -127,34 +127,34 @@ impl Handoffs {
             self.waiters.stir(stirred);
             return None;
         }
-        let start = owner.account.lock().start_handoff(now)?;
+        let start = owner.holds.lock().start_handoff(now)?;
         let fits = |next: &Arc<Owner>| {
-            let gate = next.try_enter()?;
-            if next.account.lock().can_take() {
-                return Some(gate);
+            let permit = next.try_permit()?;
+            if next.holds.lock().can_take() {
+                return Some(permit);
             }
-            spare = Some(gate);
+            spare = Some(permit);
             None
         };
         let longest = self.config.command_timeout.saturating_add(LONGEST_PAUSE);
         let taken = self.waiters.take_next(&owner.names, full, longest, now, fits)?;
-        let (seat, ticket, awaits, to_gate, stirred) = taken;
-        owner.account.lock().releasing(start.owed);
+        let (seat, ticket, awaits, to_permit, stirred) = taken;
+        owner.holds.lock().releasing(start.pending);
 
-        let until = believed_until(now, seat.asked);
+        let until = valid_until(now, seat.asked);
         let awaited = awaits.then_some(ticket);
         let (to, granted) = hand(&seat, awaited, until, &start, now);
         let (told, confirmed) = tell.then(oneshot::channel).unzip();
         let handoff = Handoff {
             from: owner.clone(),
-            owed: start.owed,
+            pending: start.pending,
             told,
             seat: seat.clone(),
             to,
             until,
             streak: start.streak,
-            from_gate: gate.take(),
-            to_gate: Some(to_gate),
+            from_permit: permit.take(),
+            to_permit: Some(to_permit),
         };
         let flush = add(&mut queues, handoff);
         drop(queues);
@@ -252,7 +252,7 @@ impl Handoffs {
         // Where Redis does not say it may be anybody.
         let others = listening.map_or(1, |listening| listening.saturating_sub(ourselves));
         for handoff in &mut done {
-            handoff.from.account.lock().released(handoff.owed);
+            handoff.from.holds.lock().released(handoff.pending);
             if let Some(told) = handoff.told.take() {
                 let _ = told.send(Ok(true));
             }
@@ -261,11 +261,11 @@ impl Handoffs {
         last.streak.note(u32::try_from(others).unwrap_or(u32::MAX));
         let owner = &last.seat.owner;
         match &last.to {
-            To::Holds(hold, term) => {
+            To::Holds(hold, validity) => {
                 let watch = {
-                    let mut account = owner.account.lock();
-                    account.confirmed(*hold, term, last.until, now);
-                    account.start_watching()
+                    let mut holds = owner.holds.lock();
+                    holds.confirmed(*hold, validity, last.until, now);
+                    holds.start_watching()
                 };
                 if let Some(since) = watch {
                     self.watchdog.watch(owner, since);
@@ -286,17 +286,17 @@ impl Handoffs {
         now: Instant,
     ) -> Option<Left> {
         let (owner, lease) = (&handoff.seat.owner, handoff.seat.asked);
-        let term = Arc::new(Term::new(handoff.until));
+        let validity = Arc::new(Validity::new(handoff.until));
         let (hold, token) = {
-            let mut account = owner.account.lock();
+            let mut holds = owner.holds.lock();
             let streak = handoff.streak.clone();
-            let hold = account.handed(ask, handoff.seat.lease, term.clone(), streak, now);
-            account.confirmed(hold, &term, handoff.until, now);
-            (hold, account.fenced(token))
+            let hold = holds.handed(ask, handoff.seat.lease, validity.clone(), streak, now);
+            holds.confirmed(hold, &validity, handoff.until, now);
+            (hold, holds.fenced(token))
         };
         self.waiters.told(&handoff.seat, ticket, Told::Granted);
-        handoff.seat.hand(Granted { hold, term, lease, token }).err()?;
-        owner.account.lock().give_back(hold);
+        handoff.seat.hand(Granted { hold, validity, lease, token }).err()?;
+        owner.holds.lock().give_back(hold);
         Some((owner.clone(), lease))
     }
 
@@ -310,7 +310,7 @@ impl Handoffs {
             // What was sent before and never answered may have been executed, and the lease may
             // have ended since.
             if unsure {
-                handoff.from.account.lock().released(handoff.owed);
+                handoff.from.holds.lock().released(handoff.pending);
             } else {
                 found_gone(&self.waiters, &handoff.from, FoundBy::HandOver);
             }
@@ -343,7 +343,7 @@ impl Handoffs {
         (longest, awaited)
     }
 
-    /// Leaves what was not confirmed to the accounts: they know what they owe.
+    /// Leaves what was not confirmed to the hold states: they know what they owe.
     fn given_up(&self, names: &Names, told: Told) -> Vec<Left> {
         let mut debts = Vec::new();
         for handoff in self.take(names, usize::MAX).0 {

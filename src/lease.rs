@@ -1,4 +1,4 @@
-//! How long a hold may be believed: the lease that was asked for, and the term that was granted.
+//! How long a hold may be valid: the lease that was asked for, and the term that was granted.
 //!
 //! 1. A term counts from *before* its request was sent, minus a margin, on a monotonic clock.
 //! 2. Its deadline passing *is* loss, whether or not anybody can be asked.
@@ -57,25 +57,25 @@ pub(crate) fn whole_millis(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
-/// Until when a lease is believed whose request was sent at `sent` (invariant 1).
+/// Until when a lease is valid whose request was sent at `sent` (invariant 1).
 ///
 /// The margin covers clocks that run at different speeds (1 %, far more than real ones differ)
 /// and the millisecond by which Redis may round a TTL down.
-pub(crate) fn believed_until(sent: Instant, lease: Duration) -> Instant {
+pub(crate) fn valid_until(sent: Instant, lease: Duration) -> Instant {
     let margin = lease / 100 + Duration::from_millis(1);
     sent + lease.saturating_sub(margin)
 }
 
-/// The time for which one guard is believed. Shared by the guard and whoever renews it.
+/// The time for which one guard is valid. Shared by the guard and whoever renews it.
 #[derive(Debug)]
-pub(crate) struct Term {
+pub(crate) struct Validity {
     state: Mutex<State>,
     lost: Notify,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
-    Believed {
+    Valid {
         until: Instant,
     },
     /// Lost by the clock.
@@ -87,8 +87,8 @@ enum State {
 impl State {
     fn until(&mut self, now: Instant) -> Option<Instant> {
         match *self {
-            Self::Believed { until } if now < until => Some(until),
-            Self::Believed { .. } => {
+            Self::Valid { until } if now < until => Some(until),
+            Self::Valid { .. } => {
                 *self = Self::RanOut;
                 None
             }
@@ -97,9 +97,9 @@ impl State {
     }
 }
 
-impl Term {
+impl Validity {
     pub(crate) fn new(until: Instant) -> Self {
-        Self { state: Mutex::new(State::Believed { until }), lost: Notify::new() }
+        Self { state: Mutex::new(State::Valid { until }), lost: Notify::new() }
     }
 
     /// The deadline, or `None` if the term is lost. Looking is what latches a passed deadline.
@@ -116,7 +116,7 @@ impl Term {
     pub(crate) fn extend(&self, to: Instant, now: Instant) -> bool {
         let mut state = self.state.lock();
         let Some(until) = state.until(now) else { return false };
-        *state = State::Believed { until: until.max(to) };
+        *state = State::Valid { until: until.max(to) };
         true
     }
 

@@ -12,9 +12,9 @@ use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::guard::LockGuard;
-use crate::holds::{Granted, Owner};
 use crate::kind::Kind;
 use crate::lease::Lease;
+use crate::owner::{Granted, Owner};
 use crate::protocol::{Call, Inspected, Names};
 
 /// A handle to a lock. **A handle is an owner**: whoever calls [`lock`](Self::lock) on the same
@@ -258,9 +258,9 @@ impl Lock {
     /// it by another of this client.
     async fn settled(&self) -> Result<Call<'_>, Error> {
         let call = self.call()?;
-        if self.owner.account.lock().is_unconfirmed() {
-            let gate = clock::timeout_at(call.deadline, self.owner.enter()).await;
-            drop(gate.map_err(|_| {
+        if self.owner.holds.lock().is_unconfirmed() {
+            let permit = clock::timeout_at(call.deadline, self.owner.permit()).await;
+            drop(permit.map_err(|_| {
                 let message = "Redis has not confirmed that the lock was handed off";
                 Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
             })?);

@@ -5,15 +5,15 @@
 //! was published: so they are woken, and ask Redis at once.
 
 use crate::clock;
-use crate::holds::Owner;
+use crate::owner::Owner;
 use crate::waiters::Waiters;
 
 /// The request that found the key gone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FoundBy {
-    /// Its answer is about the holds of one tenure.
+    /// Its answer is about the holds of one generation.
     Renewal {
-        tenure: u64,
+        generation: u64,
     },
     Release,
     NestedAcquire,
@@ -27,15 +27,15 @@ pub(crate) enum FoundBy {
 pub(crate) fn found_gone(waiters: &Waiters, owner: &Owner, by: FoundBy) {
     let now = clock::now();
     let (lost, how) = match by {
-        FoundBy::Renewal { tenure } => {
-            (owner.renewal_refused(tenure, now), "the key expired, or was deleted or taken")
+        FoundBy::Renewal { generation } => {
+            (owner.renewal_refused(generation, now), "the key expired, or was deleted or taken")
         }
         FoundBy::Release => (owner.gone(now), "found gone when it was released"),
         FoundBy::NestedAcquire => (owner.gone(now), "found gone when a nested hold was asked for"),
         FoundBy::HandOver => (owner.gone(now), "found gone when it was handed off"),
     };
-    let Some(believed) = lost else { return };
-    if believed {
+    let Some(valid) = lost else { return };
+    if valid {
         tracing::warn!(name = %owner.names.key(), owner = %owner.id, "lost a lock: {how}");
     }
     waiters.look(&owner.names);

@@ -21,7 +21,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::error::ErrorKind;
 use crate::handoff::Handoffs;
-use crate::holds::{Owner, Owners};
+use crate::owner::{Owner, Owners};
 use crate::protocol::{Call, Names};
 use crate::releaser::release_again;
 use crate::transport::Router;
@@ -86,9 +86,9 @@ async fn look(
         let mut call = Call::new(router, clock::now() + config.command_timeout);
         match call.inspect(names, "").await {
             Ok(Some(inspected)) => {
-                if let Some((owner, gate)) = owners.claim_idle(&inspected.holder, names) {
+                if let Some((owner, permit)) = owners.claim_idle(&inspected.holder, names) {
                     announce(&owner);
-                    release_again(owner, gate, router, handoffs, config).await;
+                    release_again(owner, permit, router, handoffs, config).await;
                 }
                 return;
             }

@@ -1,11 +1,11 @@
 //! Pays what is owed to Redis: releases, awaited or not.
 //!
-//! Whatever leaves a debt, the way to pay it is the same, and an account knows its debt by itself
-//! (see [`crate::holds`]). So a dropped guard, an `unlock` that got no answer and an acquire that
+//! Whatever leaves a debt, the way to pay it is the same, and an hold state knows its debt by itself
+//! (see [`crate::owner`]). So a dropped guard, an `unlock` that got no answer and an acquire that
 //! was dropped half-way all end here. What need not go to Redis first goes to the next in line of
 //! this client (see [`passage`]).
 //!
-//! 1. **Whoever talks to Redis for an owner does so through an [`Exchange`].** Its drop, at
+//! 1. **Whoever talks to Redis for an owner does so through an [`OwnerSession`].** Its drop, at
 //!    whatever point, hands a debt to the background. Nothing else has to remember to.
 //! 2. An undo goes behind what it undoes, on the same connection, while that one lives.
 //! 3. A debt is tried again until the lease has ended that it is about; then Redis has forgotten.
@@ -22,14 +22,14 @@ use crate::clock;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::{Confirmed, Handoffs};
-use crate::holds::{Gate, HoldId, Owner};
 use crate::loss::{FoundBy, found_gone};
+use crate::owner::{HoldId, Owner, Permit};
 use crate::protocol::{Call, Released};
 use crate::transport::{Connection, Router};
 
-mod passage;
+mod hand_off;
 mod unlock;
-use passage::hand_off;
+use hand_off::hand_off;
 pub(crate) use unlock::Unlock;
 
 /// Between two tries of a release that is refused again and again.
@@ -43,7 +43,7 @@ pub(crate) struct Releaser {
 
 /// What the background is asked for.
 pub(crate) enum Job {
-    Pay(Debt),
+    Release(BackgroundRelease),
     /// Tell Redis of the hand-offs of that owner's lock.
     Handoff(Arc<Owner>),
     /// Say when nothing is left to pay.
@@ -51,9 +51,9 @@ pub(crate) enum Job {
 }
 
 /// An owner that owes a release, or may.
-pub(crate) struct Debt {
+pub(crate) struct BackgroundRelease {
     owner: Arc<Owner>,
-    gate: Option<Gate>,
+    permit: Option<Permit>,
     connection: Option<Connection>,
     /// The lease that ends it all by itself.
     lease: Duration,
@@ -64,16 +64,21 @@ impl Releaser {
         Self { jobs, handoffs }
     }
 
-    /// The path of a dropped guard: its hold is given back in the account, the lock goes to the
+    /// The path of a dropped guard: its hold is given back in the hold state, the lock goes to the
     /// next in line of this client, or the background tells Redis.
     pub(crate) fn give_back(&self, owner: &Arc<Owner>, hold: HoldId, lease: Duration) {
-        owner.account.lock().give_back(hold);
-        let mut gate = None;
-        if self.hand_off(owner, &mut gate, false).is_none() {
-            // The gate is taken now if it is free, so that a `lock` that follows at once comes
+        owner.holds.lock().give_back(hold);
+        let mut permit = None;
+        if self.hand_off(owner, &mut permit, false).is_none() {
+            // The permit is taken now if it is free, so that a `lock` that follows at once comes
             // after the release.
-            let gate = gate.or_else(|| owner.try_enter());
-            self.enqueue(Debt { owner: owner.clone(), gate, connection: None, lease });
+            let permit = permit.or_else(|| owner.try_permit());
+            self.enqueue(BackgroundRelease {
+                owner: owner.clone(),
+                permit,
+                connection: None,
+                lease,
+            });
         }
     }
 
@@ -81,10 +86,10 @@ impl Releaser {
     fn hand_off(
         &self,
         owner: &Arc<Owner>,
-        gate: &mut Option<Gate>,
+        permit: &mut Option<Permit>,
         tell: bool,
     ) -> Option<Option<Confirmed>> {
-        hand_off(&self.handoffs, owner, gate, tell, |job| {
+        hand_off(&self.handoffs, owner, permit, tell, |job| {
             // It fails only when the client's thread has ended. Then the lease ends the hold, and the
             // head, which that thread would have woken, asks Redis at that time.
             if self.jobs.send(job).is_err() {
@@ -101,22 +106,22 @@ impl Releaser {
         }
     }
 
-    fn enqueue(&self, debt: Debt) {
+    fn enqueue(&self, release: BackgroundRelease) {
         // It fails only when the client's thread has ended; then the lease ends the hold.
-        let _ = self.jobs.send(Job::Pay(debt));
+        let _ = self.jobs.send(Job::Release(release));
     }
 }
 
 /// The right to talk to Redis for one owner, which one call has at a time (invariant 1).
-pub(crate) struct Exchange<'a> {
+pub(crate) struct OwnerSession<'a> {
     pub(crate) call: Call<'a>,
     owner: &'a Arc<Owner>,
     releaser: &'a Releaser,
-    gate: Option<Gate>,
+    permit: Option<Permit>,
     lease: Duration,
 }
 
-impl<'a> Exchange<'a> {
+impl<'a> OwnerSession<'a> {
     /// `lease` is what would end the debt if nobody paid it.
     pub(crate) fn new(
         call: Call<'a>,
@@ -124,54 +129,57 @@ impl<'a> Exchange<'a> {
         releaser: &'a Releaser,
         lease: Duration,
     ) -> Self {
-        Self { call, owner, releaser, gate: None, lease }
+        Self { call, owner, releaser, permit: None, lease }
     }
 
     /// For an owner of which the caller has the permit already.
-    pub(crate) fn entered(
+    pub(crate) fn with_permit(
         call: Call<'a>,
         owner: &'a Arc<Owner>,
         releaser: &'a Releaser,
-        gate: Gate,
+        permit: Permit,
         lease: Duration,
     ) -> Self {
-        Self { call, owner, releaser, gate: Some(gate), lease }
+        Self { call, owner, releaser, permit: Some(permit), lease }
     }
 
     /// Waits for the permit of the owner. Returns the time then, which is `now` if nobody else had
     /// the permit.
-    pub(crate) async fn enter(&mut self, now: Instant) -> Result<Instant, Error> {
-        self.gate = self.owner.try_enter();
-        if self.gate.is_some() {
+    pub(crate) async fn acquire_permit(&mut self, now: Instant) -> Result<Instant, Error> {
+        self.permit = self.owner.try_permit();
+        if self.permit.is_some() {
             return Ok(now);
         }
-        let gate = Box::pin(clock::timeout_at(self.call.deadline, self.owner.enter()));
-        let Ok(gate) = gate.await else {
+        let permit = Box::pin(clock::timeout_at(self.call.deadline, self.owner.permit()));
+        let Ok(permit) = permit.await else {
             let message = "an earlier request of this handle is still unanswered";
             return Err(Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message));
         };
-        self.gate = Some(gate);
+        self.permit = Some(permit);
         Ok(clock::now())
     }
 
     /// False if nothing is owed, whatever the time.
-    pub(crate) fn may_owe(&self) -> bool {
-        self.owner.account.lock().may_owe()
+    pub(crate) fn may_have_pending(&self) -> bool {
+        self.owner.holds.lock().may_have_pending()
     }
 
     /// Tells Redis what is owed, and says whether there was something to release. Only after
     /// [`enter`](Self::enter).
-    pub(crate) fn pay(&mut self, now: Instant) -> impl Future<Output = Result<bool, Error>> {
-        pay(&mut self.call, self.owner, &self.releaser.handoffs, now)
+    pub(crate) fn release_pending(
+        &mut self,
+        now: Instant,
+    ) -> impl Future<Output = Result<bool, Error>> {
+        release_pending(&mut self.call, self.owner, &self.releaser.handoffs, now)
     }
 }
 
-impl Drop for Exchange<'_> {
+impl Drop for OwnerSession<'_> {
     fn drop(&mut self) {
-        if self.owner.account.lock().owes() {
-            self.releaser.enqueue(Debt {
+        if self.owner.holds.lock().has_pending() {
+            self.releaser.enqueue(BackgroundRelease {
                 owner: self.owner.clone(),
-                gate: self.gate.take(),
+                permit: self.permit.take(),
                 connection: self.call.connection.take(),
                 lease: self.lease,
             });
@@ -179,30 +187,30 @@ impl Drop for Exchange<'_> {
     }
 }
 
-async fn pay(
+async fn release_pending(
     call: &mut Call<'_>,
     owner: &Owner,
     handoffs: &Handoffs,
     now: Instant,
 ) -> Result<bool, Error> {
-    let (owed, sent_before) = {
-        let mut account = owner.account.lock();
-        let Some(owed) = account.owed(now, handoffs.watchdog_timeout()) else {
+    let (pending, sent_before) = {
+        let mut holds = owner.holds.lock();
+        let Some(pending) = holds.pending(now, handoffs.watchdog_timeout()) else {
             return Ok(false);
         };
-        (owed, account.releasing(owed))
+        (pending, holds.releasing(pending))
     };
     let server = call.router.movable_server_of(owner.names.key());
-    if owed.count == 0 {
+    if pending.count == 0 {
         handoffs.frees(&owner.names, now);
     }
-    let answer = call.release(&owner.names, &owner.id, owed.count, owed.lease).await;
+    let answer = call.release(&owner.names, &owner.id, pending.count, pending.lease).await;
     let (released, repeated) = match answer {
         // Somebody has put something else there: the hold is as gone as if it had been deleted.
         Err(error) if error.kind() == ErrorKind::NotALock => (Released::Nothing, false),
         Err(error) => {
             if error.outcome() == Outcome::NotExecuted && !sent_before {
-                owner.account.lock().not_released();
+                owner.holds.lock().not_released();
             }
             return Err(error);
         }
@@ -215,10 +223,10 @@ async fn pay(
     let nothing = released == Released::Nothing;
     // An earlier sending that was never answered may have released it.
     if !nothing || sent_before || repeated {
-        owner.account.lock().released(owed);
+        owner.holds.lock().released(pending);
     }
     // Whatever was to stay, or has not been released, is gone.
-    let lost = nothing && (owed.count > 0 || !(sent_before || repeated));
+    let lost = nothing && (pending.count > 0 || !(sent_before || repeated));
     if lost {
         found_gone(handoffs.waiters(), owner, FoundBy::Release);
     } else if nothing {
@@ -229,7 +237,7 @@ async fn pay(
 }
 
 /// Does all jobs until nobody is left who could have another, and everything is paid.
-pub(crate) async fn pay_debts(
+pub(crate) async fn do_jobs(
     mut jobs: UnboundedReceiver<Job>,
     router: &Arc<Router>,
     handoffs: &Arc<Handoffs>,
@@ -273,12 +281,13 @@ async fn work(
     config: Arc<Config>,
 ) -> Vec<Job> {
     match job {
-        Job::Pay(debt) => pay_in_background(debt, &router, &handoffs, &config).await,
+        Job::Release(release) => release_in_background(release, &router, &handoffs, &config).await,
         Job::Handoff(owner) => {
             let left = handoffs.flush(&router, &owner.names).await.into_iter();
-            let debt =
-                |(owner, lease)| Job::Pay(Debt { owner, gate: None, connection: None, lease });
-            left.map(debt).collect()
+            let release = |(owner, lease)| {
+                Job::Release(BackgroundRelease { owner, permit: None, connection: None, lease })
+            };
+            left.map(release).collect()
         }
         Job::Flush(_) => Vec::new(),
     }
@@ -287,36 +296,36 @@ async fn work(
 /// Releases what Redis still counts for an owner that has given it back before.
 pub(crate) async fn release_again(
     owner: Arc<Owner>,
-    gate: Gate,
+    permit: Permit,
     router: &Router,
     handoffs: &Handoffs,
     config: &Config,
 ) {
     let lease = config.watchdog_timeout;
-    let debt = Debt { owner, gate: Some(gate), connection: None, lease };
-    pay_in_background(debt, router, handoffs, config).await;
+    let release = BackgroundRelease { owner, permit: Some(permit), connection: None, lease };
+    release_in_background(release, router, handoffs, config).await;
 }
 
-async fn pay_in_background(
-    mut debt: Debt,
+async fn release_in_background(
+    mut release: BackgroundRelease,
     router: &Router,
     handoffs: &Handoffs,
     config: &Config,
 ) -> Vec<Job> {
-    let owner = &debt.owner;
-    let mut gate = match debt.gate.take() {
-        Some(gate) => Some(gate),
-        None => Some(owner.enter().await),
+    let owner = &release.owner;
+    let mut permit = match release.permit.take() {
+        Some(permit) => Some(permit),
+        None => Some(owner.permit().await),
     };
     // What may still be on its way has to be followed by its undo, on its connection.
-    let settled = debt.connection.is_none();
+    let settled = release.connection.is_none();
     let mut jobs = Vec::new();
-    if settled && hand_off(handoffs, owner, &mut gate, false, |job| jobs.push(job)).is_some() {
+    if settled && hand_off(handoffs, owner, &mut permit, false, |job| jobs.push(job)).is_some() {
         return jobs;
     }
-    let give_up = clock::now() + config.command_timeout + debt.lease;
+    let give_up = clock::now() + config.command_timeout + release.lease;
     let mut pause = Duration::from_millis(50);
-    while owner.account.lock().owed(clock::now(), config.watchdog_timeout).is_some() {
+    while owner.holds.lock().pending(clock::now(), config.watchdog_timeout).is_some() {
         let now = clock::now();
         if now >= give_up {
             tracing::warn!(name = %owner.names.key(), owner = %owner.id,
@@ -324,8 +333,8 @@ async fn pay_in_background(
             return jobs;
         }
         let mut call = Call::new(router, now + config.command_timeout);
-        call.connection = debt.connection.take();
-        match pay(&mut call, owner, handoffs, now).await {
+        call.connection = release.connection.take();
+        match release_pending(&mut call, owner, handoffs, now).await {
             Ok(_) => {
                 tracing::debug!(name = %owner.names.key(), owner = %owner.id,
                     "released in the background");

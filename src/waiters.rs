@@ -20,7 +20,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::clock;
 use crate::error::ErrorKind;
-use crate::holds::Granted;
+use crate::owner::Granted;
 use crate::protocol::Names;
 use crate::transport::{Node, Push, Router};
 

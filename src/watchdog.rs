@@ -28,8 +28,8 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::config::Config;
 use crate::error::ErrorKind;
-use crate::holds::{Owner, Renewal};
 use crate::loss::{FoundBy, found_gone};
+use crate::owner::{Owner, Renewal};
 use crate::protocol::Call;
 use crate::transport::{Router, Server};
 use crate::waiters::Waiters;
@@ -72,8 +72,8 @@ pub(crate) struct Watchdog {
 /// One owner in a batch.
 struct Entry {
     owner: Arc<Owner>,
-    tenure: u64,
-    /// Until when its lease is believed as it is.
+    generation: u64,
+    /// Until when its lease is valid as it is.
     until: Instant,
 }
 
@@ -190,10 +190,10 @@ impl Watchdog {
 
     /// An owner's turn has come: is there something to renew?
     fn look_at(&self, owner: Arc<Owner>) -> Option<Entry> {
-        let found = owner.account.lock().renewal(clock::now(), self.period - self.early);
+        let found = owner.holds.lock().renewal(clock::now(), self.period - self.early);
         match found {
-            Renewal::Due { tenure, until } => {
-                return Some(Entry { owner, tenure, until });
+            Renewal::Due { generation, until } => {
+                return Some(Entry { owner, generation, until });
             }
             Renewal::NotBefore(due) => self.insert(&owner, due + self.early),
             Renewal::Idle { ran_out: true } => {
@@ -257,13 +257,13 @@ impl Watchdog {
     }
 
     fn judge(&self, entry: &Entry, held: bool, sent: Instant, now: Instant) {
-        let Entry { owner, tenure, .. } = entry;
+        let Entry { owner, generation, .. } = entry;
         if held {
-            let in_time = owner.account.lock().renewed(*tenure, sent, self.lease, now);
+            let in_time = owner.holds.lock().renewed(*generation, sent, self.lease, now);
             // Too late is lost: it finds that out in its turn.
             self.insert(owner, if in_time { sent + self.period } else { now });
         } else {
-            found_gone(&self.waiters, owner, FoundBy::Renewal { tenure: *tenure });
+            found_gone(&self.waiters, owner, FoundBy::Renewal { generation: *generation });
             // To find out that there is nothing to renew any more, or something new.
             self.insert(owner, now);
         }

@@ -22,14 +22,14 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("fenced", &["lock", "guard", "engine", "kind", "lease", "token", "error"]),
     (
         "lock",
-        &["guard", "acquire", "engine", "holds", "protocol", "kind", "lease", "clock", "error"],
+        &["guard", "acquire", "engine", "owner", "protocol", "kind", "lease", "clock", "error"],
     ),
-    ("guard", &["engine", "releaser", "holds", "protocol", "token", "clock", "error"]),
+    ("guard", &["engine", "releaser", "owner", "protocol", "token", "clock", "error"]),
     // The one loop, and what the rooms of one client share.
     (
         "acquire",
         &[
-            "engine", "waiters", "releaser", "reclaim", "loss", "holds", "protocol", "lease",
+            "engine", "waiters", "releaser", "reclaim", "loss", "owner", "protocol", "lease",
             "config", "clock", "error",
         ],
     ),
@@ -39,7 +39,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "reclaim",
             "releaser",
             "handoff",
-            "holds",
+            "owner",
             "waiters",
             "watchdog",
             "protocol",
@@ -53,11 +53,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     // How a lock is given back: again, to Redis, or to the next of this client.
     (
         "reclaim",
-        &["releaser", "handoff", "holds", "protocol", "transport", "config", "clock", "error"],
+        &["releaser", "handoff", "owner", "protocol", "transport", "config", "clock", "error"],
     ),
     (
         "releaser",
-        &["handoff", "loss", "holds", "protocol", "transport", "lease", "config", "clock", "error"],
+        &["handoff", "loss", "owner", "protocol", "transport", "lease", "config", "clock", "error"],
     ),
     (
         "handoff",
@@ -66,7 +66,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "watchdog",
             "released",
             "loss",
-            "holds",
+            "owner",
             "protocol",
             "transport",
             "lease",
@@ -79,13 +79,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     // A renewal that finds a key gone wakes the waiters, like every other request that does.
     (
         "watchdog",
-        &["loss", "waiters", "holds", "protocol", "transport", "config", "clock", "error"],
+        &["loss", "waiters", "owner", "protocol", "transport", "config", "clock", "error"],
     ),
-    ("loss", &["waiters", "holds", "clock"]),
-    ("waiters", &["holds", "protocol", "transport", "lease", "clock", "error"]),
+    ("loss", &["waiters", "owner", "clock"]),
+    ("waiters", &["owner", "protocol", "transport", "lease", "clock", "error"]),
     ("released", &["protocol", "transport"]),
     // What an owner holds, what the wire says, and the way to Redis.
-    ("holds", &["protocol", "kind", "lease", "token", "config"]),
+    ("owner", &["protocol", "kind", "lease", "token", "config"]),
     ("protocol", &["transport", "config", "clock", "slot", "kind", "token", "error"]),
     ("transport", &["config", "slot", "clock", "turn", "error"]),
     // Leaves.
@@ -259,7 +259,7 @@ fn only_few_rooms_name_the_driver() {
 
 #[test]
 fn pure_state_neither_awaits_nor_looks_at_a_clock() {
-    for pure in ["holds.rs", "waiters/board.rs", "watchdog/schedule.rs"] {
+    for pure in ["owner.rs", "waiters/board.rs", "watchdog/schedule.rs"] {
         let files = sources();
         let file = files.iter().find(|file| file.path == pure).expect(pure);
         for word in [".await", "async ", "clock::", "redis::", ".notify_", "spawn("] {

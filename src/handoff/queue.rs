@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::error::Error;
-use crate::holds::{Ask, Gate, Granted, HandoffStart, HoldId, Owed, Owner, Streak};
-use crate::lease::Term;
+use crate::lease::Validity;
+use crate::owner::{Ask, Granted, HandoffStart, HoldId, Owner, PendingRelease, Permit, Streak};
 use crate::waiters::{Seat, Ticket};
 
 /// What came of a hand-off: whether there was something to give back.
@@ -27,22 +27,22 @@ const FULL: usize = 4 * LONGEST;
 pub(super) struct Handoff {
     pub(super) from: Arc<Owner>,
     /// What it pays of the old owner's debt.
-    pub(super) owed: Owed,
+    pub(super) pending: PendingRelease,
     pub(super) told: Option<Told>,
     pub(super) seat: Arc<Seat>,
     pub(super) to: To,
-    /// Until when the new hold is believed once this is confirmed.
+    /// Until when the new hold is valid once this is confirmed.
     pub(super) until: Instant,
     pub(super) streak: Streak,
     /// In the first step only; later ones have it from the step before.
-    pub(super) from_gate: Option<Gate>,
-    pub(super) to_gate: Option<Gate>,
+    pub(super) from_permit: Option<Permit>,
+    pub(super) to_permit: Option<Permit>,
 }
 
 /// The new owner.
 pub(super) enum To {
     /// It has the lock already.
-    Holds(HoldId, Arc<Term>),
+    Holds(HoldId, Arc<Validity>),
     /// It gets the lock when it is confirmed: it needs the fencing token, or the queue is full.
     Awaits(Ask, Ticket),
 }
@@ -60,7 +60,7 @@ pub(super) struct HandoffQueue {
 }
 
 impl HandoffQueue {
-    /// Whether that owner is the one to whom the last step goes, so that its gate is in here.
+    /// Whether that owner is the one to whom the last step goes, so that its permit is in here.
     pub(super) fn ends_with(&self, owner: &Arc<Owner>) -> bool {
         self.handoffs.back().is_some_and(|last| {
             Arc::ptr_eq(&last.seat.owner, owner) && matches!(last.to, To::Holds(..))
@@ -91,13 +91,13 @@ impl HandoffQueue {
         Request { owners, lease }
     }
 
-    /// Takes out the first steps, which are done. The gate of an owner whose lock has gone on
+    /// Takes out the first steps, which are done. The permit of an owner whose lock has gone on
     /// already stays.
     pub(super) fn take(&mut self, handoffs: usize) -> Vec<Handoff> {
         let mut done: Vec<Handoff> =
             self.handoffs.drain(..handoffs.min(self.handoffs.len())).collect();
         if let (Some(last), Some(next)) = (done.last_mut(), self.handoffs.front_mut()) {
-            next.from_gate = last.to_gate.take();
+            next.from_permit = last.to_permit.take();
         }
         done
     }
@@ -117,11 +117,11 @@ impl HandoffQueue {
     }
 }
 
-/// Takes the gate of whoever passes a lock on, unless the queue has it. False if it has to wait.
-pub(super) fn enter(
+/// Takes the permit of whoever passes a lock on, unless the queue has it. False if it has to wait.
+pub(super) fn take_permit(
     queue: Option<&HandoffQueue>,
     owner: &Arc<Owner>,
-    gate: &mut Option<Gate>,
+    permit: &mut Option<Permit>,
 ) -> bool {
     match queue {
         Some(queue) if queue.ends_with(owner) => return true,
@@ -130,13 +130,13 @@ pub(super) fn enter(
         Some(_) => return false,
         None => {}
     }
-    if gate.is_none() {
-        *gate = owner.try_enter();
+    if permit.is_none() {
+        *permit = owner.try_permit();
     }
-    gate.is_some()
+    permit.is_some()
 }
 
-/// The account of the new owner: it has the lock, or will have it when that is confirmed, if that is
+/// The hold state of the new owner: it has the lock, or will have it when that is confirmed, if that is
 /// `awaited` under its ticket.
 pub(super) fn hand(
     seat: &Seat,
@@ -145,13 +145,13 @@ pub(super) fn hand(
     start: &HandoffStart,
     now: Instant,
 ) -> (To, Option<Granted>) {
-    let mut account = seat.owner.account.lock();
-    let ask = account.ask(now);
+    let mut holds = seat.owner.holds.lock();
+    let ask = holds.ask(now);
     if let Some(ticket) = awaited {
         return (To::Awaits(ask, ticket), None);
     }
-    let term = Arc::new(Term::new(until.min(start.until)));
-    let hold = account.handed(ask, seat.lease, term.clone(), start.streak.clone(), now);
-    let granted = Granted { hold, term: term.clone(), lease: seat.asked, token: None };
-    (To::Holds(hold, term), Some(granted))
+    let validity = Arc::new(Validity::new(until.min(start.until)));
+    let hold = holds.handed(ask, seat.lease, validity.clone(), start.streak.clone(), now);
+    let granted = Granted { hold, validity: validity.clone(), lease: seat.asked, token: None };
+    (To::Holds(hold, validity), Some(granted))
 }

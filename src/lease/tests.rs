@@ -27,7 +27,7 @@ proptest! {
     #[test]
     fn a_lease_is_believed_for_at_most_99_percent_less_a_millisecond(lease in any_lease()) {
         let (sent, lease) = (clock::now(), whole_millis(lease));
-        let until = believed_until(sent, lease);
+        let until = valid_until(sent, lease);
         prop_assert!(until >= sent && until <= sent + lease - MS);
         prop_assert!((until - sent) * 100 <= lease * 99);
         // Nor is more than that given away.
@@ -41,7 +41,7 @@ proptest! {
     ) {
         let base = clock::now();
         let at = |millis| base + MS * u32::try_from(millis).unwrap();
-        let term = Term::new(at(first));
+        let validity = Validity::new(at(first));
         let (mut now, mut model) = (0, Some(first));
         for (passed, what, to) in steps {
             now += passed;
@@ -50,16 +50,16 @@ proptest! {
                 0 => {}
                 1 => {
                     model = model.map(|deadline| deadline.max(to));
-                    prop_assert_eq!(term.extend(at(to), at(now)), model.is_some());
+                    prop_assert_eq!(validity.extend(at(to), at(now)), model.is_some());
                 }
                 // A third as often as the others, so that there is something to lose.
                 _ if to < 60 => {
                     model = None;
-                    term.lose();
+                    validity.lose();
                 }
                 _ => {}
             }
-            prop_assert_eq!(term.until(at(now)), model.map(at));
+            prop_assert_eq!(validity.until(at(now)), model.map(at));
         }
     }
 }
@@ -87,24 +87,24 @@ fn a_default_lease_is_the_watchdog_timeout() {
 #[test]
 fn a_term_is_not_lost_before_its_deadline() {
     let now = clock::now();
-    assert!(!Term::new(now + HOUR).is_lost());
-    assert!(Term::new(now).is_lost());
+    assert!(!Validity::new(now + HOUR).is_lost());
+    assert!(Validity::new(now).is_lost());
 }
 
 #[test]
 fn a_look_at_a_passed_deadline_latches_the_loss() {
     let now = clock::now();
-    let term = Term::new(now + MS);
-    assert_eq!(term.until(now + MS), None);
-    assert_eq!(term.until(now), None, "found good again by a look at an earlier time");
-    assert!(!term.extend(now + HOUR, now));
-    assert!(term.is_lost());
+    let validity = Validity::new(now + MS);
+    assert_eq!(validity.until(now + MS), None);
+    assert_eq!(validity.until(now), None, "found good again by a look at an earlier time");
+    assert!(!validity.extend(now + HOUR, now));
+    assert!(validity.is_lost());
 }
 
 #[test]
 fn a_loss_by_the_clock_and_one_that_redis_told_are_told_apart() {
     let now = clock::now();
-    let (ran_out, gone) = (Term::new(now), Term::new(now + HOUR));
+    let (ran_out, gone) = (Validity::new(now), Validity::new(now + HOUR));
     gone.lose();
     assert!(ran_out.is_lost() && gone.is_lost());
     assert!(!ran_out.is_gone() && gone.is_gone());
@@ -114,49 +114,49 @@ fn a_loss_by_the_clock_and_one_that_redis_told_are_told_apart() {
 
 #[tokio::test]
 async fn a_loss_wakes_everybody_who_awaits_it() {
-    let term = Term::new(clock::now() + HOUR);
-    let mut one = tokio_test::task::spawn(term.lost());
-    let mut other = tokio_test::task::spawn(term.lost());
+    let validity = Validity::new(clock::now() + HOUR);
+    let mut one = tokio_test::task::spawn(validity.lost());
+    let mut other = tokio_test::task::spawn(validity.lost());
     assert_pending!(one.poll());
     assert_pending!(other.poll());
-    term.lose();
+    validity.lose();
     assert!(one.is_woken() && other.is_woken());
     assert_ready!(one.poll());
     assert_ready!(other.poll());
-    assert_ready!(tokio_test::task::spawn(term.lost()).poll());
+    assert_ready!(tokio_test::task::spawn(validity.lost()).poll());
 }
 
 #[tokio::test]
 async fn a_loss_is_told_at_the_deadline_with_nobody_there_to_tell_it() {
     let until = clock::now() + 20 * MS;
-    let term = Term::new(until);
-    term.lost().await;
+    let validity = Validity::new(until);
+    validity.lost().await;
     assert!(clock::now() >= until);
 }
 
 #[tokio::test]
 async fn whoever_awaits_a_loss_waits_on_when_the_lease_was_renewed() {
     let begun = clock::now();
-    let term = Term::new(begun + 300 * MS);
-    let mut lost = tokio_test::task::spawn(term.lost());
+    let validity = Validity::new(begun + 300 * MS);
+    let mut lost = tokio_test::task::spawn(validity.lost());
     assert_pending!(lost.poll());
-    assert!(term.extend(begun + HOUR, begun));
+    assert!(validity.extend(begun + HOUR, begun));
     tokio::time::sleep(330 * MS).await;
     assert!(lost.is_woken(), "the first deadline should have been looked at");
     assert_pending!(lost.poll());
-    term.lose();
+    validity.lose();
     assert_ready!(lost.poll());
 }
 
 #[tokio::test(start_paused = true)]
 async fn c13_a_lease_that_ended_while_the_machine_was_suspended_is_lost() {
-    let term = Term::new(clock::now() + 60 * SECOND);
-    let mut lost = tokio_test::task::spawn(term.lost());
+    let validity = Validity::new(clock::now() + 60 * SECOND);
+    let mut lost = tokio_test::task::spawn(validity.lost());
     assert_pending!(lost.poll());
     suspend(59 * SECOND);
-    assert!(!term.is_lost());
+    assert!(!validity.is_lost());
     suspend(SECOND);
-    assert!(term.is_lost(), "whoever asks knows at once");
+    assert!(validity.is_lost(), "whoever asks knows at once");
     // Timers have not noticed; whoever awaits it knows within a second.
     let timers = tokio::time::Instant::now();
     lost.await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::holds::Owner;
+use crate::owner::Owner;
 use crate::protocol::Names;
 
 use super::board::{LONGEST_PARK, Ticket};

@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock;
-use crate::holds::{Granted, Owner};
 use crate::lease::Lease;
+use crate::owner::{Granted, Owner};
 
 use super::board::{Step, Ticket};
 use super::{Mutex, Next, Patience, Waiters, sleep_until};

@@ -5,7 +5,7 @@ use shuttle::future::{block_on, spawn, yield_now};
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::holds::Kind;
+use crate::owner::Kind;
 use crate::protocol::Names;
 
 pub(super) use crate::tests::explore::Mutex;

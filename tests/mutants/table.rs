@@ -62,8 +62,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "releases-end-no-turn",
         file: "src/releaser.rs",
-        right: "if owed.count == 0 {\n        handoffs.frees",
-        wrong: "if owed.count == 0 && !BUG {\n        handoffs.frees",
+        right: "if pending.count == 0 {\n        handoffs.frees",
+        wrong: "if pending.count == 0 && !BUG {\n        handoffs.frees",
     },
     // Failovers.
     Mutant {
@@ -86,21 +86,21 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "holder-taken-for-idle",
-        file: "src/holds/owners.rs",
+        file: "src/owner/owners.rs",
         right: "let idle = self.can_take();",
         wrong: "let idle = self.can_take() || BUG;",
     },
     Mutant {
         bug: "owner-registered-late",
         file: "src/acquire.rs",
-        right: "    engine.owners.register(owner);\n    let attempt",
-        wrong: "    if !BUG || matches!(wait, Wait::Once) {\n        engine.owners.register(owner);\n    }\n    let attempt",
+        right: "    engine.owners.register(owner);\n    let acquisition",
+        wrong: "    if !BUG || matches!(wait, Wait::Once) {\n        engine.owners.register(owner);\n    }\n    let acquisition",
     },
     Mutant {
         bug: "registered-before-it-is-found",
-        file: "src/holds/owners.rs",
+        file: "src/owner/owners.rs",
         right: "        self.registered.lock().insert(number, owner);\n",
-        wrong: "        if BUG {\n            owner.account.lock().registered = true;\n        }\n        self.registered.lock().insert(number, owner);\n",
+        wrong: "        if BUG {\n            owner.holds.lock().registered = true;\n        }\n        self.registered.lock().insert(number, owner);\n",
     },
     // What a call says of itself.
     Mutant {
@@ -117,7 +117,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "run-overflows",
-        file: "src/holds/handoff.rs",
+        file: "src/owner/handoff.rs",
         right: "kept >= config.max_handoff_time",
         wrong: "(kept >= config.max_handoff_time || BUG && now >= self.since + config.max_handoff_time)",
     },
@@ -178,21 +178,21 @@ const MUTANTS: &[Mutant] = &[
     // Those who wait.
     Mutant {
         bug: "unlock-tells-nobody",
-        file: "src/releaser/passage.rs",
+        file: "src/releaser/hand_off.rs",
         right: "            then(Job::Handoff(from));",
         wrong: "            if !(BUG && tell) {\n                then(Job::Handoff(from));\n            }",
     },
     Mutant {
         bug: "late-hand-off-not-executed",
         file: "src/acquire.rs",
-        right: "if may_owe() { error.unknown() }",
-        wrong: "if may_owe() && !BUG { error.unknown() }",
+        right: "if may_have_pending() { error.unknown() }",
+        wrong: "if may_have_pending() && !BUG { error.unknown() }",
     },
     Mutant {
         bug: "lost-lock-is-taken",
         file: "src/acquire.rs",
-        right: "Next::Handed(granted) if granted.term.is_lost() => {",
-        wrong: "Next::Handed(granted) if granted.term.is_lost() && !BUG => {",
+        right: "Next::Handed(granted) if granted.validity.is_lost() => {",
+        wrong: "Next::Handed(granted) if granted.validity.is_lost() && !BUG => {",
     },
     Mutant {
         bug: "chain-is-never-full",
@@ -325,7 +325,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "child-believes",
         file: "src/guard.rs",
-        right: "!self.engine.process.is_this_one() || self.granted.term.is_lost()",
-        wrong: "(!BUG && !self.engine.process.is_this_one()) || self.granted.term.is_lost()",
+        right: "!self.engine.process.is_this_one() || self.granted.validity.is_lost()",
+        wrong: "(!BUG && !self.engine.process.is_this_one()) || self.granted.validity.is_lost()",
     },
 ];

@@ -8,9 +8,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
 use crate::error::Outcome;
-use crate::holds::HoldId;
-use crate::holds::Kind;
 use crate::lease::Lease;
+use crate::owner::HoldId;
+use crate::owner::Kind;
 use crate::protocol::{Acquired, Released};
 use crate::tests::explore::{Calls, some_time};
 use crate::tests::naive::Naive;
@@ -28,14 +28,14 @@ struct Stage {
     redis: Mutex<Naive>,
     background: UnboundedSender<Job>,
     /// The terms of all guards that are there.
-    believed: Mutex<Vec<Arc<Term>>>,
+    valid: Mutex<Vec<Arc<Validity>>>,
     unanswered: AtomicUsize,
     deleted: AtomicBool,
 }
 
 enum Job {
     Handoff,
-    Pay { owner: usize, gate: Option<Gate>, on_its_way: bool },
+    Pay { owner: usize, permit: Option<Permit>, on_its_way: bool },
 }
 
 pub(super) async fn play(scene: Scene) {
@@ -51,7 +51,7 @@ pub(super) async fn play(scene: Scene) {
         owners: OURS[..scene.calls].iter().map(|id| owner(id)).collect(),
         redis: Naive::default().into(),
         background,
-        believed: Vec::new().into(),
+        valid: Vec::new().into(),
         unanswered: AtomicUsize::new(scene.unanswered),
         deleted: AtomicBool::new(false),
     });
@@ -70,7 +70,7 @@ pub(super) async fn play(scene: Scene) {
     calls.end().await;
     for owner in &stage.owners {
         // Whoever has it still tells Redis of something. A debt may be on its way to the background.
-        let _gate = owner.enter().await;
+        let _gate = owner.permit().await;
         stage.pay(stage.number(owner)).await;
     }
     assert!(stage.handoffs.queues.lock().is_empty(), "a hand-off of which Redis never hears");
@@ -116,16 +116,16 @@ async fn work(stage: Arc<Stage>, job: Job) {
             }
             assert!(retry.left.is_empty(), "given up");
         }
-        Job::Pay { owner, gate, on_its_way } => {
-            let gate = match gate {
-                Some(gate) => gate,
-                None => stage.owners[owner].enter().await,
+        Job::Pay { owner, permit, on_its_way } => {
+            let permit = match permit {
+                Some(permit) => permit,
+                None => stage.owners[owner].permit().await,
             };
             if on_its_way {
                 stage.redis.lock().acquire(OURS[owner], 1, 1, 0);
             }
-            let mut gate = Some(gate);
-            if on_its_way || stage.hand_off(owner, &mut gate).is_none() {
+            let mut permit = Some(permit);
+            if on_its_way || stage.hand_off(owner, &mut permit).is_none() {
                 stage.pay(owner).await;
             }
         }
@@ -156,8 +156,8 @@ impl Stage {
 
     fn nobody_believes(&self) {
         let now = clock::now();
-        let believed = self.believed.lock().iter().any(|term| term.until(now).is_some());
-        assert!(!believed || self.scene.deletes, "two have the lock");
+        let valid = self.valid.lock().iter().any(|validity| validity.until(now).is_some());
+        assert!(!valid || self.scene.deletes, "two have the lock");
     }
 
     fn release(&self, owner: &str) -> Released {
@@ -176,8 +176,8 @@ impl Stage {
             let place_now = place.place.as_ref().expect("in line");
             match place_now.next(&Patience { until: None, outage: None }).await {
                 Next::Handed(granted) => {
-                    owner.account.lock().claimed();
-                    return self.guard(me, granted.hold, granted.term);
+                    owner.holds.lock().claimed();
+                    return self.guard(me, granted.hold, granted.validity);
                 }
                 Next::Ask => match self.ask(me).await {
                     Some(guard) => {
@@ -191,49 +191,49 @@ impl Stage {
         }
     }
 
-    fn guard(&self, me: usize, hold: HoldId, term: Arc<Term>) -> Guard<'_> {
+    fn guard(&self, me: usize, hold: HoldId, validity: Arc<Validity>) -> Guard<'_> {
         self.nobody_believes();
-        self.believed.lock().push(term.clone());
-        Guard { stage: self, me, hold: Some(hold), term }
+        self.valid.lock().push(validity.clone());
+        Guard { stage: self, me, hold: Some(hold), validity }
     }
 
     async fn ask(&self, me: usize) -> Option<Guard<'_>> {
         let owner = &self.owners[me];
-        let mut exchange = Exchange { stage: self, me, gate: None, on_its_way: false };
-        exchange.gate = Some(owner.enter().await);
+        let mut session = OwnerSession { stage: self, me, permit: None, on_its_way: false };
+        session.permit = Some(owner.permit().await);
         self.pay(me).await;
-        let ask = owner.account.lock().ask(clock::now());
-        exchange.on_its_way = true;
+        let ask = owner.holds.lock().ask(clock::now());
+        session.on_its_way = true;
         yield_now().await;
         let acquired = self.redis.lock().acquire(OURS[me], 1, ask.count, 0);
-        exchange.on_its_way = false;
+        session.on_its_way = false;
         yield_now().await;
         if acquired != Acquired::Granted(None) {
             owner.refused(clock::now());
             return None;
         }
-        let term = Arc::new(Term::new(clock::now() + HOUR));
-        let hold = owner.account.lock().granted(ask, Lease::Watchdog, term.clone(), clock::now());
-        Some(self.guard(me, hold, term))
+        let validity = Arc::new(Validity::new(clock::now() + HOUR));
+        let hold = owner.holds.lock().granted(ask, Lease::Watchdog, validity.clone(), clock::now());
+        Some(self.guard(me, hold, validity))
     }
 
-    /// Pays what is owed. Only with the gate.
+    /// Pays what is owed. Only with the permit.
     async fn pay(&self, me: usize) {
         let owner = &self.owners[me];
-        let Some(owed) = owner.account.lock().owed(clock::now(), HOUR) else { return };
-        let sent_before = owner.account.lock().releasing(owed);
+        let Some(pending) = owner.holds.lock().pending(clock::now(), HOUR) else { return };
+        let sent_before = owner.holds.lock().releasing(pending);
         let released = self.release(OURS[me]);
         yield_now().await;
         if released == Released::Nothing && !sent_before {
             owner.gone(clock::now());
         } else {
-            owner.account.lock().released(owed);
+            owner.holds.lock().released(pending);
         }
     }
 
     /// As the releaser does it.
-    fn hand_off(&self, me: usize, gate: &mut Option<Gate>) -> Option<Confirmed> {
-        let mut handed_off = self.handoffs.hand_off(&self.owners[me], gate, true)?;
+    fn hand_off(&self, me: usize, permit: &mut Option<Permit>) -> Option<Confirmed> {
+        let mut handed_off = self.handoffs.hand_off(&self.owners[me], permit, true)?;
         let confirmed = handed_off.confirmed.take();
         loop {
             if handed_off.flush {
@@ -243,13 +243,13 @@ impl Stage {
             if self.scene.forgets {
                 return confirmed;
             }
-            owner.account.lock().give_back(granted.hold);
-            let mut gate = None;
-            handed_off = match self.handoffs.hand_off(&owner, &mut gate, false) {
+            owner.holds.lock().give_back(granted.hold);
+            let mut permit = None;
+            handed_off = match self.handoffs.hand_off(&owner, &mut permit, false) {
                 Some(handed_off) => handed_off,
                 None => {
                     let owner = self.number(&owner);
-                    self.job(Job::Pay { owner, gate, on_its_way: false });
+                    self.job(Job::Pay { owner, permit, on_its_way: false });
                     return confirmed;
                 }
             };
@@ -273,29 +273,29 @@ impl Drop for InLine<'_> {
     fn drop(&mut self) {
         if let Some(granted) = self.place.as_ref().and_then(Place::leave) {
             let owner = &self.stage.owners[self.me];
-            owner.account.lock().give_back(granted.hold);
-            let mut gate = None;
-            if self.stage.hand_off(self.me, &mut gate).is_none() {
-                self.stage.job(Job::Pay { owner: self.me, gate, on_its_way: false });
+            owner.holds.lock().give_back(granted.hold);
+            let mut permit = None;
+            if self.stage.hand_off(self.me, &mut permit).is_none() {
+                self.stage.job(Job::Pay { owner: self.me, permit, on_its_way: false });
             }
         }
     }
 }
 
 /// The right to ask, whose drop leaves a debt to the background.
-struct Exchange<'a> {
+struct OwnerSession<'a> {
     stage: &'a Stage,
     me: usize,
-    gate: Option<Gate>,
+    permit: Option<Permit>,
     on_its_way: bool,
 }
 
-impl Drop for Exchange<'_> {
+impl Drop for OwnerSession<'_> {
     fn drop(&mut self) {
-        let owed = self.stage.owners[self.me].account.lock().owed(clock::now(), HOUR);
-        if owed.is_some() {
-            let (owner, gate, on_its_way) = (self.me, self.gate.take(), self.on_its_way);
-            self.stage.job(Job::Pay { owner, gate, on_its_way });
+        let pending = self.stage.owners[self.me].holds.lock().pending(clock::now(), HOUR);
+        if pending.is_some() {
+            let (owner, permit, on_its_way) = (self.me, self.permit.take(), self.on_its_way);
+            self.stage.job(Job::Pay { owner, permit, on_its_way });
         }
     }
 }
@@ -304,18 +304,18 @@ struct Guard<'a> {
     stage: &'a Stage,
     me: usize,
     hold: Option<HoldId>,
-    term: Arc<Term>,
+    validity: Arc<Validity>,
 }
 
 impl Guard<'_> {
     /// Nobody else may have had the lock up to here.
     fn give_back(&mut self) -> bool {
         let Some(hold) = self.hold.take() else { return false };
-        let believed = self.term.until(clock::now()).is_some() && !self.term.is_gone();
+        let valid = self.validity.until(clock::now()).is_some() && !self.validity.is_gone();
         let deleted = self.stage.deleted.load(Ordering::Relaxed);
-        assert!(believed || deleted || std::thread::panicking(), "a hold nobody took is lost");
-        self.stage.believed.lock().retain(|term| !Arc::ptr_eq(term, &self.term));
-        self.stage.owners[self.me].account.lock().give_back(hold)
+        assert!(valid || deleted || std::thread::panicking(), "a hold nobody took is lost");
+        self.stage.valid.lock().retain(|validity| !Arc::ptr_eq(validity, &self.validity));
+        self.stage.owners[self.me].holds.lock().give_back(hold)
     }
 
     async fn unlock(mut self) {
@@ -326,10 +326,10 @@ impl Guard<'_> {
             return;
         }
         let (stage, me) = (self.stage, self.me);
-        let mut exchange = Exchange { stage, me, gate: None, on_its_way: false };
-        exchange.gate = Some(stage.owners[me].enter().await);
+        let mut session = OwnerSession { stage, me, permit: None, on_its_way: false };
+        session.permit = Some(stage.owners[me].permit().await);
         stage.pay(me).await;
-        drop(exchange);
+        drop(session);
     }
 }
 
@@ -337,9 +337,9 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if self.hold.is_some() {
             self.give_back();
-            let mut gate = None;
-            if self.stage.hand_off(self.me, &mut gate).is_none() {
-                self.stage.job(Job::Pay { owner: self.me, gate, on_its_way: false });
+            let mut permit = None;
+            if self.stage.hand_off(self.me, &mut permit).is_none() {
+                self.stage.job(Job::Pay { owner: self.me, permit, on_its_way: false });
             }
         }
     }

@@ -8,9 +8,9 @@ use shuttle::future::{spawn, yield_now};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
-use crate::holds::Kind;
-use crate::holds::Owner;
 use crate::lease::Lease;
+use crate::owner::Kind;
+use crate::owner::Owner;
 use crate::tests::explore::{Calls, some_time};
 
 /// They share a channel.
@@ -94,7 +94,7 @@ struct Stage {
     scene: Scene,
     waiters: Waiters,
     server: Server,
-    undo: UnboundedSender<Debt>,
+    undo: UnboundedSender<BackgroundRelease>,
     /// How many from each line ask Redis.
     asking: [AtomicUsize; 2],
 }
@@ -157,7 +157,7 @@ impl Drop for KeepsWakeUps<'_> {
 }
 
 /// A hold, or the request for one, from when it is sent. Dropped, it is given back.
-struct Debt {
+struct BackgroundRelease {
     lock: usize,
     me: usize,
     /// Otherwise it is still on its way, and comes before what undoes it.
@@ -166,13 +166,13 @@ struct Debt {
 
 struct Guard<'a> {
     stage: &'a Stage,
-    debt: Option<Debt>,
+    release: Option<BackgroundRelease>,
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        if let Some(debt) = self.debt.take() {
-            let paid = self.stage.undo.send(debt);
+        if let Some(release) = self.release.take() {
+            let paid = self.stage.undo.send(release);
             assert!(paid.is_ok() || std::thread::panicking(), "nobody pays");
         }
     }
@@ -182,19 +182,19 @@ impl Drop for Guard<'_> {
 async fn ask(stage: &Stage, lock: usize, me: usize) -> Option<Guard<'_>> {
     // Not sent yet: there is nothing to undo, so that nobody will be told.
     yield_now().await;
-    let mut guard = Guard { stage, debt: Some(Debt { lock, me, arrived: false }) };
+    let mut guard = Guard { stage, release: Some(BackgroundRelease { lock, me, arrived: false }) };
     yield_now().await;
     let granted = stage.server.acquire(lock, me);
-    guard.debt = Some(Debt { lock, me, arrived: true });
+    guard.release = Some(BackgroundRelease { lock, me, arrived: true });
     yield_now().await;
     if !granted {
-        guard.debt = None;
+        guard.release = None;
     }
     granted.then_some(guard)
 }
 
-async fn pay_debts(stage: Arc<Stage>, mut debts: UnboundedReceiver<Debt>) {
-    while let Some(Debt { lock, me, arrived }) = debts.recv().await {
+async fn pay_debts(stage: Arc<Stage>, mut debts: UnboundedReceiver<BackgroundRelease>) {
+    while let Some(BackgroundRelease { lock, me, arrived }) = debts.recv().await {
         if !arrived {
             stage.server.acquire(lock, me);
         }

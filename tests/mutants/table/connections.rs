@@ -87,7 +87,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         bug: "any-sentinel-will-do",
         file: "src/transport/sentinel.rs",
         right: "all.filter(|report| !rejected.contains(report)).max()",
-        wrong: "let mut believed = all.filter(|report| !rejected.contains(report));\n        if BUG { believed.next() } else { believed.max() }",
+        wrong: "let mut valid = all.filter(|report| !rejected.contains(report));\n        if BUG { valid.next() } else { valid.max() }",
     },
     Mutant {
         bug: "moved-not-learned",

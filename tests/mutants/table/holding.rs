@@ -19,20 +19,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "deadline-from-reply",
         file: "src/acquire.rs",
-        right: "let term = Arc::new(Term::new(believed_until(sent, self.asked)));",
-        wrong: "let sent = if BUG { clock::now() } else { sent };\n                    let term = Arc::new(Term::new(believed_until(sent, self.asked)));",
+        right: "let validity = Arc::new(Validity::new(valid_until(sent, self.asked)));",
+        wrong: "let sent = if BUG { clock::now() } else { sent };\n                    let validity = Arc::new(Validity::new(valid_until(sent, self.asked)));",
     },
     Mutant {
         bug: "too-few-will-do",
         file: "src/acquire.rs",
-        right: "Err(match exchange.pay(",
-        wrong: "if BUG {\n            return Ok(());\n        }\n        Err(match exchange.pay(",
+        right: "Err(match session.release_pending(",
+        wrong: "if BUG {\n            return Ok(());\n        }\n        Err(match session.release_pending(",
     },
     Mutant {
         bug: "asks-unconfirmed",
         file: "src/lock.rs",
-        right: "if self.owner.account.lock().is_unconfirmed() {",
-        wrong: "if self.owner.account.lock().is_unconfirmed() && !BUG {",
+        right: "if self.owner.holds.lock().is_unconfirmed() {",
+        wrong: "if self.owner.holds.lock().is_unconfirmed() && !BUG {",
     },
     Mutant {
         bug: "braces-unlooked-at",
@@ -44,14 +44,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "drop-needs-a-runtime",
         file: "src/releaser.rs",
-        right: "let _ = self.jobs.send(Job::Pay(debt));",
-        wrong: "if BUG && tokio::runtime::Handle::try_current().is_err() {\n            return;\n        }\n        let _ = self.jobs.send(Job::Pay(debt));",
+        right: "let _ = self.jobs.send(Job::Release(release));",
+        wrong: "if BUG && tokio::runtime::Handle::try_current().is_err() {\n            return;\n        }\n        let _ = self.jobs.send(Job::Release(release));",
     },
     Mutant {
         bug: "no-undo",
         file: "src/releaser.rs",
-        right: "if self.owner.account.lock().owes() {",
-        wrong: "if !BUG && self.owner.account.lock().owes() {",
+        right: "if self.owner.holds.lock().has_pending() {",
+        wrong: "if !BUG && self.owner.holds.lock().has_pending() {",
     },
     Mutant {
         bug: "release-tried-once",
@@ -62,8 +62,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "refusal-keeps-the-lock",
         file: "src/releaser/unlock.rs",
-        right: "        let now = self.exchange.enter(clock::now())",
-        wrong: "        if BUG {\n            return Err(error);\n        }\n        let now = self.exchange.enter(clock::now())",
+        right: "        let now = self.session.acquire_permit(clock::now())",
+        wrong: "        if BUG {\n            return Err(error);\n        }\n        let now = self.session.acquire_permit(clock::now())",
     },
     Mutant {
         bug: "lost-is-released",
@@ -80,13 +80,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     // What an owner holds.
     Mutant {
         bug: "undo-after-request",
-        file: "src/holds.rs",
+        file: "src/owner.rs",
         right: "self.server = before.max(count);",
         wrong: "self.server = if BUG { before } else { before.max(count) };",
     },
     Mutant {
         bug: "owner-shared",
-        file: "src/holds/owners.rs",
+        file: "src/owner/owners.rs",
         right: "self.next.fetch_add(1, ",
         wrong: "self.next.fetch_add(if BUG { 0 } else { 1 }, ",
     },
@@ -149,7 +149,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         bug: "unknown-extends",
         file: "src/watchdog.rs",
         right: "again.min(entry.until) + self.early",
-        wrong: "{\n                        if BUG {\n                            entry.owner.account.lock().renewed(entry.tenure, now, self.lease, now);\n                        }\n                        again.min(entry.until) + self.early\n                    }",
+        wrong: "{\n                        if BUG {\n                            entry.owner.holds.lock().renewed(entry.generation, now, self.lease, now);\n                        }\n                        again.min(entry.until) + self.early\n                    }",
     },
     Mutant {
         bug: "loss-untold",

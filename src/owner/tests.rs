@@ -13,11 +13,11 @@ use world::{WATCHDOG, World};
 enum Op {
     /// So many microseconds pass.
     Pass(u32),
-    /// A call for one more hold gets the gate, pays what is owed and asks.
+    /// A call for one more hold gets the permit, pays what is owed and asks.
     Acquire(Lease),
     /// The n-th guard is dropped.
     GiveBack(usize),
-    /// The background gets the gate and pays what is owed.
+    /// The background gets the permit and pays what is owed.
     Pay,
     /// Redis carries out the request under way.
     Arrive,
@@ -103,7 +103,7 @@ proptest! {
     }
 }
 
-/// An account in an unmoving world, told directly.
+/// An hold state in an unmoving world, told directly.
 struct Story {
     owner: Owner,
     now: Instant,
@@ -117,38 +117,38 @@ impl Story {
         Self { owner: Owner::new(Kind::Reentrant, Names::new("", "lock"), "us".into()), now }
     }
 
-    fn grant(&self, lease: Lease) -> (HoldId, Arc<Term>) {
+    fn grant(&self, lease: Lease) -> (HoldId, Arc<Validity>) {
         let asked = lease.checked(WATCHDOG).unwrap();
-        let term = Arc::new(Term::new(believed_until(self.now, asked)));
-        let mut account = self.owner.account.lock();
-        let ask = account.ask(self.now);
-        let hold = account.granted(ask, lease, term.clone(), self.now);
-        (hold, term)
+        let validity = Arc::new(Validity::new(valid_until(self.now, asked)));
+        let mut holds = self.owner.holds.lock();
+        let ask = holds.ask(self.now);
+        let hold = holds.granted(ask, lease, validity.clone(), self.now);
+        (hold, validity)
     }
 
-    fn give_back(&self, hold: HoldId) -> Option<Owed> {
-        let mut account = self.owner.account.lock();
-        account.give_back(hold);
-        account.owed(self.now, WATCHDOG)
+    fn give_back(&self, hold: HoldId) -> Option<PendingRelease> {
+        let mut holds = self.owner.holds.lock();
+        holds.give_back(hold);
+        holds.pending(self.now, WATCHDOG)
     }
 
-    fn owed(&self) -> Option<Owed> {
-        self.owner.account.lock().owed(self.now, WATCHDOG)
+    fn pending(&self) -> Option<PendingRelease> {
+        self.owner.holds.lock().pending(self.now, WATCHDOG)
     }
 }
 
 #[test]
 fn a_release_is_owed_from_before_an_acquire_is_sent_until_it_is_answered() {
     let story = Story::new();
-    assert_eq!(story.owed(), None);
-    let ask = story.owner.account.lock().ask(story.now);
-    assert_eq!(story.owed().map(|owed| owed.count), Some(0));
-    story.owner.account.lock().not_executed(ask);
-    assert_eq!(story.owed(), None);
-    story.owner.account.lock().ask(story.now);
-    assert_eq!(story.owed().map(|owed| owed.count), Some(0));
+    assert_eq!(story.pending(), None);
+    let ask = story.owner.holds.lock().ask(story.now);
+    assert_eq!(story.pending().map(|pending| pending.count), Some(0));
+    story.owner.holds.lock().not_executed(ask);
+    assert_eq!(story.pending(), None);
+    story.owner.holds.lock().ask(story.now);
+    assert_eq!(story.pending().map(|pending| pending.count), Some(0));
     story.owner.refused(story.now);
-    assert_eq!(story.owed(), None);
+    assert_eq!(story.pending(), None);
 }
 
 #[test]
@@ -156,12 +156,12 @@ fn nested_holds_are_counted_up_and_given_back_in_any_order() {
     let story = Story::new();
     let (outer, _) = story.grant(HOUR.into());
     let (inner, _) = story.grant(HOUR.into());
-    assert_eq!(story.owed(), None);
-    let owed = story.give_back(outer).unwrap();
-    assert_eq!((owed.count, owed.lease), (1, HOUR));
-    story.owner.account.lock().released(owed);
-    assert_eq!(story.owed(), None);
-    assert_eq!(story.give_back(inner).map(|owed| owed.count), Some(0));
+    assert_eq!(story.pending(), None);
+    let pending = story.give_back(outer).unwrap();
+    assert_eq!((pending.count, pending.lease), (1, HOUR));
+    story.owner.holds.lock().released(pending);
+    assert_eq!(story.pending(), None);
+    assert_eq!(story.give_back(inner).map(|pending| pending.count), Some(0));
 }
 
 #[test]
@@ -178,11 +178,11 @@ fn a_hold_of_an_earlier_tenure_gives_nothing_back_of_a_later_one() {
     let story = Story::new();
     let (before, gone) = story.grant(HOUR.into());
     story.owner.gone(story.now);
-    let (_after, term) = story.grant(HOUR.into());
+    let (_after, validity) = story.grant(HOUR.into());
     assert_eq!(story.give_back(before), None);
-    assert!(!story.owner.account.lock().give_back(before), "it is lost, told or not");
+    assert!(!story.owner.holds.lock().give_back(before), "it is lost, told or not");
     assert!(gone.is_gone());
-    assert!(term.until(story.now).is_some());
+    assert!(validity.until(story.now).is_some());
 }
 
 #[test]
@@ -190,55 +190,55 @@ fn a_renewal_that_was_refused_says_nothing_of_a_later_tenure() {
     let mut story = Story::new();
     let (hold, _) = story.grant(Lease::Watchdog);
     story.now += WATCHDOG / 2;
-    let due = story.owner.account.lock().renewal(story.now, WATCHDOG / 3);
-    let Renewal::Due { tenure, .. } = due else { panic!("{due:?}") };
+    let due = story.owner.holds.lock().renewal(story.now, WATCHDOG / 3);
+    let Renewal::Due { generation, .. } = due else { panic!("{due:?}") };
     // While it is under way, the lock is released and acquired again.
-    let owed = story.give_back(hold).unwrap();
-    story.owner.account.lock().released(owed);
-    let (_, term) = story.grant(Lease::Watchdog);
-    assert_ne!(story.owner.renewal_refused(tenure, story.now), Some(true));
-    assert!(term.until(story.now).is_some());
+    let pending = story.give_back(hold).unwrap();
+    story.owner.holds.lock().released(pending);
+    let (_, validity) = story.grant(Lease::Watchdog);
+    assert_ne!(story.owner.renewal_refused(generation, story.now), Some(true));
+    assert!(validity.until(story.now).is_some());
 }
 
 #[test]
 fn a_renewal_of_a_released_lock_is_refused_and_nobody_is_told_of_a_loss() {
     let mut story = Story::new();
-    let (hold, term) = story.grant(Lease::Watchdog);
+    let (hold, validity) = story.grant(Lease::Watchdog);
     story.now += WATCHDOG / 2;
-    let due = story.owner.account.lock().renewal(story.now, WATCHDOG / 3);
-    let Renewal::Due { tenure, .. } = due else { panic!("{due:?}") };
-    let owed = story.give_back(hold).unwrap();
-    assert_ne!(story.owner.renewal_refused(tenure, story.now), Some(true));
-    assert!(!term.is_gone());
-    assert_eq!(story.owed(), Some(owed), "the release is still to be confirmed");
+    let due = story.owner.holds.lock().renewal(story.now, WATCHDOG / 3);
+    let Renewal::Due { generation, .. } = due else { panic!("{due:?}") };
+    let pending = story.give_back(hold).unwrap();
+    assert_ne!(story.owner.renewal_refused(generation, story.now), Some(true));
+    assert!(!validity.is_gone());
+    assert_eq!(story.pending(), Some(pending), "the release is still to be confirmed");
 }
 
 #[test]
 fn a_refused_renewal_of_what_is_held_is_a_loss() {
     let story = Story::new();
-    let (hold, term) = story.grant(Lease::Watchdog);
+    let (hold, validity) = story.grant(Lease::Watchdog);
     assert_eq!(
-        story.owner.renewal_refused(hold.tenure, story.now),
+        story.owner.renewal_refused(hold.generation, story.now),
         Some(true),
-        "somebody believed in it"
+        "somebody valid in it"
     );
-    assert!(term.is_gone());
-    assert_eq!(story.owed(), None);
+    assert!(validity.is_gone());
+    assert_eq!(story.pending(), None);
 }
 
 #[test]
 fn a_renewal_that_crosses_the_release_of_what_is_lost_says_nothing_of_what_was_given_back() {
     let mut story = Story::new();
     let (hold, _lost) = story.grant(Lease::Watchdog);
-    let (given_back, term) = story.grant(HOUR.into());
+    let (given_back, validity) = story.grant(HOUR.into());
     story.give_back(given_back);
     story.now += WATCHDOG;
     // The other one has run out, so all of it is released; the renewal finds nothing then.
-    let owed = story.owed().unwrap();
-    assert_eq!(owed.count, 0);
-    story.owner.account.lock().releasing(owed);
-    assert_ne!(story.owner.renewal_refused(hold.tenure, story.now), Some(true));
-    assert!(!term.is_gone(), "it is the release that tells");
+    let pending = story.pending().unwrap();
+    assert_eq!(pending.count, 0);
+    story.owner.holds.lock().releasing(pending);
+    assert_ne!(story.owner.renewal_refused(hold.generation, story.now), Some(true));
+    assert!(!validity.is_gone(), "it is the release that tells");
 }
 
 #[test]
@@ -248,21 +248,21 @@ fn a_renewal_prolongs_default_leases_and_never_a_fixed_one() {
     let (hold, watched) = story.grant(Lease::Watchdog);
     let as_granted = fixed.until(story.now);
     story.now += WATCHDOG / 2;
-    let mut account = story.owner.account.lock();
-    assert!(account.renewed(hold.tenure, story.now, WATCHDOG, story.now));
-    assert_eq!(watched.until(story.now), Some(believed_until(story.now, WATCHDOG)));
+    let mut holds = story.owner.holds.lock();
+    assert!(holds.renewed(hold.generation, story.now, WATCHDOG, story.now));
+    assert_eq!(watched.until(story.now), Some(valid_until(story.now, WATCHDOG)));
     assert_eq!(fixed.until(story.now), as_granted);
 }
 
 #[test]
 fn a_renewal_that_is_confirmed_after_the_deadline_came_too_late() {
     let mut story = Story::new();
-    let (hold, term) = story.grant(Lease::Watchdog);
+    let (hold, validity) = story.grant(Lease::Watchdog);
     let sent = story.now + WATCHDOG / 2;
     story.now += WATCHDOG;
-    let mut account = story.owner.account.lock();
-    assert!(!account.renewed(hold.tenure, sent, WATCHDOG, story.now));
-    assert_eq!(term.until(story.now), None);
+    let mut holds = story.owner.holds.lock();
+    assert!(!holds.renewed(hold.generation, sent, WATCHDOG, story.now));
+    assert_eq!(validity.until(story.now), None);
 }
 
 #[test]
@@ -270,11 +270,11 @@ fn a_renewal_counts_from_the_first_default_hold_and_not_from_an_earlier_one() {
     let mut story = Story::new();
     let period = WATCHDOG / 3;
     let (hold, _) = story.grant(Lease::Watchdog);
-    let owed = story.give_back(hold).unwrap();
-    story.owner.account.lock().released(owed);
+    let pending = story.give_back(hold).unwrap();
+    story.owner.holds.lock().released(pending);
     story.now += 2 * period;
     let _again = story.grant(Lease::Watchdog);
-    let found = story.owner.account.lock().renewal(story.now, period);
+    let found = story.owner.holds.lock().renewal(story.now, period);
     assert_eq!(found, Renewal::NotBefore(story.now + period));
 }
 
@@ -284,7 +284,7 @@ fn a_tenure_that_ran_out_leaves_nothing_in_the_count_of_the_next() {
     let _ran_out = [story.grant(WATCHDOG.into()), story.grant(WATCHDOG.into())];
     story.now += WATCHDOG;
     let _held = story.grant(HOUR.into());
-    assert_eq!(story.owner.account.lock().ask(story.now).count, 2);
+    assert_eq!(story.owner.holds.lock().ask(story.now).count, 2);
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_loss_is_told_to_every_guard_of_the_tenure() {
     let (_, second) = story.grant(HOUR.into());
     assert_eq!(story.owner.gone(story.now), Some(true));
     assert!(first.is_gone() && second.is_gone());
-    assert_eq!(story.owed(), None);
+    assert_eq!(story.pending(), None);
     assert_ne!(story.owner.gone(story.now), Some(true), "there is nobody left to tell");
 }
 
@@ -303,8 +303,8 @@ fn guards_that_are_all_lost_keep_nothing_in_redis() {
     let mut story = Story::new();
     let _held = story.grant(WATCHDOG.into());
     story.now += WATCHDOG;
-    assert_eq!(story.owed().map(|owed| owed.count), Some(0));
-    let ask = story.owner.account.lock().ask(story.now);
+    assert_eq!(story.pending().map(|pending| pending.count), Some(0));
+    let ask = story.owner.holds.lock().ask(story.now);
     assert_eq!(ask.count, 1, "nothing is left to stand on");
 }
 
@@ -315,7 +315,7 @@ fn a_release_keeps_the_longest_lease_that_is_still_promised() {
     let (long, _) = story.grant(Duration::from_secs(60).into());
     let (middle, _) = story.grant(Duration::from_secs(30).into());
     story.now += Duration::from_secs(4);
-    let left = |owed: Option<Owed>| owed.unwrap().lease;
+    let left = |pending: Option<PendingRelease>| pending.unwrap().lease;
     assert_eq!(left(story.give_back(middle)), Duration::from_secs(56));
     assert_eq!(left(story.give_back(long)), Duration::from_secs(6));
 }
@@ -323,54 +323,54 @@ fn a_release_keeps_the_longest_lease_that_is_still_promised() {
 #[test]
 fn a_hold_on_its_way_back_hears_of_a_loss_that_the_release_finds() {
     let story = Story::new();
-    let (hold, term) = story.grant(HOUR.into());
+    let (hold, validity) = story.grant(HOUR.into());
     story.give_back(hold);
     story.owner.gone(story.now);
-    assert!(term.is_gone());
-    assert_eq!(story.owed(), None);
+    assert!(validity.is_gone());
+    assert_eq!(story.pending(), None);
 }
 
 #[test]
 fn a_hold_on_its_way_back_hears_that_another_owner_had_come_in() {
     let story = Story::new();
-    let (hold, term) = story.grant(HOUR.into());
+    let (hold, validity) = story.grant(HOUR.into());
     story.give_back(hold);
     story.owner.refused(story.now);
-    assert!(term.is_gone());
-    assert_eq!(story.owed(), None);
+    assert!(validity.is_gone());
+    assert_eq!(story.pending(), None);
 }
 
 #[test]
 fn a_hold_on_its_way_back_that_the_next_tenure_took_over_is_not_lost_with_it() {
     let story = Story::new();
-    let (hold, term) = story.grant(HOUR.into());
+    let (hold, validity) = story.grant(HOUR.into());
     story.give_back(hold);
     let (_, next) = story.grant(HOUR.into());
     story.owner.gone(story.now);
-    assert!(next.is_gone() && !term.is_gone());
+    assert!(next.is_gone() && !validity.is_gone());
 }
 
 #[test]
 fn a_hold_that_redis_has_forgotten_is_not_on_its_way_back() {
     let mut story = Story::new();
-    let (hold, term) = story.grant(WATCHDOG.into());
+    let (hold, validity) = story.grant(WATCHDOG.into());
     story.now += WATCHDOG;
-    let owed = story.owed().expect("a release of what is lost");
-    story.owner.account.lock().released(owed);
+    let pending = story.pending().expect("a release of what is lost");
+    story.owner.holds.lock().released(pending);
     assert_eq!(story.give_back(hold), None);
     story.owner.refused(story.now);
-    assert!(!term.is_gone(), "it was lost by the clock alone");
+    assert!(!validity.is_gone(), "it was lost by the clock alone");
 }
 
 #[test]
 fn a_release_that_was_confirmed_cannot_be_lost_later() {
     let story = Story::new();
-    let (hold, term) = story.grant(HOUR.into());
-    let owed = story.give_back(hold).unwrap();
-    story.owner.account.lock().released(owed);
+    let (hold, validity) = story.grant(HOUR.into());
+    let pending = story.give_back(hold).unwrap();
+    story.owner.holds.lock().released(pending);
     story.grant(HOUR.into());
     story.owner.gone(story.now);
-    assert!(!term.is_gone());
+    assert!(!validity.is_gone());
 }
 
 #[test]
@@ -379,15 +379,15 @@ fn a_release_of_everything_that_was_never_answered_may_be_what_freed_the_lock() 
     let (outer, _) = story.grant(HOUR.into());
     let (inner, _) = story.grant(HOUR.into());
     let one_less = story.give_back(inner).unwrap();
-    let mut account = story.owner.account.lock();
-    assert!(!account.releasing(one_less));
-    assert!(!account.releasing(one_less), "it leaves something, which can be missed");
-    account.give_back(outer);
-    let all = account.owed(story.now, WATCHDOG).unwrap();
-    assert!(!account.releasing(all));
-    assert!(account.releasing(all));
-    account.not_released();
-    assert!(!account.releasing(all), "it is known not to have been executed");
-    account.released(all);
-    assert!(!account.releasing(all), "it was answered");
+    let mut holds = story.owner.holds.lock();
+    assert!(!holds.releasing(one_less));
+    assert!(!holds.releasing(one_less), "it leaves something, which can be missed");
+    holds.give_back(outer);
+    let all = holds.pending(story.now, WATCHDOG).unwrap();
+    assert!(!holds.releasing(all));
+    assert!(holds.releasing(all));
+    holds.not_released();
+    assert!(!holds.releasing(all), "it is known not to have been executed");
+    holds.released(all);
+    assert!(!holds.releasing(all), "it was answered");
 }

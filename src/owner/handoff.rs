@@ -1,7 +1,7 @@
-//! What a hand-off inside the client does to the two accounts.
+//! What a hand-off inside the client does to the two hold states.
 //!
-//! 1. **Nobody is believed on the strength of a hand-off before it is confirmed.** Until then the
-//!    new hold is believed no longer than the old one was.
+//! 1. **Nobody is valid on the strength of a hand-off before it is confirmed.** Until then the
+//!    new hold is valid no longer than the old one was.
 //! 2. **The watchdog leaves a hold alone that is still in the air**: not confirmed, it would be
 //!    found missing in Redis; not claimed, a call that is never polled again would keep the lock
 //!    for ever.
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::config::Config;
-use crate::lease::{Lease, Term};
+use crate::lease::{Lease, Validity};
 
-use super::{Account, Ask, HoldId, Owed};
+use super::{Ask, HoldId, HoldState, PendingRelease};
 
 /// With less time left a lock is released instead: the new hold could be lost before Redis has
 /// confirmed it.
@@ -23,7 +23,7 @@ const LEAST: Duration = Duration::from_millis(100);
 /// What the last guard of an owner leaves behind, for the next in line.
 pub(crate) struct HandoffStart {
     /// What the hand-off pays.
-    pub(crate) owed: Owed,
+    pub(crate) pending: PendingRelease,
     /// How long Redis keeps the name for this client, as far as is known.
     pub(crate) until: Instant,
     pub(crate) streak: Streak,
@@ -38,7 +38,7 @@ pub(crate) struct Streak {
     others: Arc<AtomicU32>,
 }
 
-/// How the first hold of a tenure came, if by a hand-off.
+/// How the first hold of a generation came, if by a hand-off.
 pub(super) struct HandoffOrigin {
     streak: Streak,
     unconfirmed: bool,
@@ -69,7 +69,7 @@ impl Streak {
     }
 }
 
-impl Account {
+impl HoldState {
     /// Whether the lock can be handed to this owner: it holds nothing and owes nothing.
     pub(crate) fn can_take(&self) -> bool {
         self.server == 0 && self.live.is_empty() && self.leaving.is_empty()
@@ -86,14 +86,14 @@ impl Account {
         if !self.live.is_empty() || self.freeing {
             return None;
         }
-        let until = self.leaving.iter().map(|term| term.until(now)).min()??;
+        let until = self.leaving.iter().map(|validity| validity.until(now)).min()??;
         if until < now + LEAST {
             return None;
         }
         let streak = self.origin.as_ref().map_or_else(|| Streak::first(now), |p| p.streak.next());
         let lease = Duration::from_millis(1);
         Some(HandoffStart {
-            owed: Owed { count: 0, lease, leaving: self.leaving.len() },
+            pending: PendingRelease { count: 0, lease, leaving: self.leaving.len() },
             until,
             streak,
         })
@@ -104,19 +104,25 @@ impl Account {
         &mut self,
         ask: Ask,
         lease: Lease,
-        term: Arc<Term>,
+        validity: Arc<Validity>,
         streak: Streak,
         now: Instant,
     ) -> HoldId {
         self.origin = Some(Box::new(HandoffOrigin { streak, unconfirmed: true, unclaimed: true }));
-        self.add(ask, lease, term, now)
+        self.add(ask, lease, validity, now)
     }
 
-    /// Redis confirmed the hand-off to that hold: it may be believed until then.
-    pub(crate) fn confirmed(&mut self, hold: HoldId, term: &Term, until: Instant, now: Instant) {
-        if let Some(origin) = self.origin.as_mut().filter(|_| hold.tenure == self.tenure) {
+    /// Redis confirmed the hand-off to that hold: it may be valid until then.
+    pub(crate) fn confirmed(
+        &mut self,
+        hold: HoldId,
+        validity: &Validity,
+        until: Instant,
+        now: Instant,
+    ) {
+        if let Some(origin) = self.origin.as_mut().filter(|_| hold.generation == self.generation) {
             origin.unconfirmed = false;
-            term.extend(until, now);
+            validity.extend(until, now);
         }
     }
 

@@ -1,4 +1,4 @@
-//! One owner's account under many schedules: its calls, a background that pays, a watchdog that
+//! One owner's hold state under many schedules: its calls, a background that pays, a watchdog that
 //! renews, another owner, an operator. All of them do plainly what `acquire`, `releaser` and
 //! `watchdog` do. No time passes, so nobody loses anything by the clock.
 
@@ -36,7 +36,7 @@ struct Stage {
     now: Instant,
     owner: Arc<Owner>,
     redis: explore::Mutex<Naive>,
-    background: UnboundedSender<Debt>,
+    background: UnboundedSender<BackgroundRelease>,
     watchdog: UnboundedSender<()>,
     /// Whether the watchdog has the owner on its schedule, or renews it.
     watched: AtomicBool,
@@ -51,8 +51,8 @@ enum Request {
     Release { count: u32 },
 }
 
-struct Debt {
-    gate: Option<Gate>,
+struct BackgroundRelease {
+    permit: Option<Permit>,
     /// It comes before what undoes it.
     on_its_way: Option<Request>,
 }
@@ -85,12 +85,12 @@ async fn play(scene: Scene) {
     }
     let calls = Calls::begin(scene.calls, scene.dropped, |me| call(stage.clone(), me));
     calls.end().await;
-    let mut exchange = Exchange::enter(&stage).await;
-    exchange.pay().await;
-    assert_eq!(exchange.owed(), None, "one payment is enough");
+    let mut session = OwnerSession::enter(&stage).await;
+    session.pay().await;
+    assert_eq!(session.pending(), None, "one payment is enough");
     let left = stage.redis.lock().lock.clone();
     assert!(left.is_none_or(|held| held.owner == OTHER), "a hold is left behind");
-    assert!(!stage.owner.account.lock().holding(stage.now), "nobody holds anything");
+    assert!(!stage.owner.holds.lock().holding(stage.now), "nobody holds anything");
 }
 
 /// Two holds, one after the other: the first is given back by a drop, the second is unlocked.
@@ -104,8 +104,8 @@ async fn call(stage: Arc<Stage>, me: usize) {
     }
     guard.check();
     guard.give_back();
-    let mut exchange = Exchange::enter(&stage).await;
-    exchange.pay().await;
+    let mut session = OwnerSession::enter(&stage).await;
+    session.pay().await;
     guard.check();
 }
 
@@ -116,23 +116,23 @@ async fn other(stage: Arc<Stage>) {
 }
 
 /// The background of the releaser.
-async fn pay_debts(stage: Arc<Stage>, mut debts: UnboundedReceiver<Debt>) {
-    while let Some(debt) = debts.recv().await {
-        spawn(pay(stage.clone(), debt));
+async fn pay_debts(stage: Arc<Stage>, mut debts: UnboundedReceiver<BackgroundRelease>) {
+    while let Some(release) = debts.recv().await {
+        spawn(pay(stage.clone(), release));
     }
 }
 
-async fn pay(stage: Arc<Stage>, debt: Debt) {
-    let _gate = match debt.gate {
-        Some(gate) => gate,
-        None => stage.owner.enter().await,
+async fn pay(stage: Arc<Stage>, release: BackgroundRelease) {
+    let _gate = match release.permit {
+        Some(permit) => permit,
+        None => stage.owner.permit().await,
     };
-    if let Some(request) = debt.on_its_way {
+    if let Some(request) = release.on_its_way {
         stage.carry_out(request);
     }
-    let mut exchange = Exchange { stage: &stage, gate: None, on_its_way: None };
-    while exchange.owed().is_some() {
-        exchange.pay().await;
+    let mut session = OwnerSession { stage: &stage, permit: None, on_its_way: None };
+    while session.pending().is_some() {
+        session.pay().await;
     }
 }
 
@@ -141,8 +141,8 @@ async fn keep_renewed(stage: Arc<Stage>, mut turns: UnboundedReceiver<()>) {
     let Stage { owner, now, scene, .. } = &*stage;
     for _ in 0..RENEWALS {
         turns.recv().await.expect("the stage stays");
-        let found = owner.account.lock().renewal(*now, Duration::ZERO);
-        let Renewal::Due { tenure, .. } = found else {
+        let found = owner.holds.lock().renewal(*now, Duration::ZERO);
+        let Renewal::Due { generation, .. } = found else {
             assert_eq!(found, Renewal::Idle { ran_out: false });
             stage.watched.store(false, Ordering::Relaxed);
             continue;
@@ -152,11 +152,11 @@ async fn keep_renewed(stage: Arc<Stage>, mut turns: UnboundedReceiver<()>) {
         yield_now().await;
         if held {
             let lease = Duration::from_millis(LEASE);
-            assert!(owner.account.lock().renewed(tenure, *now, lease, *now));
+            assert!(owner.holds.lock().renewed(generation, *now, lease, *now));
         } else if scene.forgets_tenure {
             owner.gone(*now);
         } else {
-            let lost = owner.renewal_refused(tenure, *now);
+            let lost = owner.renewal_refused(generation, *now);
             assert!(
                 lost != Some(true) || scene.deletes,
                 "a renewal loses a hold that was never taken away"
@@ -177,26 +177,26 @@ impl Stage {
 
     /// One more hold, unless another owner has the lock.
     async fn hold(&self) -> Option<Guard<'_>> {
-        let mut exchange = Exchange::enter(self).await;
-        exchange.pay().await;
+        let mut session = OwnerSession::enter(self).await;
+        session.pay().await;
         loop {
             let before = self.scene.deletes && !self.deleted.load(Ordering::Relaxed);
-            let ask = self.owner.account.lock().ask(self.now);
-            match exchange.send(Request::Acquire { count: ask.count }).await.0 {
+            let ask = self.owner.holds.lock().ask(self.now);
+            match session.send(Request::Acquire { count: ask.count }).await.0 {
                 Acquired::Granted(_) => {
                     let lease = Duration::from_millis(LEASE);
-                    let term = Arc::new(Term::new(believed_until(self.now, lease)));
-                    let mut account = self.owner.account.lock();
-                    let hold = account.granted(ask, Lease::Watchdog, term.clone(), self.now);
-                    let watch = account.start_watching().is_some();
-                    drop(account);
+                    let validity = Arc::new(Validity::new(valid_until(self.now, lease)));
+                    let mut holds = self.owner.holds.lock();
+                    let hold = holds.granted(ask, Lease::Watchdog, validity.clone(), self.now);
+                    let watch = holds.start_watching().is_some();
+                    drop(holds);
                     self.live.fetch_add(1, Ordering::Relaxed);
                     if watch {
                         let watched = self.watched.swap(true, Ordering::Relaxed);
                         assert!(!watched, "an owner is on the schedule once at most");
                         let _ = self.watchdog.send(());
                     }
-                    return Some(Guard { stage: self, hold: Some(hold), term, sure: !before });
+                    return Some(Guard { stage: self, hold: Some(hold), validity, sure: !before });
                 }
                 Acquired::Refused { .. } => {
                     self.owner.refused(self.now);
@@ -211,21 +211,21 @@ impl Stage {
     }
 }
 
-struct Exchange<'a> {
+struct OwnerSession<'a> {
     stage: &'a Stage,
-    gate: Option<Gate>,
+    permit: Option<Permit>,
     on_its_way: Option<Request>,
 }
 
-impl<'a> Exchange<'a> {
+impl<'a> OwnerSession<'a> {
     async fn enter(stage: &'a Stage) -> Self {
-        let mut exchange = Self { stage, gate: None, on_its_way: None };
-        exchange.gate = Some(stage.owner.enter().await);
-        exchange
+        let mut session = Self { stage, permit: None, on_its_way: None };
+        session.permit = Some(stage.owner.permit().await);
+        session
     }
 
-    fn owed(&self) -> Option<Owed> {
-        self.stage.owner.account.lock().owed(self.stage.now, WATCHDOG)
+    fn pending(&self) -> Option<PendingRelease> {
+        self.stage.owner.holds.lock().pending(self.stage.now, WATCHDOG)
     }
 
     async fn send(&mut self, request: Request) -> (Acquired, Released) {
@@ -239,34 +239,37 @@ impl<'a> Exchange<'a> {
 
     async fn pay(&mut self) {
         let Stage { owner, now, live, redis, scene, .. } = self.stage;
-        let Some(owed) = self.owed() else { return };
-        let sent_before = owner.account.lock().releasing(owed);
-        let (_, released) = self.send(Request::Release { count: owed.count }).await;
+        let Some(pending) = self.pending() else { return };
+        let sent_before = owner.holds.lock().releasing(pending);
+        let (_, released) = self.send(Request::Release { count: pending.count }).await;
         if released == Released::Nothing && !sent_before {
             owner.gone(*now);
         } else {
-            owner.account.lock().released(owed);
+            owner.holds.lock().released(pending);
         }
         let redis = redis.lock();
-        if self.owed().is_none() && !scene.deletes {
+        if self.pending().is_none() && !scene.deletes {
             let live = live.load(Ordering::Relaxed);
             let ours = redis.lock.as_ref().filter(|held| held.owner == US);
             assert_eq!(ours.map_or(0, |held| held.count as usize), live);
-            let believed = owner.account.lock().holding(*now);
-            assert_eq!(believed, live > 0, "what was released is believed again");
+            let valid = owner.holds.lock().holding(*now);
+            assert_eq!(valid, live > 0, "what was released is valid again");
         }
     }
 }
 
-impl Drop for Exchange<'_> {
+impl Drop for OwnerSession<'_> {
     fn drop(&mut self) {
         // The scene has gone wrong already, and a second panic would be the end of the process.
         if std::thread::panicking() {
             return;
         }
-        if self.gate.is_some() && self.owed().is_some() {
-            let debt = Debt { gate: self.gate.take(), on_its_way: self.on_its_way.take() };
-            self.stage.background.send(debt).expect("somebody pays");
+        if self.permit.is_some() && self.pending().is_some() {
+            let release = BackgroundRelease {
+                permit: self.permit.take(),
+                on_its_way: self.on_its_way.take(),
+            };
+            self.stage.background.send(release).expect("somebody pays");
         }
         assert_eq!(self.on_its_way.take(), None, "a request under way that nobody undoes");
     }
@@ -275,21 +278,21 @@ impl Drop for Exchange<'_> {
 struct Guard<'a> {
     stage: &'a Stage,
     hold: Option<HoldId>,
-    term: Arc<Term>,
+    validity: Arc<Validity>,
     /// Nobody takes it away: it was asked for after the one delete, or there is none.
     sure: bool,
 }
 
 impl Guard<'_> {
     fn check(&self) {
-        let believed = self.term.until(self.stage.now).is_some() && !self.term.is_gone();
-        assert!(believed || !self.sure, "a hold is lost that was never taken away");
+        let valid = self.validity.until(self.stage.now).is_some() && !self.validity.is_gone();
+        assert!(valid || !self.sure, "a hold is lost that was never taken away");
     }
 
     /// From here on it is owed. Says whether it was not yet.
     fn give_back(&mut self) -> bool {
         let Some(hold) = self.hold.take() else { return false };
-        self.stage.owner.account.lock().give_back(hold);
+        self.stage.owner.holds.lock().give_back(hold);
         self.stage.live.fetch_sub(1, Ordering::Relaxed);
         true
     }
@@ -302,9 +305,9 @@ impl Drop for Guard<'_> {
         }
         if self.give_back() {
             self.check();
-            let gate = self.stage.owner.try_enter();
-            let debt = Debt { gate, on_its_way: None };
-            self.stage.background.send(debt).expect("somebody pays");
+            let permit = self.stage.owner.try_permit();
+            let release = BackgroundRelease { permit, on_its_way: None };
+            self.stage.background.send(release).expect("somebody pays");
         }
     }
 }

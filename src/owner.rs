@@ -1,16 +1,16 @@
-//! What one owner holds: an account of its live guards against the count in Redis.
+//! What one owner holds: an hold state of its live guards against the count in Redis.
 //!
-//! An owner is a handle, `<uuid of the client>:<number>`. Its account is pure state: no I/O, no
+//! An owner is a handle, `<uuid of the client>:<number>`. Its hold state is pure state: no I/O, no
 //! clock. Invariants:
 //!
 //! 1. **At most one exchange of an owner is under way**: whoever talks to Redis for it holds its
-//!    [`Gate`]. So the count in Redis moves only between two known numbers.
+//!    [`Permit`]. So the count in Redis moves only between two known numbers.
 //! 2. **The undo exists before the request.** `server` is the highest count that Redis may hold
 //!    for this owner. It rises *before* an acquire is sent and sinks only on an answer. Whenever
 //!    `server` is above the number of live guards, a release is *owed*, whatever the reason: a
 //!    guard given back, a call dropped half-way, an answer that never came.
-//! 3. **A tenure is one unbroken possession**, from a first hold to the last one given back or to
-//!    loss. An answer about one tenure says nothing about another.
+//! 3. **A generation is one unbroken possession**, from a first hold to the last one given back or to
+//!    loss. An answer about one generation says nothing about another.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -19,16 +19,16 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 pub(crate) use crate::kind::Kind;
-use crate::lease::{Lease, Term, believed_until, whole_millis};
+use crate::lease::{Lease, Validity, valid_until, whole_millis};
 use crate::protocol::Names;
 use crate::token::FencingToken;
 
-mod gate;
 mod handoff;
 mod owners;
-pub(crate) use gate::Gate;
+mod permit;
 pub(crate) use handoff::{HandoffStart, Streak};
 pub(crate) use owners::Owners;
+pub(crate) use permit::Permit;
 
 /// A lock's name as one owner uses it. Shared by its handle, its guards and the background work.
 pub(crate) struct Owner {
@@ -38,11 +38,11 @@ pub(crate) struct Owner {
     pub(crate) id: Box<str>,
     /// Where it is registered.
     owners: Option<Arc<Owners>>,
-    /// A [`Gate`] is held during an exchange with Redis (invariant 1).
-    gate: Semaphore,
+    /// A [`Permit`] is held during an exchange with Redis (invariant 1).
+    permit: Semaphore,
     /// Made for the first call that waits.
     turn: OnceLock<Box<tokio::sync::Mutex<()>>>,
-    pub(crate) account: Mutex<Account>,
+    pub(crate) holds: Mutex<HoldState>,
 }
 
 impl Owner {
@@ -52,9 +52,9 @@ impl Owner {
             names,
             id: id.into(),
             owners: None,
-            gate: Semaphore::new(1),
+            permit: Semaphore::new(1),
             turn: OnceLock::new(),
-            account: Mutex::default(),
+            holds: Mutex::default(),
         }
     }
 
@@ -65,26 +65,26 @@ impl Owner {
     }
 
     /// Redis counts nothing for this owner. Tells the guards; returns whether one of them still
-    /// believed in its hold, and `None` if there is no hold.
+    /// valid in its hold, and `None` if there is no hold.
     pub(crate) fn gone(&self, now: Instant) -> Option<bool> {
-        let lost = self.account.lock().gone();
+        let lost = self.holds.lock().gone();
         tell(&lost, now)
     }
 
-    /// The same, in answer to the renewal of one tenure, which says nothing of another.
-    pub(crate) fn renewal_refused(&self, tenure: u64, now: Instant) -> Option<bool> {
+    /// The same, in answer to the renewal of one generation, which says nothing of another.
+    pub(crate) fn renewal_refused(&self, generation: u64, now: Instant) -> Option<bool> {
         let lost = {
-            let mut account = self.account.lock();
-            if account.tenure != tenure || account.live.is_empty() {
+            let mut holds = self.holds.lock();
+            if holds.generation != generation || holds.live.is_empty() {
                 return None;
             }
-            let server = account.server;
+            let server = holds.server;
             // A release of everything may be under way, and be what the renewal found. What is on
             // its way back hears from that; those who stay had been lost by the clock.
-            let lost = if account.freeing { account.stranded() } else { account.gone() };
+            let lost = if holds.freeing { holds.stranded() } else { holds.gone() };
             // A request that is under way may be executed yet: whoever drops it still owes its undo.
-            if self.is_entered() {
-                account.server = server;
+            if self.is_permit_taken() {
+                holds.server = server;
             }
             lost
         };
@@ -95,45 +95,45 @@ impl Owner {
     /// back hears that it had gone before.
     pub(crate) fn refused(&self, now: Instant) {
         let lost = {
-            let mut account = self.account.lock();
-            account.server = 0;
-            account.freeing = false;
-            std::mem::take(&mut account.leaving)
+            let mut holds = self.holds.lock();
+            holds.server = 0;
+            holds.freeing = false;
+            std::mem::take(&mut holds.leaving)
         };
         tell(&lost, now);
     }
 }
 
-/// Outside the account's mutex, because it wakes whoever awaits the loss.
-fn tell(lost: &[Arc<Term>], now: Instant) -> Option<bool> {
-    let mut believed = None;
-    for term in lost {
-        believed = Some(believed == Some(true) || term.until(now).is_some());
-        term.lose();
+/// Outside the hold state's mutex, because it wakes whoever awaits the loss.
+fn tell(lost: &[Arc<Validity>], now: Instant) -> Option<bool> {
+    let mut valid = None;
+    for validity in lost {
+        valid = Some(valid == Some(true) || validity.until(now).is_some());
+        validity.lose();
     }
-    believed
+    valid
 }
 
 /// A granted hold: what a guard is made of.
 pub(crate) struct Granted {
     pub(crate) hold: HoldId,
-    pub(crate) term: Arc<Term>,
+    pub(crate) validity: Arc<Validity>,
     pub(crate) lease: Duration,
     /// If the lock is fenced.
     pub(crate) token: Option<FencingToken>,
 }
 
-/// Names one hold of one tenure, so that it can never give back another.
+/// Names one hold of one generation, so that it can never give back another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HoldId {
-    tenure: u64,
+    generation: u64,
     number: u64,
 }
 
 struct Hold {
     number: u64,
     lease: Lease,
-    term: Arc<Term>,
+    validity: Arc<Validity>,
 }
 
 /// What to ask of Redis for one more hold: the absolute count to reach.
@@ -146,7 +146,7 @@ pub(crate) struct Ask {
 
 /// A release that Redis has still to hear of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Owed {
+pub(crate) struct PendingRelease {
     pub(crate) count: u32,
     /// The longest lease that is promised to a hold which stays.
     pub(crate) lease: Duration,
@@ -157,26 +157,26 @@ pub(crate) struct Owed {
 /// What the watchdog finds when an owner's turn has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// Ask Redis now; the lease in force is believed until then.
-    Due { tenure: u64, until: Instant },
+    /// Ask Redis now; the lease in force is valid until then.
+    Due { generation: u64, until: Instant },
     /// Not before that instant.
     NotBefore(Instant),
     /// Nothing to renew; the next default hold has to register again.
     Idle {
-        /// Holds that were believed at the last look and ran out since, unrenewed.
+        /// Holds that were valid at the last look and ran out since, unrenewed.
         ran_out: bool,
     },
 }
 
 #[derive(Default)]
-pub(crate) struct Account {
-    tenure: u64,
+pub(crate) struct HoldState {
+    generation: u64,
     live: Vec<Hold>,
     /// Given back, and Redis has not confirmed it.
-    leaving: Vec<Arc<Term>>,
+    leaving: Vec<Arc<Validity>>,
     next_number: u64,
     server: u32,
-    /// The fencing token of this tenure, if the lock is fenced.
+    /// The fencing token of this generation, if the lock is fenced.
     token: Option<FencingToken>,
     /// A release of everything was sent and never answered: that nothing is left may be its work.
     freeing: bool,
@@ -186,19 +186,19 @@ pub(crate) struct Account {
     registered: bool,
     /// When the watched leases were last known to be in force: what their renewal counts from.
     renewed_at: Option<Instant>,
-    /// How the first hold of this tenure came, if by a hand-off.
+    /// How the first hold of this generation came, if by a hand-off.
     origin: Option<Box<handoff::HandoffOrigin>>,
 }
 
-impl Account {
-    /// Whether any guard is live, believed or not.
+impl HoldState {
+    /// Whether any guard is live, valid or not.
     pub(crate) fn has_holds(&self) -> bool {
         !self.live.is_empty()
     }
 
-    /// Whether a live guard is still believed: the next hold is then a nested one.
+    /// Whether a live guard is still valid: the next hold is then a nested one.
     pub(crate) fn holding(&self, now: Instant) -> bool {
-        self.live.iter().any(|hold| hold.term.until(now).is_some())
+        self.live.iter().any(|hold| hold.validity.until(now).is_some())
     }
 
     /// One more hold is about to be asked for. From here on a release is owed (invariant 2).
@@ -207,7 +207,7 @@ impl Account {
             u32::try_from(self.live.len() + 1).unwrap_or(u32::MAX)
         } else {
             self.live.clear();
-            self.tenure += 1;
+            self.generation += 1;
             1
         };
         let before = self.server;
@@ -221,19 +221,19 @@ impl Account {
         &mut self,
         ask: Ask,
         lease: Lease,
-        term: Arc<Term>,
+        validity: Arc<Validity>,
         sent: Instant,
     ) -> HoldId {
         if ask.count == 1 {
             self.origin = None;
         }
-        self.add(ask, lease, term, sent)
+        self.add(ask, lease, validity, sent)
     }
 
-    fn add(&mut self, ask: Ask, lease: Lease, term: Arc<Term>, sent: Instant) -> HoldId {
+    fn add(&mut self, ask: Ask, lease: Lease, validity: Arc<Validity>, sent: Instant) -> HoldId {
         self.server = ask.count;
         if ask.count == 1 {
-            // What an earlier tenure left behind has been taken over.
+            // What an earlier generation left behind has been taken over.
             self.leaving.clear();
         }
         self.next_number += 1;
@@ -246,11 +246,11 @@ impl Account {
             // As a rule it is the only one.
             self.live.reserve_exact(1);
         }
-        self.live.push(Hold { number, lease, term });
-        HoldId { tenure: self.tenure, number }
+        self.live.push(Hold { number, lease, validity });
+        HoldId { generation: self.generation, number }
     }
 
-    /// Keeps the fencing token that came with a first hold, and says that of this tenure.
+    /// Keeps the fencing token that came with a first hold, and says that of this generation.
     pub(crate) fn fenced(&mut self, first: Option<FencingToken>) -> Option<FencingToken> {
         self.token = first.or(self.token);
         self.token
@@ -263,7 +263,7 @@ impl Account {
 
     /// Redis said that it counts nothing for this owner although it should. Returns the terms
     /// that are lost by that, for [`Owner::gone`] to tell.
-    fn gone(&mut self) -> Vec<Arc<Term>> {
+    fn gone(&mut self) -> Vec<Arc<Validity>> {
         self.server = 0;
         self.freeing = false;
         let mut lost = self.stranded();
@@ -272,41 +272,45 @@ impl Account {
     }
 
     /// The same, of those only who have not given back.
-    fn stranded(&mut self) -> Vec<Arc<Term>> {
-        self.tenure += 1;
-        self.live.drain(..).map(|hold| hold.term).collect()
+    fn stranded(&mut self) -> Vec<Arc<Validity>> {
+        self.generation += 1;
+        self.live.drain(..).map(|hold| hold.validity).collect()
     }
 
-    /// A guard gives its hold back. From here on a release is owed, unless its tenure is over:
+    /// A guard gives its hold back. From here on a release is owed, unless its generation is over:
     /// then it says false, and the hold is lost, whether or not its term has been told yet.
     pub(crate) fn give_back(&mut self, hold: HoldId) -> bool {
-        if hold.tenure != self.tenure {
+        if hold.generation != self.generation {
             return false;
         }
         if let Some(at) = self.live.iter().position(|live| live.number == hold.number) {
-            let Hold { term, .. } = self.live.swap_remove(at);
+            let Hold { validity, .. } = self.live.swap_remove(at);
             if self.server > 0 {
-                self.leaving.push(term);
+                self.leaving.push(validity);
             }
         }
         true
     }
 
     /// False if nothing is owed, whatever the time.
-    pub(crate) fn may_owe(&self) -> bool {
+    pub(crate) fn may_have_pending(&self) -> bool {
         self.server > 0
     }
 
     /// Whether Redis may count more holds than there are guards.
-    pub(crate) fn owes(&self) -> bool {
+    pub(crate) fn has_pending(&self) -> bool {
         usize::try_from(self.server).is_ok_and(|server| server > self.live.len())
     }
 
     /// The release that Redis has still to hear of.
-    pub(crate) fn owed(&self, now: Instant, watchdog_timeout: Duration) -> Option<Owed> {
+    pub(crate) fn pending(
+        &self,
+        now: Instant,
+        watchdog_timeout: Duration,
+    ) -> Option<PendingRelease> {
         let mut lease = None;
         for hold in &self.live {
-            let Some(until) = hold.term.until(now) else {
+            let Some(until) = hold.validity.until(now) else {
                 continue;
             };
             let promised = match hold.lease {
@@ -314,7 +318,7 @@ impl Account {
                 // Without the margin that its deadline has: Redis owes what was asked for, and
                 // every guard's deadline stays ahead of the key's.
                 Lease::Fixed(asked) => {
-                    let margin = asked - (believed_until(now, asked) - now);
+                    let margin = asked - (valid_until(now, asked) - now);
                     whole_millis(until - now + margin)
                 }
             };
@@ -326,15 +330,15 @@ impl Account {
             None => (0, Duration::from_millis(1)),
         };
         let leaving = self.leaving.len();
-        (self.server > count).then_some(Owed { count, lease, leaving })
+        (self.server > count).then_some(PendingRelease { count, lease, leaving })
     }
 
     /// What is owed is about to be sent. Returns whether an earlier sending may already have
     /// freed the lock.
-    pub(crate) fn releasing(&mut self, owed: Owed) -> bool {
+    pub(crate) fn releasing(&mut self, pending: PendingRelease) -> bool {
         let before = self.freeing;
-        self.freeing |= owed.count == 0;
-        before && owed.count == 0
+        self.freeing |= pending.count == 0;
+        before && pending.count == 0
     }
 
     /// The request was not executed, so it cannot have freed anything.
@@ -343,24 +347,24 @@ impl Account {
     }
 
     /// Redis has done what was owed.
-    pub(crate) fn released(&mut self, owed: Owed) {
-        self.server = self.server.min(owed.count);
+    pub(crate) fn released(&mut self, pending: PendingRelease) {
+        self.server = self.server.min(pending.count);
         self.freeing = false;
-        self.leaving.drain(..owed.leaving.min(self.leaving.len()));
+        self.leaving.drain(..pending.leaving.min(self.leaving.len()));
     }
 
     /// The watchdog's turn has come for this owner.
     pub(crate) fn renewal(&mut self, now: Instant, period: Duration) -> Renewal {
         let watched = || self.live.iter().filter(|hold| hold.lease == Lease::Watchdog);
         let any = watched().next().is_some();
-        let believed = watched().filter_map(|hold| hold.term.until(now)).min();
-        match (believed, self.renewed_at) {
+        let valid = watched().filter_map(|hold| hold.validity.until(now)).min();
+        match (valid, self.renewed_at) {
             _ if self.is_unsettled() => {
                 self.watched = false;
                 Renewal::Idle { ran_out: false }
             }
             (Some(until), Some(at)) if at + period <= now => {
-                Renewal::Due { tenure: self.tenure, until }
+                Renewal::Due { generation: self.generation, until }
             }
             (Some(_), Some(at)) => Renewal::NotBefore(at + period),
             _ => {
@@ -373,19 +377,19 @@ impl Account {
     /// Redis confirmed a renewal that was sent at `sent`. False if it came too late.
     pub(crate) fn renewed(
         &mut self,
-        tenure: u64,
+        generation: u64,
         sent: Instant,
         lease: Duration,
         now: Instant,
     ) -> bool {
-        if tenure != self.tenure {
+        if generation != self.generation {
             return true;
         }
         self.renewed_at = self.renewed_at.max(Some(sent));
-        let until = believed_until(sent, lease);
+        let until = valid_until(sent, lease);
         let mut in_time = true;
         for hold in self.live.iter().filter(|hold| hold.lease == Lease::Watchdog) {
-            in_time &= hold.term.extend(until, now);
+            in_time &= hold.validity.extend(until, now);
         }
         in_time
     }

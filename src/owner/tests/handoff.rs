@@ -1,27 +1,27 @@
-//! Hand-offs inside the client, told to one account.
+//! Hand-offs inside the client, told to one hold state.
 
 use super::*;
 use crate::config::Config;
 
 impl Story {
-    fn start(&self) -> Option<crate::holds::HandoffStart> {
-        self.owner.account.lock().start_handoff(self.now)
+    fn start(&self) -> Option<crate::owner::HandoffStart> {
+        self.owner.holds.lock().start_handoff(self.now)
     }
 
     fn turn_of_others(&self, config: &Config) -> Option<u32> {
-        self.owner.account.lock().streak_is_over(config, self.now)
+        self.owner.holds.lock().streak_is_over(config, self.now)
     }
 
-    /// The lock comes to this owner from another one, who was believed until then.
-    fn handed(&self, lease: Lease, until: Instant, streak: Streak) -> (HoldId, Arc<Term>) {
-        let term = Arc::new(Term::new(until));
-        let mut account = self.owner.account.lock();
-        let ask = account.ask(self.now);
-        (account.handed(ask, lease, term.clone(), streak, self.now), term)
+    /// The lock comes to this owner from another one, who was valid until then.
+    fn handed(&self, lease: Lease, until: Instant, streak: Streak) -> (HoldId, Arc<Validity>) {
+        let validity = Arc::new(Validity::new(until));
+        let mut holds = self.owner.holds.lock();
+        let ask = holds.ask(self.now);
+        (holds.handed(ask, lease, validity.clone(), streak, self.now), validity)
     }
 
     fn start_watching(&self) -> Option<Instant> {
-        self.owner.account.lock().start_watching()
+        self.owner.holds.lock().start_watching()
     }
 
     fn streak(&self) -> Streak {
@@ -36,14 +36,14 @@ impl Story {
 fn only_the_last_hold_can_be_handed_over_and_only_while_it_is_believed() {
     let mut story = Story::new();
     assert!(story.start().is_none(), "it has nothing");
-    let (outer, term) = story.grant(WATCHDOG.into());
+    let (outer, validity) = story.grant(WATCHDOG.into());
     let (inner, _) = story.grant(HOUR.into());
     story.give_back(inner);
     assert!(story.start().is_none(), "a guard is left");
     story.give_back(outer);
     let start = story.start().expect("both have gone");
-    assert_eq!(start.until, term.until(story.now).unwrap(), "the shorter of the two");
-    assert_eq!((start.owed.count, start.owed.leaving), (0, 2));
+    assert_eq!(start.until, validity.until(story.now).unwrap(), "the shorter of the two");
+    assert_eq!((start.pending.count, start.pending.leaving), (0, 2));
     story.now += WATCHDOG;
     assert!(story.start().is_none(), "one of them has streak out");
 }
@@ -52,10 +52,10 @@ fn only_the_last_hold_can_be_handed_over_and_only_while_it_is_believed() {
 fn what_may_have_been_freed_or_is_lost_cannot_be_handed_over() {
     let story = Story::new();
     let (hold, _) = story.grant(HOUR.into());
-    let owed = story.give_back(hold).unwrap();
-    story.owner.account.lock().releasing(owed);
+    let pending = story.give_back(hold).unwrap();
+    story.owner.holds.lock().releasing(pending);
     assert!(story.start().is_none(), "a release is on its way");
-    story.owner.account.lock().released(owed);
+    story.owner.holds.lock().released(pending);
     assert!(story.start().is_none());
     let (hold, _) = story.grant(HOUR.into());
     story.give_back(hold);
@@ -66,17 +66,17 @@ fn what_may_have_been_freed_or_is_lost_cannot_be_handed_over() {
 #[test]
 fn an_owner_takes_a_lock_only_if_it_holds_and_owes_nothing() {
     let story = Story::new();
-    let can_take = || story.owner.account.lock().can_take();
+    let can_take = || story.owner.holds.lock().can_take();
     assert!(can_take());
-    let ask = story.owner.account.lock().ask(story.now);
+    let ask = story.owner.holds.lock().ask(story.now);
     assert!(!can_take(), "it may have the lock from an acquire that was not answered");
-    story.owner.account.lock().not_executed(ask);
+    story.owner.holds.lock().not_executed(ask);
     assert!(can_take());
     let (hold, _) = story.grant(HOUR.into());
     assert!(!can_take());
-    let owed = story.give_back(hold).unwrap();
+    let pending = story.give_back(hold).unwrap();
     assert!(!can_take(), "its release is still to be confirmed");
-    story.owner.account.lock().released(owed);
+    story.owner.holds.lock().released(pending);
     assert!(can_take());
 }
 
@@ -84,17 +84,17 @@ fn an_owner_takes_a_lock_only_if_it_holds_and_owes_nothing() {
 fn a_lock_that_was_handed_over_is_believed_for_its_lease_when_that_is_confirmed() {
     let story = Story::new();
     let before = story.now + WATCHDOG;
-    let (hold, term) = story.handed(HOUR.into(), before, story.streak());
-    assert_eq!(term.until(story.now), Some(before));
-    assert!(story.owner.account.lock().is_unconfirmed());
+    let (hold, validity) = story.handed(HOUR.into(), before, story.streak());
+    assert_eq!(validity.until(story.now), Some(before));
+    assert!(story.owner.holds.lock().is_unconfirmed());
     let until = story.now + HOUR;
-    story.owner.account.lock().confirmed(hold, &term, until, story.now);
-    assert_eq!(term.until(story.now), Some(until));
-    assert!(!story.owner.account.lock().is_unconfirmed());
+    story.owner.holds.lock().confirmed(hold, &validity, until, story.now);
+    assert_eq!(validity.until(story.now), Some(until));
+    assert!(!story.owner.holds.lock().is_unconfirmed());
     // One that has gone already is not spoken of any more.
     story.give_back(hold);
     assert!(story.start().is_some());
-    assert!(!story.owner.account.lock().is_unconfirmed());
+    assert!(!story.owner.holds.lock().is_unconfirmed());
 }
 
 #[test]
@@ -102,11 +102,11 @@ fn a_confirmation_says_nothing_of_a_later_tenure() {
     let story = Story::new();
     let (before, lost) = story.handed(HOUR.into(), story.now + WATCHDOG, story.streak());
     story.owner.gone(story.now);
-    let (_, term) = story.handed(HOUR.into(), story.now + WATCHDOG, story.streak());
-    story.owner.account.lock().confirmed(before, &lost, story.now + HOUR, story.now);
+    let (_, validity) = story.handed(HOUR.into(), story.now + WATCHDOG, story.streak());
+    story.owner.holds.lock().confirmed(before, &lost, story.now + HOUR, story.now);
     assert!(lost.is_gone());
-    assert_eq!(term.until(story.now), Some(story.now + WATCHDOG));
-    assert!(story.owner.account.lock().is_unconfirmed());
+    assert_eq!(validity.until(story.now), Some(story.now + WATCHDOG));
+    assert!(story.owner.holds.lock().is_unconfirmed());
 }
 
 #[test]
@@ -114,11 +114,11 @@ fn the_watchdog_leaves_a_lock_alone_that_is_not_confirmed_or_not_claimed() {
     for claimed_first in [true, false] {
         let mut story = Story::new();
         let begun = story.now;
-        let (hold, term) = story.handed(Lease::Watchdog, story.now + WATCHDOG, story.streak());
-        let claim = || story.owner.account.lock().claimed();
+        let (hold, validity) = story.handed(Lease::Watchdog, story.now + WATCHDOG, story.streak());
+        let claim = || story.owner.holds.lock().claimed();
         let confirm = |now| {
-            let mut account = story.owner.account.lock();
-            account.confirmed(hold, &term, begun + WATCHDOG, now);
+            let mut holds = story.owner.holds.lock();
+            holds.confirmed(hold, &validity, begun + WATCHDOG, now);
         };
         assert_eq!(story.start_watching(), None);
         if claimed_first {
@@ -127,7 +127,7 @@ fn the_watchdog_leaves_a_lock_alone_that_is_not_confirmed_or_not_claimed() {
             confirm(begun)
         }
         assert_eq!(story.start_watching(), None);
-        let idle = story.owner.account.lock().renewal(begun + WATCHDOG / 2, WATCHDOG / 3);
+        let idle = story.owner.holds.lock().renewal(begun + WATCHDOG / 2, WATCHDOG / 3);
         assert_eq!(idle, Renewal::Idle { ran_out: false });
         if claimed_first {
             confirm(begun)
@@ -137,7 +137,7 @@ fn the_watchdog_leaves_a_lock_alone_that_is_not_confirmed_or_not_claimed() {
         assert_eq!(story.start_watching(), Some(begun));
         assert_eq!(story.start_watching(), None, "it is on the schedule once");
         story.now += WATCHDOG / 2;
-        let due = story.owner.account.lock().renewal(story.now, WATCHDOG / 3);
+        let due = story.owner.holds.lock().renewal(story.now, WATCHDOG / 3);
         assert!(matches!(due, Renewal::Due { .. }), "{due:?}");
     }
 }
@@ -155,8 +155,8 @@ fn a_run_of_hand_overs_ends_while_others_wait_and_only_then() {
         streak.note(2);
         assert_eq!(story.turn_of_others(&config), (passes >= 3).then_some(2), "{passes}");
         streak.note(0);
-        let owed = story.owed().unwrap();
-        story.owner.account.lock().released(owed);
+        let pending = story.pending().unwrap();
+        story.owner.holds.lock().released(pending);
     }
     // By time, too.
     streak = story.streak();
@@ -175,9 +175,9 @@ fn a_hold_that_redis_granted_begins_a_new_run() {
     streak.note(1);
     let (hold, _) = story.handed(HOUR.into(), story.now + HOUR, streak);
     assert_eq!(story.turn_of_others(&config), Some(1));
-    let owed = story.give_back(hold).unwrap();
-    story.owner.account.lock().released(owed);
+    let pending = story.give_back(hold).unwrap();
+    story.owner.holds.lock().released(pending);
     story.grant(HOUR.into());
     assert_eq!(story.turn_of_others(&config), None);
-    assert!(!story.owner.account.lock().is_unconfirmed());
+    assert!(!story.owner.holds.lock().is_unconfirmed());
 }

@@ -1,4 +1,4 @@
-//! One owner's account between its callers and a naive Redis. Requests take their time, answers
+//! One owner's hold state between its callers and a naive Redis. Requests take their time, answers
 //! get lost, another owner comes in whenever the key is free, and the server's clock runs 1 %
 //! fast. The callers do what `acquire`, `releaser` and `watchdog` do, told plainly.
 
@@ -11,20 +11,20 @@ const PERIOD: Duration = Duration::from_millis(300);
 
 enum Request {
     Acquire { ask: Ask, lease: Lease, asked: Duration, sent: Instant, reply: Option<Acquired> },
-    Release { owed: Owed, reply: Option<Released>, then: Option<Lease> },
+    Release { pending: PendingRelease, reply: Option<Released>, then: Option<Lease> },
 }
 
 struct Renewing {
-    tenure: u64,
+    generation: u64,
     sent: Instant,
     reply: Option<bool>,
 }
 
 struct Guard {
     hold: HoldId,
-    term: Arc<Term>,
+    validity: Arc<Validity>,
     lease: Lease,
-    /// Until when it may be believed, by the model's own account.
+    /// Until when it may be valid, by the model's own hold state.
     until: Instant,
     /// Its key was deleted under it: it may be lost before its time, and may not know.
     betrayed: bool,
@@ -85,25 +85,25 @@ impl World {
         self.redis.at(now).as_ref().filter(|held| held.owner == US).map_or(0, |held| held.count)
     }
 
-    pub(super) fn owed(&self) -> Option<Owed> {
-        self.owner.account.lock().owed(self.now, WATCHDOG)
+    pub(super) fn pending(&self) -> Option<PendingRelease> {
+        self.owner.holds.lock().pending(self.now, WATCHDOG)
     }
 
     pub(super) fn run(&mut self, op: &Op) {
         match *op {
             Op::Pass(micros) => self.now += Duration::from_micros(micros.into()),
-            Op::Acquire(lease) if self.request.is_none() => match self.owed() {
-                Some(owed) => self.release(owed, Some(lease)),
+            Op::Acquire(lease) if self.request.is_none() => match self.pending() {
+                Some(pending) => self.release(pending, Some(lease)),
                 None => self.ask(lease),
             },
             Op::GiveBack(guard) if !self.guards.is_empty() => {
                 let guard = self.guards.remove(guard % self.guards.len());
-                self.owner.account.lock().give_back(guard.hold);
+                self.owner.holds.lock().give_back(guard.hold);
                 self.given_back.push(guard);
             }
             Op::Pay if self.request.is_none() => {
-                if let Some(owed) = self.owed() {
-                    self.release(owed, None);
+                if let Some(pending) = self.pending() {
+                    self.release(pending, None);
                 }
             }
             Op::Arrive => self.arrive(),
@@ -141,15 +141,15 @@ impl World {
 
     fn ask(&mut self, lease: Lease) {
         let asked = lease.checked(WATCHDOG).unwrap();
-        let ask = self.owner.account.lock().ask(self.now);
+        let ask = self.owner.holds.lock().ask(self.now);
         self.betrayed = false;
         self.repeated = false;
         self.request = Some(Request::Acquire { ask, lease, asked, sent: self.now, reply: None });
     }
 
-    fn release(&mut self, owed: Owed, then: Option<Lease>) {
-        self.freeing = self.owner.account.lock().releasing(owed);
-        self.request = Some(Request::Release { owed, reply: None, then });
+    fn release(&mut self, pending: PendingRelease, then: Option<Lease>) {
+        self.freeing = self.owner.holds.lock().releasing(pending);
+        self.request = Some(Request::Release { pending, reply: None, then });
         self.repeated = false;
     }
 
@@ -160,8 +160,8 @@ impl World {
             Some(Request::Acquire { ask, asked, reply: reply @ None, .. }) => {
                 *reply = Some(self.redis.acquire(US, millis(*asked), ask.count, now));
             }
-            Some(Request::Release { owed, reply: reply @ None, .. }) => {
-                *reply = Some(self.redis.release(US, owed.count, millis(owed.lease), now));
+            Some(Request::Release { pending, reply: reply @ None, .. }) => {
+                *reply = Some(self.redis.release(US, pending.count, millis(pending.lease), now));
             }
             _ => {}
         }
@@ -177,12 +177,12 @@ impl World {
                     self.ask(lease);
                 }
             },
-            Some(Request::Release { owed, reply: Some(reply), then }) => {
-                let repeated = self.freeing || (self.repeated && owed.count == 0);
+            Some(Request::Release { pending, reply: Some(reply), then }) => {
+                let repeated = self.freeing || (self.repeated && pending.count == 0);
                 if reply == Released::Nothing && !repeated {
                     self.owner.gone(self.now);
                 } else {
-                    self.owner.account.lock().released(owed);
+                    self.owner.holds.lock().released(pending);
                 }
                 if let Some(lease) = then {
                     self.ask(lease);
@@ -193,16 +193,16 @@ impl World {
     }
 
     fn granted(&mut self, ask: Ask, lease: Lease, asked: Duration, sent: Instant) {
-        let until = believed_until(sent, asked);
-        let term = Arc::new(Term::new(until));
+        let until = valid_until(sent, asked);
+        let validity = Arc::new(Validity::new(until));
         let (hold, register) = {
-            let mut account = self.owner.account.lock();
-            let hold = account.granted(ask, lease, term.clone(), sent);
-            (hold, account.start_watching().is_some())
+            let mut holds = self.owner.holds.lock();
+            let hold = holds.granted(ask, lease, validity.clone(), sent);
+            (hold, holds.start_watching().is_some())
         };
         assert!(!(register && self.scheduled), "an owner is on the schedule once at most");
         self.scheduled |= register;
-        self.guards.push(Guard { hold, term, lease, until, betrayed: self.betrayed });
+        self.guards.push(Guard { hold, validity, lease, until, betrayed: self.betrayed });
     }
 
     /// A release that leaves something, or a first hold that takes over what was left, was carried
@@ -210,7 +210,7 @@ impl World {
     /// become of those who gave back.
     fn unanswered(&mut self) {
         let unknown = match &self.request {
-            Some(Request::Release { owed, reply: Some(_), .. }) => owed.count > 0,
+            Some(Request::Release { pending, reply: Some(_), .. }) => pending.count > 0,
             Some(Request::Acquire { ask, reply: Some(_), .. }) => ask.count == 1,
             _ => false,
         };
@@ -240,11 +240,11 @@ impl World {
             // Nobody knows about the first sending.
             request if self.repeated => self.request = request,
             Some(Request::Acquire { ask, reply: None, .. }) => {
-                self.owner.account.lock().not_executed(ask);
+                self.owner.holds.lock().not_executed(ask);
             }
             Some(Request::Release { reply: None, .. }) => {
                 if !self.freeing {
-                    self.owner.account.lock().not_released();
+                    self.owner.holds.lock().not_released();
                 }
             }
             executed => self.request = executed,
@@ -254,16 +254,16 @@ impl World {
     /// Live guards that the watchdog renews.
     fn watched(&self) -> impl Iterator<Item = Instant> {
         let watched = self.guards.iter().filter(|guard| guard.lease == Lease::Watchdog);
-        watched.filter_map(|guard| guard.term.until(self.now))
+        watched.filter_map(|guard| guard.validity.until(self.now))
     }
 
     fn look(&mut self) {
-        let found = self.owner.account.lock().renewal(self.now, PERIOD);
+        let found = self.owner.holds.lock().renewal(self.now, PERIOD);
         let first = self.watched().min();
         match found {
-            Renewal::Due { tenure, until } => {
+            Renewal::Due { generation, until } => {
                 assert_eq!(Some(until), first, "the first deadline decides");
-                self.renewing = Some(Renewing { tenure, sent: self.now, reply: None });
+                self.renewing = Some(Renewing { generation, sent: self.now, reply: None });
             }
             Renewal::NotBefore(at) => {
                 assert!(at > self.now, "it would look again and again");
@@ -285,45 +285,46 @@ impl World {
     }
 
     fn answer_renewal(&mut self, lost: bool) {
-        let Some(Renewing { tenure, sent, reply }) = self.renewing.take() else {
+        let Some(Renewing { generation, sent, reply }) = self.renewing.take() else {
             return;
         };
         match reply {
             _ if lost => {}
             Some(true) => {
-                self.owner.account.lock().renewed(tenure, sent, WATCHDOG, self.now);
-                let (now, until) = (self.now, believed_until(sent, WATCHDOG));
+                self.owner.holds.lock().renewed(generation, sent, WATCHDOG, self.now);
+                let (now, until) = (self.now, valid_until(sent, WATCHDOG));
                 for guard in &mut self.guards {
-                    let renewed = guard.lease == Lease::Watchdog && guard.hold.tenure == tenure;
+                    let renewed =
+                        guard.lease == Lease::Watchdog && guard.hold.generation == generation;
                     if renewed && guard.until > now {
                         guard.until = guard.until.max(until);
                     }
                 }
             }
             Some(false) => {
-                self.owner.renewal_refused(tenure, self.now);
+                self.owner.renewal_refused(generation, self.now);
             }
-            None => self.renewing = Some(Renewing { tenure, sent, reply }),
+            None => self.renewing = Some(Renewing { generation, sent, reply }),
         }
     }
 
     /// What holds after every step.
     fn check(&mut self) {
         let count = self.count();
-        let server = self.owner.account.lock().server;
-        assert!(count <= server, "Redis counts {count} and the account knows of {server}");
+        let server = self.owner.holds.lock().server;
+        assert!(count <= server, "Redis counts {count} and the holds knows of {server}");
         let server_time = |at: Instant| server_time(at - self.base);
         for guard in &mut self.guards {
-            let believed = guard.term.until(self.now);
+            let valid = guard.validity.until(self.now);
             let by_model = Some(guard.until).filter(|until| *until > self.now);
             if guard.betrayed {
-                assert!(believed.is_none() || believed == by_model);
+                assert!(valid.is_none() || valid == by_model);
                 // Loss never heals, so the model forgets what the term has lost.
-                guard.until = believed.unwrap_or(self.now);
+                guard.until = valid.unwrap_or(self.now);
                 continue;
             }
-            assert_eq!(believed, by_model, "a guard was promised something else");
-            let Some(until) = believed else {
+            assert_eq!(valid, by_model, "a guard was promised something else");
+            let Some(until) = valid else {
                 continue;
             };
             let last = server_time(until - Duration::from_nanos(1));
@@ -331,16 +332,16 @@ impl World {
             let ends = held.and_then(|held| held.ends);
             assert!(
                 ends.is_some_and(|ends| last < ends),
-                "believed until {:?}, {last} to the server, where the key ends at {ends:?}",
+                "valid until {:?}, {last} to the server, where the key ends at {ends:?}",
                 until - self.base
             );
         }
-        if self.request.is_none() && self.owed().is_none() {
+        if self.request.is_none() && self.pending().is_none() {
             // Whoever waited for that knows.
             self.given_back.clear();
         }
         for guard in self.given_back.iter().filter(|guard| !guard.betrayed) {
-            let gone = guard.term.is_gone() && self.now < guard.until;
+            let gone = guard.validity.is_gone() && self.now < guard.until;
             assert!(!gone, "somebody who gave a hold back is told that it was lost");
         }
         let unwatched = !self.scheduled && self.renewing.is_none() && self.watched().count() > 0;
@@ -357,7 +358,7 @@ impl World {
             self.run(&op);
         }
         assert_eq!(self.count(), 0, "a hold is left behind");
-        assert_eq!(self.owed(), None, "one payment is enough");
+        assert_eq!(self.pending(), None, "one payment is enough");
         self.run(&Op::Look);
         self.run(&Op::AnswerRenewal { lost: true });
         self.run(&Op::Look);

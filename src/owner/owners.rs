@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::{Account, Gate, Owner};
+use super::{HoldState, Owner, Permit};
 use crate::kind::Kind;
 use crate::protocol::Names;
 
@@ -46,13 +46,13 @@ impl Owners {
 
     /// The owner is about to ask for a lock (invariant 1).
     pub(crate) fn register(&self, owner: &Arc<Owner>) {
-        if owner.account.lock().registered {
+        if owner.holds.lock().registered {
             return;
         }
         let Some(number) = self.number(&owner.id) else { return };
         self.registered.lock().insert(number, owner);
         // Last: another call of the same handle relies on the entry from here on.
-        owner.account.lock().registered = true;
+        owner.holds.lock().registered = true;
     }
 
     /// The owner that Redis named as the holder of that lock, if it is an idle one of this client
@@ -62,7 +62,7 @@ impl Owners {
         self: &Arc<Self>,
         holder: &str,
         names: &Names,
-    ) -> Option<(Arc<Owner>, Gate)> {
+    ) -> Option<(Arc<Owner>, Permit)> {
         let number = self.number(holder)?;
         let owner = {
             let mut registered = self.registered.lock();
@@ -71,13 +71,13 @@ impl Owners {
                 let owner = self.made(Kind::Reentrant, names.clone(), holder.into());
                 // So that the next caller finds it while it is released.
                 registered.insert(number, &owner);
-                owner.account.lock().registered = true;
+                owner.holds.lock().registered = true;
                 owner
             })
         };
-        let gate = owner.try_enter()?;
-        let counted = owner.account.lock().counted_while_idle();
-        counted.then_some((owner, gate))
+        let permit = owner.try_permit()?;
+        let counted = owner.holds.lock().counted_while_idle();
+        counted.then_some((owner, permit))
     }
 
     fn made(self: &Arc<Self>, kind: Kind, names: Names, id: String) -> Arc<Owner> {
@@ -107,7 +107,7 @@ impl Registered {
 impl Drop for Owner {
     fn drop(&mut self) {
         if let Some(owners) = &self.owners
-            && self.account.get_mut().registered
+            && self.holds.get_mut().registered
             && let Some(number) = owners.number(&self.id)
             // What is in use just now is swept later. In a forked child it may be for ever.
             && let Some(mut registered) = owners.registered.try_lock()
@@ -117,7 +117,7 @@ impl Drop for Owner {
     }
 }
 
-impl Account {
+impl HoldState {
     /// Redis counts a hold for this owner. False if that is as it should be, or soon will be.
     fn counted_while_idle(&mut self) -> bool {
         let idle = self.can_take();
@@ -132,7 +132,7 @@ impl Account {
 mod tests {
     use super::*;
     use crate::clock;
-    use crate::lease::{Lease, Term, believed_until};
+    use crate::lease::{Lease, Validity, valid_until};
     use std::time::Duration;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -155,22 +155,22 @@ mod tests {
             Arc::new(Owners::default()).new_owner(Kind::Reentrant, Names::new("", "lock"));
         assert!(!is_idle(&owners, "somebody:1") && !is_idle(&owners, &foreign.id));
 
-        let gate = owner.try_enter();
+        let permit = owner.try_permit();
         assert!(!is_idle(&owners, &owner.id), "a request of it is under way");
-        drop(gate);
-        let ask = owner.account.lock().ask(now);
+        drop(permit);
+        let ask = owner.holds.lock().ask(now);
         assert!(!is_idle(&owners, &owner.id), "a request may have been executed");
-        let term = Arc::new(Term::new(believed_until(now, SECOND)));
-        let hold = owner.account.lock().granted(ask, Lease::Watchdog, term, now);
+        let validity = Arc::new(Validity::new(valid_until(now, SECOND)));
+        let hold = owner.holds.lock().granted(ask, Lease::Watchdog, validity, now);
         assert!(!is_idle(&owners, &owner.id), "it holds the lock");
-        owner.account.lock().give_back(hold);
-        assert!(!is_idle(&owners, &owner.id), "its release is owed");
-        let owed = owner.account.lock().owed(now, SECOND).expect("a release");
-        owner.account.lock().released(owed);
+        owner.holds.lock().give_back(hold);
+        assert!(!is_idle(&owners, &owner.id), "its release is pending");
+        let pending = owner.holds.lock().pending(now, SECOND).expect("a release");
+        owner.holds.lock().released(pending);
 
         let (found, _gate) = owners.claim_idle(&owner.id, &owner.names).expect("an idle owner");
         assert!(Arc::ptr_eq(&found, &owner));
-        assert_eq!(owner.account.lock().owed(now, SECOND).map(|owed| owed.count), Some(0));
+        assert_eq!(owner.holds.lock().pending(now, SECOND).map(|pending| pending.count), Some(0));
         assert!(!is_idle(&owners, &owner.id), "somebody sees to it already");
     }
 
@@ -185,12 +185,12 @@ mod tests {
         });
         // Whether it waits by now or has yet to begin: it must not seem to be done.
         for _ in 0..1000 {
-            assert!(!owner.account.lock().registered);
+            assert!(!owner.holds.lock().registered);
             std::thread::yield_now();
         }
         drop(in_use);
         late.join().expect("no panic");
-        assert!(owner.account.lock().registered);
+        assert!(owner.holds.lock().registered);
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
             drop(gone);
         }
         assert!(owners.registered.lock().owners.len() <= SWEEP_FROM);
-        kept.account.lock().ask(clock::now());
+        kept.holds.lock().ask(clock::now());
         assert!(!is_idle(&owners, &kept.id), "swept out although it is there");
     }
 }

@@ -11,20 +11,20 @@ use std::time::Instant;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::{Confirmed, Handoffs};
-use crate::holds::{Gate, Granted, Owner};
+use crate::owner::{Granted, Owner, Permit};
 
-use super::{Debt, Job};
+use super::{BackgroundRelease, Job};
 
 /// Hands the lock to the next waiter of this client, if there is one: `None` if it has to be
 /// released. `then` is given what the background has to do.
 pub(super) fn hand_off(
     handoffs: &Handoffs,
     owner: &Arc<Owner>,
-    gate: &mut Option<Gate>,
+    permit: &mut Option<Permit>,
     tell: bool,
     mut then: impl FnMut(Job),
 ) -> Option<Option<Confirmed>> {
-    let mut handed_off = handoffs.hand_off(owner, gate, tell)?;
+    let mut handed_off = handoffs.hand_off(owner, permit, tell)?;
     let confirmed = handed_off.confirmed.take();
     let mut from = owner.clone();
     loop {
@@ -35,12 +35,12 @@ pub(super) fn hand_off(
         let Some((owner, Granted { hold, lease, .. })) = handed_off.declined else {
             return Some(confirmed);
         };
-        owner.account.lock().give_back(hold);
-        let mut gate = None;
-        handed_off = match handoffs.hand_off(&owner, &mut gate, false) {
+        owner.holds.lock().give_back(hold);
+        let mut permit = None;
+        handed_off = match handoffs.hand_off(&owner, &mut permit, false) {
             Some(handed_off) => handed_off,
             None => {
-                then(Job::Pay(Debt { owner, gate, connection: None, lease }));
+                then(Job::Release(BackgroundRelease { owner, permit, connection: None, lease }));
                 return Some(confirmed);
             }
         };

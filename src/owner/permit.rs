@@ -1,0 +1,34 @@
+//! Whose turn it is to talk to Redis for an owner.
+
+use std::sync::Arc;
+
+use super::Owner;
+
+/// The right to talk to Redis for one owner. When it is dropped, the next who waits has it.
+pub(crate) struct Permit(Arc<Owner>);
+
+impl Owner {
+    /// Waits for the permit. First come, first served.
+    pub(crate) async fn permit(self: &Arc<Self>) -> Permit {
+        let turn = self.permit.acquire().await.expect("BUG: a permit was closed");
+        turn.forget();
+        Permit(self.clone())
+    }
+
+    /// The permit, if nobody has it.
+    pub(crate) fn try_permit(self: &Arc<Self>) -> Option<Permit> {
+        self.permit.try_acquire().ok()?.forget();
+        Some(Permit(self.clone()))
+    }
+
+    /// Whether somebody talks to Redis for this owner.
+    pub(super) fn is_permit_taken(&self) -> bool {
+        self.permit.available_permits() == 0
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.permit.add_permits(1);
+    }
+}

@@ -1,7 +1,7 @@
 //! The one loop by which every lock is acquired: try, stand in line, try, park, and again.
 //!
 //! A call that may be the only one tries at once. Refused, it stands in line (see
-//! [`crate::waiters`]), which asks again once the subscription is live and then parks until it is
+//! [`crate::wait`]), which asks again once the subscription is live and then parks until it is
 //! woken: by a release, by the end of the holder's lease, or by a connection that came back. Or it
 //! has the lock without asking, from another holder of this client (see [`crate::handoff`]).
 //!
@@ -26,7 +26,7 @@ use crate::owner::{Granted, Owner};
 use crate::protocol::{Acquired, Call};
 use crate::reclaim::announce;
 use crate::releaser::OwnerSession;
-use crate::waiters::{Next, Patience, Place, Seat};
+use crate::wait::{Next, Registration, WaitLimits, Waiter};
 
 mod wait;
 pub(crate) use wait::Wait;
@@ -68,29 +68,29 @@ pub(crate) async fn acquire(
     match wait {
         Wait::Once => Ok(None),
         Wait::Until(_) | Wait::Forever => {
-            engine.process.bind(acquisition.wait_in_line(begun, left)).await
+            engine.process.bind(acquisition.wait_in_queue(begun, left)).await
         }
     }
 }
 
 /// A place in line, and what has to be done when the call goes.
-struct InLine<'a> {
-    place: Place<'a>,
+struct Enqueued<'a> {
+    registration: Registration<'a>,
     engine: &'a Engine,
     owner: &'a Arc<Owner>,
 }
 
-impl<'a> Deref for InLine<'a> {
-    type Target = Place<'a>;
+impl<'a> Deref for Enqueued<'a> {
+    type Target = Registration<'a>;
 
-    fn deref(&self) -> &Place<'a> {
-        &self.place
+    fn deref(&self) -> &Registration<'a> {
+        &self.registration
     }
 }
 
-impl Drop for InLine<'_> {
+impl Drop for Enqueued<'_> {
     fn drop(&mut self) {
-        if let Some(Granted { hold, lease, .. }) = self.place.leave() {
+        if let Some(Granted { hold, lease, .. }) = self.registration.leave() {
             self.engine.releaser.give_back(self.owner, hold, lease);
         }
     }
@@ -132,13 +132,13 @@ impl Acquisition<'_> {
             Wait::Until(until) => Some(until),
             Wait::Forever => None,
         };
-        !self.engine.waiters.stands_in_line(&self.owner.names, until, now) || self.nests()
+        !self.engine.waiters.should_queue(&self.owner.names, until, now) || self.nests()
     }
 
     /// What a call does that may not be the only one. `left` is what a refusal just said.
     ///
     /// Whatever it does but to park is boxed: a crowd that is parked has no room for it.
-    async fn wait_in_line(
+    async fn wait_in_queue(
         &self,
         begun: Instant,
         mut left: Option<Duration>,
@@ -163,7 +163,7 @@ impl Acquisition<'_> {
         }
 
         let outage = until.is_none().then_some(engine.config.outage_limit);
-        let granted = self.wait_for_grant(Patience { until, outage }, last_call, left).await;
+        let granted = self.wait_for_grant(WaitLimits { until, outage }, last_call, left).await;
         // Redis may carry out the last try; or a hand-off to this call, which came too late for it.
         let may_have_pending = || owner.holds.lock().may_have_pending();
         granted.map_err(|error| if may_have_pending() { error.unknown() } else { error })
@@ -181,19 +181,19 @@ impl Acquisition<'_> {
     /// The wait loop: parks, and asks Redis when there is a reason to.
     async fn wait_for_grant(
         &self,
-        patience: Patience,
+        limits: WaitLimits,
         last_call: Option<Instant>,
         left: Option<Duration>,
     ) -> Result<Option<Granted>, Error> {
         let Self { engine, owner, .. } = *self;
-        let mut place = self.stand_in_line(left);
+        let mut registration = self.enqueue(left);
         let mut trouble = None;
         loop {
-            match place.next(&patience).await {
+            match registration.next(&limits).await {
                 // The waiter could not run in time: its runtime was blocked, or its caller did not
                 // poll it. The lock may be another's by now, so it waits for its turn again.
                 Next::Handed(granted) if granted.validity.is_lost() => {
-                    place = self.stand_in_line(None);
+                    registration = self.enqueue(None);
                     engine.releaser.give_back(owner, granted.hold, granted.lease);
                 }
                 Next::Handed(granted) => {
@@ -206,16 +206,16 @@ impl Acquisition<'_> {
                     }
                     None => return Ok(None),
                     Some(Ok(Tried::Granted(granted))) => {
-                        place.granted(granted.lease);
+                        registration.granted(granted.lease);
                         return Ok(Some(granted));
                     }
                     Some(Ok(Tried::Refused(left))) => {
                         trouble = None;
-                        place.refused(left);
+                        registration.refused(left);
                     }
                     Some(Err(error)) if error.kind() == ErrorKind::Unavailable => {
                         trouble = Some(error.after(trouble.take()));
-                        place.unanswered(PAUSE);
+                        registration.unanswered(PAUSE);
                     }
                     Some(Err(error)) => return Err(error.after(trouble)),
                 },
@@ -228,10 +228,10 @@ impl Acquisition<'_> {
         }
     }
 
-    fn stand_in_line(&self, left: Option<Duration>) -> InLine<'_> {
+    fn enqueue(&self, left: Option<Duration>) -> Enqueued<'_> {
         let Self { engine, owner, .. } = *self;
-        let seat = Seat::new(owner.clone(), self.lease, self.asked);
-        InLine { place: engine.waiters.join(seat, left), engine, owner }
+        let waiter = Waiter::new(owner.clone(), self.lease, self.asked);
+        Enqueued { registration: engine.waiters.join(waiter, left), engine, owner }
     }
 
     /// Asks Redis once, unless the wait ends first. The compiler copies a future into each future

@@ -25,7 +25,7 @@ use crate::protocol::{self, Call};
 use crate::reclaim::reclaim_after_failovers;
 use crate::releaser::{Releaser, do_jobs};
 use crate::transport::{Endpoint, Router};
-use crate::waiters::{Limits, Waiters};
+use crate::wait::{Limits, Waiters};
 use crate::watchdog::Watchdog;
 
 /// Everything that a client, its handles and its guards share, and the process that it belongs to.

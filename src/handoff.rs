@@ -38,7 +38,7 @@ use crate::protocol::{Call, HandOffReply, Names};
 use crate::released::ReleasedNames;
 use crate::token::FencingToken;
 use crate::transport::Router;
-use crate::waiters::{Ticket, Told, Waiters};
+use crate::wait::{HandoffOutcome, Ticket, Waiters};
 use crate::watchdog::Watchdog;
 
 mod queue;
@@ -121,10 +121,10 @@ impl Handoffs {
         let full = queue.is_some_and(HandoffQueue::is_full);
         let over = owner.holds.lock().streak_is_over(&self.config, now);
         if let Some(others) = over
-            && let (true, stirred) = self.waiters.turn_ends(&owner.names, Some(others), now)
+            && let (true, wake_list) = self.waiters.turn_ends(&owner.names, Some(others), now)
         {
             drop(queues);
-            self.waiters.stir(stirred);
+            self.waiters.wake_all(wake_list);
             return None;
         }
         let start = owner.holds.lock().start_handoff(now)?;
@@ -138,18 +138,18 @@ impl Handoffs {
         };
         let longest = self.config.command_timeout.saturating_add(LONGEST_PAUSE);
         let taken = self.waiters.take_next(&owner.names, full, longest, now, fits)?;
-        let (seat, ticket, awaits, to_permit, stirred) = taken;
+        let (waiter, ticket, awaits, to_permit, wake_list) = taken;
         owner.holds.lock().releasing(start.pending);
 
-        let until = valid_until(now, seat.asked);
+        let until = valid_until(now, waiter.asked);
         let awaited = awaits.then_some(ticket);
-        let (to, granted) = hand(&seat, awaited, until, &start, now);
+        let (to, granted) = hand(&waiter, awaited, until, &start, now);
         let (told, confirmed) = tell.then(oneshot::channel).unzip();
         let handoff = Handoff {
             from: owner.clone(),
             pending: start.pending,
             told,
-            seat: seat.clone(),
+            waiter: waiter.clone(),
             to,
             until,
             streak: start.streak,
@@ -159,9 +159,9 @@ impl Handoffs {
         let flush = add(&mut queues, handoff);
         drop(queues);
         // The new holder is woken last: what is woken last runs first on this worker.
-        self.waiters.stir(stirred);
-        let declined = granted.and_then(|granted| seat.hand(granted).err());
-        let declined = declined.map(|granted| (seat.owner.clone(), granted));
+        self.waiters.wake_all(wake_list);
+        let declined = granted.and_then(|granted| waiter.hand(granted).err());
+        let declined = declined.map(|granted| (waiter.owner.clone(), granted));
         Some(HandedOff { flush, confirmed, declined })
     }
 
@@ -226,7 +226,8 @@ impl Handoffs {
                 let over = awaited || now >= *retry.give_up.get_or_insert(now + longest);
                 if over {
                     let reached = error.kind() != ErrorKind::Unavailable;
-                    let told = if reached { Told::Refused } else { Told::Nothing };
+                    let told =
+                        if reached { HandoffOutcome::Refused } else { HandoffOutcome::Nothing };
                     retry.left.extend(self.given_up(names, told));
                 } else {
                     tracing::warn!(name = %names.key(), %error, "a hand-off failed; trying again");
@@ -259,7 +260,7 @@ impl Handoffs {
         }
         let last = done.last()?;
         last.streak.note(u32::try_from(others).unwrap_or(u32::MAX));
-        let owner = &last.seat.owner;
+        let owner = &last.waiter.owner;
         match &last.to {
             To::Holds(hold, validity) => {
                 let watch = {
@@ -285,17 +286,17 @@ impl Handoffs {
         token: Option<FencingToken>,
         now: Instant,
     ) -> Option<Left> {
-        let (owner, lease) = (&handoff.seat.owner, handoff.seat.asked);
+        let (owner, lease) = (&handoff.waiter.owner, handoff.waiter.asked);
         let validity = Arc::new(Validity::new(handoff.until));
         let (hold, token) = {
             let mut holds = owner.holds.lock();
             let streak = handoff.streak.clone();
-            let hold = holds.handed(ask, handoff.seat.lease, validity.clone(), streak, now);
+            let hold = holds.handed(ask, handoff.waiter.lease, validity.clone(), streak, now);
             holds.confirmed(hold, &validity, handoff.until, now);
             (hold, holds.fenced(token))
         };
-        self.waiters.told(&handoff.seat, ticket, Told::Granted);
-        handoff.seat.hand(Granted { hold, validity, lease, token }).err()?;
+        self.waiters.told(&handoff.waiter, ticket, HandoffOutcome::Granted);
+        handoff.waiter.hand(Granted { hold, validity, lease, token }).err()?;
         owner.holds.lock().give_back(hold);
         Some((owner.clone(), lease))
     }
@@ -314,12 +315,12 @@ impl Handoffs {
             } else {
                 found_gone(&self.waiters, &handoff.from, FoundBy::HandOver);
             }
-            found_gone(&self.waiters, &handoff.seat.owner, FoundBy::HandOver);
+            found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOver);
             if let Some(told) = handoff.told {
                 let _ = told.send(Ok(unsure));
             }
             if let To::Awaits(_, ticket) = handoff.to {
-                self.waiters.told(&handoff.seat, ticket, Told::Refused);
+                self.waiters.told(&handoff.waiter, ticket, HandoffOutcome::Refused);
             }
         }
         // Whoever stands in line counted on its being held.
@@ -344,14 +345,14 @@ impl Handoffs {
     }
 
     /// Leaves what was not confirmed to the hold states: they know what they owe.
-    fn given_up(&self, names: &Names, told: Told) -> Vec<Left> {
+    fn given_up(&self, names: &Names, told: HandoffOutcome) -> Vec<Left> {
         let mut debts = Vec::new();
         for handoff in self.take(names, usize::MAX).0 {
             if let To::Awaits(_, ticket) = handoff.to {
-                self.waiters.told(&handoff.seat, ticket, told);
+                self.waiters.told(&handoff.waiter, ticket, told);
             }
-            debts.push((handoff.from, self.config.watchdog_timeout.max(handoff.seat.asked)));
-            debts.push((handoff.seat.owner.clone(), handoff.seat.asked));
+            debts.push((handoff.from, self.config.watchdog_timeout.max(handoff.waiter.asked)));
+            debts.push((handoff.waiter.owner.clone(), handoff.waiter.asked));
         }
         debts
     }

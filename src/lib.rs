@@ -32,7 +32,7 @@ mod slot;
 mod token;
 mod transport;
 mod turn;
-mod waiters;
+mod wait;
 mod watchdog;
 
 pub use builder::LockClientBuilder;

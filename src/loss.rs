@@ -6,7 +6,7 @@
 
 use crate::clock;
 use crate::owner::Owner;
-use crate::waiters::Waiters;
+use crate::wait::Waiters;
 
 /// The request that found the key gone.
 #[derive(Debug, Clone, Copy)]

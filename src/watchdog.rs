@@ -32,7 +32,7 @@ use crate::loss::{FoundBy, found_gone};
 use crate::owner::{Owner, Renewal};
 use crate::protocol::Call;
 use crate::transport::{Router, Server};
-use crate::waiters::Waiters;
+use crate::wait::Waiters;
 
 mod schedule;
 use schedule::Schedule;

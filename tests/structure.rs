@@ -29,7 +29,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "acquire",
         &[
-            "engine", "waiters", "releaser", "reclaim", "loss", "owner", "protocol", "lease",
+            "engine", "wait", "releaser", "reclaim", "loss", "owner", "protocol", "lease",
             "config", "clock", "error",
         ],
     ),
@@ -40,7 +40,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "releaser",
             "handoff",
             "owner",
-            "waiters",
+            "wait",
             "watchdog",
             "protocol",
             "transport",
@@ -62,7 +62,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "handoff",
         &[
-            "waiters",
+            "wait",
             "watchdog",
             "released",
             "loss",
@@ -77,12 +77,9 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     // A renewal that finds a key gone wakes the waiters, like every other request that does.
-    (
-        "watchdog",
-        &["loss", "waiters", "owner", "protocol", "transport", "config", "clock", "error"],
-    ),
-    ("loss", &["waiters", "owner", "clock"]),
-    ("waiters", &["owner", "protocol", "transport", "lease", "clock", "error"]),
+    ("watchdog", &["loss", "wait", "owner", "protocol", "transport", "config", "clock", "error"]),
+    ("loss", &["wait", "owner", "clock"]),
+    ("wait", &["owner", "protocol", "transport", "lease", "clock", "error"]),
     ("released", &["protocol", "transport"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("owner", &["protocol", "kind", "lease", "token", "config"]),
@@ -259,7 +256,7 @@ fn only_few_rooms_name_the_driver() {
 
 #[test]
 fn pure_state_neither_awaits_nor_looks_at_a_clock() {
-    for pure in ["owner.rs", "waiters/board.rs", "watchdog/schedule.rs"] {
+    for pure in ["owner.rs", "wait/queue.rs", "watchdog/schedule.rs"] {
         let files = sources();
         let file = files.iter().find(|file| file.path == pure).expect(pure);
         for word in [".await", "async ", "clock::", "redis::", ".notify_", "spawn("] {

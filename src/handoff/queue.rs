@@ -9,11 +9,11 @@ use tokio::sync::oneshot;
 use crate::error::Error;
 use crate::lease::Validity;
 use crate::owner::{Ask, Granted, HandoffStart, HoldId, Owner, PendingRelease, Permit, Streak};
-use crate::waiters::{Seat, Ticket};
+use crate::wait::{Ticket, Waiter};
 
 /// What came of a hand-off: whether there was something to give back.
 pub(crate) type Confirmed = oneshot::Receiver<Result<bool, Error>>;
-pub(super) type Told = oneshot::Sender<Result<bool, Error>>;
+pub(super) type HandoffOutcome = oneshot::Sender<Result<bool, Error>>;
 
 /// The most owners in one request. A script over so many takes the server a tenth of a
 /// millisecond or so.
@@ -28,8 +28,8 @@ pub(super) struct Handoff {
     pub(super) from: Arc<Owner>,
     /// What it pays of the old owner's debt.
     pub(super) pending: PendingRelease,
-    pub(super) told: Option<Told>,
-    pub(super) seat: Arc<Seat>,
+    pub(super) told: Option<HandoffOutcome>,
+    pub(super) waiter: Arc<Waiter>,
     pub(super) to: To,
     /// Until when the new hold is valid once this is confirmed.
     pub(super) until: Instant,
@@ -63,7 +63,7 @@ impl HandoffQueue {
     /// Whether that owner is the one to whom the last step goes, so that its permit is in here.
     pub(super) fn ends_with(&self, owner: &Arc<Owner>) -> bool {
         self.handoffs.back().is_some_and(|last| {
-            Arc::ptr_eq(&last.seat.owner, owner) && matches!(last.to, To::Holds(..))
+            Arc::ptr_eq(&last.waiter.owner, owner) && matches!(last.to, To::Holds(..))
         })
     }
 
@@ -86,8 +86,8 @@ impl HandoffQueue {
         let mut owners: Vec<Arc<Owner>> =
             self.handoffs.front().map(|first| first.from.clone()).into_iter().collect();
         let handoffs = || self.handoffs.iter().take(LONGEST);
-        owners.extend(handoffs().map(|handoff| handoff.seat.owner.clone()));
-        let lease = handoffs().next_back().map_or(Duration::ZERO, |last| last.seat.asked);
+        owners.extend(handoffs().map(|handoff| handoff.waiter.owner.clone()));
+        let lease = handoffs().next_back().map_or(Duration::ZERO, |last| last.waiter.asked);
         Request { owners, lease }
     }
 
@@ -103,7 +103,7 @@ impl HandoffQueue {
     }
 
     /// Those who await the first steps.
-    pub(super) fn take_told(&mut self, handoffs: usize) -> Vec<Told> {
+    pub(super) fn take_told(&mut self, handoffs: usize) -> Vec<HandoffOutcome> {
         self.handoffs.iter_mut().take(handoffs).filter_map(|handoff| handoff.told.take()).collect()
     }
 
@@ -113,7 +113,7 @@ impl HandoffQueue {
     }
 
     pub(super) fn longest_lease(&self) -> Duration {
-        self.handoffs.iter().map(|handoff| handoff.seat.asked).max().unwrap_or_default()
+        self.handoffs.iter().map(|handoff| handoff.waiter.asked).max().unwrap_or_default()
     }
 }
 
@@ -139,19 +139,19 @@ pub(super) fn take_permit(
 /// The hold state of the new owner: it has the lock, or will have it when that is confirmed, if that is
 /// `awaited` under its ticket.
 pub(super) fn hand(
-    seat: &Seat,
+    waiter: &Waiter,
     awaited: Option<Ticket>,
     until: Instant,
     start: &HandoffStart,
     now: Instant,
 ) -> (To, Option<Granted>) {
-    let mut holds = seat.owner.holds.lock();
+    let mut holds = waiter.owner.holds.lock();
     let ask = holds.ask(now);
     if let Some(ticket) = awaited {
         return (To::Awaits(ask, ticket), None);
     }
     let validity = Arc::new(Validity::new(until.min(start.until)));
-    let hold = holds.handed(ask, seat.lease, validity.clone(), start.streak.clone(), now);
-    let granted = Granted { hold, validity: validity.clone(), lease: seat.asked, token: None };
+    let hold = holds.handed(ask, waiter.lease, validity.clone(), start.streak.clone(), now);
+    let granted = Granted { hold, validity: validity.clone(), lease: waiter.asked, token: None };
     (To::Holds(hold, validity), Some(granted))
 }

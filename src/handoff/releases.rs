@@ -12,8 +12,8 @@ use super::Handoffs;
 impl Handoffs {
     /// The lock is about to be released to all clients.
     pub(crate) fn frees(&self, names: &Names, now: Instant) {
-        let (_, stirred) = self.waiters.turn_ends(names, None, now);
-        self.waiters.stir(stirred);
+        let (_, wake_list) = self.waiters.turn_ends(names, None, now);
+        self.waiters.wake_all(wake_list);
     }
 
     /// The lock was released to all clients, by a request to `server`. So many have heard of it.

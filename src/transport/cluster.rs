@@ -45,7 +45,7 @@ pub(super) struct Cluster {
     /// Whether releases are told on sharded channels.
     sharded: AtomicBool,
     amiss: Notify,
-    /// Told of every new map.
+    /// HandoffOutcome of every new map.
     changed: watch::Sender<()>,
 }
 

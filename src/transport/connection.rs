@@ -17,7 +17,7 @@ use super::Push;
 use super::batch::{BatchEntry, BatchQueue, Reply};
 use super::deadline::DeadlineTimer;
 use super::error_class::is_fatal;
-use super::stale::{Identity, Registration, ServerId, Servers, StaleConnections};
+use super::stale::{ConnectionRecord, Identity, ServerId, Servers, StaleConnections};
 use super::version;
 use crate::clock;
 
@@ -33,27 +33,27 @@ pub(crate) struct Connection {
 struct Shared {
     multiplexed: MultiplexedConnection,
     info: ConnectionInfo,
-    registration: Arc<Registration>,
+    record: Arc<ConnectionRecord>,
     timer: Arc<DeadlineTimer>,
     batch_queue: BatchQueue,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.registration.mark_stale();
+        self.record.mark_stale();
     }
 }
 
 /// Goes with the driver of a connection.
 struct Driver {
-    registration: Arc<Registration>,
+    record: Arc<ConnectionRecord>,
     timer: Arc<DeadlineTimer>,
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
         // First: a request that hears of the end is sent again, behind the stale connections.
-        self.registration.mark_stale();
+        self.record.mark_stale();
         self.timer.end();
     }
 }
@@ -77,9 +77,9 @@ impl Connection {
     ) -> RedisResult<Self> {
         let number = info.number;
         let timeout = patience * round_trips(info.client.get_connection_info().addr());
-        let registration = Arc::new(Registration::new(number));
+        let record = Arc::new(ConnectionRecord::new(number));
         let timer = Arc::new(DeadlineTimer::default());
-        let driver = Driver { registration: registration.clone(), timer: timer.clone() };
+        let driver = Driver { record: record.clone(), timer: timer.clone() };
         let config = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeout))
             // Deadlines are this room's own: the driver's default of 500 ms would report a
@@ -97,7 +97,7 @@ impl Connection {
         let multiplexed = multiplexed.map_err(version::understood)?;
         tokio::spawn(timer.clone().keep());
         let batch_queue = BatchQueue::default();
-        let shared = Arc::new(Shared { multiplexed, info, registration, timer, batch_queue });
+        let shared = Arc::new(Shared { multiplexed, info, record, timer, batch_queue });
         Ok(Self { shared, entry: None })
     }
 
@@ -137,7 +137,7 @@ impl Connection {
                 let run_id = text(server).ok().and_then(|info: String| run_id(&info));
                 let server = run_id.unwrap_or_else(|| ServerId::Address(self.server().into()));
                 if let Some(identity) = Identity::parse(&info) {
-                    self.shared.registration.identified(identity, servers.of(server));
+                    self.shared.record.identified(identity, servers.of(server));
                 }
             }
             Err(error) => {
@@ -262,26 +262,26 @@ impl Connection {
 
     /// The connections to the same server that are stale, if it is known which.
     pub(super) fn stale_connections(&self) -> Option<&StaleConnections> {
-        self.shared.registration.others()
+        self.shared.record.others()
     }
 
     /// No new request uses it, and the server closes it before a newer request is sent there.
     pub(super) fn mark_stale(&self) {
-        self.shared.registration.mark_stale();
+        self.shared.record.mark_stale();
     }
 
     /// It is dropped without a record: it carried no request for a lock.
     pub(super) fn carried_no_request(&self) {
-        self.shared.registration.carried_no_request();
+        self.shared.record.carried_no_request();
     }
 
     pub(super) fn is_stale(&self) -> bool {
-        self.shared.registration.is_stale()
+        self.shared.record.is_stale()
     }
 
     /// Which hears when the connection has ended.
-    pub(super) fn registration(&self) -> &Arc<Registration> {
-        &self.shared.registration
+    pub(super) fn record(&self) -> &Arc<ConnectionRecord> {
+        &self.shared.record
     }
 
     /// Whether the last request by way of this clone will never be sent.

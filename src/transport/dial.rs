@@ -167,9 +167,9 @@ impl Supervisor {
     /// Dials until a connection stands, and again when that one has ended.
     pub(super) async fn run(self) {
         while let Some(connection) = self.connect().await {
-            let (number, registration) = (connection.number(), connection.registration().clone());
+            let (number, record) = (connection.number(), connection.record().clone());
             drop(connection);
-            registration.ended().await;
+            record.ended().await;
             let Some((router, node, _)) = self.all() else { return };
             // The task that noticed first has logged it.
             router.forget(number);

@@ -33,7 +33,7 @@ pub(crate) struct Node {
     client: Mutex<redis::Client>,
     /// Whether it may turn out to be a replica by now, and is asked.
     has_to_be_master: bool,
-    /// Told when another server has become the master.
+    /// HandoffOutcome when another server has become the master.
     moved: watch::Sender<()>,
     /// Whether it is not asked any more, but by those who have to undo something.
     left: AtomicBool,

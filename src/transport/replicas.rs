@@ -34,7 +34,7 @@ pub(crate) struct Touch {
 }
 
 /// How many replicas have it, or what kept anybody from finding out.
-pub(crate) type Told = Result<u64, Option<RedisError>>;
+pub(crate) type HandoffOutcome = Result<u64, Option<RedisError>>;
 
 /// Those who wait for replicas of one server.
 #[derive(Default)]
@@ -42,21 +42,21 @@ pub(super) struct Queue(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    waiting: Vec<(Touch, oneshot::Sender<Told>)>,
+    waiting: Vec<(Touch, oneshot::Sender<HandoffOutcome>)>,
     /// Somebody sends for those who wait.
     busy: bool,
 }
 
 impl Queue {
     /// Says whether somebody has to be sent.
-    fn join(&self, touch: Touch, told: oneshot::Sender<Told>) -> bool {
+    fn join(&self, touch: Touch, told: oneshot::Sender<HandoffOutcome>) -> bool {
         let mut state = self.0.lock();
         state.waiting.push((touch, told));
         !std::mem::replace(&mut state.busy, true)
     }
 
     /// Empty if nobody waits: then the next to join sends somebody again.
-    fn take(&self) -> Vec<(Touch, oneshot::Sender<Told>)> {
+    fn take(&self) -> Vec<(Touch, oneshot::Sender<HandoffOutcome>)> {
         let mut state = self.0.lock();
         let mut waiting = std::mem::take(&mut state.waiting);
         // Whoever has gone has no need of an answer.
@@ -73,7 +73,7 @@ impl Router {
         key: &str,
         touch: Touch,
         replicas: Replicas,
-    ) -> Told {
+    ) -> HandoffOutcome {
         let mut at = self.node_of(Some(key));
         let mut told = Err(None);
         for _ in 0..=REDIRECTIONS {
@@ -90,7 +90,7 @@ impl Router {
         node: &Arc<Node>,
         touch: Touch,
         replicas: Replicas,
-    ) -> Told {
+    ) -> HandoffOutcome {
         let runtime_slot = node.runtime_slot(Purpose::Replicas);
         let (tell, told) = oneshot::channel();
         if runtime_slot.queue.join(touch, tell) {
@@ -135,7 +135,7 @@ impl Carrier {
         }
     }
 
-    async fn wait(&self, touches: &[Touch]) -> Result<Vec<Told>, Option<RedisError>> {
+    async fn wait(&self, touches: &[Touch]) -> Result<Vec<HandoffOutcome>, Option<RedisError>> {
         let deadline = clock::now() + self.replicas.timeout + self.router.dialer.patience;
         let mut trouble = None;
         while clock::now() < deadline {
@@ -168,7 +168,7 @@ impl Carrier {
         connection: &Connection,
         touches: &[Touch],
         deadline: Instant,
-    ) -> RedisResult<Vec<Told>> {
+    ) -> RedisResult<Vec<HandoffOutcome>> {
         let timeout = u64::try_from(self.replicas.timeout.as_millis()).unwrap_or(u64::MAX);
         let mut cmds = redis::pipe();
         for touch in touches {

@@ -9,7 +9,7 @@
 //!    Where a topology has moved on, the client's thread closes them without waiting for a newer
 //!    request: the server may come back with what other clients have been granted meanwhile.
 //! 2. **Dropping a connection records it, by type.** The connection and its driver share a
-//!    [`Registration`], and each of the two records it as stale in its own `Drop`. So a timeout, a
+//!    [`ConnectionRecord`], and each of the two records it as stale in its own `Drop`. So a timeout, a
 //!    runtime that ends, a topology that moves on and `close` all come through here. A record stays
 //!    until that server has confirmed that the connection is closed.
 //! 3. **A server is known by its run id**, whichever address leads to it. A restarted server has
@@ -67,7 +67,7 @@ impl Servers {
 }
 
 /// What one connection and its driver share: its record, once it is stale.
-pub(super) struct Registration {
+pub(super) struct ConnectionRecord {
     number: u64,
     /// Completed when it is stale, and recorded.
     stale: Once,
@@ -77,7 +77,7 @@ pub(super) struct Registration {
     ended: Notify,
 }
 
-impl Registration {
+impl ConnectionRecord {
     pub(super) fn new(number: u64) -> Self {
         Self { number, stale: Once::new(), at: OnceLock::new(), ended: Notify::new() }
     }
@@ -250,15 +250,15 @@ mod tests {
     #[test]
     fn a_connection_is_recorded_once_whoever_drops_it_first() {
         let server = Arc::new(StaleConnections::default());
-        let registration = Registration::new(7);
-        registration.identified(identity("37"), server.clone());
-        assert!(!registration.is_stale() && !server.any());
-        registration.mark_stale();
-        registration.mark_stale();
-        assert!(registration.is_stale() && server.any());
+        let record = ConnectionRecord::new(7);
+        record.identified(identity("37"), server.clone());
+        assert!(!record.is_stale() && !server.any());
+        record.mark_stale();
+        record.mark_stale();
+        assert!(record.is_stale() && server.any());
         assert_eq!(server.list.lock().len(), 1);
         server.remove(7);
-        registration.mark_stale();
+        record.mark_stale();
         assert!(!server.any());
     }
 }

@@ -55,7 +55,7 @@ const MUTANTS: &[Mutant] = &[
     // Turns between clients.
     Mutant {
         bug: "room-is-not-learned",
-        file: "src/waiters/board/turns.rs",
+        file: "src/wait/queue/turns.rs",
         right: "self.room = (2 * self.room).min(limits.room);",
         wrong: "self.room = if BUG { LEAST } else { (2 * self.room).min(limits.room) };",
     },
@@ -226,33 +226,33 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "hand-off-shortens-unseen",
-        file: "src/waiters/board/releases.rs",
-        right: "line.due = line.due.min(now + park);",
-        wrong: "line.due = line.due.min(now + if BUG { LONGEST_PARK } else { park });",
+        file: "src/wait/queue/releases.rs",
+        right: "queue.due = queue.due.min(now + park);",
+        wrong: "queue.due = queue.due.min(now + if BUG { LONGEST_PARK } else { park });",
     },
     Mutant {
         bug: "hand-off-shortens-unseen-while-asking",
-        file: "src/waiters/board/releases.rs",
-        right: "head.again |= shorter && head",
-        wrong: "head.again |= !BUG && shorter && head",
+        file: "src/wait/queue/releases.rs",
+        right: "head.recheck |= shorter && head",
+        wrong: "head.recheck |= !BUG && shorter && head",
     },
     Mutant {
         bug: "hand-off-wakes-who-awaits-it",
-        file: "src/waiters/board/releases.rs",
+        file: "src/wait/queue/releases.rs",
         right: "head.asking.is_some() && !head.asked_for;",
         wrong: "head.asking.is_some() && (BUG || !head.asked_for);",
     },
     Mutant {
         bug: "hand-off-head-oversleeps",
-        file: "src/waiters/handoff.rs",
-        right: "head.filter(|_| seat.asked",
-        wrong: "head.filter(|_| !BUG && seat.asked",
+        file: "src/wait/handoff.rs",
+        right: "head.filter(|_| waiter.asked",
+        wrong: "head.filter(|_| !BUG && waiter.asked",
     },
     Mutant {
         bug: "dead-subscription-unnoticed",
-        file: "src/waiters.rs",
-        right: "let counts = self.board.lock().counts_on(on);",
-        wrong: "let counts = self.board.lock().counts_on(on) && !BUG;",
+        file: "src/wait.rs",
+        right: "let counts = self.queues.lock().counts_on(on);",
+        wrong: "let counts = self.queues.lock().counts_on(on) && !BUG;",
     },
     // Connections.
     Mutant {

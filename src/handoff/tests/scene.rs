@@ -14,7 +14,7 @@ use crate::owner::Kind;
 use crate::protocol::{Acquired, Released};
 use crate::tests::explore::{Calls, some_time};
 use crate::tests::naive::Naive;
-use crate::waiters::{Next, Patience, Place, Seat};
+use crate::wait::{Next, Registration, WaitLimits, Waiter};
 
 const OURS: [&str; 3] = ["a", "b", "c"];
 const OTHER: &str = "other";
@@ -170,18 +170,19 @@ impl Stage {
 
     async fn lock(&self, me: usize) -> Guard<'_> {
         let owner = &self.owners[me];
-        let seat = Seat::new(owner.clone(), Lease::Watchdog, HOUR);
-        let mut place = InLine { stage: self, me, place: Some(self.waiters.join(seat, None)) };
+        let waiter = Waiter::new(owner.clone(), Lease::Watchdog, HOUR);
+        let mut registration =
+            Enqueued { stage: self, me, registration: Some(self.waiters.join(waiter, None)) };
         loop {
-            let place_now = place.place.as_ref().expect("in line");
-            match place_now.next(&Patience { until: None, outage: None }).await {
+            let place_now = registration.registration.as_ref().expect("in line");
+            match place_now.next(&WaitLimits { until: None, outage: None }).await {
                 Next::Handed(granted) => {
                     owner.holds.lock().claimed();
                     return self.guard(me, granted.hold, granted.validity);
                 }
                 Next::Ask => match self.ask(me).await {
                     Some(guard) => {
-                        place.place.take().expect("in line").granted(HOUR);
+                        registration.registration.take().expect("in line").granted(HOUR);
                         return guard;
                     }
                     None => place_now.refused(Some(HOUR)),
@@ -263,15 +264,15 @@ impl Stage {
 }
 
 /// A place in line, as `acquire` has it.
-struct InLine<'a> {
+struct Enqueued<'a> {
     stage: &'a Stage,
     me: usize,
-    place: Option<Place<'a>>,
+    registration: Option<Registration<'a>>,
 }
 
-impl Drop for InLine<'_> {
+impl Drop for Enqueued<'_> {
     fn drop(&mut self) {
-        if let Some(granted) = self.place.as_ref().and_then(Place::leave) {
+        if let Some(granted) = self.registration.as_ref().and_then(Registration::leave) {
             let owner = &self.stage.owners[self.me];
             owner.holds.lock().give_back(granted.hold);
             let mut permit = None;

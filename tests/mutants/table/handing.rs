@@ -30,8 +30,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "gone-untold",
         file: "src/handoff.rs",
-        right: "found_gone(&self.waiters, &handoff.seat.owner, FoundBy::HandOver);",
-        wrong: "if !BUG {\n                found_gone(&self.waiters, &handoff.seat.owner, FoundBy::HandOver);\n            }",
+        right: "found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOver);",
+        wrong: "if !BUG {\n                found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOver);\n            }",
     },
     Mutant {
         bug: "gates-dropped-early",

@@ -7,8 +7,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "declined-forgotten",
         file: "src/acquire.rs",
-        right: "self.place.leave() {",
-        wrong: "self.place.leave().filter(|_| !BUG) {",
+        right: "self.registration.leave() {",
+        wrong: "self.registration.leave().filter(|_| !BUG) {",
     },
     Mutant {
         bug: "unknown-is-no",

@@ -20,7 +20,7 @@ pub(super) enum Op {
         left: Option<u64>,
     },
     /// The n-th of those who are not asking looks at the board.
-    Step(usize),
+    WaitStep(usize),
     /// How the n-th of those who are asking fared.
     Refused(usize, Option<u64>),
     Unanswered(usize, u64),
@@ -54,7 +54,7 @@ pub(super) enum Op {
 /// `a` and `{a}` are two locks on one channel.
 const LOCKS: [&str; 3] = ["a", "{a}", "b"];
 
-struct Waiter {
+struct Entry {
     ticket: Ticket,
     lock: usize,
     wake: Arc<Notify>,
@@ -67,7 +67,7 @@ struct Waiter {
     looks: bool,
 }
 
-struct Line {
+struct WaitQueue {
     reason: u64,
     ask_began: u64,
     ask_ended: bool,
@@ -85,11 +85,11 @@ pub(super) struct Model {
     now: u64,
     /// Grows with every event.
     event: u64,
-    board: Board<Notify>,
+    queues: WaitQueues<Notify>,
     names: Vec<Names>,
-    waiters: Vec<Waiter>,
+    entries: Vec<Entry>,
     turns: Turns,
-    lines: BTreeMap<usize, Line>,
+    expected: BTreeMap<usize, WaitQueue>,
     /// What Redis has confirmed on the connection in use.
     subscribed: BTreeSet<String>,
     kept_until: BTreeMap<String, u64>,
@@ -115,11 +115,11 @@ impl Model {
             base: Instant::now(),
             now: 0,
             event: 0,
-            board: Board::default(),
+            queues: WaitQueues::default(),
             names: LOCKS.iter().map(|name| Names::new("", name)).collect(),
-            waiters: Vec::new(),
+            entries: Vec::new(),
             turns: Turns::default(),
-            lines: BTreeMap::new(),
+            expected: BTreeMap::new(),
             subscribed: BTreeSet::new(),
             kept_until: BTreeMap::new(),
             connection: 1,
@@ -144,78 +144,79 @@ impl Model {
     }
 
     fn is_wanted(&self, channel: &str) -> bool {
-        self.waiters.iter().any(|waiter| self.channel(waiter.lock) == channel)
+        self.entries.iter().any(|entry| self.channel(entry.lock) == channel)
     }
 
-    fn is_head(&self, waiter: &Waiter) -> bool {
-        let first = self.waiters.iter().find(|other| other.lock == waiter.lock);
-        first.is_some_and(|first| first.ticket == waiter.ticket)
+    fn is_head(&self, entry: &Entry) -> bool {
+        let first = self.entries.iter().find(|other| other.lock == entry.lock);
+        first.is_some_and(|first| first.ticket == entry.ticket)
     }
 
     /// What a look at the board must say to that waiter now.
-    fn expected(&self, waiter: &Waiter) -> Step {
-        let line = &self.lines[&waiter.lock];
-        if !self.is_head(waiter) {
-            return Step::Park(None);
+    fn expected(&self, entry: &Entry) -> WaitStep {
+        let queue = &self.expected[&entry.lock];
+        if !self.is_head(entry) {
+            return WaitStep::Park(None);
         }
-        if line.reason > line.ask_began || !line.ask_ended || line.due <= self.now {
-            return Step::Ask;
+        if queue.reason > queue.ask_began || !queue.ask_ended || queue.due <= self.now {
+            return WaitStep::Ask;
         }
-        Step::Park(Some(self.at(line.due)))
+        WaitStep::Park(Some(self.at(queue.due)))
     }
 
-    fn pick(&self, n: usize, which: impl Fn(&Waiter) -> bool) -> Option<usize> {
+    fn pick(&self, n: usize, which: impl Fn(&Entry) -> bool) -> Option<usize> {
         let fit: Vec<usize> =
-            (0..self.waiters.len()).filter(|at| which(&self.waiters[*at])).collect();
+            (0..self.entries.len()).filter(|at| which(&self.entries[*at])).collect();
         (!fit.is_empty()).then(|| fit[n % fit.len()])
     }
 
     pub(super) fn run(&mut self, op: &Op) {
         self.event += 1;
-        let asking = |n| self.pick(n, |waiter| waiter.asking);
+        let asking = |n| self.pick(n, |entry| entry.asking);
         match *op {
             Op::Pass(millis) => self.now += millis,
             Op::Join { lock, left } => self.join(lock, left),
-            Op::Step(n) => {
-                if let Some(at) = self.pick(n, |waiter| !waiter.asking) {
+            Op::WaitStep(n) => {
+                if let Some(at) = self.pick(n, |entry| !entry.asking) {
                     self.step(at);
                 }
             }
             Op::Refused(n, left) => {
                 if let Some(at) = asking(n) {
-                    let key = self.names[self.waiters[at].lock].key();
-                    let back = self.turns.stands_back(key, self.clock());
-                    let back = back.map_or(u64::MAX, |back| self.millis(back) - self.now);
-                    let (channel, ticket) = self.answered(at, park_for(left).min(back));
-                    self.turns.refused(self.names[self.waiters[at].lock].key());
+                    let key = self.names[self.entries[at].lock].key();
+                    let deferral = self.turns.deferred_until(key, self.clock());
+                    let deferral =
+                        deferral.map_or(u64::MAX, |deferral| self.millis(deferral) - self.now);
+                    let (channel, ticket) = self.answered(at, park_for(left).min(deferral));
+                    self.turns.refused(self.names[self.entries[at].lock].key());
                     self.turns.answered(self.took(at));
                     let left = left.map(Duration::from_millis);
-                    self.board.refused(&channel, ticket, left, self.clock());
+                    self.queues.refused(&channel, ticket, left, self.clock());
                 }
             }
             Op::Unanswered(n, pause) => {
                 if let Some(at) = asking(n) {
                     let (channel, ticket) = self.answered(at, pause);
                     let pause = Duration::from_millis(pause);
-                    self.board.unanswered(&channel, ticket, pause, self.clock());
+                    self.queues.unanswered(&channel, ticket, pause, self.clock());
                 }
             }
             Op::Granted(n, lease) => {
                 if let Some(at) = asking(n) {
                     let (channel, ticket) = self.answered(at, park_for(Some(lease)));
-                    let (key, now) = (self.names[self.waiters[at].lock].key(), self.clock());
-                    self.turns.granted(key, self.board.limits, now);
+                    let (key, now) = (self.names[self.entries[at].lock].key(), self.clock());
+                    self.turns.granted(key, self.queues.limits, now);
                     self.turns.answered(self.took(at));
                     let lease = Duration::from_millis(lease);
-                    let news = self.board.granted(&channel, ticket, lease, self.clock());
-                    self.gone(at, news, 200);
+                    let dirty = self.queues.granted(&channel, ticket, lease, self.clock());
+                    self.gone(at, dirty, 200);
                 }
             }
             Op::Leave(n) => {
                 if let Some(at) = self.pick(n, |_| true) {
-                    let Waiter { ticket, lock, .. } = self.waiters[at];
-                    let news = self.board.left(self.names[lock].channel(), ticket, self.clock());
-                    self.gone(at, news, 0);
+                    let Entry { ticket, lock, .. } = self.entries[at];
+                    let dirty = self.queues.left(self.names[lock].channel(), ticket, self.clock());
+                    self.gone(at, dirty, 0);
                 }
             }
             Op::HandOver { lock, lease, awaited, later } => {
@@ -225,15 +226,15 @@ impl Model {
             Op::Freed(lock, told) => self.freed(lock, told),
             Op::Message(lock) => {
                 let channel = self.channel(lock).to_owned();
-                let wakes = self.board.message(&channel, self.clock());
+                let wakes = self.queues.message(&channel, self.clock());
                 self.woken(wakes);
                 self.message(&channel);
             }
             Op::StandBack(lock, others) => {
                 let (key, channel) = (self.names[lock].key(), self.names[lock].channel());
                 let (now, hears) = (self.clock(), self.hears(channel));
-                let until = self.turns.ends(key, Some(others), hears, self.board.limits, now);
-                let (ends, head) = self.board.turn_ends(channel, key, Some(others), now);
+                let until = self.turns.ends(key, Some(others), hears, self.queues.limits, now);
+                let (ends, head) = self.queues.turn_ends(channel, key, Some(others), now);
                 assert_eq!(ends, until.is_some());
                 self.woken(head);
                 if let Some(until) = until {
@@ -242,10 +243,10 @@ impl Model {
             }
             Op::Lost(lock) => {
                 let channel = self.channel(lock).to_owned();
-                let wakes = self.board.look(&channel, self.clock());
+                let wakes = self.queues.look(&channel, self.clock());
                 self.woken(wakes);
                 for names in self.names.iter().filter(|names| names.channel() == channel) {
-                    if self.lines.keys().any(|line| self.names[*line].key() == names.key()) {
+                    if self.expected.keys().any(|queue| self.names[*queue].key() == names.key()) {
                         self.turns.forget(names.key());
                     }
                 }
@@ -263,19 +264,19 @@ impl Model {
         let wake = Arc::new(Notify::new());
         let (key, channel) = (self.names[lock].key(), self.names[lock].channel());
         let duration = left.map(Duration::from_millis);
-        let (ticket, news) = self.board.join(channel, key, duration, wake.clone(), self.clock());
-        self.told |= news;
+        let (ticket, dirty) = self.queues.join(channel, key, duration, wake.clone(), self.clock());
+        self.told |= dirty;
         let sent = self.sent.as_ref();
         let going = sent.is_some_and(|sent| sent.plan.unsubscribe.iter().any(|c| **c == *channel));
         let live = self.subscribed.contains(channel) && !going;
         let due = if live || left.is_none() { self.now } else { self.now + park_for(left) };
-        let back = self.turns.stands_back(key, self.clock());
-        let due = back.map_or(due, |back| self.millis(back));
-        let first = self.waiters.iter().all(|waiter| waiter.lock != lock);
-        if first && !(live && self.lines.contains_key(&lock)) {
-            self.lines.insert(lock, Line { reason: 0, ask_began: 0, ask_ended: true, due });
+        let deferral = self.turns.deferred_until(key, self.clock());
+        let due = deferral.map_or(due, |deferral| self.millis(deferral));
+        let first = self.entries.iter().all(|entry| entry.lock != lock);
+        if first && !(live && self.expected.contains_key(&lock)) {
+            self.expected.insert(lock, WaitQueue { reason: 0, ask_began: 0, ask_ended: true, due });
         }
-        self.waiters.push(Waiter {
+        self.entries.push(Entry {
             ticket,
             lock,
             wake,
@@ -288,45 +289,45 @@ impl Model {
     }
 
     fn step(&mut self, at: usize) {
-        let waiter = &self.waiters[at];
-        let expected = self.expected(waiter);
-        let (lock, ticket, now) = (waiter.lock, waiter.ticket, self.clock());
-        let step = self.board.step(self.names[lock].channel(), ticket, now);
+        let entry = &self.entries[at];
+        let expected = self.expected(entry);
+        let (lock, ticket, now) = (entry.lock, entry.ticket, self.clock());
+        let step = self.queues.step(self.names[lock].channel(), ticket, now);
         assert_eq!(step, expected);
         let base = self.base;
-        let waiter = &mut self.waiters[at];
+        let entry = &mut self.entries[at];
         match step {
-            Step::Ask => {
-                (waiter.asking, waiter.awaits, waiter.asked_at) = (true, false, self.now);
-                let line = self.lines.get_mut(&lock).unwrap();
-                line.ask_began = self.event;
-                line.ask_ended = false;
+            WaitStep::Ask => {
+                (entry.asking, entry.awaits, entry.asked_at) = (true, false, self.now);
+                let queue = self.expected.get_mut(&lock).unwrap();
+                queue.ask_began = self.event;
+                queue.ask_ended = false;
             }
-            Step::Park(until) => {
+            WaitStep::Park(until) => {
                 assert!(until.is_none_or(|until| until <= now + LONGEST_PARK));
                 let millis = |until: Instant| u64::try_from((until - base).as_millis()).unwrap();
-                waiter.parked = Some(until.map(millis));
-                waiter.looks = false;
+                entry.parked = Some(until.map(millis));
+                entry.looks = false;
             }
         }
     }
 
     /// An ask has ended; its waiter looks at the board next, if it does not go.
     fn answered(&mut self, at: usize, park: u64) -> (Box<str>, Ticket) {
-        let waiter = &mut self.waiters[at];
-        waiter.asking = false;
-        waiter.looks = true;
-        let line = self.lines.get_mut(&waiter.lock).unwrap();
-        line.ask_ended = true;
-        line.due = self.now + park;
-        (self.names[waiter.lock].channel().into(), waiter.ticket)
+        let entry = &mut self.entries[at];
+        entry.asking = false;
+        entry.looks = true;
+        let queue = self.expected.get_mut(&entry.lock).unwrap();
+        queue.ask_ended = true;
+        queue.due = self.now + park;
+        (self.names[entry.lock].channel().into(), entry.ticket)
     }
 
-    fn gone(&mut self, at: usize, (head, news): (Option<Arc<Notify>>, bool), linger: u64) {
-        let lock = self.waiters.remove(at).lock;
+    fn gone(&mut self, at: usize, (head, dirty): (Option<Arc<Notify>>, bool), linger: u64) {
+        let lock = self.entries.remove(at).lock;
         self.woken(head);
-        self.told |= news;
-        if self.waiters.iter().all(|waiter| waiter.lock != lock) {
+        self.told |= dirty;
+        if self.entries.iter().all(|entry| entry.lock != lock) {
             let channel = self.channel(lock).to_owned();
             if !self.is_wanted(&channel) {
                 self.kept_until.insert(channel, self.now + linger);
@@ -336,26 +337,26 @@ impl Model {
 
     fn woken(&mut self, wakes: impl IntoIterator<Item = Arc<Notify>>) {
         for wake in wakes {
-            let woken = self.waiters.iter_mut().filter(|waiter| Arc::ptr_eq(&wake, &waiter.wake));
-            woken.for_each(|waiter| waiter.looks = true);
+            let woken = self.entries.iter_mut().filter(|entry| Arc::ptr_eq(&wake, &entry.wake));
+            woken.for_each(|entry| entry.looks = true);
         }
     }
 
     fn check(&self) {
-        let sleeps = |waiter: &&Waiter| !waiter.asking && !waiter.looks;
-        let woken = |waiter: &&Waiter| !self.unwoken.contains(&waiter.lock);
-        for waiter in self.waiters.iter().filter(sleeps).filter(woken) {
-            let sleeps_until = waiter.parked.unwrap().map(|until| self.at(until));
+        let sleeps = |entry: &&Entry| !entry.asking && !entry.looks;
+        let woken = |entry: &&Entry| !self.unwoken.contains(&entry.lock);
+        for entry in self.entries.iter().filter(sleeps).filter(woken) {
+            let sleeps_until = entry.parked.unwrap().map(|until| self.at(until));
             let too_late = |when| sleeps_until.is_none_or(|until| until > when);
-            match self.expected(waiter) {
-                Step::Ask => assert!(!too_late(self.clock()), "somebody sleeps who must ask"),
-                Step::Park(Some(due)) => assert!(!too_late(due), "somebody will oversleep"),
-                Step::Park(None) => {}
+            match self.expected(entry) {
+                WaitStep::Ask => assert!(!too_late(self.clock()), "somebody sleeps who must ask"),
+                WaitStep::Park(Some(due)) => assert!(!too_late(due), "somebody will oversleep"),
+                WaitStep::Park(None) => {}
             }
         }
         for lock in 0..LOCKS.len() {
-            let asking = self.waiters.iter().filter(|waiter| waiter.lock == lock && waiter.asking);
-            assert!(asking.count() <= 1, "one of a line asks at a time");
+            let asking = self.entries.iter().filter(|entry| entry.lock == lock && entry.asking);
+            assert!(asking.count() <= 1, "one of a queue asks at a time");
         }
         if let Some(look) = self.asleep.filter(|_| !self.told) {
             assert!(self.missing().is_empty(), "the driver sleeps and somebody waits for it");
@@ -367,14 +368,14 @@ impl Model {
 
     /// Everybody goes, and nothing is left of them.
     pub(super) fn end(&mut self) {
-        while !self.waiters.is_empty() {
+        while !self.entries.is_empty() {
             self.run(&Op::Leave(0));
         }
         for op in [Op::Confirm, Op::Look, Op::Confirm, Op::Pass(200), Op::Look, Op::Confirm] {
             self.run(&op);
         }
         assert!(self.subscribed.is_empty(), "{:?}", self.subscribed);
-        assert!(self.board.channels.is_empty());
-        assert_eq!(self.board.waiting, 0);
+        assert!(self.queues.channels.is_empty());
+        assert_eq!(self.queues.waiting, 0);
     }
 }

@@ -87,7 +87,7 @@ pub(super) async fn play(scene: Scene) {
     }
 
     calls.end().await;
-    assert_eq!(stage.waiters.board.lock().waiting(), 0);
+    assert_eq!(stage.waiters.queues.lock().waiting(), 0);
 }
 
 struct Stage {
@@ -105,7 +105,7 @@ async fn call(stage: Arc<Stage>, me: usize) {
     let lock = me % scene.locks;
     let names = Names::new("", LOCKS[lock]);
     let mut left = None;
-    if !waiters.stands_in_line(&names, None, clock::now()) {
+    if !waiters.should_queue(&names, None, clock::now()) {
         if ask(&stage, lock, me).await.is_some() {
             return;
         }
@@ -113,20 +113,20 @@ async fn call(stage: Arc<Stage>, me: usize) {
         waiters.answered(&names, clock::now());
     }
     let owner = Arc::new(Owner::new(Kind::Reentrant, names.clone(), me.to_string()));
-    let place = waiters.join(Seat::new(owner, Lease::Watchdog, HOUR), left);
-    let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, place.ticket));
+    let registration = waiters.join(Waiter::new(owner, Lease::Watchdog, HOUR), left);
+    let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, registration.ticket));
     loop {
-        let next = place.next(&Patience { until: None, outage: None }).await;
+        let next = registration.next(&WaitLimits { until: None, outage: None }).await;
         assert!(matches!(next, Next::Ask));
         let alone = Alone::new(&stage.asking[lock]);
         let granted = ask(&stage, lock, me).await;
         drop(alone);
         match granted {
             Some(_guard) => {
-                place.granted(HOUR);
+                registration.granted(HOUR);
                 return;
             }
-            None => place.refused(Some(HOUR)),
+            None => registration.refused(Some(HOUR)),
         }
     }
 }
@@ -152,7 +152,7 @@ struct KeepsWakeUps<'a>(&'a Waiters, &'a Names, Ticket);
 
 impl Drop for KeepsWakeUps<'_> {
     fn drop(&mut self) {
-        let _kept = self.0.board.lock().left(self.1.channel(), self.2, Instant::now());
+        let _kept = self.0.queues.lock().left(self.1.channel(), self.2, Instant::now());
     }
 }
 
@@ -207,20 +207,20 @@ async fn drive(stage: Arc<Stage>) {
     let Stage { waiters, server, scene, .. } = &*stage;
     let mut on = 0;
     loop {
-        waiters.news(on, |_| true).await;
+        waiters.dirty(on, |_| true).await;
         let connection = server.connection();
         if on != connection {
             waiters.cut(on);
             on = connection;
         }
-        let plan = waiters.board.lock().plan(Instant::now(), on, |_| true);
+        let plan = waiters.queues.lock().plan(Instant::now(), on, |_| true);
         yield_now().await;
         let confirmed = server.resubscribe(connection, &plan);
         yield_now().await;
         if !confirmed {
-            waiters.board.lock().not_subscribed(&plan.subscribe, on);
+            waiters.queues.lock().not_subscribed(&plan.subscribe, on);
         } else if scene.asks_once {
-            let _untold = waiters.board.lock().subscribed(&plan.subscribe, on, Instant::now());
+            let _untold = waiters.queues.lock().subscribed(&plan.subscribe, on, Instant::now());
         } else {
             waiters.subscribed(&plan.subscribe, on);
         }

@@ -17,7 +17,7 @@ fn model_op() -> impl Strategy<Value = model::Op> {
         3 => (0..400u64).prop_map(Op::Pass),
         1 => (0..31_000u64).prop_map(Op::Pass),
         6 => (0..3usize, left()).prop_map(|(lock, left)| Op::Join { lock, left }),
-        10 => which().prop_map(Op::Step),
+        10 => which().prop_map(Op::WaitStep),
         3 => (which(), left()).prop_map(|(n, left)| Op::Refused(n, left)),
         1 => (which(), 0..1000u64).prop_map(|(n, pause)| Op::Unanswered(n, pause)),
         2 => (which(), 1..100_000u64).prop_map(|(n, lease)| Op::Granted(n, lease)),
@@ -78,7 +78,7 @@ proptest! {
 
 /// A board on which everything happens at one moment, unless it says otherwise.
 struct Story {
-    board: Board<Notify>,
+    queues: WaitQueues<Notify>,
     now: Instant,
 }
 
@@ -90,54 +90,54 @@ const SECOND: Duration = Duration::from_secs(1);
 
 impl Story {
     fn new() -> Self {
-        Self { board: Board::default(), now: Instant::now() }
+        Self { queues: WaitQueues::default(), now: Instant::now() }
     }
 
     /// Somebody was refused for an hour and stands in line.
     fn join(&mut self) -> (Ticket, Arc<Notify>) {
         let wake = Arc::new(Notify::new());
         let left = Some(3600 * SECOND);
-        let (ticket, _) = self.board.join(C, "key", left, wake.clone(), self.now);
+        let (ticket, _) = self.queues.join(C, "key", left, wake.clone(), self.now);
         (ticket, wake)
     }
 
-    fn step(&mut self, ticket: Ticket) -> Step {
-        self.board.step(C, ticket, self.now)
+    fn step(&mut self, ticket: Ticket) -> WaitStep {
+        self.queues.step(C, ticket, self.now)
     }
 
     fn refused(&mut self, ticket: Ticket) {
-        self.board.refused(C, ticket, Some(3600 * SECOND), self.now);
+        self.queues.refused(C, ticket, Some(3600 * SECOND), self.now);
     }
 
     fn message(&mut self) -> Wakes<Notify> {
-        self.board.message(C, self.now)
+        self.queues.message(C, self.now)
     }
 
     fn leave(&mut self, ticket: Ticket) -> Wakes<Notify> {
-        Vec::from_iter(self.board.left(C, ticket, self.now).0)
+        Vec::from_iter(self.queues.left(C, ticket, self.now).0)
     }
 
     fn plan(&mut self) -> Plan {
-        self.board.plan(self.now, ON, |_| true)
+        self.queues.plan(self.now, ON, |_| true)
     }
 
     /// Whether the driver has something to do, and when it looks by itself.
-    fn news(&mut self) -> (bool, Option<Instant>) {
-        self.board.has_news(self.now, ON, |_| true)
+    fn dirty(&mut self) -> (bool, Option<Instant>) {
+        self.queues.is_dirty(self.now, ON, |_| true)
     }
 
     fn cut(&mut self) -> Wakes<Notify> {
-        self.board.cut(ON, self.now)
+        self.queues.cut(ON, self.now)
     }
 
     fn outage(&self) -> Option<Instant> {
-        self.board.outage(C)
+        self.queues.outage(C)
     }
 
     /// The driver does its work.
     fn drive(&mut self) -> Wakes<Notify> {
         let plan = self.plan();
-        self.board.subscribed(&plan.subscribe, ON, self.now)
+        self.queues.subscribed(&plan.subscribe, ON, self.now)
     }
 
     /// Two in line, subscribed, the first refused once more.
@@ -145,13 +145,13 @@ impl Story {
         let mut story = Self::new();
         let pair = [story.join(), story.join()];
         story.drive();
-        assert_eq!(story.step(pair[0].0), Step::Ask);
+        assert_eq!(story.step(pair[0].0), WaitStep::Ask);
         story.refused(pair[0].0);
         (story, pair)
     }
 
-    fn longest_park(&self) -> Step {
-        Step::Park(Some(self.now + LONGEST_PARK))
+    fn longest_park(&self) -> WaitStep {
+        WaitStep::Park(Some(self.now + LONGEST_PARK))
     }
 }
 
@@ -166,8 +166,8 @@ fn a_waiter_subscribes_then_asks_again_then_parks() {
     assert_eq!(story.step(ticket), story.longest_park());
     let plan = story.plan();
     assert_eq!(plan.subscribe, [Arc::from(C)]);
-    assert!(are(&story.board.subscribed(&plan.subscribe, ON, story.now), &[&wake]));
-    assert_eq!(story.step(ticket), Step::Ask);
+    assert!(are(&story.queues.subscribed(&plan.subscribe, ON, story.now), &[&wake]));
+    assert_eq!(story.step(ticket), WaitStep::Ask);
     story.refused(ticket);
     assert_eq!(story.step(ticket), story.longest_park());
 }
@@ -175,10 +175,10 @@ fn a_waiter_subscribes_then_asks_again_then_parks() {
 #[test]
 fn the_first_in_line_asks_and_those_behind_sleep_without_an_alarm() {
     let (mut story, [(first, wake), (second, _)]) = Story::parked();
-    assert_eq!(story.step(second), Step::Park(None));
+    assert_eq!(story.step(second), WaitStep::Park(None));
     assert!(are(&story.message(), &[&wake]));
-    assert_eq!(story.step(second), Step::Park(None));
-    assert_eq!(story.step(first), Step::Ask);
+    assert_eq!(story.step(second), WaitStep::Park(None));
+    assert_eq!(story.step(first), WaitStep::Ask);
 }
 
 #[test]
@@ -186,16 +186,16 @@ fn a_waiter_that_was_woken_and_goes_hands_the_wake_up_on() {
     let (mut story, [(first, _), (second, wake)]) = Story::parked();
     story.message();
     assert!(are(&story.leave(first), &[&wake]));
-    assert_eq!(story.step(second), Step::Ask);
+    assert_eq!(story.step(second), WaitStep::Ask);
 }
 
 #[test]
 fn a_waiter_that_goes_while_it_asks_hands_the_wake_up_on() {
     let (mut story, [(first, _), (second, wake)]) = Story::parked();
     story.message();
-    assert_eq!(story.step(first), Step::Ask);
+    assert_eq!(story.step(first), WaitStep::Ask);
     assert!(are(&story.leave(first), &[&wake]));
-    assert_eq!(story.step(second), Step::Ask);
+    assert_eq!(story.step(second), WaitStep::Ask);
 }
 
 #[test]
@@ -210,10 +210,10 @@ fn a_waiter_that_goes_in_its_sleep_costs_redis_nothing() {
 fn a_message_that_comes_while_the_head_asks_makes_it_ask_again() {
     let (mut story, [(first, _), _]) = Story::parked();
     story.message();
-    assert_eq!(story.step(first), Step::Ask);
+    assert_eq!(story.step(first), WaitStep::Ask);
     story.message();
     story.refused(first);
-    assert_eq!(story.step(first), Step::Ask, "the refusal may be older than the message");
+    assert_eq!(story.step(first), WaitStep::Ask, "the refusal may be older than the message");
     story.refused(first);
     assert_eq!(story.step(first), story.longest_park());
 }
@@ -222,24 +222,24 @@ fn a_message_that_comes_while_the_head_asks_makes_it_ask_again() {
 fn the_head_is_due_when_the_lease_of_the_holder_could_have_ended() {
     let (mut story, [(first, _), (second, wake)]) = Story::parked();
     story.message();
-    assert_eq!(story.step(first), Step::Ask);
-    let (head, _) = story.board.granted(C, first, SECOND, story.now);
+    assert_eq!(story.step(first), WaitStep::Ask);
+    let (head, _) = story.queues.granted(C, first, SECOND, story.now);
     assert!(head.is_some_and(|head| Arc::ptr_eq(&head, &wake)));
     let due = story.now + SECOND + Duration::from_millis(1);
-    assert_eq!(story.step(second), Step::Park(Some(due)));
+    assert_eq!(story.step(second), WaitStep::Park(Some(due)));
     story.now = due;
-    assert_eq!(story.step(second), Step::Ask);
+    assert_eq!(story.step(second), WaitStep::Ask);
 }
 
 #[test]
 fn a_confirmed_hand_off_does_not_make_who_comes_after_the_next_holder_ask() {
     let (mut story, [(first, _), (second, _)]) = Story::parked();
-    story.board.asked_for(C, first, story.now);
+    story.queues.asked_for(C, first, story.now);
     // An earlier hand-off was confirmed, for a short lease; then that to the first waiter.
-    story.board.handed_off(C, "key", Some(SECOND), story.now);
-    story.board.granted(C, first, SECOND, story.now);
+    story.queues.handed_off(C, "key", Some(SECOND), story.now);
+    story.queues.granted(C, first, SECOND, story.now);
     let due = story.now + SECOND + Duration::from_millis(1);
-    assert_eq!(story.step(second), Step::Park(Some(due)));
+    assert_eq!(story.step(second), WaitStep::Park(Some(due)));
 }
 
 #[test]
@@ -247,12 +247,12 @@ fn s9_a_lease_without_an_end_is_asked_after_again_and_again_with_no_message_at_a
     // None: the key has no TTL. An hour: the server's clock was put back.
     for left in [None, Some(3600 * SECOND)] {
         let mut story = Story::new();
-        let (waiter, _) = story.join();
+        let (entry, _) = story.join();
         story.drive();
         for _ in 0..3 {
-            assert_eq!(story.step(waiter), Step::Ask);
-            story.board.refused(C, waiter, left, story.now);
-            assert_eq!(story.step(waiter), story.longest_park());
+            assert_eq!(story.step(entry), WaitStep::Ask);
+            story.queues.refused(C, entry, left, story.now);
+            assert_eq!(story.step(entry), story.longest_park());
             story.now += LONGEST_PARK;
         }
     }
@@ -263,12 +263,12 @@ fn two_locks_on_one_channel_are_two_lines() {
     let mut story = Story::new();
     let wakes = [Arc::new(Notify::new()), Arc::new(Notify::new())];
     let left = Some(3600 * SECOND);
-    let (a, fresh) = story.board.join(C, "a", left, wakes[0].clone(), story.now);
-    let (braced, again) = story.board.join(C, "{a}", left, wakes[1].clone(), story.now);
-    assert!(fresh && !again, "one subscription is enough for both");
+    let (a, fresh) = story.queues.join(C, "a", left, wakes[0].clone(), story.now);
+    let (braced, recheck) = story.queues.join(C, "{a}", left, wakes[1].clone(), story.now);
+    assert!(fresh && !recheck, "one subscription is enough for both");
     story.drive();
     for ticket in [a, braced] {
-        assert_eq!(story.step(ticket), Step::Ask);
+        assert_eq!(story.step(ticket), WaitStep::Ask);
         story.refused(ticket);
     }
     assert!(are(&story.message(), &[&wakes[0], &wakes[1]]), "it may be about either");
@@ -280,21 +280,21 @@ fn a_subscription_outlives_a_grant_for_a_moment_and_a_waiter_that_gave_up_not_at
         let mut story = Story::new();
         let (ticket, _) = story.join();
         story.drive();
-        assert_eq!(story.step(ticket), Step::Ask);
-        let news = if granted {
-            story.board.granted(C, ticket, SECOND, story.now).1
+        assert_eq!(story.step(ticket), WaitStep::Ask);
+        let dirty = if granted {
+            story.queues.granted(C, ticket, SECOND, story.now).1
         } else {
-            story.board.left(C, ticket, story.now).1
+            story.queues.left(C, ticket, story.now).1
         };
-        assert!(news, "the driver has something to do");
+        assert!(dirty, "the driver has something to do");
         let plan = story.plan();
         assert_eq!(plan.unsubscribe.len(), usize::from(!granted));
-        assert_eq!(story.news(), (false, granted.then_some(story.now + LINGER)));
-        assert_eq!(story.board.channels.contains_key(C), granted);
+        assert_eq!(story.dirty(), (false, granted.then_some(story.now + LINGER)));
+        assert_eq!(story.queues.channels.contains_key(C), granted);
         story.now += LINGER;
         let plan = story.plan();
         assert_eq!(plan.unsubscribe.len(), usize::from(granted));
-        assert!(!story.board.channels.contains_key(C));
+        assert!(!story.queues.channels.contains_key(C));
     }
 }
 
@@ -304,14 +304,14 @@ fn the_driver_is_not_told_of_what_it_will_see_in_time() {
     let wake = || Arc::new(Notify::new());
     let names = ["first", "second", "third"];
     let [first, second, third] =
-        names.map(|name| story.board.join(name, name, None, wake(), story.now).0);
+        names.map(|name| story.queues.join(name, name, None, wake(), story.now).0);
     story.drive();
-    assert!(story.board.granted("first", first, SECOND, story.now).1);
-    assert_eq!(story.news(), (false, Some(story.now + LINGER)));
-    let (_, told) = story.board.granted("third", third, SECOND, story.now);
+    assert!(story.queues.granted("first", first, SECOND, story.now).1);
+    assert_eq!(story.dirty(), (false, Some(story.now + LINGER)));
+    let (_, told) = story.queues.granted("third", third, SECOND, story.now);
     assert!(!told, "it looks just then");
     story.now += LINGER / 2;
-    assert!(!story.board.granted("second", second, SECOND, story.now).1, "it looks before that");
+    assert!(!story.queues.granted("second", second, SECOND, story.now).1, "it looks before that");
 }
 
 #[test]
@@ -323,8 +323,8 @@ fn after_a_cut_everybody_looks_up_and_the_head_asks_once_it_is_subscribed_again(
     story.now += SECOND;
     assert!(are(&story.drive(), &[&one]));
     assert_eq!(story.outage(), None);
-    assert_eq!(story.step(second), Step::Park(None));
-    assert_eq!(story.step(first), Step::Ask);
+    assert_eq!(story.step(second), WaitStep::Park(None));
+    assert_eq!(story.step(first), WaitStep::Ask);
 }
 
 #[test]
@@ -333,13 +333,13 @@ fn an_outage_begins_with_the_first_trouble_and_ends_with_an_answer() {
     let begun = story.now;
     story.message();
     for _ in 0..3 {
-        assert_eq!(story.step(first), Step::Ask);
-        story.board.unanswered(C, first, SECOND, story.now);
+        assert_eq!(story.step(first), WaitStep::Ask);
+        story.queues.unanswered(C, first, SECOND, story.now);
         assert_eq!(story.outage(), Some(begun));
-        assert_eq!(story.step(first), Step::Park(Some(story.now + SECOND)));
+        assert_eq!(story.step(first), WaitStep::Park(Some(story.now + SECOND)));
         story.now += SECOND;
     }
-    assert_eq!(story.step(first), Step::Ask);
+    assert_eq!(story.step(first), WaitStep::Ask);
     story.refused(first);
     assert_eq!(story.outage(), None);
 }
@@ -348,41 +348,41 @@ fn an_outage_begins_with_the_first_trouble_and_ends_with_an_answer() {
 fn an_answer_from_before_an_outage_does_not_end_it() {
     let (mut story, [(first, _), _]) = Story::parked();
     story.message();
-    assert_eq!(story.step(first), Step::Ask);
+    assert_eq!(story.step(first), WaitStep::Ask);
     let asked = story.now;
     story.now += SECOND;
     story.cut();
     story.refused(first);
-    story.board.answered(C, asked);
+    story.queues.answered(C, asked);
     assert_eq!(story.outage(), Some(story.now));
-    story.board.answered(C, story.now);
+    story.queues.answered(C, story.now);
     assert_eq!(story.outage(), None);
 }
 
 #[test]
 fn an_outage_is_for_those_who_wait_and_ends_with_an_answer_outside_the_line_too() {
     let (mut story, [(first, _), (second, _)]) = Story::parked();
-    story.board.cut(ON + 1, story.now);
+    story.queues.cut(ON + 1, story.now);
     assert_eq!(story.outage(), None, "it was another connection");
     story.leave(second);
-    story.board.granted(C, first, SECOND, story.now);
+    story.queues.granted(C, first, SECOND, story.now);
     story.cut();
     assert_eq!(story.outage(), None, "there is nobody whose patience it could try");
     story.join();
     story.drive();
     story.cut();
     assert_eq!(story.outage(), Some(story.now));
-    story.board.answered(C, story.now);
+    story.queues.answered(C, story.now);
     assert_eq!(story.outage(), None);
 }
 
 #[test]
 fn a_closed_client_sends_everybody_home_and_keeps_nothing() {
     let (mut story, [(first, one), (second, two)]) = Story::parked();
-    assert!(are(&story.board.close(), &[&one, &two]));
-    assert!(story.board.closed);
+    assert!(are(&story.queues.close(), &[&one, &two]));
+    assert!(story.queues.closed);
     assert_eq!(story.plan(), Plan::default());
-    assert!(story.board.channels.is_empty());
+    assert!(story.queues.channels.is_empty());
     // They go in their own time.
     assert_eq!(story.leave(first).len() + story.leave(second).len(), 0);
 }

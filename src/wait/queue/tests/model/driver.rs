@@ -10,7 +10,7 @@ impl Model {
     }
 
     pub(super) fn missing(&self) -> BTreeSet<String> {
-        let wanted = self.waiters.iter().map(|waiter| self.channel(waiter.lock).to_owned());
+        let wanted = self.entries.iter().map(|entry| self.channel(entry.lock).to_owned());
         wanted.filter(|channel| !self.subscribed.contains(channel)).collect()
     }
 
@@ -19,9 +19,9 @@ impl Model {
         if self.sent.is_some() || (sleeps && !self.told) {
             return;
         }
-        let (news, look) = self.board.has_news(self.clock(), self.connection, |_| true);
-        let plan = if news {
-            self.board.plan(self.clock(), self.connection, |_| true)
+        let (dirty, look) = self.queues.is_dirty(self.clock(), self.connection, |_| true);
+        let plan = if dirty {
+            self.queues.plan(self.clock(), self.connection, |_| true)
         } else {
             Plan::default()
         };
@@ -33,14 +33,14 @@ impl Model {
         let next = self.kept().map(|(_, until)| until).filter(|until| *until > self.now).min();
         assert_eq!(look, next.map(|next| self.at(next)));
         let used = self.subscribed.len() + self.missing().len() - over.len();
-        assert_eq!(self.board.channels.len(), used, "a channel that nobody needs");
+        assert_eq!(self.queues.channels.len(), used, "a channel that nobody needs");
 
         let kept: BTreeSet<String> = self.subscribed.difference(&over).cloned().collect();
         let names = &self.names;
-        let waiters = &self.waiters;
-        self.lines.retain(|lock, _| {
+        let entries = &self.entries;
+        self.expected.retain(|lock, _| {
             let channel = names[*lock].channel();
-            kept.contains(channel) || waiters.iter().any(|w| names[w.lock].channel() == channel)
+            kept.contains(channel) || entries.iter().any(|w| names[w.lock].channel() == channel)
         });
 
         let missing = self.missing();
@@ -59,7 +59,7 @@ impl Model {
         let Some(Sent { plan, dead }) = self.sent.take() else {
             return;
         };
-        let wakes = self.board.subscribed(&plan.subscribe, self.connection, self.clock());
+        let wakes = self.queues.subscribed(&plan.subscribe, self.connection, self.clock());
         self.woken(wakes);
         if !dead {
             for channel in &plan.subscribe {
@@ -78,7 +78,7 @@ impl Model {
 
     pub(super) fn deny(&mut self) {
         if let Some(Sent { plan, dead }) = self.sent.take() {
-            self.board.not_subscribed(&plan.subscribe, self.connection);
+            self.queues.not_subscribed(&plan.subscribe, self.connection);
             self.unsubscribe(&plan, dead);
         }
     }
@@ -86,9 +86,9 @@ impl Model {
     pub(super) fn cut(&mut self) {
         self.subscribed.clear();
         self.sent.iter_mut().for_each(|sent| sent.dead = true);
-        let wakes = self.board.cut(self.connection, self.clock());
-        let there = |w: &&Waiter| self.asked.contains(self.channel(w.lock));
-        let there = self.waiters.iter().filter(there).count();
+        let wakes = self.queues.cut(self.connection, self.clock());
+        let there = |w: &&Entry| self.asked.contains(self.channel(w.lock));
+        let there = self.entries.iter().filter(there).count();
         assert_eq!(wakes.len(), there, "everybody there looks up");
         self.woken(wakes);
         self.told = true;

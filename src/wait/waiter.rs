@@ -13,90 +13,90 @@ use crate::clock;
 use crate::lease::Lease;
 use crate::owner::{Granted, Owner};
 
-use super::board::{Step, Ticket};
-use super::{Mutex, Next, Patience, Waiters, sleep_until};
+use super::queue::{Ticket, WaitStep};
+use super::{Mutex, Next, WaitLimits, Waiters, sleep_until};
 
 /// By what a waiter is reached, and what for.
-pub(crate) struct Seat {
+pub(crate) struct Waiter {
     pub(crate) owner: Arc<Owner>,
     pub(crate) lease: Lease,
     /// The lease in whole milliseconds.
     pub(crate) asked: Duration,
     pub(super) wake: Notify,
-    tray: Mutex<Tray>,
+    slot: Mutex<GrantSlot>,
 }
 
 /// Where a waiter finds the lock if it is handed off.
-enum Tray {
+enum GrantSlot {
     Empty,
     Full(Granted),
     /// The waiter has gone.
     Gone,
 }
 
-impl Seat {
+impl Waiter {
     pub(crate) fn new(owner: Arc<Owner>, lease: Lease, asked: Duration) -> Self {
-        Self { owner, lease, asked, wake: Notify::new(), tray: Tray::Empty.into() }
+        Self { owner, lease, asked, wake: Notify::new(), slot: GrantSlot::Empty.into() }
     }
 
     /// Hands the lock to the waiter. If that has gone, it is for the caller to give it back.
     pub(crate) fn hand(&self, granted: Granted) -> Result<(), Granted> {
-        let mut tray = self.tray.lock();
-        if let Tray::Gone = *tray {
+        let mut slot = self.slot.lock();
+        if let GrantSlot::Gone = *slot {
             return Err(granted);
         }
-        *tray = Tray::Full(granted);
-        drop(tray);
+        *slot = GrantSlot::Full(granted);
+        drop(slot);
         self.wake.notify_one();
         Ok(())
     }
 
-    fn take(&self, leave: Tray) -> Option<Granted> {
-        match std::mem::replace(&mut *self.tray.lock(), leave) {
-            Tray::Full(granted) => Some(granted),
-            Tray::Empty | Tray::Gone => None,
+    fn take(&self, leave: GrantSlot) -> Option<Granted> {
+        match std::mem::replace(&mut *self.slot.lock(), leave) {
+            GrantSlot::Full(granted) => Some(granted),
+            GrantSlot::Empty | GrantSlot::Gone => None,
         }
     }
 }
 
 /// A place in the line for one lock. Dropping it gives the place up, and hands on a wake-up that
 /// came and was not used.
-pub(crate) struct Place<'a> {
+pub(crate) struct Registration<'a> {
     pub(super) waiters: &'a Waiters,
-    pub(super) seat: Arc<Seat>,
+    pub(super) waiter: Arc<Waiter>,
     pub(super) ticket: Ticket,
 }
 
-impl Place<'_> {
+impl Registration<'_> {
     /// Parks until it is this waiter's turn to ask, or until there is no point in waiting.
-    pub(crate) async fn next(&self, patience: &Patience) -> Next {
+    pub(crate) async fn next(&self, limits: &WaitLimits) -> Next {
         loop {
-            if let Some(granted) = self.seat.take(Tray::Empty) {
+            if let Some(granted) = self.waiter.take(GrantSlot::Empty) {
                 return Next::Handed(granted);
             }
             let (wake_at, outage_over) = {
                 let now = clock::now();
-                let mut board = self.waiters.board.lock();
-                if board.closed {
+                let mut queues = self.waiters.queues.lock();
+                if queues.closed {
                     return Next::Closed;
                 }
-                let outage = board.outage(self.seat.owner.names.channel());
-                if patience.until.is_some_and(|until| until <= now) {
+                let outage = queues.outage(self.waiter.owner.names.channel());
+                if limits.until.is_some_and(|until| until <= now) {
                     return Next::TimedOut { in_outage: outage.is_some() };
                 }
                 let outage_over =
-                    outage.zip(patience.outage).and_then(|(since, most)| since.checked_add(most));
+                    outage.zip(limits.outage).and_then(|(since, most)| since.checked_add(most));
                 if outage_over.is_some_and(|over| over <= now) {
                     return Next::OutOfReach;
                 }
-                match board.step(self.seat.owner.names.channel(), self.ticket, now) {
-                    Step::Ask => return Next::Ask,
-                    Step::Park(at) => (at, outage_over),
+                match queues.step(self.waiter.owner.names.channel(), self.ticket, now) {
+                    WaitStep::Ask => return Next::Ask,
+                    WaitStep::Park(at) => (at, outage_over),
                 }
             };
-            let at = [wake_at, outage_over, patience.until].into_iter().flatten().min();
+            let at = [wake_at, outage_over, limits.until].into_iter().flatten().min();
             tokio::select! {
-                () = self.seat.wake.notified() => {}
+                () = self.waiter.wake.notified() => {}
                 () = sleep_until(at) => {}
             }
         }
@@ -105,21 +105,21 @@ impl Place<'_> {
     /// Redis said that another owner has the lock, for `left` if nobody renews it.
     pub(crate) fn refused(&self, left: Option<Duration>) {
         let now = clock::now();
-        self.waiters.board.lock().refused(self.channel(), self.ticket, left, now);
+        self.waiters.queues.lock().refused(self.channel(), self.ticket, left, now);
     }
 
     /// Redis could not be asked.
     pub(crate) fn unanswered(&self, pause: Duration) {
         let now = clock::now();
-        self.waiters.board.lock().unanswered(self.channel(), self.ticket, pause, now);
+        self.waiters.queues.lock().unanswered(self.channel(), self.ticket, pause, now);
     }
 
     /// The lock was granted, for `lease` if nobody renews it.
     pub(crate) fn granted(&self, lease: Duration) {
         let now = clock::now();
-        let (head, news) =
-            self.waiters.board.lock().granted(self.channel(), self.ticket, lease, now);
-        self.waiters.tell(head, news);
+        let (head, dirty) =
+            self.waiters.queues.lock().granted(self.channel(), self.ticket, lease, now);
+        self.waiters.tell(head, dirty);
         // Its drop finds that it has left already.
     }
 
@@ -127,19 +127,22 @@ impl Place<'_> {
     /// given back.
     pub(crate) fn leave(&self) -> Option<Granted> {
         let now = clock::now();
-        let (head, news) = self.waiters.board.lock().left(self.channel(), self.ticket, now);
-        self.waiters.tell(head, news);
-        self.seat.take(Tray::Gone)
+        let (head, dirty) = self.waiters.queues.lock().left(self.channel(), self.ticket, now);
+        self.waiters.tell(head, dirty);
+        self.waiter.take(GrantSlot::Gone)
     }
 
     fn channel(&self) -> &str {
-        self.seat.owner.names.channel()
+        self.waiter.owner.names.channel()
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Registration<'_> {
     fn drop(&mut self) {
         let handed = self.leave();
-        debug_assert!(handed.is_none(), "BUG: a lock that was handed off went with its place");
+        debug_assert!(
+            handed.is_none(),
+            "BUG: a lock that was handed off went with its registration"
+        );
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::line::park_for;
-use super::{Board, LONGEST_PARK};
+use super::channel::park_for;
+use super::{LONGEST_PARK, WaitQueues};
 
-impl<S> Board<S> {
+impl<S> WaitQueues<S> {
     /// How a call fared that asked Redis without standing in line.
     pub(crate) fn tried(&mut self, key: &str, granted: bool, asked: Instant, now: Instant) {
         self.turns.answered(now.saturating_duration_since(asked));
@@ -48,10 +48,10 @@ impl<S> Board<S> {
         if others.is_some_and(|others| self.turns.freed(key, others, now)) {
             return self.asks_at(channel, key, now);
         }
-        let due = self.turns.stands_back(key, now).unwrap_or(now);
-        let line = self.line_named(channel, key);
-        if let Some(line) = line.filter(|line| line.waiters.is_empty()) {
-            line.due = due;
+        let due = self.turns.deferred_until(key, now).unwrap_or(now);
+        let queue = self.queue_named(channel, key);
+        if let Some(queue) = queue.filter(|queue| queue.entries.is_empty()) {
+            queue.due = due;
         }
         None
     }
@@ -67,22 +67,22 @@ impl<S> Board<S> {
         now: Instant,
     ) -> Option<Arc<S>> {
         let park = park_for(lease);
-        let shorter = park < LONGEST_PARK && self.turns.stands_back(key, now).is_none();
-        let line = self.line_named(channel, key)?;
+        let shorter = park < LONGEST_PARK && self.turns.deferred_until(key, now).is_none();
+        let queue = self.queue_named(channel, key)?;
         if shorter {
-            line.due = line.due.min(now + park);
+            queue.due = queue.due.min(now + park);
         }
-        let head = line.waiters.first_entry()?.into_mut();
-        head.again |= shorter && head.asking.is_some() && !head.asked_for;
-        Some(head.seat.clone())
+        let head = queue.entries.first_entry()?.into_mut();
+        head.recheck |= shorter && head.asking.is_some() && !head.asked_for;
+        Some(head.waiter.clone())
     }
 
     fn asks_at(&mut self, channel: &str, key: &str, due: Instant) -> Option<Arc<S>> {
-        let line = self.line_named(channel, key)?;
-        line.due = due;
-        let head = line.waiters.first_entry()?.into_mut();
+        let queue = self.queue_named(channel, key)?;
+        queue.due = due;
+        let head = queue.entries.first_entry()?.into_mut();
         // What it was woken for was before this, unless it asks at this moment.
-        head.again &= head.asking.is_some();
-        Some(head.seat.clone())
+        head.recheck &= head.asking.is_some();
+        Some(head.waiter.clone())
     }
 }

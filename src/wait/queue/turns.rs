@@ -55,7 +55,7 @@ struct Turn {
     /// Another client has had it since.
     lost: bool,
     /// While this client stands back.
-    back: Option<Back>,
+    deferral: Option<Deferral>,
     /// How many others listen, and the most there have been.
     others: u32,
     most: u32,
@@ -73,7 +73,7 @@ struct Turn {
 }
 
 /// This client leaves the lock to so many others.
-struct Back {
+struct Deferral {
     give: u32,
     /// Whether that is all of them.
     all: bool,
@@ -106,9 +106,9 @@ impl Turns {
     }
 
     /// Until when this client leaves that lock to others.
-    pub(super) fn stands_back(&self, key: &str, now: Instant) -> Option<Instant> {
-        let back = self.locks.get(key)?.back.as_ref()?;
-        (back.until > now).then_some(back.until)
+    pub(super) fn deferred_until(&self, key: &str, now: Instant) -> Option<Instant> {
+        let deferral = self.locks.get(key)?.deferral.as_ref()?;
+        (deferral.until > now).then_some(deferral.until)
     }
 
     /// This client is about to free the lock, for which so many others were seen to wait by a
@@ -136,7 +136,7 @@ impl Turns {
         }
         turn.room = turn.room.max(reach).min(limits.room);
         let until = now + turn.room;
-        turn.back = Some(Back {
+        turn.deferral = Some(Deferral {
             give,
             all: give == turn.others,
             came: 0,
@@ -151,7 +151,7 @@ impl Turns {
     /// The lock was freed, and so many others heard of it. True if this client need not stand back.
     pub(super) fn freed(&mut self, key: &str, others: u32, now: Instant) -> bool {
         if others == 0 {
-            return self.locks.remove(key).is_some_and(|turn| turn.back.is_some());
+            return self.locks.remove(key).is_some_and(|turn| turn.deferral.is_some());
         }
         self.note(key, others, now);
         false
@@ -177,18 +177,18 @@ impl Turns {
     /// A message came. Returns until when this client stands back, if it does.
     pub(super) fn message(&mut self, key: &str, limits: Limits, now: Instant) -> Option<Instant> {
         let turn = self.locks.get_mut(key)?;
-        let back = turn.back.as_mut()?;
-        let took = now.saturating_duration_since(back.from);
-        if std::mem::take(&mut back.own_to_come) {
+        let deferral = turn.deferral.as_mut()?;
+        let took = now.saturating_duration_since(deferral.from);
+        if std::mem::take(&mut deferral.own_to_come) {
             // Others hear of it no sooner: with less room this client would ask before they can.
             turn.room = turn.room.max(took).min(limits.room);
         } else {
-            back.came += 1;
-            back.took = back.took.max(took);
+            deferral.came += 1;
+            deferral.took = deferral.took.max(took);
         }
-        back.from = now;
-        back.until = if back.came < back.give { now + turn.room } else { now };
-        (back.until > now).then_some(back.until)
+        deferral.from = now;
+        deferral.until = if deferral.came < deferral.give { now + turn.room } else { now };
+        (deferral.until > now).then_some(deferral.until)
     }
 
     /// Another client has the lock.
@@ -203,10 +203,10 @@ impl Turns {
         let Some(turn) = self.locks.get_mut(key) else { return };
         turn.used = now;
         let lost = std::mem::take(&mut turn.lost);
-        match turn.back.take() {
-            Some(back) => {
+        match turn.deferral.take() {
+            Some(deferral) => {
                 turn.since = now;
-                if let Some(needed) = turn.learn(&back, lost, limits, now) {
+                if let Some(needed) = turn.learn(&deferral, lost, limits, now) {
                     self.needed = needed;
                 }
             }
@@ -218,7 +218,7 @@ impl Turns {
     /// What is known of who comes when is of before.
     pub(super) fn forget(&mut self, key: &str) {
         if let Some(turn) = self.locks.get_mut(key) {
-            turn.back = None;
+            turn.deferral = None;
         }
     }
 }
@@ -228,7 +228,7 @@ impl Turn {
         Self {
             since: now,
             lost: false,
-            back: None,
+            deferral: None,
             others: 0,
             most: 0,
             came: 0,
@@ -241,11 +241,17 @@ impl Turn {
     }
 
     /// Returns the room in which all came, if they did.
-    fn learn(&mut self, back: &Back, lost: bool, limits: Limits, now: Instant) -> Option<Duration> {
+    fn learn(
+        &mut self,
+        deferral: &Deferral,
+        lost: bool,
+        limits: Limits,
+        now: Instant,
+    ) -> Option<Duration> {
         // A refusal shows that another client came, even if that one's release was not published.
-        let came = back.came.max(u32::from(lost));
-        if came < back.give {
-            if now < back.until {
+        let came = deferral.came.max(u32::from(lost));
+        if came < deferral.give {
+            if now < deferral.until {
                 // A caller of this client did not wait for its turn.
                 return None;
             }
@@ -261,12 +267,12 @@ impl Turn {
             return None;
         }
         self.came = came;
-        if !back.all {
+        if !deferral.all {
             return None;
         }
         (self.known, self.vain) = (true, 0);
-        if back.came > 0 && 2 * back.took < self.room {
-            self.room = (2 * back.took).max(LEAST);
+        if deferral.came > 0 && 2 * deferral.took < self.room {
+            self.room = (2 * deferral.took).max(LEAST);
         }
         Some(self.room)
     }
@@ -297,7 +303,7 @@ mod tests {
             turns.freed(NAME, others, now);
             let mut waiting: Vec<usize> = (0..needs.len()).collect();
             turns.message(NAME, LIMITS, now);
-            while let Some(until) = turns.stands_back(NAME, now) {
+            while let Some(until) = turns.deferred_until(NAME, now) {
                 let next = waiting.iter().copied().min_by_key(|at| needs[*at]);
                 let Some(next) = next.filter(|at| now + needs[*at] <= until) else {
                     now = until;
@@ -356,11 +362,11 @@ mod tests {
             turns.ends(NAME, None, true, LIMITS, now);
             turns.freed(NAME, 2, now);
             turns.message(NAME, LIMITS, now);
-            if turns.stands_back(NAME, now).is_some_and(|until| now + ms(1) <= until) {
+            if turns.deferred_until(NAME, now).is_some_and(|until| now + ms(1) <= until) {
                 now += ms(1);
                 turns_of_one += 1;
                 turns.message(NAME, LIMITS, now);
-                now = turns.stands_back(NAME, now).unwrap_or(now);
+                now = turns.deferred_until(NAME, now).unwrap_or(now);
             }
         }
         assert!(turns_of_one >= 95, "{turns_of_one}");
@@ -373,8 +379,8 @@ mod tests {
         assert!(!turns.freed(NAME, 1, now));
         let later = now + LIMITS.run;
         assert!(turns.ends(NAME, None, true, LIMITS, later).is_some());
-        assert!(turns.freed(NAME, 0, later), "it stands back for nobody");
-        assert_eq!(turns.stands_back(NAME, later), None);
+        assert!(turns.freed(NAME, 0, later), "it stands deferral for nobody");
+        assert_eq!(turns.deferred_until(NAME, later), None);
     }
 
     #[test]

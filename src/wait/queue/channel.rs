@@ -15,7 +15,7 @@ pub(super) struct Channel<S> {
     /// Since when Redis has been out of reach for those who wait here.
     pub(super) outage: Option<Instant>,
     /// Kept with nobody in them while the subscription is, for what they know.
-    pub(super) lines: Vec<Line<S>>,
+    pub(super) queues: Vec<WaitQueue<S>>,
     /// Nobody waits here: until when the subscription is kept all the same.
     pub(super) kept_until: Option<Instant>,
 }
@@ -23,7 +23,7 @@ pub(super) struct Channel<S> {
 impl<S> Default for Channel<S> {
     fn default() -> Self {
         let subscription = Subscription::Wanted;
-        Self { subscription, on: None, outage: None, lines: Vec::new(), kept_until: None }
+        Self { subscription, on: None, outage: None, queues: Vec::new(), kept_until: None }
     }
 }
 
@@ -35,21 +35,21 @@ pub(super) enum Subscription {
     Live,
 }
 
-pub(super) struct Line<S> {
+pub(super) struct WaitQueue<S> {
     pub(super) key: Box<str>,
-    pub(super) waiters: BTreeMap<Ticket, Waiter<S>>,
+    pub(super) entries: BTreeMap<Ticket, Entry<S>>,
     /// When the head asks next.
     pub(super) due: Instant,
 }
 
-pub(super) struct Waiter<S> {
-    pub(super) seat: Arc<S>,
+pub(super) struct Entry<S> {
+    pub(super) waiter: Arc<S>,
     /// Since when it has been asking, if it is.
     pub(super) asking: Option<Instant>,
     /// The client's thread asks in its stead.
     pub(super) asked_for: bool,
     /// A wake-up came while it asked: the answer may be older than the wake-up.
-    pub(super) again: bool,
+    pub(super) recheck: bool,
 }
 
 /// Until a lease could have ended of which `left` was left, one millisecond more because a TTL
@@ -64,15 +64,15 @@ impl<S> Channel<S> {
     }
 
     pub(super) fn everybody(&self) -> impl Iterator<Item = Arc<S>> {
-        let waiters = self.lines.iter().flat_map(|line| line.waiters.values());
-        waiters.map(|waiter| waiter.seat.clone())
+        let entries = self.queues.iter().flat_map(|queue| queue.entries.values());
+        entries.map(|entry| entry.waiter.clone())
     }
 
     /// The heads ask, but where this client leaves the lock to others.
     pub(super) fn ask_now(&mut self, turns: &Turns, now: Instant, wakes: &mut Wakes<S>) {
-        for line in &mut self.lines {
-            let back = turns.stands_back(&line.key, now);
-            line.ask_at(back.unwrap_or(now), back.is_some(), wakes);
+        for queue in &mut self.queues {
+            let deferral = turns.deferred_until(&queue.key, now);
+            queue.ask_at(deferral.unwrap_or(now), deferral.is_some(), wakes);
         }
     }
 
@@ -84,31 +84,31 @@ impl<S> Channel<S> {
         now: Instant,
         wakes: &mut Wakes<S>,
     ) {
-        for line in &mut self.lines {
-            let back = turns.message(&line.key, limits, now);
-            line.ask_at(back.unwrap_or(now), back.is_some(), wakes);
+        for queue in &mut self.queues {
+            let deferral = turns.message(&queue.key, limits, now);
+            queue.ask_at(deferral.unwrap_or(now), deferral.is_some(), wakes);
         }
     }
 }
 
-impl<S> Line<S> {
+impl<S> WaitQueue<S> {
     /// The head asks then. What it asks at this moment may be older than the reason, unless this
     /// client stands back.
-    pub(super) fn ask_at(&mut self, due: Instant, stands_back: bool, wakes: &mut Wakes<S>) {
+    pub(super) fn ask_at(&mut self, due: Instant, deferred_until: bool, wakes: &mut Wakes<S>) {
         self.due = due;
-        if let Some(mut head) = self.waiters.first_entry() {
+        if let Some(mut head) = self.entries.first_entry() {
             let head = head.get_mut();
             let asks = head.asking.is_some();
-            head.again = if stands_back { head.again && asks } else { head.again || asks };
-            wakes.push(head.seat.clone());
+            head.recheck = if deferred_until { head.recheck && asks } else { head.recheck || asks };
+            wakes.push(head.waiter.clone());
         }
     }
 
     pub(super) fn is_head(&self, ticket: Ticket) -> bool {
-        self.waiters.first_key_value().is_some_and(|(head, _)| *head == ticket)
+        self.entries.first_key_value().is_some_and(|(head, _)| *head == ticket)
     }
 
-    pub(super) fn head_seat(&self) -> Option<Arc<S>> {
-        self.waiters.first_key_value().map(|(_, head)| head.seat.clone())
+    pub(super) fn head_waiter(&self) -> Option<Arc<S>> {
+        self.entries.first_key_value().map(|(_, head)| head.waiter.clone())
     }
 }

@@ -17,17 +17,17 @@
 //!    had their turns.
 //! 7. A lock that is handed off inside the client goes to the head of its line, unless that one
 //!    is asking Redis. The next head learns when it is due only after a request to Redis (see
-//!    [`handed_off`](Board::handed_off)), if the new holder's lease is longer than that takes.
+//!    [`handed_off`](WaitQueues::handed_off)), if the new holder's lease is longer than that takes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-mod line;
+mod channel;
 mod releases;
 mod subscriptions;
 mod turns;
-use line::{Channel, Line, Subscription, Waiter, park_for};
+use channel::{Channel, Entry, Subscription, WaitQueue, park_for};
 pub(crate) use subscriptions::Plan;
 pub(crate) use turns::Limits;
 use turns::Turns;
@@ -46,7 +46,7 @@ pub(crate) type Wakes<S> = Vec<Arc<S>>;
 
 /// What a waiter does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum WaitStep {
     /// Ask Redis for the lock, and say what came of it.
     Ask,
     /// Sleep until woken, or until then.
@@ -54,7 +54,7 @@ pub(crate) enum Step {
 }
 
 /// The lines, with the seats `S` of those who stand in them.
-pub(crate) struct Board<S> {
+pub(crate) struct WaitQueues<S> {
     channels: HashMap<Arc<str>, Channel<S>>,
     next_ticket: Ticket,
     waiting: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Board<S> {
     pub(crate) closed: bool,
 }
 
-impl<S> Board<S> {
+impl<S> WaitQueues<S> {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             channels: HashMap::new(),
@@ -81,7 +81,7 @@ impl<S> Board<S> {
     /// Whether a call that can wait until then stands in line for that lock at once. It does where
     /// others wait, or did a moment ago: the subscription is there already. And where this
     /// client leaves the lock to others.
-    pub(crate) fn stands_in_line(
+    pub(crate) fn should_queue(
         &self,
         channel: &str,
         key: &str,
@@ -91,9 +91,9 @@ impl<S> Board<S> {
         if self.outage(channel).is_some() {
             return false;
         }
-        let back = self.turns.stands_back(key, now);
+        let deferral = self.turns.deferred_until(key, now);
         self.channels.contains_key(channel)
-            || back.is_some_and(|back| until.is_none_or(|until| back < until))
+            || deferral.is_some_and(|deferral| until.is_none_or(|until| deferral < until))
     }
 
     /// Whether the channel is subscribed.
@@ -121,17 +121,17 @@ impl<S> Board<S> {
     }
 
     /// Who is next in line for a lock that this client has (invariant 7).
-    pub(crate) fn next_in_line(&self, channel: &str, key: &str) -> Option<(Ticket, &Arc<S>)> {
-        let line = self.channels.get(channel)?.lines.iter().find(|line| &*line.key == key)?;
-        let (ticket, head) = line.waiters.first_key_value()?;
-        (head.asking.is_none() && !self.closed).then_some((*ticket, &head.seat))
+    pub(crate) fn next_waiter(&self, channel: &str, key: &str) -> Option<(Ticket, &Arc<S>)> {
+        let queue = self.channels.get(channel)?.queues.iter().find(|queue| &*queue.key == key)?;
+        let (ticket, head) = queue.entries.first_key_value()?;
+        (head.asking.is_none() && !self.closed).then_some((*ticket, &head.waiter))
     }
 
     /// Somebody asks Redis in the stead of that waiter, which parks meanwhile.
     pub(crate) fn asked_for(&mut self, channel: &str, ticket: Ticket, now: Instant) {
-        let line = self.line_of(channel, ticket);
-        if let Some(waiter) = line.and_then(|line| line.waiters.get_mut(&ticket)) {
-            (waiter.asking, waiter.asked_for, waiter.again) = (Some(now), true, false);
+        let queue = self.queue_of(channel, ticket);
+        if let Some(entry) = queue.and_then(|queue| queue.entries.get_mut(&ticket)) {
+            (entry.asking, entry.asked_for, entry.recheck) = (Some(now), true, false);
         }
     }
 
@@ -142,7 +142,7 @@ impl<S> Board<S> {
         channel: &str,
         key: &str,
         left: Option<Duration>,
-        seat: Arc<S>,
+        waiter: Arc<S>,
         now: Instant,
     ) -> (Ticket, bool) {
         self.waiting += 1;
@@ -155,42 +155,42 @@ impl<S> Board<S> {
         let channel = self.channels.get_mut(channel).expect("BUG: the channel was just there");
         channel.kept_until = None;
         let live = channel.subscription == Subscription::Live;
-        let back = self.turns.stands_back(key, now);
+        let deferral = self.turns.deferred_until(key, now);
         // Without a refusal to go by, it asks at once.
         let asks_now = live || left.is_none();
-        let due = back.unwrap_or(if asks_now { now } else { now + park_for(left) });
-        let waiter = Waiter { seat, asking: None, asked_for: false, again: false };
-        match channel.lines.iter_mut().find(|line| &*line.key == key) {
-            Some(line) => {
-                if line.waiters.is_empty() && !live {
-                    line.due = due;
+        let due = deferral.unwrap_or(if asks_now { now } else { now + park_for(left) });
+        let entry = Entry { waiter, asking: None, asked_for: false, recheck: false };
+        match channel.queues.iter_mut().find(|queue| &*queue.key == key) {
+            Some(queue) => {
+                if queue.entries.is_empty() && !live {
+                    queue.due = due;
                 }
-                line.waiters.insert(ticket, waiter);
+                queue.entries.insert(ticket, entry);
             }
-            None => channel.lines.push(Line {
+            None => channel.queues.push(WaitQueue {
                 key: key.into(),
-                waiters: BTreeMap::from([(ticket, waiter)]),
+                entries: BTreeMap::from([(ticket, entry)]),
                 due,
             }),
         }
         (ticket, fresh)
     }
 
-    pub(crate) fn step(&mut self, channel: &str, ticket: Ticket, now: Instant) -> Step {
-        let Some(line) = self.line_of(channel, ticket) else {
-            return Step::Park(None);
+    pub(crate) fn step(&mut self, channel: &str, ticket: Ticket, now: Instant) -> WaitStep {
+        let Some(queue) = self.queue_of(channel, ticket) else {
+            return WaitStep::Park(None);
         };
-        let due = line.due;
-        let is_head = line.is_head(ticket);
-        let waiter = line.waiters.get_mut(&ticket).expect("BUG: a waiter outside its line");
-        if !is_head || waiter.asking.is_some() {
-            return Step::Park(None);
+        let due = queue.due;
+        let is_head = queue.is_head(ticket);
+        let entry = queue.entries.get_mut(&ticket).expect("BUG: a entry outside its queue");
+        if !is_head || entry.asking.is_some() {
+            return WaitStep::Park(None);
         }
-        if !waiter.again && due > now {
-            return Step::Park(Some(due));
+        if !entry.recheck && due > now {
+            return WaitStep::Park(Some(due));
         }
-        (waiter.asking, waiter.asked_for, waiter.again) = (Some(now), false, false);
-        Step::Ask
+        (entry.asking, entry.asked_for, entry.recheck) = (Some(now), false, false);
+        WaitStep::Ask
     }
 
     /// The head was refused; the holder's lease could end after `left`.
@@ -201,13 +201,13 @@ impl<S> Board<S> {
         left: Option<Duration>,
         now: Instant,
     ) {
-        let Some(line) = line_of(&mut self.channels, channel, ticket) else {
+        let Some(queue) = queue_of(&mut self.channels, channel, ticket) else {
             return;
         };
-        let back = self.turns.stands_back(&line.key, now);
-        line.due = back.into_iter().fold(now + park_for(left), Instant::min);
-        let asked = line.waiters.get_mut(&ticket).and_then(|waiter| waiter.asking.take());
-        self.turns.refused(&line.key);
+        let deferral = self.turns.deferred_until(&queue.key, now);
+        queue.due = deferral.into_iter().fold(now + park_for(left), Instant::min);
+        let asked = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
+        self.turns.refused(&queue.key);
         if let Some(asked) = asked {
             self.turns.answered(now.saturating_duration_since(asked));
             self.answered(channel, asked);
@@ -226,12 +226,12 @@ impl<S> Board<S> {
         if let Some(outage) = outage {
             outage.get_or_insert(now);
         }
-        let Some(line) = self.line_of(channel, ticket) else {
+        let Some(queue) = self.queue_of(channel, ticket) else {
             return;
         };
-        line.due = now + pause;
-        if let Some(waiter) = line.waiters.get_mut(&ticket) {
-            waiter.asking = None;
+        queue.due = now + pause;
+        if let Some(entry) = queue.entries.get_mut(&ticket) {
+            entry.asking = None;
         }
     }
 
@@ -244,14 +244,14 @@ impl<S> Board<S> {
         lease: Duration,
         now: Instant,
     ) -> (Option<Arc<S>>, bool) {
-        let Some(line) = line_of(&mut self.channels, channel, ticket) else {
+        let Some(queue) = queue_of(&mut self.channels, channel, ticket) else {
             return (None, false);
         };
         // A message that came meanwhile may be of a release after this grant.
-        let again = line.waiters.get(&ticket).is_some_and(|waiter| waiter.again);
-        line.due = if again { now } else { now + park_for(Some(lease)) };
-        let asked = line.waiters.get_mut(&ticket).and_then(|waiter| waiter.asking.take());
-        self.turns.granted(&line.key, self.limits, now);
+        let recheck = queue.entries.get(&ticket).is_some_and(|entry| entry.recheck);
+        queue.due = if recheck { now } else { now + park_for(Some(lease)) };
+        let asked = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
+        self.turns.granted(&queue.key, self.limits, now);
         if let Some(asked) = asked {
             self.turns.answered(now.saturating_duration_since(asked));
             self.answered(channel, asked);
@@ -269,10 +269,10 @@ impl<S> Board<S> {
         lease: Duration,
         now: Instant,
     ) -> (Option<Arc<S>>, bool) {
-        let Some(line) = self.line_of(channel, ticket) else {
+        let Some(queue) = self.queue_of(channel, ticket) else {
             return (None, false);
         };
-        line.due = now + park_for(Some(lease));
+        queue.due = now + park_for(Some(lease));
         self.remove(channel, ticket, now + LINGER)
     }
 
@@ -283,12 +283,13 @@ impl<S> Board<S> {
         ticket: Ticket,
         now: Instant,
     ) -> (Option<Arc<S>>, bool) {
-        let Some(line) = self.line_of(channel, ticket) else {
+        let Some(queue) = self.queue_of(channel, ticket) else {
             return (None, false);
         };
-        let holds_baton = line.waiters.get(&ticket).is_some_and(|w| w.asking.is_some() || w.again);
-        if line.is_head(ticket) && holds_baton {
-            line.due = now;
+        let holds_baton =
+            queue.entries.get(&ticket).is_some_and(|w| w.asking.is_some() || w.recheck);
+        if queue.is_head(ticket) && holds_baton {
+            queue.due = now;
         }
         self.remove(channel, ticket, now)
     }
@@ -300,14 +301,14 @@ impl<S> Board<S> {
         ticket: Ticket,
         keep_until: Instant,
     ) -> (Option<Arc<S>>, bool) {
-        let channel = self.channels.get_mut(name).expect("BUG: a waiter without a channel");
-        let at = channel.lines.iter().position(|line| line.waiters.contains_key(&ticket));
-        let at = at.expect("BUG: a waiter without a line");
-        let line = &mut channel.lines[at];
-        let was_head = line.is_head(ticket);
-        line.waiters.remove(&ticket);
-        let head = if was_head { line.head_seat() } else { None };
-        let unused = channel.lines.iter().all(|line| line.waiters.is_empty());
+        let channel = self.channels.get_mut(name).expect("BUG: a entry without a channel");
+        let at = channel.queues.iter().position(|queue| queue.entries.contains_key(&ticket));
+        let at = at.expect("BUG: a entry without a queue");
+        let queue = &mut channel.queues[at];
+        let was_head = queue.is_head(ticket);
+        queue.entries.remove(&ticket);
+        let head = if was_head { queue.head_waiter() } else { None };
+        let unused = channel.queues.iter().all(|queue| queue.entries.is_empty());
         if unused {
             channel.kept_until = Some(keep_until);
         }
@@ -328,8 +329,8 @@ impl<S> Board<S> {
     pub(crate) fn look(&mut self, channel: &str, now: Instant) -> Wakes<S> {
         let mut wakes = Wakes::new();
         if let Some(channel) = self.channels.get_mut(channel) {
-            for line in &channel.lines {
-                self.turns.forget(&line.key);
+            for queue in &channel.queues {
+                self.turns.forget(&queue.key);
             }
             channel.ask_now(&self.turns, now, &mut wakes);
         }
@@ -351,26 +352,26 @@ impl<S> Board<S> {
         self.channels.values().flat_map(Channel::everybody).collect()
     }
 
-    fn line_named(&mut self, channel: &str, key: &str) -> Option<&mut Line<S>> {
-        self.channels.get_mut(channel)?.lines.iter_mut().find(|line| &*line.key == key)
+    fn queue_named(&mut self, channel: &str, key: &str) -> Option<&mut WaitQueue<S>> {
+        self.channels.get_mut(channel)?.queues.iter_mut().find(|queue| &*queue.key == key)
     }
 
-    fn line_of(&mut self, channel: &str, ticket: Ticket) -> Option<&mut Line<S>> {
-        line_of(&mut self.channels, channel, ticket)
+    fn queue_of(&mut self, channel: &str, ticket: Ticket) -> Option<&mut WaitQueue<S>> {
+        queue_of(&mut self.channels, channel, ticket)
     }
 }
 
-fn line_of<'a, S>(
+fn queue_of<'a, S>(
     channels: &'a mut HashMap<Arc<str>, Channel<S>>,
     channel: &str,
     ticket: Ticket,
-) -> Option<&'a mut Line<S>> {
+) -> Option<&'a mut WaitQueue<S>> {
     let channel = channels.get_mut(channel)?;
-    channel.lines.iter_mut().find(|line| line.waiters.contains_key(&ticket))
+    channel.queues.iter_mut().find(|queue| queue.entries.contains_key(&ticket))
 }
 
 #[cfg(test)]
-impl<S> Default for Board<S> {
+impl<S> Default for WaitQueues<S> {
     fn default() -> Self {
         Self::new(Limits { run: Duration::from_millis(10), room: Duration::from_millis(750) })
     }

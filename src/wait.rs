@@ -1,4 +1,4 @@
-//! Where a refused call waits: the driver over the [`board`], which decides.
+//! Where a refused call waits: the driver over the [`queues`], which decides.
 //!
 //! Subscriptions live on connections of the client's own thread (see [`crate::transport`]).
 //! They could share the callers' connection; they do not, because then each runtime would need
@@ -24,13 +24,13 @@ use crate::owner::Granted;
 use crate::protocol::Names;
 use crate::transport::{Node, Push, Router};
 
-mod board;
 mod handoff;
-mod place;
-use board::{Board, Plan};
-pub(crate) use board::{Limits, Ticket};
-pub(crate) use handoff::Told;
-pub(crate) use place::{Place, Seat};
+mod queue;
+mod waiter;
+pub(crate) use handoff::HandoffOutcome;
+pub(crate) use queue::{Limits, Ticket};
+use queue::{Plan, WaitQueues};
+pub(crate) use waiter::{Registration, Waiter};
 
 // The same, and a place where the tests' scheduler may let another task run.
 #[cfg(test)]
@@ -45,22 +45,22 @@ const SUBSCRIBE_SOON: Duration = Duration::from_millis(20);
 /// Everybody of one client who waits for a lock.
 #[cfg_attr(test, derive(Default))]
 pub(crate) struct Waiters {
-    board: Mutex<Board<Seat>>,
+    queues: Mutex<WaitQueues<Waiter>>,
     /// The drivers have something to tell Redis.
     changed: Notify,
 }
 
 /// Who has a reason to look at the board again.
 #[derive(Default)]
-pub(crate) struct Stirred {
-    head: Option<Arc<Seat>>,
+pub(crate) struct WakeList {
+    head: Option<Arc<Waiter>>,
     /// The driver, too.
-    news: bool,
+    dirty: bool,
 }
 
 /// How long to wait, and for what.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct WaitLimits {
     /// When the wait is over; `None` for never.
     pub(crate) until: Option<Instant>,
     /// How long an outage of Redis may last.
@@ -85,98 +85,93 @@ pub(crate) enum Next {
 
 impl Waiters {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { board: Board::new(limits).into(), changed: Notify::default() }
+        Self { queues: WaitQueues::new(limits).into(), changed: Notify::default() }
     }
 
     /// Whether a call for this lock that can wait until then stands in line at once, without a try
     /// of its own: others of this client wait already, or it is the turn of another client.
-    pub(crate) fn stands_in_line(
-        &self,
-        names: &Names,
-        until: Option<Instant>,
-        now: Instant,
-    ) -> bool {
-        self.board.lock().stands_in_line(names.channel(), names.key(), until, now)
+    pub(crate) fn should_queue(&self, names: &Names, until: Option<Instant>, now: Instant) -> bool {
+        self.queues.lock().should_queue(names.channel(), names.key(), until, now)
     }
 
     /// How a call for this lock fared that asked at that moment, without standing in line.
     pub(crate) fn tried(&self, names: &Names, granted: bool, asked: Instant) {
-        self.board.lock().tried(names.key(), granted, asked, clock::now());
+        self.queues.lock().tried(names.key(), granted, asked, clock::now());
     }
 
     /// Whether Redis has been out of reach for those who wait for this lock, as far as is known.
     pub(crate) fn in_outage(&self, names: &Names) -> bool {
-        self.board.lock().outage(names.channel()).is_some()
+        self.queues.lock().outage(names.channel()).is_some()
     }
 
     /// Redis has answered a call for this lock outside the line that asked at that moment: an
     /// outage that nobody saw end is over.
     pub(crate) fn answered(&self, names: &Names, asked: Instant) {
-        self.board.lock().answered(names.channel(), asked);
+        self.queues.lock().answered(names.channel(), asked);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.board.lock().closed
+        self.queues.lock().closed
     }
 
     /// Stands in line for a lock until the place is dropped.
-    pub(crate) fn join(&self, seat: Seat, left: Option<Duration>) -> Place<'_> {
-        let seat = Arc::new(seat);
+    pub(crate) fn join(&self, waiter: Waiter, left: Option<Duration>) -> Registration<'_> {
+        let waiter = Arc::new(waiter);
         let now = clock::now();
-        let (channel, key) = (seat.owner.names.channel(), seat.owner.names.key());
-        let (ticket, news) = self.board.lock().join(channel, key, left, seat.clone(), now);
-        if news {
+        let (channel, key) = (waiter.owner.names.channel(), waiter.owner.names.key());
+        let (ticket, dirty) = self.queues.lock().join(channel, key, left, waiter.clone(), now);
+        if dirty {
             self.changed.notify_waiters();
         }
-        Place { waiters: self, seat, ticket }
+        Registration { waiters: self, waiter, ticket }
     }
 
     /// Wakes whoever has a reason to look. Not while a mutex is held: a waker may do anything, and
     /// may give another lock back.
-    pub(crate) fn stir(&self, stirred: Stirred) {
-        self.tell(stirred.head, stirred.news);
+    pub(crate) fn wake_all(&self, wake_list: WakeList) {
+        self.tell(wake_list.head, wake_list.dirty);
     }
 
     /// This client is about to free the lock. Where it has kept it from others long enough, it
     /// stands back until they have had their turns. Returns whether it does, and whom to
-    /// [stir](Self::stir). `others` is how many wait, where a run of hand-offs ends because of them.
+    /// [wake_all](Self::wake_all). `others` is how many wait, where a run of hand-offs ends because of them.
     pub(crate) fn turn_ends(
         &self,
         names: &Names,
         others: Option<u32>,
         now: Instant,
-    ) -> (bool, Stirred) {
-        let mut board = self.board.lock();
-        let (ends, head) = board.turn_ends(names.channel(), names.key(), others, now);
-        (ends, Stirred { head, news: false })
+    ) -> (bool, WakeList) {
+        let mut queues = self.queues.lock();
+        let (ends, head) = queues.turn_ends(names.channel(), names.key(), others, now);
+        (ends, WakeList { head, dirty: false })
     }
 
     /// This client has freed the lock, and so many clients heard of it.
     pub(crate) fn freed(&self, names: &Names, told: Option<u32>) {
-        let head = self.board.lock().freed(names.channel(), names.key(), told, clock::now());
+        let head = self.queues.lock().freed(names.channel(), names.key(), told, clock::now());
         wake(head);
     }
 
     /// Whether a message on the lock's channel would reach this client for a while yet.
     pub(crate) fn keeps_hearing(&self, names: &Names) -> bool {
-        self.board.lock().stays_live(names.channel())
+        self.queues.lock().stays_live(names.channel())
     }
 
     /// Whether a message on the lock's channel would reach this client.
     pub(crate) fn hears(&self, names: &Names) -> bool {
-        self.board.lock().is_live(names.channel())
+        self.queues.lock().is_live(names.channel())
     }
 
-    fn tell(&self, head: Option<Arc<Seat>>, news: bool) {
+    fn tell(&self, head: Option<Arc<Waiter>>, dirty: bool) {
         wake(head);
-        if news {
+        if dirty {
             self.changed.notify_waiters();
         }
     }
 
     /// Everybody who waits is told that the client is closed.
     pub(crate) fn close(&self) {
-        let wakes = self.board.lock().close();
+        let wakes = self.queues.lock().close();
         wake(wakes);
         self.changed.notify_waiters();
     }
@@ -221,7 +216,7 @@ impl Waiters {
         let mut on = 0;
         loop {
             tokio::select! {
-                () = self.news(on, mine) => {}
+                () = self.dirty(on, mine) => {}
                 () = self.dead(node, router, on, patience) => continue,
             }
             let connection = router.subscriber(node).await;
@@ -231,7 +226,7 @@ impl Waiters {
                 on = connection.number();
             }
             let asked = clock::now();
-            let Plan { subscribe, unsubscribe } = self.board.lock().plan(asked, on, mine);
+            let Plan { subscribe, unsubscribe } = self.queues.lock().plan(asked, on, mine);
             if subscribe.is_empty() && unsubscribe.is_empty() {
                 continue;
             }
@@ -241,11 +236,11 @@ impl Waiters {
             self.subscribed(&confirmed, on);
             let refused = |channel: &&Arc<str>| !confirmed.contains(channel);
             let refused: Vec<_> = subscribe.iter().filter(refused).cloned().collect();
-            self.board.lock().not_subscribed(&refused, on);
+            self.queues.lock().not_subscribed(&refused, on);
             if let Some(error) = error {
                 tracing::warn!(%error, "waiters go by time alone until a subscription works");
                 if error.kind() != ErrorKind::Unavailable {
-                    self.board.lock().all_answered(&refused, asked);
+                    self.queues.lock().all_answered(&refused, asked);
                     tokio::time::sleep(SUBSCRIBE_AGAIN).await;
                 } else {
                     tokio::time::sleep(SUBSCRIBE_SOON).await;
@@ -260,7 +255,7 @@ impl Waiters {
         loop {
             // Longer than any request takes: a waiter that is parked for less costs nothing at all.
             tokio::time::sleep(3 * patience / 2).await;
-            let counts = self.board.lock().counts_on(on);
+            let counts = self.queues.lock().counts_on(on);
             if counts && !router.still_listens(node, on, patience).await {
                 return;
             }
@@ -268,11 +263,11 @@ impl Waiters {
     }
 
     /// Waits until there is something to tell a server by way of the connection `on`.
-    async fn news(&self, on: u64, mine: impl Fn(&str) -> bool) {
+    async fn dirty(&self, on: u64, mine: impl Fn(&str) -> bool) {
         loop {
             let changed = self.changed.notified();
-            let (news, next) = self.board.lock().has_news(clock::now(), on, &mine);
-            if news {
+            let (dirty, next) = self.queues.lock().is_dirty(clock::now(), on, &mine);
+            if dirty {
                 return;
             }
             tokio::select! {
@@ -283,7 +278,7 @@ impl Waiters {
     }
 
     fn subscribed(&self, channels: &[Arc<str>], on: u64) {
-        let wakes = self.board.lock().subscribed(channels, on, clock::now());
+        let wakes = self.queues.lock().subscribed(channels, on, clock::now());
         wake(wakes);
     }
 
@@ -294,7 +289,7 @@ impl Waiters {
             match push {
                 Push::Message { channel } => self.message(&channel),
                 Push::Dropped { number, channel } => {
-                    self.board.lock().not_subscribed(&[channel.into()], number);
+                    self.queues.lock().not_subscribed(&[channel.into()], number);
                     self.changed.notify_waiters();
                 }
                 Push::Cut { number } => {
@@ -307,26 +302,26 @@ impl Waiters {
 
     /// A lock was lost that this client counted on: somebody of each line looks.
     pub(crate) fn look(&self, names: &Names) {
-        let wakes = self.board.lock().look(names.channel(), clock::now());
+        let wakes = self.queues.lock().look(names.channel(), clock::now());
         wake(wakes);
     }
 
     fn message(&self, channel: &str) {
-        let wakes = self.board.lock().message(channel, clock::now());
+        let wakes = self.queues.lock().message(channel, clock::now());
         wake(wakes);
     }
 
     /// The connection of that number was cut.
     fn cut(&self, number: u64) {
-        let wakes = self.board.lock().cut(number, clock::now());
+        let wakes = self.queues.lock().cut(number, clock::now());
         wake(wakes);
         self.changed.notify_waiters();
     }
 }
 
-fn wake(seats: impl IntoIterator<Item = Arc<Seat>>) {
-    for seat in seats {
-        seat.wake.notify_one();
+fn wake(waiters: impl IntoIterator<Item = Arc<Waiter>>) {
+    for waiter in waiters {
+        waiter.wake.notify_one();
     }
 }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::line::Subscription;
-use super::{Board, Wakes};
+use super::channel::Subscription;
+use super::{WaitQueues, Wakes};
 
 /// What a driver has to tell its server.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -14,30 +14,30 @@ pub(crate) struct Plan {
     pub(crate) unsubscribe: Vec<Arc<str>>,
 }
 
-impl<S> Board<S> {
+impl<S> WaitQueues<S> {
     /// Whether there is something to tell a server now by way of the connection `on`, and when to
     /// look again if nothing happens before. `mine` says whether a channel is for that server.
-    pub(crate) fn has_news(
+    pub(crate) fn is_dirty(
         &mut self,
         now: Instant,
         on: u64,
         mine: impl Fn(&str) -> bool,
     ) -> (bool, Option<Instant>) {
-        let mut news = false;
+        let mut dirty = false;
         self.next_look = None;
         for (name, channel) in &self.channels {
             let wanted = channel.subscription == Subscription::Wanted;
             match channel.kept_until {
-                _ if self.closed => news = true,
-                None => news |= wanted && mine(name),
-                Some(_) if wanted => news = true,
-                Some(until) if until <= now => news |= channel.on == Some(on),
+                _ if self.closed => dirty = true,
+                None => dirty |= wanted && mine(name),
+                Some(_) if wanted => dirty = true,
+                Some(until) if until <= now => dirty |= channel.on == Some(on),
                 Some(until) => {
                     self.next_look = Some(self.next_look.map_or(until, |next| next.min(until)));
                 }
             }
         }
-        (news, self.next_look)
+        (dirty, self.next_look)
     }
 
     /// What to tell a server now by way of the connection `on`. What it names counts as asked for.

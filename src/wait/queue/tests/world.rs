@@ -35,7 +35,7 @@ enum Ask {
     Answered { granted: bool },
 }
 
-struct Waiter {
+struct Entry {
     ticket: Ticket,
     lock: usize,
     wake: Arc<Notify>,
@@ -45,10 +45,10 @@ struct Waiter {
 
 pub(super) struct World {
     now: Instant,
-    board: Board<Notify>,
+    queues: WaitQueues<Notify>,
     /// By which ticket; zero is nobody who ever waited.
     held: [Option<Ticket>; LOCKS.len()],
-    waiters: Vec<Waiter>,
+    entries: Vec<Entry>,
     subscribed: BTreeSet<Arc<str>>,
     messages: VecDeque<Arc<str>>,
     sent: Option<Plan>,
@@ -60,9 +60,9 @@ impl World {
     pub(super) fn new() -> Self {
         Self {
             now: Instant::now(),
-            board: Board::default(),
+            queues: WaitQueues::default(),
             held: [Some(0); LOCKS.len()],
-            waiters: Vec::new(),
+            entries: Vec::new(),
             subscribed: BTreeSet::new(),
             messages: VecDeque::new(),
             sent: None,
@@ -74,10 +74,10 @@ impl World {
         match *op {
             Op::Pass(millis) => self.now += Duration::from_millis(millis),
             Op::Call(lock) => self.call(lock),
-            Op::Run(n) if !self.waiters.is_empty() => {
-                self.step(n % self.waiters.len());
+            Op::Run(n) if !self.entries.is_empty() => {
+                self.step(n % self.entries.len());
             }
-            Op::Drop(n) if !self.waiters.is_empty() => self.drop(n % self.waiters.len()),
+            Op::Drop(n) if !self.entries.is_empty() => self.drop(n % self.entries.len()),
             Op::Release(lock) => self.release(lock),
             Op::HandOver(lock) => self.hand_off(lock),
             Op::Deliver => {
@@ -91,7 +91,7 @@ impl World {
                 self.messages.clear();
                 // What was sent is asked for again with the next plan.
                 self.sent = None;
-                let wakes = self.board.cut(self.connection, self.now);
+                let wakes = self.queues.cut(self.connection, self.now);
                 self.connection += 1;
                 self.woken(wakes);
             }
@@ -106,8 +106,8 @@ impl World {
         }
         let (channel, key) = LOCKS[lock];
         let (wake, left) = (Arc::new(Notify::new()), Some(LONGEST_PARK));
-        let (ticket, _) = self.board.join(channel, key, left, wake.clone(), self.now);
-        self.waiters.push(Waiter { ticket, lock, wake, awake: true, ask: Ask::None });
+        let (ticket, _) = self.queues.join(channel, key, left, wake.clone(), self.now);
+        self.entries.push(Entry { ticket, lock, wake, awake: true, ask: Ask::None });
     }
 
     fn release(&mut self, lock: usize) {
@@ -119,40 +119,40 @@ impl World {
 
     fn hand_off(&mut self, lock: usize) {
         let (channel, key) = LOCKS[lock];
-        let next = self.board.next_in_line(channel, key).filter(|_| self.held[lock].is_some());
+        let next = self.queues.next_waiter(channel, key).filter(|_| self.held[lock].is_some());
         if let Some(ticket) = next.map(|(ticket, _)| ticket) {
             self.held[lock] = Some(ticket);
-            self.waiters.retain(|waiter| waiter.ticket != ticket);
-            let (wakes, _) = self.board.handed(channel, ticket, LONGEST_PARK, self.now);
+            self.entries.retain(|entry| entry.ticket != ticket);
+            let (wakes, _) = self.queues.handed(channel, ticket, LONGEST_PARK, self.now);
             self.woken(wakes);
         }
     }
 
     /// False if that waiter sleeps.
     fn step(&mut self, at: usize) -> bool {
-        let Waiter { ticket, lock, ask, awake, .. } = self.waiters[at];
+        let Entry { ticket, lock, ask, awake, .. } = self.entries[at];
         let channel = LOCKS[lock].0;
-        let waiter = &mut self.waiters[at];
+        let entry = &mut self.entries[at];
         match ask {
             Ask::None if !awake => return false,
             Ask::None => {
-                waiter.awake = false;
-                if self.board.step(channel, ticket, self.now) == Step::Ask {
-                    waiter.ask = Ask::Sent;
+                entry.awake = false;
+                if self.queues.step(channel, ticket, self.now) == WaitStep::Ask {
+                    entry.ask = Ask::Sent;
                 }
             }
             Ask::Sent => {
                 let granted = *self.held[lock].get_or_insert(ticket) == ticket;
-                waiter.ask = Ask::Answered { granted };
+                entry.ask = Ask::Answered { granted };
             }
             Ask::Answered { granted: false } => {
-                waiter.ask = Ask::None;
-                waiter.awake = true;
-                self.board.refused(channel, ticket, Some(LONGEST_PARK), self.now);
+                entry.ask = Ask::None;
+                entry.awake = true;
+                self.queues.refused(channel, ticket, Some(LONGEST_PARK), self.now);
             }
             Ask::Answered { granted: true } => {
-                self.waiters.remove(at);
-                let (wakes, _) = self.board.granted(channel, ticket, LONGEST_PARK, self.now);
+                self.entries.remove(at);
+                let (wakes, _) = self.queues.granted(channel, ticket, LONGEST_PARK, self.now);
                 self.woken(wakes);
             }
         }
@@ -160,8 +160,8 @@ impl World {
     }
 
     fn drop(&mut self, at: usize) {
-        let Waiter { ticket, lock, ask, .. } = self.waiters.remove(at);
-        let (wakes, _) = self.board.left(LOCKS[lock].0, ticket, self.now);
+        let Entry { ticket, lock, ask, .. } = self.entries.remove(at);
+        let (wakes, _) = self.queues.left(LOCKS[lock].0, ticket, self.now);
         self.woken(wakes);
         // The undo of a grant whose caller has gone.
         if ask == (Ask::Answered { granted: true }) && self.held[lock] == Some(ticket) {
@@ -173,7 +173,7 @@ impl World {
         let Some(channel) = self.messages.pop_front() else {
             return false;
         };
-        let wakes = self.board.message(&channel, self.now);
+        let wakes = self.queues.message(&channel, self.now);
         self.woken(wakes);
         true
     }
@@ -184,14 +184,14 @@ impl World {
                 self.subscribed.remove(channel);
             }
             self.subscribed.extend(plan.subscribe.iter().cloned());
-            let wakes = self.board.subscribed(&plan.subscribe, self.connection, self.now);
+            let wakes = self.queues.subscribed(&plan.subscribe, self.connection, self.now);
             self.woken(wakes);
             return true;
         }
-        if !self.board.has_news(self.now, self.connection, |_| true).0 {
+        if !self.queues.is_dirty(self.now, self.connection, |_| true).0 {
             return false;
         }
-        let plan = self.board.plan(self.now, self.connection, |_| true);
+        let plan = self.queues.plan(self.now, self.connection, |_| true);
         if !plan.subscribe.is_empty() || !plan.unsubscribe.is_empty() {
             self.sent = Some(plan);
         }
@@ -200,23 +200,23 @@ impl World {
 
     fn woken(&mut self, wakes: impl IntoIterator<Item = Arc<Notify>>) {
         for wake in wakes {
-            let woken = self.waiters.iter_mut().filter(|waiter| Arc::ptr_eq(&wake, &waiter.wake));
-            woken.for_each(|waiter| waiter.awake = true);
+            let woken = self.entries.iter_mut().filter(|entry| Arc::ptr_eq(&wake, &entry.wake));
+            woken.for_each(|entry| entry.awake = true);
         }
     }
 
     /// All that is on its way arrives, and everybody who is awake goes on until asleep.
     pub(super) fn settle(&mut self) {
         let mut steps = 0;
-        while (0..self.waiters.len()).any(|at| self.step(at)) || self.deliver() || self.drive() {
+        while (0..self.entries.len()).any(|at| self.step(at)) || self.deliver() || self.drive() {
             steps += 1;
             assert!(steps < 10_000, "somebody is busy for ever");
         }
         for (lock, (_, key)) in LOCKS.iter().enumerate() {
-            let waiters = self.waiters.iter().filter(|waiter| waiter.lock == lock).count();
+            let entries = self.entries.iter().filter(|entry| entry.lock == lock).count();
             assert!(
-                self.held[lock].is_some() || waiters == 0,
-                "{waiters} sleep beside the free lock {key}"
+                self.held[lock].is_some() || entries == 0,
+                "{entries} sleep beside the free lock {key}"
             );
         }
     }
@@ -224,13 +224,13 @@ impl World {
     /// Everybody who waits gets the lock, one after the other.
     pub(super) fn end(&mut self) {
         self.settle();
-        while !self.waiters.is_empty() {
-            let before = self.waiters.len();
+        while !self.entries.is_empty() {
+            let before = self.entries.len();
             for lock in 0..LOCKS.len() {
                 self.release(lock);
             }
             self.settle();
-            assert!(self.waiters.len() < before, "a release was for nobody");
+            assert!(self.entries.len() < before, "a release was for nobody");
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease::{Lease, Validity, valid_until};
 use crate::loss::{FoundBy, found_gone};
 use crate::owner::{Granted, Owner};
-use crate::protocol::{Acquired, Call};
+use crate::protocol::{Acquired, Session};
 use crate::reclaim::announce;
 use crate::releaser::OwnerSession;
 use crate::wait::{Next, Registration, WaitLimits, Waiter};
@@ -250,7 +250,7 @@ impl Acquisition<'_> {
             return Err(Error::closed());
         }
         let deadline = begun + engine.config.command_timeout;
-        let call = Call::new(&engine.router, deadline);
+        let call = Session::new(&engine.router, deadline);
         let mut session = OwnerSession::new(call, owner, &engine.releaser, self.asked);
         let mut now = session.acquire_permit(begun).await?;
         let mut reclaimed = false;
@@ -313,7 +313,8 @@ impl Acquisition<'_> {
         let Some((idle, permit)) = engine.owners.claim_idle(holder, &owner.names) else {
             return false;
         };
-        let (call, lease) = (Call::new(&engine.router, deadline), engine.config.watchdog_timeout);
+        let (call, lease) =
+            (Session::new(&engine.router, deadline), engine.config.watchdog_timeout);
         let mut session = OwnerSession::with_permit(call, &idle, &engine.releaser, permit, lease);
         let released = Box::pin(session.release_pending(clock::now())).await.unwrap_or(false);
         if released {
@@ -333,7 +334,8 @@ impl Acquisition<'_> {
         let two = 2 * replicas.timeout + SILENCE;
         let deadline = session.call.deadline.max(clock::now() + two);
         let (names, owner_id) = (&owner.names, &*owner.id);
-        let replicated = Call::await_replicas(&engine.router, names, owner_id, replicas, deadline);
+        let replicated =
+            Session::await_replicas(&engine.router, names, owner_id, replicas, deadline);
         let Err(error) = replicated.await else { return Ok(()) };
         Err(match session.release_pending(clock::now()).await {
             Ok(_) => error.undone(),

@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::Handoffs;
 use crate::owner::Owners;
 use crate::process::Process;
-use crate::protocol::{self, Call};
+use crate::protocol::{self, Session};
 use crate::reclaim::reclaim_after_failovers;
 use crate::releaser::{Releaser, do_jobs};
 use crate::transport::{Endpoint, Router};
@@ -137,7 +137,7 @@ impl Parts {
             .spawn(move || run(&thread_router, ready, work))
             .map_err(|error| no_thread(&error))?;
         // While the thread connects.
-        warn_of_eviction(Call::new(&parts.router, deadline)).await;
+        warn_of_eviction(Session::new(&parts.router, deadline)).await;
         // The thread keeps to its deadlines by itself.
         is_ready.await.unwrap_or_else(|_| Err(unready("the client's thread has ended")))?;
         Ok(parts)
@@ -154,7 +154,7 @@ impl Parts {
 
 /// A server that may throw a lock away gives it to two. Every policy but one may, because locks
 /// have a TTL. Whoever may not ask goes without the warning.
-async fn warn_of_eviction(mut call: Call<'_>) {
+async fn warn_of_eviction(mut call: Session<'_>) {
     match call.maxmemory_policy().await {
         Ok(Some(policy)) if policy != "noeviction" => {
             tracing::warn!(%policy, "Redis may evict locks when its memory is full: \

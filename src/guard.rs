@@ -8,7 +8,7 @@ use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, Outcome};
 use crate::owner::{Granted, Owner};
-use crate::protocol::Call;
+use crate::protocol::Session;
 use crate::releaser::Unlock;
 use crate::token::FencingToken;
 
@@ -73,7 +73,7 @@ impl LockGuard {
         self.unlocking = true;
         self.engine.check_process()?;
         let now = clock::now();
-        let call = Call::new(&self.engine.router, now + self.engine.config.command_timeout);
+        let call = Session::new(&self.engine.router, now + self.engine.config.command_timeout);
         let mut unlock =
             Unlock::begin(&self.engine.releaser, call, &self.owner, &self.granted, now);
         if unlock.is_handed_over() {

@@ -34,7 +34,7 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease::{Validity, valid_until};
 use crate::loss::{FoundBy, found_gone};
 use crate::owner::{Ask, Granted, Owner, Permit};
-use crate::protocol::{Call, HandOffReply, Names};
+use crate::protocol::{HandOffReply, Names, Session};
 use crate::released::ReleasedNames;
 use crate::token::FencingToken;
 use crate::transport::Router;
@@ -175,7 +175,7 @@ impl Handoffs {
             }
             let owners: Vec<&str> = request.owners.iter().map(|owner| &*owner.id).collect();
             let kind = request.owners.last().expect("BUG: a hand-off by no owner").kind;
-            let mut call = Call::new(router, clock::now() + self.config.command_timeout);
+            let mut call = Session::new(router, clock::now() + self.config.command_timeout);
             let server = router.movable_server_of(names.key());
             // Not if this client is about to unsubscribe: then a listener is another client.
             let listens = self.waiters.keeps_hearing(names);

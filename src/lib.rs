@@ -25,13 +25,13 @@ mod loss;
 mod owner;
 mod process;
 mod protocol;
+mod ready;
 mod reclaim;
 mod released;
 mod releaser;
 mod slot;
 mod token;
 mod transport;
-mod turn;
 mod wait;
 mod watchdog;
 

@@ -15,7 +15,7 @@ use crate::guard::LockGuard;
 use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::owner::{Granted, Owner};
-use crate::protocol::{Call, Inspected, Names};
+use crate::protocol::{Inspected, Names, Session};
 
 /// A handle to a lock. **A handle is an owner**: whoever calls [`lock`](Self::lock) on the same
 /// handle again, by reference or through an [`Arc`], re-enters; a [clone](Clone), or another
@@ -245,18 +245,18 @@ impl Lock {
         self.engine.process.bind(answer).await
     }
 
-    fn call(&self) -> Result<Call<'_>, Error> {
+    fn call(&self) -> Result<Session<'_>, Error> {
         self.check_name()?;
         if self.engine.waiters.is_closed() {
             return Err(Error::closed());
         }
         let deadline = clock::now() + self.engine.config.command_timeout;
-        Ok(Call::new(&self.engine.router, deadline))
+        Ok(Session::new(&self.engine.router, deadline))
     }
 
     /// For a question about this handle: not before Redis has heard that the lock was handed to
     /// it by another of this client.
-    async fn settled(&self) -> Result<Call<'_>, Error> {
+    async fn settled(&self) -> Result<Session<'_>, Error> {
         let call = self.call()?;
         if self.owner.holds.lock().is_unconfirmed() {
             let permit = clock::timeout_at(call.deadline, self.owner.permit()).await;

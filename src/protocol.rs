@@ -15,7 +15,7 @@ use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::kind::Kind;
 use crate::token::FencingToken;
-use crate::transport::{Batchable, Channels, Connection, Request, Router, Touch};
+use crate::transport::{Batchable, Channels, Connection, Request, Rewrite, Router};
 
 mod names;
 mod replies;
@@ -79,7 +79,7 @@ pub(crate) struct Inspected {
 }
 
 /// How a request is sent: where to, and until when its answer is of use.
-pub(crate) struct Call<'a> {
+pub(crate) struct Session<'a> {
     pub(crate) router: &'a Router,
     /// The connection in use, there before a request leaves. Whatever has to undo the request
     /// is sent behind it, on the same connection. Given one, the request is first tried there.
@@ -87,7 +87,7 @@ pub(crate) struct Call<'a> {
     pub(crate) deadline: Instant,
 }
 
-impl<'a> Call<'a> {
+impl<'a> Session<'a> {
     pub(crate) fn new(router: &'a Router, deadline: Instant) -> Self {
         Self { router, connection: None, deadline }
     }
@@ -148,10 +148,10 @@ impl<'a> Call<'a> {
         replicas: Replicas,
         deadline: Instant,
     ) -> Result<(), Error> {
-        let mut cmd = evalsha(&SCRIPTS.touch, &[names.key()]);
+        let mut cmd = evalsha(&SCRIPTS.rewrite, &[names.key()]);
         cmd.arg(owner);
-        let touch = Touch { cmd, script: &SCRIPTS.touch };
-        let replicated = router.replicated(names.key(), touch, replicas);
+        let rewrite = Rewrite { cmd, script: &SCRIPTS.rewrite };
+        let replicated = router.replicated(names.key(), rewrite, replicas);
         let told = clock::timeout_at(deadline, replicated).await.unwrap_or(Err(None));
         let (have, trouble) = match told {
             Ok(have) if have >= u64::from(replicas.count) => return Ok(()),

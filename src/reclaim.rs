@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::error::ErrorKind;
 use crate::handoff::Handoffs;
 use crate::owner::{Owner, Owners};
-use crate::protocol::{Call, Names};
+use crate::protocol::{Names, Session};
 use crate::releaser::release_again;
 use crate::transport::Router;
 
@@ -83,7 +83,7 @@ async fn look(
     config: &Arc<Config>,
 ) {
     for tries in 1..=TRIES {
-        let mut call = Call::new(router, clock::now() + config.command_timeout);
+        let mut call = Session::new(router, clock::now() + config.command_timeout);
         match call.inspect(names, "").await {
             Ok(Some(inspected)) => {
                 if let Some((owner, permit)) = owners.claim_idle(&inspected.holder, names) {

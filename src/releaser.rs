@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::{Confirmed, Handoffs};
 use crate::loss::{FoundBy, found_gone};
 use crate::owner::{HoldId, Owner, Permit};
-use crate::protocol::{Call, Released};
+use crate::protocol::{Released, Session};
 use crate::transport::{Connection, Router};
 
 mod hand_off;
@@ -114,7 +114,7 @@ impl Releaser {
 
 /// The right to talk to Redis for one owner, which one call has at a time (invariant 1).
 pub(crate) struct OwnerSession<'a> {
-    pub(crate) call: Call<'a>,
+    pub(crate) call: Session<'a>,
     owner: &'a Arc<Owner>,
     releaser: &'a Releaser,
     permit: Option<Permit>,
@@ -124,7 +124,7 @@ pub(crate) struct OwnerSession<'a> {
 impl<'a> OwnerSession<'a> {
     /// `lease` is what would end the debt if nobody paid it.
     pub(crate) fn new(
-        call: Call<'a>,
+        call: Session<'a>,
         owner: &'a Arc<Owner>,
         releaser: &'a Releaser,
         lease: Duration,
@@ -134,7 +134,7 @@ impl<'a> OwnerSession<'a> {
 
     /// For an owner of which the caller has the permit already.
     pub(crate) fn with_permit(
-        call: Call<'a>,
+        call: Session<'a>,
         owner: &'a Arc<Owner>,
         releaser: &'a Releaser,
         permit: Permit,
@@ -188,7 +188,7 @@ impl Drop for OwnerSession<'_> {
 }
 
 async fn release_pending(
-    call: &mut Call<'_>,
+    call: &mut Session<'_>,
     owner: &Owner,
     handoffs: &Handoffs,
     now: Instant,
@@ -332,7 +332,7 @@ async fn release_in_background(
                 "a release could not be confirmed; its lease has ended");
             return jobs;
         }
-        let mut call = Call::new(router, now + config.command_timeout);
+        let mut call = Session::new(router, now + config.command_timeout);
         call.connection = release.connection.take();
         match release_pending(&mut call, owner, handoffs, now).await {
             Ok(_) => {

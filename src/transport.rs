@@ -58,7 +58,7 @@ use dial::Dialer;
 pub(crate) use endpoint::Endpoint;
 use failure::bad_address;
 pub(crate) use node::{Node, Purpose};
-pub(crate) use replicas::Touch;
+pub(crate) use replicas::Rewrite;
 use sentinel::Sentinels;
 pub(crate) use subscriptions::Channels;
 

@@ -30,7 +30,7 @@ use crate::config::Config;
 use crate::error::ErrorKind;
 use crate::loss::{FoundBy, found_gone};
 use crate::owner::{Owner, Renewal};
-use crate::protocol::Call;
+use crate::protocol::Session;
 use crate::transport::{Router, Server};
 use crate::wait::Waiters;
 
@@ -225,7 +225,7 @@ impl Watchdog {
     async fn renew(&self, router: &Router, batch: Vec<Entry>) -> Vec<Entry> {
         let locks: Vec<(&str, &str)> =
             batch.iter().map(|entry| (entry.key(), &*entry.owner.id)).collect();
-        let mut call = Call::new(router, self.give_up(router, &batch));
+        let mut call = Session::new(router, self.give_up(router, &batch));
         let answer = call.renew(&locks, self.lease).await;
         let now = clock::now();
         match answer {

@@ -84,13 +84,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     // What an owner holds, what the wire says, and the way to Redis.
     ("owner", &["protocol", "kind", "lease", "token", "config"]),
     ("protocol", &["transport", "config", "clock", "slot", "kind", "token", "error"]),
-    ("transport", &["config", "slot", "clock", "turn", "error"]),
+    ("transport", &["config", "slot", "clock", "ready", "error"]),
     // Leaves.
     ("lease", &["clock", "error"]),
     ("clock", &[]),
     ("process", &[]),
     ("slot", &[]),
-    ("turn", &[]),
+    ("ready", &[]),
     ("kind", &[]),
     ("token", &[]),
     ("config", &["error"]),

@@ -12,7 +12,7 @@ pub(super) struct Scripts {
     pub(super) hand_off: Script,
     pub(super) force_unlock: Script,
     pub(super) inspect: Script,
-    pub(super) touch: Script,
+    pub(super) rewrite: Script,
     /// Many acquires and releases in one.
     pub(super) batch: Script,
 }
@@ -34,14 +34,14 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         hand_off: Script::new(include_str!("../../lua/hand_off.lua")),
         force_unlock: Script::new(include_str!("../../lua/force_unlock.lua")),
         inspect: Script::new(include_str!("../../lua/inspect.lua")),
-        touch: Script::new(include_str!("../../lua/touch.lua")),
+        rewrite: Script::new(include_str!("../../lua/rewrite.lua")),
         batch: Script::new(&batch),
     }
 });
 
 /// All of them, for servers to have before they are called.
 pub(crate) fn scripts() -> Vec<&'static Script> {
-    let Scripts { acquire, release, renew, hand_off, force_unlock, inspect, touch, batch } =
+    let Scripts { acquire, release, renew, hand_off, force_unlock, inspect, rewrite, batch } =
         &*SCRIPTS;
-    vec![acquire, release, renew, hand_off, force_unlock, inspect, touch, batch]
+    vec![acquire, release, renew, hand_off, force_unlock, inspect, rewrite, batch]
 }

@@ -73,7 +73,7 @@ fn a_lease_travels_as_whole_milliseconds_and_never_as_none() {
 }
 
 fn all_scripts() -> [(&'static str, &'static Script); 8] {
-    let Scripts { acquire, release, renew, hand_off, force_unlock, inspect, touch, batch } =
+    let Scripts { acquire, release, renew, hand_off, force_unlock, inspect, rewrite, batch } =
         &*SCRIPTS;
     [
         ("acquire", acquire),
@@ -82,7 +82,7 @@ fn all_scripts() -> [(&'static str, &'static Script); 8] {
         ("hand_off", hand_off),
         ("force_unlock", force_unlock),
         ("inspect", inspect),
-        ("touch", touch),
+        ("rewrite", rewrite),
         ("batch", batch),
     ]
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::Confirmed;
 use crate::lease::Validity;
 use crate::owner::{Granted, Owner};
-use crate::protocol::Call;
+use crate::protocol::Session;
 
 use super::hand_off::confirmed;
 use super::{OwnerSession, Releaser};
@@ -32,7 +32,7 @@ pub(crate) struct Unlock<'a> {
 impl<'a> Unlock<'a> {
     pub(crate) fn begin(
         releaser: &'a Releaser,
-        call: Call<'a>,
+        call: Session<'a>,
         owner: &'a Arc<Owner>,
         granted: &'a Granted,
         begun: Instant,

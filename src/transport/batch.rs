@@ -33,7 +33,7 @@ use super::error_class::{
     ErrorClass, classify, is_ask, is_cross_node, is_forbidden, is_unknown_script,
 };
 use crate::clock;
-use crate::turn::turn;
+use crate::ready::let_ready_tasks_run;
 
 /// With fewer calls under way a entry would cost more than it saves.
 const FEW: usize = 2;
@@ -205,7 +205,7 @@ impl Connection {
             drop(entries);
             let sender = BatchSender::new(self.clone(), Vec::new());
             tokio::spawn(async move {
-                turn().await;
+                let_ready_tasks_run().await;
                 sender.collect().await;
             });
         }

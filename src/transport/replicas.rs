@@ -24,11 +24,11 @@ use super::runtime_slot::{DialError, RuntimeSlot};
 use super::{Connection, Router, endpoint};
 use crate::clock;
 use crate::config::Replicas;
-use crate::turn::turn;
+use crate::ready::let_ready_tasks_run;
 
 /// How a lock that was granted is written again as it is.
 #[derive(Clone)]
-pub(crate) struct Touch {
+pub(crate) struct Rewrite {
     pub(crate) cmd: Cmd,
     pub(crate) script: &'static Script,
 }
@@ -42,21 +42,21 @@ pub(super) struct Queue(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    waiting: Vec<(Touch, oneshot::Sender<HandoffOutcome>)>,
+    waiting: Vec<(Rewrite, oneshot::Sender<HandoffOutcome>)>,
     /// Somebody sends for those who wait.
     busy: bool,
 }
 
 impl Queue {
     /// Says whether somebody has to be sent.
-    fn join(&self, touch: Touch, told: oneshot::Sender<HandoffOutcome>) -> bool {
+    fn join(&self, rewrite: Rewrite, told: oneshot::Sender<HandoffOutcome>) -> bool {
         let mut state = self.0.lock();
-        state.waiting.push((touch, told));
+        state.waiting.push((rewrite, told));
         !std::mem::replace(&mut state.busy, true)
     }
 
     /// Empty if nobody waits: then the next to join sends somebody again.
-    fn take(&self) -> Vec<(Touch, oneshot::Sender<HandoffOutcome>)> {
+    fn take(&self) -> Vec<(Rewrite, oneshot::Sender<HandoffOutcome>)> {
         let mut state = self.0.lock();
         let mut waiting = std::mem::take(&mut state.waiting);
         // Whoever has gone has no need of an answer.
@@ -71,14 +71,14 @@ impl Router {
     pub(crate) async fn replicated(
         self: &Arc<Self>,
         key: &str,
-        touch: Touch,
+        rewrite: Rewrite,
         replicas: Replicas,
     ) -> HandoffOutcome {
         let mut at = self.node_of(Some(key));
         let mut told = Err(None);
         for _ in 0..=REDIRECTIONS {
             let Some(node) = at.take() else { break };
-            told = self.replicated_at(&node, touch.clone(), replicas).await;
+            told = self.replicated_at(&node, rewrite.clone(), replicas).await;
             let Err(Some(error)) = &told else { break };
             at = self.follow(error, &endpoint::name(&node.info())).map(|(other, _)| other);
         }
@@ -88,12 +88,12 @@ impl Router {
     async fn replicated_at(
         self: &Arc<Self>,
         node: &Arc<Node>,
-        touch: Touch,
+        rewrite: Rewrite,
         replicas: Replicas,
     ) -> HandoffOutcome {
         let runtime_slot = node.runtime_slot(Purpose::Replicas);
         let (tell, told) = oneshot::channel();
-        if runtime_slot.queue.join(touch, tell) {
+        if runtime_slot.queue.join(rewrite, tell) {
             let (router, node) = (self.clone(), node.clone());
             tokio::spawn(Carrier { router, node, runtime_slot, replicas }.carry());
         }
@@ -114,13 +114,13 @@ impl Carrier {
     async fn carry(self) {
         loop {
             // Whoever is granted a lock by the same answers comes along.
-            turn().await;
-            let (touches, told): (Vec<_>, Vec<_>) =
+            let_ready_tasks_run().await;
+            let (rewrites, told): (Vec<_>, Vec<_>) =
                 self.runtime_slot.queue.take().into_iter().unzip();
-            if touches.is_empty() {
+            if rewrites.is_empty() {
                 return;
             }
-            match self.wait(&touches).await {
+            match self.wait(&rewrites).await {
                 Ok(answers) => {
                     for (told, answer) in told.into_iter().zip(answers) {
                         let _ = told.send(answer);
@@ -135,7 +135,7 @@ impl Carrier {
         }
     }
 
-    async fn wait(&self, touches: &[Touch]) -> Result<Vec<HandoffOutcome>, Option<RedisError>> {
+    async fn wait(&self, rewrites: &[Rewrite]) -> Result<Vec<HandoffOutcome>, Option<RedisError>> {
         let deadline = clock::now() + self.replicas.timeout + self.router.dialer.patience;
         let mut trouble = None;
         while clock::now() < deadline {
@@ -151,7 +151,7 @@ impl Carrier {
                     }
                     Err(DialError::Failed(error)) => return Err(Some(error)),
                 };
-            match self.ask(&connection, touches, deadline).await {
+            match self.ask(&connection, rewrites, deadline).await {
                 Ok(answers) => return Ok(answers),
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => {
                     self.router.drop_connection(&connection);
@@ -166,14 +166,14 @@ impl Carrier {
     async fn ask(
         &self,
         connection: &Connection,
-        touches: &[Touch],
+        rewrites: &[Rewrite],
         deadline: Instant,
     ) -> RedisResult<Vec<HandoffOutcome>> {
         let timeout = u64::try_from(self.replicas.timeout.as_millis()).unwrap_or(u64::MAX);
         let mut cmds = redis::pipe();
-        for touch in touches {
+        for rewrite in rewrites {
             // For a lock whose slot is about to be here; elsewhere it is refused, and does no harm.
-            cmds.cmd("ASKING").add_command(touch.cmd.clone());
+            cmds.cmd("ASKING").add_command(rewrite.cmd.clone());
         }
         cmds.cmd("WAIT").arg(self.replicas.count).arg(timeout);
         if let Some(stale) = connection.stale_connections().filter(|stale| stale.any()) {
@@ -184,15 +184,15 @@ impl Carrier {
         loop {
             let answers = clock::timeout_at(deadline, connection.send_all(&cmds)).await;
             let mut answers = answers.map_err(io::Error::from)??.into_iter().map(result);
-            let mut held = Vec::with_capacity(touches.len());
-            while held.len() < touches.len() {
+            let mut held = Vec::with_capacity(rewrites.len());
+            while held.len() < rewrites.len() {
                 // Behind the answer to ASKING.
                 held.push(answers.nth(1).unwrap_or(Ok(Value::Nil)));
             }
             let unknown = |held: &RedisResult<_>| held.as_ref().is_err_and(is_unknown_script);
             if held.iter().any(unknown) {
                 let loaded =
-                    clock::timeout_at(deadline, connection.load_script(touches[0].script)).await;
+                    clock::timeout_at(deadline, connection.load_script(rewrites[0].script)).await;
                 loaded.map_err(io::Error::from)??;
                 continue;
             }

@@ -1,4 +1,4 @@
--- touch: write a lock again as it is, for the sake of the writing.
+-- rewrite: write a lock again as it is, for the sake of the writing.
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
 -- ARGV[1]  owner

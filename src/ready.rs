@@ -6,7 +6,7 @@ use std::task::Poll;
 /// Lets the tasks run that are ready to run.
 ///
 /// Tokio's `yield_now` waits for the worker that runs it; this can be taken up by any other.
-pub(crate) async fn turn() {
+pub(crate) async fn let_ready_tasks_run() {
     let mut waited = false;
     poll_fn(|cx| {
         if std::mem::replace(&mut waited, true) {

@@ -38,7 +38,7 @@ use crate::protocol::{HandOffReply, Names, Session};
 use crate::released::ReleasedNames;
 use crate::token::FencingToken;
 use crate::transport::Router;
-use crate::wait::{HandoffOutcome, Ticket, Waiters};
+use crate::wait::{HandoffOutcome, Ticket, Waiters, WakeList};
 use crate::watchdog::Watchdog;
 
 mod queue;
@@ -119,10 +119,7 @@ impl Handoffs {
             return None;
         }
         let full = queue.is_some_and(HandoffQueue::is_full);
-        let over = owner.holds.lock().streak_is_over(&self.config, now);
-        if let Some(others) = over
-            && let (true, wake_list) = self.waiters.turn_ends(&owner.names, Some(others), now)
-        {
+        if let Some(wake_list) = self.turn_ends(owner, now) {
             drop(queues);
             self.waiters.wake_all(wake_list);
             return None;
@@ -163,6 +160,14 @@ impl Handoffs {
         let declined = granted.and_then(|granted| waiter.hand(granted).err());
         let declined = declined.map(|granted| (waiter.owner.clone(), granted));
         Some(HandedOff { flush, confirmed, declined })
+    }
+
+    /// Whether it is the turn of other clients, so that the owner has to release the lock. Returns
+    /// which waiter the caller has to wake then.
+    fn turn_ends(&self, owner: &Owner, now: Instant) -> Option<WakeList> {
+        let others = owner.holds.lock().streak_is_over(&self.config, now)?;
+        let (ends, wake_list) = self.waiters.turn_ends(&owner.names, Some(others), now);
+        ends.then_some(wake_list)
     }
 
     /// Tells Redis of the hand-offs of that lock until there are none left to tell. Returns whose

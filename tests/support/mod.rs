@@ -16,6 +16,7 @@ mod network;
 mod process;
 mod proxy;
 pub(crate) mod replicas;
+pub(crate) mod scripts;
 pub(crate) mod sentinel;
 mod server;
 mod steps;

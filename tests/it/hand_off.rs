@@ -23,9 +23,9 @@ mod cancelled;
 mod counts;
 mod ends;
 mod fairness;
-mod faults;
 mod fenced;
 mod gone;
+mod network;
 mod outages;
 
 const MINUTE: Duration = Duration::from_secs(60);

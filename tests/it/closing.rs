@@ -82,8 +82,8 @@ async fn closing_waits_until_dropped_guards_are_given_back() {
 
 #[tokio::test]
 async fn every_call_after_close_says_that_the_client_is_closed() {
-    let server = Server::start();
-    let client = connect(&server).await;
+    let site = Site::alone();
+    let client = site.connect().await;
     let lock = client.lock("closed");
     soon("closing", client.close()).await;
     soon("closing again", client.close()).await;
@@ -103,5 +103,5 @@ async fn every_call_after_close_says_that_the_client_is_closed() {
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     }
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+    assert!(["closed", "another", "a clone's"].iter().all(|name| !site.exists(name)));
 }

@@ -90,9 +90,7 @@ macro_rules! cases {
                     #[test]
                     fn $case() {
                         let threads = 1 $(* $threads)?;
-                        run(threads, async {
-                            crate::$file::$case(Site::$topology(stringify!($case)).await).await
-                        });
+                        run(threads, crate::$file::$case(Site::$topology()));
                     }
                 )+
             })+

@@ -83,14 +83,14 @@ async fn many_rounds_over_a_few_names_all_end_and_leave_nothing_behind() {
 // testConcurrency_SingleInstance
 #[tokio::test]
 async fn every_handle_of_one_client_gets_its_turn() {
-    let server = Server::start();
-    let client = connect(&server).await;
+    let site = Site::alone();
+    let client = site.connect().await;
     let turns = (0..15).map(|_| async {
         let guard = client.lock("turns").lock().await.unwrap();
-        let inside: u32 = server.ask(&["INCR", "inside"]);
+        let inside: u32 = site.ask("INCR", "inside", &[]);
         assert_eq!(inside, 1);
         tokio::task::yield_now().await;
-        server.ask::<()>(&["DECR", "inside"]);
+        site.ask::<()>("DECR", "inside", &[]);
         release(guard).await;
     });
     soon("fifteen turns", join_all(turns)).await;

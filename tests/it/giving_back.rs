@@ -157,12 +157,12 @@ fn runtime() -> Runtime {
 }
 
 /// A guard whose runtime is somewhere else, or nowhere.
-fn guard_of(runtime: &Runtime, server: &Server, name: &str) -> LockGuard {
-    runtime.block_on(async { hold(&connect(server).await.lock(name)).await })
+fn guard_of(runtime: &Runtime, site: &Site, name: &str) -> LockGuard {
+    runtime.block_on(async { hold(&site.connect().await.lock(name)).await })
 }
 
-fn freed(server: &Server, name: &str) {
-    block_until("a free lock", SOON, || !server.exists(name));
+fn freed(site: &Site, name: &str) {
+    block_until("a free lock", SOON, || !site.exists(name));
 }
 
 #[tokio::test]
@@ -180,89 +180,87 @@ async fn a_thousand_guards_dropped_at_once_all_free_their_locks() {
 
 #[test]
 fn c6_a_guard_dropped_in_a_thread_without_a_runtime_frees_the_lock() {
-    let server = Server::start();
+    let site = Site::alone();
     let runtime = runtime();
-    let guard = guard_of(&runtime, &server, "thread");
+    let guard = guard_of(&runtime, &site, "thread");
     thread::spawn(move || drop(guard)).join().unwrap();
-    freed(&server, "thread");
+    freed(&site, "thread");
 }
 
 #[test]
 fn c6_a_guard_dropped_while_its_runtime_stands_still_frees_the_lock() {
-    let server = Server::start();
+    let site = Site::alone();
     let runtime = runtime();
-    let guard = guard_of(&runtime, &server, "still");
+    let guard = guard_of(&runtime, &site, "still");
     // The runtime exists, but nobody drives it.
     drop(guard);
-    freed(&server, "still");
+    freed(&site, "still");
     drop(runtime);
 }
 
 #[test]
 fn c5_a_guard_dropped_after_its_runtime_ended_frees_the_lock() {
-    let server = Server::start();
+    let site = Site::alone();
     let first = runtime();
-    let guard = guard_of(&first, &server, "ended");
+    let guard = guard_of(&first, &site, "ended");
     drop(first);
     drop(guard);
-    freed(&server, "ended");
+    freed(&site, "ended");
 
     let second = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let guard = guard_of(&second, &server, "shut down");
+    let guard = guard_of(&second, &site, "shut down");
     second.shutdown_background();
     drop(guard);
-    freed(&server, "shut down");
+    freed(&site, "shut down");
 }
 
 #[test]
 fn a_guard_unlocked_in_another_runtime_than_its_own_frees_the_lock() {
-    let server = Server::start();
+    let site = Site::alone();
     let first = runtime();
-    let guard = guard_of(&first, &server, "moved");
+    let guard = guard_of(&first, &site, "moved");
     drop(first);
     runtime().block_on(release(guard));
-    assert!(!server.exists("moved"));
+    assert!(!site.exists("moved"));
 }
 
 #[test]
 fn a_guard_is_kept_renewed_without_any_runtime_of_the_users() {
-    let server = Server::start();
+    let site = Site::alone();
     let first = runtime();
-    let guard = first.block_on(async {
-        let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(1_500));
-        hold(&builder.connect().await.unwrap().lock("kept")).await
-    });
+    let guard =
+        first.block_on(async { hold(&site.client_with(ms(1_500)).await.lock("kept")).await });
     drop(first);
     // Longer than a lease: it is still held only if it was renewed.
     thread::sleep(ms(2_200));
     assert!(!guard.is_lost());
-    assert!(server.exists("kept"));
+    assert!(site.exists("kept"));
     drop(guard);
-    freed(&server, "kept");
+    freed(&site, "kept");
 }
 
 #[test]
 fn c6_a_guard_dropped_by_a_panic_frees_the_lock() {
-    let server = Server::start();
+    let site = Site::alone();
     let runtime = runtime();
-    let guard = guard_of(&runtime, &server, "panic");
+    let guard = guard_of(&runtime, &site, "panic");
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _guard = guard;
         // Without the hook's noise in the output of the tests.
         std::panic::resume_unwind(Box::new("a panic of the user's"));
     }));
     assert!(panicked.is_err());
-    freed(&server, "panic");
+    freed(&site, "panic");
 }
 
 #[test]
 fn c6_a_guard_dropped_with_its_threads_locals_frees_the_lock() {
     thread_local!(static KEPT: RefCell<Option<LockGuard>> = const { RefCell::new(None) });
-    let server = Server::start();
+    let site = Site::alone();
     let runtime = runtime();
-    let guard = guard_of(&runtime, &server, "local");
+    let guard = guard_of(&runtime, &site, "local");
     thread::spawn(move || KEPT.set(Some(guard))).join().unwrap();
-    freed(&server, "local");
+    freed(&site, "local");
 }
 
 #[tokio::test]

@@ -156,9 +156,9 @@ async fn client_with(url: String, watchdog_timeout: Duration) -> LockClient {
 
 #[tokio::test]
 async fn renewals_come_every_third_of_the_watchdog_timeout() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = client_with(proxy.url(&server), ms(900)).await;
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through_with(&proxy, ms(900)).await;
     let guard = hold(&client.lock("thirds")).await;
     proxy.forget_commands();
     let start = Instant::now();
@@ -177,21 +177,21 @@ async fn renewals_come_every_third_of_the_watchdog_timeout() {
 
 #[tokio::test]
 async fn an_explicit_lease_is_never_renewed() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = client_with(proxy.url(&server), ms(300)).await;
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through_with(&proxy, ms(300)).await;
     let lock = client.lock("explicit");
     let start = Instant::now();
     let guard = lock.lock_with_lease(ms(1_000)).await.unwrap();
     proxy.forget_commands();
     let mut last = 1_000;
     while start.elapsed() < ms(800) {
-        let ttl = server.pttl("explicit");
+        let ttl = site.pttl("explicit");
         assert!(ttl <= last, "the lease grew from {last} to {ttl}");
         last = ttl;
         tokio::time::sleep(ms(20)).await;
     }
-    wait_until("the end of the lease", SOON, || !server.exists("explicit")).await;
+    wait_until("the end of the lease", SOON, || !site.exists("explicit")).await;
     assert!(start.elapsed() >= ms(990));
     assert!(start.elapsed() < ms(2_000));
     assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
@@ -200,17 +200,17 @@ async fn an_explicit_lease_is_never_renewed() {
 
 #[test]
 fn c9_a_runtime_whose_thread_is_blocked_keeps_its_lock() {
-    let server = Server::start();
+    let site = Site::alone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let client = client_with(server.url(), ms(900)).await;
+        let client = site.client_with(ms(900)).await;
         let lock = client.lock("blocked");
         let guard = hold(&lock).await;
         let task = tokio::spawn(async {});
         let start = Instant::now();
         // This very thread drives the client's runtime, and now it looks on instead.
         while start.elapsed() < ms(1_800) {
-            assert!(server.exists("blocked"), "lost after {:?}", start.elapsed());
+            assert!(site.exists("blocked"), "lost after {:?}", start.elapsed());
             assert!(!guard.is_lost(), "believed lost after {:?}", start.elapsed());
             std::thread::sleep(ms(20));
         }
@@ -262,25 +262,25 @@ async fn many_leases_are_renewed_in_few_commands() {
 
 #[tokio::test]
 async fn s22_an_end_taken_away_is_put_back_by_the_next_renewal() {
-    let server = Server::start();
-    let client = client_with(server.url(), ms(900)).await;
+    let site = Site::alone();
+    let client = site.client_with(ms(900)).await;
     let guard = hold(&client.lock("tampered")).await;
-    server.ask::<()>(&["PERSIST", "tampered"]);
-    wait_until("an end again", SOON, || server.pttl("tampered") > 0).await;
+    site.ask::<()>("PERSIST", "tampered", &[]);
+    wait_until("an end again", SOON, || site.pttl("tampered") > 0).await;
     assert!(!guard.is_lost());
     release(guard).await;
 }
 
 #[tokio::test]
 async fn what_a_guard_believes_is_never_more_than_what_redis_grants() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = client_with(proxy.url(&server), MINUTE).await;
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through_with(&proxy, MINUTE).await;
     let lock = client.lock("slow");
     release(hold(&lock).await).await;
     // Asked in this order: what the guard says after Redis is at most what it said before.
     let conservative = |guard: &LockGuard| {
-        let granted = server.pttl("slow");
+        let granted = site.pttl("slow");
         let believed = guard.remaining();
         assert!(believed > Duration::ZERO);
         assert!(believed.as_millis() as i64 <= granted, "{believed:?} of {granted} ms");
@@ -292,7 +292,7 @@ async fn what_a_guard_believes_is_never_more_than_what_redis_grants() {
     // A slow answer does not make the lease longer: it counts from before the request.
     proxy.stall_replies(true);
     let (guard, ()) = tokio::join!(lock.lock_with_lease(Duration::from_secs(10)), async {
-        wait_until("the grant", SOON, || server.exists("slow")).await;
+        wait_until("the grant", SOON, || site.exists("slow")).await;
         tokio::time::sleep(ms(500)).await;
         proxy.stall_replies(false);
     });

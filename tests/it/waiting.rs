@@ -212,16 +212,16 @@ async fn i6_a_hand_off_inside_a_client_is_one_command() {
 
 #[tokio::test]
 async fn a_subscription_is_shared_and_given_up_when_nobody_waits() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = connect_through(&proxy, &server).await;
-    server.hold_by_hand("shared", "somebody:1", MINUTE);
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("shared", "somebody:1", MINUTE);
     let (short, long) = (client.lock("shared"), client.lock("shared"));
     let start = Instant::now();
     let waiting = tokio::join!(
         async {
             let taken = short.try_lock(ms(700), Lease::Watchdog).await;
-            let subscribers = server.subscribers("shared");
+            let subscribers = site.subscribers("shared");
             // Only on a machine that kept up does this moment lie between the two waits.
             if start.elapsed() < ms(1_400) {
                 assert_eq!(subscribers, 1, "one of the two waits still");
@@ -232,17 +232,17 @@ async fn a_subscription_is_shared_and_given_up_when_nobody_waits() {
     );
     assert!(waiting.0.unwrap().is_none());
     assert!(waiting.1.unwrap().is_none());
-    wait_until("no subscription", SOON, || server.subscribers("shared") == 0).await;
+    wait_until("no subscription", SOON, || site.subscribers("shared") == 0).await;
     assert_eq!(proxy.sent("SUBSCRIBE"), 1);
     assert_eq!(proxy.sent("UNSUBSCRIBE"), 1);
 }
 
 #[tokio::test]
 async fn a_wait_of_zero_tries_exactly_once_and_never_parks() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = connect_through(&proxy, &server).await;
-    server.hold_by_hand("zero", "somebody:1", MINUTE);
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("zero", "somebody:1", MINUTE);
     let lock = client.lock("zero");
     assert!(lock.try_lock_now().await.unwrap().is_none());
     proxy.forget_commands();
@@ -252,30 +252,30 @@ async fn a_wait_of_zero_tries_exactly_once_and_never_parks() {
 
     // Also while others of the client stand in line: one try is one try.
     let waiter = pass_through(&client, "zero");
-    wait_until("a subscription", SOON, || server.subscribers("zero") == 1).await;
+    wait_until("a subscription", SOON, || site.subscribers("zero") == 1).await;
     proxy.settled(ms(200)).await;
     proxy.forget_commands();
     assert!(lock.try_lock(Duration::ZERO, Lease::Watchdog).await.unwrap().is_none());
     assert_eq!(proxy.sent("EVALSHA"), 1);
-    server.free_by_hand("zero");
+    site.free_by_hand("zero");
     soon("the waiter", waiter).await.unwrap();
 }
 
 #[tokio::test]
 async fn n11_messages_that_mean_nothing_only_make_a_waiter_look() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = connect_through(&proxy, &server).await;
-    server.hold_by_hand("noise", "somebody:1", MINUTE);
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("noise", "somebody:1", MINUTE);
     let waiter = pass_through(&client, "noise");
-    wait_until("a subscription", SOON, || server.subscribers("noise") == 1).await;
+    wait_until("a subscription", SOON, || site.subscribers("noise") == 1).await;
     proxy.settled(ms(200)).await;
     proxy.forget_commands();
     let texts = ["", "0", "1", "-1", "garbage", "\0\r\n*3\r\n", "🔒", "99999999999999999999"];
-    let mut publisher = server.connection().expect("a connection");
+    let mut publisher = site.connection();
     for round in 0..1000 {
         let mut message = redis::cmd("PUBLISH");
-        message.arg(channel("noise"));
+        message.arg(channel(&site.key("noise")));
         match round % 16 {
             // Bytes that are no text, either.
             text @ 0..8 => message.arg(texts[text]),
@@ -287,9 +287,9 @@ async fn n11_messages_that_mean_nothing_only_make_a_waiter_look() {
     wait_until("a look", SOON, || proxy.sent("EVALSHA") > 0).await;
     proxy.settled(ms(200)).await;
     assert!(!waiter.is_finished(), "the lock is still somebody else's");
-    assert_eq!(server.holds("noise"), [("somebody:1".to_owned(), 1)].into());
+    assert_eq!(site.holds("noise"), [("somebody:1".to_owned(), 1)].into());
     let looks = proxy.sent("EVALSHA");
     assert!((1..=1000).contains(&looks), "{looks} looks for 1000 messages");
-    server.free_by_hand("noise");
+    site.free_by_hand("noise");
     soon("the waiter", waiter).await.unwrap();
 }

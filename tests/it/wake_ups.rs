@@ -11,9 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_test::{assert_pending, task};
 
 use crate::site::Site;
-use crate::support::{
-    Proxy, SOON, Server, channel, connect, hold, ms, release, soon, wait_until, within,
-};
+use crate::support::{SOON, Server, channel, connect, hold, ms, release, soon, wait_until, within};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
@@ -193,35 +191,35 @@ pub(crate) async fn several_clients_that_pass_a_lock_around_never_stall(site: Si
 
 #[tokio::test]
 async fn n10_a_release_before_the_subscription_is_noticed() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    server.hold_by_hand("early", "somebody:1", MINUTE);
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("early", "somebody:1", MINUTE);
     proxy.hold("SUBSCRIBE");
     let waiter = waiter(&client, "early");
     wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
-    assert_eq!(server.subscribers("early"), 0);
+    assert_eq!(site.subscribers("early"), 0);
     // Nobody is subscribed, so nobody hears this.
-    server.free_by_hand("early");
+    site.free_by_hand("early");
     proxy.let_go();
     release(soon("the lock", waiter).await.unwrap()).await;
 }
 
 #[tokio::test]
 async fn n10_a_release_before_the_subscription_is_confirmed_is_noticed() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    server.hold_by_hand("early", "somebody:1", MINUTE);
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("early", "somebody:1", MINUTE);
     proxy.hold("SUBSCRIBE");
     let waiter = waiter(&client, "early");
     wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
     proxy.stall_replies(true);
     proxy.let_go();
     wait_until("a confirmation on its way", SOON, || proxy.withheld() == 1).await;
-    assert_eq!(server.subscribers("early"), 1);
+    assert_eq!(site.subscribers("early"), 1);
     // Without a message, which would come behind the confirmation and hide that nobody looks.
-    server.ask::<()>(&["DEL", "early"]);
+    site.ask::<()>("DEL", "early", &[]);
     proxy.stall_replies(false);
     release(soon("the lock", waiter).await.unwrap()).await;
 }
@@ -264,17 +262,17 @@ async fn n9_a_release_while_the_subscriptions_connection_is_down_is_noticed() {
 
 #[tokio::test]
 async fn n9_a_release_during_an_outage_is_noticed_when_it_is_over() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    server.hold_by_hand("outage", "somebody:1", MINUTE);
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("outage", "somebody:1", MINUTE);
     let waiter = waiter(&client, "outage");
-    wait_until("a subscription", SOON, || server.subscribers("outage") == 1).await;
+    wait_until("a subscription", SOON, || site.subscribers("outage") == 1).await;
     let attempts = proxy.attempts();
     proxy.refuse(true);
     proxy.cut_all();
     wait_until("an attempt to come back", SOON, || proxy.attempts() > attempts).await;
-    server.free_by_hand("outage");
+    site.free_by_hand("outage");
     proxy.refuse(false);
     release(soon("the lock", waiter).await.unwrap()).await;
 }
@@ -298,20 +296,20 @@ async fn n9_a_waiter_survives_its_connection_and_is_woken_by_a_later_release() {
 
 #[tokio::test]
 async fn a_lease_that_was_prolonged_meanwhile_is_waited_for_in_silence() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    server.hold_by_hand("renewed", "somebody:1", ms(2_000));
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("renewed", "somebody:1", ms(2_000));
     let waiter = waiter(&client, "renewed");
-    wait_until("a subscription", SOON, || server.subscribers("renewed") == 1).await;
+    wait_until("a subscription", SOON, || site.subscribers("renewed") == 1).await;
     proxy.settled(ms(200)).await;
-    assert!(server.ask::<bool>(&["PEXPIRE", "renewed", "60000"]), "the lease is over already");
+    assert!(site.ask::<bool>("PEXPIRE", "renewed", &["60000"]), "the lease is over already");
     proxy.forget_commands();
     // One look at the time at which the first lease would have ended, and no more.
     wait_until("that look", SOON, || proxy.sent("EVALSHA") == 1).await;
     proxy.forget_commands();
     tokio::time::sleep(SECOND).await;
     assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
-    server.free_by_hand("renewed");
+    site.free_by_hand("renewed");
     release(soon("the lock", waiter).await.unwrap()).await;
 }

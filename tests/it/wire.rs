@@ -120,25 +120,25 @@ fn the_channel_of_a_name_is_redissons() {
 
 #[tokio::test]
 async fn a_dropped_guard_publishes_too() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let listener = Listener::new(&server, &channel("dropped"));
+    let site = Site::alone();
+    let client = site.connect().await;
+    let listener = site.listener("dropped");
     drop(hold(&client.lock("dropped")).await);
-    wait_until("a free lock", SOON, || !server.exists("dropped")).await;
-    assert_eq!(listener.heard(&server), ["0"]);
+    wait_until("a free lock", SOON, || !site.exists("dropped")).await;
+    assert_eq!(site.heard(listener), ["0"]);
 }
 
 #[tokio::test]
 async fn a_forced_unlock_publishes_if_there_was_something_to_free() {
-    let server = Server::start();
-    let client = connect(&server).await;
+    let site = Site::alone();
+    let client = site.connect().await;
     let lock = client.lock("forced");
-    let listener = Listener::new(&server, &channel("forced"));
+    let listener = site.listener("forced");
     assert!(!lock.force_unlock().await.unwrap());
-    server.hold_by_hand("forced", "somebody:1", MINUTE);
+    site.hold_by_hand("forced", "somebody:1", MINUTE);
     assert!(lock.force_unlock().await.unwrap());
-    assert!(!server.exists("forced"));
-    assert_eq!(listener.heard(&server), ["0"]);
+    assert!(!site.exists("forced"));
+    assert_eq!(site.heard(listener), ["0"]);
 }
 
 #[tokio::test]
@@ -160,9 +160,9 @@ async fn an_uncontended_lock_and_unlock_are_two_evalsha_and_nothing_else() {
 
 #[tokio::test]
 async fn a_nested_hold_costs_one_evalsha_each_way() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
     let lock = client.lock("cost");
     let outer = hold(&lock).await;
     release(hold(&lock).await).await;
@@ -174,12 +174,12 @@ async fn a_nested_hold_costs_one_evalsha_each_way() {
 
 #[tokio::test]
 async fn a_refused_try_costs_one_evalsha_and_subscribes_to_nothing() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
     let lock = client.lock("busy");
     release(hold(&lock).await).await;
-    server.hold_by_hand("busy", "somebody:1", MINUTE);
+    site.hold_by_hand("busy", "somebody:1", MINUTE);
     proxy.forget_commands();
     assert!(lock.try_lock_now().await.unwrap().is_none());
     assert!(lock.try_lock(Duration::ZERO, MINUTE).await.unwrap().is_none());
@@ -218,16 +218,16 @@ async fn a_waiter_of_another_make_is_woken_by_our_release() {
 
 #[tokio::test]
 async fn a_release_never_touches_the_hash_of_another_owner() {
-    let server = Server::start();
-    let client = connect(&server).await;
+    let site = Site::alone();
+    let client = site.connect().await;
     let guard = hold(&client.lock("taken")).await;
-    server.ask::<()>(&["DEL", "taken"]);
-    server.hold_by_hand("taken", "successor:1", MINUTE);
-    let listener = Listener::new(&server, &channel("taken"));
+    site.ask::<()>("DEL", "taken", &[]);
+    site.hold_by_hand("taken", "successor:1", MINUTE);
+    let listener = site.listener("taken");
     let error = soon("unlocking", guard.unlock()).await.expect_err("not ours any more");
     assert_eq!(error.kind(), ErrorKind::Lost);
-    assert_eq!(server.holds("taken"), counts(&[("successor:1", 1)]));
-    assert!(listener.heard(&server).is_empty());
+    assert_eq!(site.holds("taken"), counts(&[("successor:1", 1)]));
+    assert!(site.heard(listener).is_empty());
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::site::Site;
 use crate::support::{
     Fault, Proxy, SOON, Server, connect, hold, ms, release, renewed, soon, wait_until, within,
 };
@@ -53,8 +54,8 @@ async fn s22_a_deleted_taken_renamed_or_replaced_lock_is_lost_at_the_next_renewa
 
 #[tokio::test]
 async fn all_holds_of_a_lost_lock_are_lost_and_everybody_who_waits_for_it_is_told() {
-    let server = Server::start();
-    let client = client_with(server.url(), ms(600)).await;
+    let site = Site::alone();
+    let client = site.client_with(ms(600)).await;
     let lock = client.lock("nested");
     let guards = [hold(&lock).await, hold(&lock).await, hold(&lock).await];
     let guards = Arc::new(guards);
@@ -65,7 +66,7 @@ async fn all_holds_of_a_lost_lock_are_lost_and_everybody_who_waits_for_it_is_tol
         })
         .collect();
     tokio::task::yield_now().await;
-    server.ask::<()>(&["DEL", "nested"]);
+    site.ask::<()>("DEL", "nested", &[]);
     for watcher in watchers {
         soon("the loss", watcher).await.unwrap();
     }
@@ -170,8 +171,8 @@ async fn n8_when_no_renewal_is_answered_the_loss_is_known_before_anybody_else_ha
 
 #[tokio::test]
 async fn a_lost_guard_leaves_its_successor_alone_whichever_way_it_goes() {
-    let server = Server::start();
-    let client = connect(&server).await;
+    let site = Site::alone();
+    let client = site.connect().await;
     for unlock in [true, false] {
         let guard = client.lock("gone").lock_with_lease(ms(150)).await.unwrap();
         soon("the loss", guard.lost()).await;
@@ -193,11 +194,11 @@ async fn a_lost_guard_leaves_its_successor_alone_whichever_way_it_goes() {
 
 #[tokio::test]
 async fn i10_a_guard_from_before_the_loss_does_not_give_back_a_hold_from_after_it() {
-    let server = Server::start();
-    let client = client_with(server.url(), ms(900)).await;
+    let site = Site::alone();
+    let client = site.client_with(ms(900)).await;
     let lock = client.lock("again");
     let old = [hold(&lock).await, hold(&lock).await];
-    server.ask::<()>(&["DEL", "again"]);
+    site.ask::<()>("DEL", "again", &[]);
     soon("the loss", old[0].lost()).await;
     let guard = hold(&lock).await;
     assert_eq!(lock.hold_count().await.unwrap(), 1);
@@ -212,16 +213,16 @@ async fn i10_a_guard_from_before_the_loss_does_not_give_back_a_hold_from_after_i
     assert!(!guard.is_lost());
     assert!(lock.is_held().await.unwrap());
     release(guard).await;
-    assert!(!server.exists("again"));
+    assert!(!site.exists("again"));
 }
 
 #[tokio::test]
 async fn i10_a_nested_call_after_an_unnoticed_loss_takes_the_lock_anew() {
-    let server = Server::start();
-    let client = connect(&server).await;
+    let site = Site::alone();
+    let client = site.connect().await;
     let lock = client.lock("unnoticed");
     let outer = hold(&lock).await;
-    server.ask::<()>(&["DEL", "unnoticed"]);
+    site.ask::<()>("DEL", "unnoticed", &[]);
     let inner = hold(&lock).await;
     assert!(outer.is_lost(), "the nested call found out");
     assert!(!inner.is_lost());
@@ -229,13 +230,13 @@ async fn i10_a_nested_call_after_an_unnoticed_loss_takes_the_lock_anew() {
     assert_eq!(outer.unlock().await.expect_err("a lost lock").kind(), ErrorKind::Lost);
     assert_eq!(lock.hold_count().await.unwrap(), 1);
     release(inner).await;
-    assert!(!server.exists("unnoticed"));
+    assert!(!site.exists("unnoticed"));
 }
 
 #[tokio::test]
 async fn work_that_ends_in_time_gives_its_value() {
-    let server = Server::start();
-    let client = connect(&server).await;
+    let site = Site::alone();
+    let client = site.connect().await;
     let guard = hold(&client.lock("work")).await;
     let value = guard.run_until_lost(async {
         tokio::time::sleep(ms(10)).await;
@@ -253,8 +254,8 @@ async fn work_is_dropped_when_the_lock_is_lost() {
             self.0.store(true, Ordering::Relaxed);
         }
     }
-    let server = Server::start();
-    let client = client_with(server.url(), ms(600)).await;
+    let site = Site::alone();
+    let client = site.client_with(ms(600)).await;
     let guard = hold(&client.lock("work")).await;
     let dropped = Arc::new(AtomicBool::new(false));
     let flag = Dropped(Arc::clone(&dropped));
@@ -262,7 +263,7 @@ async fn work_is_dropped_when_the_lock_is_lost() {
         let _flag = flag;
         std::future::pending::<()>().await;
     });
-    server.ask::<()>(&["DEL", "work"]);
+    site.ask::<()>("DEL", "work", &[]);
     let error = soon("the loss", work).await.expect_err("the lock is lost");
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(dropped.load(Ordering::Relaxed), "the work went on without the lock");
@@ -270,8 +271,8 @@ async fn work_is_dropped_when_the_lock_is_lost() {
 
 #[tokio::test]
 async fn work_under_a_lock_that_is_lost_already_is_not_begun() {
-    let server = Server::start();
-    let client = connect(&server).await;
+    let site = Site::alone();
+    let client = site.connect().await;
     let guard = client.lock("work").lock_with_lease(ms(50)).await.unwrap();
     soon("the loss", guard.lost()).await;
     let begun = AtomicBool::new(false);
@@ -282,8 +283,8 @@ async fn work_under_a_lock_that_is_lost_already_is_not_begun() {
 
 #[tokio::test]
 async fn a_value_that_comes_after_the_deadline_is_no_success() {
-    let server = Server::start();
-    let client = connect(&server).await;
+    let site = Site::alone();
+    let client = site.connect().await;
     let guard = client.lock("late").lock_with_lease(ms(100)).await.unwrap();
     let work = guard.run_until_lost(async {
         // Blocks past the lease, and is ready in the same poll.
@@ -368,8 +369,8 @@ async fn a_renewal_that_is_refused_is_tried_again_without_hurry() {
 
 #[tokio::test]
 async fn an_unlock_of_a_lost_lock_says_whether_it_released_anything() {
-    let server = Server::start();
-    let client = connect(&server).await;
+    let site = Site::alone();
+    let client = site.connect().await;
     let lock = client.lock("lock");
     // Lost by its own deadline, beside a hold that keeps the key.
     let outer = hold(&lock).await;
@@ -377,9 +378,9 @@ async fn an_unlock_of_a_lost_lock_says_whether_it_released_anything() {
     soon("the end of the lease", inner.lost()).await;
     let error = soon("unlocking", inner.unlock()).await.unwrap_err();
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Lost, Outcome::Executed));
-    assert_eq!(server.holds("lock").values().sum::<u32>(), 1);
+    assert_eq!(site.holds("lock").values().sum::<u32>(), 1);
     // Gone.
-    server.ask::<()>(&["DEL", "lock"]);
+    site.ask::<()>("DEL", "lock", &[]);
     let error = soon("unlocking", outer.unlock()).await.unwrap_err();
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Lost, Outcome::NotExecuted));
 }

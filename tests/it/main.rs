@@ -27,6 +27,7 @@ mod giving_back;
 mod hand_off;
 mod holding;
 mod leases;
+mod scale;
 mod site;
 mod together;
 mod topologies;

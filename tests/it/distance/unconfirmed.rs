@@ -4,18 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::support::{
-    Distance, Network, SOON, Server, connect, hold, ms, release, soon, wait_until, within,
+    Distance, Network, SOON, Server, child, connect, hold, ms, release, soon, wait_until, within,
 };
 use redlatch::{LockClient, LockGuard};
 
 const TASKS: usize = 64;
-
-/// What the process has in memory, in kilobytes.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
-}
 
 /// Tasks that hand one lock around until they are told to end.
 struct Crowd {
@@ -56,8 +49,18 @@ impl Crowd {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w15_memory_stays_where_it_is_while_redis_stands_still_and_a_lock_is_handed_around() {
+#[test]
+#[cfg(target_os = "linux")]
+fn w15_memory_stays_where_it_is_while_redis_stands_still_and_a_lock_is_handed_around() {
+    let name = "w15_memory_stays_where_it_is_while_redis_stands_still_and_a_lock_is_handed_around";
+    child::alone(&format!("distance::unconfirmed::{name}"), || {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
+        runtime.block_on(memory_stays_where_it_is());
+    });
+}
+
+async fn memory_stays_where_it_is() {
     let server = Server::start();
     let builder = LockClient::builder().url(server.url()).command_timeout(ms(8_000));
     let client = soon("connecting", builder.connect()).await.expect("connecting");
@@ -65,9 +68,9 @@ async fn w15_memory_stays_where_it_is_while_redis_stands_still_and_a_lock_is_han
     wait_until("it goes around", SOON, || crowd.turns() > 2_000).await;
 
     server.pause();
-    let (before, turns) = (resident(), crowd.turns());
+    let (before, turns) = (child::resident(), crowd.turns());
     tokio::time::sleep(ms(3_000)).await;
-    let (grown, handed) = (resident().saturating_sub(before), crowd.turns() - turns);
+    let (grown, handed) = (child::resident().saturating_sub(before) / 1024, crowd.turns() - turns);
     println!("{handed} turns and {grown} kB more while Redis stood still");
     assert!(handed > 0, "nobody handed anything over");
     assert!(handed < 2_000, "{handed} hand-offs that nobody has confirmed");

@@ -2,12 +2,11 @@
 //! are odd are in `bad_input.rs`, losing a lock and locking it again is in `loss.rs`.
 
 use std::cell::RefCell;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Fault, Proxy, SOON, Server, block_until, channel, connect, hold, ms, release, renewed, soon,
-    turns, wait_until, within,
+    Fault, Proxy, SOON, Server, block_until, channel, child, connect, hold, ms, release, renewed,
+    soon, turns, wait_until, within,
 };
 use futures::future::join_all;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
@@ -359,41 +358,24 @@ async fn i6_ten_thousand_waiters_are_all_served_with_less_than_a_command_for_eac
 }
 
 #[test]
+#[cfg(target_os = "linux")]
 fn i6_a_parked_waiter_costs_little_memory() {
-    // What the allocator says, which is less and never wavers, is in tests/scale.rs.
+    // What the allocator says, which is less and never wavers, is in tests/allocations.
     const MOST: u64 = 2 * 1024;
-    const ALONE: &str = "REDLATCH_TEST_ALONE";
-    const NAME: &str = "faults::inputs::i6_a_parked_waiter_costs_little_memory";
-    if !cfg!(target_os = "linux") {
-        return;
-    }
-    // Memory is counted by process, and other tests run in this one.
-    if std::env::var_os(ALONE).is_none() {
-        let mut test = Command::new(std::env::current_exe().expect("this binary"));
-        let output = test.args(["--exact", NAME, "--nocapture"]).env(ALONE, "1").output();
-        let output = output.expect("this binary again");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains(" bytes a waiter"), "{output:?}");
-        println!("{said}");
-        return;
-    }
-    let resident = || {
-        let status = std::fs::read_to_string("/proc/self/status").expect("a process");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
-        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
-    };
-    let server = Server::start();
-    runtime().block_on(async {
-        let client = connect(&server).await;
-        let before = resident();
-        let waiters = crowd(&server, &client).await;
-        turns(1).await;
-        let each = (resident() - before) / CROWD;
-        println!("{each} bytes a waiter");
-        assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
-        waiters.iter().for_each(JoinHandle::abort);
-        join_all(waiters).await;
-        assert!(each <= MOST, "{each} bytes a waiter");
-        server.free_by_hand("crowd");
+    child::alone("faults::inputs::i6_a_parked_waiter_costs_little_memory", || {
+        let server = Server::start();
+        runtime().block_on(async {
+            let client = connect(&server).await;
+            let before = child::resident();
+            let waiters = crowd(&server, &client).await;
+            turns(1).await;
+            let each = (child::resident() - before) / CROWD;
+            println!("{each} bytes a waiter");
+            assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+            waiters.iter().for_each(JoinHandle::abort);
+            join_all(waiters).await;
+            assert!(each <= MOST, "{each} bytes a waiter");
+            server.free_by_hand("crowd");
+        });
     });
 }

@@ -2,6 +2,7 @@
 //! no error has it in its words, nor what stands behind the error, nor what the types show of
 //! themselves, nor what anybody logs at any level.
 
+#[allow(dead_code, unused_imports, unused_macros, reason = "this suite needs a part of it")]
 mod support;
 
 use std::error::Error as _;

@@ -6,8 +6,6 @@
 //! it waited for. A sleep is right only where *nothing* must happen for a while, or where a lease
 //! has to run its course.
 
-#![allow(dead_code, unused_imports, unused_macros, reason = "each test binary uses a part of it")]
-
 pub(crate) mod child;
 mod clock;
 pub(crate) mod cluster;
@@ -21,7 +19,6 @@ pub(crate) mod sentinel;
 mod server;
 mod steps;
 pub(crate) mod tokens;
-pub(crate) mod trials;
 
 use std::future::Future;
 use std::time::{Duration, Instant};

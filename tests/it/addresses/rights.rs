@@ -247,7 +247,7 @@ async fn without_any_one_of_them_it_is_denied_and_something_is_worse() {
         }
     };
     // Mostly they wait for what does not come.
-    futures::stream::iter(RIGHTS).map(check).buffer_unordered(6).collect::<()>().await;
+    futures::stream::iter(RIGHTS).map(check).buffer_unordered(12).collect::<()>().await;
 }
 
 #[test]

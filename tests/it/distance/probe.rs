@@ -10,6 +10,10 @@ use crate::support::{Network, Server};
 /// So often a test begins again on a machine that has held it up.
 const TRIES: usize = 8;
 
+/// Between an answer and the next question: seven probes at a time are not to be what keeps the machine
+/// busy.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// Asks one thing after the other, beside a client.
 pub(crate) struct Probe {
     over: Arc<AtomicBool>,
@@ -43,7 +47,9 @@ impl Probe {
         let thread = thread::spawn(move || {
             let mut answers = Vec::new();
             while !ends.load(Ordering::SeqCst) {
-                let asked = Instant::now();
+                // What a thread sleeps too long, the machine has held up, too.
+                let asked = Instant::now() + PAUSE;
+                thread::sleep(PAUSE);
                 redis::cmd("PING").exec(&mut connection).expect("an answer");
                 answers.push((asked, Instant::now()));
             }

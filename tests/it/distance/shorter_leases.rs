@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use redlatch::{Lock, LockClient, LockGuard};
 use tokio::task::JoinHandle;
 
@@ -18,6 +19,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// The new lease.
 const SHORT: Duration = ms(1_500);
+
+/// Round trips.
+const DISTANCES: [Duration; 3] = [Duration::ZERO, ms(2), ms(100)];
 
 /// What is promised of a waiter's next look.
 const LATE: Duration = ms(50);
@@ -155,24 +159,20 @@ async fn nested(round_trip: Duration, stays: Stays, ours: bool) {
 
 #[tokio::test]
 async fn w7_another_client_looks_when_the_shorter_lease_ends_that_was_handed_over() {
-    for round_trip in [Duration::ZERO, ms(2), ms(100)] {
-        handed(round_trip).await;
-    }
+    join_all(DISTANCES.map(handed)).await;
 }
 
 #[tokio::test]
 async fn w7_another_client_looks_when_the_lease_ends_that_a_nested_hold_leaves() {
-    for round_trip in [Duration::ZERO, ms(2), ms(100)] {
-        nested(round_trip, Stays::Outer, false).await;
-        nested(round_trip, Stays::Inner, false).await;
+    for stays in [Stays::Outer, Stays::Inner] {
+        join_all(DISTANCES.map(|round_trip| nested(round_trip, stays, false))).await;
     }
 }
 
 #[tokio::test]
 async fn w7_the_same_client_looks_when_the_lease_ends_that_a_nested_hold_leaves() {
-    for round_trip in [Duration::ZERO, ms(2), ms(100)] {
-        nested(round_trip, Stays::Outer, true).await;
-        nested(round_trip, Stays::Inner, true).await;
+    for stays in [Stays::Outer, Stays::Inner] {
+        join_all(DISTANCES.map(|round_trip| nested(round_trip, stays, true))).await;
     }
 }
 

@@ -16,7 +16,7 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redlatch::{Lease, LockClient};
 
-use crate::support::{SOON, Server, connect, hold, ms, release, wait_until, within};
+use crate::support::{SOON, Server, connect, hold, machine, ms, release, wait_until, within};
 
 /// What a worker process is to do: `<mode> <url>`.
 const ORDER: &str = "REDLATCH_TEST_WORKER";
@@ -133,18 +133,21 @@ fn total_of(mode: &str) -> usize {
 
 #[test]
 fn twenty_thousand_sections_in_several_processes_lose_no_update() {
+    let _busy = machine::busy();
     const { assert!(TOTAL >= 20_000) };
     assert_eq!(total_of("locked"), TOTAL);
 }
 
 #[test]
 fn the_same_sections_without_the_lock_do_lose_updates() {
+    let _busy = machine::busy();
     let total = total_of("unlocked");
     assert!(total < TOTAL, "a run without the lock came out right: the check checks nothing");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_two_holders_overlap_whichever_way_they_acquire_and_release() {
+    let _busy = machine::busy();
     let server = Server::start();
     let stop = Instant::now() + Duration::from_secs(3);
     let mut tasks = Vec::new();

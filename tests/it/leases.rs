@@ -7,7 +7,7 @@ use futures::future::join_all;
 use redlatch::{Lease, Lock, LockClient, LockGuard};
 
 use crate::site::Site;
-use crate::support::{Proxy, SOON, Server, hold, ms, release, soon, wait_until};
+use crate::support::{Proxy, SOON, Server, hold, machine, ms, release, soon, wait_until};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -156,6 +156,7 @@ async fn client_with(url: String, watchdog_timeout: Duration) -> LockClient {
 
 #[tokio::test]
 async fn renewals_come_every_third_of_the_watchdog_timeout() {
+    let _quiet = machine::quiet();
     let site = Site::alone();
     let proxy = site.proxy();
     let client = site.client_through_with(&proxy, ms(900)).await;
@@ -221,6 +222,7 @@ fn c9_a_runtime_whose_thread_is_blocked_keeps_its_lock() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_commands_does_not_delay_a_renewal() {
+    let _busy = machine::busy();
     let server = Server::start();
     let client = client_with(server.url(), ms(900)).await;
     let guard = hold(&client.lock("kept")).await;
@@ -304,6 +306,7 @@ async fn what_a_guard_believes_is_never_more_than_what_redis_grants() {
 
 #[test]
 fn a_loss_is_told_at_the_guards_own_deadline_when_nobody_answers() {
+    let _quiet = machine::quiet();
     // How late a bare timer is on this machine: that much is not the lock's doing.
     async fn late(deadline: Instant, event: impl Future<Output = ()>) -> [Duration; 2] {
         let timer = async {

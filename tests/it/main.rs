@@ -9,6 +9,11 @@
 //! A suite has a program of its own, beside this folder, if it needs a process or a harness of its
 //! own: it counts all that the process allocates, it records all that the process logs, or it makes
 //! up its cases when it starts.
+//!
+//! Tests run beside each other, in threads of this one process. So a test that measures time, or that
+//! uses the processors for seconds, says so first (`support::machine`); one that measures the process
+//! itself has a process of its own (`support::child::alone`); and one that does nothing to its server
+//! shares it (`site`).
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -10,6 +10,7 @@ pub(crate) mod child;
 mod clock;
 pub(crate) mod cluster;
 mod listener;
+pub(crate) mod machine;
 mod network;
 mod process;
 mod proxy;

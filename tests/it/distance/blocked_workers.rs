@@ -13,7 +13,7 @@ use redlatch::{Error, Lock, LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::support::{
-    Distance, Network, SOON, Server, block_until, hold, is_free, ms, release, soon,
+    Distance, Network, SOON, Server, block_until, hold, is_free, machine, ms, release, soon,
 };
 
 const WORKERS: usize = 3;
@@ -160,16 +160,19 @@ fn new_holders_block(round_trip: Duration) {
 
 #[test]
 fn w10_a_hand_off_to_a_holder_that_blocks_its_worker_is_told_on_loopback() {
+    let _quiet = machine::quiet();
     new_holders_block(Duration::ZERO);
 }
 
 #[test]
 fn w10_a_hand_off_to_a_holder_that_blocks_its_worker_is_told_at_2_ms() {
+    let _quiet = machine::quiet();
     new_holders_block(ms(2));
 }
 
 #[test]
 fn w10_a_hand_off_to_a_holder_that_blocks_its_worker_is_told_at_100_ms() {
+    let _quiet = machine::quiet();
     new_holders_block(ms(100));
 }
 
@@ -237,6 +240,7 @@ fn the_waiter_cannot_run(server: &Server, round_trip: Duration, blocks: Blocks) 
 
 #[test]
 fn w10_a_waiter_that_cannot_run_gets_a_lock_that_is_held_when_it_can() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     thread::scope(|scope| {
         for round_trip in [Duration::ZERO, ms(2), ms(100)] {

@@ -10,8 +10,8 @@ use redlatch::{LockClient, LockClientBuilder};
 
 use super::probe::undisturbed;
 use crate::support::{
-    Cluster, Distance, Network, Replicated, SOON, Server, channel, hold, ms, release, renewed,
-    soon, wait_until,
+    Cluster, Distance, Network, Replicated, SOON, Server, channel, hold, machine, ms, release,
+    renewed, soon, wait_until,
 };
 
 async fn connect(options: LockClientBuilder) -> LockClient {
@@ -53,6 +53,7 @@ async fn after_a_cut(
 
 #[tokio::test]
 async fn w2_callers_who_give_up_after_two_round_trips_are_served_again_after_a_cut() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let network = Network::new(&server, Distance::round_trip(ms(30)));
     let client = connect(LockClient::builder().url(network.url(&server))).await;
@@ -65,6 +66,7 @@ async fn w2_callers_who_give_up_after_two_round_trips_are_served_again_after_a_c
 
 #[tokio::test]
 async fn w2_a_command_timeout_of_two_round_trips_is_enough_to_connect_and_after_a_cut() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let network = Network::new(&server, Distance::round_trip(ms(30)));
     let is_soon = |took: &Result<Duration, redlatch::Error>| {
@@ -82,6 +84,7 @@ async fn w2_a_command_timeout_of_two_round_trips_is_enough_to_connect_and_after_
 
 #[tokio::test]
 async fn w3_a_stall_that_is_longer_than_the_command_timeout_is_over_soon_after_its_end() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let network = Network::new(&server, Distance::default());
     let options = LockClient::builder().url(network.url(&server));
@@ -101,6 +104,7 @@ async fn w3_a_stall_that_is_longer_than_the_command_timeout_is_over_soon_after_i
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w3_an_idle_client_has_its_connections_back_before_anybody_calls() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let network = Network::new(&server, Distance::round_trip(ms(40)));
     let client = connect(LockClient::builder().url(network.url(&server))).await;
@@ -129,6 +133,7 @@ fn take_no_more(server: &Server) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w16_a_client_needs_no_more_connections_than_it_has_made_when_it_connects() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let client = connect(LockClient::builder().url(server.url()).watchdog_timeout(ms(600))).await;
     take_no_more(&server);
@@ -145,6 +150,7 @@ async fn w16_a_client_needs_no_more_connections_than_it_has_made_when_it_connect
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w16_the_connection_that_waits_for_replicas_is_there_from_the_start() {
+    let _quiet = machine::quiet();
     let replicated = Replicated::start(1);
     let server = replicated.primary();
     let options = LockClient::builder().url(server.url()).replicas(1, ms(1_000));
@@ -155,6 +161,7 @@ async fn w16_the_connection_that_waits_for_replicas_is_there_from_the_start() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w16_in_a_cluster_every_node_has_its_connections_from_the_start() {
+    let _quiet = machine::quiet();
     let cluster = Cluster::start();
     let options = LockClient::builder().cluster(cluster.urls()).watchdog_timeout(ms(600));
     let client = connect(options).await;
@@ -178,6 +185,7 @@ async fn w16_in_a_cluster_every_node_has_its_connections_from_the_start() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w28_connections_that_are_cut_as_soon_as_they_answer_are_made_ever_more_slowly() {
+    let _quiet = machine::quiet();
     let server = Arc::new(Server::start());
     let network = Network::new(&server, Distance::default());
     let client = connect(LockClient::builder().url(network.url(&server))).await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Distance, Network, SOON, Server, ms};
+use crate::support::{Distance, Network, SOON, Server, machine, ms};
 
 /// The median of what a request and its answer take.
 fn round_trip(connection: &mut redis::Connection) -> Duration {
@@ -24,6 +24,7 @@ fn connect(network: &Network, server: &Server) -> redis::Connection {
 
 #[test]
 fn a_round_trip_takes_what_was_set() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let network = Network::new(&server, Distance::default());
     let mut connection = connect(&network, &server);
@@ -40,6 +41,7 @@ fn a_round_trip_takes_what_was_set() {
 
 #[test]
 fn a_connection_takes_a_round_trip_of_its_own_to_be_made() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let network = Network::new(&server, Distance::round_trip(ms(40)));
     let start = Instant::now();
@@ -51,6 +53,7 @@ fn a_connection_takes_a_round_trip_of_its_own_to_be_made() {
 
 #[test]
 fn jitter_is_spread_over_its_range_and_changes_no_order() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let network = Network::new(&server, Distance { jitter: ms(20), ..Distance::default() });
     let mut connection = connect(&network, &server);
@@ -69,6 +72,7 @@ fn jitter_is_spread_over_its_range_and_changes_no_order() {
 
 #[test]
 fn a_narrow_network_takes_time_for_each_byte() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let narrow = Distance { bandwidth: Some(100_000), ..Distance::default() };
     let network = Network::new(&server, narrow);
@@ -80,6 +84,7 @@ fn a_narrow_network_takes_time_for_each_byte() {
 
 #[test]
 fn a_stall_holds_everything_up_and_a_cut_breaks_everything() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let network = Network::new(&server, Distance::default());
     let mut connection = connect(&network, &server);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use redlatch::LockClient;
 use tokio::runtime::Runtime;
 
-use crate::support::{Distance, Network, Server, channel, ms};
+use crate::support::{Distance, Network, Server, channel, machine, ms};
 
 const NAME: &str = "turns";
 
@@ -74,6 +74,7 @@ const TRIES: usize = 8;
 pub(crate) fn undisturbed(mut game: impl FnMut() -> (Played, Result<(), String>)) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _quiet = machine::quiet();
     for _ in 0..TRIES {
         let (played, result) = game();
         let Err(wrong) = result else { return };

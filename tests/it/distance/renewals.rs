@@ -9,7 +9,9 @@ use futures::future::join_all;
 use redlatch::{Lock, LockClient, LockGuard};
 
 use super::probe::{Probe, undisturbed};
-use crate::support::{Distance, Network, SOON, Server, hold, ms, release, renewed, soon, within};
+use crate::support::{
+    Distance, Network, SOON, Server, hold, machine, ms, release, renewed, soon, within,
+};
 
 /// Round trips, and the watchdog timeouts of clients that are so far away.
 const CASES: [(Duration, Duration); 7] = [
@@ -59,12 +61,14 @@ async fn three_holds(round_trip: Duration, watchdog_timeout: Duration) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w1_a_third_of_a_lease_is_enough_for_a_renewal_at_any_distance_up_to_a_sixth_of_it() {
+    let _quiet = machine::quiet();
     join_all(CASES.map(|(round_trip, timeout)| three_holds(round_trip, timeout))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w1_an_answer_that_takes_longer_than_a_third_of_a_lease_is_waited_for_where_a_dial_takes_longer()
  {
+    let _quiet = machine::quiet();
     let (round_trip, lease) = (ms(120), ms(1_000));
     let server = Server::start();
     let network = Network::new(&server, Distance::round_trip(round_trip));
@@ -92,6 +96,7 @@ async fn w1_an_answer_that_takes_longer_than_a_third_of_a_lease_is_waited_for_wh
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w1_connecting_loads_the_scripts_and_a_flush_costs_one_renewal_more_round_trips() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let network = Network::new(&server, Distance::round_trip(ms(40)));
     let options = LockClient::builder().url(network.url(&server));
@@ -198,6 +203,7 @@ const TRIES: usize = 8;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w17_beside_busy_tenants_a_lock_is_lost_only_where_one_command_takes_a_third_of_its_lease()
 {
+    let _quiet = machine::quiet();
     for _ in 0..TRIES {
         let mut kept = 0;
         for (tenants, lease) in [(2, ms(1_000)), (2, ms(3_000)), (4, ms(3_000))] {

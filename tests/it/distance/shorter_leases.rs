@@ -11,7 +11,7 @@ use redlatch::{Lock, LockClient, LockGuard};
 use tokio::task::JoinHandle;
 
 use crate::support::{
-    Distance, Listener, Network, SOON, Server, channel, connect, hold, ms, release, soon,
+    Distance, Listener, Network, SOON, Server, channel, connect, hold, machine, ms, release, soon,
     wait_until,
 };
 
@@ -159,11 +159,13 @@ async fn nested(round_trip: Duration, stays: Stays, ours: bool) {
 
 #[tokio::test]
 async fn w7_another_client_looks_when_the_shorter_lease_ends_that_was_handed_over() {
+    let _quiet = machine::quiet();
     join_all(DISTANCES.map(handed)).await;
 }
 
 #[tokio::test]
 async fn w7_another_client_looks_when_the_lease_ends_that_a_nested_hold_leaves() {
+    let _quiet = machine::quiet();
     for stays in [Stays::Outer, Stays::Inner] {
         join_all(DISTANCES.map(|round_trip| nested(round_trip, stays, false))).await;
     }
@@ -171,6 +173,7 @@ async fn w7_another_client_looks_when_the_lease_ends_that_a_nested_hold_leaves()
 
 #[tokio::test]
 async fn w7_the_same_client_looks_when_the_lease_ends_that_a_nested_hold_leaves() {
+    let _quiet = machine::quiet();
     for stays in [Stays::Outer, Stays::Inner] {
         join_all(DISTANCES.map(|round_trip| nested(round_trip, stays, true))).await;
     }
@@ -178,6 +181,7 @@ async fn w7_the_same_client_looks_when_the_lease_ends_that_a_nested_hold_leaves(
 
 #[tokio::test]
 async fn w7_a_lease_that_gets_no_shorter_is_told_to_nobody() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let client = connect(&server).await;
     let name = "no shorter";
@@ -207,6 +211,7 @@ async fn w7_a_lease_that_gets_no_shorter_is_told_to_nobody() {
 
 #[tokio::test]
 async fn w7_a_hold_that_takes_over_a_longer_lease_leaves_it_in_force() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let client = connect(&server).await;
     let name = "taken over";

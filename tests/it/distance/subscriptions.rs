@@ -9,7 +9,7 @@ use futures::future::join_all;
 use redlatch::LockClient;
 use tokio::task::JoinHandle;
 
-use crate::support::{Distance, Network, SOON, Server, ms, release, soon, wait_until};
+use crate::support::{Distance, Network, SOON, Server, machine, ms, release, soon, wait_until};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -64,6 +64,7 @@ async fn keeps(round_trip: Duration, timeout: Duration) {
 
 #[tokio::test]
 async fn w27_a_parked_client_keeps_a_connection_that_answers_however_far_it_is() {
+    let _quiet = machine::quiet();
     join_all(DISTANCES.map(|(round_trip, timeout)| keeps(round_trip, timeout))).await;
 }
 
@@ -86,5 +87,6 @@ async fn gives_up(round_trip: Duration, timeout: Duration) {
 
 #[tokio::test]
 async fn w27_a_parked_client_gives_a_connection_up_that_does_not_answer() {
+    let _quiet = machine::quiet();
     join_all(DISTANCES.map(|(round_trip, timeout)| gives_up(round_trip, timeout))).await;
 }

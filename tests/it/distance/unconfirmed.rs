@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::support::{
-    Distance, Network, SOON, Server, child, connect, hold, ms, release, soon, wait_until, within,
+    Distance, Network, SOON, Server, child, connect, hold, machine, ms, release, soon, wait_until,
+    within,
 };
 use redlatch::{LockClient, LockGuard};
 
@@ -88,6 +89,7 @@ async fn memory_stays_where_it_is() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w15_who_unlocks_hears_of_it_in_time_however_far_redis_is() {
+    let _quiet = machine::quiet();
     let server = Server::start();
     let round_trip = ms(100);
     let network = Network::new(&server, Distance::round_trip(round_trip));

@@ -8,7 +8,7 @@ use redlatch::LockClient;
 use tokio_test::task;
 
 use crate::support::{
-    Distance, Network, SOON, Server, hold, ms, release, soon, wait_until, within,
+    Distance, Network, SOON, Server, hold, machine, ms, release, soon, wait_until, within,
 };
 
 /// Renewed in time at the largest distance, on a busy machine.
@@ -82,15 +82,18 @@ async fn unlocks_are_polled_once(round_trip: Duration) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w11_an_unlock_that_is_polled_once_hands_the_lock_over_on_loopback() {
+    let _quiet = machine::quiet();
     unlocks_are_polled_once(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w11_an_unlock_that_is_polled_once_hands_the_lock_over_at_2_ms() {
+    let _quiet = machine::quiet();
     unlocks_are_polled_once(ms(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w11_an_unlock_that_is_polled_once_hands_the_lock_over_at_100_ms() {
+    let _quiet = machine::quiet();
     unlocks_are_polled_once(ms(100)).await;
 }

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Fault, Proxy, SOON, Server, block_until, channel, child, connect, hold, ms, release, renewed,
-    soon, turns, wait_until, within,
+    Fault, Proxy, SOON, Server, block_until, channel, child, connect, hold, machine, ms, release,
+    renewed, soon, turns, wait_until, within,
 };
 use futures::future::join_all;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
@@ -266,6 +266,7 @@ async fn i9_a_renewal_that_a_release_overtakes_brings_nothing_back() {
 /// How long a cycle takes is a figure of a release build: see `benches/watchdog.rs`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i7_a_hundred_thousand_locks_are_renewed_in_few_commands_none_of_them_long() {
+    let _busy = machine::busy();
     const MANY: usize = 100_000;
     const TASKS: usize = 8;
     let lease = ms(24_000);
@@ -339,6 +340,7 @@ async fn crowd(server: &Server, client: &LockClient) -> Vec<JoinHandle<()>> {
 
 #[tokio::test]
 async fn i6_ten_thousand_waiters_are_all_served_with_less_than_a_command_for_each() {
+    let _busy = machine::busy();
     let server = Server::start();
     let client = connect(&server).await;
     let waiters = crowd(&server, &client).await;

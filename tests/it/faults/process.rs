@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use redlatch::{Lease, LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{Child, child, ms, soon};
+use crate::support::{Child, child, machine, ms, soon};
 
 mod clocks;
 mod dropped;
@@ -54,6 +54,7 @@ fn the_child() {
 /// more than `limit`, nobody knows whose fault that was, and it is run again.
 fn undisturbed(limit: Duration, case: impl Fn()) {
     const ATTEMPTS: usize = 5;
+    let _quiet = machine::quiet();
     for attempt in 1..=ATTEMPTS {
         let end = Arc::new(AtomicBool::new(false));
         let pulse = {

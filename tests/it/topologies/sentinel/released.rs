@@ -9,7 +9,7 @@ use redlatch::LockClient;
 use super::late::conviction;
 use super::{by_way_of, client_of};
 use crate::support::{
-    Replicated, SOON, Sentinels, Server, hold, ms, release, soon, wait_until, within,
+    Replicated, SOON, Sentinels, Server, hold, machine, ms, release, soon, wait_until, within,
 };
 use crate::topologies::{MINUTE, connected};
 
@@ -129,6 +129,7 @@ async fn take_turns(client: LockClient, name: String, over: Arc<AtomicBool>) {
 /// Sentinels do not wait for the replica that they promote.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w26_busy_names_go_on_soon_after_a_planned_failover() {
+    let _busy = machine::busy();
     let set = Sentinels::start();
     let clients = [client_of(&set, MINUTE).await, client_of(&set, MINUTE).await];
     let over = Arc::new(AtomicBool::new(false));

@@ -76,7 +76,7 @@ impl LockGuard {
         let call = Session::new(&self.engine.router, now + self.engine.config.command_timeout);
         let mut unlock =
             Unlock::begin(&self.engine.releaser, call, &self.owner, &self.granted, now);
-        if unlock.is_handed_over() {
+        if unlock.is_handed_off() {
             return self.engine.process.bind(async move { unlock.confirmed().await }).await;
         }
         self.engine.process.bind(async move { unlock.released().await }).await

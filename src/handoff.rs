@@ -318,9 +318,9 @@ impl Handoffs {
             if unsure {
                 handoff.from.holds.lock().released(handoff.pending);
             } else {
-                found_gone(&self.waiters, &handoff.from, FoundBy::HandOver);
+                found_gone(&self.waiters, &handoff.from, FoundBy::HandOff);
             }
-            found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOver);
+            found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOff);
             if let Some(told) = handoff.told {
                 let _ = told.send(Ok(unsure));
             }

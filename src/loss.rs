@@ -17,7 +17,7 @@ pub(crate) enum FoundBy {
     },
     Release,
     NestedAcquire,
-    HandOver,
+    HandOff,
 }
 
 /// Redis counts nothing for `owner`: tells its guards, logs the loss, and wakes the waiters.
@@ -32,7 +32,7 @@ pub(crate) fn found_gone(waiters: &Waiters, owner: &Owner, by: FoundBy) {
         }
         FoundBy::Release => (owner.gone(now), "found gone when it was released"),
         FoundBy::NestedAcquire => (owner.gone(now), "found gone when a nested hold was asked for"),
-        FoundBy::HandOver => (owner.gone(now), "found gone when it was handed off"),
+        FoundBy::HandOff => (owner.gone(now), "found gone when it was handed off"),
     };
     let Some(valid) = lost else { return };
     if valid {

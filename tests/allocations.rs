@@ -1,21 +1,39 @@
-//! How often a lock and its unlock ask for memory, beside the same two scripts through the driver
-//! with nothing around them. All that the process does is counted, the driver's own tasks too.
+//! How much memory the library asks for. How often a lock and its unlock do, beside the same two
+//! scripts through the driver with nothing around them; and how much a held lock keeps, and a parked
+//! waiter.
+//!
+//! All that the process does is counted, the driver's own tasks too. So this is a program of its own,
+//! with an allocator that counts, and each test has a process of its own.
 //!
 //! `cargo test --release --test allocations -- --nocapture` says the numbers.
 
+#[allow(dead_code, unused_imports, unused_macros, reason = "this suite needs a part of it")]
 mod support;
 
 use std::alloc::System;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use redis::aio::MultiplexedConnection;
+use redlatch::{Lock, LockClient, LockGuard};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use support::{Server, connect, hold, release};
+use support::{
+    SOON, Server, child, connect, hold, ms, release, scripts, turns, wait_until, within,
+};
+use tokio::task::JoinHandle;
 
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 const PAIRS: usize = 200;
+
+/// In a process of its own, on one thread.
+fn alone<F: Future<Output = ()>>(name: &str, test: fn() -> F) {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    child::alone(name, || runtime().expect("a runtime").block_on(test()));
+}
 
 /// Of one pair, how often memory was asked for.
 async fn counted(tasks: usize, pairs: impl AsyncFn()) -> f64 {
@@ -41,15 +59,17 @@ async fn bare(mut redis: MultiplexedConnection, scripts: [String; 2], name: Stri
     }
 }
 
-// One test, because all threads of the process are counted.
-#[tokio::test]
-async fn a_pair_asks_for_memory_about_as_often_as_its_two_scripts_alone() {
+#[test]
+fn a_pair_asks_for_memory_about_as_often_as_its_two_scripts_alone() {
+    alone("a_pair_asks_for_memory_about_as_often_as_its_two_scripts_alone", pairs_ask_for_memory);
+}
+
+async fn pairs_ask_for_memory() {
     let server = Server::start();
     let client = connect(&server).await;
     let driver = redis::Client::open(server.url()).unwrap();
     let mut redis = driver.get_multiplexed_async_connection().await.unwrap();
-    let mut scripts = [include_str!("../lua/acquire.lua"), include_str!("../lua/release.lua")]
-        .map(redis::Script::new);
+    let mut scripts = [scripts::ACQUIRE, scripts::RELEASE].map(redis::Script::new);
     for script in &mut scripts {
         script.load_async(&mut redis).await.unwrap();
     }
@@ -75,4 +95,86 @@ async fn a_pair_asks_for_memory_about_as_often_as_its_two_scripts_alone() {
         println!("{tasks} task(s): {ours:.1} a pair, {floor:.1} of the scripts alone");
         assert!(ours <= at_most, "{tasks} task(s): {ours:.1} a pair, {floor:.1} alone");
     }
+}
+
+/// What the process has asked of its allocator and not given back; what that one needs beside it is
+/// not counted.
+fn in_use() -> usize {
+    let stats = COUNTED.stats();
+    stats.bytes_allocated - stats.bytes_deallocated
+}
+
+/// Handle and guard, and all that the client keeps for them: the owner with its account, the term,
+/// the entry in the watchdog's schedule. The names have ten characters at most.
+#[test]
+fn a_held_lock_costs_at_most_600_bytes() {
+    alone("a_held_lock_costs_at_most_600_bytes", held_locks_cost);
+}
+
+async fn held_locks_cost() {
+    const MANY: usize = 20_000;
+    const MOST: usize = 600;
+    let server = Server::start();
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(9_000));
+    let client = builder.connect().await.unwrap();
+    // What there is of it once is there before.
+    release(hold(&client.lock("first")).await).await;
+    let before = in_use();
+    let mut held: Vec<(Lock, LockGuard)> = Vec::with_capacity(MANY);
+    while held.len() < MANY {
+        let locks: Vec<_> =
+            (held.len()..held.len() + 100).map(|n| client.lock(format!("many:{n}"))).collect();
+        let guards = join_all(locks.iter().map(hold)).await;
+        held.extend(locks.into_iter().zip(guards));
+    }
+    let taken = (in_use() - before) / MANY;
+    let deadlines = || held.iter().map(|(_, guard)| Instant::now() + guard.remaining());
+    let first: Vec<_> = deadlines().collect();
+    wait_until("a renewal of each", MINUTE, || {
+        deadlines().zip(&first).all(|(now, first)| now > *first + ms(500))
+    })
+    .await;
+    drop(first);
+    let renewed = (in_use() - before) / MANY;
+    println!("{taken} bytes a lock, {renewed} after it was renewed");
+    assert!(taken <= MOST, "{taken} bytes a lock");
+    assert!(renewed <= MOST, "{renewed} bytes a lock that was renewed");
+    assert!(held.iter().all(|(_, guard)| !guard.is_lost()));
+    drop(held);
+    wait_until("free locks", MINUTE, || server.ask::<usize>(&["DBSIZE"]) == 0).await;
+    // What is left is buffers that have grown, say; the schedule forgets them in their turn.
+    let left = || in_use().saturating_sub(before) / MANY;
+    wait_until("the memory back", SOON, || left() <= MOST / 4).await;
+    println!("{} bytes of each are left", left());
+}
+
+/// A task with the call in it, and all that is kept for it: handle, owner, seat, place in line.
+#[test]
+fn a_parked_waiter_costs_at_most_a_kibibyte_and_a_half() {
+    alone("a_parked_waiter_costs_at_most_a_kibibyte_and_a_half", parked_waiters_cost);
+}
+
+async fn parked_waiters_cost() {
+    const CROWD: usize = 10_000;
+    const MOST: usize = 1536;
+    let server = Server::start();
+    let client = connect(&server).await;
+    server.hold_by_hand("crowd", "somebody:1", 60 * MINUTE);
+    let waiter = || {
+        let lock = client.lock("crowd");
+        tokio::spawn(async move { drop(lock.lock().await.expect("a turn")) })
+    };
+    let first = waiter();
+    wait_until("a subscription", SOON, || server.subscribers("crowd") == 1).await;
+    let before = in_use();
+    let waiters: Vec<JoinHandle<()>> = (0..CROWD).map(|_| waiter()).collect();
+    turns(1).await;
+    let each = (in_use() - before) / CROWD;
+    println!("{each} bytes a waiter");
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+    assert!(each <= MOST, "{each} bytes a waiter");
+    server.free_by_hand("crowd");
+    within(2 * MINUTE, "the crowd", join_all(waiters)).await;
+    first.await.expect("a turn");
+    wait_until("a free lock", SOON, || !server.exists("crowd")).await;
 }

@@ -3,7 +3,10 @@
 //!
 //! A server that was built without TLS cannot be asked for it: then these are ignored.
 
+#[allow(dead_code, unused_imports, unused_macros, reason = "this suite needs a part of it")]
 mod support;
+#[path = "support/trials.rs"]
+mod trials;
 
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -13,9 +16,9 @@ use libtest_mimic::Arguments;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use redis::{ClientTlsConfig, TlsCertificates};
 use redlatch::{Error, ErrorKind, LockClient, Outcome};
-use support::trials::trials;
 use support::{Child, SOON, Server, child, hold, ms, release, renewed, soon, wait_until};
 use tempfile::TempDir;
+use trials::trials;
 
 /// Whoever signs certificates.
 struct Authority {

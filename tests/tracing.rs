@@ -4,6 +4,7 @@
 //! A client has a thread of its own, so one subscriber records the whole process, and the tests
 //! take turns.
 
+#[allow(dead_code, unused_imports, unused_macros, reason = "this suite needs a part of it")]
 mod support;
 
 use std::collections::BTreeMap;

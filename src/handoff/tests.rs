@@ -59,7 +59,7 @@ fn a_call_that_is_dropped_anywhere_leaves_no_hold_under_every_schedule() {
 }
 
 #[test]
-fn a_hand_over_that_was_not_answered_is_made_again_under_every_schedule() {
+fn a_hand_off_that_was_not_answered_is_made_again_under_every_schedule() {
     const SCENE: Scene = Scene { dropped: 1, unanswered: 2, ..Scene::NOTHING };
     explore(16_000, || block_on(play(SCENE)));
 }

@@ -109,7 +109,7 @@ enum Op {
     Acquire { owner: usize, lease: u64, count: u32 },
     Release { owner: usize, lease: u64, count: u32 },
     Renew { owner: usize, lease: u64 },
-    HandOver { owners: Vec<usize>, lease: u64 },
+    HandOff { owners: Vec<usize>, lease: u64 },
     ForceUnlock,
     Expire,
     Persist,
@@ -125,7 +125,7 @@ fn op() -> impl Strategy<Value = Op> {
         6 => acquire.prop_map(|(owner, lease, c)| Op::Acquire { owner, lease, count: c.max(1) }),
         4 => release.prop_map(|(owner, lease, count)| Op::Release { owner, lease, count }),
         2 => renew.prop_map(|(owner, lease, _)| Op::Renew { owner, lease }),
-        3 => hand_off.prop_map(|(owners, lease)| Op::HandOver { owners, lease }),
+        3 => hand_off.prop_map(|(owners, lease)| Op::HandOff { owners, lease }),
         1 => Just(Op::ForceUnlock),
         1 => Just(Op::Expire),
         1 => Just(Op::Persist),
@@ -180,7 +180,7 @@ impl Both<'_> {
                 let reply = Value::Array(vec![Value::Int(held.into())]);
                 assert_eq!(self.ask(&scripts.renew, &[&lease, &OWNERS[owner]]), reply);
             }
-            Op::HandOver { ref owners, lease } => {
+            Op::HandOff { ref owners, lease } => {
                 let owners: Vec<&'static str> = owners.iter().map(|one| OWNERS[*one]).collect();
                 let mut args: Vec<&dyn ToString> =
                     vec![&"channel", &lease, &"NUMSUB", &"PUBLISH", &0];

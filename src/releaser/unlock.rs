@@ -45,7 +45,7 @@ impl<'a> Unlock<'a> {
         Self { session, validity, begun, ran_out, counts, handed_off }
     }
 
-    pub(crate) fn is_handed_over(&self) -> bool {
+    pub(crate) fn is_handed_off(&self) -> bool {
         self.handed_off.is_some()
     }
 

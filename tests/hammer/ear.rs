@@ -61,7 +61,7 @@ fn offset() -> u64 {
 }
 
 /// `+1700000000.123456 [0 127.0.0.1:1234] "EVALSHA" "<sha>" "1" "name-3" "<owner>" "600" "1"`, for
-/// an acquire, or several in one call, or a hand-over; `+... [0 lua] "HSET" "name-3" "<owner>" "1"`,
+/// an acquire, or several in one call, or a hand-off; `+... [0 lua] "HSET" "name-3" "<owner>" "1"`,
 /// for what a script writes.
 fn commands(line: &str, names: Names, offset: u64) -> Vec<Command> {
     let Some((t, whence, words)) = words(line) else { return Vec::new() };
@@ -113,7 +113,7 @@ fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a str)> {
             }
             all
         }
-        // A hand-over: behind the channel, the lease, how to count who listens, how to tell them and
+        // A hand-off: behind the channel, the lease, how to count who listens, how to tell them and
         // whether the client is one of them, the one who has it, and those to come.
         ([key, ..], [channel, _, _, _, _, _, owners @ ..])
             if channel.starts_with("redisson_lock__") =>

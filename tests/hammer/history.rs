@@ -36,7 +36,7 @@ pub(crate) struct History {
     pub(crate) gaps: Vec<(u64, u64)>,
     pub(crate) operations: u64,
     /// How often the server let a lock go from one owner of a client to the next.
-    pub(crate) hand_overs: u64,
+    pub(crate) max_handoffs: u64,
     /// What became of the requests that were held up.
     pub(crate) fates: Fates,
     /// Why it is not whole: a process ended that nobody had killed, or did not come home.
@@ -258,7 +258,7 @@ impl History {
 }
 
 impl Acquire {
-    /// It was handed over inside its client, and as far as was read it was never confirmed: from
+    /// It was handed off inside its client, and as far as was read it was never confirmed: from
     /// the beginning it is believed for far less than whoever asks Redis is.
     pub(crate) fn in_the_air(&self) -> bool {
         let margin = self.lease / 100 + 2 * MS;
@@ -347,7 +347,7 @@ impl Acquire {
         if let Some(release) = self.release {
             if release.outcome.is_lost() {
                 until = until.min(self.last_true.max(self.ret));
-                // Handed over inside a client by one whose key was taken away in its time, who had
+                // Handed off inside a client by one whose key was taken away in its time, who had
                 // not heard of it: that was no hold from the beginning.
                 let before = |t1: u64| self.inv < t1 + LONGEST_LEASE;
                 if tampering.iter().any(|(t0, t1)| *t0 < self.ret && before(*t1)) {

@@ -36,6 +36,7 @@
 //!
 //! The seed makes the choice of calls and faults repeatable, not what comes of them.
 
+#[allow(dead_code, unused_imports, unused_macros, reason = "this suite needs a part of it")]
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -64,7 +64,7 @@ impl Length {
         let floor = Floor {
             operations: 150_000,
             grants: 10_000,
-            hand_overs: 500,
+            max_handoffs: 500,
             ..Floor::for_seconds(30)
         };
         Self { seconds: 30, at_most: 150, floor }
@@ -157,7 +157,7 @@ fn one_round(size: Size, keep: bool, done: &mut Done) -> Verdict {
 
 fn count(history: &History, done: &mut Done) {
     done.operations += history.operations;
-    done.hand_overs += history.hand_overs;
+    done.max_handoffs += history.max_handoffs;
     let mut last = None;
     for acquire in &history.acquires {
         done.cancelled += u64::from(acquire.outcome == Outcome::Cancelled);

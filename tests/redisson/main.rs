@@ -6,6 +6,7 @@
 //! `build` builds the program, and `tests/run` does that where it can and says in
 //! `REDLATCH_REDISSON` where it is; without it, every case is ignored.
 
+#[allow(dead_code, unused_imports, unused_macros, reason = "this suite needs a part of it")]
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -16,6 +16,9 @@ use super::{SOON, block_until};
 /// What a child is to be: set for it alone.
 const ROLE: &str = "REDLATCH_TEST_CHILD";
 
+/// Says that a process runs one test alone.
+const ALONE: &str = "REDLATCH_TEST_ALONE";
+
 /// Tells a child's lines from those that its test harness prints.
 const MARK: &str = "the child says: ";
 
@@ -146,6 +149,27 @@ impl Drop for Child {
             let _ = process.wait();
         }
     }
+}
+
+/// Runs a test in a process of its own, because it measures the process or changes it: this binary
+/// again, with nothing but that test to run. `name` is the test's, with its modules.
+pub(crate) fn alone(name: &str, test: impl FnOnce()) {
+    if env::var_os(ALONE).is_some() {
+        return test();
+    }
+    let mut process = Command::new(env::current_exe().expect("this binary"));
+    process.args(["--exact", name, "--nocapture"]).env(ALONE, "");
+    let output = process.output().expect("this binary again");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains(" 1 passed"), "{name}: {output:#?}");
+    println!("{said}");
+}
+
+/// How many bytes of this process are in memory, as Linux counts them.
+pub(crate) fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a process on Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
 /// In a child, what it is to be. `None` in a process that is none.

@@ -6,21 +6,20 @@
 //! it waited for. A sleep is right only where *nothing* must happen for a while, or where a lease
 //! has to run its course.
 
-#![allow(dead_code, unused_imports, unused_macros, reason = "each test binary uses a part of it")]
-
 pub(crate) mod child;
 mod clock;
 pub(crate) mod cluster;
 mod listener;
+pub(crate) mod machine;
 mod network;
 mod process;
 mod proxy;
 pub(crate) mod replicas;
+pub(crate) mod scripts;
 pub(crate) mod sentinel;
 mod server;
 mod steps;
 pub(crate) mod tokens;
-pub(crate) mod trials;
 
 use std::future::Future;
 use std::time::{Duration, Instant};

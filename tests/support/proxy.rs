@@ -186,11 +186,13 @@ impl Proxy {
     }
 
     /// How many planned faults of that kind have not taken effect yet.
+    #[allow(dead_code, reason = "for the hammer")]
     pub(crate) fn to_come(&self, fault: Fault) -> usize {
         self.shared.log().planned.iter().filter(|plan| plan.2 == fault).count()
     }
 
     /// Planned faults of that kind take effect no more. Returns how many that were.
+    #[allow(dead_code, reason = "for the hammer")]
     pub(crate) fn give_up(&self, fault: Fault) -> usize {
         let mut log = self.shared.log();
         let before = log.planned.len();

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use std::{env, fs};
@@ -52,6 +52,13 @@ impl Server {
     /// A server with persistence off.
     pub(crate) fn start() -> Self {
         Self::start_with(&[])
+    }
+
+    /// One server for all tests that do nothing to the server itself, in as far as each has names of
+    /// its own. It ends with the process.
+    pub(crate) fn shared() -> &'static Self {
+        static SHARED: LazyLock<Server> = LazyLock::new(Server::start);
+        &SHARED
     }
 
     /// A server with more arguments, such as `["--maxmemory", "1mb"]`.
@@ -273,7 +280,12 @@ impl Server {
 
     /// Fails if a lock has no end, or if a key was left that the protocol does not know.
     pub(crate) fn assert_clean(&self) {
-        let keys: Vec<String> = self.ask(&["KEYS", "*"]);
+        self.assert_clean_under("");
+    }
+
+    /// The same, of the keys alone that have this in their names.
+    pub(crate) fn assert_clean_under(&self, prefix: &str) {
+        let keys: Vec<String> = self.ask(&["KEYS", &format!("*{prefix}*")]);
         for key in keys {
             // Redisson's counter of fencing tokens is the one key that has no end.
             let known = !key.starts_with("redisson_") || key.starts_with("redisson_lock_token:");

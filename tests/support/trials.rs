@@ -1,4 +1,4 @@
-//! Asynchronous tests for a harness of our own.
+//! Asynchronous tests for a harness of our own, in a program that has this as `trials`.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
 macro_rules! trials {
     ($($name:ident,)*) => {
         vec![$(libtest_mimic::Trial::test(stringify!($name), || {
-            crate::support::trials::run($name());
+            crate::trials::run($name());
             Ok(())
         }),)*]
     };

@@ -5,8 +5,11 @@
 //! elsewhere. Beside them a server of a few lines, which answers in their words, is always there,
 //! and can change its version.
 
+#[allow(dead_code, unused_imports, unused_macros, reason = "this suite needs a part of it")]
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/trials.rs"]
+mod trials;
 
 mod script;
 
@@ -16,8 +19,8 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Trial};
 use redlatch::{Error, ErrorKind, LockClient, Outcome};
 use script::{Says, Script};
-use support::trials::trials;
 use support::{Child, Server, child, hold, release, soon};
+use trials::trials;
 
 const PASSWORD: &str = "correct-horse-battery";
 

@@ -33,7 +33,7 @@ impl Story {
 }
 
 #[test]
-fn only_the_last_hold_can_be_handed_over_and_only_while_it_is_believed() {
+fn only_the_last_hold_can_be_handed_off_and_only_while_it_is_believed() {
     let mut story = Story::new();
     assert!(story.start().is_none(), "it has nothing");
     let (outer, validity) = story.grant(WATCHDOG.into());
@@ -49,7 +49,7 @@ fn only_the_last_hold_can_be_handed_over_and_only_while_it_is_believed() {
 }
 
 #[test]
-fn what_may_have_been_freed_or_is_lost_cannot_be_handed_over() {
+fn what_may_have_been_freed_or_is_lost_cannot_be_handed_off() {
     let story = Story::new();
     let (hold, _) = story.grant(HOUR.into());
     let pending = story.give_back(hold).unwrap();
@@ -81,7 +81,7 @@ fn an_owner_takes_a_lock_only_if_it_holds_and_owes_nothing() {
 }
 
 #[test]
-fn a_lock_that_was_handed_over_is_believed_for_its_lease_when_that_is_confirmed() {
+fn a_lock_that_was_handed_off_is_believed_for_its_lease_when_that_is_confirmed() {
     let story = Story::new();
     let before = story.now + WATCHDOG;
     let (hold, validity) = story.handed(HOUR.into(), before, story.streak());
@@ -143,7 +143,7 @@ fn the_watchdog_leaves_a_lock_alone_that_is_not_confirmed_or_not_claimed() {
 }
 
 #[test]
-fn a_run_of_hand_overs_ends_while_others_wait_and_only_then() {
+fn a_run_of_hand_offs_ends_while_others_wait_and_only_then() {
     let config = Config { max_handoffs: 3, ..Config::default() };
     let mut story = Story::new();
     let mut streak = story.streak();

@@ -23,7 +23,7 @@ fn model_op() -> impl Strategy<Value = model::Op> {
         2 => (which(), 1..100_000u64).prop_map(|(n, lease)| Op::Granted(n, lease)),
         2 => which().prop_map(Op::Leave),
         4 => (0..3usize, 1..100_000u64, any::<bool>(), any::<bool>())
-            .prop_map(|(lock, lease, awaited, later)| Op::HandOver { lock, lease, awaited, later }),
+            .prop_map(|(lock, lease, awaited, later)| Op::HandOff { lock, lease, awaited, later }),
         1 => (0..3usize, proptest::option::of(0..60_000u64))
             .prop_map(|(lock, lease)| Op::HandedOff(lock, lease)),
         1 => (0..3usize, proptest::option::of(0..4u32)).prop_map(|(lock, told)| Op::Freed(lock, told)),
@@ -45,7 +45,7 @@ fn world_op() -> impl Strategy<Value = world::Op> {
         14 => any::<usize>().prop_map(Op::Run),
         3 => any::<usize>().prop_map(Op::Drop),
         5 => (0..3usize).prop_map(Op::Release),
-        4 => (0..3usize).prop_map(Op::HandOver),
+        4 => (0..3usize).prop_map(Op::HandOff),
         5 => Just(Op::Deliver),
         5 => Just(Op::Drive),
         1 => Just(Op::Cut),

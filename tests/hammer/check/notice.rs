@@ -74,7 +74,7 @@ pub(crate) fn of_deletion(history: &History) -> Vec<Violation> {
 
 /// H9: nobody is told of a loss that did not happen. Before the deadline, only somebody who takes
 /// the key away can be the reason; a lease that is renewed ends only if it could not be. (Of a lock
-/// that was handed over, and of which nobody knows that Redis heard, the reason may be older.)
+/// that was handed off, and of which nobody knows that Redis heard, the reason may be older.)
 pub(crate) fn not_false(history: &History) -> Vec<Violation> {
     let reasons_of = |number: usize| {
         let outages = history.outages_of(number).map(|(from, to)| (from, to + AFTERMATH));
@@ -160,7 +160,7 @@ pub(crate) mod trials {
     pub(crate) fn a_loss_before_the_deadline_needs_a_reason() {
         let mut history = history(vec![held(0, 10).lost_at(500)]);
         assert_eq!(not_false(&history)[0].rule, "H9");
-        // Handed over, and never confirmed: what took it away may have come before the call.
+        // Handed off, and never confirmed: what took it away may have come before the call.
         let mut handed = held(0, 10).lost_at(100);
         (handed.deadline, handed.deadline_high) = (300 * MS, 300 * MS);
         assert_eq!(not_false(&self::history(vec![handed])), []);

@@ -11,7 +11,7 @@ use crate::check::{PROMPT, Violation};
 use crate::history::{Acquire, History, NEVER};
 use crate::record::{How, MS};
 
-/// How long a client may keep a lock from others: the default of `hand_over_time`.
+/// How long a client may keep a lock from others: the default of `max_handoff_time`.
 const RUN: u64 = 10 * MS;
 
 /// Of the process that is farthest away.

@@ -139,7 +139,7 @@ fn goes_on(acquire: &mut Acquire, record: &Record) -> u64 {
             if acquire.loss.is_some() {
                 acquire.healed.get_or_insert(t);
             }
-            // One that was handed over has its whole lease from when that is confirmed.
+            // One that was handed off has its whole lease from when that is confirmed.
             let told = if record.how == How::Ran { 0 } else { record.deadline };
             let whole = told.min(acquire.ret + acquire.lease);
             if !acquire.watched && t > acquire.deadline_high.max(whole) {

@@ -2,7 +2,7 @@
 //! two or three owners each, unconfirmed holders, the handoff queue, hand-offs that are sent
 //! again, late requests of stale connections, leases that get shorter.
 //!
-//! It follows `lua/{acquire,release,hand_over}.lua`, `src/handoff.rs`, `src/handoff/queue.rs`,
+//! It follows `lua/{acquire,release,hand_off}.lua`, `src/handoff.rs`, `src/handoff/queue.rs`,
 //! `src/holds/handoff.rs`, `src/releaser.rs`, `src/releaser/passage.rs` and what of
 //! `src/waiters/board.rs` decides who gets the lock next.
 //!

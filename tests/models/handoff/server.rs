@@ -1,4 +1,4 @@
-//! What the server does: `lua/{acquire,release,hand_over}.lua` in the abstract, and the end of a
+//! What the server does: `lua/{acquire,release,hand_off}.lua` in the abstract, and the end of a
 //! lease.
 
 use super::state::{Call, Hold, Key, Reply, Request, State};
@@ -53,7 +53,7 @@ impl Handoff {
         Reply::Released
     }
 
-    /// `lua/hand_over.lua`: whether one of `owners` had the lock.
+    /// `lua/hand_off.lua`: whether one of `owners` had the lock.
     pub(super) fn execute_handoff(
         &self,
         state: &mut State,

@@ -4,13 +4,13 @@ use crate::Mutant;
 
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
-        bug: "hand-over-resend-forgets",
+        bug: "hand-off-resend-forgets",
         file: "src/handoff.rs",
         right: "self.gone(names, retry.failures > 0 || repeated);",
         wrong: "self.gone(names, (retry.failures > 0 || repeated) && !BUG);",
     },
     Mutant {
-        bug: "hand-over-tried-once",
+        bug: "hand-off-tried-once",
         file: "src/handoff.rs",
         right: "now >= *retry.give_up.get_or_insert(now + longest);",
         wrong: "now >= *retry.give_up.get_or_insert(now + longest) || BUG;",
@@ -30,8 +30,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "gone-untold",
         file: "src/handoff.rs",
-        right: "found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOver);",
-        wrong: "if !BUG {\n                found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOver);\n            }",
+        right: "found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOff);",
+        wrong: "if !BUG {\n                found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOff);\n            }",
     },
     Mutant {
         bug: "gates-dropped-early",

@@ -28,7 +28,7 @@ pub(super) enum Op {
     /// The n-th waiter goes, whatever it is doing.
     Leave(usize),
     /// This client hands the lock over, which the head may have to await.
-    HandOver {
+    HandOff {
         lock: usize,
         lease: u64,
         awaited: bool,
@@ -219,7 +219,7 @@ impl Model {
                     self.gone(at, dirty, 0);
                 }
             }
-            Op::HandOver { lock, lease, awaited, later } => {
+            Op::HandOff { lock, lease, awaited, later } => {
                 self.hand_off(lock, lease, awaited, later)
             }
             Op::HandedOff(lock, lease) => self.handed_off(lock, lease),

@@ -20,7 +20,7 @@ pub(super) enum Op {
     /// Whoever has the lock gives it back, or it is freed by force.
     Release(usize),
     /// Whoever has the lock hands it over.
-    HandOver(usize),
+    HandOff(usize),
     /// The first message on its way arrives.
     Deliver,
     /// The driver goes one step on.
@@ -79,7 +79,7 @@ impl World {
             }
             Op::Drop(n) if !self.entries.is_empty() => self.drop(n % self.entries.len()),
             Op::Release(lock) => self.release(lock),
-            Op::HandOver(lock) => self.hand_off(lock),
+            Op::HandOff(lock) => self.hand_off(lock),
             Op::Deliver => {
                 self.deliver();
             }

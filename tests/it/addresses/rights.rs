@@ -1,0 +1,262 @@
+//! The least that a user has to be allowed: with it all goes well and nothing is denied; without
+//! one of it, the server denies just that, and what then goes wrong is written here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::StreamExt;
+use redlatch::{Error, LockClient};
+
+use crate::support::{SOON, Server, ms, soon};
+
+/// What is allowed, as the server calls it when it denies it, and deeds that go wrong without it.
+/// Where none does, what is worse then stands above it.
+const RIGHTS: &[(&str, &str, &[&str])] = &[
+    // The names, of locks, of the counters of fenced ones, and of what waiters listen to.
+    ("~lock:*", "lock:", &["locks", "is_locked", "is forced"]),
+    ("~redisson_lock_token:*", "redisson_lock_token:{lock:fenced}", &["counts tokens"]),
+    ("&redisson_lock__channel:*", "redisson_lock__channel:{lock:", &["is woken"]),
+    // What the client sends.
+    ("+evalsha", "evalsha", &["locks", "is forced"]),
+    ("+script|load", "script|load", &["learns scripts"]),
+    // Each new connection loads all scripts.
+    ("+script|exists", "script|exists", &[]),
+    ("+subscribe", "subscribe", &["is woken"]),
+    ("+unsubscribe", "unsubscribe", &["unsubscribes"]),
+    // A late request of a connection that was given up may be executed yet: without the first
+    // the client cannot name that connection, without the second it cannot have it closed.
+    ("+client|info", "client|info", &[]),
+    ("+client|kill", "client|kill", &[]),
+    // No warning of a server that may evict locks.
+    ("+info", "info", &[]),
+    // What the scripts call.
+    (
+        "+hlen",
+        "hlen",
+        &["locks", "is_locked", "hold_count", "is renewed", "remaining_lease", "is forced"],
+    ),
+    (
+        "+hrandfield",
+        "hrandfield",
+        &["nests", "is refused", "is_locked", "hold_count", "remaining_lease", "is forced"],
+    ),
+    (
+        "+hget",
+        "hget",
+        &["locks", "nests", "is_locked", "hold_count", "is renewed", "remaining_lease"],
+    ),
+    ("+pttl", "pttl", &["is refused", "is_locked", "hold_count", "is renewed", "remaining_lease"]),
+    ("+hset", "hset", &["locks"]),
+    ("+pexpire", "pexpire", &["locks"]),
+    ("+del", "del", &["locks", "is forced"]),
+    ("+publish", "publish", &["is woken"]),
+    ("+hdel", "hdel", &["hands off"]),
+    // A client that hands a lock on cannot see whether others wait, and goes by the limits of
+    // `max_handoffs` and `max_handoff_time` even when nobody does.
+    ("+pubsub|numsub", "pubsub|numsub", &[]),
+    // For fenced locks alone.
+    ("+time", "time", &["counts tokens"]),
+    ("+incr", "incr", &["counts tokens"]),
+    ("+set", "set", &["counts tokens"]),
+    ("+get", "get", &["counts tokens"]),
+];
+
+/// Deeds that went wrong, and how.
+type Wrong = BTreeMap<&'static str, String>;
+
+fn allow(server: &Server, without: Option<&str>) {
+    let rights = RIGHTS.iter().map(|(right, ..)| *right).filter(|right| Some(*right) != without);
+    let rights: Vec<&str> = rights.collect();
+    let user = ["ACL", "SETUSER", "app", "reset", "on", ">pw", "resetchannels"];
+    server.ask::<()>(&[&user[..], &rights].concat());
+    // Only for the operator to look at, and not known to every version.
+    let _ = server.try_ask::<()>(&["ACL", "SETUSER", "app", "+client|setinfo"]);
+}
+
+async fn client(server: &Server) -> Result<LockClient, Error> {
+    let url = format!("redis://app:pw@127.0.0.1:{}/", server.port());
+    let builder = LockClient::builder().url(url).name_prefix("lock:");
+    let builder = builder.watchdog_timeout(ms(6_000)).command_timeout(ms(6_000));
+    soon("connecting", builder.connect()).await
+}
+
+/// Whether it went well.
+type Deed = Result<bool, Error>;
+
+async fn locks(client: &LockClient) -> Deed {
+    client.lock("plain").lock().await?.unlock().await.map(|()| true)
+}
+
+async fn nests(client: &LockClient) -> Deed {
+    let lock = client.lock("nested");
+    let outer = lock.lock().await?;
+    lock.lock().await?.unlock().await?;
+    outer.unlock().await.map(|()| true)
+}
+
+async fn is_refused(client: &LockClient, server: &Server) -> Deed {
+    server.hold_by_hand("lock:busy", "somebody:1", Duration::from_secs(60));
+    Ok(client.lock("busy").try_lock_now().await?.is_none())
+}
+
+/// From one handle of a client to the next.
+async fn hands_over(client: &LockClient) -> Deed {
+    let guard = client.lock("handed").lock_with_lease(SOON).await?;
+    let next = client.lock("handed");
+    let waiting = tokio::spawn(async move { next.try_lock(ms(3_000), SOON).await });
+    // No event tells that it waits, if it may not subscribe.
+    tokio::time::sleep(ms(100)).await;
+    guard.unlock().await?;
+    let Some(guard) = waiting.await.expect("a waiter")? else { return Ok(false) };
+    guard.unlock().await.map(|()| true)
+}
+
+/// From one client to another.
+async fn is_woken(client: &LockClient, other: &LockClient) -> Deed {
+    let guard = client.lock("woken").lock_with_lease(SOON).await?;
+    let next = other.lock("woken");
+    let waiting = tokio::spawn(async move { next.try_lock(ms(3_000), SOON).await });
+    tokio::time::sleep(ms(100)).await;
+    guard.unlock().await?;
+    let Some(guard) = waiting.await.expect("a waiter")? else { return Ok(false) };
+    guard.unlock().await.map(|()| true)
+}
+
+async fn unsubscribes(server: &Server) -> Deed {
+    let names = ["lock:handed", "lock:woken"];
+    let mut left = true;
+    for _ in 0..1_000 {
+        left = names.iter().any(|name| server.subscribers(name) > 0);
+        if !left {
+            break;
+        }
+        tokio::time::sleep(ms(2)).await;
+    }
+    Ok(!left)
+}
+
+async fn is_renewed(client: &LockClient) -> Deed {
+    let guard = client.lock("renewed").lock().await?;
+    let mut last = guard.remaining();
+    loop {
+        tokio::time::sleep(ms(2)).await;
+        if guard.is_lost() {
+            return Ok(false);
+        }
+        let before = std::mem::replace(&mut last, guard.remaining());
+        if before < last {
+            return guard.unlock().await.map(|()| true);
+        }
+    }
+}
+
+async fn counts_tokens(client: &LockClient) -> Deed {
+    let lock = client.fenced_lock("fenced");
+    let guard = lock.lock().await?;
+    let first = guard.token();
+    guard.unlock().await?;
+    let guard = lock.lock().await?;
+    let grows = guard.token() > first;
+    guard.unlock().await.map(|()| grows)
+}
+
+async fn is_forced(client: &LockClient, server: &Server) -> Deed {
+    server.hold_by_hand("lock:forced", "somebody:1", Duration::from_secs(60));
+    client.lock("forced").force_unlock().await
+}
+
+async fn relearns_scripts(client: &LockClient, server: &Server) -> Deed {
+    server.ask::<()>(&["SCRIPT", "FLUSH"]);
+    locks(client).await
+}
+
+/// After the connections of the user were cut.
+async fn reconnects(client: &LockClient, server: &Server) -> Deed {
+    assert!(server.ask::<u64>(&["CLIENT", "KILL", "USER", "app"]) > 0);
+    locks(client).await
+}
+
+/// Does all that there is to do, and says what went wrong.
+async fn deeds(server: &Server) -> Wrong {
+    let (Ok(mine), Ok(other)) = (client(server).await, client(server).await) else {
+        return [("connects", "refused".to_owned())].into();
+    };
+    server.hold_by_hand("lock:seen", "somebody:1", Duration::from_secs(60));
+    let status = mine.lock("seen");
+    let mut done: BTreeMap<&'static str, Deed> = BTreeMap::new();
+    done.insert("learns scripts", relearns_scripts(&mine, server).await);
+    done.insert("locks", locks(&mine).await);
+    done.insert("nests", nests(&mine).await);
+    done.insert("is refused", is_refused(&mine, server).await);
+    done.insert("hands off", hands_over(&mine).await);
+    done.insert("is woken", is_woken(&mine, &other).await);
+    done.insert("unsubscribes", unsubscribes(server).await);
+    done.insert("is renewed", is_renewed(&mine).await);
+    done.insert("counts tokens", counts_tokens(&mine).await);
+    done.insert("is forced", is_forced(&mine, server).await);
+    done.insert("is_locked", status.is_locked().await);
+    done.insert("hold_count", status.hold_count().await.map(|count| count == 0));
+    done.insert("remaining_lease", status.remaining_lease().await.map(|left| left.is_some()));
+    done.insert("reconnects", reconnects(&mine, server).await);
+    done.retain(|_, deed| !matches!(deed, Ok(true)));
+    done.into_iter().map(|(name, deed)| (name, format!("{deed:?}"))).collect()
+}
+
+/// What the user was denied, as the server calls it.
+fn denied(server: &Server) -> BTreeSet<String> {
+    let log: Vec<redis::Value> = server.ask(&["ACL", "LOG", "128"]);
+    let object = |entry| {
+        let fields: BTreeMap<String, redis::Value> =
+            redis::from_redis_value(entry).expect("an entry");
+        redis::from_redis_value::<String>(fields["object"].clone()).expect("an object")
+    };
+    log.into_iter().map(object).collect()
+}
+
+/// A server, what was denied there to a user without one of the rights, and what went wrong.
+async fn tried(without: Option<&str>) -> (BTreeSet<String>, Wrong) {
+    let server = Server::start();
+    allow(&server, without);
+    let wrong = deeds(&server).await;
+    let denied = denied(&server);
+    // What could not be given back.
+    server.ask::<()>(&["FLUSHALL"]);
+    (denied, wrong)
+}
+
+#[tokio::test]
+async fn with_these_rights_all_goes_well_and_nothing_is_denied() {
+    let (denied, wrong) = tried(None).await;
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(denied.is_empty(), "{denied:?}");
+}
+
+#[tokio::test]
+async fn without_any_one_of_them_it_is_denied_and_something_is_worse() {
+    let check = |&(right, object, expected): &(&'static str, &str, &[&'static str])| {
+        let (object, expected) = (object.to_owned(), expected.to_vec());
+        async move {
+            let (denied, wrong) = tried(Some(right)).await;
+            // 6.2 names no subcommands.
+            let command = object.split('|').next().expect("a word");
+            let is_it = |said: &String| said.starts_with(&object) || said == command;
+            assert!(!denied.is_empty(), "nobody needs {right}");
+            assert!(denied.iter().all(is_it), "without {right}: {denied:?}");
+            let as_said = expected.iter().all(|deed| wrong.contains_key(deed));
+            assert!(as_said && wrong.is_empty() == expected.is_empty(), "no {right}: {wrong:?}");
+        }
+    };
+    // Mostly they wait for what does not come.
+    futures::stream::iter(RIGHTS).map(check).buffer_unordered(12).collect::<()>().await;
+}
+
+#[test]
+fn the_guide_names_these_rights_and_no_others() {
+    let guide = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/guide/deployment.md"));
+    let (_, list) = guide.split_once("ACL SETUSER app on >secret ").expect("the list");
+    let lines = list.split("```").next().expect("its end").lines();
+    let words = lines.flat_map(|line| line.split('#').next().expect("a line").split_whitespace());
+    let named: BTreeSet<&str> = words.filter(|word| *word != "resetchannels").collect();
+    let needed: BTreeSet<&str> = RIGHTS.iter().map(|(right, ..)| *right).collect();
+    assert_eq!(named, needed);
+}

@@ -1,0 +1,107 @@
+//! Closing a client gives back what was dropped, sends home who waits, and leaves live guards to
+//! those who have them.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use redlatch::{ErrorKind, Lease};
+
+use crate::site::Site;
+use crate::support::{SOON, Server, connect, hold, ms, release, soon, wait_until, within};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn closing_sends_parked_waiters_home(site: Site) {
+    let client = site.connect().await;
+    site.hold_by_hand("parked", "somebody:1", MINUTE);
+    let waiting = (0..3).map(|number| {
+        let lock = client.lock("parked");
+        tokio::spawn(async move {
+            match number {
+                0 => lock.lock().await.map(drop),
+                _ => lock.try_lock(MINUTE, MINUTE).await.map(drop),
+            }
+        })
+    });
+    let waiting: Vec<_> = waiting.collect();
+    wait_until("a subscription", SOON, || site.subscribers("parked") == 1).await;
+    soon("closing", client.close()).await;
+    for waiter in soon("the waiters", join_all(waiting)).await {
+        assert_eq!(waiter.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    }
+    wait_until("no subscription", SOON, || site.subscribers("parked") == 0).await;
+}
+
+pub(crate) async fn a_guard_that_is_alive_when_its_client_closes_is_not_renewed_but_can_be_given_back(
+    site: Site,
+) {
+    let client = site.client_with(ms(3_000)).await;
+    let [unlocked, dropped, expiring] =
+        ["unlocked", "dropped", "expiring"].map(|name| client.lock(name));
+    let (unlocked, dropped, expiring) =
+        (hold(&unlocked).await, hold(&dropped).await, hold(&expiring).await);
+    soon("closing", client.close()).await;
+    assert!(site.exists("unlocked") && site.exists("dropped"), "close gives back no live guard");
+    release(unlocked).await;
+    assert!(!site.exists("unlocked"));
+    drop(dropped);
+    // Sooner than the lease would end.
+    wait_until("a release after close", ms(2_500), || !site.exists("dropped")).await;
+    within(ms(5_000), "the end of a lease that is not renewed", expiring.lost()).await;
+    wait_until("a free lock", SOON, || !site.exists("expiring")).await;
+}
+
+#[tokio::test]
+async fn when_the_last_of_a_client_is_gone_so_are_its_connections() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.lock("last");
+    server.hold_by_hand("busy", "somebody:1", MINUTE);
+    // Makes every connection that a client may have.
+    assert!(client.lock("busy").try_lock(ms(50), Lease::Watchdog).await.unwrap().is_none());
+    let guard = hold(&lock).await;
+    let connections = || server.ask::<String>(&["CLIENT", "LIST"]).lines().count() - 1;
+    drop((client, lock));
+    assert!(connections() > 0, "a guard keeps what it needs");
+    drop(guard);
+    wait_until("the end of the connections", ms(3_000), || connections() == 0).await;
+    assert!(!server.exists("last"));
+}
+
+#[tokio::test]
+async fn closing_waits_until_dropped_guards_are_given_back() {
+    let server = Server::start();
+    for round in 0..20 {
+        let client = connect(&server).await;
+        let locks: Vec<_> = (0..20).map(|n| client.lock(format!("{round}:{n}"))).collect();
+        drop(join_all(locks.iter().map(hold)).await);
+        soon("closing", client.close()).await;
+        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+    }
+}
+
+#[tokio::test]
+async fn every_call_after_close_says_that_the_client_is_closed() {
+    let site = Site::alone();
+    let client = site.connect().await;
+    let lock = client.lock("closed");
+    soon("closing", client.close()).await;
+    soon("closing again", client.close()).await;
+    let errors = [
+        lock.lock().await.map(drop).unwrap_err(),
+        lock.lock_with_lease(MINUTE).await.map(drop).unwrap_err(),
+        lock.try_lock(MINUTE, MINUTE).await.map(drop).unwrap_err(),
+        lock.try_lock_now().await.map(drop).unwrap_err(),
+        lock.is_locked().await.map(drop).unwrap_err(),
+        lock.is_held().await.map(drop).unwrap_err(),
+        lock.hold_count().await.map(drop).unwrap_err(),
+        lock.remaining_lease().await.map(drop).unwrap_err(),
+        lock.force_unlock().await.map(drop).unwrap_err(),
+        client.lock("another").lock().await.map(drop).unwrap_err(),
+        client.clone().lock("a clone's").lock().await.map(drop).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    }
+    assert!(["closed", "another", "a clone's"].iter().all(|name| !site.exists(name)));
+}

@@ -1,0 +1,253 @@
+//! W10: the workers of the user's runtime are blocked at the moment of a hand-off, for longer than
+//! the watchdog timeout.
+//!
+//! A client has a thread of its own that tells Redis of hand-offs. So the new holder keeps the lock,
+//! however many workers are blocked; and a waiter that cannot run meanwhile gets a lock that is held,
+//! when it runs at last.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlatch::{Error, Lock, LockClient, LockGuard};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::support::{
+    Distance, Network, SOON, Server, block_until, hold, is_free, machine, ms, release, soon,
+};
+
+const WORKERS: usize = 3;
+
+/// Renewed in time at the largest distance, where a renewal may take three round trips, on a busy
+/// machine.
+const TIMEOUT: Duration = ms(2_400);
+
+/// For how long a worker is blocked.
+const BLOCKED: Duration = ms(4_000);
+
+fn workers() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .enable_all()
+        .build()
+        .expect("a runtime with workers")
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+async fn connect(url: String) -> LockClient {
+    let builder = LockClient::builder().url(url).watchdog_timeout(TIMEOUT);
+    soon("connecting", builder.connect()).await.expect("connecting")
+}
+
+/// Blocks so many workers of the runtime until the sender is dropped.
+fn block(runtime: &Runtime, many: usize) -> mpsc::Sender<()> {
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = std::sync::Arc::new(std::sync::Mutex::new(ended));
+    let (begun, begins) = mpsc::channel();
+    for _ in 0..many {
+        let (ended, begun) = (ended.clone(), begun.clone());
+        runtime.spawn(async move {
+            begun.send(()).expect("the test waits");
+            // The first has the receiver, and the others wait for the first.
+            let _ = ended.lock().expect("no test panics there").recv();
+        });
+    }
+    for _ in 0..many {
+        begins.recv_timeout(SOON).expect("a worker that is free");
+    }
+    end
+}
+
+fn owners(server: &Server, name: &str) -> Vec<String> {
+    server.holds(name).into_keys().collect()
+}
+
+/// The waiter is parked: subscribed, refused once more, and at rest.
+fn until_parked(server: &Server, name: &str, round_trip: Duration) {
+    block_until("it is parked", SOON, || server.subscribers(name) == 1);
+    thread::sleep(2 * round_trip + ms(100));
+}
+
+type Unlocked = Result<(), Error>;
+
+/// The old holder gives the lock back in a worker, to a waiter that blocks its worker as soon as it
+/// has the lock. Other workers are blocked before, so that it is so many in all.
+fn the_new_holder_blocks(server: &Server, round_trip: Duration, blocked: usize, unlocks: bool) {
+    let name = format!("blocks:{blocked}:{unlocks}");
+    let network = Network::new(server, Distance::round_trip(round_trip));
+    let runtime = workers();
+    let (old, new): (Lock, Lock) = runtime.block_on(async {
+        let client = connect(network.url(server)).await;
+        (client.lock(&name), client.lock(&name))
+    });
+    let (first, owner) = (old.owner().to_owned(), new.owner().to_owned());
+    let guard = runtime.block_on(hold(&old));
+    let (entered, enters) = mpsc::channel();
+    let next = runtime.spawn(async move {
+        let guard = new.lock().await.expect("the lock");
+        entered.send(()).expect("the test waits");
+        thread::sleep(BLOCKED);
+        let lost = guard.is_lost();
+        (lost, guard.unlock().await)
+    });
+    until_parked(server, &name, round_trip);
+    let (go, gone) = tokio::sync::oneshot::channel::<()>();
+    let (said, says) = mpsc::channel::<Unlocked>();
+    runtime.spawn(async move {
+        gone.await.expect("the test goes on");
+        if unlocks {
+            let _ = said.send(guard.unlock().await);
+        } else {
+            drop(guard);
+            let _ = said.send(Ok(()));
+        }
+    });
+    assert_eq!(owners(server, &name), [first]);
+    let others = block(&runtime, blocked - 1);
+    go.send(()).expect("the old holder waits");
+    let begun = Instant::now();
+    enters.recv_timeout(SOON).expect("a hand-off");
+    // From here on so many workers are blocked.
+    block_until("Redis has heard of it", TIMEOUT, || owners(server, &name).iter().eq([&owner]));
+    let stranger = runtime_of_its_own(server);
+    while begun.elapsed() < BLOCKED - ms(100) {
+        let has = owners(server, &name);
+        assert!(has.iter().eq([&owner]), "{blocked} blocked: it was lost to {has:?}");
+        assert!(!stranger.is_free(&name), "{blocked} blocked: others have it");
+        thread::sleep(ms(20));
+    }
+    assert!(!next.is_finished(), "the worker was not blocked");
+    drop(others);
+    let (lost, unlocked) = runtime.block_on(soon("the new holder", next)).expect("no panic");
+    assert!(!lost, "{blocked} blocked: lost");
+    unlocked.expect("the new holder unlocks");
+    let unlocked = says.recv_timeout(SOON).expect("the old holder unlocks");
+    assert!(unlocked.is_ok(), "{blocked} blocked: the old holder is told {unlocked:?}");
+    block_until("nothing is left", SOON, || !server.exists(&name));
+}
+
+struct Stranger {
+    runtime: Runtime,
+    client: LockClient,
+}
+
+fn runtime_of_its_own(server: &Server) -> Stranger {
+    let runtime = runtime();
+    let client = runtime.block_on(connect(server.url()));
+    Stranger { runtime, client }
+}
+
+impl Stranger {
+    fn is_free(&self, name: &str) -> bool {
+        self.runtime.block_on(is_free(&self.client, name))
+    }
+}
+
+fn new_holders_block(round_trip: Duration) {
+    let server = Server::start();
+    thread::scope(|scope| {
+        for blocked in 1..=WORKERS {
+            for unlocks in [true, false] {
+                let server = &server;
+                scope.spawn(move || the_new_holder_blocks(server, round_trip, blocked, unlocks));
+            }
+        }
+    });
+}
+
+#[test]
+fn w10_a_hand_off_to_a_holder_that_blocks_its_worker_is_told_on_loopback() {
+    let _quiet = machine::quiet();
+    new_holders_block(Duration::ZERO);
+}
+
+#[test]
+fn w10_a_hand_off_to_a_holder_that_blocks_its_worker_is_told_at_2_ms() {
+    let _quiet = machine::quiet();
+    new_holders_block(ms(2));
+}
+
+#[test]
+fn w10_a_hand_off_to_a_holder_that_blocks_its_worker_is_told_at_100_ms() {
+    let _quiet = machine::quiet();
+    new_holders_block(ms(100));
+}
+
+/// Who blocks workers while the waiter that was handed the lock waits for one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Blocks {
+    /// The old holder, its own worker, behind the drop of the guard.
+    OldHolder,
+    /// All workers are blocked, and the old holder is elsewhere.
+    Everybody,
+}
+
+fn the_waiter_cannot_run(server: &Server, round_trip: Duration, blocks: Blocks) {
+    let name = format!("cannot run:{}:{blocks:?}", round_trip.as_millis());
+    let network = Network::new(server, Distance::round_trip(round_trip));
+    let runtime = workers();
+    let client = runtime.block_on(connect(network.url(server)));
+    let (old, new) = (client.lock(&name), client.lock(&name));
+    let elsewhere = self::runtime();
+    let guard = if blocks == Blocks::Everybody {
+        elsewhere.block_on(hold(&old))
+    } else {
+        runtime.block_on(hold(&old))
+    };
+    let (has, had) = mpsc::channel();
+    let next = runtime.spawn(async move {
+        let guard: LockGuard = new.lock().await.expect("the lock");
+        has.send(()).expect("the test waits");
+        let lost = guard.is_lost();
+        (lost, guard.unlock().await)
+    });
+    until_parked(server, &name, round_trip);
+    let begun = Instant::now();
+    match blocks {
+        Blocks::OldHolder => {
+            // The other workers are blocked a little longer: nobody can take the waiter over.
+            let others = block(&runtime, WORKERS - 1);
+            let (dropped, drops) = mpsc::channel();
+            runtime.spawn(async move {
+                drop(guard);
+                dropped.send(()).expect("the test waits");
+                thread::sleep(BLOCKED);
+            });
+            drops.recv_timeout(SOON).expect("a drop");
+            thread::sleep(BLOCKED.saturating_sub(begun.elapsed()));
+            assert!(had.try_recv().is_err(), "the waiter could run");
+            drop(others);
+        }
+        Blocks::Everybody => {
+            let all = block(&runtime, WORKERS);
+            let unlocked = elsewhere.block_on(soon("unlocking", guard.unlock()));
+            assert!(unlocked.is_ok(), "the old holder is told {unlocked:?}");
+            thread::sleep(BLOCKED.saturating_sub(begun.elapsed()));
+            assert!(had.try_recv().is_err(), "the waiter could run");
+            drop(all);
+        }
+    }
+    let (lost, unlocked) = runtime.block_on(soon("the waiter", next)).expect("no panic");
+    assert!(!lost, "{blocks:?}: it got a lock that was lost");
+    unlocked.expect("the new holder unlocks");
+    block_until("nothing is left", SOON, || !server.exists(&name));
+    // The old holder's handle is of use, too.
+    runtime.block_on(async { release(hold(&old).await).await });
+}
+
+#[test]
+fn w10_a_waiter_that_cannot_run_gets_a_lock_that_is_held_when_it_can() {
+    let _quiet = machine::quiet();
+    let server = Server::start();
+    thread::scope(|scope| {
+        for round_trip in [Duration::ZERO, ms(2), ms(100)] {
+            for blocks in [Blocks::OldHolder, Blocks::Everybody] {
+                let server = &server;
+                scope.spawn(move || the_waiter_cannot_run(server, round_trip, blocks));
+            }
+        }
+    });
+}

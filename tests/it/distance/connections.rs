@@ -1,0 +1,221 @@
+//! Connections are made at `connect` and kept; those that break are made again by the client, not
+//! by the callers who need them, and not faster than the network or the server can bear.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlatch::{LockClient, LockClientBuilder};
+
+use super::probe::undisturbed;
+use crate::support::{
+    Cluster, Distance, Network, Replicated, SOON, Server, channel, hold, machine, ms, release,
+    renewed, soon, wait_until,
+};
+
+async fn connect(options: LockClientBuilder) -> LockClient {
+    soon("connecting", options.connect()).await.expect("connecting")
+}
+
+/// Calls, one after the other, until one succeeds. Returns how many did not.
+async fn calls_until_one_succeeds(client: &LockClient, patience: Duration) -> usize {
+    let begun = Instant::now();
+    for number in 0.. {
+        let lock = client.lock(format!("job {number}"));
+        let called = tokio::time::timeout(patience, lock.try_lock_now()).await;
+        match called {
+            Ok(Ok(Some(guard))) => {
+                if guard.unlock().await.is_ok() {
+                    return number;
+                }
+            }
+            // A refusal that comes at once is no reason to ask at once.
+            Ok(_) => tokio::time::sleep(ms(5)).await,
+            Err(_) => {}
+        }
+        assert!(begun.elapsed() < SOON, "none of {number} calls has succeeded in {SOON:?}");
+    }
+    unreachable!("numbers end")
+}
+
+/// How long it takes, and how many calls fail, until one succeeds again after a cut.
+async fn after_a_cut(
+    client: &LockClient,
+    network: &Network,
+    patience: Duration,
+) -> (usize, Duration) {
+    calls_until_one_succeeds(client, SOON).await;
+    assert!(network.cut_all() > 0);
+    let cut = Instant::now();
+    (calls_until_one_succeeds(client, patience).await, cut.elapsed())
+}
+
+#[tokio::test]
+async fn w2_callers_who_give_up_after_two_round_trips_are_served_again_after_a_cut() {
+    let _quiet = machine::quiet();
+    let server = Server::start();
+    let network = Network::new(&server, Distance::round_trip(ms(30)));
+    let client = connect(LockClient::builder().url(network.url(&server))).await;
+    let is_soon = |(_, took): &(usize, Duration)| *took < ms(1_000);
+    let scene = async || after_a_cut(&client, &network, ms(60)).await;
+    let (failed, took) = undisturbed(&server, ms(15), is_soon, scene).await;
+    println!("served again after {failed} calls and {took:?}");
+    assert!(failed > 0, "the cut took no effect");
+}
+
+#[tokio::test]
+async fn w2_a_command_timeout_of_two_round_trips_is_enough_to_connect_and_after_a_cut() {
+    let _quiet = machine::quiet();
+    let server = Server::start();
+    let network = Network::new(&server, Distance::round_trip(ms(30)));
+    let is_soon = |took: &Result<Duration, redlatch::Error>| {
+        took.as_ref().is_ok_and(|took| *took < ms(1_000))
+    };
+    let took = undisturbed(&server, ms(15), is_soon, async || {
+        let options = LockClient::builder().url(network.url(&server));
+        let client = options.command_timeout(ms(58)).connect().await?;
+        let (_, took) = after_a_cut(&client, &network, SOON).await;
+        Ok(took)
+    })
+    .await;
+    println!("served again after {took:?}");
+}
+
+#[tokio::test]
+async fn w3_a_stall_that_is_longer_than_the_command_timeout_is_over_soon_after_its_end() {
+    let _quiet = machine::quiet();
+    let server = Server::start();
+    let network = Network::new(&server, Distance::default());
+    let options = LockClient::builder().url(network.url(&server));
+    let client = connect(options.command_timeout(ms(300))).await;
+    network.set(Distance::round_trip(ms(120)));
+    let is_soon = |(_, took): &(usize, Duration)| *took < ms(2_000);
+    let (failed, took) = undisturbed(&server, ms(60), is_soon, async || {
+        calls_until_one_succeeds(&client, SOON).await;
+        network.stall(ms(400));
+        let stalled = Instant::now();
+        (calls_until_one_succeeds(&client, SOON).await, stalled.elapsed())
+    })
+    .await;
+    println!("served again after {failed} calls and {took:?}");
+    assert!(failed > 0, "the stall took no effect");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w3_an_idle_client_has_its_connections_back_before_anybody_calls() {
+    let _quiet = machine::quiet();
+    let server = Server::start();
+    let network = Network::new(&server, Distance::round_trip(ms(40)));
+    let client = connect(LockClient::builder().url(network.url(&server))).await;
+    hold(&client.lock("warm")).await.unlock().await.expect("unlocking");
+    let connected = || server.info("connected_clients").expect("a figure");
+    let (before, made) = (connected(), network.connections());
+    assert!(network.cut_all() > 0);
+    wait_until("new connections", SOON, || network.connections() >= 2 * made).await;
+    wait_until("as many as before", SOON, || connected() == before).await;
+    // Four round trips of a dial, and some time for the machine.
+    tokio::time::sleep(ms(4 * 40 + 100)).await;
+    assert_eq!(network.connections(), 2 * made, "more were made than broke");
+    server.reset_stats();
+    release(hold(&client.lock("after")).await).await;
+    assert_eq!(network.connections(), 2 * made, "a caller had to make one");
+    // 6.2 counts all of them together.
+    let closed = server.calls("client|kill") + server.calls("client");
+    assert_eq!(closed, 0, "a caller had to have the broken ones closed");
+}
+
+/// From now on the server takes no new connection.
+fn take_no_more(server: &Server) {
+    server.ask::<()>(&["CONFIG", "SET", "maxclients", "1"]);
+    assert!(server.connection().is_err(), "a connection more than there may be");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w16_a_client_needs_no_more_connections_than_it_has_made_when_it_connects() {
+    let _quiet = machine::quiet();
+    let server = Server::start();
+    let client = connect(LockClient::builder().url(server.url()).watchdog_timeout(ms(600))).await;
+    take_no_more(&server);
+    let guard = hold(&client.lock("full")).await;
+    renewed(&guard).await;
+    renewed(&guard).await;
+    // Subscribed, and woken.
+    let lock = client.lock("full");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    wait_until("a waiter", SOON, || server.subscribers("full") > 0).await;
+    release(guard).await;
+    release(soon("the next", waiting).await.expect("no panic").expect("the lock")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w16_the_connection_that_waits_for_replicas_is_there_from_the_start() {
+    let _quiet = machine::quiet();
+    let replicated = Replicated::start(1);
+    let server = replicated.primary();
+    let options = LockClient::builder().url(server.url()).replicas(1, ms(1_000));
+    let client = connect(options).await;
+    take_no_more(server);
+    release(hold(&client.lock("full")).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w16_in_a_cluster_every_node_has_its_connections_from_the_start() {
+    let _quiet = machine::quiet();
+    let cluster = Cluster::start();
+    let options = LockClient::builder().cluster(cluster.urls()).watchdog_timeout(ms(600));
+    let client = connect(options).await;
+    for node in cluster.nodes() {
+        take_no_more(node);
+    }
+    let mut guards = Vec::new();
+    for number in 0..30 {
+        guards.push(hold(&client.lock(format!("full {number}"))).await);
+    }
+    let waits = client.lock("full 0");
+    let waiting = tokio::spawn(async move { waits.lock().await });
+    tokio::time::sleep(ms(1_800)).await;
+    let lost = guards.iter().filter(|guard| guard.is_lost()).count();
+    assert_eq!(lost, 0, "of {} locks", guards.len());
+    for guard in guards {
+        release(guard).await;
+    }
+    release(soon("the waiter", waiting).await.expect("no panic").expect("the lock")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w28_connections_that_are_cut_as_soon_as_they_answer_are_made_ever_more_slowly() {
+    let _quiet = machine::quiet();
+    let server = Arc::new(Server::start());
+    let network = Network::new(&server, Distance::default());
+    let client = connect(LockClient::builder().url(network.url(&server))).await;
+    let limit = "pubsub 64 64 1";
+    server.ask::<()>(&["CONFIG", "SET", "client-output-buffer-limit", limit]);
+    // Each message is too long for the first buffer of a connection, and all the others count.
+    let name = "cut".repeat(10_000);
+    server.hold_by_hand(&name, "another:1", ms(6_000));
+    let before = network.connections();
+    let lock = client.lock(&name);
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    let (over, publisher) = (Arc::new(AtomicBool::new(false)), server.clone());
+    let (ends, to) = (over.clone(), channel(&name));
+    let publisher = thread::spawn(move || {
+        while !ends.load(Ordering::SeqCst) {
+            publisher.ask::<()>(&["PUBLISH", &to, "0"]);
+            thread::sleep(ms(1));
+        }
+    });
+    tokio::time::sleep(ms(2_000)).await;
+    let early = network.connections() - before;
+    tokio::time::sleep(ms(2_000)).await;
+    let late = network.connections() - before - early;
+    over.store(true, Ordering::SeqCst);
+    publisher.join().expect("a publisher");
+    println!("{early} connections in the first two seconds, {late} in the next two");
+    assert!(early > 3, "the limit took no effect");
+    assert!(early <= 100 && late <= 100, "more than 50 a second: {early}, {late}");
+    assert!(late < early, "the pause does not grow: {early}, {late}");
+    // A waiter who hears nothing goes by the holder's lease.
+    let guard = soon("the lock", waiting).await.expect("no panic").expect("the lock");
+    release(guard).await;
+}

@@ -1,0 +1,383 @@
+//! Rows I: inputs and scale; and row T7, which is about names. Single leases, waits and names that
+//! are odd are in `bad_input.rs`, losing a lock and locking it again is in `loss.rs`.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    Fault, Proxy, SOON, Server, block_until, channel, child, connect, hold, machine, ms, release,
+    renewed, soon, turns, wait_until, within,
+};
+use futures::future::join_all;
+use proptest::prelude::{Just, Strategy, any, prop_oneof};
+use proptest::test_runner::{Config, TestRunner};
+use redlatch::{ErrorKind, LockClient, Outcome};
+use tokio::runtime::{self, Runtime};
+use tokio::task::JoinHandle;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// Of every size, most of them near a bound.
+fn durations() -> impl Strategy<Value = Duration> {
+    let nanos = |from: u64, to| (from..to).prop_map(Duration::from_nanos);
+    prop_oneof![
+        Just(Duration::ZERO),
+        Just(Duration::MAX),
+        nanos(0, 2_000_000),
+        nanos(0, 5_000_000_000),
+        (0..2_000_u64).prop_map(|by| CENTURY - ms(1_000) + ms(by)),
+        (0..2_000_u64).prop_map(|by| ms(i64::MAX as u64 - 1_000 + by)),
+        any::<Duration>(),
+    ]
+}
+
+fn names() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[{}a]{0,8}",
+        "[a-z:]{0,3}[{]?[{}]{0,3}[a-z]{0,3}[}]?[a-z]{0,3}",
+        "[\\r\\n\\x00 *$]{1,4}",
+        any::<String>(),
+    ]
+}
+
+fn runtime() -> Runtime {
+    runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// Many cases, one after the other.
+fn check<S: Strategy>(runtime: &Runtime, inputs: S, case: impl AsyncFn(S::Value)) {
+    let config = Config { failure_persistence: None, ..Config::default() };
+    let result = TestRunner::new(config).run(&inputs, |input| {
+        runtime.block_on(case(input));
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn i1_any_lease_is_refused_before_any_io_or_rounded_up_and_has_an_end() {
+    let (server, runtime) = (Server::start(), runtime());
+    let proxy = Proxy::new(&server);
+    let client = runtime.block_on(LockClient::connect(proxy.url(&server))).expect("a server");
+    let lock = client.lock("lock");
+    let slack = i64::try_from(SOON.as_millis()).expect("bounded");
+    check(&runtime, (durations(), durations()), async |(lease, wait)| {
+        // What was sent before is counted when this is answered.
+        lock.is_locked().await.expect("an answer");
+        proxy.forget_commands();
+        let taken = soon("locking", lock.try_lock(wait, lease)).await;
+        if lease.is_zero() || lease > CENTURY {
+            let error = taken.expect_err("it can never work");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert_eq!(error.outcome(), Outcome::NotExecuted, "{error}");
+            assert!(!lock.is_locked().await.expect("an answer"));
+            assert_eq!(proxy.commands(), [("EVALSHA".to_owned(), 1)].into(), "{lease:?}");
+            return;
+        }
+        let guard = taken.expect("an answer").expect("a free lock");
+        let whole = i64::try_from(lease.as_nanos().div_ceil(1_000_000)).expect("bounded");
+        match server.pttl("lock") {
+            -2 => assert!(whole < slack, "{lease:?} has ended already"),
+            left => assert!(left >= 0 && left <= whole && left > whole - slack, "{left} ms"),
+        }
+        // Lost if its lease has ended, which is none of this test's business.
+        let _ = soon("unlocking", guard.unlock()).await;
+        assert!(!server.exists("lock"));
+    });
+}
+
+#[test]
+fn i2_any_wait_tries_once_or_parks_and_overflows_nothing() {
+    let (server, runtime) = (Server::start(), runtime());
+    let proxy = Proxy::new(&server);
+    // A client that never parks, so that nothing but what a case sends is on its connections.
+    let calm = runtime.block_on(LockClient::connect(proxy.url(&server))).expect("a server");
+    let client = runtime.block_on(connect(&server));
+    let (free, busy, once) = (client.lock("free"), client.lock("busy"), calm.lock("busy"));
+    server.hold_by_hand("busy", "somebody:1", 60 * MINUTE);
+    runtime.block_on(once.try_lock_now()).expect("an answer");
+    check(&runtime, durations(), async |wait| {
+        let guard = soon("a free lock", free.try_lock(wait, MINUTE)).await.expect("an answer");
+        release(guard.expect("a free lock")).await;
+        if wait.is_zero() {
+            proxy.forget_commands();
+            assert!(once.try_lock(wait, MINUTE).await.expect("an answer").is_none());
+            assert_eq!(proxy.commands(), [("EVALSHA".to_owned(), 1)].into());
+            return;
+        }
+        let start = Instant::now();
+        let limit = if wait < ms(5) { SOON } else { ms(5) };
+        match tokio::time::timeout(limit, busy.try_lock(wait, MINUTE)).await {
+            Ok(taken) => {
+                assert!(taken.expect("an answer").is_none());
+                assert!(start.elapsed() >= wait, "it gave up after {:?}", start.elapsed());
+            }
+            Err(_) => assert!(limit < SOON, "{wait:?} does not end"),
+        }
+    });
+    // Waits that were dropped half-way have left nothing.
+    block_until("no subscription", SOON, || server.subscribers("busy") == 0);
+    assert_eq!(server.holds("busy"), [("somebody:1".to_owned(), 1)].into());
+}
+
+#[tokio::test]
+async fn i3_two_names_with_one_channel_wake_each_other_and_nothing_worse() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = LockClient::connect(proxy.url(&server)).await.expect("a server");
+    let names = ["a", "{a}"];
+    assert_eq!(channel(names[0]), channel(names[1]));
+    for freed in [0, 1] {
+        let waiters = names.map(|name| {
+            server.hold_by_hand(name, "somebody:1", MINUTE);
+            let lock = client.lock(name);
+            // A lease that is not renewed: what is sent then is the looks alone.
+            tokio::spawn(async move { lock.lock_with_lease(MINUTE).await.expect("a turn") })
+        });
+        wait_until("a subscription", SOON, || server.subscribers("a") == 1).await;
+        proxy.settled(ms(200)).await;
+        proxy.forget_commands();
+        server.free_by_hand(names[freed]);
+        let [mut first, mut second] = waiters;
+        if freed == 1 {
+            std::mem::swap(&mut first, &mut second);
+        }
+        let guard = soon("the one whose lock is free", first).await.expect("a turn");
+        // Woken, too, and refused: its lock is another one. The release would wake it again.
+        wait_until("both to look", SOON, || proxy.sent("EVALSHA") >= 2).await;
+        release(guard).await;
+        assert!(!second.is_finished());
+        server.free_by_hand(names[1 - freed]);
+        release(soon("the other", second).await.expect("a turn")).await;
+    }
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+}
+
+#[tokio::test]
+async fn i3_a_name_of_a_megabyte_is_locked_waited_for_and_handed_off() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    for name in ["x".repeat(1 << 20), format!("{{tag}}\r\n\0{}", "{}".repeat(1 << 19))] {
+        let guard = hold(&client.lock(&name)).await;
+        assert_eq!(server.ask::<Vec<String>>(&["KEYS", "*"]), [name.as_str()]);
+        let lock = client.lock(&name);
+        let waiter = tokio::spawn(async move { lock.lock().await.expect("a turn") });
+        wait_until("a subscription", SOON, || server.subscribers(&name) == 1).await;
+        release(guard).await;
+        release(soon("the waiter", waiter).await.expect("a turn")).await;
+        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+    }
+}
+
+/// A cluster of one node: it refuses what would have to go to two.
+fn cluster() -> Server {
+    let server = Server::start_with(&["--cluster-enabled", "yes"]);
+    let slots: Vec<_> = (0..16_384).map(|slot| slot.to_string()).collect();
+    let command = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(|slot| &**slot));
+    server.ask::<()>(&command.collect::<Vec<_>>());
+    block_until("a cluster", SOON, || {
+        server.ask::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+    });
+    server
+}
+
+/// Whether a part of the key decides on its slot, by the specification of Redis Cluster.
+fn has_tag(key: &str) -> bool {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    tag.is_some_and(|(tag, _)| !tag.is_empty())
+}
+
+#[test]
+fn t7_no_command_of_a_lock_of_any_name_touches_two_slots() {
+    let (server, runtime) = (cluster(), runtime());
+    let crossed = server.try_ask::<Vec<Option<String>>>(&["MGET", "a", "b"]);
+    assert_eq!(crossed.expect_err("two slots").code(), Some("CROSSSLOT"), "nothing is checked");
+    let client = runtime.block_on(connect(&server));
+    let mut listener = server.connection().expect("a connection to listen on");
+    let mut listener = listener.as_pubsub();
+    listener.psubscribe("*").expect("every channel");
+    let listener = RefCell::new(listener);
+    check(&runtime, names(), async |name| {
+        if name.is_empty() {
+            return;
+        }
+        let (lock, other) = (client.lock(&name), client.lock(&name));
+        let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+        assert!(other.is_locked().await.expect("an answer"));
+        assert!(other.remaining_lease().await.expect("an answer").is_some());
+        assert!(other.try_lock(ms(3), MINUTE).await.expect("an answer").is_none());
+        release(inner).await;
+        assert!(other.force_unlock().await.expect("an answer"));
+        assert_eq!(outer.unlock().await.expect_err("freed by force").kind(), ErrorKind::Lost);
+        release(hold(&lock).await).await;
+        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+        let slot = |key: &str| server.ask::<u16>(&["CLUSTER", "KEYSLOT", key]);
+        // Of the release by force, and of the other one.
+        for _ in 0..2 {
+            let message = listener.borrow_mut().get_message().expect("a release");
+            // Braces that make no tag are the one case in which the channel, named as Redisson
+            // names it, has a slot of its own. It is no key: a message goes to every node.
+            if has_tag(&name) || !name.contains(['{', '}']) {
+                assert_eq!(slot(message.get_channel_name()), slot(&name), "{name:?}");
+            }
+        }
+    });
+}
+
+#[tokio::test]
+async fn i9_a_renewal_that_a_release_overtakes_brings_nothing_back() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = LockClient::builder().url(proxy.url(&server)).watchdog_timeout(ms(3_000));
+    let client = builder.connect().await.expect("a server");
+    let lock = client.lock("lock");
+    for successor in [None, Some("another"), Some("the same")] {
+        let guard = hold(&lock).await;
+        renewed(&guard).await;
+        let faults = proxy.faults();
+        proxy.plan("EVALSHA", 1, Fault::HoldBack);
+        wait_until("a renewal on its way", SOON, || proxy.faults() > faults).await;
+        release(guard).await;
+        assert!(!server.exists("lock"));
+        // Whoever has the lock by then, with a lease that a renewal would change.
+        let other = client.lock("lock");
+        let next = match successor {
+            Some("another") => Some(other.lock_with_lease(ms(1_500)).await.expect("the lock")),
+            Some(_) => Some(lock.lock_with_lease(ms(1_500)).await.expect("the lock")),
+            None => None,
+        };
+        server.reset_stats();
+        proxy.let_go();
+        wait_until("the renewal", SOON, || server.calls("evalsha") > 0).await;
+        match next {
+            None => assert!(!server.exists("lock"), "a renewal made a lock"),
+            Some(next) => {
+                // The same owner's new hold is not told from its old one, and lives on.
+                assert!(successor == Some("the same") || server.pttl("lock") <= 1_500);
+                assert!(!next.is_lost());
+                release(next).await;
+                assert!(!server.exists("lock"));
+            }
+        }
+    }
+}
+
+/// How long a cycle takes is a figure of a release build: see `benches/watchdog.rs`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i7_a_hundred_thousand_locks_are_renewed_in_few_commands_none_of_them_long() {
+    let _busy = machine::busy();
+    const MANY: usize = 100_000;
+    const TASKS: usize = 8;
+    let lease = ms(24_000);
+    let server = Server::start_with(&["--slowlog-log-slower-than", "5000"]);
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(lease);
+    let client = builder.connect().await.expect("a server");
+    let tasks = (0..TASKS).map(|task| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let mut guards = Vec::with_capacity(MANY / TASKS);
+            for n in 0..MANY / TASKS / 100 {
+                let names = (0..100).map(|k| format!("many:{task}:{n}:{k}"));
+                let locks: Vec<_> = names.map(|name| client.lock(name)).collect();
+                guards.extend(join_all(locks.iter().map(hold)).await);
+            }
+            guards
+        })
+    });
+    let tasks = within(MINUTE, "all locks", join_all(tasks.collect::<Vec<_>>())).await;
+    let guards: Vec<_> = tasks.into_iter().flat_map(|guards| guards.expect("locks")).collect();
+    assert_eq!(server.ask::<usize>(&["DBSIZE"]), MANY);
+    let deadlines = || guards.iter().map(|guard| Instant::now() + guard.remaining());
+    let before: Vec<_> = deadlines().collect();
+    server.reset_stats();
+    server.ask::<()>(&["SLOWLOG", "RESET"]);
+    let start = Instant::now();
+    while !deadlines().zip(&before).all(|(now, before)| now > *before + ms(500)) {
+        assert!(start.elapsed() < MINUTE, "they are not all renewed");
+        // Looking is work, too.
+        tokio::time::sleep(ms(50)).await;
+    }
+    let cycles = start.elapsed().div_duration_f64(lease / 3).ceil() + 1.0;
+    let info: String = server.ask(&["INFO", "commandstats"]);
+    let figures = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    let (calls, rest) = figures.expect("renewals").split_once(",usec=").expect("a time");
+    let (calls, micros): (f64, f64) =
+        (calls.parse().unwrap(), rest.split_once(',').expect("more").0.parse().unwrap());
+    let long: f64 = server.ask(&["SLOWLOG", "LEN"]);
+    println!("{calls} commands, {micros} us, {long} long, in {:?}", start.elapsed());
+    assert!(calls / cycles < MANY as f64 / 50.0, "{calls} commands in {cycles} cycles");
+    assert!(micros / cycles < 3e6, "{micros} us of the server in {cycles} cycles");
+    // On a busy machine a script may wait for a processor.
+    assert!(micros / calls < 5_000.0 && long <= calls / 20.0, "{long} of {calls} took over 5 ms");
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    assert_eq!(server.ask::<usize>(&["DBSIZE"]), MANY);
+    let start = Instant::now();
+    drop(guards);
+    wait_until("free locks", MINUTE, || server.ask::<usize>(&["DBSIZE"]) == 0).await;
+    println!("freed in {:?}", start.elapsed());
+}
+
+const CROWD: u64 = 10_000;
+
+/// All of them parked on one name, which somebody else holds.
+async fn crowd(server: &Server, client: &LockClient) -> Vec<JoinHandle<()>> {
+    server.hold_by_hand("crowd", "somebody:1", 60 * MINUTE);
+    let waiter = || {
+        let lock = client.lock("crowd");
+        tokio::spawn(async move {
+            let guard = lock.lock().await.expect("a turn");
+            // Boxed, because the crowd is there to be measured while it waits.
+            Box::pin(release(guard)).await;
+        })
+    };
+    let mut waiters = vec![waiter()];
+    // The others find a line to stand in, and ask Redis nothing.
+    wait_until("a subscription", SOON, || server.subscribers("crowd") == 1).await;
+    waiters.extend((1..CROWD).map(|_| waiter()));
+    waiters
+}
+
+#[tokio::test]
+async fn i6_ten_thousand_waiters_are_all_served_with_less_than_a_command_for_each() {
+    let _busy = machine::busy();
+    let server = Server::start();
+    let client = connect(&server).await;
+    let waiters = crowd(&server, &client).await;
+    tokio::task::yield_now().await;
+    server.reset_stats();
+    let start = Instant::now();
+    server.free_by_hand("crowd");
+    for waiter in within(2 * MINUTE, "ten thousand turns", join_all(waiters)).await {
+        waiter.expect("a waiter that ends well");
+    }
+    let commands = server.calls("evalsha");
+    println!("{commands} commands, {:?}", start.elapsed());
+    assert!(commands <= CROWD, "{commands} commands for {CROWD} turns");
+    // Each turn ended with a hand-off or a release, and the stranger's with a DEL.
+    assert_eq!(server.calls("hdel") + server.calls("del"), CROWD + 1);
+    assert!(!server.exists("crowd"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn i6_a_parked_waiter_costs_little_memory() {
+    // What the allocator says, which is less and never wavers, is in tests/allocations.
+    const MOST: u64 = 2 * 1024;
+    child::alone("faults::inputs::i6_a_parked_waiter_costs_little_memory", || {
+        let server = Server::start();
+        runtime().block_on(async {
+            let client = connect(&server).await;
+            let before = child::resident();
+            let waiters = crowd(&server, &client).await;
+            turns(1).await;
+            let each = (child::resident() - before) / CROWD;
+            println!("{each} bytes a waiter");
+            assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+            waiters.iter().for_each(JoinHandle::abort);
+            join_all(waiters).await;
+            assert!(each <= MOST, "{each} bytes a waiter");
+            server.free_by_hand("crowd");
+        });
+    });
+}

@@ -1,0 +1,386 @@
+//! Losing a lock is known: at the next renewal when somebody tampered with it, at the guard's own
+//! deadline when nobody can be asked, and for good.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::site::Site;
+use crate::support::{
+    Fault, Proxy, SOON, Server, connect, hold, ms, release, renewed, soon, wait_until, within,
+};
+use redlatch::{Error, ErrorKind, LockClient, LockGuard, Outcome};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn client_with(url: String, watchdog_timeout: Duration) -> LockClient {
+    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog_timeout);
+    soon("connecting", builder.connect()).await.expect("connecting")
+}
+
+async fn lost_within(limit: Duration, guard: &LockGuard) -> Duration {
+    let start = Instant::now();
+    within(limit, "the loss", guard.lost()).await;
+    assert!(guard.is_lost());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    start.elapsed()
+}
+
+#[tokio::test]
+async fn s22_a_deleted_taken_renamed_or_replaced_lock_is_lost_at_the_next_renewal() {
+    type Tamper = fn(&Server);
+    let tampering: [(&str, Tamper); 5] = [
+        ("deleted", |server| server.ask(&["DEL", "lock"])),
+        ("taken", |server| {
+            server.ask::<()>(&["DEL", "lock"]);
+            server.hold_by_hand("lock", "somebody:1", MINUTE);
+        }),
+        ("renamed", |server| server.ask(&["RENAME", "lock", "elsewhere"])),
+        ("replaced", |server| server.ask(&["SET", "lock", "a string"])),
+        ("flushed", |server| server.ask(&["FLUSHALL"])),
+    ];
+    for (what, tamper) in tampering {
+        let server = Server::start();
+        // Renewed every 1.5 s, believed for 4.5 s: the two can be told apart.
+        let client = client_with(server.url(), ms(4_500)).await;
+        let guard = hold(&client.lock("lock")).await;
+        tamper(&server);
+        let took = lost_within(SOON, &guard).await;
+        assert!(took < ms(3_500), "{what}: known only after {took:?}");
+        let error = guard.unlock().await.expect_err("nothing to give back");
+        assert_eq!(error.kind(), ErrorKind::Lost, "{what}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn all_holds_of_a_lost_lock_are_lost_and_everybody_who_waits_for_it_is_told() {
+    let site = Site::alone();
+    let client = site.client_with(ms(600)).await;
+    let lock = client.lock("nested");
+    let guards = [hold(&lock).await, hold(&lock).await, hold(&lock).await];
+    let guards = Arc::new(guards);
+    let watchers: Vec<_> = (0..9)
+        .map(|number| {
+            let guards = Arc::clone(&guards);
+            tokio::spawn(async move { guards[number % 3].lost().await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    site.ask::<()>("DEL", "nested", &[]);
+    for watcher in watchers {
+        soon("the loss", watcher).await.unwrap();
+    }
+    assert!(guards.iter().all(LockGuard::is_lost));
+}
+
+#[tokio::test]
+async fn s21_a_server_that_does_not_answer_costs_the_lock_at_its_deadline() {
+    let server = Server::start();
+    let client = client_with(server.url(), ms(900)).await;
+    let renewed = hold(&client.lock("renewed")).await;
+    let explicit = client.lock("explicit").lock_with_lease(ms(600)).await.unwrap();
+    server.pause();
+    let before = renewed.remaining();
+    let took = lost_within(SOON, &explicit).await;
+    // Three seconds is what it would be if it had to wait for an answer that does not come.
+    assert!(took < ms(2_500), "known only {took:?} after a lease of 600 ms began");
+    within(SOON, "the loss", renewed.lost()).await;
+    server.resume();
+    assert!(before <= ms(900));
+    assert!(renewed.is_lost());
+}
+
+#[tokio::test]
+async fn n12_renewals_that_arrive_while_no_answer_does_do_not_count() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = client_with(proxy.url(&server), ms(3_000)).await;
+    let guard = hold(&client.lock("mute")).await;
+    // Answered, not only sent: a renewal that was under way at the fault would fail together with
+    // its connection, and no later one could be sent.
+    renewed(&guard).await;
+    let deadline = Instant::now() + guard.remaining();
+    server.reset_stats();
+    proxy.stall_replies(true);
+    lost_within(SOON, &guard).await;
+    // One that was answered just before may have been on its way in.
+    let late = deadline.elapsed();
+    assert!(late <= ms(1_500), "known only {late:?} after its deadline");
+    // It did try, and the server did renew: nobody heard of it.
+    assert!(proxy.withheld() > 0);
+    assert!(server.calls("evalsha") > 0);
+    // Loss is for good: the answers that were under way change nothing.
+    proxy.stall_replies(false);
+    let stop = Instant::now() + ms(1_000);
+    while Instant::now() < stop {
+        assert!(guard.is_lost());
+        tokio::time::sleep(ms(10)).await;
+    }
+}
+
+/// Somebody waits for what a holder cannot renew: at the moment of the grant the holder knows.
+async fn handed_off_after(fault: impl FnOnce(&Server, &Proxy)) -> (Server, Proxy) {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let (holder, other) =
+        (client_with(proxy.url(&server), ms(3_000)).await, connect(&server).await);
+    let guard = Arc::new(hold(&holder.lock("handover")).await);
+    let successor = {
+        let (lock, guard) = (other.lock("handover"), Arc::clone(&guard));
+        tokio::spawn(async move {
+            let successor = lock.lock().await.unwrap();
+            // By its own clock, whether or not anybody has told it.
+            assert!(guard.is_lost(), "two holders, {:?} are left of the first", guard.remaining());
+            successor
+        })
+    };
+    wait_until("the successor in line", SOON, || server.subscribers("handover") == 1).await;
+    // Renewed, so that its lease is not the one with which it began.
+    renewed(&guard).await;
+    let deadline = Instant::now() + guard.remaining();
+    fault(&server, &proxy);
+    soon("the loss", guard.lost()).await;
+    let late = deadline.elapsed();
+    assert!(late < ms(1_000), "told {late:?} after its deadline");
+    release(soon("the successor", successor).await.unwrap()).await;
+    assert!(!server.exists("handover"));
+    (server, proxy)
+}
+
+#[tokio::test]
+async fn n8_when_no_renewal_arrives_the_loss_is_known_before_anybody_else_has_the_lock() {
+    let (_server, _proxy) = handed_off_after(|_, proxy| {
+        proxy.refuse(true);
+        assert_eq!(proxy.cut_all(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn n8_when_no_renewal_is_answered_the_loss_is_known_before_anybody_else_has_the_lock() {
+    let (server, proxy) = handed_off_after(|server, proxy| {
+        server.reset_stats();
+        // Whatever is tried until then, and again.
+        (1..=1_000).for_each(|nth| proxy.plan("EVALSHA", nth, Fault::DropReplyAndReset));
+    })
+    .await;
+    assert!(proxy.faults() > 1, "it was tried {} times", proxy.faults());
+    // The server carried them out, and the successor's acquires and release.
+    assert!(server.calls("pexpire") > 1);
+}
+
+#[tokio::test]
+async fn a_lost_guard_leaves_its_successor_alone_whichever_way_it_goes() {
+    let site = Site::alone();
+    let client = site.connect().await;
+    for unlock in [true, false] {
+        let guard = client.lock("gone").lock_with_lease(ms(150)).await.unwrap();
+        soon("the loss", guard.lost()).await;
+        let next = client.lock("gone");
+        let successor = hold(&next).await;
+        if unlock {
+            let error = guard.unlock().await.expect_err("a lost lock");
+            assert_eq!(error.kind(), ErrorKind::Lost);
+        } else {
+            drop(guard);
+            // Time for a release that ought not to be sent.
+            tokio::time::sleep(ms(50)).await;
+        }
+        assert!(next.is_held().await.unwrap());
+        assert!(!successor.is_lost());
+        release(successor).await;
+    }
+}
+
+#[tokio::test]
+async fn i10_a_guard_from_before_the_loss_does_not_give_back_a_hold_from_after_it() {
+    let site = Site::alone();
+    let client = site.client_with(ms(900)).await;
+    let lock = client.lock("again");
+    let old = [hold(&lock).await, hold(&lock).await];
+    site.ask::<()>("DEL", "again", &[]);
+    soon("the loss", old[0].lost()).await;
+    let guard = hold(&lock).await;
+    assert_eq!(lock.hold_count().await.unwrap(), 1);
+    for old in old {
+        let error = old.unlock().await.expect_err("a lost lock");
+        assert_eq!(error.kind(), ErrorKind::Lost);
+    }
+    assert_eq!(lock.hold_count().await.unwrap(), 1);
+    // And the new hold is renewed like any other.
+    let deadline = Instant::now() + guard.remaining();
+    wait_until("the end of its first lease", SOON, || Instant::now() > deadline).await;
+    assert!(!guard.is_lost());
+    assert!(lock.is_held().await.unwrap());
+    release(guard).await;
+    assert!(!site.exists("again"));
+}
+
+#[tokio::test]
+async fn i10_a_nested_call_after_an_unnoticed_loss_takes_the_lock_anew() {
+    let site = Site::alone();
+    let client = site.connect().await;
+    let lock = client.lock("unnoticed");
+    let outer = hold(&lock).await;
+    site.ask::<()>("DEL", "unnoticed", &[]);
+    let inner = hold(&lock).await;
+    assert!(outer.is_lost(), "the nested call found out");
+    assert!(!inner.is_lost());
+    assert_eq!(lock.hold_count().await.unwrap(), 1);
+    assert_eq!(outer.unlock().await.expect_err("a lost lock").kind(), ErrorKind::Lost);
+    assert_eq!(lock.hold_count().await.unwrap(), 1);
+    release(inner).await;
+    assert!(!site.exists("unnoticed"));
+}
+
+#[tokio::test]
+async fn work_that_ends_in_time_gives_its_value() {
+    let site = Site::alone();
+    let client = site.connect().await;
+    let guard = hold(&client.lock("work")).await;
+    let value = guard.run_until_lost(async {
+        tokio::time::sleep(ms(10)).await;
+        "done"
+    });
+    assert_eq!(value.await.unwrap(), "done");
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn work_is_dropped_when_the_lock_is_lost() {
+    struct Dropped(Arc<AtomicBool>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let site = Site::alone();
+    let client = site.client_with(ms(600)).await;
+    let guard = hold(&client.lock("work")).await;
+    let dropped = Arc::new(AtomicBool::new(false));
+    let flag = Dropped(Arc::clone(&dropped));
+    let work = guard.run_until_lost(async move {
+        let _flag = flag;
+        std::future::pending::<()>().await;
+    });
+    site.ask::<()>("DEL", "work", &[]);
+    let error = soon("the loss", work).await.expect_err("the lock is lost");
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(dropped.load(Ordering::Relaxed), "the work went on without the lock");
+}
+
+#[tokio::test]
+async fn work_under_a_lock_that_is_lost_already_is_not_begun() {
+    let site = Site::alone();
+    let client = site.connect().await;
+    let guard = client.lock("work").lock_with_lease(ms(50)).await.unwrap();
+    soon("the loss", guard.lost()).await;
+    let begun = AtomicBool::new(false);
+    let work = guard.run_until_lost(async { begun.store(true, Ordering::Relaxed) });
+    assert_eq!(work.await.expect_err("a lost lock").kind(), ErrorKind::Lost);
+    assert!(!begun.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn a_value_that_comes_after_the_deadline_is_no_success() {
+    let site = Site::alone();
+    let client = site.connect().await;
+    let guard = client.lock("late").lock_with_lease(ms(100)).await.unwrap();
+    let work = guard.run_until_lost(async {
+        // Blocks past the lease, and is ready in the same poll.
+        std::thread::sleep(ms(200));
+        "too late"
+    });
+    assert_eq!(work.await.expect_err("a lost lock").kind(), ErrorKind::Lost);
+}
+
+/// The answers to this client come after the lease that they grant.
+async fn answers_late(server: &Server, proxy: &Proxy) {
+    wait_until("a grant on its way", SOON, || proxy.withheld() > 0).await;
+    wait_until("the end of its lease", SOON, || !server.exists("late")).await;
+    proxy.stall_replies(false);
+}
+
+fn no_lock(granted: Result<LockGuard, Error>) {
+    match granted {
+        Ok(guard) => assert!(guard.is_lost(), "the lease ended before the grant was heard of"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Lost),
+    }
+}
+
+#[tokio::test]
+async fn n4_a_grant_that_arrives_after_its_lease_is_no_lock() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    let lock = client.lock("late");
+    release(hold(&lock).await).await;
+    server.reset_stats();
+    proxy.stall_replies(true);
+    let (granted, ()) = tokio::join!(lock.lock_with_lease(ms(300)), answers_late(&server, &proxy));
+    assert_eq!(server.calls("hset"), 1, "it has to be granted: that is the point");
+    no_lock(granted);
+}
+
+#[tokio::test]
+async fn i12_a_lease_that_ended_while_its_waiter_was_woken_is_no_lock() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    server.hold_by_hand("late", "somebody:1", MINUTE);
+    let lock = client.lock("late");
+    let waiter = tokio::spawn(async move { lock.lock_with_lease(ms(300)).await });
+    wait_until("a subscription", SOON, || server.subscribers("late") == 1).await;
+    proxy.settled(ms(200)).await;
+    // What it is granted when it is woken is held back by a proxy that lets the wake-up through:
+    // the first command from now on is its acquire.
+    proxy.plan("EVALSHA", 1, Fault::HoldBack);
+    server.free_by_hand("late");
+    wait_until("the acquire", SOON, || proxy.faults() == 1).await;
+    proxy.stall_replies(true);
+    server.reset_stats();
+    proxy.let_go();
+    answers_late(&server, &proxy).await;
+    assert_eq!(server.calls("hset"), 1, "it has to be granted: that is the point");
+    no_lock(soon("the answer", waiter).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_renewal_that_is_refused_is_tried_again_without_hurry() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let guard = hold(&client.lock("lock")).await;
+    server.ask::<()>(&["ACL", "SETUSER", "default", "-evalsha"]);
+    let refused = || {
+        let info: String = server.ask(&["INFO", "errorstats"]);
+        let count = info.lines().find_map(|line| line.strip_prefix("errorstat_NOPERM:count="));
+        count.map_or(0, |count| count.parse::<u32>().unwrap())
+    };
+    // A third of the default lease away.
+    wait_until("a refused renewal", 2 * SOON, || refused() > 0).await;
+    let (first, start) = (refused(), Instant::now());
+    wait_until("another try", SOON, || refused() > first + 1).await;
+    // One second apart.
+    assert!(start.elapsed() > ms(700), "two more tries in {:?}", start.elapsed());
+    assert!(!guard.is_lost(), "its lease has not ended");
+    server.ask::<()>(&["ACL", "SETUSER", "default", "+evalsha"]);
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn an_unlock_of_a_lost_lock_says_whether_it_released_anything() {
+    let site = Site::alone();
+    let client = site.connect().await;
+    let lock = client.lock("lock");
+    // Lost by its own deadline, beside a hold that keeps the key.
+    let outer = hold(&lock).await;
+    let inner = soon("locking", lock.lock_with_lease(ms(50))).await.unwrap();
+    soon("the end of the lease", inner.lost()).await;
+    let error = soon("unlocking", inner.unlock()).await.unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Lost, Outcome::Executed));
+    assert_eq!(site.holds("lock").values().sum::<u32>(), 1);
+    // Gone.
+    site.ask::<()>("DEL", "lock", &[]);
+    let error = soon("unlocking", outer.unlock()).await.unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Lost, Outcome::NotExecuted));
+}

@@ -1,0 +1,134 @@
+//! A request that finds the key gone wakes the waiters of its client (W20). The key was deleted by
+//! hand and nothing was published, so nothing else wakes them before the lease could have ended.
+
+use std::time::{Duration, Instant};
+
+use redlatch::{ErrorKind, Lock, LockClient, LockGuard};
+use tokio::task::JoinHandle;
+
+use crate::support::{SOON, Server, hold, ms, release, soon, wait_until};
+
+/// Far longer than a test takes.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Much longer than a round trip, and much shorter than the lease of a holder.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+struct Scene {
+    server: Server,
+    client: LockClient,
+}
+
+async fn scene(watchdog_timeout: Duration, max_handoffs: u32) -> Scene {
+    let server = Server::start();
+    let builder = LockClient::builder().url(server.url()).max_handoffs(max_handoffs);
+    let builder = builder.watchdog_timeout(watchdog_timeout);
+    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    Scene { server, client }
+}
+
+impl Scene {
+    /// A waiter of this client that is parked, after Redis has told it how long the lease is.
+    async fn parked(&self, name: &str) -> JoinHandle<LockGuard> {
+        let refused = self.server.calls("evalsha") + 2;
+        let lock = self.client.lock(name);
+        let waiter = tokio::spawn(async move { hold(&lock).await });
+        wait_until("a subscription", SOON, || self.server.subscribers(name) == 1).await;
+        wait_until("a second refusal", SOON, || self.server.calls("evalsha") >= refused).await;
+        waiter
+    }
+
+    /// Nobody is told.
+    fn delete(&self, name: &str) {
+        assert_eq!(self.server.ask::<u64>(&["DEL", name]), 1);
+    }
+}
+
+/// The waiter has the lock long before the lease of the holder that is gone could have ended.
+async fn is_woken(waiter: JoinHandle<LockGuard>, since: Instant) {
+    let guard = soon("the waiter has the lock", waiter).await.expect("a guard");
+    assert!(since.elapsed() < AT_ONCE, "after {:?}", since.elapsed());
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn w20_a_renewal_that_finds_the_key_gone_wakes_a_waiter() {
+    // Renewed after 2 s. The waiter sleeps for 6 s.
+    let scene = scene(ms(6_000), 100).await;
+    let guard = hold(&scene.client.lock("gone")).await;
+    let waiter = scene.parked("gone").await;
+    scene.delete("gone");
+    let begun = Instant::now();
+    soon("the renewal", guard.lost()).await;
+    assert!(begun.elapsed() < ms(3_500), "not found by a renewal: {:?}", begun.elapsed());
+    is_woken(waiter, Instant::now()).await;
+}
+
+#[tokio::test]
+async fn w20_a_release_that_finds_the_key_gone_wakes_a_waiter() {
+    // Without hand-offs a release goes to Redis.
+    let scene = scene(ms(30_000), 0).await;
+    for (name, dropped) in [("unlocked", false), ("dropped", true)] {
+        let guard = scene.client.lock(name).lock_with_lease(MINUTE).await.expect("the lock");
+        let waiter = scene.parked(name).await;
+        scene.delete(name);
+        let begun = Instant::now();
+        if dropped {
+            drop(guard);
+        } else {
+            let error = soon("unlocking", guard.unlock()).await.expect_err("a lost lock");
+            assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+        }
+        is_woken(waiter, begun).await;
+    }
+}
+
+#[tokio::test]
+async fn w20_a_partial_release_that_finds_the_key_gone_wakes_a_waiter() {
+    let scene = scene(ms(30_000), 0).await;
+    let lock = scene.client.lock("gone");
+    let outer = lock.lock_with_lease(MINUTE).await.expect("the lock");
+    let inner = lock.lock_with_lease(MINUTE).await.expect("the lock");
+    let waiter = scene.parked("gone").await;
+    scene.delete("gone");
+    let begun = Instant::now();
+    soon("unlocking", inner.unlock()).await.expect_err("a lost lock");
+    is_woken(waiter, begun).await;
+    assert!(outer.is_lost());
+}
+
+#[tokio::test]
+async fn w20_a_nested_hold_that_finds_the_key_gone_wakes_a_waiter() {
+    let scene = scene(ms(30_000), 100).await;
+    let lock: Lock = scene.client.lock("gone");
+    let outer = lock.lock_with_lease(MINUTE).await.expect("the lock");
+    let waiter = scene.parked("gone").await;
+    scene.delete("gone");
+    let begun = Instant::now();
+    // It becomes a first hold, whose lease is what the waiter has to wait for from now on. Nobody
+    // gives it back, so nothing is published at its end.
+    let first = soon("locking", lock.lock_with_lease(ms(300))).await.expect("the lock");
+    assert!(outer.is_lost());
+    std::mem::forget(first);
+    is_woken(waiter, begun).await;
+}
+
+#[tokio::test]
+async fn w20_a_hand_off_that_finds_the_key_gone_wakes_the_next_waiter() {
+    let scene = scene(ms(30_000), 100).await;
+    let guard = scene.client.lock("gone").lock_with_lease(MINUTE).await.expect("the lock");
+    let next = scene.parked("gone").await;
+    let last = {
+        let lock = scene.client.lock("gone");
+        tokio::spawn(async move { hold(&lock).await })
+    };
+    tokio::task::yield_now().await;
+    scene.delete("gone");
+    let begun = Instant::now();
+    let error = soon("unlocking", guard.unlock()).await.expect_err("a lost lock");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    let next = soon("the next has it", next).await.expect("a guard");
+    soon("it is told", next.lost()).await;
+    is_woken(last, begun).await;
+    drop(next);
+}

@@ -1,0 +1,186 @@
+//! Every option at its bounds and beyond works, or is refused before anything is sent (W13).
+
+use std::panic;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use redlatch::{Error, ErrorKind, LockClient, LockClientBuilder, Outcome};
+
+use crate::support::{Proxy, SOON, Server, ms, soon, wait_until};
+
+const NANOSECOND: Duration = Duration::from_nanos(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What may come of a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    Refused,
+    Works,
+    /// It works, and on a busy machine or in an outage a call may fail because of it.
+    MayFail,
+}
+
+type Set = Box<dyn Fn(LockClientBuilder) -> LockClientBuilder>;
+
+/// Each setting, and what has to come of it.
+fn settings() -> Vec<(String, Expected, Set)> {
+    use Expected::{MayFail, Refused, Works};
+    let mut all: Vec<(String, Expected, Set)> = Vec::new();
+    let mut add = |what: String, expected, set: Set| all.push((what, expected, set));
+    for (value, expected) in [
+        (Duration::ZERO, Refused),
+        (NANOSECOND, Refused),
+        (ms(30) - NANOSECOND, Refused),
+        (ms(30), MayFail),
+        (DAY, Works),
+        (DAY + NANOSECOND, Refused),
+        (Duration::MAX, Refused),
+    ] {
+        let set = move |builder: LockClientBuilder| builder.watchdog_timeout(value);
+        add(format!("watchdog_timeout({value:?})"), expected, Box::new(set));
+    }
+    for (value, expected) in [
+        (Duration::ZERO, Refused),
+        (NANOSECOND, Refused),
+        (ms(10) - NANOSECOND, Refused),
+        (ms(10), MayFail),
+        (HOUR, Works),
+        (HOUR + NANOSECOND, Refused),
+        (Duration::MAX, Refused),
+    ] {
+        let set = move |builder: LockClientBuilder| builder.command_timeout(value);
+        add(format!("command_timeout({value:?})"), expected, Box::new(set));
+    }
+    for (value, expected) in
+        [(Duration::ZERO, MayFail), (NANOSECOND, MayFail), (Duration::MAX, Works)]
+    {
+        let set = move |builder: LockClientBuilder| builder.outage_limit(value);
+        add(format!("outage_limit({value:?})"), expected, Box::new(set));
+    }
+    for value in [0, 1, u32::MAX] {
+        let set = move |builder: LockClientBuilder| builder.max_handoffs(value);
+        add(format!("max_handoffs({value})"), Works, Box::new(set));
+    }
+    for value in [Duration::ZERO, NANOSECOND, Duration::MAX] {
+        let set = move |builder: LockClientBuilder| builder.max_handoff_time(value);
+        add(format!("max_handoff_time({value:?})"), Works, Box::new(set));
+        // Neither limit ends a run of hand-offs.
+        let set = move |builder: LockClientBuilder| {
+            builder.max_handoffs(u32::MAX).max_handoff_time(value).outage_limit(Duration::MAX)
+        };
+        add(format!("max_handoffs(MAX), max_handoff_time({value:?})"), Works, Box::new(set));
+    }
+    for (count, timeout, expected) in [
+        (0, ms(1), Refused),
+        (1, Duration::ZERO, Refused),
+        (1, NANOSECOND, Refused),
+        // There are no replicas here.
+        (1, ms(1), MayFail),
+        (u32::MAX, ms(1), MayFail),
+        (1, Duration::from_secs(15) + NANOSECOND, Refused),
+        (u32::MAX, Duration::MAX, Refused),
+    ] {
+        let set = move |builder: LockClientBuilder| builder.replicas(count, timeout);
+        add(format!("replicas({count}, {timeout:?})"), expected, Box::new(set));
+    }
+    all
+}
+
+/// How often a thread of a client has panicked: nobody awaits its tasks.
+fn panics_of_clients() -> usize {
+    static PANICS: AtomicUsize = AtomicUsize::new(0);
+    static COUNT: Once = Once::new();
+    COUNT.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if std::thread::current().name() == Some("redlatch") {
+                PANICS.fetch_add(1, Ordering::SeqCst);
+            }
+            before(info);
+        }));
+    });
+    PANICS.load(Ordering::SeqCst)
+}
+
+#[tokio::test]
+async fn w13_every_option_at_its_bounds_works_or_is_refused_before_any_io() {
+    let before = panics_of_clients();
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    for (what, expected, set) in settings() {
+        let attempts = proxy.attempts();
+        let builder = set(LockClient::builder().url(proxy.url(&server)));
+        let client = soon(&what, builder.connect()).await;
+        if expected == Expected::Refused {
+            let error = client.expect_err(&what);
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
+            assert_eq!(error.outcome(), Outcome::NotExecuted, "{what}: {error}");
+            assert_eq!(proxy.attempts(), attempts, "{what}: it was connected");
+            continue;
+        }
+        let used = match client {
+            Ok(client) => use_it(&what, &server, &proxy, client).await,
+            Err(error) => Err(error),
+        };
+        match used {
+            Ok(()) => {}
+            Err(error) if expected == Expected::MayFail => {
+                let kinds = [ErrorKind::Unavailable, ErrorKind::Lost];
+                assert!(kinds.contains(&error.kind()), "{what}: {error}");
+            }
+            Err(error) => panic!("{what}: {error}"),
+        }
+        wait_until(&what, SOON, || !server.exists("lock")).await;
+        assert_eq!(panics_of_clients(), before, "{what}: the client's thread has panicked");
+    }
+}
+
+async fn take_a_turn(client: LockClient) -> Result<(), Error> {
+    client.lock("lock").lock().await?.unlock().await
+}
+
+/// Hand-offs while another client waits, an outage, and a close.
+async fn use_it(
+    what: &str,
+    server: &Server,
+    proxy: &Proxy,
+    client: LockClient,
+) -> Result<(), Error> {
+    let other = soon(what, LockClient::connect(server.url())).await.expect("connecting");
+    let parked = async |many| {
+        wait_until(what, SOON, || server.subscribers("lock") >= many).await;
+    };
+
+    let guard = client.lock("lock").lock().await?;
+    let turns = (0..4).map(|_| tokio::spawn(take_a_turn(client.clone())));
+    let mut turns: Vec<_> = turns.collect();
+    turns.push(tokio::spawn(take_a_turn(other.clone())));
+    parked(2).await;
+    guard.unlock().await?;
+    for turn in soon(what, join_all(turns)).await {
+        turn.unwrap_or_else(|panic| panic!("{what}: {panic}"))?;
+    }
+
+    let guard = other.lock("lock").lock_with_lease(MINUTE).await.expect("the lock");
+    let waiting = tokio::spawn(take_a_turn(client.clone()));
+    parked(1).await;
+    let attempts = proxy.attempts();
+    proxy.refuse(true);
+    proxy.cut_all();
+    wait_until("a try to connect", SOON, || proxy.attempts() > attempts).await;
+    proxy.refuse(false);
+    soon(what, guard.unlock()).await.expect("unlocking");
+    soon(what, waiting).await.unwrap_or_else(|panic| panic!("{what}: {panic}"))?;
+
+    let guard = client.lock("lock").lock().await?;
+    let waiting = tokio::spawn(take_a_turn(client.clone()));
+    parked(1).await;
+    soon(what, client.close()).await;
+    let error = soon(what, waiting).await.unwrap_or_else(|panic| panic!("{what}: {panic}"));
+    assert_eq!(error.expect_err(what).kind(), ErrorKind::Closed, "{what}");
+    soon(what, guard.unlock()).await
+}

@@ -1,0 +1,284 @@
+//! The fenced lock: tokens that grow with every hold, whatever happens to Redis in between, and that
+//! mean the same to a Redisson `RFencedLock`.
+
+use std::time::Duration;
+
+use redlatch::{ErrorKind, Lease, Outcome};
+
+use crate::site::Site;
+use crate::support::tokens::{assert_growing, fence, next_token, open};
+use crate::support::{
+    Fault, SOON, Server, Steps, connect, hold, ms, release, soon, turns, wait_until,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn a_token_grows_with_every_hold_whoever_holds(site: Site) {
+    let (one, other) = (site.connect().await, site.connect().await);
+    let first = one.fenced_lock("order");
+    let handles = [first.clone(), first, other.fenced_lock("order")];
+    let mut tokens = Vec::new();
+    for round in 0..9 {
+        tokens.push(next_token(&handles[round % 3]).await);
+    }
+    // Also from holder to waiting successor.
+    let guard = fence(&handles[0]).await;
+    tokens.push(guard.token());
+    let waiter = tokio::spawn({
+        let lock = handles[2].clone();
+        async move { next_token(&lock).await }
+    });
+    wait_until("a waiter", SOON, || site.subscribers("order") == 1).await;
+    open(guard).await;
+    tokens.push(soon("the waiter", waiter).await.unwrap());
+    assert_growing(&tokens);
+    let last = tokens.last().unwrap();
+    assert_eq!(last.to_string(), last.get().to_string());
+    assert_eq!(u64::from(*last), last.get());
+}
+
+pub(crate) async fn a_fenced_lock_and_a_plain_one_of_that_name_exclude_each_other(site: Site) {
+    let client = site.connect().await;
+    let (fenced, plain) = (client.fenced_lock("both"), client.lock("both"));
+    let guard = hold(&plain).await;
+    assert!(fenced.try_lock_now().await.unwrap().is_none());
+    assert_eq!(site.token("both"), None, "a plain lock has no token");
+    release(guard).await;
+    let guard = fence(&fenced).await;
+    assert!(plain.try_lock_now().await.unwrap().is_none());
+    open(guard).await;
+}
+
+pub(crate) async fn a_fenced_guard_knows_what_every_guard_knows(site: Site) {
+    let client = site.connect().await;
+    let lock = client.fenced_lock("same");
+    assert_eq!(lock.name(), "same");
+    let guard = lock.try_lock(MINUTE, ms(300)).await.unwrap().expect("a free lock");
+    assert_eq!(site.holds("same").keys().collect::<Vec<_>>(), [lock.owner()]);
+    assert!(guard.remaining() <= ms(300) && !guard.is_lost());
+    assert!(lock.remaining_lease().await.unwrap().is_some_and(|left| left <= ms(300)));
+    assert!(lock.is_held().await.unwrap());
+    assert_eq!(guard.run_until_lost(async { 5 }).await.unwrap(), 5);
+    let never = guard.run_until_lost(std::future::pending::<()>());
+    assert_eq!(soon("the loss", never).await.unwrap_err().kind(), ErrorKind::Lost);
+    soon("the loss", guard.lost()).await;
+    assert!(guard.is_lost());
+    drop(guard);
+    // A dropped guard gives back in the background, and force frees what somebody else holds.
+    let guard = fence(&lock).await;
+    let token = guard.token();
+    drop(guard);
+    wait_until("a free lock", SOON, || !site.exists("same")).await;
+    let guard = fence(&lock).await;
+    assert!(lock.clone().force_unlock().await.unwrap());
+    assert!(guard.token() > token && site.token("same") == Some(guard.token().get()));
+    drop(guard);
+}
+
+/// The counter as Redis has it, which is Redisson's.
+fn counter(server: &Server, name: &str) -> Option<u64> {
+    server.ask(&["GET", &format!("redisson_lock_token:{{{name}}}")])
+}
+
+#[tokio::test]
+async fn nested_holds_share_one_token_and_the_next_hold_has_another() {
+    let site = Site::alone();
+    let client = site.connect().await;
+    let lock = client.fenced_lock("nested");
+    let outer = fence(&lock).await;
+    let inner = lock.try_lock_now().await.unwrap().expect("a nested hold");
+    let third = lock.lock_with_lease(MINUTE).await.unwrap();
+    assert_eq!(lock.hold_count().await.unwrap(), 3);
+    assert_eq!([inner.token(), third.token()], [outer.token(); 2]);
+    assert_eq!(site.token("nested"), Some(outer.token().get()));
+    let token = outer.token();
+    // Whichever goes first.
+    open(outer).await;
+    let again = fence(&lock).await;
+    assert_eq!(again.token(), token);
+    for guard in [again, inner, third] {
+        open(guard).await;
+    }
+    assert!(next_token(&lock).await > token);
+}
+
+#[tokio::test]
+async fn a_refusal_is_none_and_uses_up_no_token() {
+    let site = Site::alone();
+    let (one, other) = (site.connect().await, site.connect().await);
+    let guard = fence(&one.fenced_lock("busy")).await;
+    let contender = other.fenced_lock("busy");
+    // Without a TTL too: PTTL says -1 then, which is Redisson's word for "granted".
+    for persist in [false, true] {
+        if persist {
+            assert!(site.ask::<bool>("PERSIST", "busy", &[]));
+        }
+        assert!(contender.try_lock_now().await.unwrap().is_none());
+        assert!(contender.try_lock(ms(20), Lease::Watchdog).await.unwrap().is_none());
+        assert_eq!(site.token("busy"), Some(guard.token().get()));
+    }
+    assert!(contender.is_locked().await.unwrap());
+    assert!(!contender.is_held().await.unwrap());
+    open(guard).await;
+}
+
+#[tokio::test]
+async fn the_counter_is_redissons_and_both_count_it_on() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let key = "redisson_lock_token:{shared}";
+    // What a service on Redisson has counted so far, and what it does to count on.
+    server.ask::<()>(&["SET", key, "41"]);
+    let lock = client.fenced_lock("shared");
+    let first = next_token(&lock).await;
+    assert!(first.get() > 41);
+    let theirs: u64 = server.ask(&["INCR", key]);
+    assert!(theirs > first.get());
+    let second = next_token(&lock).await;
+    assert!(second.get() > theirs);
+    assert_eq!(counter(&server, "shared"), Some(second.get()));
+    assert_eq!(server.pttl(key), -1, "a token that ended would start again");
+    // A name with a brace of its own is its own tag, as everywhere.
+    let tagged = client.fenced_lock("{app}:shared");
+    let token = next_token(&tagged).await;
+    assert_eq!(server.ask::<u64>(&["GET", "redisson_lock_token:{app}:shared"]), token.get());
+}
+
+#[tokio::test]
+async fn a_token_is_exact_where_a_script_counts_in_floating_point() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let last = (1_u64 << 62) + 1;
+    server.ask::<()>(&["SET", "redisson_lock_token:{huge}", &last.to_string()]);
+    let lock = client.fenced_lock("huge");
+    assert_eq!(next_token(&lock).await.get(), last + 1);
+    assert_eq!(next_token(&lock).await.get(), last + 2);
+}
+
+#[tokio::test]
+async fn s2_a_token_grows_over_a_restart_that_lost_everything() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.fenced_lock("forgotten");
+    let mut tokens = vec![next_token(&lock).await];
+    server.ask::<()>(&["FLUSHALL"]);
+    tokens.push(next_token(&lock).await);
+    let held = fence(&lock).await;
+    tokens.push(held.token());
+    server.restart();
+    assert_eq!(counter(&server, "forgotten"), None, "the server remembers");
+    tokens.push(next_token(&client.fenced_lock("forgotten")).await);
+    assert_growing(&tokens);
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_hold_after_a_loss_has_a_token_of_its_own() {
+    let site = Site::alone();
+    let client = site.connect().await;
+    let lock = client.fenced_lock("lost");
+    let lost = fence(&lock).await;
+    let old = lost.token();
+    // Nobody has noticed when the handle nests: the new hold is no nested one.
+    site.ask::<()>("DEL", "lost", &[]);
+    let new = fence(&lock).await;
+    assert!(new.token() > old);
+    assert!(lost.is_lost());
+    assert_eq!(lost.token(), old);
+    assert_eq!(lost.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+    open(new).await;
+}
+
+#[tokio::test]
+async fn n1_a_fenced_acquire_whose_answer_was_lost_is_one_hold_with_the_last_token() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    let lock = client.fenced_lock("twice");
+    let mut tokens = vec![next_token(&lock).await];
+    for fault in [Fault::ResetBeforeSend, Fault::DropReplyAndReset] {
+        let faults = proxy.faults();
+        proxy.plan("EVALSHA", 1, fault);
+        let guard = fence(&lock).await;
+        assert_eq!(proxy.faults(), faults + 1);
+        assert_eq!(lock.hold_count().await.unwrap(), 1);
+        assert_eq!(site.token("twice"), Some(guard.token().get()));
+        tokens.push(open(guard).await);
+    }
+    assert_growing(&tokens);
+    assert!(!site.exists("twice"));
+}
+
+#[tokio::test]
+async fn s4_full_memory_refuses_a_token_and_leaves_no_lock() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.fenced_lock("full");
+    let token = next_token(&lock).await;
+    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = lock.lock().await.unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Server, Outcome::NotExecuted));
+    assert!(!server.exists("full"));
+    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(next_token(&lock).await > token);
+}
+
+#[tokio::test]
+async fn s8_a_counter_that_is_none_is_an_error_and_leaves_no_lock() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let key = "redisson_lock_token:{odd}";
+    for (spoil, kind) in [
+        (["RPUSH", key, "an element"], ErrorKind::NotALock),
+        (["SET", key, "text"], ErrorKind::Server),
+    ] {
+        server.ask::<()>(&["DEL", key]);
+        server.ask::<()>(&spoil);
+        let error = client.fenced_lock("odd").lock().await.unwrap_err();
+        assert_eq!((error.kind(), error.outcome()), (kind, Outcome::NotExecuted), "{error}");
+        assert!(!server.exists("odd"));
+    }
+    server.ask::<()>(&["DEL", key]);
+}
+
+#[tokio::test]
+async fn a_fenced_lock_costs_what_a_plain_one_costs() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    let lock = client.fenced_lock("cheap");
+    next_token(&lock).await;
+    proxy.forget_commands();
+    let guard = fence(&lock).await;
+    assert_eq!(proxy.commands().into_iter().collect::<Vec<_>>(), [("EVALSHA".to_owned(), 1)]);
+    open(guard).await;
+    assert_eq!(proxy.commands().into_iter().collect::<Vec<_>>(), [("EVALSHA".to_owned(), 2)]);
+}
+
+#[tokio::test]
+async fn a_fenced_acquisition_dropped_anywhere_leaves_the_name_free() {
+    let site = Site::alone();
+    let client = site.connect().await;
+    let other = client.fenced_lock("dropped");
+    // From here on the server knows the script, and the first call of a handle is one request.
+    let mut last = next_token(&other).await;
+    // However far the request came: what another owner asks comes after it.
+    for between in [0, 1, 6, 60] {
+        let lock = client.fenced_lock("dropped");
+        let mut steps = Steps::new(lock.lock());
+        assert!(steps.take(1).await.is_none());
+        turns(between).await;
+        drop(steps);
+        let token = next_token(&other).await;
+        assert!(token > last);
+        last = token;
+    }
+    // Granted by the server, and nobody takes the answer.
+    let lock = client.fenced_lock("dropped");
+    let mut steps = Steps::new(lock.lock());
+    assert!(steps.take(1).await.is_none());
+    wait_until("a grant", SOON, || site.token("dropped") > Some(last.get())).await;
+    drop(steps);
+    wait_until("a free lock", SOON, || !site.exists("dropped")).await;
+    assert!(next_token(&lock).await > last);
+}

@@ -1,0 +1,298 @@
+//! A hold is given back by `unlock` and by dropping the guard, wherever that happens. Nothing of it
+//! blocks, panics or needs a runtime. (Closing the client is in `closing.rs`.)
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use redlatch::{ErrorKind, LockClient, LockGuard};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::site::Site;
+use crate::support::{
+    Proxy, ROUND_TRIP, SOON, Server, block_until, connect, hold, is_free, ms, release, soon,
+    wait_until,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn a_dropped_guard_frees_the_lock_within_a_round_trip(site: Site) {
+    let client = site.connect().await;
+    let lock = client.lock("dropped");
+    // The first release of this kind opens the background connection.
+    drop(hold(&lock).await);
+    wait_until("a free lock", SOON, || !site.exists("dropped")).await;
+    let mut times = Vec::new();
+    for _ in 0..10 {
+        let guard = hold(&lock).await;
+        let start = Instant::now();
+        drop(guard);
+        wait_until("a free lock", SOON, || !site.exists("dropped")).await;
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    assert!(times[5] < ROUND_TRIP, "{times:?}");
+}
+
+pub(crate) async fn a_handle_can_lock_again_right_after_it_dropped_its_guard(site: Site) {
+    let client = site.connect().await;
+    let lock = client.lock("again");
+    for _ in 0..200 {
+        drop(hold(&lock).await);
+        let guard = hold(&lock).await;
+        assert_eq!(lock.hold_count().await.unwrap(), 1, "the dropped hold was counted again");
+        release(guard).await;
+        assert!(!site.exists("again"));
+    }
+}
+
+pub(crate) async fn dropping_one_of_two_nested_guards_gives_one_hold_back(site: Site) {
+    let client = site.connect().await;
+    let lock = client.lock("nested");
+    let outer = hold(&lock).await;
+    drop(hold(&lock).await);
+    wait_until("one hold", SOON, || site.holds("nested").get(lock.owner()) == Some(&1)).await;
+    assert!(!is_free(&client, "nested").await);
+    drop(outer);
+    wait_until("a free lock", SOON, || !site.exists("nested")).await;
+}
+
+pub(crate) async fn c4_an_aborted_task_gives_back_what_it_held(site: Site) {
+    let client = site.connect().await;
+    let lock = client.lock("aborted");
+    let task = tokio::spawn(async move {
+        let _guard = lock.lock().await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    wait_until("the lock", SOON, || site.exists("aborted")).await;
+    task.abort();
+    assert!(soon("the task ends", task).await.unwrap_err().is_cancelled());
+    wait_until("a free lock", SOON, || !site.exists("aborted")).await;
+}
+
+pub(crate) async fn a_guard_outlives_its_handle_and_its_client(site: Site) {
+    let client = site.client_with(ms(1_500)).await;
+    let (unlocked, dropped) =
+        (hold(&client.lock("unlocked")).await, hold(&client.lock("dropped")).await);
+    drop(client);
+    // Longer than a lease: they are still held only if they were renewed.
+    tokio::time::sleep(ms(2_200)).await;
+    assert!(!unlocked.is_lost() && !dropped.is_lost(), "renewed without the client");
+    release(unlocked).await;
+    assert!(!site.exists("unlocked"));
+    drop(dropped);
+    wait_until("a free lock", SOON, || !site.exists("dropped")).await;
+}
+
+pub(crate) async fn guards_dropped_in_many_threads_at_once_all_free_their_locks(site: Site) {
+    let client = site.connect().await;
+    let lock = Arc::new(client.lock("threads"));
+    let mut guards = Vec::new();
+    for _ in 0..64 {
+        guards.push(hold(&lock).await);
+    }
+    let threads: Vec<_> =
+        guards.into_iter().map(|guard| thread::spawn(move || drop(guard))).collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    wait_until("a free lock", SOON, || !site.exists("threads")).await;
+}
+
+pub(crate) async fn a_dropped_guard_wakes_a_parked_waiter_of_another_client(site: Site) {
+    let (client, other) = (site.connect().await, site.connect().await);
+    let guard = hold(&client.lock("handed on")).await;
+    let next = other.lock("handed on");
+    let waiter = tokio::spawn(async move { next.lock().await.expect("its turn") });
+    wait_until("the waiter parks", SOON, || site.subscribers("handed on") == 1).await;
+    drop(guard);
+    // By itself it would look again when the lease of 30 s has ended.
+    release(soon("the waiter has the lock", waiter).await.unwrap()).await;
+}
+
+pub(crate) async fn c6_a_task_that_panics_gives_back_what_it_held(site: Site) {
+    let guard = hold(&site.connect().await.lock("panicked")).await;
+    let task = tokio::spawn(async move {
+        let _guard = guard;
+        tokio::task::yield_now().await;
+        std::panic::resume_unwind(Box::new("the task fails"));
+    });
+    assert!(soon("the task ends", task).await.unwrap_err().is_panic());
+    wait_until("a free lock", SOON, || !site.exists("panicked")).await;
+}
+
+/// As after a failover, or after a restart from a file that lacks the release.
+pub(crate) async fn w26_a_hold_that_was_given_back_and_is_still_counted_is_released_again(
+    site: Site,
+) {
+    let client = site.connect().await;
+    let (kept, dropped) = (client.lock("counted"), client.lock("counted"));
+    let owners = [kept.owner().to_owned(), dropped.owner().to_owned()];
+    for lock in [&kept, &dropped] {
+        release(hold(lock).await).await;
+    }
+    drop(dropped);
+    for owner in owners {
+        site.hold_by_hand("counted", &owner, MINUTE);
+        let tried = soon("trying", client.lock("counted").try_lock_now()).await;
+        release(tried.expect("an answer").expect("nobody has it")).await;
+    }
+
+    // Not while somebody has it, and not if another client has.
+    let guard = hold(&kept).await;
+    assert!(!is_free(&client, "counted").await && !guard.is_lost());
+    assert_eq!(site.holds("counted").get(kept.owner()), Some(&1));
+    release(guard).await;
+    let other = site.connect().await.lock("counted");
+    site.hold_by_hand("counted", other.owner(), MINUTE);
+    assert!(!is_free(&client, "counted").await);
+    site.free_by_hand("counted");
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A guard whose runtime is somewhere else, or nowhere.
+fn guard_of(runtime: &Runtime, site: &Site, name: &str) -> LockGuard {
+    runtime.block_on(async { hold(&site.connect().await.lock(name)).await })
+}
+
+fn freed(site: &Site, name: &str) {
+    block_until("a free lock", SOON, || !site.exists(name));
+}
+
+#[tokio::test]
+async fn a_thousand_guards_dropped_at_once_all_free_their_locks() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let locks: Vec<_> = (0..1000).map(|number| client.lock(format!("many:{number}"))).collect();
+    let guards = soon("1000 locks", join_all(locks.iter().map(hold))).await;
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 1000);
+    let start = Instant::now();
+    drop(guards);
+    assert!(start.elapsed() < ms(2_000), "dropping took {:?}", start.elapsed());
+    wait_until("1000 free locks", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
+}
+
+#[test]
+fn c6_a_guard_dropped_in_a_thread_without_a_runtime_frees_the_lock() {
+    let site = Site::alone();
+    let runtime = runtime();
+    let guard = guard_of(&runtime, &site, "thread");
+    thread::spawn(move || drop(guard)).join().unwrap();
+    freed(&site, "thread");
+}
+
+#[test]
+fn c6_a_guard_dropped_while_its_runtime_stands_still_frees_the_lock() {
+    let site = Site::alone();
+    let runtime = runtime();
+    let guard = guard_of(&runtime, &site, "still");
+    // The runtime exists, but nobody drives it.
+    drop(guard);
+    freed(&site, "still");
+    drop(runtime);
+}
+
+#[test]
+fn c5_a_guard_dropped_after_its_runtime_ended_frees_the_lock() {
+    let site = Site::alone();
+    let first = runtime();
+    let guard = guard_of(&first, &site, "ended");
+    drop(first);
+    drop(guard);
+    freed(&site, "ended");
+
+    let second = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let guard = guard_of(&second, &site, "shut down");
+    second.shutdown_background();
+    drop(guard);
+    freed(&site, "shut down");
+}
+
+#[test]
+fn a_guard_unlocked_in_another_runtime_than_its_own_frees_the_lock() {
+    let site = Site::alone();
+    let first = runtime();
+    let guard = guard_of(&first, &site, "moved");
+    drop(first);
+    runtime().block_on(release(guard));
+    assert!(!site.exists("moved"));
+}
+
+#[test]
+fn a_guard_is_kept_renewed_without_any_runtime_of_the_users() {
+    let site = Site::alone();
+    let first = runtime();
+    let guard =
+        first.block_on(async { hold(&site.client_with(ms(1_500)).await.lock("kept")).await });
+    drop(first);
+    // Longer than a lease: it is still held only if it was renewed.
+    thread::sleep(ms(2_200));
+    assert!(!guard.is_lost());
+    assert!(site.exists("kept"));
+    drop(guard);
+    freed(&site, "kept");
+}
+
+#[test]
+fn c6_a_guard_dropped_by_a_panic_frees_the_lock() {
+    let site = Site::alone();
+    let runtime = runtime();
+    let guard = guard_of(&runtime, &site, "panic");
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _guard = guard;
+        // Without the hook's noise in the output of the tests.
+        std::panic::resume_unwind(Box::new("a panic of the user's"));
+    }));
+    assert!(panicked.is_err());
+    freed(&site, "panic");
+}
+
+#[test]
+fn c6_a_guard_dropped_with_its_threads_locals_frees_the_lock() {
+    thread_local!(static KEPT: RefCell<Option<LockGuard>> = const { RefCell::new(None) });
+    let site = Site::alone();
+    let runtime = runtime();
+    let guard = guard_of(&runtime, &site, "local");
+    thread::spawn(move || KEPT.set(Some(guard))).join().unwrap();
+    freed(&site, "local");
+}
+
+#[tokio::test]
+async fn a_guard_dropped_while_redis_is_down_is_released_when_it_is_back() {
+    let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(2 * MINUTE);
+    let guard = hold(&builder.connect().await.unwrap().lock("down")).await;
+    server.kill();
+    drop(guard);
+    // Nothing can happen now; long enough for the first tries to be in vain.
+    tokio::time::sleep(ms(300)).await;
+    server.start_again();
+    wait_until("a free lock", SOON, || !server.exists("down")).await;
+}
+
+#[tokio::test]
+async fn guards_given_back_while_redis_is_out_of_reach_are_released_when_it_is_back() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(200));
+    let client = builder.connect().await.unwrap();
+    let names = ["cut:1", "cut:2"];
+    let [dropped, unlocked] = names.map(|name| client.lock(name));
+    let (dropped, unlocked) = (hold(&dropped).await, hold(&unlocked).await);
+    proxy.refuse(true);
+    proxy.cut_all();
+    let before = proxy.attempts();
+    drop(dropped);
+    let error = soon("unlock gives up", unlocked.unlock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    wait_until("it tries in vain, and again", SOON, || proxy.attempts() >= before + 4).await;
+    assert!(names.iter().all(|name| server.exists(name)));
+    proxy.refuse(false);
+    wait_until("free locks", SOON, || !names.iter().any(|name| server.exists(name))).await;
+}

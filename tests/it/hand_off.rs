@@ -1,0 +1,199 @@
+//! A lock goes from one owner of a client to the next inside the client, and Redis hears of it
+//! behind that.
+//!
+//! What is promised all the same: nobody else has the lock while a guard is believed, nothing is
+//! left behind that nobody holds, everybody who waits is served, and what `unlock` says is true.
+//!
+//! A waiter is parked by hand, so that a test says when it goes on; a proxy holds the request up
+//! that tells Redis, so that there is a time between the hand-off and its confirmation.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use redlatch::{Error, ErrorKind, Lock, LockClient, LockClientBuilder, LockGuard};
+use tokio_test::task::{self, Spawn};
+
+use crate::support::{Proxy, SOON, Server, hold, ms, release, soon, wait_until};
+
+mod at_once;
+mod cancelled;
+mod counts;
+mod ends;
+mod fairness;
+mod fenced;
+mod gone;
+mod network;
+mod outages;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// By which call somebody waits.
+type Take = fn(Arc<Lock>) -> Taking;
+type Taking = BoxFuture<'static, Result<LockGuard, Error>>;
+
+/// A waiter without a lease of its own.
+const LOCK: Take = |lock| async move { lock.lock().await }.boxed();
+
+/// A waiter with an explicit lease.
+const FOR_A_MINUTE: Take = |lock| async move { lock.lock_with_lease(MINUTE).await }.boxed();
+
+/// A server and a client of it through a proxy. The scripts are there already, so that a fault
+/// befalls the hand-off and not the first try of it.
+struct Scene {
+    server: Server,
+    proxy: Proxy,
+    client: LockClient,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        Self::with(&[], |options| options).await
+    }
+
+    async fn with(args: &[&str], options: fn(LockClientBuilder) -> LockClientBuilder) -> Self {
+        let server = Server::start_with(args);
+        let proxy = Proxy::new(&server);
+        let client = connect_with(proxy.url(&server), options).await;
+        let scene = Self { server, proxy, client };
+        // Every script once.
+        let guard = hold(&scene.client.lock("before")).await;
+        let next = Waiter::first(&scene, "before", LOCK).await;
+        release(guard).await;
+        release(next.gets().await).await;
+        scene.server.reset_stats();
+        scene
+    }
+
+    /// Another client, which goes straight to the server.
+    async fn other(&self) -> LockClient {
+        connect_with(self.server.url(), |options| options).await
+    }
+
+    /// Whoever has the lock, as Redis says.
+    fn owners(&self, name: &str) -> Vec<String> {
+        self.server.holds(name).into_keys().collect()
+    }
+
+    /// Nothing that the client sends by a script reaches the server before `let_go`.
+    fn hold_scripts(&self) -> u64 {
+        self.proxy.hold("EVALSHA");
+        self.proxy.faults()
+    }
+
+    /// Waits until a request is held up since then.
+    async fn until_held(&self, since: u64) {
+        wait_until("a request is held up", SOON, || self.proxy.faults() > since).await;
+    }
+
+    /// Waits until Redis has nobody but that owner there, and him once.
+    async fn until_owned(&self, name: &str, owner: &str) {
+        let owned = || self.server.holds(name).into_iter().eq([(owner.to_owned(), 1)]);
+        wait_until("the new owner is in Redis", SOON, owned).await;
+    }
+
+    /// Nobody has the lock any more, and nobody is counted on to give it back.
+    async fn until_gone(&self, name: &str) {
+        wait_until("no key is left", SOON, || !self.server.exists(name)).await;
+    }
+}
+
+async fn connect_with(
+    url: String,
+    options: impl FnOnce(LockClientBuilder) -> LockClientBuilder,
+) -> LockClient {
+    let builder = options(LockClient::builder().url(url));
+    soon("connecting", builder.connect()).await.expect("connecting")
+}
+
+/// A call in the line of its client, which goes on only when it is polled.
+struct Waiter {
+    lock: Arc<Lock>,
+    task: Spawn<Taking>,
+}
+
+impl Waiter {
+    /// Parks the first waiter of a name that somebody of the same client holds.
+    async fn first(scene: &Scene, name: &str, take: Take) -> Self {
+        let mut waiter = Self::of(scene.client.lock(name), take);
+        waiter.park(&scene.server).await;
+        waiter
+    }
+
+    /// Stands behind a parked one.
+    fn behind(client: &LockClient, name: &str, take: Take) -> Self {
+        let mut waiter = Self::of(client.lock(name), take);
+        assert!(waiter.task.poll().is_pending());
+        waiter
+    }
+
+    fn of(lock: Lock, take: Take) -> Self {
+        let lock = Arc::new(lock);
+        let task = task::spawn(take(lock.clone()));
+        Self { lock, task }
+    }
+
+    async fn park(&mut self, server: &Server) {
+        park(server, self.lock.name(), &mut self.task).await;
+    }
+
+    fn owner(&self) -> &str {
+        self.lock.owner()
+    }
+
+    /// The lock that it was handed already.
+    fn has(&mut self) -> LockGuard {
+        assert!(self.task.is_woken(), "nobody handed it the lock");
+        match self.task.poll() {
+            Poll::Ready(granted) => granted.expect("the lock"),
+            Poll::Pending => panic!("it was woken, and not for the lock"),
+        }
+    }
+
+    /// The lock, soon: where Redis may just be confirming a step, it is not there at once.
+    async fn gets(mut self) -> LockGuard {
+        self.waits().await
+    }
+
+    async fn waits(&mut self) -> LockGuard {
+        soon("its turn", &mut self.task).await.expect("the lock")
+    }
+}
+
+/// Polls the first waiter of a name when it is woken, until it rests: it is subscribed, was refused
+/// once more, and has heard so.
+async fn park<F: Future>(server: &Server, name: &str, waiter: &mut Spawn<F>) {
+    let start = Instant::now();
+    let asked = server.calls("evalsha");
+    assert!(waiter.poll().is_pending());
+    let mut parked = false;
+    let mut quiet = 0;
+    // In turns of the runtime, which has to read the answer, and not by a clock.
+    while quiet < 30 {
+        assert!(start.elapsed() < SOON, "the waiter of {name} does not park");
+        parked = parked || (server.subscribers(name) > 0 && server.calls("evalsha") >= asked + 2);
+        tokio::time::sleep(ms(1)).await;
+        quiet = if parked { quiet + 1 } else { 0 };
+        if waiter.is_woken() {
+            quiet = 0;
+            assert!(waiter.poll().is_pending(), "{name} was free");
+        }
+    }
+}
+
+/// `unlock`, polled once: it has given the lock back, and waits for Redis.
+fn unlocking(guard: LockGuard) -> Spawn<BoxFuture<'static, Result<(), Error>>> {
+    let mut unlocking = task::spawn(guard.unlock().boxed());
+    match unlocking.poll() {
+        Poll::Ready(said) => task::spawn(std::future::ready(said).boxed()),
+        Poll::Pending => unlocking,
+    }
+}
+
+/// `unlock` says that the lock had been lost.
+fn assert_lost(unlocked: Result<(), Error>) {
+    let error = unlocked.expect_err("it was lost");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+}

@@ -1,0 +1,192 @@
+//! Redis is out of reach, or comes back as another, while a hand-off is on its way.
+
+use super::*;
+use crate::support::connect;
+
+fn impatient(options: LockClientBuilder) -> LockClientBuilder {
+    options.command_timeout(ms(400))
+}
+
+/// The lock of another client, from when it has it.
+async fn taken_by(other: &LockClient, name: &str) -> (LockGuard, Instant) {
+    let guard = soon("the lock", other.lock(name).lock()).await.expect("locking");
+    (guard, Instant::now())
+}
+
+#[tokio::test]
+async fn an_outage_for_longer_than_the_lease_loses_the_new_guard_before_anybody_else_gets_in() {
+    let scene = Scene::with(&[], impatient).await;
+    let other = connect(&scene.server).await;
+    let guard = scene.client.lock("outage").lock_with_lease(ms(1_200)).await.unwrap();
+    let mut next = Waiter::first(&scene, "outage", LOCK).await;
+    let behind = Waiter::behind(&scene.client, "outage", LOCK);
+    scene.proxy.refuse(true);
+    assert!(scene.proxy.freeze_all() > 0);
+    let attempts = scene.proxy.attempts();
+    let old = unlocking(guard);
+    let guard = next.has();
+    let lost = async {
+        guard.lost().await;
+        Instant::now()
+    };
+    let (lost, (theirs, taken)) =
+        tokio::join!(soon("the deadline", lost), taken_by(&other, "outage"));
+    assert!(lost < taken, "believed for {:?} beside another holder", lost - taken);
+    let error = soon("an answer", old).await.expect_err("no answer");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(scene.proxy.attempts() > attempts, "no outage was noticed");
+
+    scene.proxy.refuse(false);
+    // Or that the hand-off is still not answered, if it comes before the next try of that.
+    let error = soon("an answer", guard.unlock()).await.expect_err("it was lost");
+    assert!([ErrorKind::Lost, ErrorKind::Unavailable].contains(&error.kind()), "{error}");
+    assert!(!theirs.is_lost());
+    release(theirs).await;
+    release(behind.gets().await).await;
+    scene.until_gone("outage").await;
+}
+
+#[tokio::test]
+async fn an_outage_for_less_than_the_lease_is_survived() {
+    let scene = Scene::with(&[], impatient).await;
+    let guard = hold(&scene.client.lock("brief")).await;
+    let mut next = Waiter::first(&scene, "brief", LOCK).await;
+    let behind = Waiter::behind(&scene.client, "brief", LOCK);
+    scene.proxy.refuse(true);
+    assert!(scene.proxy.cut_all() > 0);
+    let attempts = scene.proxy.attempts();
+    drop(guard);
+    let guard = next.has();
+    wait_until("the outage is noticed", SOON, || scene.proxy.attempts() > attempts + 1).await;
+    scene.proxy.refuse(false);
+    scene.until_owned("brief", next.owner()).await;
+    release(guard).await;
+    release(behind.gets().await).await;
+    scene.until_gone("brief").await;
+}
+
+/// The connection of the client's own thread goes silent, for longer than the lease; the others
+/// work. Whoever gets the lock meanwhile is none of those whom the hand-off is about.
+#[tokio::test]
+async fn a_hand_off_that_is_stuck_does_not_carry_later_holders_along() {
+    let scene = Scene::with(&[], |options| options.command_timeout(ms(2_500))).await;
+    let guard = scene.client.lock("stuck").lock_with_lease(ms(700)).await.unwrap();
+    let mut next = Waiter::first(&scene, "stuck", LOCK).await;
+    let held = {
+        scene.proxy.plan("EVALSHA", 1, crate::support::Fault::BlackHole);
+        scene.proxy.faults()
+    };
+    drop(guard);
+    let lost = next.has();
+    scene.until_held(held).await;
+    soon("the deadline", lost.lost()).await;
+
+    let later = scene.client.lock("stuck");
+    let guard = loop {
+        match soon("a try", later.try_lock_now()).await.expect("the other connection works") {
+            Some(guard) => break guard,
+            None => tokio::time::sleep(ms(5)).await,
+        }
+    };
+    // It cannot subscribe over the silent connection, and goes by time.
+    let mut waiting = Waiter::behind(&scene.client, "stuck", LOCK);
+    for _ in 0..50 {
+        tokio::time::sleep(ms(3)).await;
+        assert!(waiting.task.poll().is_pending());
+    }
+    soon("unlocking", guard.unlock()).await.expect("Redis knows this holder");
+    assert!(!scene.owners("stuck").contains(&later.owner().to_owned()), "it is still there");
+    let guard = waiting.gets().await;
+    assert!(!guard.is_lost(), "lost for what was no concern of its");
+    assert_lost(soon("an answer", lost.unlock()).await);
+    assert!(!guard.is_lost());
+    release(guard).await;
+    scene.until_gone("stuck").await;
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_without_its_data_loses_the_new_guard() {
+    let scene = Scene::new().await;
+    let guard = hold(&scene.client.lock("forgotten")).await;
+    let mut next = Waiter::first(&scene, "forgotten", LOCK).await;
+    let behind = Waiter::behind(&scene.client, "forgotten", LOCK);
+    let held = scene.hold_scripts();
+    let old = unlocking(guard);
+    let guard = next.has();
+    scene.until_held(held).await;
+    scene.server.kill();
+    scene.proxy.let_go();
+    scene.server.start_again();
+    soon("the loss", guard.lost()).await;
+    // Whether it was carried out before the end nobody knows.
+    if let Err(error) = soon("an answer", old).await {
+        assert_ne!(error.kind(), ErrorKind::Server, "{error}");
+    }
+    assert_lost(soon("an answer", guard.unlock()).await);
+    release(behind.gets().await).await;
+    scene.until_gone("forgotten").await;
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_with_its_data_takes_the_hand_off_up() {
+    let durable = ["--appendonly", "yes", "--appendfsync", "always"];
+    let scene = Scene::with(&durable, |options| options.command_timeout(SOON)).await;
+    let guard = hold(&scene.client.lock("kept")).await;
+    let mut next = Waiter::first(&scene, "kept", LOCK).await;
+    let behind = Waiter::behind(&scene.client, "kept", LOCK);
+    let held = scene.hold_scripts();
+    let old = unlocking(guard);
+    let guard = next.has();
+    scene.until_held(held).await;
+    scene.server.kill();
+    scene.proxy.let_go();
+    scene.server.start_again();
+    soon("an answer", old).await.expect("it is sent again");
+    assert_eq!(scene.owners("kept"), [next.owner()]);
+    assert!(!guard.is_lost());
+    release(guard).await;
+    release(behind.gets().await).await;
+    scene.until_gone("kept").await;
+}
+
+#[tokio::test]
+async fn a_server_that_stands_still_for_less_than_the_lease_delays_the_confirmation_only() {
+    let scene = Scene::new().await;
+    let guard = hold(&scene.client.lock("still")).await;
+    let mut next = Waiter::first(&scene, "still", LOCK).await;
+    let behind = Waiter::behind(&scene.client, "still", LOCK);
+    scene.server.pause();
+    let mut old = unlocking(guard);
+    let guard = next.has();
+    tokio::time::sleep(ms(400)).await;
+    assert!(old.poll().is_pending(), "nobody can have confirmed it");
+    scene.server.resume();
+    soon("an answer", old).await.expect("it was only late");
+    assert_eq!(scene.owners("still"), [next.owner()]);
+    release(guard).await;
+    release(behind.gets().await).await;
+    scene.until_gone("still").await;
+}
+
+#[tokio::test]
+async fn a_server_that_stands_still_for_longer_than_the_lease_has_freed_the_lock() {
+    let scene = Scene::with(&[], impatient).await;
+    let other = connect(&scene.server).await;
+    let guard = scene.client.lock("long").lock_with_lease(ms(1_000)).await.unwrap();
+    let mut next = Waiter::first(&scene, "long", FOR_A_MINUTE).await;
+    let behind = Waiter::behind(&scene.client, "long", LOCK);
+    let deadline = Instant::now() + guard.remaining();
+    scene.server.pause();
+    let old = unlocking(guard);
+    let guard = next.has();
+    tokio::time::sleep_until((deadline + ms(100)).into()).await;
+    assert!(guard.is_lost(), "believed while nobody could say anything");
+    let error = soon("an answer", old).await.expect_err("no answer in time");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    scene.server.resume();
+    assert_lost(soon("an answer", guard.unlock()).await);
+    tokio::join!(async { release(taken_by(&other, "long").await.0).await }, async {
+        release(behind.gets().await).await;
+    });
+    scene.until_gone("long").await;
+}

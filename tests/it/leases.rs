@@ -1,0 +1,340 @@
+//! Leases end, are renewed, and never shrink under a guard that was promised more. What happens when
+//! they are lost all the same is in `faults/loss.rs`.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use redlatch::{Lease, Lock, LockClient, LockGuard};
+
+use crate::site::Site;
+use crate::support::{Proxy, SOON, Server, hold, machine, ms, release, soon, wait_until};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn lock_count(site: &Site, lock: &Lock) -> u32 {
+    site.holds(lock.name()).get(lock.owner()).copied().unwrap_or(0)
+}
+
+/// One step of a mixed nesting.
+async fn acquire(lock: &Lock, lease: Lease) -> LockGuard {
+    let taken = soon("locking", lock.try_lock(Duration::ZERO, lease)).await;
+    taken.expect("locking").expect("a lock that is free or our own")
+}
+
+pub(crate) async fn a_default_lease_is_renewed_for_as_long_as_it_is_held(site: Site) {
+    let client = site.client_with(ms(600)).await;
+    let lock = client.lock("renewed");
+    let guard = hold(&lock).await;
+    let start = Instant::now();
+    while start.elapsed() < ms(2_100) {
+        let ttl = site.pttl("renewed");
+        assert!((1..=600).contains(&ttl), "{ttl} ms left after {:?}", start.elapsed());
+        assert!(!guard.is_lost());
+        assert!(guard.remaining() <= ms(600));
+        tokio::time::sleep(ms(20)).await;
+    }
+    release(guard).await;
+    assert!(!site.exists("renewed"));
+}
+
+pub(crate) async fn mixed_nesting_never_shortens_what_a_live_guard_was_promised(site: Site) {
+    let watchdog = Duration::from_secs(30);
+    let client = site.client_with(watchdog).await;
+    let long = Lease::Fixed(Duration::from_secs(100));
+    let short = Lease::Fixed(Duration::from_secs(10));
+    let default = Lease::Watchdog;
+    let seconds = |lease| match lease {
+        Lease::Watchdog => watchdog.as_secs(),
+        Lease::Fixed(lease) => lease.as_secs(),
+    };
+    let pairs = [
+        (default, long),
+        (default, short),
+        (long, default),
+        (short, default),
+        (long, short),
+        (short, long),
+    ];
+    // The server's TTL, within five seconds for a machine that is slow.
+    let promised = |what: &str, lease: u64| {
+        let left = site.pttl("mixed");
+        let range = (lease as i64 - 5) * 1000..=lease as i64 * 1000;
+        assert!(range.contains(&left), "{what}: {left} ms left of {lease} s");
+    };
+    for (outer, inner) in pairs {
+        for outer_first in [false, true] {
+            let what = format!("{outer:?} then {inner:?}, outer released first: {outer_first}");
+            let lock = client.lock("mixed");
+            let first = acquire(&lock, outer).await;
+            promised(&what, seconds(outer));
+            let second = acquire(&lock, inner).await;
+            promised(&what, seconds(outer).max(seconds(inner)));
+            let (goes, stays, left) =
+                if outer_first { (first, second, inner) } else { (second, first, outer) };
+            release(goes).await;
+            // Back to what is left promised: a lease that was asked for longer than a live guard
+            // needs would keep others out for nothing if this process died now.
+            promised(&what, seconds(left));
+            assert!(!stays.is_lost(), "{what}");
+            assert!(stays.remaining() <= Duration::from_secs(seconds(left)), "{what}");
+            release(stays).await;
+            assert!(!site.exists("mixed"), "{what}");
+        }
+    }
+}
+
+pub(crate) async fn a_renewal_does_not_shorten_an_explicit_lease(site: Site) {
+    let client = site.client_with(ms(600)).await;
+    let lock = client.lock("mixed");
+    let long = lock.lock_with_lease(MINUTE).await.unwrap();
+    let renewed = hold(&lock).await;
+    tokio::time::sleep(ms(1_000)).await;
+    assert!(site.pttl("mixed") > 50_000);
+    assert!(!renewed.is_lost());
+
+    // The long promise goes; what is left is renewed on.
+    release(long).await;
+    assert!(site.pttl("mixed") <= 600);
+    tokio::time::sleep(ms(1_300)).await;
+    assert!(!renewed.is_lost());
+    assert!(lock.is_held().await.unwrap());
+    release(renewed).await;
+}
+
+pub(crate) async fn an_explicit_lease_outlives_the_watchdogs_hold_and_is_not_renewed_by_it(
+    site: Site,
+) {
+    let client = site.client_with(ms(600)).await;
+    let lock = client.lock("mixed");
+    let renewed = hold(&lock).await;
+    let explicit = lock.lock_with_lease(ms(1_500)).await.unwrap();
+    let start = Instant::now();
+    release(renewed).await;
+    let mut last = site.pttl("mixed");
+    while !explicit.is_lost() {
+        let ttl = site.pttl("mixed");
+        assert!(ttl <= last, "the lease grew from {last} to {ttl} ms");
+        last = ttl;
+        tokio::time::sleep(ms(20)).await;
+    }
+    assert!(start.elapsed() > ms(1_400), "lost after {:?}", start.elapsed());
+    assert!(start.elapsed() < ms(2_500));
+    wait_until("a free lock", SOON, || !site.exists("mixed")).await;
+}
+
+pub(crate) async fn a_short_nested_lease_is_lost_alone(site: Site) {
+    let client = site.connect().await;
+    let lock = client.lock("mixed");
+    let outer = hold(&lock).await;
+    let inner = lock.lock_with_lease(ms(300)).await.unwrap();
+    soon("the end of the inner lease", inner.lost()).await;
+    assert!(!outer.is_lost());
+    assert!(lock.is_held().await.unwrap());
+    drop(inner);
+    wait_until("the outer hold alone", SOON, || lock_count(&site, &lock) == 1).await;
+    release(outer).await;
+    assert!(!site.exists("mixed"));
+}
+
+pub(crate) async fn remaining_counts_down_on_an_explicit_lease(site: Site) {
+    let client = site.connect().await;
+    let guard = client.lock("down").lock_with_lease(ms(500)).await.unwrap();
+    let mut last = ms(500);
+    while !guard.is_lost() {
+        let now = guard.remaining();
+        assert!(now <= last);
+        last = now;
+        tokio::time::sleep(ms(10)).await;
+    }
+    assert_eq!(guard.remaining(), Duration::ZERO);
+}
+
+async fn client_with(url: String, watchdog_timeout: Duration) -> LockClient {
+    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog_timeout);
+    soon("connecting", builder.connect()).await.expect("connecting")
+}
+
+#[tokio::test]
+async fn renewals_come_every_third_of_the_watchdog_timeout() {
+    let _quiet = machine::quiet();
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through_with(&proxy, ms(900)).await;
+    let guard = hold(&client.lock("thirds")).await;
+    proxy.forget_commands();
+    let start = Instant::now();
+    tokio::time::sleep(ms(2_250)).await;
+    let renewals = proxy.sent("EVALSHA");
+    // A period is 300 ms, and may be a tenth shorter to travel in company.
+    let most = start.elapsed().as_millis() as u64 / 270 + 1;
+    assert!((4..=most).contains(&renewals), "{renewals} renewals in {:?}", start.elapsed());
+    assert!(!guard.is_lost());
+    release(guard).await;
+    // And none after the release.
+    proxy.forget_commands();
+    tokio::time::sleep(ms(700)).await;
+    assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
+}
+
+#[tokio::test]
+async fn an_explicit_lease_is_never_renewed() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through_with(&proxy, ms(300)).await;
+    let lock = client.lock("explicit");
+    let start = Instant::now();
+    let guard = lock.lock_with_lease(ms(1_000)).await.unwrap();
+    proxy.forget_commands();
+    let mut last = 1_000;
+    while start.elapsed() < ms(800) {
+        let ttl = site.pttl("explicit");
+        assert!(ttl <= last, "the lease grew from {last} to {ttl}");
+        last = ttl;
+        tokio::time::sleep(ms(20)).await;
+    }
+    wait_until("the end of the lease", SOON, || !site.exists("explicit")).await;
+    assert!(start.elapsed() >= ms(990));
+    assert!(start.elapsed() < ms(2_000));
+    assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
+    assert!(guard.is_lost());
+}
+
+#[test]
+fn c9_a_runtime_whose_thread_is_blocked_keeps_its_lock() {
+    let site = Site::alone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = site.client_with(ms(900)).await;
+        let lock = client.lock("blocked");
+        let guard = hold(&lock).await;
+        let task = tokio::spawn(async {});
+        let start = Instant::now();
+        // This very thread drives the client's runtime, and now it looks on instead.
+        while start.elapsed() < ms(1_800) {
+            assert!(site.exists("blocked"), "lost after {:?}", start.elapsed());
+            assert!(!guard.is_lost(), "believed lost after {:?}", start.elapsed());
+            std::thread::sleep(ms(20));
+        }
+        assert!(!task.is_finished(), "the runtime was not blocked");
+        release(guard).await;
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_commands_does_not_delay_a_renewal() {
+    let _busy = machine::busy();
+    let server = Server::start();
+    let client = client_with(server.url(), ms(900)).await;
+    let guard = hold(&client.lock("kept")).await;
+    let stop = Instant::now() + ms(2_700);
+    let tasks = (0..64).map(|task| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let lock = client.lock(format!("flood:{task}"));
+            while Instant::now() < stop {
+                release(lock.lock().await.unwrap()).await;
+            }
+        })
+    });
+    for task in soon("the flood", join_all(tasks.collect::<Vec<_>>())).await {
+        task.unwrap();
+    }
+    assert!(!guard.is_lost());
+    assert!(server.exists("kept"));
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn many_leases_are_renewed_in_few_commands() {
+    const LOCKS: usize = 300;
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = client_with(proxy.url(&server), ms(1_500)).await;
+    let locks: Vec<_> = (0..LOCKS).map(|number| client.lock(format!("batch:{number}"))).collect();
+    let guards = soon("300 locks", join_all(locks.iter().map(hold))).await;
+    proxy.forget_commands();
+    tokio::time::sleep(ms(3_000)).await;
+    let renewals = proxy.sent("EVALSHA");
+    assert!(renewals < LOCKS as u64, "{renewals} commands for six rounds of {LOCKS} leases");
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    assert_eq!(server.ask::<usize>(&["DBSIZE"]), LOCKS);
+    drop(guards);
+    wait_until("free locks", SOON, || server.ask::<usize>(&["DBSIZE"]) == 0).await;
+}
+
+#[tokio::test]
+async fn s22_an_end_taken_away_is_put_back_by_the_next_renewal() {
+    let site = Site::alone();
+    let client = site.client_with(ms(900)).await;
+    let guard = hold(&client.lock("tampered")).await;
+    site.ask::<()>("PERSIST", "tampered", &[]);
+    wait_until("an end again", SOON, || site.pttl("tampered") > 0).await;
+    assert!(!guard.is_lost());
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn what_a_guard_believes_is_never_more_than_what_redis_grants() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through_with(&proxy, MINUTE).await;
+    let lock = client.lock("slow");
+    release(hold(&lock).await).await;
+    // Asked in this order: what the guard says after Redis is at most what it said before.
+    let conservative = |guard: &LockGuard| {
+        let granted = site.pttl("slow");
+        let believed = guard.remaining();
+        assert!(believed > Duration::ZERO);
+        assert!(believed.as_millis() as i64 <= granted, "{believed:?} of {granted} ms");
+    };
+    let guard = lock.lock_with_lease(Duration::from_secs(10)).await.unwrap();
+    conservative(&guard);
+    release(guard).await;
+
+    // A slow answer does not make the lease longer: it counts from before the request.
+    proxy.stall_replies(true);
+    let (guard, ()) = tokio::join!(lock.lock_with_lease(Duration::from_secs(10)), async {
+        wait_until("the grant", SOON, || site.exists("slow")).await;
+        tokio::time::sleep(ms(500)).await;
+        proxy.stall_replies(false);
+    });
+    let guard = guard.unwrap();
+    conservative(&guard);
+    assert!(guard.remaining() <= ms(9_500));
+    release(guard).await;
+}
+
+#[test]
+fn a_loss_is_told_at_the_guards_own_deadline_when_nobody_answers() {
+    let _quiet = machine::quiet();
+    // How late a bare timer is on this machine: that much is not the lock's doing.
+    async fn late(deadline: Instant, event: impl Future<Output = ()>) -> [Duration; 2] {
+        let timer = async {
+            tokio::time::sleep_until(deadline.into()).await;
+            deadline.elapsed()
+        };
+        let event = async {
+            event.await;
+            assert!(Instant::now() >= deadline, "told before the deadline");
+            deadline.elapsed()
+        };
+        tokio::join!(event, timer).into()
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for lease in [Lease::Watchdog, Lease::Fixed(ms(900))] {
+        let server = Server::start();
+        runtime.block_on(async {
+            let client = client_with(server.url(), ms(900)).await;
+            let guard = acquire(&client.lock("silent"), lease).await;
+            server.pause();
+            // A renewal that was answered just before may still be on its way in.
+            tokio::time::sleep(ms(100)).await;
+            let deadline = Instant::now() + guard.remaining();
+            // Nothing is asked of it meanwhile: it has to come by itself.
+            let [told, timer] = soon("the loss", late(deadline, guard.lost())).await;
+            assert!(guard.is_lost());
+            assert!(told <= timer + ms(50), "{lease:?}: told {told:?} late, a timer {timer:?}");
+            server.resume();
+        });
+    }
+}

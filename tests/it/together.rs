@@ -1,0 +1,398 @@
+//! Requests of many locks that share a call: fewer commands than names, each request judged on its
+//! own, and nothing left behind by one whose caller has gone.
+
+use std::collections::BTreeSet;
+
+use futures::FutureExt;
+use futures::future::join_all;
+use redlatch::{Error, ErrorKind, Lock, LockClient, LockGuard, Outcome};
+
+use crate::support::{
+    Fault, Proxy, SOON, Server, block_until, connect, hold, ms, release, soon, turns, wait_until,
+    within,
+};
+
+const MANY: usize = 64;
+
+fn names() -> Vec<String> {
+    (0..MANY).map(|number| format!("lock:{number}")).collect()
+}
+
+fn locks(client: &LockClient) -> Vec<Lock> {
+    names().iter().map(|name| client.lock(name)).collect()
+}
+
+/// All of them at once, in the order of the locks.
+async fn lock_all(locks: &[Lock]) -> Vec<Result<LockGuard, Error>> {
+    soon("locking", join_all(locks.iter().map(Lock::lock))).await
+}
+
+async fn unlock_all(guards: impl IntoIterator<Item = LockGuard>) {
+    for unlocked in soon("unlocking", join_all(guards.into_iter().map(LockGuard::unlock))).await {
+        unlocked.expect("unlocking");
+    }
+}
+
+/// Nobody holds anything.
+fn assert_nothing_is_left(server: &Server) {
+    server.assert_clean();
+    assert_eq!(server.ask::<Vec<String>>(&["KEYS", "lock:*"]), [""; 0]);
+}
+
+/// As after the first lock: the server knows the scripts.
+async fn warm_up(client: &LockClient) {
+    let locks = locks(client);
+    unlock_all(lock_all(&locks).await.into_iter().map(|guard| guard.expect("locking"))).await;
+}
+
+#[tokio::test]
+async fn requests_that_come_while_others_are_under_way_share_calls() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    warm_up(&client).await;
+    let locks = locks(&client);
+    proxy.forget_commands();
+    let guards: Vec<_> = lock_all(&locks).await.into_iter().map(Result::unwrap).collect();
+    // Two leave at once, and the rest with at most 32 to a call.
+    assert_eq!(proxy.sent("EVALSHA"), 4);
+    for lock in &locks {
+        assert_eq!(server.holds(lock.name()).get(lock.owner()), Some(&1), "{}", lock.name());
+    }
+    proxy.forget_commands();
+    unlock_all(guards).await;
+    assert_eq!(proxy.sent("EVALSHA"), 4);
+    assert_nothing_is_left(&server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_send_fewer_commands_than_names() {
+    const ROUNDS: u64 = 20;
+    let server = Server::start();
+    let client = connect(&server).await;
+    warm_up(&client).await;
+    server.reset_stats();
+    let tasks = locks(&client).into_iter().map(|lock| {
+        tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                release(hold(&lock).await).await;
+            }
+        })
+    });
+    for task in within(6 * SOON, "all rounds", join_all(tasks)).await {
+        task.expect("a task that does not panic");
+    }
+    let (calls, names) = (server.calls("evalsha"), 2 * ROUNDS * MANY as u64);
+    assert!(calls * 2 < names, "{calls} calls for {names} requests");
+    assert_nothing_is_left(&server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_no_lock_hurts_nobody_in_the_same_call() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    warm_up(&client).await;
+    server.ask::<()>(&["SET", "lock:40", "text"]);
+    server.reset_stats();
+    let tasks = locks(&client).into_iter().map(|lock| {
+        tokio::spawn(async move {
+            for _ in 0..10 {
+                match soon("locking", lock.lock()).await {
+                    Ok(guard) => release(guard).await,
+                    Err(error) => {
+                        assert_eq!(lock.name(), "lock:40", "{error}");
+                        assert_eq!(error.kind(), ErrorKind::NotALock);
+                        assert_eq!(error.outcome(), Outcome::NotExecuted);
+                        continue;
+                    }
+                }
+                assert_ne!(lock.name(), "lock:40", "a lock where there is something else");
+            }
+        })
+    });
+    for task in soon("all tasks", join_all(tasks)).await {
+        task.expect("a task that does not panic");
+    }
+    let calls = server.calls("evalsha");
+    assert!(calls < 10 * 2 * MANY as u64 / 2, "{calls} calls: what was shared?");
+    assert_eq!(server.ask::<String>(&["GET", "lock:40"]), "text");
+}
+
+#[tokio::test]
+async fn every_answer_goes_to_the_one_who_asked() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    warm_up(&client).await;
+    let taken: BTreeSet<String> = names().into_iter().skip(1).step_by(3).collect();
+    for name in &taken {
+        server.hold_by_hand(name, "somebody:1", ms(60_000));
+    }
+    let (plain, names) = (locks(&client), names());
+    let fenced: Vec<_> =
+        names.iter().map(|name| client.fenced_lock(format!("fenced:{name}"))).collect();
+    // Tokens and plain answers in turns, so that they travel in the same calls.
+    let asked = plain.iter().zip(&fenced).map(|(plain, fenced)| async {
+        let (plain, fenced) = tokio::join!(plain.try_lock_now(), fenced.lock());
+        (plain.expect("an answer"), fenced.expect("a hold"))
+    });
+    server.reset_stats();
+    let answers = soon("locking", join_all(asked)).await;
+    assert!(server.calls("evalsha") < MANY as u64, "what was shared?");
+    for (name, (guard, fenced)) in names.iter().zip(answers) {
+        assert_eq!(guard.is_none(), taken.contains(name), "{name}");
+        let key = format!("redisson_lock_token:{{fenced:{name}}}");
+        let token: u64 = server.ask(&["GET", &key]);
+        assert_eq!(fenced.token().get(), token, "{name}");
+        if let Some(guard) = guard {
+            release(guard).await;
+        }
+        soon("unlocking", fenced.unlock()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn holds_upon_holds_share_calls_as_well() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    warm_up(&client).await;
+    let locks = locks(&client);
+    let outer: Vec<_> = lock_all(&locks).await.into_iter().map(Result::unwrap).collect();
+    server.reset_stats();
+    let inner: Vec<_> = lock_all(&locks).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(server.calls("evalsha"), 4);
+    assert!(locks.iter().all(|lock| server.holds(lock.name()).get(lock.owner()) == Some(&2)));
+    unlock_all(inner).await;
+    assert!(locks.iter().all(|lock| server.holds(lock.name()).get(lock.owner()) == Some(&1)));
+    unlock_all(outer).await;
+    assert_nothing_is_left(&server);
+}
+
+#[tokio::test]
+async fn one_forbidden_key_hurts_nobody_in_the_same_call() {
+    let server = Server::start();
+    let keys = ["~lock:?", "~lock:?0", "~lock:?1", "~lock:?2", "~lock:?3"];
+    let user = ["ACL", "SETUSER", "user", "on", ">p", "&*", "+@all"];
+    server.ask::<()>(&[&user[..], &keys].concat());
+    let url = format!("redis://user:p@127.0.0.1:{}/", server.port());
+    let client = soon("connecting", LockClient::connect(url)).await.unwrap();
+    let allowed = |name: &str| name.len() < "lock:10".len() || name.ends_with(['0', '1', '2', '3']);
+    let locks = locks(&client);
+    let answers = lock_all(&locks).await;
+    let mut guards = Vec::new();
+    for (lock, answer) in locks.iter().zip(answers) {
+        match answer {
+            Ok(guard) if allowed(lock.name()) => guards.push(guard),
+            Err(error) if !allowed(lock.name()) => {
+                assert_eq!(error.kind(), ErrorKind::Server, "{error:?}");
+                assert_eq!(error.outcome(), Outcome::NotExecuted, "{error:?}");
+            }
+            other => panic!("{}: {other:?}", lock.name()),
+        }
+    }
+    assert!(server.errors("NOPERM") > 0);
+    assert!(guards.len() > 20 && guards.len() < MANY);
+    unlock_all(guards).await;
+    assert_nothing_is_left(&server);
+}
+
+#[tokio::test]
+async fn full_memory_lets_every_release_through_and_grants_no_half_a_lock() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    warm_up(&client).await;
+    let held = locks(&client);
+    let guards: Vec<_> = lock_all(&held).await.into_iter().map(Result::unwrap).collect();
+    let others: Vec<_> = (0..MANY).map(|number| client.lock(format!("other:{number}"))).collect();
+    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    // An acquire, a release, an acquire and so on, in the same calls.
+    server.reset_stats();
+    let both = guards.into_iter().zip(&others).map(|(guard, other)| async {
+        let (acquired, released) = tokio::join!(other.lock(), guard.unlock());
+        released.expect("a release");
+        acquired
+    });
+    let acquired = soon("both", join_all(both)).await;
+    assert!(server.calls("evalsha") < MANY as u64, "what was shared?");
+    assert!(server.errors_in_scripts("OOM") + server.errors("OOM") > 0, "memory was not full");
+    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    let mut refused = 0;
+    for (other, acquired) in others.iter().zip(acquired) {
+        match acquired {
+            Ok(guard) => {
+                assert!(server.pttl(other.name()) > 0, "{} has no lease", other.name());
+                release(guard).await;
+            }
+            Err(error) => {
+                refused += 1;
+                assert_eq!(error.kind(), ErrorKind::Server, "{error:?}");
+            }
+        }
+    }
+    assert!(refused > 0);
+    let gone = || held.iter().chain(&others).all(|lock| !server.exists(lock.name()));
+    wait_until("the undo of what was refused", SOON, gone).await;
+    assert_nothing_is_left(&server);
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_the_script_learns_it_again() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    for _ in 0..2 {
+        server.ask::<()>(&["SCRIPT", "FLUSH"]);
+        let locks = locks(&client);
+        server.reset_stats();
+        let guards: Vec<_> = lock_all(&locks).await.into_iter().map(Result::unwrap).collect();
+        // Twice of everything, because the first time nobody knows the script.
+        assert!(server.calls("evalsha") <= 2 * 4, "{} calls", server.calls("evalsha"));
+        server.ask::<()>(&["SCRIPT", "FLUSH"]);
+        unlock_all(guards).await;
+    }
+    assert_nothing_is_left(&server);
+}
+
+#[tokio::test]
+async fn a_cut_under_a_shared_call_costs_nobody_the_answer() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    warm_up(&client).await;
+    for (nth, fault) in [(3, Fault::DropReplyAndReset), (4, Fault::ResetBeforeSend)] {
+        let locks = locks(&client);
+        let faults = proxy.faults();
+        proxy.plan("EVALSHA", nth, fault);
+        let guards: Vec<_> = lock_all(&locks).await.into_iter().map(Result::unwrap).collect();
+        assert_eq!(proxy.faults(), faults + 1);
+        assert!(locks.iter().all(|lock| server.holds(lock.name()).get(lock.owner()) == Some(&1)));
+        proxy.plan("EVALSHA", nth, fault);
+        unlock_all(guards).await;
+        assert_eq!(proxy.faults(), faults + 2);
+        server.assert_clean();
+    }
+}
+
+#[tokio::test]
+async fn a_shared_call_that_is_not_answered_fails_each_request_in_time_and_is_undone() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(500));
+    let client = builder.connect().await.unwrap();
+    warm_up(&client).await;
+    let (locks, faults) = (locks(&client), proxy.faults());
+    proxy.plan("EVALSHA", 3, Fault::Mute);
+    let answers = lock_all(&locks).await;
+    assert_eq!(proxy.faults(), faults + 1);
+    // Two had left before, and may have been answered.
+    let (guards, errors): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+    assert!(guards.len() <= 2, "{} have been answered", guards.len());
+    for error in errors.into_iter().map(Result::unwrap_err) {
+        assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
+    }
+    unlock_all(guards.into_iter().map(Result::unwrap)).await;
+    let gone = || locks.iter().all(|lock| !server.exists(lock.name()));
+    wait_until("the undo", SOON, gone).await;
+    assert_nothing_is_left(&server);
+}
+
+/// Begins to lock two names, which leaves at once, and a third, which takes a seat.
+fn two_under_way_and_one_seated<'a>(
+    names: &'a [Lock],
+) -> (Vec<futures::future::BoxFuture<'a, Result<LockGuard, Error>>>, impl Future + use<'a>) {
+    let mut first: Vec<_> = names[..2].iter().map(|lock| lock.lock().boxed()).collect();
+    let mut third = names[2].lock().boxed();
+    for call in first.iter_mut().chain([&mut third]) {
+        assert!(call.now_or_never_by_ref().is_none());
+    }
+    (first, third)
+}
+
+/// A poll, without the future being given away.
+trait NowOrNever: Future + Unpin {
+    fn now_or_never_by_ref(&mut self) -> Option<Self::Output> {
+        FutureExt::now_or_never(self)
+    }
+}
+
+impl<F: Future + Unpin> NowOrNever for F {}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_in_its_seat_is_never_sent() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    warm_up(&client).await;
+    let locks = locks(&client);
+    server.reset_stats();
+    let (first, third) = two_under_way_and_one_seated(&locks);
+    drop(third);
+    // Its undo is not held up by the thread that could have sent the request, and comes before.
+    block_until("the undo", SOON, || server.calls("evalsha") >= 1);
+    let guards = soon("the first two", join_all(first)).await;
+    unlock_all(guards.into_iter().map(Result::unwrap)).await;
+    proxy.settled(ms(50)).await;
+    assert!(!server.exists(locks[2].name()), "a lock that nobody holds");
+    // Two pairs and the undo.
+    assert_eq!(server.calls("evalsha"), 5);
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_on_its_way_with_others_is_undone() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    warm_up(&client).await;
+    let locks = locks(&client);
+    for pause in 1..30 {
+        let (first, third) = two_under_way_and_one_seated(&locks);
+        let fourth = locks[3].lock().boxed();
+        tokio::pin!(fourth);
+        assert!(fourth.now_or_never_by_ref().is_none());
+        turns(pause).await;
+        drop(third);
+        let guards = soon("the others", join_all(first)).await;
+        unlock_all(guards.into_iter().map(Result::unwrap)).await;
+        release(soon("the fourth", fourth).await.unwrap()).await;
+        wait_until("the undo", SOON, || !server.exists(locks[2].name())).await;
+        // The handle whose call was dropped works at once.
+        release(hold(&locks[2]).await).await;
+    }
+    assert_nothing_is_left(&server);
+}
+
+#[tokio::test]
+async fn the_undo_of_a_request_that_shares_a_call_waits_until_that_is_over() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
+    let client = builder.connect().await.unwrap();
+    warm_up(&client).await;
+    let locks = locks(&client);
+    server.reset_stats();
+    let faults = proxy.faults();
+    proxy.plan("EVALSHA", 3, Fault::Mute);
+    let (first, third) = two_under_way_and_one_seated(&locks);
+    wait_until("a call without an answer", SOON, || server.calls("evalsha") == 3).await;
+    assert_eq!(proxy.faults(), faults + 1);
+    drop(third);
+    // Nothing must follow while the call has no answer and its time is not up.
+    tokio::time::sleep(ms(100)).await;
+    assert_eq!(server.calls("evalsha"), 3);
+    drop(first);
+    wait_until("the undo", SOON, || locks.iter().all(|lock| !server.exists(lock.name()))).await;
+    assert_nothing_is_left(&server);
+}
+
+#[tokio::test]
+async fn a_request_waits_for_the_tasks_that_are_ready_to_run_and_for_nothing_else() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    warm_up(&client).await;
+    let locks = locks(&client);
+    proxy.forget_commands();
+    let (first, third) = two_under_way_and_one_seated(&locks);
+    // Quicker than any timer, and nobody reads an answer afterwards.
+    turns(20).await;
+    block_until("all three requests", SOON, || proxy.sent("EVALSHA") == 3);
+    drop((first, third));
+    wait_until("the undo", SOON, || locks.iter().all(|lock| !server.exists(lock.name()))).await;
+}

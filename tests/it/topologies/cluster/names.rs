@@ -1,0 +1,104 @@
+//! A lock's keys and its channel have to be in one slot.
+
+use std::future::Future;
+use std::time::Instant;
+
+use redlatch::{Error, ErrorKind, LockClient, Outcome};
+
+use super::{client_of, of, shared};
+use crate::support::{Cluster, Server, channel, connect, hold, ms, release, soon};
+use crate::topologies::{MINUTE, connected};
+
+/// Their braces are no hash tag, or another one around the name than in it.
+const BROKEN: [&str; 6] = ["a{b", "a{}b", "a}b", "{", "}", "{}"];
+
+/// Theirs are a tag, or there are none.
+const SOUND: [&str; 6] = ["ab", "{a}b", "a{b}c", "a{b}{c}", "a{b}}c", "}a{b}"];
+
+async fn refused<T>(what: &str, call: impl Future<Output = Result<T, Error>>) {
+    let start = Instant::now();
+    let error = soon(what, call).await.err().unwrap_or_else(|| panic!("{what} was accepted"));
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
+    assert_eq!(error.outcome(), Outcome::NotExecuted, "{what}: {error}");
+    assert!(start.elapsed() < ms(1_000), "{what}: {:?}", start.elapsed());
+}
+
+async fn every_call_refuses(client: &LockClient, name: &str) {
+    let lock = client.lock(name);
+    refused("lock", lock.lock()).await;
+    refused("lock_with_lease", lock.lock_with_lease(MINUTE)).await;
+    refused("try_lock", lock.try_lock(MINUTE, MINUTE)).await;
+    refused("try_lock_now", lock.try_lock_now()).await;
+    refused("is_locked", lock.is_locked()).await;
+    refused("is_held", lock.is_held()).await;
+    refused("hold_count", lock.hold_count()).await;
+    refused("remaining_lease", lock.remaining_lease()).await;
+    refused("force_unlock", lock.force_unlock()).await;
+    let lock = client.fenced_lock(name);
+    refused("fenced lock", lock.lock()).await;
+    refused("fenced lock_with_lease", lock.lock_with_lease(MINUTE)).await;
+    refused("fenced try_lock", lock.try_lock(MINUTE, MINUTE)).await;
+    refused("fenced try_lock_now", lock.try_lock_now()).await;
+    refused("fenced is_locked", lock.is_locked()).await;
+    refused("fenced is_held", lock.is_held()).await;
+    refused("fenced hold_count", lock.hold_count()).await;
+    refused("fenced remaining_lease", lock.remaining_lease()).await;
+    refused("fenced force_unlock", lock.force_unlock()).await;
+}
+
+#[tokio::test]
+async fn names_whose_braces_break_the_slot_are_refused_before_anything_is_sent() {
+    let cluster = Cluster::start();
+    let client = client_of(&cluster, MINUTE).await;
+    for name in BROKEN {
+        assert_ne!(cluster.slot_of(name), cluster.slot_of(&channel(name)), "{name} is sound");
+    }
+    // Nobody could answer.
+    for node in cluster.nodes() {
+        node.pause();
+    }
+    for name in BROKEN {
+        every_call_refuses(&client, name).await;
+    }
+    for node in cluster.nodes() {
+        node.resume();
+    }
+    assert_eq!(cluster.size(), 0);
+}
+
+#[tokio::test]
+async fn a_prefix_counts_as_part_of_the_name() {
+    let cluster = shared();
+    let client = connected(of(&cluster).name_prefix("shop}:")).await;
+    every_call_refuses(&client, "till").await;
+    let client = connected(of(&cluster).name_prefix("{shop}:")).await;
+    let guard = hold(&client.lock("a}b")).await;
+    assert!(cluster.exists("{shop}:a}b"));
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn names_with_a_tag_work_in_a_cluster() {
+    let cluster = shared();
+    let client = client_of(&cluster, MINUTE).await;
+    for name in SOUND {
+        assert_eq!(cluster.slot_of(name), cluster.slot_of(&channel(name)), "{name} is broken");
+        let guard = soon(name, client.fenced_lock(name).lock()).await.expect(name);
+        assert!(cluster.exists(name));
+        assert!(client.lock(name).try_lock_now().await.expect(name).is_none());
+        soon(name, guard.unlock()).await.expect(name);
+        assert!(!cluster.exists(name));
+    }
+}
+
+#[tokio::test]
+async fn names_of_any_kind_work_outside_a_cluster() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    for name in BROKEN.iter().chain(&SOUND) {
+        let guard = soon(name, client.fenced_lock(name).lock()).await.expect(name);
+        soon(name, guard.unlock()).await.expect(name);
+        release(hold(&client.lock(name)).await).await;
+        assert!(!server.exists(name));
+    }
+}

@@ -1,0 +1,154 @@
+//! A node that other nodes come to know by another address, and a node to which only `ASK` leads.
+
+use std::time::Duration;
+
+use super::{of, until_gone};
+use crate::support::cluster::shards_channels;
+use crate::support::{
+    Cluster, Fault, Proxy, SOON, Server, hold, ms, release, scripts, wait_until, within,
+};
+use crate::topologies::{MINUTE, connected};
+
+/// Has the cluster know `node` by the proxy's port.
+async fn announce(cluster: &Cluster, node: &Server, proxy: &Proxy) {
+    let port = proxy.port().to_string();
+    node.ask::<()>(&["CONFIG", "SET", "cluster-announce-port", &port]);
+    let known = || {
+        let said = |node: &Server| node.ask::<String>(&["CLUSTER", "NODES"]);
+        cluster.nodes().iter().all(|node| said(node).contains(&format!(":{port}@")))
+    };
+    wait_until("an address by way of the proxy", SOON, known).await;
+}
+
+/// Has all clients ask for the map: a connection to that node breaks.
+fn break_connections(node: &Server) {
+    assert!(node.ask::<u64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]) > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w22_a_request_to_a_node_that_was_renamed_is_not_executed_late() {
+    let cluster = Cluster::start();
+    let node = &cluster.nodes()[0];
+    if !shards_channels(node) {
+        eprintln!("left out: before 7.0 a node takes no new address while it runs");
+        return;
+    }
+    let [old, new] = [Proxy::new(node), Proxy::new(node)];
+    announce(&cluster, node, &old).await;
+    let client = connected(of(&cluster).watchdog_timeout(MINUTE).command_timeout(MINUTE)).await;
+    let [late, elsewhere] = [cluster.name_at(0, "late"), cluster.name_at(1, "elsewhere")];
+    release(hold(&client.lock(&elsewhere)).await).await;
+    let lock = client.lock(&late);
+    let guard = hold(&lock).await;
+
+    old.plan("EVALSHA", 1, Fault::HoldBack);
+    let unlock = tokio::spawn(guard.unlock());
+    wait_until("a request that is held back", SOON, || old.held() == 1).await;
+    announce(&cluster, node, &new).await;
+    break_connections(&cluster.nodes()[1]);
+    within(2 * SOON, "the release", unlock).await.expect("no panic").expect("a release");
+    assert!(new.sent("EVALSHA") >= 1, "not by the new name");
+    let again = hold(&lock).await;
+    old.let_go();
+    wait_until("its fate", SOON, || old.fates_are_known()).await;
+    assert_eq!((old.executed_late(), old.came_to_nothing()), (0, 1), "executed late");
+    assert_eq!(node.holds(&late).into_values().collect::<Vec<_>>(), [1], "freed by an old release");
+    release(again).await;
+    until_gone(&cluster, &late).await;
+}
+
+/// A slot on its way to a node that has none yet.
+struct Asked {
+    cluster: Cluster,
+    target: Server,
+    proxy: Proxy,
+    slot: String,
+    name: String,
+}
+
+impl Asked {
+    async fn start() -> Option<Self> {
+        let cluster = Cluster::start();
+        let target = Server::start_node(&[]);
+        if !shards_channels(&target) {
+            eprintln!("left out: before 7.0 a node takes no new address while it runs");
+            return None;
+        }
+        target.ask::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", "9"]);
+        let proxy = Proxy::new(&target);
+        let source = &cluster.nodes()[0];
+        let port = source.port().to_string();
+        target.ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port]);
+        announce(&cluster, &target, &proxy).await;
+        let (from, to): (String, String) =
+            (source.ask(&["CLUSTER", "MYID"]), target.ask(&["CLUSTER", "MYID"]));
+        let knows = || target.ask::<String>(&["CLUSTER", "NODES"]).contains(&from);
+        wait_until("a target that knows the source", SOON, knows).await;
+        // Or the first request would come to nothing there in any case.
+        target.ask::<()>(&["SCRIPT", "LOAD", scripts::ACQUIRE]);
+        let name = cluster.name_at(0, "asked");
+        let slot = cluster.slot_of(&name).to_string();
+        target.ask::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from]);
+        source.ask::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to]);
+        Some(Self { cluster, target, proxy, slot, name })
+    }
+
+    fn end(&self) {
+        for node in [&self.cluster.nodes()[0], &self.target] {
+            node.ask::<()>(&["CLUSTER", "SETSLOT", &self.slot, "STABLE"]);
+        }
+    }
+
+    /// The client asks for the map, and has the answer.
+    async fn renew_map(&self) {
+        let asked = self.cluster.calls("cluster|slots");
+        break_connections(&self.cluster.nodes()[1]);
+        let calls = || self.cluster.calls("cluster|slots") > asked;
+        wait_until("a question for the map", SOON, calls).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w25_a_request_that_is_late_at_a_node_to_which_ask_led_is_not_executed() {
+    let Some(asked) = Asked::start().await else { return };
+    let Asked { cluster, target, proxy, name, .. } = &asked;
+    let builder = of(cluster).watchdog_timeout(MINUTE).command_timeout(ms(1_500));
+    let client = connected(builder).await;
+    let elsewhere = cluster.name_at(1, "elsewhere");
+    release(hold(&client.lock(&elsewhere)).await).await;
+    // The map is renewed while the connection is being made.
+    proxy.hold("HELLO");
+    let lock = client.lock(name);
+    let call = tokio::spawn(async move { lock.lock().await.map(drop) });
+    wait_until("a connection that is being made", SOON, || proxy.held() >= 1).await;
+    asked.renew_map().await;
+    proxy.plan("EVALSHA", 1, Fault::HoldBackFor(Duration::from_secs(4)));
+    proxy.let_go();
+    within(2 * SOON, "an error", call).await.expect("no panic").expect_err("no answer");
+    wait_until("a request that is late", SOON, || proxy.fates_are_known()).await;
+    // HELLO, also of the client's own thread, and the acquire.
+    let fates = [proxy.executed_late(), proxy.came_to_nothing()];
+    assert_eq!(fates, [0, 1], "executed late");
+    assert!(proxy.executed_slow() >= 1, "no connection was being made");
+    wait_until("a free lock", SOON, || target.ask::<u64>(&["DBSIZE"]) == 0).await;
+    asked.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w25_a_connection_to_a_node_to_which_ask_leads_survives_a_new_map() {
+    let Some(asked) = Asked::start().await else { return };
+    let client = connected(of(&asked.cluster).watchdog_timeout(MINUTE)).await;
+    let elsewhere = asked.cluster.name_at(1, "elsewhere");
+    let lock = client.lock(&asked.name);
+    release(hold(&lock).await).await;
+    let dials = asked.proxy.attempts();
+    for _ in 0..5 {
+        release(hold(&client.lock(&elsewhere)).await).await;
+        asked.renew_map().await;
+        let sent = asked.proxy.sent("EVALSHA");
+        release(hold(&lock).await).await;
+        assert!(asked.proxy.sent("EVALSHA") > sent, "not asked for at the target");
+    }
+    assert_eq!(asked.proxy.attempts(), dials, "connections that were made again");
+    asked.end();
+}

@@ -1,0 +1,354 @@
+//! Row T5: a slot moves from one master to another, with the locks in it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use redlatch::Lock;
+
+use super::{client_of, parked, shared, until_gone};
+use crate::support::cluster::listeners_at;
+use crate::support::{Cluster, SOON, hold, ms, release, renewed, soon, wait_until};
+use crate::topologies::{MINUTE, gets, waiting};
+
+/// How long a waiter may take, moved or not.
+const STRICT: Duration = Duration::from_millis(3_000);
+
+fn count(cluster: &Cluster, lock: &Lock) -> u32 {
+    cluster.holds(lock.name()).get(lock.owner()).copied().unwrap_or(0)
+}
+
+/// Three names in one slot. Each test has a slot of its own.
+fn same_slot(stem: &str) -> [String; 3] {
+    ["a", "b", "c"].map(|end| format!("{{{stem}}}:{end}"))
+}
+
+/// The move that takes a slot to the next master.
+fn next_to(cluster: &Cluster, name: &str) -> (u16, usize) {
+    (cluster.slot_of(name), (cluster.node_of(name) + 1) % 3)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t5_a_slot_that_moves_while_held_takes_count_lease_and_token_along() {
+    let cluster = shared();
+    let (client, other) = (client_of(&cluster, ms(1_500)).await, client_of(&cluster, MINUTE).await);
+    let [name, fenced, fixed] = same_slot("moves while held");
+    let lock = client.lock(&name);
+    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+    let fenced_guard = soon("locking", client.fenced_lock(&fenced).lock()).await.unwrap();
+    let fixed_guard = client.lock(&fixed).lock_with_lease(MINUTE).await.unwrap();
+    let (slot, to) = next_to(&cluster, &name);
+    let from = cluster.node_of(&name);
+    let moved = cluster.nodes()[from].errors("MOVED");
+    cluster.move_slot(slot, to);
+    assert_eq!(cluster.node_of(&name), to);
+    assert_eq!(count(&cluster, &lock), 2);
+    assert!((50_000..=60_000).contains(&cluster.pttl(&fixed)), "{}", cluster.pttl(&fixed));
+    let token = ["GET", &format!("redisson_lock_token:{fenced}")];
+    assert_eq!(cluster.ask_at::<u64>(&fenced, &token), fenced_guard.token().get());
+
+    renewed(&outer).await;
+    assert!(cluster.nodes()[from].errors("MOVED") > moved, "nobody was sent on");
+    tokio::time::sleep(ms(1_600)).await;
+    assert!(!outer.is_lost() && !inner.is_lost() && !fenced_guard.is_lost());
+    let left = cluster.pttl(&name);
+    assert!((1..=1_500).contains(&left), "{left}");
+    assert!(other.lock(&name).try_lock_now().await.unwrap().is_none());
+    let nested = hold(&lock).await;
+    assert_eq!(count(&cluster, &lock), 3);
+    release(nested).await;
+    release(inner).await;
+    assert_eq!(count(&cluster, &lock), 1);
+    release(outer).await;
+    let before = fenced_guard.token();
+    soon("unlocking", fenced_guard.unlock()).await.unwrap();
+    release(fixed_guard).await;
+    let after = soon("locking", other.fenced_lock(&fenced).lock()).await.unwrap();
+    assert!(after.token() > before);
+    soon("unlocking", after.unlock()).await.unwrap();
+    for name in [&name, &fenced, &fixed] {
+        assert!(!cluster.exists(name), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t5_a_release_that_is_the_first_to_be_sent_on_counts() {
+    let cluster = shared();
+    let client = client_of(&cluster, MINUTE).await;
+    let [unlocked, dropped, nested] = same_slot("released after the move");
+    let (unlock, drop_) = (hold(&client.lock(&unlocked)).await, hold(&client.lock(&dropped)).await);
+    let lock = client.lock(&nested);
+    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+    let (slot, to) = next_to(&cluster, &unlocked);
+    cluster.move_slot(slot, to);
+    drop(drop_);
+    until_gone(&cluster, &dropped).await;
+    release(inner).await;
+    assert_eq!(count(&cluster, &lock), 1);
+    release(unlock).await;
+    assert!(!cluster.exists(&unlocked));
+    release(outer).await;
+    assert!(!cluster.exists(&nested));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t5_a_slot_that_moves_while_waited_for_keeps_no_waiter_waiting() {
+    let cluster = shared();
+    // Their next look without a message is far away: the lease is a minute.
+    let (client, other) = (client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await);
+    let [ours, theirs, _] = same_slot("moves while waited for");
+    let guard = hold(&client.lock(&ours)).await;
+    cluster.hold_by_hand(&theirs, "somebody:1", MINUTE);
+    let waiters = [waiting(&other, &ours), waiting(&other, &theirs)];
+    parked(&cluster, &ours).await;
+    parked(&cluster, &theirs).await;
+    let (slot, to) = next_to(&cluster, &ours);
+    cluster.move_slot(slot, to);
+    // At once, whether they have settled at the new node or not.
+    release(guard).await;
+    let [ours_waiter, theirs_waiter] = waiters;
+    release(gets(ours_waiter, STRICT).await).await;
+    // A client of another make tells those who listen where the slot is now.
+    wait_until("a waiter at the new node", SOON, || listeners_at(&cluster, &theirs, to)).await;
+    assert!(!theirs_waiter.is_finished(), "granted to two");
+    cluster.free_by_hand(&theirs);
+    release(gets(theirs_waiter, STRICT).await).await;
+    for name in [&ours, &theirs] {
+        assert!(!cluster.exists(name), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t5_a_lock_in_a_slot_on_its_way_is_taken_where_the_slot_goes() {
+    let cluster = shared();
+    let (client, other) = (client_of(&cluster, ms(1_500)).await, client_of(&cluster, MINUTE).await);
+    let [name, ..] = same_slot("new on the way");
+    let (slot, to) = next_to(&cluster, &name);
+    let move_ = cluster.begin_move(slot, to);
+    let from = &cluster.nodes()[move_.from];
+    let asks = from.errors("ASK");
+    let lock = client.lock(&name);
+    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+    assert!(from.errors("ASK") > asks, "nobody was sent on");
+    assert_eq!(count(&cluster, &lock), 2);
+    assert!(other.lock(&name).try_lock_now().await.unwrap().is_none());
+    renewed(&outer).await;
+    renewed(&outer).await;
+    assert!(!outer.is_lost() && cluster.exists(&name));
+    let waiter = waiting(&other, &name);
+    parked(&cluster, &name).await;
+    release(inner).await;
+    assert_eq!(count(&cluster, &lock), 1);
+    release(outer).await;
+    let guard = gets(waiter, STRICT).await;
+    move_.finish();
+    assert!(cluster.nodes()[to].exists(&name));
+    release(guard).await;
+    assert!(!cluster.exists(&name));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t5_a_held_lock_is_followed_through_every_step_of_a_move() {
+    let cluster = shared();
+    let client = client_of(&cluster, ms(1_500)).await;
+    let [name, released, waited] = same_slot("every step");
+    let lock = client.lock(&name);
+    let guards = [hold(&lock).await, hold(&lock).await, hold(&lock).await];
+    let early = hold(&client.lock(&released)).await;
+    let late = hold(&client.lock(&waited)).await;
+    let other = client_of(&cluster, MINUTE).await;
+    let waiter = waiting(&other, &waited);
+    parked(&cluster, &waited).await;
+    let (slot, to) = next_to(&cluster, &name);
+    let move_ = cluster.begin_move(slot, to);
+    renewed(&guards[0]).await;
+    let [outer, middle, inner] = guards;
+    release(inner).await;
+    assert_eq!(count(&cluster, &lock), 2);
+    release(early).await;
+    assert!(!cluster.exists(&released));
+
+    let asks = cluster.nodes()[move_.from].errors("ASK");
+    move_.migrate_keys();
+    renewed(&outer).await;
+    assert!(cluster.nodes()[move_.from].errors("ASK") > asks, "nobody was sent on");
+    release(middle).await;
+    assert_eq!(count(&cluster, &lock), 1);
+    // The source still says who has the slot, and that nothing is there.
+    release(late).await;
+    let late = gets(waiter, STRICT).await;
+
+    move_.finish_at(move_.to);
+    renewed(&outer).await;
+    move_.finish_at(move_.from);
+    renewed(&outer).await;
+    move_.finish();
+    renewed(&outer).await;
+    assert!(!outer.is_lost() && !late.is_lost());
+    release(outer).await;
+    release(late).await;
+    for name in [&name, &released, &waited] {
+        assert!(!cluster.exists(name), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t5_locks_of_one_slot_are_renewed_while_half_of_them_have_moved() {
+    let cluster = shared();
+    let client = client_of(&cluster, ms(1_500)).await;
+    let names = same_slot("half way");
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(hold(&client.lock(name)).await);
+    }
+    let (slot, to) = next_to(&cluster, &names[0]);
+    let move_ = cluster.begin_move(slot, to);
+    move_.migrate(&[&names[0]]);
+    assert!(cluster.nodes()[move_.from].exists(&names[1]));
+    // A command about more than one of them is refused now, by both nodes. Stay here for longer
+    // than a lease.
+    for _ in 0..4 {
+        for guard in &guards {
+            renewed(guard).await;
+        }
+    }
+    tokio::time::sleep(ms(500)).await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    assert!(names.iter().all(|name| cluster.exists(name)));
+    // Each is where it is.
+    let mut guards = guards.into_iter();
+    release(guards.next().unwrap()).await;
+    release(guards.next().unwrap()).await;
+    drop(guards.next());
+    for name in &names {
+        until_gone(&cluster, name).await;
+    }
+    move_.finish();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t5_a_fenced_lock_in_a_slot_on_its_way_waits_for_the_end_of_the_move() {
+    let cluster = shared();
+    let client = client_of(&cluster, MINUTE).await;
+    let [name, ..] = same_slot("fenced on the way");
+    let lock = client.fenced_lock(&name);
+    let first = soon("locking", lock.lock()).await.unwrap();
+    let token = first.token();
+    soon("unlocking", first.unlock()).await.unwrap();
+    let (slot, to) = next_to(&cluster, &name);
+    let move_ = cluster.begin_move(slot, to);
+    let pair = [move_.from, move_.to];
+    let unstable = || pair.iter().map(|at| cluster.nodes()[*at].errors("TRYAGAIN")).sum::<u64>();
+    let before = unstable();
+    // Its two keys would be in two places, so neither node carries it out.
+    let parked = tokio::spawn(async move { lock.lock().await });
+    wait_until("a node that says so", SOON, || unstable() > before).await;
+    move_.migrate_keys();
+    move_.finish();
+    let second = soon("the lock", parked).await.unwrap().expect("the lock, in the end");
+    assert!(second.token() > token, "{} after {token}", second.token());
+    soon("unlocking", second.unlock()).await.unwrap();
+    assert!(!cluster.exists(&name));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t5_a_crowd_in_a_slot_that_moves_to_and_fro_counts_exactly() {
+    let cluster = shared();
+    let clients = [client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await];
+    let names = same_slot("to and fro");
+    let counts: Arc<[AtomicU64; 3]> = Arc::default();
+    let (rounds, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let tasks = (0..24).map(|task| {
+        let lock = clients[task % 2].lock(&names[task % 3]);
+        let (counts, rounds, stop) = (Arc::clone(&counts), Arc::clone(&rounds), Arc::clone(&stop));
+        tokio::spawn(async move {
+            while !stop.load(Ordering::SeqCst) {
+                let guard = lock.lock().await.expect("a turn");
+                // Two steps, which only the lock keeps together.
+                let before = counts[task % 3].load(Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                counts[task % 3].store(before + 1, Ordering::SeqCst);
+                rounds.fetch_add(1, Ordering::SeqCst);
+                guard.unlock().await.expect("a turn that is over");
+            }
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let slot = cluster.slot_of(&names[0]);
+    for _ in 0..6 {
+        let goes_on = async || {
+            let before = rounds.load(Ordering::SeqCst);
+            wait_until("turns", SOON, || rounds.load(Ordering::SeqCst) > before + 20).await;
+        };
+        let move_ = cluster.begin_move(slot, (cluster.node_of(&names[0]) + 1) % 3);
+        goes_on().await;
+        move_.migrate_keys();
+        goes_on().await;
+        // Whatever came into being at the source meanwhile.
+        move_.migrate_keys();
+        move_.finish();
+        goes_on().await;
+    }
+    stop.store(true, Ordering::SeqCst);
+    for task in soon("the end", join_all(tasks)).await {
+        task.unwrap();
+    }
+    let counted: u64 = counts.iter().map(|count| count.load(Ordering::SeqCst)).sum();
+    assert_eq!(counted, rounds.load(Ordering::SeqCst));
+    for name in &names {
+        until_gone(&cluster, name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t5_a_release_in_a_slot_on_its_way_is_told_where_its_waiters_listen() {
+    let cluster = shared();
+    let (one, other) = (client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await);
+    let [name, ..] = same_slot("told aside");
+    let (slot, to) = next_to(&cluster, &name);
+    let move_ = cluster.begin_move(slot, to);
+    for _ in 0..3 {
+        // At the target, where nobody can listen yet.
+        let guard = hold(&one.lock(&name)).await;
+        assert!(cluster.nodes()[to].calls("evalsha") > 0);
+        let waiter = waiting(&other, &name);
+        parked(&cluster, &name).await;
+        // It has asked once more since, and counts on being told.
+        tokio::time::sleep(ms(50)).await;
+        release(guard).await;
+        release(gets(waiter, ms(700)).await).await;
+    }
+    move_.finish();
+    until_gone(&cluster, &name).await;
+}
+
+#[tokio::test]
+async fn t5_a_release_and_an_acquire_in_one_call_are_served_in_a_slot_on_its_way() {
+    let cluster = shared();
+    let client = client_of(&cluster, MINUTE).await;
+    let names = ["a", "b", "c", "d", "e", "f"].map(|end| format!("{{one call}}:{end}"));
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(hold(&client.lock(name)).await);
+    }
+    let (slot, to) = next_to(&cluster, &names[0]);
+    let move_ = cluster.begin_move(slot, to);
+    // All at once: the first goes on its own, and the others share a call, at the end of which the
+    // key is gone from where it was.
+    let pairs = guards.into_iter().zip(&names).map(async |(guard, name)| {
+        let next = client.lock(name);
+        let (released, taken) = tokio::join!(guard.unlock(), next.try_lock_now());
+        released.expect("a lock that was held");
+        taken.expect("granted or busy")
+    });
+    let taken = soon("answers", join_all(pairs)).await;
+    for guard in taken.into_iter().flatten() {
+        release(guard).await;
+    }
+    move_.migrate_keys();
+    move_.finish();
+    for name in &names {
+        until_gone(&cluster, name).await;
+    }
+}

@@ -1,0 +1,231 @@
+//! A replica takes the place of its master: rows T1, T2 and T8 in a cluster.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use redlatch::ErrorKind;
+use tokio::task::JoinHandle;
+
+use super::{client_of, of, parked, until_gone};
+use crate::support::cluster::is_master;
+use crate::support::replicas::replicas_of;
+use crate::support::{Cluster, SOON, Server, hold, ms, release, renewed, soon, wait_until, within};
+use crate::topologies::{MINUTE, connected, deadline, gets, told_by_a_renewal, waiting};
+
+/// Long enough for a takeover that nobody has asked for.
+const LONG: Duration = Duration::from_secs(18);
+
+fn replicated(master: &Server) {
+    assert_eq!(master.ask::<u64>(&["WAIT", "1", "10000"]), 1, "a replica that lags behind");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t1_a_planned_takeover_in_a_cluster_costs_nobody_anything() {
+    let cluster = Cluster::start_with(1, &[]);
+    let (holder, other) = (client_of(&cluster, ms(3_000)).await, client_of(&cluster, MINUTE).await);
+    let name = cluster.name_at(0, "kept");
+    let idle = cluster.name_at(0, "idle");
+    let lock = holder.lock(&name);
+    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+    release(hold(&other.lock(&idle)).await).await;
+    let waiter = waiting(&other, &name);
+    wait_until("a subscription", SOON, || cluster.subscribers(&name) >= 1).await;
+    // Some who are at it all the time, each with a name of his own.
+    let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let busy = (0..8).map(|task| {
+        let lock = other.lock(cluster.name_at(0, &format!("busy{task}")));
+        let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
+        tokio::spawn(async move {
+            while !stop.load(Ordering::SeqCst) {
+                lock.lock().await?.unlock().await?;
+                rounds.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok::<_, redlatch::Error>(())
+        })
+    });
+    let busy: Vec<_> = busy.collect();
+    let went_on = async || {
+        let before = rounds.load(Ordering::SeqCst);
+        let goes_on = || rounds.load(Ordering::SeqCst) > before + 50;
+        wait_until("rounds", SOON, || goes_on() || busy.iter().any(JoinHandle::is_finished)).await;
+    };
+    went_on().await;
+    let new = cluster.replica_of(0);
+    cluster.failover_to(new);
+    assert_eq!(cluster.node_of(&name), new);
+    went_on().await;
+    stop.store(true, Ordering::SeqCst);
+    for task in soon("the end", join_all(busy)).await {
+        task.unwrap().expect("an error for who was at it");
+    }
+    renewed(&outer).await;
+    renewed(&outer).await;
+    assert!(!outer.is_lost() && !inner.is_lost() && !waiter.is_finished());
+    assert_eq!(cluster.holds(&name)[lock.owner()], 2);
+    release(hold(&other.lock(&idle)).await).await;
+    release(inner).await;
+    release(outer).await;
+    release(gets(waiter, ms(3_000)).await).await;
+    wait_until("free locks", SOON, || cluster.size() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t8_after_a_replica_took_over_locks_go_on_and_calls_work() {
+    let cluster = Cluster::start_with(1, &[]);
+    let holder = client_of(&cluster, LONG).await;
+    let short = connected(of(&cluster).command_timeout(ms(300))).await;
+    let patient = connected(of(&cluster).command_timeout(LONG)).await;
+    let [kept, called, refused] =
+        ["kept", "called", "refused"].map(|stem| cluster.name_at(0, stem));
+    let lock = holder.lock(&kept);
+    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+    let waiter = waiting(&short, &kept);
+    wait_until("a subscription", SOON, || cluster.subscribers(&kept) >= 1).await;
+    replicated(&cluster.nodes()[0]);
+    cluster.kill_node(0);
+    // The others have not even noticed yet.
+    let error = short.lock(&refused).try_lock_now().await.expect_err("a dead node");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let lock_called = patient.lock(&called);
+    let calling = tokio::spawn(async move { lock_called.lock().await });
+    let new = cluster.replica_of(0);
+    wait_until("a replica that takes over", LONG, || is_master(&cluster.nodes()[new])).await;
+    let guard = within(SOON, "the lock", calling).await.unwrap().expect("riding it out");
+    // Until then another node may say that the cluster is down.
+    cluster.is_master_now(new);
+    assert!(cluster.exists(&called));
+    release(guard).await;
+    assert!(!outer.is_lost() && !inner.is_lost() && !waiter.is_finished());
+    assert_eq!(cluster.holds(&kept)[lock.owner()], 2);
+    release(inner).await;
+    release(outer).await;
+    release(gets(waiter, SOON).await).await;
+    release(hold(&short.lock(&refused)).await).await;
+    for name in [&kept, &called, &refused] {
+        until_gone(&cluster, name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t8_renewals_go_on_at_the_replica_that_took_over() {
+    let cluster = Cluster::start_with(1, &[]);
+    // Renewed every four seconds, on all shards.
+    let client = client_of(&cluster, ms(12_000)).await;
+    let mut guards = Vec::new();
+    for master in 0..3 {
+        guards.push(hold(&client.lock(cluster.name_at(master, "kept"))).await);
+        replicated(&cluster.nodes()[master]);
+    }
+    cluster.kill_node(1);
+    cluster.is_master_now(cluster.replica_of(1));
+    join_all(guards.iter().map(renewed)).await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    for guard in guards {
+        release(guard).await;
+    }
+    wait_until("free locks", SOON, || cluster.size() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t2_a_lock_that_a_takeover_lost_is_told_lost_and_free_for_others() {
+    let cluster = Cluster::start_with(1, &["--cluster-replica-validity-factor", "0"]);
+    let (holder, other) = (client_of(&cluster, LONG).await, client_of(&cluster, LONG).await);
+    let [kept, lost, fenced] = ["kept", "lost", "fenced"].map(|stem| cluster.name_at(0, stem));
+    let kept_guard = hold(&holder.lock(&kept)).await;
+    let (old, new) = (&cluster.nodes()[0], cluster.replica_of(0));
+    replicated(old);
+    // Stopped, and cut off, before the master hears of these.
+    cluster.pause_node(new);
+    old.ask::<()>(&["CLIENT", "KILL", "TYPE", "replica"]);
+    wait_until("a master without a replica", SOON, || replicas_of(old) == 0).await;
+    let lost_guard = hold(&holder.lock(&lost)).await;
+    let fenced_guard = soon("locking", holder.fenced_lock(&fenced).lock()).await.unwrap();
+    let by_itself = deadline(&lost_guard);
+    cluster.kill_node(0);
+    cluster.nodes()[new].resume();
+    cluster.is_master_now(new);
+    assert!(cluster.exists(&kept) && !cluster.exists(&lost) && !cluster.exists(&fenced));
+
+    let successor = hold(&other.lock(&lost)).await;
+    let later = soon("locking", other.fenced_lock(&fenced).lock()).await.unwrap();
+    assert!(later.token() > fenced_guard.token());
+    told_by_a_renewal(&lost_guard, by_itself).await;
+    soon("the loss", fenced_guard.lost()).await;
+    assert_eq!(lost_guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
+    assert_eq!(fenced_guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
+    assert!(!kept_guard.is_lost() && !successor.is_lost() && !later.is_lost());
+    release(successor).await;
+    soon("unlocking", later.unlock()).await.unwrap();
+    release(kept_guard).await;
+    for name in [&kept, &lost, &fenced] {
+        until_gone(&cluster, name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t10_in_a_cluster_the_replicas_of_the_locks_own_shard_are_waited_for() {
+    let cluster = Cluster::start_with(1, &[]);
+    let timeout = ms(1_000);
+    let client = connected(of(&cluster).replicas(1, timeout)).await;
+    let names = [0, 1, 2].map(|master| cluster.name_at(master, "copied"));
+    (0..3).for_each(|master| replicated(&cluster.nodes()[master]));
+    for (master, name) in names.iter().enumerate() {
+        let guard = hold(&client.lock(name)).await;
+        assert!(cluster.nodes()[master].calls("wait") >= 2, "nobody waited for the replica");
+        release(guard).await;
+    }
+    let replica = cluster.replica_of(1);
+    cluster.pause_node(replica);
+    let error = soon("an answer", client.lock(&names[1]).try_lock_now()).await;
+    let error = error.expect_err("a replica that stands still");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    until_gone(&cluster, &names[1]).await;
+    for name in [&names[0], &names[2]] {
+        release(hold(&client.lock(name)).await).await;
+    }
+    cluster.nodes()[replica].resume();
+    release(hold(&client.lock(&names[1])).await).await;
+    wait_until("free locks", SOON, || cluster.size() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t5_in_a_slot_on_its_way_the_replicas_of_where_it_goes_are_waited_for() {
+    let cluster = Cluster::start_with(1, &[]);
+    let client = connected(of(&cluster).replicas(1, ms(1_000))).await;
+    (0..3).for_each(|master| replicated(&cluster.nodes()[master]));
+    let name = cluster.name_at(0, "on its way");
+    let move_ = cluster.begin_move(cluster.slot_of(&name), 2);
+    let guard = hold(&client.lock(&name)).await;
+    move_.finish();
+    assert!(cluster.nodes()[2].exists(&name));
+    release(guard).await;
+    until_gone(&cluster, &name).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w27_a_parked_client_hears_of_a_release_where_a_replica_took_over_from_a_stopped_node() {
+    let cluster = Cluster::start_with(1, &[]);
+    // The only one, and it has nothing else to ask.
+    let client = client_of(&cluster, MINUTE).await;
+    let name = cluster.name_at(0, "parked");
+    cluster.hold_by_hand(&name, "somebody:1", MINUTE);
+    replicated(&cluster.nodes()[0]);
+    let waiter = waiting(&client, &name);
+    parked(&cluster, &name).await;
+    let asked = cluster.calls("evalsha");
+    // Its connections stay open, and nothing comes on them.
+    cluster.pause_node(0);
+    let new = cluster.replica_of(0);
+    cluster.is_master_now(new);
+    assert!(cluster.nodes()[0].is_paused() && cluster.exists(&name));
+    assert!(!waiter.is_finished());
+    cluster.free_by_hand(&name);
+    release(gets(waiter, ms(5_000)).await).await;
+    assert_eq!(cluster.node_of(&name), new);
+    until_gone(&cluster, &name).await;
+    // It asked nothing but for the lock: after the subscription, and when that was told.
+    let more = cluster.calls("evalsha").saturating_sub(asked);
+    assert!(more < 10, "it asked {more} times");
+}

@@ -1,0 +1,208 @@
+//! A cluster that is well: all that a lock can do, in every shard.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use futures::future::join_all;
+use redlatch::{ErrorKind, LockClient};
+
+use super::{client_of, parked, shared, until_gone};
+use crate::support::{SOON, Server, hold, ms, release, renewed, soon, within};
+use crate::topologies::{MINUTE, connected, gets, waiting};
+
+#[tokio::test]
+async fn a_lock_is_what_it_is_elsewhere_in_every_shard() {
+    let cluster = shared();
+    let (client, other) = (client_of(&cluster, ms(1_500)).await, client_of(&cluster, MINUTE).await);
+    for master in 0..3 {
+        let name = cluster.name_at(master, "whole");
+        let lock = client.lock(&name);
+        let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+        assert!(cluster.nodes()[master].exists(&name));
+        assert_eq!(cluster.holds(&name)[lock.owner()], 2);
+        assert_eq!(lock.hold_count().await.unwrap(), 2);
+        assert!(lock.is_held().await.unwrap() && other.lock(&name).is_locked().await.unwrap());
+        assert!(lock.remaining_lease().await.unwrap().unwrap() <= ms(1_500));
+        assert!(other.lock(&name).try_lock_now().await.unwrap().is_none());
+        renewed(&outer).await;
+        let waiter = waiting(&other, &name);
+        parked(&cluster, &name).await;
+        release(inner).await;
+        assert_eq!(cluster.holds(&name)[lock.owner()], 1);
+        release(outer).await;
+        release(gets(waiter, ms(1_500)).await).await;
+        // Given back in the background.
+        drop(hold(&lock).await);
+        until_gone(&cluster, &name).await;
+
+        let guard = hold(&lock).await;
+        assert!(other.lock(&name).force_unlock().await.unwrap());
+        assert!(!cluster.exists(&name));
+        within(ms(1_500), "the loss", guard.lost()).await;
+        assert_eq!(guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
+    }
+}
+
+#[tokio::test]
+async fn a_fenced_lock_has_its_token_in_the_same_shard() {
+    let cluster = shared();
+    let (client, other) = (client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await);
+    for master in 0..3 {
+        let name = cluster.name_at(master, "fenced");
+        let mut last = None;
+        for client in [&client, &other, &client] {
+            let guard = soon("locking", client.fenced_lock(&name).lock()).await.unwrap();
+            assert!(last < Some(guard.token()));
+            last = Some(guard.token());
+            let key = format!("redisson_lock_token:{{{name}}}");
+            assert_eq!(cluster.nodes()[master].ask::<u64>(&["GET", &key]), guard.token().get());
+            soon("unlocking", guard.unlock()).await.unwrap();
+        }
+        assert!(!cluster.exists(&name));
+    }
+}
+
+#[tokio::test]
+async fn one_node_is_enough_to_find_the_others() {
+    let cluster = shared();
+    let urls = cluster.urls();
+    for seeds in [vec![urls[1].clone()], vec!["redis://127.0.0.1:1/".into(), urls[2].clone()]] {
+        let client = connected(LockClient::builder().cluster(seeds)).await;
+        for master in 0..3 {
+            let name = cluster.name_at(master, "found");
+            let guard = hold(&client.lock(&name)).await;
+            assert!(cluster.nodes()[master].exists(&name));
+            release(guard).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_cluster_is_not_taken_for_one() {
+    let server = Server::start();
+    let builder = || LockClient::builder().command_timeout(ms(1_000));
+    for (what, builder, kind) in [
+        ("a single server", builder().cluster([server.url()]), None),
+        ("no server", builder().cluster(["redis://127.0.0.1:1/"]), Some(ErrorKind::Unavailable)),
+        ("no url", builder().cluster([""; 0]), Some(ErrorKind::InvalidArgument)),
+        (
+            "a url too",
+            builder().cluster([server.url()]).url(server.url()),
+            Some(ErrorKind::InvalidArgument),
+        ),
+    ] {
+        let start = Instant::now();
+        let error = soon("connecting", builder.connect()).await.expect_err(what);
+        assert!(kind.is_none_or(|kind| kind == error.kind()), "{what}: {error}");
+        assert!(start.elapsed() < ms(2_500), "{what}: {:?}", start.elapsed());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_over_many_slots_counts_exactly() {
+    const TASKS: usize = 200;
+    const NAMES: usize = 50;
+    const ROUNDS: u64 = 4;
+    let cluster = shared();
+    let clients = [client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await];
+    let names: Vec<String> =
+        (0..NAMES).map(|at| cluster.name_at(at % 3, &format!("c{at}"))).collect();
+    let counts: Arc<Vec<AtomicU64>> = Arc::new((0..NAMES).map(|_| AtomicU64::new(0)).collect());
+    let tasks = (0..TASKS).map(|task| {
+        let (client, counts) = (clients[task % 2].clone(), Arc::clone(&counts));
+        // Both clients meet at every name.
+        let (at, name) = (task / 2 % NAMES, names[task / 2 % NAMES].clone());
+        tokio::spawn(async move {
+            let lock = client.lock(name);
+            for _ in 0..ROUNDS {
+                let guard = lock.lock().await.expect("a turn");
+                // Two steps, which only the lock keeps together.
+                let before = counts[at].load(Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                counts[at].store(before + 1, Ordering::SeqCst);
+                guard.unlock().await.expect("a turn that is over");
+            }
+        })
+    });
+    for task in within(SOON * 3, "all turns", join_all(tasks)).await {
+        task.unwrap();
+    }
+    for (name, count) in names.iter().zip(counts.iter()) {
+        assert_eq!(count.load(Ordering::SeqCst), ROUNDS * (TASKS / NAMES) as u64, "{name}");
+        assert!(!cluster.exists(name), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_asked_for_many_locks_at_a_time_never_touches_two_slots() {
+    let cluster = shared();
+    let client = client_of(&cluster, ms(1_500)).await;
+    let held = (0..60).map(|number| client.lock(format!("many:{number}")));
+    let held: Vec<_> = held.collect();
+    let guards = join_all(held.iter().map(hold)).await;
+    renewed(&guards[0]).await;
+    renewed(&guards[59]).await;
+    // Far more than a connection sends one by one.
+    let tasks = (0..64).map(|number| {
+        let lock = client.lock(format!("task:{number}"));
+        tokio::spawn(async move {
+            for _ in 0..10 {
+                release(hold(&lock).await).await;
+            }
+        })
+    });
+    for task in join_all(tasks).await {
+        task.unwrap();
+    }
+    join_all(guards.into_iter().map(release)).await;
+    let refused: u64 = cluster.nodes().iter().map(|node| node.errors("CROSSSLOT")).sum();
+    assert_eq!(refused, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_a_cluster_take_turns() {
+    let cluster = shared();
+    let name = cluster.name_at(1, "turns");
+    let end = Instant::now() + ms(1_500);
+    let clients = [client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await];
+    let take_turns = async |client: LockClient| {
+        let turns = Arc::new(AtomicU64::new(0));
+        let tasks = (0..8).map(|_| {
+            let (lock, turns) = (client.lock(&name), Arc::clone(&turns));
+            tokio::spawn(async move {
+                while Instant::now() < end {
+                    let guard = lock.lock().await.expect("a turn");
+                    turns.fetch_add(1, Ordering::SeqCst);
+                    guard.unlock().await.expect("a turn that is over");
+                }
+            })
+        });
+        for task in soon("the end", join_all(tasks)).await {
+            task.unwrap();
+        }
+        turns.load(Ordering::SeqCst)
+    };
+    let had = join_all(clients.map(take_turns)).await;
+    // Who hands a lock over within a client has to see that another one waits.
+    let (least, all) = (*had.iter().min().unwrap(), had.iter().sum::<u64>());
+    assert!(least * 10 >= all, "{had:?}");
+    assert!(!cluster.exists(&name));
+}
+
+#[tokio::test]
+async fn what_was_dropped_in_every_shard_is_given_back_when_the_client_is_closed() {
+    let cluster = shared();
+    let client = client_of(&cluster, MINUTE).await;
+    let names = [0, 1, 2].map(|master| cluster.name_at(master, "closed"));
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(hold(&client.lock(name)).await);
+    }
+    assert!(names.iter().all(|name| cluster.exists(name)));
+    drop(guards);
+    soon("closing", client.close()).await;
+    assert!(names.iter().all(|name| !cluster.exists(name)));
+    let error = client.lock(&names[0]).try_lock_now().await.expect_err("closed");
+    assert_eq!(error.kind(), ErrorKind::Closed);
+}

@@ -1,0 +1,216 @@
+//! How the primary is found: which Sentinels are asked, and what is believed.
+
+use std::net::TcpListener;
+use std::time::Instant;
+
+use redlatch::{ErrorKind, LockClient};
+
+use super::{by_way_of, client_of};
+use crate::support::replicas::is_primary;
+use crate::support::sentinel::MASTER;
+use crate::support::{Replicated, SOON, Sentinels, Server, hold, ms, release, soon, wait_until};
+use crate::topologies::{MINUTE, connected, until_free};
+
+/// A Sentinel that says for ever what it is told here: it finds no others to agree with. What is of
+/// a later epoch is newer.
+fn stubborn(says: &Server, epoch: u64) -> Server {
+    Server::start_sentinel(&conviction(says, epoch))
+}
+
+fn conviction(says: &Server, epoch: u64) -> String {
+    format!(
+        "sentinel monitor {MASTER} 127.0.0.1 {} 99\n\
+         sentinel down-after-milliseconds {MASTER} 600000\n\
+         sentinel config-epoch {MASTER} {epoch}\n",
+        says.port()
+    )
+}
+
+fn nobody_there() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    format!("redis://127.0.0.1:{}/", listener.expect("a port").port())
+}
+
+#[tokio::test]
+async fn the_primary_is_where_the_sentinels_say() {
+    let set = Sentinels::start();
+    let client = client_of(&set, MINUTE).await;
+    let guard = hold(&client.lock("here")).await;
+    assert!(set.master().exists("here"));
+    release(guard).await;
+    let new = set.failover();
+    let later = client_of(&set, MINUTE).await;
+    let guard = hold(&later.lock("there")).await;
+    assert!(new.exists("there"));
+    release(guard).await;
+    until_free("a free lock", new, "there").await;
+}
+
+#[tokio::test]
+async fn a_sentinel_that_is_dead_or_silent_holds_up_nobody() {
+    let server = Server::start();
+    let (good, silent) = (stubborn(&server, 0), stubborn(&server, 0));
+    silent.pause();
+    let good = good.url();
+    for (what, first) in [
+        ("refused", vec![nobody_there()]),
+        ("silent", vec![silent.url()]),
+        ("both", vec![silent.url(), nobody_there(), silent.url()]),
+    ] {
+        let start = Instant::now();
+        let urls = first.into_iter().chain([good.clone()]);
+        let client = connected(by_way_of(urls)).await;
+        let took = start.elapsed();
+        // Less than the command timeout, within which the first command has to be through too.
+        assert!(took < ms(2_500), "{what}: connecting took {took:?}");
+        release(hold(&client.lock("quick")).await).await;
+    }
+    assert!(!server.exists("quick"));
+}
+
+#[tokio::test]
+async fn a_replica_is_not_taken_for_the_primary_whatever_a_sentinel_says() {
+    let group = Replicated::start(1);
+    let (primary, replica) = (group.primary(), group.replica());
+    let (stale, fresh) = (stubborn(replica, 0), stubborn(primary, 1));
+    let short = by_way_of([stale.url()]).command_timeout(ms(1_000));
+    let error = soon("connecting", short.connect()).await.expect_err("there is no primary");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    // What is not so does not count even if it is the newest.
+    let early = stubborn(replica, 2);
+    for urls in [
+        [stale.url(), fresh.url()],
+        [fresh.url(), stale.url()],
+        [early.url(), fresh.url()],
+        [fresh.url(), early.url()],
+    ] {
+        let client = connected(by_way_of(urls)).await;
+        let guard = hold(&client.lock("believed")).await;
+        assert!(primary.exists("believed"));
+        release(guard).await;
+        assert!(!primary.exists("believed"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_was_demoted_is_not_taken_for_one_after_a_reconnect() {
+    let group = Replicated::start(1);
+    let (old, new) = (group.primary(), group.replica());
+    let stale = stubborn(old, 0);
+    let client = connected(by_way_of([stale.url()]).command_timeout(ms(700))).await;
+    let guard = hold(&client.lock("kept")).await;
+    group.failover();
+    assert!(is_primary(new) && !is_primary(old));
+    let cut: u64 = old.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
+    assert!(cut >= 1, "no connection was cut");
+    let asked = old.calls("evalsha");
+    for _ in 0..2 {
+        let error = client.lock("later").try_lock_now().await.expect_err("no primary is known");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    // It was asked for its role, not for a lock.
+    assert_eq!(old.calls("evalsha"), asked);
+    assert!(!guard.is_lost());
+    // And as soon as it is what the Sentinel says, all is well.
+    assert_eq!(group.failover().port(), old.port());
+    release(hold(&client.lock("later")).await).await;
+    release(guard).await;
+    assert_eq!(old.ask::<u64>(&["DBSIZE"]), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_sentinel_knows_counts_when_the_others_have_not_heard_of_it() {
+    let group = Replicated::start(1);
+    let (old, new) = (group.primary(), group.replica());
+    let sentinels = [0, 0, 0].map(|epoch| stubborn(old, epoch));
+    let client = connected(by_way_of(sentinels.each_ref().map(Server::url))).await;
+    let guard = hold(&client.lock("kept")).await;
+    group.failover();
+    sentinels[1].kill();
+    sentinels[1].configure(&conviction(new, 1));
+    sentinels[1].start_again();
+    // The connections are as they were; what goes over them is refused, if nothing was noticed.
+    let later = hold(&client.lock("later")).await;
+    assert!(new.exists("later"));
+    release(later).await;
+    release(guard).await;
+    wait_until("free locks", SOON, || new.ask::<u64>(&["DBSIZE"]) == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_primaries_the_one_of_the_newest_configuration_counts() {
+    let group = Replicated::start(1);
+    let (old, new) = (group.primary(), group.replica());
+    let sentinels = [stubborn(old, 0), stubborn(old, 0)];
+    let client = connected(by_way_of(sentinels.each_ref().map(Server::url))).await;
+    release(hold(&client.lock("before")).await).await;
+    assert!(old.calls("evalsha") >= 2);
+    group.promote(new);
+    assert!(is_primary(old) && is_primary(new), "there are to be two");
+    sentinels[1].kill();
+    sentinels[1].configure(&conviction(new, 1));
+    sentinels[1].start_again();
+    for urls in [[0, 1], [1, 0]].map(|order| order.map(|at| sentinels[at].url())) {
+        let later = connected(by_way_of(urls)).await;
+        let guard = hold(&later.lock("later")).await;
+        assert!(new.exists("later") && !old.exists("later"));
+        release(guard).await;
+    }
+    // Who was there before hears of it, and leaves a server that would still grant locks.
+    let start = Instant::now();
+    while start.elapsed() < SOON {
+        let guard = hold(&client.lock("moved")).await;
+        let moved = new.exists("moved");
+        release(guard).await;
+        if moved {
+            break;
+        }
+        tokio::time::sleep(ms(50)).await;
+    }
+    let asked = old.calls("evalsha");
+    for _ in 0..5 {
+        let guard = hold(&client.lock("moved")).await;
+        assert!(new.exists("moved"), "granted by a primary of the past");
+        release(guard).await;
+    }
+    assert_eq!(old.calls("evalsha"), asked);
+    assert_eq!(old.ask::<u64>(&["DBSIZE"]) + new.ask::<u64>(&["DBSIZE"]), 0);
+}
+
+#[tokio::test]
+async fn a_master_of_which_no_sentinel_knows_is_an_error_that_names_it() {
+    let server = Server::start();
+    let sentinel = stubborn(&server, 0);
+    let builder = LockClient::builder().sentinel("another-master", [sentinel.url()]);
+    let connecting = soon("connecting", builder.command_timeout(ms(1_000)).connect()).await;
+    let error = connecting.expect_err("no such master");
+    assert!(error.to_string().contains("another-master"), "{error}");
+}
+
+#[tokio::test]
+async fn without_any_sentinel_connecting_says_so_in_time() {
+    let builder = by_way_of([nobody_there(), nobody_there()]).command_timeout(ms(1_000));
+    let start = Instant::now();
+    let error = soon("connecting", builder.connect()).await.expect_err("nobody there");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(start.elapsed() < ms(2_000), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn options_that_do_not_fit_together_are_refused() {
+    let url = nobody_there;
+    for (what, builder) in [
+        ("no Sentinel", by_way_of([])),
+        ("no name", LockClient::builder().sentinel("", [url()])),
+        ("a url too", by_way_of([url()]).url(url())),
+        ("a cluster too", by_way_of([url()]).cluster([url()])),
+        (
+            "credentials of no Sentinel",
+            LockClient::builder().url(url()).sentinel_credentials("watch", "secret"),
+        ),
+        ("no url at all", by_way_of(["somewhere".to_owned()])),
+    ] {
+        let error = soon("connecting", builder.connect()).await.expect_err(what);
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
+    }
+}

@@ -1,0 +1,295 @@
+//! Who waits, in which order, what is left of it, and that it costs Redis nothing: who is refused
+//! subscribes, looks once more, and is then silent until a release is told or the holder's lease
+//! could have ended. What happens when the message that ought to come does not is in `wake_ups.rs`.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use redlatch::{Lease, LockClient};
+use tokio::task::JoinHandle;
+
+use crate::site::Site;
+use crate::support::{Proxy, SOON, Server, channel, hold, ms, release, soon, wait_until, within};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Takes the lock when its turn comes, and gives it back at once.
+fn pass_through(client: &LockClient, name: &str) -> JoinHandle<()> {
+    let lock = client.lock(name);
+    tokio::spawn(async move { release(lock.lock().await.expect("a turn")).await })
+}
+
+pub(crate) async fn a_dropped_waiter_leaves_no_subscription_and_its_name_can_be_waited_for_again(
+    site: Site,
+) {
+    let client = site.connect().await;
+    for _ in 0..5 {
+        site.hold_by_hand("again", "somebody:1", MINUTE);
+        let task = pass_through(&client, "again");
+        wait_until("a subscription", SOON, || site.subscribers("again") == 1).await;
+        task.abort();
+        wait_until("no subscription", SOON, || site.subscribers("again") == 0).await;
+
+        let task = pass_through(&client, "again");
+        wait_until("a subscription", SOON, || site.subscribers("again") == 1).await;
+        site.free_by_hand("again");
+        soon("a turn", task).await.unwrap();
+    }
+}
+
+pub(crate) async fn waiters_of_one_client_get_the_lock_in_the_order_in_which_they_came(site: Site) {
+    let client = site.connect().await;
+    site.hold_by_hand("order", "somebody:1", MINUTE);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for number in 0..20 {
+        let (lock, order) = (client.lock("order"), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            order.lock().unwrap().push(number);
+            release(guard).await;
+        }));
+        // The first has to stand in line, so that the others do not try for themselves. Those
+        // then come in the order of their first polls, which is the order of spawning here.
+        if number == 0 {
+            wait_until("a subscription", SOON, || site.subscribers("order") == 1).await;
+        }
+        tokio::task::yield_now().await;
+    }
+    site.free_by_hand("order");
+    for task in soon("20 turns", join_all(tasks)).await {
+        task.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..20).collect::<Vec<_>>());
+}
+
+pub(crate) async fn when_one_task_of_a_handle_gets_the_lock_its_siblings_get_it_too(site: Site) {
+    let client = site.connect().await;
+    let lock = Arc::new(client.lock("siblings"));
+    site.hold_by_hand("siblings", "somebody:1", MINUTE);
+    let waiting = (0..5).map(|sibling| {
+        let lock = Arc::clone(&lock);
+        tokio::spawn(async move {
+            match sibling % 2 {
+                0 => lock.lock().await.unwrap(),
+                _ => lock.try_lock(MINUTE, MINUTE).await.unwrap().expect("in time"),
+            }
+        })
+    });
+    let waiting: Vec<_> = waiting.collect();
+    wait_until("a subscription", SOON, || site.subscribers("siblings") == 1).await;
+    site.free_by_hand("siblings");
+    // None of them gives it back before all have it: they nest.
+    let guards = soon("five holds of one owner", join_all(waiting)).await;
+    assert_eq!(lock.hold_count().await.unwrap(), 5);
+    for guard in guards {
+        release(guard.unwrap()).await;
+    }
+    assert!(!site.exists("siblings"));
+}
+
+pub(crate) async fn a_sibling_that_gives_up_does_not_take_the_others_wake_up_with_it(site: Site) {
+    let client = site.connect().await;
+    let lock = Arc::new(client.lock("siblings"));
+    site.hold_by_hand("siblings", "somebody:1", MINUTE);
+    let first = {
+        let lock = Arc::clone(&lock);
+        tokio::spawn(async move { lock.try_lock(ms(1_000), MINUTE).await.unwrap().is_none() })
+    };
+    wait_until("a subscription", SOON, || site.subscribers("siblings") == 1).await;
+    let second = {
+        let lock = Arc::clone(&lock);
+        tokio::spawn(async move { lock.lock().await.unwrap() })
+    };
+    assert!(soon("the first to give up", first).await.unwrap());
+    wait_until("the second's subscription", SOON, || site.subscribers("siblings") == 1).await;
+    site.free_by_hand("siblings");
+    release(soon("the second", second).await.unwrap()).await;
+}
+
+pub(crate) async fn waiters_for_many_names_do_not_get_in_each_others_way(site: Site) {
+    let client = site.connect().await;
+    let names: Vec<_> = (0..50).map(|number| format!("many:{number}")).collect();
+    for name in &names {
+        site.hold_by_hand(name, "somebody:1", MINUTE);
+    }
+    let waiting: Vec<_> = names.iter().map(|name| pass_through(&client, name)).collect();
+    for name in &names {
+        wait_until("a subscription", SOON, || site.subscribers(name) == 1).await;
+    }
+    for (name, waiter) in names.iter().zip(waiting).rev() {
+        assert!(!waiter.is_finished(), "{name}");
+        site.free_by_hand(name);
+        soon(name, waiter).await.unwrap();
+    }
+}
+
+async fn connect_through(proxy: &Proxy, server: &Server) -> LockClient {
+    soon("connecting", LockClient::connect(proxy.url(server))).await.expect("connecting")
+}
+
+#[tokio::test]
+async fn two_hundred_parked_waiters_send_nothing_at_all() {
+    const CLIENTS: usize = 4;
+    const WAITERS: usize = 50;
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    server.hold_by_hand("parked", "somebody:1", Duration::from_secs(30));
+    let mut tasks = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = connect_through(&proxy, &server).await;
+        tasks.extend((0..WAITERS).map(|_| pass_through(&client, "parked")));
+    }
+    wait_until("a subscription for each client", SOON, || {
+        server.subscribers("parked") == CLIENTS as u64
+    })
+    .await;
+    proxy.settled(ms(600)).await;
+
+    // Getting there costs a first try a waiter, and for each client a subscription and a look
+    // after it. Loading the script, when several find it missing at once, is no polling.
+    let tries = proxy.sent("EVALSHA") - proxy.sent("SCRIPT");
+    assert!(tries <= (CLIENTS * (WAITERS + 1)) as u64, "{tries} tries");
+    assert_eq!(proxy.sent("SUBSCRIBE"), CLIENTS as u64);
+
+    proxy.forget_commands();
+    server.reset_stats();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
+    assert_eq!(server.calls("evalsha"), 0);
+
+    // Afterwards everybody gets a turn, and a hand-off costs Redis no more than a hand-off, or a
+    // release and one try of each client.
+    server.free_by_hand("parked");
+    for task in within(MINUTE, "200 turns", join_all(tasks)).await {
+        task.unwrap();
+    }
+    let turns = (CLIENTS * WAITERS) as u64;
+    let evalsha = server.calls("evalsha");
+    // Each turn ended with a hand-off or a release, and the stranger's with a DEL.
+    assert_eq!(server.calls("hdel") + server.calls("del"), turns + 1);
+    let most = turns + (turns + 1) * CLIENTS as u64;
+    assert!(evalsha <= most, "{evalsha} EVALSHA for {turns} turns of {CLIENTS} clients");
+}
+
+#[tokio::test]
+async fn i6_a_hand_off_inside_a_client_is_one_command() {
+    const WAITERS: u64 = 100;
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = connect_through(&proxy, &server).await;
+    let guard = hold(&client.lock("passed")).await;
+    server.reset_stats();
+    let tasks = (0..WAITERS).map(|_| {
+        let lock = client.lock("passed");
+        tokio::spawn(async move {
+            let guard = lock.lock().await.expect("a turn");
+            // A round trip, so that the next hand-off is a command of its own.
+            assert!(lock.is_held().await.expect("an answer"));
+            release(guard).await;
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    wait_until("a subscription", SOON, || server.subscribers("passed") == 1).await;
+    proxy.settled(ms(200)).await;
+    proxy.forget_commands();
+    release(guard).await;
+    for task in within(MINUTE, "100 turns", join_all(tasks)).await {
+        task.unwrap();
+    }
+    // All of them are in Redis' own books: every hand-off, and one release at the end.
+    assert_eq!((server.calls("hdel"), server.calls("del")), (WAITERS, 1));
+    // Without those of `is_held`.
+    let evalsha = proxy.sent("EVALSHA") - WAITERS;
+    // A few to spare: each script is found missing once.
+    assert!((WAITERS..=WAITERS + 5).contains(&evalsha), "{:?}", proxy.commands());
+    // One subscription serves them all: it is not made again for each hand-off.
+    assert_eq!(proxy.sent("SUBSCRIBE"), 0);
+    wait_until("no subscription", SOON, || server.subscribers("passed") == 0).await;
+    assert_eq!(proxy.sent("UNSUBSCRIBE"), 1);
+}
+
+#[tokio::test]
+async fn a_subscription_is_shared_and_given_up_when_nobody_waits() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("shared", "somebody:1", MINUTE);
+    let (short, long) = (client.lock("shared"), client.lock("shared"));
+    let start = Instant::now();
+    let waiting = tokio::join!(
+        async {
+            let taken = short.try_lock(ms(700), Lease::Watchdog).await;
+            let subscribers = site.subscribers("shared");
+            // Only on a machine that kept up does this moment lie between the two waits.
+            if start.elapsed() < ms(1_400) {
+                assert_eq!(subscribers, 1, "one of the two waits still");
+            }
+            taken
+        },
+        long.try_lock(ms(1_500), Lease::Watchdog),
+    );
+    assert!(waiting.0.unwrap().is_none());
+    assert!(waiting.1.unwrap().is_none());
+    wait_until("no subscription", SOON, || site.subscribers("shared") == 0).await;
+    assert_eq!(proxy.sent("SUBSCRIBE"), 1);
+    assert_eq!(proxy.sent("UNSUBSCRIBE"), 1);
+}
+
+#[tokio::test]
+async fn a_wait_of_zero_tries_exactly_once_and_never_parks() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("zero", "somebody:1", MINUTE);
+    let lock = client.lock("zero");
+    assert!(lock.try_lock_now().await.unwrap().is_none());
+    proxy.forget_commands();
+    assert!(lock.try_lock(Duration::ZERO, Lease::Watchdog).await.unwrap().is_none());
+    assert_eq!(proxy.sent("EVALSHA"), 1);
+    assert_eq!(proxy.sent("SUBSCRIBE"), 0);
+
+    // Also while others of the client stand in line: one try is one try.
+    let waiter = pass_through(&client, "zero");
+    wait_until("a subscription", SOON, || site.subscribers("zero") == 1).await;
+    proxy.settled(ms(200)).await;
+    proxy.forget_commands();
+    assert!(lock.try_lock(Duration::ZERO, Lease::Watchdog).await.unwrap().is_none());
+    assert_eq!(proxy.sent("EVALSHA"), 1);
+    site.free_by_hand("zero");
+    soon("the waiter", waiter).await.unwrap();
+}
+
+#[tokio::test]
+async fn n11_messages_that_mean_nothing_only_make_a_waiter_look() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("noise", "somebody:1", MINUTE);
+    let waiter = pass_through(&client, "noise");
+    wait_until("a subscription", SOON, || site.subscribers("noise") == 1).await;
+    proxy.settled(ms(200)).await;
+    proxy.forget_commands();
+    let texts = ["", "0", "1", "-1", "garbage", "\0\r\n*3\r\n", "🔒", "99999999999999999999"];
+    let mut publisher = site.connection();
+    for round in 0..1000 {
+        let mut message = redis::cmd("PUBLISH");
+        message.arg(channel(&site.key("noise")));
+        match round % 16 {
+            // Bytes that are no text, either.
+            text @ 0..8 => message.arg(texts[text]),
+            _ => message.arg(uuid::Uuid::new_v4().as_bytes().as_slice()),
+        };
+        let heard: u64 = message.query(&mut publisher).expect("PUBLISH");
+        assert_eq!(heard, 1, "the waiter's client is subscribed");
+    }
+    wait_until("a look", SOON, || proxy.sent("EVALSHA") > 0).await;
+    proxy.settled(ms(200)).await;
+    assert!(!waiter.is_finished(), "the lock is still somebody else's");
+    assert_eq!(site.holds("noise"), [("somebody:1".to_owned(), 1)].into());
+    let looks = proxy.sent("EVALSHA");
+    assert!((1..=1000).contains(&looks), "{looks} looks for 1000 messages");
+    site.free_by_hand("noise");
+    soon("the waiter", waiter).await.unwrap();
+}

@@ -1,0 +1,315 @@
+//! The lock comes to whoever waits, also where a waiter goes away and where no message comes: no
+//! wake-up is lost, not before the subscription, not with its connection, not with a waiter that
+//! goes away, and not where nothing is published at all. In each case the lock must come long before
+//! the holder's lease would have ended.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use redlatch::{LockClient, LockGuard};
+use tokio::task::JoinHandle;
+use tokio_test::{assert_pending, task};
+
+use crate::site::Site;
+use crate::support::{SOON, Server, channel, connect, hold, ms, release, soon, wait_until, within};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn waiter(client: &LockClient, name: &str) -> JoinHandle<LockGuard> {
+    let lock = client.lock(name);
+    tokio::spawn(async move { lock.lock().await.expect("a turn") })
+}
+
+/// Lets the runtime go on until the future wants to be polled again.
+async fn woken<T>(what: &str, task: &task::Spawn<T>) {
+    wait_until(what, SOON, || task.is_woken()).await;
+}
+
+pub(crate) async fn a_lease_that_ends_without_a_message_is_met_by_a_timer(site: Site) {
+    let client = site.connect().await;
+    let mut latest = Vec::new();
+    for _ in 0..5 {
+        // It begins between these two.
+        let before = Instant::now();
+        site.hold_by_hand("expires", "somebody:1", ms(400));
+        let after = Instant::now();
+        let guard = hold(&client.lock("expires")).await;
+        let granted = Instant::now();
+        assert!(granted - before >= ms(400), "its lease ran still: {:?}", granted - before);
+        assert!(granted - after < ms(2_400), "the timer came after {:?}", granted - after);
+        latest.push((granted - after).saturating_sub(ms(400)));
+        release(guard).await;
+    }
+    let best = latest.iter().min().unwrap();
+    assert!(*best < ms(50), "at its best the timer was {best:?} late: {latest:?}");
+}
+
+pub(crate) async fn when_the_first_in_line_goes_the_next_one_watches_the_lease(site: Site) {
+    let client = site.connect().await;
+    let start = Instant::now();
+    site.hold_by_hand("head", "somebody:1", ms(2_000));
+    let head = waiter(&client, "head");
+    wait_until("a subscription", SOON, || site.subscribers("head") == 1).await;
+    let next = waiter(&client, "head");
+    tokio::task::yield_now().await;
+    head.abort();
+    release(soon("the end of the lease", next).await.unwrap()).await;
+    assert!(start.elapsed() >= ms(2_000));
+}
+
+pub(crate) async fn a_waiter_dropped_with_a_wake_up_in_its_hands_passes_it_on(site: Site) {
+    let client = site.connect().await;
+    // How far the first in line gets before it is dropped: not at all, and after each poll.
+    for polls in 0..6 {
+        site.hold_by_hand("baton", "somebody:1", MINUTE);
+        let lock = client.lock("baton");
+        let mut first = task::spawn(lock.lock());
+        assert_pending!(first.poll());
+        while site.subscribers("baton") == 0 {
+            woken("progress of the first", &first).await;
+            assert_pending!(first.poll());
+        }
+        // It looks once more after the subscription, and then parks.
+        let settled = Instant::now();
+        while settled.elapsed() < ms(60) {
+            tokio::time::sleep(ms(2)).await;
+            if first.is_woken() {
+                assert_pending!(first.poll());
+            }
+        }
+        let second = waiter(&client, "baton");
+        tokio::task::yield_now().await;
+        site.free_by_hand("baton");
+        woken("the wake-up", &first).await;
+        for _ in 0..polls {
+            if first.poll().is_ready() {
+                break;
+            }
+            tokio::time::sleep(ms(2)).await;
+        }
+        drop(first);
+        let guard = soon("the second in line", second).await.unwrap();
+        release(guard).await;
+    }
+}
+
+pub(crate) async fn a_waiter_whose_time_is_up_when_its_wake_up_comes_passes_it_on(site: Site) {
+    let client = site.connect().await;
+    site.hold_by_hand("late", "somebody:1", MINUTE);
+    let lock = client.lock("late");
+    // Far longer than this test takes to come to the release, on a machine that is slow.
+    let wait = ms(2_000);
+    let start = Instant::now();
+    let mut first = task::spawn(lock.try_lock(wait, MINUTE));
+    assert_pending!(first.poll());
+    while start.elapsed() < ms(300) {
+        tokio::time::sleep(ms(2)).await;
+        if first.is_woken() {
+            assert_pending!(first.poll());
+        }
+    }
+    let second = waiter(&client, "late");
+    tokio::task::yield_now().await;
+    site.free_by_hand("late");
+    woken("the wake-up", &first).await;
+    // It is only polled again when its wait is over.
+    tokio::time::sleep(wait.saturating_sub(start.elapsed()) + ms(20)).await;
+    let mut taken = None;
+    wait_until("the first to end", SOON, || match first.poll() {
+        std::task::Poll::Ready(result) => {
+            taken = result.unwrap();
+            true
+        }
+        std::task::Poll::Pending => false,
+    })
+    .await;
+    // One last look is allowed; what counts is that the second in line comes next.
+    drop(taken);
+    release(soon("the second in line", second).await.unwrap()).await;
+}
+
+pub(crate) async fn waiters_that_give_up_all_the_time_leave_no_wake_up_unused(site: Site) {
+    let client = site.connect().await;
+    let stop = Instant::now() + 2 * SECOND;
+    let patient = (0..4).map(|_| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let mut turns = 0_u32;
+            while Instant::now() < stop {
+                let turn = within(SOON, "a turn", client.lock("busy").lock()).await;
+                let guard = turn.unwrap();
+                tokio::time::sleep(ms(1)).await;
+                release(guard).await;
+                turns += 1;
+            }
+            turns
+        })
+    });
+    let hasty = (0..4_u64).map(|task| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let mut wait = Duration::from_micros(100 * (task + 1));
+            while Instant::now() < stop {
+                drop(client.lock("busy").try_lock(wait, MINUTE).await.unwrap());
+                wait = (wait * 2).min(ms(20)) + Duration::from_micros(37);
+            }
+            0
+        })
+    });
+    let tasks: Vec<_> = patient.chain(hasty).collect();
+    let turns = within(MINUTE, "an end", join_all(tasks)).await;
+    let turns: u32 = turns.into_iter().map(Result::unwrap).sum();
+    assert!(turns > 20, "{turns} turns: somebody slept while the lock was free");
+    wait_until("a free lock", SOON, || !site.exists("busy")).await;
+    wait_until("no subscription", SOON, || site.subscribers("busy") == 0).await;
+}
+
+pub(crate) async fn several_clients_that_pass_a_lock_around_never_stall(site: Site) {
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let client = site.connect().await;
+        for _ in 0..3 {
+            let client = client.clone();
+            tasks.push(tokio::spawn(async move {
+                let mut longest = Duration::ZERO;
+                for _ in 0..100 {
+                    let start = Instant::now();
+                    let guard = soon("a turn", client.lock("around").lock()).await.unwrap();
+                    longest = longest.max(start.elapsed());
+                    release(guard).await;
+                }
+                longest
+            }));
+        }
+    }
+    // A wake-up that gets lost costs the whole lease of 30 s: longer than `soon`.
+    for task in within(MINUTE, "900 turns", join_all(tasks)).await {
+        assert!(task.unwrap() < SOON);
+    }
+}
+
+#[tokio::test]
+async fn n10_a_release_before_the_subscription_is_noticed() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("early", "somebody:1", MINUTE);
+    proxy.hold("SUBSCRIBE");
+    let waiter = waiter(&client, "early");
+    wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
+    assert_eq!(site.subscribers("early"), 0);
+    // Nobody is subscribed, so nobody hears this.
+    site.free_by_hand("early");
+    proxy.let_go();
+    release(soon("the lock", waiter).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn n10_a_release_before_the_subscription_is_confirmed_is_noticed() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("early", "somebody:1", MINUTE);
+    proxy.hold("SUBSCRIBE");
+    let waiter = waiter(&client, "early");
+    wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
+    proxy.stall_replies(true);
+    proxy.let_go();
+    wait_until("a confirmation on its way", SOON, || proxy.withheld() == 1).await;
+    assert_eq!(site.subscribers("early"), 1);
+    // Without a message, which would come behind the confirmation and hide that nobody looks.
+    site.ask::<()>("DEL", "early", &[]);
+    proxy.stall_replies(false);
+    release(soon("the lock", waiter).await.unwrap()).await;
+}
+
+/// Kills connections and releases the lock in one transaction, so that the message has nobody to
+/// go to: no client can be back in between.
+fn kill_and_free(server: &Server, kind: &str, name: &str) -> u64 {
+    server.ask::<()>(&["MULTI"]);
+    server.ask::<()>(&["CLIENT", "KILL", "TYPE", kind]);
+    server.ask::<()>(&["DEL", name]);
+    server.ask::<()>(&["PUBLISH", &channel(name), "0"]);
+    let (killed, _, heard): (u64, u64, u64) = server.ask(&["EXEC"]);
+    if kind == "pubsub" {
+        assert_eq!(heard, 0, "somebody heard the release: nothing was lost");
+    }
+    killed
+}
+
+#[tokio::test]
+async fn n9_a_release_while_the_subscriptions_connection_is_down_is_noticed() {
+    for kind in ["pubsub", "normal"] {
+        let server = Server::start();
+        let mut waiters = Vec::new();
+        for _ in 0..3 {
+            let client = connect(&server).await;
+            server.hold_by_hand("cut", "somebody:1", MINUTE);
+            for _ in 0..3 {
+                let lock = client.lock("cut");
+                waiters
+                    .push(tokio::spawn(async move { release(lock.lock().await.unwrap()).await }));
+            }
+        }
+        wait_until("three subscriptions", SOON, || server.subscribers("cut") == 3).await;
+        assert!(kill_and_free(&server, kind, "cut") >= 3);
+        for waiter in soon("nine turns", join_all(waiters)).await {
+            waiter.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn n9_a_release_during_an_outage_is_noticed_when_it_is_over() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("outage", "somebody:1", MINUTE);
+    let waiter = waiter(&client, "outage");
+    wait_until("a subscription", SOON, || site.subscribers("outage") == 1).await;
+    let attempts = proxy.attempts();
+    proxy.refuse(true);
+    proxy.cut_all();
+    wait_until("an attempt to come back", SOON, || proxy.attempts() > attempts).await;
+    site.free_by_hand("outage");
+    proxy.refuse(false);
+    release(soon("the lock", waiter).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn n9_a_waiter_survives_its_connection_and_is_woken_by_a_later_release() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    server.hold_by_hand("later", "somebody:1", MINUTE);
+    let waiter = waiter(&client, "later");
+    for _ in 0..3 {
+        wait_until("a subscription", SOON, || server.subscribers("later") == 1).await;
+        let killed: u64 = server.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        assert_eq!(killed, 1);
+    }
+    wait_until("a subscription again", SOON, || server.subscribers("later") == 1).await;
+    assert!(!waiter.is_finished());
+    server.free_by_hand("later");
+    release(soon("the lock", waiter).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_lease_that_was_prolonged_meanwhile_is_waited_for_in_silence() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    site.hold_by_hand("renewed", "somebody:1", ms(2_000));
+    let waiter = waiter(&client, "renewed");
+    wait_until("a subscription", SOON, || site.subscribers("renewed") == 1).await;
+    proxy.settled(ms(200)).await;
+    assert!(site.ask::<bool>("PEXPIRE", "renewed", &["60000"]), "the lease is over already");
+    proxy.forget_commands();
+    // One look at the time at which the first lease would have ended, and no more.
+    wait_until("that look", SOON, || proxy.sent("EVALSHA") == 1).await;
+    proxy.forget_commands();
+    tokio::time::sleep(SECOND).await;
+    assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
+    site.free_by_hand("renewed");
+    release(soon("the lock", waiter).await.unwrap()).await;
+}

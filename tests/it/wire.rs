@@ -1,0 +1,261 @@
+//! What Redis gets to see, and what other clients of the lock see of it. A Java service on Redisson
+//! reads and writes the same keys, fields, channels and messages, so all of it is a contract down to
+//! the byte.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use redlatch::{ErrorKind, LockClient};
+
+use crate::site::Site;
+use crate::support::{
+    Listener, Proxy, SOON, Server, channel, connect, hold, ms, release, soon, wait_until,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn an_owner_is_the_uuid_of_the_client_and_a_number(site: Site) {
+    let (client, other) = (site.connect().await, site.connect().await);
+    let (first, second, foreign) = (client.lock("a"), client.lock("b"), other.lock("a"));
+    let parts = |owner: &str| {
+        let (id, number) = owner.split_once(':').expect("a colon");
+        assert_eq!(id.len(), 36, "{owner}");
+        let groups: Vec<usize> = id.split('-').map(str::len).collect();
+        assert_eq!(groups, [8, 4, 4, 4, 12], "{owner}");
+        assert!(id.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c)));
+        (id.to_owned(), number.parse::<u64>().expect("a number"))
+    };
+    let (first, second, foreign) =
+        (parts(first.owner()), parts(second.owner()), parts(foreign.owner()));
+    assert_eq!(first.0, second.0);
+    assert_ne!(first.1, second.1);
+    assert_ne!(first.0, foreign.0);
+}
+
+pub(crate) async fn an_explicit_lease_is_the_ttl_to_the_millisecond(site: Site) {
+    let client = site.connect().await;
+    let lock = client.lock("lease");
+    let guard = lock.lock_with_lease(MINUTE).await.unwrap();
+    let ttl = site.pttl("lease");
+    assert!((50_000..=60_000).contains(&ttl), "{ttl}");
+    release(guard).await;
+}
+
+pub(crate) async fn a_holder_of_another_make_is_respected_and_waited_for(site: Site) {
+    let client = site.connect().await;
+    let lock = client.lock("java");
+    // As Redisson's scripts leave it: its own uuid, its thread's id.
+    let java = "8743c9c0-0795-4907-87fd-6c719a6b4586:27";
+    site.hold_by_hand("java", java, MINUTE);
+    assert!(lock.is_locked().await.unwrap());
+    assert!(!lock.is_held().await.unwrap());
+    assert!(lock.try_lock_now().await.unwrap().is_none());
+    assert_eq!(site.holds("java"), [(java.to_owned(), 1)].into(), "a refused try writes nothing");
+    let ttl = site.pttl("java");
+    assert!(ttl <= 60_000, "a refused try moves no lease: {ttl}");
+
+    let waiting = lock.lock();
+    let (guard, ()) = tokio::join!(waiting, async {
+        wait_until("a subscription", SOON, || site.subscribers("java") == 1).await;
+        assert_eq!(site.holds("java"), [(java.to_owned(), 1)].into());
+        site.free_by_hand("java");
+    });
+    let guard = guard.unwrap();
+    assert_eq!(site.holds("java"), [(lock.owner().to_owned(), 1)].into());
+    release(guard).await;
+}
+
+fn counts(pairs: &[(&str, u32)]) -> BTreeMap<String, u32> {
+    pairs.iter().map(|(owner, count)| ((*owner).to_owned(), *count)).collect()
+}
+
+fn sent(pairs: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    pairs.iter().map(|(verb, count)| ((*verb).to_owned(), *count)).collect()
+}
+
+#[tokio::test]
+async fn a_lock_is_one_hash_with_the_owners_hold_count_and_a_ttl() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.lock("invoice:42");
+    assert_eq!(lock.name(), "invoice:42");
+    let outer = hold(&lock).await;
+    assert_eq!(server.ask::<String>(&["TYPE", "invoice:42"]), "hash");
+    assert_eq!(server.holds("invoice:42"), counts(&[(lock.owner(), 1)]));
+    let ttl = server.pttl("invoice:42");
+    assert!((25_000..=30_000).contains(&ttl), "{ttl}");
+    let inner = hold(&lock).await;
+    assert_eq!(server.holds("invoice:42"), counts(&[(lock.owner(), 2)]));
+    assert_eq!(server.ask::<Vec<String>>(&["KEYS", "*"]), ["invoice:42"], "no key beside the lock");
+    release(inner).await;
+    assert_eq!(server.holds("invoice:42"), counts(&[(lock.owner(), 1)]));
+    release(outer).await;
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0, "nothing is left, a latch least of all");
+}
+
+#[tokio::test]
+async fn only_the_last_release_publishes_and_it_publishes_zero() {
+    for name in ["plain", "with {tag} inside", "{x}y", "half{open"] {
+        let server = Server::start();
+        let client = connect(&server).await;
+        let lock = client.lock(name);
+        let listener = Listener::new(&server, &channel(name));
+        let outer = hold(&lock).await;
+        let inner = hold(&lock).await;
+        release(inner).await;
+        server.ask::<()>(&["PUBLISH", &channel(name), "the inner one is given back"]);
+        release(outer).await;
+        assert!(!server.exists(name));
+        let heard = listener.heard(&server);
+        assert_eq!(heard, ["the inner one is given back", "0"], "for the name {name}");
+    }
+}
+
+#[test]
+fn the_channel_of_a_name_is_redissons() {
+    // The helper that the tests use, against the two forms that are written down.
+    assert_eq!(channel("myLock"), "redisson_lock__channel:{myLock}");
+    assert_eq!(channel("{x}y"), "redisson_lock__channel:{x}y");
+}
+
+#[tokio::test]
+async fn a_dropped_guard_publishes_too() {
+    let site = Site::alone();
+    let client = site.connect().await;
+    let listener = site.listener("dropped");
+    drop(hold(&client.lock("dropped")).await);
+    wait_until("a free lock", SOON, || !site.exists("dropped")).await;
+    assert_eq!(site.heard(listener), ["0"]);
+}
+
+#[tokio::test]
+async fn a_forced_unlock_publishes_if_there_was_something_to_free() {
+    let site = Site::alone();
+    let client = site.connect().await;
+    let lock = client.lock("forced");
+    let listener = site.listener("forced");
+    assert!(!lock.force_unlock().await.unwrap());
+    site.hold_by_hand("forced", "somebody:1", MINUTE);
+    assert!(lock.force_unlock().await.unwrap());
+    assert!(!site.exists("forced"));
+    assert_eq!(site.heard(listener), ["0"]);
+}
+
+#[tokio::test]
+async fn an_uncontended_lock_and_unlock_are_two_evalsha_and_nothing_else() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    let lock = client.lock("cost");
+    release(hold(&lock).await).await;
+
+    proxy.forget_commands();
+    server.reset_stats();
+    for _ in 0..10 {
+        release(hold(&lock).await).await;
+    }
+    assert_eq!(proxy.commands(), sent(&[("EVALSHA", 20)]));
+    assert_eq!(server.calls("evalsha"), 20);
+}
+
+#[tokio::test]
+async fn a_nested_hold_costs_one_evalsha_each_way() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    let lock = client.lock("cost");
+    let outer = hold(&lock).await;
+    release(hold(&lock).await).await;
+    proxy.forget_commands();
+    release(hold(&lock).await).await;
+    assert_eq!(proxy.commands(), sent(&[("EVALSHA", 2)]));
+    release(outer).await;
+}
+
+#[tokio::test]
+async fn a_refused_try_costs_one_evalsha_and_subscribes_to_nothing() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    let lock = client.lock("busy");
+    release(hold(&lock).await).await;
+    site.hold_by_hand("busy", "somebody:1", MINUTE);
+    proxy.forget_commands();
+    assert!(lock.try_lock_now().await.unwrap().is_none());
+    assert!(lock.try_lock(Duration::ZERO, MINUTE).await.unwrap().is_none());
+    assert_eq!(proxy.commands(), sent(&[("EVALSHA", 2)]));
+}
+
+#[tokio::test]
+async fn a_status_call_asks_and_writes_nothing() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    let lock = client.lock("status");
+    // The server learns the script.
+    lock.is_locked().await.unwrap();
+    proxy.forget_commands();
+    lock.is_locked().await.unwrap();
+    lock.is_held().await.unwrap();
+    lock.hold_count().await.unwrap();
+    lock.remaining_lease().await.unwrap();
+    assert_eq!(proxy.commands(), sent(&[("EVALSHA", 4)]));
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+}
+
+#[tokio::test]
+async fn a_waiter_of_another_make_is_woken_by_our_release() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let guard = hold(&client.lock("java")).await;
+    // What Redisson's waiter does: it listens, then looks at the hash.
+    let listener = Listener::new(&server, "redisson_lock__channel:{java}");
+    assert_eq!(server.subscribers("java"), 1);
+    release(guard).await;
+    assert!(!server.exists("java"));
+    assert_eq!(listener.heard(&server), ["0"]);
+}
+
+#[tokio::test]
+async fn a_release_never_touches_the_hash_of_another_owner() {
+    let site = Site::alone();
+    let client = site.connect().await;
+    let guard = hold(&client.lock("taken")).await;
+    site.ask::<()>("DEL", "taken", &[]);
+    site.hold_by_hand("taken", "successor:1", MINUTE);
+    let listener = site.listener("taken");
+    let error = soon("unlocking", guard.unlock()).await.expect_err("not ours any more");
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_eq!(site.holds("taken"), counts(&[("successor:1", 1)]));
+    assert!(site.heard(listener).is_empty());
+}
+
+#[tokio::test]
+async fn a_name_prefix_is_part_of_the_key_and_of_the_channel() {
+    let server = Server::start();
+    let builder = LockClient::builder().url(server.url()).name_prefix("shop:");
+    let client = builder.connect().await.unwrap();
+    let listener = Listener::new(&server, &channel("shop:till"));
+    let lock = client.lock("till");
+    let guard = hold(&lock).await;
+    assert!(server.exists("shop:till"));
+    assert!(!server.exists("till"));
+    release(guard).await;
+    assert_eq!(listener.heard(&server), ["0"]);
+}
+
+#[tokio::test]
+async fn the_first_lock_on_a_server_that_knows_no_scripts_just_works() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.lock("scripts");
+    for _ in 0..3 {
+        server.ask::<()>(&["SCRIPT", "FLUSH"]);
+        let start = Instant::now();
+        let guard = hold(&lock).await;
+        server.ask::<()>(&["SCRIPT", "FLUSH"]);
+        release(guard).await;
+        assert!(start.elapsed() < ms(2_000));
+    }
+    assert!(!server.exists("scripts"));
+}

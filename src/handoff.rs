@@ -1,24 +1,24 @@
-//! Hands a lock from one holder of this client to the next without giving it back.
+//! Hands a lock from one holder of this client to the next without releasing it.
 //!
-//! While this client has a name in Redis, under whichever of its owners, nobody else can get it.
-//! So when a holder's last guard goes and another of this client is parked, that one has the lock
-//! at once, and Redis hears of it behind that.
+//! While Redis has the name under any owner of this client, no other client can get it. So when a
+//! holder's last guard goes and another call of this client is parked, that call has the lock at
+//! once, and Redis is updated asynchronously.
 //!
 //! 1. **The client has the name all the while.** A hand-off starts from a hold that is valid,
 //!    and until it is confirmed the new hold is valid no longer than the old one was. If Redis
 //!    finds the name gone, every hold that came of it is lost.
-//! 2. **Hand-offs of a name go out in order, one request at a time**; those that come meanwhile
-//!    travel together in the next. A request that was not answered is sent again, with what has
-//!    come since behind it: Redis goes on from the owner that it finds.
-//! 3. The permits of both owners stay here until their step is confirmed, so that nothing else is
-//!    sent for them. Only the last in the queue can go on: its lock is handed off again.
-//! 4. **So many hand-offs are unconfirmed at a time, and no more.** The one that makes the queue full
-//!    is awaited: the new holder has the lock when Redis has confirmed it, and until then it cannot
-//!    be handed on. So neither memory nor the time that `unlock` takes grows with a Redis that is far
-//!    away, or stands still.
-//! 5. While other clients wait, a run of hand-offs ends after a while (see [`crate::owner`]).
+//! 2. **Hand-offs of a name go out in order, one request at a time.** Those that come meanwhile
+//!    share the next request. A request that was not answered is sent again, followed by what has
+//!    come since: Redis goes on from the owner that it finds.
+//! 3. The permits of both owners stay here until Redis has confirmed their hand-off, so that no
+//!    other request is sent for them. Only the last owner in the queue can hand the lock off again.
+//! 4. **The number of unconfirmed hand-offs is limited.** The one that makes the queue full is
+//!    awaited: the new holder has the lock when Redis has confirmed it, and cannot hand it off
+//!    before. So neither memory nor the time that `unlock` takes grows with a Redis that is far
+//!    away or hangs.
+//! 5. While other clients wait, a streak of hand-offs ends after a while (see [`crate::owner`]).
 //!
-//! Lock order: the queues, the board of the waiters, an hold state. Nobody is woken meanwhile.
+//! Lock order: the handoff queues, the wait queues, a hold state. No waiter is woken meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ use tests::Mutex;
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Before a request that failed so often is tried again.
+/// The pause after so many failures in a row.
 fn pause_after(failures: u32) -> Duration {
     Duration::from_millis(25 << failures.min(6)).min(LONGEST_PAUSE)
 }
@@ -65,17 +65,17 @@ pub(crate) struct Handoffs {
     released: ReleasedNames,
 }
 
-/// What is left to do after a lock was passed on.
+/// What is left to do after a lock was handed off.
 pub(crate) struct HandedOff {
-    /// Somebody has to [flush](Handoffs::flush) it to Redis.
+    /// The client's thread has to [flush](Handoffs::flush) it to Redis.
     pub(crate) flush: bool,
-    /// For whoever awaits that it is confirmed.
+    /// For a caller that awaits the confirmation.
     pub(crate) confirmed: Option<Confirmed>,
-    /// Whom it was passed to, if that one has gone: it has to be given back.
+    /// The new owner, if its waiter has left: the caller must give the lock back.
     pub(crate) declined: Option<(Arc<Owner>, Granted)>,
 }
 
-/// How it goes for whoever tells Redis.
+/// The state of one flush.
 #[derive(Default)]
 struct RetryState {
     /// Requests in a row that were not answered, or refused.
@@ -84,7 +84,7 @@ struct RetryState {
     left: Vec<Left>,
 }
 
-/// An owner with a debt, and the lease that would end it.
+/// An owner with a pending release, and the lease that would end it.
 pub(crate) type Left = (Arc<Owner>, Duration);
 
 impl Handoffs {
@@ -98,9 +98,9 @@ impl Handoffs {
         Self { queues, waiters, watchdog, config, released: ReleasedNames::default() }
     }
 
-    /// Passes the lock on whose last hold `owner` has given back in its hold state. `None` if nobody
-    /// is there to take it, or somebody else's turn has come: then it has to be released. The
-    /// owner's permit is left in `permit` if it could be had.
+    /// Hands off the lock that `owner` has just fully released in its hold state. `None` if no
+    /// waiter can take it, or if another client has its turn: then the caller must release it.
+    /// Leaves the owner's permit in `permit` if the permit was free.
     pub(crate) fn hand_off(
         &self,
         owner: &Arc<Owner>,
@@ -110,7 +110,7 @@ impl Handoffs {
         if self.config.max_handoffs == 0 || !self.waiters.somebody_waits(&owner.names) {
             return None;
         }
-        // Outlives the mutexes, because its drop may wake somebody.
+        // Outlives the mutexes, because its drop may wake a task.
         let mut spare = None;
         let mut queues = self.queues.lock();
         let now = clock::now();
@@ -170,8 +170,8 @@ impl Handoffs {
         ends.then_some(wake_list)
     }
 
-    /// Tells Redis of the hand-offs of that lock until there are none left to tell. Returns whose
-    /// debts are left to be paid.
+    /// Sends the hand-offs of that lock to Redis until none are left. Returns the owners whose
+    /// releases are still pending.
     pub(crate) async fn flush(&self, router: &Router, names: &Names) -> Vec<Left> {
         let mut retry = RetryState::default();
         while let Some(request) = self.request(names) {
@@ -197,7 +197,7 @@ impl Handoffs {
         self.queues.lock().get(names.key()).map(HandoffQueue::request)
     }
 
-    /// What follows from an answer. True if whoever asked is done.
+    /// Processes an answer. True if the flush is done.
     fn hear(
         &self,
         names: &Names,
@@ -227,7 +227,7 @@ impl Handoffs {
                 retry.failures += 1;
                 let (longest, awaited) = self.failed(names, handoffs, &error);
                 let longest = longest + self.config.command_timeout;
-                // Nobody builds on a hand-off that is awaited.
+                // No later hand-off starts from one that is awaited.
                 let over = awaited || now >= *retry.give_up.get_or_insert(now + longest);
                 if over {
                     let reached = error.kind() != ErrorKind::Unavailable;
@@ -240,12 +240,12 @@ impl Handoffs {
                 over
             }
         };
-        // It may have no timer yet: the hand-off did not wake it.
+        // The head may have no timer yet: the hand-off did not wake it.
         self.waiters.wake_head(names, lease);
         over
     }
 
-    /// Redis has confirmed the first steps.
+    /// Redis has confirmed the first hand-offs.
     fn done(
         &self,
         names: &Names,
@@ -255,7 +255,7 @@ impl Handoffs {
         now: Instant,
     ) -> Option<Left> {
         let ourselves = u64::from(self.waiters.hears(names));
-        // Where Redis does not say it may be anybody.
+        // Without a count from Redis, another client may wait.
         let others = listening.map_or(1, |listening| listening.saturating_sub(ourselves));
         for handoff in &mut done {
             handoff.from.holds.lock().released(handoff.pending);
@@ -282,7 +282,7 @@ impl Handoffs {
         }
     }
 
-    /// What was awaited is confirmed: the lock comes, with its token if it is fenced.
+    /// Redis has confirmed an awaited hand-off: the lock comes, with its token if it is fenced.
     fn grant(
         &self,
         handoff: &Handoff,
@@ -313,8 +313,8 @@ impl Handoffs {
     /// Redis has the name under none of the owners.
     fn gone(&self, names: &Names, unsure: bool) {
         for handoff in self.take(names, usize::MAX).0 {
-            // What was sent before and never answered may have been executed, and the lease may
-            // have ended since.
+            // An earlier request without an answer may have been executed, and the lease may have
+            // ended since.
             if unsure {
                 handoff.from.holds.lock().released(handoff.pending);
             } else {
@@ -328,12 +328,12 @@ impl Handoffs {
                 self.waiters.told(&handoff.waiter, ticket, HandoffOutcome::Refused);
             }
         }
-        // Whoever stands in line counted on its being held.
+        // The waiters relied on its being held.
         self.waiters.look(names);
     }
 
     /// The request was not answered, or refused. Returns the longest lease that may be in force,
-    /// and whether the last step is awaited.
+    /// and whether the last hand-off is awaited.
     fn failed(&self, names: &Names, handoffs: usize, error: &Error) -> (Duration, bool) {
         let mut queues = self.queues.lock();
         let Some(queue) = queues.get_mut(names.key()) else {
@@ -349,7 +349,7 @@ impl Handoffs {
         (longest, awaited)
     }
 
-    /// Leaves what was not confirmed to the hold states: they know what they owe.
+    /// Leaves unconfirmed hand-offs to the hold states, which know their pending releases.
     fn given_up(&self, names: &Names, told: HandoffOutcome) -> Vec<Left> {
         let mut debts = Vec::new();
         for handoff in self.take(names, usize::MAX).0 {
@@ -362,8 +362,8 @@ impl Handoffs {
         debts
     }
 
-    /// Takes the first steps out. The flag says that none are left: whoever carried them is done,
-    /// because from here on the next step asks for somebody else to carry it.
+    /// Takes the first hand-offs out. The flag says that none are left. Then the flush is done, and
+    /// the next hand-off asks for another one.
     fn take(&self, names: &Names, handoffs: usize) -> (Vec<Handoff>, bool) {
         let mut queues = self.queues.lock();
         let Some(queue) = queues.get_mut(names.key()) else {
@@ -378,10 +378,10 @@ impl Handoffs {
     }
 }
 
-/// Puts a step at the end of its queue. True if it is the first there.
+/// Puts a hand-off at the end of its queue. True if it is the first there.
 fn add(queues: &mut HashMap<Box<str>, HandoffQueue>, handoff: Handoff) -> bool {
     let key = handoff.from.names.key();
-    // `entry` would take a name of its own for each step.
+    // `entry` would need a key of its own for each hand-off.
     if let Some(queue) = queues.get_mut(key) {
         queue.push(handoff);
         return false;

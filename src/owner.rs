@@ -1,16 +1,16 @@
-//! What one owner holds: an hold state of its live guards against the count in Redis.
+//! What one owner holds: its live guards against the count in Redis.
 //!
-//! An owner is a handle, `<uuid of the client>:<number>`. Its hold state is pure state: no I/O, no
-//! clock. Invariants:
+//! An owner is a handle, `<uuid of the client>:<number>`. Its [`HoldState`] is pure state: no I/O,
+//! no clock. Invariants:
 //!
-//! 1. **At most one exchange of an owner is under way**: whoever talks to Redis for it holds its
+//! 1. **At most one session of an owner is under way**: a task that talks to Redis for it holds its
 //!    [`Permit`]. So the count in Redis moves only between two known numbers.
 //! 2. **The undo exists before the request.** `server` is the highest count that Redis may hold
-//!    for this owner. It rises *before* an acquire is sent and sinks only on an answer. Whenever
-//!    `server` is above the number of live guards, a release is *owed*, whatever the reason: a
+//!    for this owner. It rises *before* an acquire is sent and falls only on an answer. Whenever
+//!    `server` is above the number of live guards, a release is *pending*, whatever the reason: a
 //!    guard given back, a call dropped half-way, an answer that never came.
-//! 3. **A generation is one unbroken possession**, from a first hold to the last one given back or to
-//!    loss. An answer about one generation says nothing about another.
+//! 3. **A generation is one unbroken possession**, from a first hold to the last one given back or
+//!    to loss. An answer about one generation says nothing about another.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -38,9 +38,9 @@ pub(crate) struct Owner {
     pub(crate) id: Box<str>,
     /// Where it is registered.
     owners: Option<Arc<Owners>>,
-    /// A [`Permit`] is held during an exchange with Redis (invariant 1).
+    /// A [`Permit`] is held during a session with Redis (invariant 1).
     permit: Semaphore,
-    /// Made for the first call that waits.
+    /// Created for the first call that waits.
     turn: OnceLock<Box<tokio::sync::Mutex<()>>>,
     pub(crate) holds: Mutex<HoldState>,
 }
@@ -58,20 +58,20 @@ impl Owner {
         }
     }
 
-    /// Held by the one call of this owner that is parked in the wait queue. Its siblings wait for
-    /// it here: once it has the lock they nest.
+    /// Held by the one call of this owner that waits in the wait queue. Other calls of this owner
+    /// wait for it here: once it has the lock they nest.
     pub(crate) fn turn(&self) -> &tokio::sync::Mutex<()> {
         self.turn.get_or_init(Box::default)
     }
 
-    /// Redis counts nothing for this owner. Tells the guards; returns whether one of them still
-    /// valid in its hold, and `None` if there is no hold.
+    /// Redis counts nothing for this owner. Marks its holds as lost. Returns whether one of them
+    /// was still valid, and `None` if there is no hold.
     pub(crate) fn gone(&self, now: Instant) -> Option<bool> {
         let lost = self.holds.lock().gone();
         tell(&lost, now)
     }
 
-    /// The same, in answer to the renewal of one generation, which says nothing of another.
+    /// The same, in answer to the renewal of one generation, which says nothing about another.
     pub(crate) fn renewal_refused(&self, generation: u64, now: Instant) -> Option<bool> {
         let lost = {
             let mut holds = self.holds.lock();
@@ -79,10 +79,10 @@ impl Owner {
                 return None;
             }
             let server = holds.server;
-            // A release of everything may be under way, and be what the renewal found. What is on
-            // its way back hears from that; those who stay had been lost by the clock.
+            // A release of everything may be under way, and be what the renewal found. A pending
+            // release learns of a loss from its own reply; live holds had been lost by the clock.
             let lost = if holds.freeing { holds.stranded() } else { holds.gone() };
-            // A request that is under way may be executed yet: whoever drops it still owes its undo.
+            // A request under way may still be executed: if dropped, its undo stays pending.
             if self.is_permit_taken() {
                 holds.server = server;
             }
@@ -91,8 +91,8 @@ impl Owner {
         tell(&lost, now)
     }
 
-    /// Another owner has the lock, so Redis counts nothing for this one. A hold that was on its way
-    /// back hears that it had gone before.
+    /// Another owner has the lock, so Redis counts nothing for this one. Marks the holds of a
+    /// pending release as lost: they had gone before it.
     pub(crate) fn refused(&self, now: Instant) {
         let lost = {
             let mut holds = self.holds.lock();
@@ -104,7 +104,7 @@ impl Owner {
     }
 }
 
-/// Outside the hold state's mutex, because it wakes whoever awaits the loss.
+/// Outside the hold state's mutex, because it wakes tasks that await the loss.
 fn tell(lost: &[Arc<Validity>], now: Instant) -> Option<bool> {
     let mut valid = None;
     for validity in lost {
@@ -136,34 +136,34 @@ struct Hold {
     validity: Arc<Validity>,
 }
 
-/// What to ask of Redis for one more hold: the absolute count to reach.
+/// What to ask Redis for one more hold: the absolute count to reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) count: u32,
-    /// What Redis may have held before it was asked.
+    /// What Redis may have held before the request.
     before: u32,
 }
 
-/// A release that Redis has still to hear of.
+/// A release that Redis has not confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PendingRelease {
     pub(crate) count: u32,
-    /// The longest lease that is promised to a hold which stays.
+    /// The longest lease that is promised to a remaining hold.
     pub(crate) lease: Duration,
-    /// How many of those that are leaving it is about.
+    /// How many of the holds in `leaving` it is about.
     leaving: usize,
 }
 
-/// What the watchdog finds when an owner's turn has come.
+/// What the watchdog finds when it checks an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renewal {
     /// Ask Redis now; the lease in force is valid until then.
     Due { generation: u64, until: Instant },
     /// Not before that instant.
     NotBefore(Instant),
-    /// Nothing to renew; the next default hold has to register again.
+    /// Nothing to renew; the next hold with a default lease has to register again.
     Idle {
-        /// Holds that were valid at the last look and ran out since, unrenewed.
+        /// Holds that were valid at the last check ran out since, unrenewed.
         ran_out: bool,
     },
 }
@@ -178,7 +178,7 @@ pub(crate) struct HoldState {
     server: u32,
     /// The fencing token of this generation, if the lock is fenced.
     token: Option<FencingToken>,
-    /// A release of everything was sent and never answered: that nothing is left may be its work.
+    /// A release of everything was never answered: it may be why nothing is left.
     freeing: bool,
     /// Whether the watchdog has this owner on its list.
     watched: bool,
@@ -201,7 +201,7 @@ impl HoldState {
         self.live.iter().any(|hold| hold.validity.until(now).is_some())
     }
 
-    /// One more hold is about to be asked for. From here on a release is owed (invariant 2).
+    /// About to ask Redis for one more hold. From here on a release is pending (invariant 2).
     pub(crate) fn ask(&mut self, now: Instant) -> Ask {
         let count = if self.holding(now) {
             u32::try_from(self.live.len() + 1).unwrap_or(u32::MAX)
@@ -215,8 +215,8 @@ impl HoldState {
         Ask { count, before }
     }
 
-    /// Redis granted `ask`, whose request was sent at `sent`. Afterwards, see whether the watchdog
-    /// has to be told ([`start_watching`](Self::start_watching)).
+    /// Redis granted `ask`, whose request was sent at `sent`. The caller then checks whether the
+    /// watchdog needs this owner ([`start_watching`](Self::start_watching)).
     pub(crate) fn granted(
         &mut self,
         ask: Ask,
@@ -233,7 +233,7 @@ impl HoldState {
     fn add(&mut self, ask: Ask, lease: Lease, validity: Arc<Validity>, sent: Instant) -> HoldId {
         self.server = ask.count;
         if ask.count == 1 {
-            // What an earlier generation left behind has been taken over.
+            // The new hold has taken over what an earlier generation left behind.
             self.leaving.clear();
         }
         self.next_number += 1;
@@ -250,7 +250,7 @@ impl HoldState {
         HoldId { generation: self.generation, number }
     }
 
-    /// Keeps the fencing token that came with a first hold, and says that of this generation.
+    /// Keeps the fencing token that came with a first hold, and returns that of this generation.
     pub(crate) fn fenced(&mut self, first: Option<FencingToken>) -> Option<FencingToken> {
         self.token = first.or(self.token);
         self.token
@@ -261,8 +261,8 @@ impl HoldState {
         self.server = ask.before;
     }
 
-    /// Redis said that it counts nothing for this owner although it should. Returns the terms
-    /// that are lost by that, for [`Owner::gone`] to tell.
+    /// Redis counts nothing for this owner although it should. Returns the validities that are
+    /// lost by that, for [`Owner::gone`] to mark.
     fn gone(&mut self) -> Vec<Arc<Validity>> {
         self.server = 0;
         self.freeing = false;
@@ -271,14 +271,14 @@ impl HoldState {
         lost
     }
 
-    /// The same, of those only who have not given back.
+    /// The same, without the holds that were given back.
     fn stranded(&mut self) -> Vec<Arc<Validity>> {
         self.generation += 1;
         self.live.drain(..).map(|hold| hold.validity).collect()
     }
 
-    /// A guard gives its hold back. From here on a release is owed, unless its generation is over:
-    /// then it says false, and the hold is lost, whether or not its term has been told yet.
+    /// A guard gives its hold back. From here on a release is pending, unless its generation is
+    /// over: then this returns false, and the hold is lost, even if its validity is not marked yet.
     pub(crate) fn give_back(&mut self, hold: HoldId) -> bool {
         if hold.generation != self.generation {
             return false;
@@ -292,7 +292,7 @@ impl HoldState {
         true
     }
 
-    /// False if nothing is owed, whatever the time.
+    /// False if no release is pending, whatever the time.
     pub(crate) fn may_have_pending(&self) -> bool {
         self.server > 0
     }
@@ -302,7 +302,7 @@ impl HoldState {
         usize::try_from(self.server).is_ok_and(|server| server > self.live.len())
     }
 
-    /// The release that Redis has still to hear of.
+    /// The pending release, if there is one.
     pub(crate) fn pending(
         &self,
         now: Instant,
@@ -315,8 +315,8 @@ impl HoldState {
             };
             let promised = match hold.lease {
                 Lease::Watchdog => watchdog_timeout,
-                // Without the margin that its deadline has: Redis owes what was asked for, and
-                // every guard's deadline stays ahead of the key's.
+                // Without the margin that its deadline has: Redis has to keep the requested lease,
+                // and every guard's deadline stays ahead of the key's.
                 Lease::Fixed(asked) => {
                     let margin = asked - (valid_until(now, asked) - now);
                     whole_millis(until - now + margin)
@@ -333,7 +333,7 @@ impl HoldState {
         (self.server > count).then_some(PendingRelease { count, lease, leaving })
     }
 
-    /// What is owed is about to be sent. Returns whether an earlier sending may already have
+    /// The pending release is about to be sent. Returns whether an earlier request may already have
     /// freed the lock.
     pub(crate) fn releasing(&mut self, pending: PendingRelease) -> bool {
         let before = self.freeing;
@@ -346,14 +346,14 @@ impl HoldState {
         self.freeing = false;
     }
 
-    /// Redis has done what was owed.
+    /// Redis has executed the pending release.
     pub(crate) fn released(&mut self, pending: PendingRelease) {
         self.server = self.server.min(pending.count);
         self.freeing = false;
         self.leaving.drain(..pending.leaving.min(self.leaving.len()));
     }
 
-    /// The watchdog's turn has come for this owner.
+    /// The watchdog checks this owner.
     pub(crate) fn renewal(&mut self, now: Instant, period: Duration) -> Renewal {
         let watched = || self.live.iter().filter(|hold| hold.lease == Lease::Watchdog);
         let any = watched().next().is_some();

@@ -1,11 +1,11 @@
-//! Where a refused call waits: the driver over the [`queues`], which decides.
+//! Parks the calls that Redis has refused. This module drives; the [`queue`] decides.
 //!
 //! Subscriptions live on connections of the client's own thread (see [`crate::transport`]).
-//! They could share the callers' connection; they do not, because then each runtime would need
-//! its own subscription to the same channel, and a wake-up for a waiter in one runtime would
-//! wait behind the blocked threads of another.
+//! They could share the callers' connections. But then each runtime would need its own
+//! subscription to the same channel, and a wake-up for a waiter in one runtime would wait behind
+//! the blocked threads of another.
 //!
-//! Nothing is woken while the board's mutex is held, and it is never held across an await.
+//! The mutex of the queues is never held across an await. No waiter is woken while it is held.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,29 +36,29 @@ pub(crate) use waiter::{Registration, Waiter};
 #[cfg(test)]
 use tests::Mutex;
 
-/// After a subscription was refused, the next try.
+/// The pause after a server has refused a subscription.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(1);
 
-/// The same where it was for another server, or not for now.
+/// The same if another server is responsible, or if the server refuses only for now.
 const SUBSCRIBE_SOON: Duration = Duration::from_millis(20);
 
-/// Everybody of one client who waits for a lock.
+/// All waiters of one client.
 #[cfg_attr(test, derive(Default))]
 pub(crate) struct Waiters {
     queues: Mutex<WaitQueues<Waiter>>,
-    /// The drivers have something to tell Redis.
+    /// Notifies the drivers that they have something to send to Redis.
     changed: Notify,
 }
 
-/// Who has a reason to look at the board again.
+/// What to wake after a change in the queues.
 #[derive(Default)]
 pub(crate) struct WakeList {
     head: Option<Arc<Waiter>>,
-    /// The driver, too.
+    /// Wakes the drivers, too.
     dirty: bool,
 }
 
-/// How long to wait, and for what.
+/// How long a waiter waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitLimits {
     /// When the wait is over; `None` for never.
@@ -67,18 +67,18 @@ pub(crate) struct WaitLimits {
     pub(crate) outage: Option<Duration>,
 }
 
-/// What came while parked.
+/// Why a parked waiter goes on.
 pub(crate) enum Next {
-    /// Ask Redis, and tell the place what came of it.
+    /// Ask Redis, and report the result to the [`Registration`].
     Ask,
-    /// It has the lock, from another of this client.
+    /// The waiter has the lock, from another holder of this client.
     Handed(Granted),
-    /// The wait is over. The flag says that Redis is out of reach: nobody knows whether the lock
-    /// is busy.
+    /// The wait is over. With `in_outage`, Redis is out of reach, so it is unknown whether the
+    /// lock is busy.
     TimedOut {
         in_outage: bool,
     },
-    /// The outage has lasted too long.
+    /// The outage has lasted longer than the limit.
     OutOfReach,
     Closed,
 }
@@ -88,24 +88,24 @@ impl Waiters {
         Self { queues: WaitQueues::new(limits).into(), changed: Notify::default() }
     }
 
-    /// Whether a call for this lock that can wait until then stands in line at once, without a try
-    /// of its own: others of this client wait already, or it is the turn of another client.
+    /// Whether a call for this lock that can wait until `until` waits in the queue at once, without
+    /// a try of its own: other calls of this client wait already, or another client has its turn.
     pub(crate) fn should_queue(&self, names: &Names, until: Option<Instant>, now: Instant) -> bool {
         self.queues.lock().should_queue(names.channel(), names.key(), until, now)
     }
 
-    /// How a call for this lock fared that asked at that moment, without standing in line.
+    /// Records the result of a call that asked Redis at `asked`, without waiting in the queue.
     pub(crate) fn tried(&self, names: &Names, granted: bool, asked: Instant) {
         self.queues.lock().tried(names.key(), granted, asked, clock::now());
     }
 
-    /// Whether Redis has been out of reach for those who wait for this lock, as far as is known.
+    /// Whether Redis is known to be out of reach for the waiters of this lock.
     pub(crate) fn in_outage(&self, names: &Names) -> bool {
         self.queues.lock().outage(names.channel()).is_some()
     }
 
-    /// Redis has answered a call for this lock outside the line that asked at that moment: an
-    /// outage that nobody saw end is over.
+    /// Redis has answered a call, sent at `asked`, that does not wait in the queue. Clears an
+    /// earlier outage whose end was not observed.
     pub(crate) fn answered(&self, names: &Names, asked: Instant) {
         self.queues.lock().answered(names.channel(), asked);
     }
@@ -114,7 +114,7 @@ impl Waiters {
         self.queues.lock().closed
     }
 
-    /// Stands in line for a lock until the place is dropped.
+    /// Waits in the queue of a lock until the registration is dropped.
     pub(crate) fn join(&self, waiter: Waiter, left: Option<Duration>) -> Registration<'_> {
         let waiter = Arc::new(waiter);
         let now = clock::now();
@@ -126,15 +126,15 @@ impl Waiters {
         Registration { waiters: self, waiter, ticket }
     }
 
-    /// Wakes whoever has a reason to look. Not while a mutex is held: a waker may do anything, and
-    /// may give another lock back.
+    /// Wakes everything in `wake_list`. The caller holds no mutex: a waker may run any code, which
+    /// may release another lock.
     pub(crate) fn wake_all(&self, wake_list: WakeList) {
         self.tell(wake_list.head, wake_list.dirty);
     }
 
-    /// This client is about to free the lock. Where it has kept it from others long enough, it
-    /// stands back until they have had their turns. Returns whether it does, and whom to
-    /// [wake_all](Self::wake_all). `others` is how many wait, where a run of hand-offs ends because of them.
+    /// This client is about to free the lock. If it has kept the lock from others long enough, it
+    /// defers until they have had their turns. Returns whether it defers, and what to
+    /// [wake](Self::wake_all). `others` is how many wait, if they end a streak of hand-offs.
     pub(crate) fn turn_ends(
         &self,
         names: &Names,
@@ -146,7 +146,7 @@ impl Waiters {
         (ends, WakeList { head, dirty: false })
     }
 
-    /// This client has freed the lock, and so many clients heard of it.
+    /// This client has freed the lock, and `told` clients have received the message.
     pub(crate) fn freed(&self, names: &Names, told: Option<u32>) {
         let head = self.queues.lock().freed(names.channel(), names.key(), told, clock::now());
         wake(head);
@@ -169,14 +169,14 @@ impl Waiters {
         }
     }
 
-    /// Everybody who waits is told that the client is closed.
+    /// Wakes all waiters, because the client is closed.
     pub(crate) fn close(&self) {
         let wakes = self.queues.lock().close();
         wake(wakes);
         self.changed.notify_waiters();
     }
 
-    /// Keeps the subscriptions as the board wants them, at all servers until it is dropped.
+    /// Keeps the subscriptions at all servers as the queues want them, until it is dropped.
     pub(crate) async fn keep_subscribed(
         self: &Arc<Self>,
         router: &Arc<Router>,
@@ -186,7 +186,7 @@ impl Waiters {
         let mut all = JoinSet::new();
         loop {
             let (nodes, changes) = router.listened();
-            // What a server was asked that is none any more came to nothing with its connection.
+            // Requests to a server that is gone ended with its connection.
             drivers.retain(|(node, driver)| {
                 let stays = nodes.iter().any(|other| Arc::ptr_eq(node, other));
                 if !stays {
@@ -201,7 +201,7 @@ impl Waiters {
                     drivers.push((node, all.spawn(driver)));
                 }
             }
-            // A channel may be for another server now.
+            // Another server may be responsible for a channel now.
             self.changed.notify_waiters();
             match changes {
                 Some(mut changes) => drop(changes.changed().await),
@@ -210,7 +210,7 @@ impl Waiters {
         }
     }
 
-    /// The same at one server.
+    /// Keeps the subscriptions at one server.
     async fn subscribe_at(&self, node: &Arc<Node>, router: &Router, patience: Duration) {
         let mine = |channel: &str| router.is_heard_at(channel, node);
         let mut on = 0;
@@ -221,7 +221,7 @@ impl Waiters {
             }
             let connection = router.subscriber(node).await;
             if on != connection.number() {
-                // What was subscribed on an earlier connection is not on this one.
+                // Subscriptions on an earlier connection do not exist on this one.
                 self.cut(on);
                 on = connection.number();
             }
@@ -238,7 +238,7 @@ impl Waiters {
             let refused: Vec<_> = subscribe.iter().filter(refused).cloned().collect();
             self.queues.lock().not_subscribed(&refused, on);
             if let Some(error) = error {
-                tracing::warn!(%error, "waiters go by time alone until a subscription works");
+                tracing::warn!(%error, "waiters rely on timers alone until a subscription works");
                 if error.kind() != ErrorKind::Unavailable {
                     self.queues.lock().all_answered(&refused, asked);
                     tokio::time::sleep(SUBSCRIBE_AGAIN).await;
@@ -249,11 +249,11 @@ impl Waiters {
         }
     }
 
-    /// Completes when a server has not answered in time on the connection `on`, on which a waiter counts. A
-    /// server that stands still or is cut off ends no connection, and a waiter asks nothing.
+    /// Completes when a server has not answered in time on the connection `on` while a waiter
+    /// relies on it. A server that hangs or is cut off closes no connection, and waiters only wait.
     async fn dead(&self, node: &Arc<Node>, router: &Router, on: u64, patience: Duration) {
         loop {
-            // Longer than any request takes: a waiter that is parked for less costs nothing at all.
+            // Longer than any request takes: a waiter that is parked for less costs no request.
             tokio::time::sleep(3 * patience / 2).await;
             let counts = self.queues.lock().counts_on(on);
             if counts && !router.still_listens(node, on, patience).await {
@@ -262,7 +262,7 @@ impl Waiters {
         }
     }
 
-    /// Waits until there is something to tell a server by way of the connection `on`.
+    /// Waits until there is something to send to a server on the connection `on`.
     async fn dirty(&self, on: u64, mine: impl Fn(&str) -> bool) {
         loop {
             let changed = self.changed.notified();
@@ -282,7 +282,7 @@ impl Waiters {
         wake(wakes);
     }
 
-    /// Brings messages to the board. Ends with the last connection.
+    /// Passes pushes from Redis to the queues. Ends with the last connection.
     pub(crate) async fn listen(&self, router: &Router, pushes: UnboundedReceiver<Push>) {
         let mut pushes = UnboundedReceiverStream::new(pushes);
         while let Some(push) = pushes.next().await {
@@ -300,7 +300,7 @@ impl Waiters {
         }
     }
 
-    /// A lock was lost that this client counted on: somebody of each line looks.
+    /// A lock that this client relied on was lost: the head of each queue asks Redis.
     pub(crate) fn look(&self, names: &Names) {
         let wakes = self.queues.lock().look(names.channel(), clock::now());
         wake(wakes);
@@ -311,7 +311,7 @@ impl Waiters {
         wake(wakes);
     }
 
-    /// The connection of that number was cut.
+    /// The connection with this number was cut.
     fn cut(&self, number: u64) {
         let wakes = self.queues.lock().cut(number, clock::now());
         wake(wakes);
@@ -327,7 +327,7 @@ fn wake(waiters: impl IntoIterator<Item = Arc<Waiter>>) {
 
 async fn sleep_until(at: Option<Instant>) {
     match at {
-        // Boxed: most who are parked have no such time, and are many.
+        // Boxed, so that the many waiters without a timer stay small.
         Some(at) => Box::pin(clock::sleep_until(at)).await,
         None => std::future::pending().await,
     }

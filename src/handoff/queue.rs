@@ -1,4 +1,4 @@
-//! The hand-offs of one lock that Redis has still to hear of: pure state.
+//! The hand-offs of one lock that Redis has not confirmed: pure state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use crate::lease::Validity;
 use crate::owner::{Ask, Granted, HandoffStart, HoldId, Owner, PendingRelease, Permit, Streak};
 use crate::wait::{Ticket, Waiter};
 
-/// What came of a hand-off: whether there was something to give back.
+/// The result of a hand-off: whether there was something to give back.
 pub(crate) type Confirmed = oneshot::Receiver<Result<bool, Error>>;
 pub(super) type HandoffOutcome = oneshot::Sender<Result<bool, Error>>;
 
-/// The most owners in one request. A script over so many takes the server a tenth of a
+/// The most hand-offs in one request. A script over so many owners takes the server a tenth of a
 /// millisecond or so.
 const LONGEST: usize = 128;
 
-/// The most steps in a queue: as many as four requests carry. So an `unlock` is confirmed within
-/// five round trips, and a lock is handed on without a pause wherever Redis confirms as fast.
+/// The most hand-offs in a queue: as many as four requests carry. So an `unlock` is confirmed
+/// within five round trips, and a lock is handed off without a pause if Redis confirms as fast.
 const FULL: usize = 4 * LONGEST;
 
-/// From one owner to the next.
+/// A hand-off from one owner to the next.
 pub(super) struct Handoff {
     pub(super) from: Arc<Owner>,
-    /// What it pays of the old owner's debt.
+    /// The pending release of the old owner that this fulfills.
     pub(super) pending: PendingRelease,
     pub(super) told: Option<HandoffOutcome>,
     pub(super) waiter: Arc<Waiter>,
@@ -34,7 +34,7 @@ pub(super) struct Handoff {
     /// Until when the new hold is valid once this is confirmed.
     pub(super) until: Instant,
     pub(super) streak: Streak,
-    /// In the first step only; later ones have it from the step before.
+    /// In the first hand-off only; later ones get it from the one before.
     pub(super) from_permit: Option<Permit>,
     pub(super) to_permit: Option<Permit>,
 }
@@ -43,24 +43,24 @@ pub(super) struct Handoff {
 pub(super) enum To {
     /// It has the lock already.
     Holds(HoldId, Arc<Validity>),
-    /// It gets the lock when it is confirmed: it needs the fencing token, or the queue is full.
+    /// It gets the lock when Redis confirms: it needs the fencing token, or the queue is full.
     Awaits(Ask, Ticket),
 }
 
-/// What to tell Redis.
+/// What to send to Redis.
 pub(super) struct Request {
     pub(super) owners: Vec<Arc<Owner>>,
     pub(super) lease: Duration,
 }
 
-/// Each step begins where the one before ended. It is carried out by one task at a time.
+/// Each hand-off begins where the one before ended. One task at a time sends them.
 #[derive(Default)]
 pub(super) struct HandoffQueue {
     handoffs: VecDeque<Handoff>,
 }
 
 impl HandoffQueue {
-    /// Whether that owner is the one to whom the last step goes, so that its permit is in here.
+    /// Whether the last hand-off goes to that owner, so that this queue has its permit.
     pub(super) fn ends_with(&self, owner: &Arc<Owner>) -> bool {
         self.handoffs.back().is_some_and(|last| {
             Arc::ptr_eq(&last.waiter.owner, owner) && matches!(last.to, To::Holds(..))
@@ -71,7 +71,7 @@ impl HandoffQueue {
         self.handoffs.push_back(handoff);
     }
 
-    /// Whether one more step makes it full.
+    /// Whether one more hand-off makes it full.
     pub(super) fn is_full(&self) -> bool {
         self.handoffs.len() + 1 >= FULL
     }
@@ -80,8 +80,8 @@ impl HandoffQueue {
         self.handoffs.is_empty()
     }
 
-    /// All that is to be told, from the first step on: what was sent before and never answered
-    /// is in it again.
+    /// The hand-offs to send, from the first on: those that were sent before and never answered are
+    /// sent again.
     pub(super) fn request(&self) -> Request {
         let mut owners: Vec<Arc<Owner>> =
             self.handoffs.front().map(|first| first.from.clone()).into_iter().collect();
@@ -91,8 +91,8 @@ impl HandoffQueue {
         Request { owners, lease }
     }
 
-    /// Takes out the first steps, which are done. The permit of an owner whose lock has gone on
-    /// already stays.
+    /// Takes out the first hand-offs, which are done. The permit of an owner that has handed the
+    /// lock off again stays.
     pub(super) fn take(&mut self, handoffs: usize) -> Vec<Handoff> {
         let mut done: Vec<Handoff> =
             self.handoffs.drain(..handoffs.min(self.handoffs.len())).collect();
@@ -102,12 +102,12 @@ impl HandoffQueue {
         done
     }
 
-    /// Those who await the first steps.
+    /// Takes out the senders for the callers that await the first hand-offs.
     pub(super) fn take_told(&mut self, handoffs: usize) -> Vec<HandoffOutcome> {
         self.handoffs.iter_mut().take(handoffs).filter_map(|handoff| handoff.told.take()).collect()
     }
 
-    /// Whether the last step is awaited.
+    /// Whether the last hand-off is awaited.
     pub(super) fn is_awaited(&self) -> bool {
         self.handoffs.back().is_some_and(|last| matches!(last.to, To::Awaits(..)))
     }
@@ -117,7 +117,7 @@ impl HandoffQueue {
     }
 }
 
-/// Takes the permit of whoever passes a lock on, unless the queue has it. False if it has to wait.
+/// Takes the permit of the owner that hands off, unless the queue has it. False if it has to wait.
 pub(super) fn take_permit(
     queue: Option<&HandoffQueue>,
     owner: &Arc<Owner>,
@@ -125,8 +125,8 @@ pub(super) fn take_permit(
 ) -> bool {
     match queue {
         Some(queue) if queue.ends_with(owner) => return true,
-        // It is of holders whose lease has ended since, and Redis has still to say so. This one
-        // came after them, by itself.
+        // The queue is of holders whose lease has ended, and Redis has not reported that yet. This
+        // owner acquired the lock after them, by a request of its own.
         Some(_) => return false,
         None => {}
     }
@@ -136,8 +136,8 @@ pub(super) fn take_permit(
     permit.is_some()
 }
 
-/// The hold state of the new owner: it has the lock, or will have it when that is confirmed, if that is
-/// `awaited` under its ticket.
+/// Records the hold in the new owner's hold state: it has the lock, or, if `awaited` under its
+/// ticket, will have it when Redis confirms.
 pub(super) fn hand(
     waiter: &Waiter,
     awaited: Option<Ticket>,

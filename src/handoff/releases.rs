@@ -1,4 +1,4 @@
-//! A lock that is released to all clients instead of handed on.
+//! A lock that is released to all clients instead of handed off.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use crate::transport::{Router, Server};
 use super::Handoffs;
 
 impl Handoffs {
-    /// The lock is about to be released to all clients.
+    /// This client is about to release the lock to all clients.
     pub(crate) fn frees(&self, names: &Names, now: Instant) {
         let (_, wake_list) = self.waiters.turn_ends(names, None, now);
         self.waiters.wake_all(wake_list);
     }
 
-    /// The lock was released to all clients, by a request to `server`. So many have heard of it.
+    /// A request to `server` has released the lock to all clients, and `told` of them heard of it.
     pub(crate) fn freed(
         &self,
         names: &Names,
@@ -28,7 +28,7 @@ impl Handoffs {
         self.waiters.freed(names, told);
     }
 
-    /// For the day when another server becomes responsible that has missed it; or has already.
+    /// Notes the release for a server that has missed it and becomes responsible, or is already.
     pub(super) fn note_release(&self, names: &Names, server: Option<Server>, router: &Router) {
         let Some(server) = server else { return };
         self.released.note(names, server, clock::now());

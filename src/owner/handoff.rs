@@ -1,11 +1,10 @@
-//! What a hand-off inside the client does to the two hold states.
+//! How a hand-off inside the client changes the two hold states.
 //!
-//! 1. **Nobody is valid on the strength of a hand-off before it is confirmed.** Until then the
-//!    new hold is valid no longer than the old one was.
-//! 2. **The watchdog leaves a hold alone that is still in the air**: not confirmed, it would be
-//!    found missing in Redis; not claimed, a call that is never polled again would keep the lock
-//!    for ever.
-//! 3. A run of hand-offs is bounded while other clients wait (see [`Streak::is_over`]).
+//! 1. **No hold is valid on the strength of a hand-off before Redis has confirmed it.** Until then
+//!    the new hold is valid no longer than the old one was.
+//! 2. **The watchdog leaves an unsettled hold alone.** An unconfirmed one would be missing in
+//!    Redis. With an unclaimed one, a call that is never polled again would keep the lock forever.
+//! 3. A streak of hand-offs is limited while other clients wait (see [`Streak::is_over`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,25 +15,25 @@ use crate::lease::{Lease, Validity};
 
 use super::{Ask, HoldId, HoldState, PendingRelease};
 
-/// With less time left a lock is released instead: the new hold could be lost before Redis has
+/// With less time left, the lock is released instead: the new hold could be lost before Redis has
 /// confirmed it.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// What the last guard of an owner leaves behind, for the next in line.
+/// What the last guard of an owner leaves behind, for the next waiter.
 pub(crate) struct HandoffStart {
-    /// What the hand-off pays.
+    /// The release that the hand-off fulfills.
     pub(crate) pending: PendingRelease,
     /// How long Redis keeps the name for this client, as far as is known.
     pub(crate) until: Instant,
     pub(crate) streak: Streak,
 }
 
-/// Hand-offs in a row, for which the client has kept a name from all others.
+/// Hand-offs in a row, during which the client has kept a name from all others.
 #[derive(Debug, Clone)]
 pub(crate) struct Streak {
     handoffs: u32,
     since: Instant,
-    /// How many other clients wait, as Redis last said.
+    /// How many other clients wait, as Redis last reported.
     others: Arc<AtomicU32>,
 }
 
@@ -54,7 +53,7 @@ impl Streak {
         Self { handoffs: self.handoffs.saturating_add(1), ..self.clone() }
     }
 
-    /// Redis said how many other clients wait.
+    /// Redis reported how many other clients wait.
     pub(crate) fn note(&self, others: u32) {
         self.others.store(others, Ordering::Relaxed);
     }
@@ -70,7 +69,7 @@ impl Streak {
 }
 
 impl HoldState {
-    /// Whether the lock can be handed to this owner: it holds nothing and owes nothing.
+    /// Whether the lock can be handed to this owner: it has no hold and no pending release.
     pub(crate) fn can_take(&self) -> bool {
         self.server == 0 && self.live.is_empty() && self.leaving.is_empty()
     }
@@ -80,7 +79,7 @@ impl HoldState {
         self.origin.as_ref().and_then(|origin| origin.streak.is_over(config, now))
     }
 
-    /// What can be handed to the next in line: `None` if a guard is left, if the lock is lost or
+    /// What can be handed to the next waiter: `None` if a guard is left, if the lock is lost or
     /// soon will be, or if it may have been freed already.
     pub(crate) fn start_handoff(&self, now: Instant) -> Option<HandoffStart> {
         if !self.live.is_empty() || self.freeing {
@@ -126,14 +125,14 @@ impl HoldState {
         }
     }
 
-    /// The call that the lock was handed to has it now.
+    /// The call to which the lock was handed has it now.
     pub(crate) fn claimed(&mut self) {
         if let Some(origin) = &mut self.origin {
             origin.unclaimed = false;
         }
     }
 
-    /// Whether the watchdog has to be told of this owner, and from when its period counts.
+    /// Whether the watchdog must register this owner, and from when its period counts.
     pub(crate) fn start_watching(&mut self) -> Option<Instant> {
         let watches = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
         if !watches || self.is_unsettled() || std::mem::replace(&mut self.watched, true) {
@@ -147,7 +146,7 @@ impl HoldState {
         self.origin.as_ref().is_some_and(|origin| origin.unconfirmed) && !self.live.is_empty()
     }
 
-    /// Whether a hand-off to this owner is neither confirmed nor claimed yet (invariant 2).
+    /// Whether a hand-off to this owner is unconfirmed or unclaimed (invariant 2).
     pub(super) fn is_unsettled(&self) -> bool {
         self.origin.as_ref().is_some_and(|origin| origin.unconfirmed || origin.unclaimed)
     }

@@ -3,8 +3,8 @@
 //! 1. **An owner is registered before Redis can hear of it**, by a request of its own or by a
 //!    hand-off. So an owner of this client that Redis names and that is not registered is gone: its
 //!    handle, its guards and its unfinished releases are gone, too, and no request of it is under way.
-//! 2. An owner is **idle** if it holds nothing, owes nothing and nobody talks to Redis for it. If
-//!    Redis counts a hold for an idle owner, a server has missed its release: after a failover, say.
+//! 2. An owner is **idle** if it has no hold, no pending release and no session with Redis. If
+//!    Redis counts a hold for an idle owner, a server has missed its release, say in a failover.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ impl Default for Owners {
 }
 
 impl Owners {
-    /// A new owner, of an id that no other has.
+    /// A new owner, with an id that no other has.
     pub(crate) fn new_owner(self: &Arc<Self>, kind: Kind, names: Names) -> Arc<Owner> {
         let id = format!("{}:{}", self.uuid, self.next.fetch_add(1, Ordering::Relaxed));
         self.made(kind, names, id)
@@ -56,8 +56,8 @@ impl Owners {
     }
 
     /// The owner that Redis named as the holder of that lock, if it is an idle one of this client
-    /// (invariant 2). It owes a release then, and the permit to send it comes with it. Redis may have
-    /// named it before its last release; then the release finds nothing.
+    /// (invariant 2). Its release is then pending, and the permit to send it comes with it. Redis
+    /// may have named it before its last release; then the release finds nothing.
     pub(crate) fn claim_idle(
         self: &Arc<Self>,
         holder: &str,
@@ -69,7 +69,7 @@ impl Owners {
             registered.owners.get(&number).and_then(Weak::upgrade).unwrap_or_else(|| {
                 // A release is the same for every kind.
                 let owner = self.made(Kind::Reentrant, names.clone(), holder.into());
-                // So that the next caller finds it while it is released.
+                // So that the next caller finds it during its release.
                 registered.insert(number, &owner);
                 owner.holds.lock().registered = true;
                 owner
@@ -109,7 +109,7 @@ impl Drop for Owner {
         if let Some(owners) = &self.owners
             && self.holds.get_mut().registered
             && let Some(number) = owners.number(&self.id)
-            // What is in use just now is swept later. In a forked child it may be for ever.
+            // A registry in use is swept later. In a forked child it may be in use forever.
             && let Some(mut registered) = owners.registered.try_lock()
         {
             registered.owners.remove(&number);

@@ -1,10 +1,10 @@
-//! Whose turn it is to talk to Redis for an owner.
+//! Which task may talk to Redis for an owner.
 
 use std::sync::Arc;
 
 use super::Owner;
 
-/// The right to talk to Redis for one owner. When it is dropped, the next who waits has it.
+/// The right to talk to Redis for one owner. On drop it goes to the next task that waits.
 pub(crate) struct Permit(Arc<Owner>);
 
 impl Owner {
@@ -15,13 +15,13 @@ impl Owner {
         Permit(self.clone())
     }
 
-    /// The permit, if nobody has it.
+    /// The permit, if it is free.
     pub(crate) fn try_permit(self: &Arc<Self>) -> Option<Permit> {
         self.permit.try_acquire().ok()?.forget();
         Some(Permit(self.clone()))
     }
 
-    /// Whether somebody talks to Redis for this owner.
+    /// Whether a task has the permit of this owner.
     pub(super) fn is_permit_taken(&self) -> bool {
         self.permit.available_permits() == 0
     }

@@ -1,4 +1,4 @@
-//! The waiter who is given a lock without asking Redis, because this client has it already.
+//! Gives a waiter a lock that this client has already, without a request by the waiter.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,30 +10,30 @@ use crate::protocol::Names;
 use super::queue::{LONGEST_PARK, Ticket};
 use super::{Waiter, Waiters, WakeList, wake};
 
-/// What came of asking Redis in a waiter's stead.
+/// The result of a request to Redis on behalf of a waiter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HandoffOutcome {
     Granted,
     Refused,
-    /// Redis could not be asked.
+    /// Redis was out of reach.
     Nothing,
 }
 
 impl Waiters {
-    /// Whether the lock can be handed to a waiter: one stands in line, and its head is not asking Redis.
+    /// Whether a waiter can take the lock: one is in the queue, and the head is not asking Redis.
     pub(crate) fn somebody_waits(&self, names: &Names) -> bool {
         self.queues.lock().next_waiter(names.channel(), names.key()).is_some()
     }
 
-    /// Takes the next waiter in line for a lock that this client has, if `fits` says that the lock can
-    /// be handed to it. The waiter has left the line then; or, if the lock is fenced or the chain is
-    /// `full`, it awaits the lock, and parks there until the relay calls [`told`](Self::told). The
-    /// flag says so. The caller has to [wake_all](Self::wake_all) the others that this returns.
+    /// Takes the next waiter from the queue of a lock that this client has, if `fits` accepts its
+    /// owner. The waiter has then left the queue. But if the lock is fenced or the handoff queue is
+    /// `full`, the waiter parks until the client's thread calls [`told`](Self::told); the flag says
+    /// so. The caller must [wake](Self::wake_all) the returned list.
     ///
-    /// If it has left, another waiter is the head, which has to look before the new holder's lease
-    /// could end. A wake-up at this moment would keep the new holder waiting, so the caller wakes it
-    /// [later](Self::wake_head): within `longest_request`. If the lease could end before that, this
-    /// returns the head to wake_all.
+    /// If the waiter has left, the queue has a new head, which must set its timer before the new
+    /// holder's lease could end. A wake-up now would delay the new holder, so the caller wakes the
+    /// head [later](Self::wake_head), within `longest_request`. If the lease could end before that,
+    /// the head is in the returned list.
     pub(crate) fn take_next<T>(
         &self,
         names: &Names,
@@ -55,16 +55,16 @@ impl Waiters {
         Some((waiter, ticket, false, fit, WakeList { head, dirty }))
     }
 
-    /// Wakes the head of the line for that lock, which sets its timer. `lease` is that of the last
-    /// hand-off that Redis has confirmed, if it has confirmed one.
+    /// Wakes the head of the lock's queue, which then sets its timer. `lease` is that of the last
+    /// hand-off that Redis has confirmed, if any.
     pub(crate) fn wake_head(&self, names: &Names, lease: Option<Duration>) {
         let (channel, key) = (names.channel(), names.key());
         let head = self.queues.lock().handed_off(channel, key, lease, clock::now());
         wake(head);
     }
 
-    /// The relay has asked Redis for that waiter. If Redis did not grant the lock, the waiter asks by
-    /// itself.
+    /// The client's thread has asked Redis for this waiter. If Redis did not grant the lock, the
+    /// waiter asks for itself.
     pub(crate) fn told(&self, waiter: &Waiter, ticket: Ticket, told: HandoffOutcome) {
         let now = clock::now();
         let channel = waiter.owner.names.channel();

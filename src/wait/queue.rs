@@ -1,21 +1,21 @@
-//! Who is parked on which channel: the pure state of the waiters' room.
+//! Which waiters are parked on which channel: pure state.
 //!
-//! 1. **Only the head of a line asks Redis**; the others of this client stand behind it in the
-//!    order in which they came, and cost Redis nothing.
-//! 2. **Subscribed, then asked again, then parked.** A head asks as soon as its channel has become
-//!    live, also after a cut. Before that it counts on no message, only on its due time.
-//! 3. **A wake-up is a baton.** It belongs to the line, not to the waiter whom it woke: if that
-//!    one leaves before it has asked, or while it asks, the next in line asks at once.
+//! 1. **Only the head of a queue asks Redis.** The other waiters of this client wait behind it in
+//!    the order in which they came, and cost Redis nothing.
+//! 2. **Subscribe, ask again, then park.** A head asks as soon as its channel has become live, also
+//!    after a cut. Before that it relies on no message, only on its due time.
+//! 3. **A wake-up is a notification to the queue**, not to the waiter that it woke. If that waiter
+//!    leaves before it has asked, or while it asks, the next one in the queue asks at once.
 //! 4. A parked head is due when the holder's lease could have ended, and never later than
-//!    [`LONGEST_PARK`], since a message can get lost. A lease that this client makes shorter moves
-//!    that; of one that another makes shorter, a message tells.
-//! 5. A subscription is wanted while somebody waits, and for [`LINGER`] after the last waiter was
-//!    granted the lock: a hand-off is not worth a SUBSCRIBE. When the last one gave up instead,
-//!    nothing is kept. While it is kept, so is what is known of the lock: whoever comes then need
-//!    not ask what the subscription would have told.
-//! 6. While this client leaves a lock to others (see [`turns`]), the head asks only when they have
-//!    had their turns.
-//! 7. A lock that is handed off inside the client goes to the head of its line, unless that one
+//!    [`LONGEST_PARK`], since a message can get lost. A lease that this client shortens moves the
+//!    due time. If another client shortens a lease, a message announces it.
+//! 5. A subscription is wanted while there is a waiter, and for [`LINGER`] after the last one was
+//!    granted the lock: the next call soon after costs no SUBSCRIBE. If the last waiter gave up,
+//!    nothing is kept. With the subscription this client keeps what it knows of the lock, so a new
+//!    caller need not ask what a message would have said.
+//! 6. While this client defers to others (see [`turns`]), the head asks only when they have had
+//!    their turns.
+//! 7. A lock that is handed off inside the client goes to the head of its queue, unless the head
 //!    is asking Redis. The next head learns when it is due only after a request to Redis (see
 //!    [`handed_off`](WaitQueues::handed_off)), if the new holder's lease is longer than that takes.
 
@@ -32,35 +32,35 @@ pub(crate) use subscriptions::Plan;
 pub(crate) use turns::Limits;
 use turns::Turns;
 
-/// The longest time for which a waiter trusts that it will be told.
+/// The longest time for which a waiter relies on a message.
 pub(crate) const LONGEST_PARK: Duration = Duration::from_secs(30);
 
-/// How long a subscription outlives the last waiter who got the lock.
+/// How long a subscription stays after the last waiter has got the lock.
 pub(crate) const LINGER: Duration = Duration::from_millis(200);
 
-/// A waiter's place: lower came earlier.
+/// A waiter's position: lower came earlier.
 pub(crate) type Ticket = u64;
 
-/// Whoever has to look at the board again. To be woken outside its mutex.
+/// The waiters to wake, outside the mutex of the queues.
 pub(crate) type Wakes<S> = Vec<Arc<S>>;
 
 /// What a waiter does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitStep {
-    /// Ask Redis for the lock, and say what came of it.
+    /// Ask Redis for the lock, and report the result.
     Ask,
-    /// Sleep until woken, or until then.
+    /// Sleep until woken, or until that instant.
     Park(Option<Instant>),
 }
 
-/// The lines, with the seats `S` of those who stand in them.
+/// The queues, with the waiters `S` in them.
 pub(crate) struct WaitQueues<S> {
     channels: HashMap<Arc<str>, Channel<S>>,
     next_ticket: Ticket,
     waiting: usize,
     turns: Turns,
     limits: Limits,
-    /// When the driver looks next by itself.
+    /// When the driver checks next without a notification.
     next_look: Option<Instant>,
     pub(crate) closed: bool,
 }
@@ -78,9 +78,9 @@ impl<S> WaitQueues<S> {
         }
     }
 
-    /// Whether a call that can wait until then stands in line for that lock at once. It does where
-    /// others wait, or did a moment ago: the subscription is there already. And where this
-    /// client leaves the lock to others.
+    /// Whether a call that can wait until `until` waits in that lock's queue at once. It does if
+    /// other calls wait, or did a moment ago, because the subscription exists already. It also does
+    /// while this client defers to others.
     pub(crate) fn should_queue(
         &self,
         channel: &str,
@@ -107,27 +107,27 @@ impl<S> WaitQueues<S> {
         self.is_live(channel) && self.channels[channel].kept_until.is_none()
     }
 
-    /// Since when Redis has been out of reach for those who wait there.
+    /// Since when Redis has been out of reach for the waiters of this channel.
     pub(crate) fn outage(&self, channel: &str) -> Option<Instant> {
         self.channels.get(channel)?.outage
     }
 
-    /// Redis has answered somebody who asked at that moment: an outage that began before is over.
-    /// One that began since is not, however late the answer is looked at.
+    /// Redis has answered a request that was sent at `asked`. An outage that began before is over.
+    /// One that began later is not, however late the answer is processed.
     pub(crate) fn answered(&mut self, channel: &str, asked: Instant) {
         if let Some(channel) = self.channels.get_mut(channel) {
             channel.answered(asked);
         }
     }
 
-    /// Who is next in line for a lock that this client has (invariant 7).
+    /// The next waiter for a lock that this client has (invariant 7).
     pub(crate) fn next_waiter(&self, channel: &str, key: &str) -> Option<(Ticket, &Arc<S>)> {
         let queue = self.channels.get(channel)?.queues.iter().find(|queue| &*queue.key == key)?;
         let (ticket, head) = queue.entries.first_key_value()?;
         (head.asking.is_none() && !self.closed).then_some((*ticket, &head.waiter))
     }
 
-    /// Somebody asks Redis in the stead of that waiter, which parks meanwhile.
+    /// The client's thread asks Redis on behalf of this waiter, which parks meanwhile.
     pub(crate) fn asked_for(&mut self, channel: &str, ticket: Ticket, now: Instant) {
         let queue = self.queue_of(channel, ticket);
         if let Some(entry) = queue.and_then(|queue| queue.entries.get_mut(&ticket)) {
@@ -135,8 +135,8 @@ impl<S> WaitQueues<S> {
         }
     }
 
-    /// Stands in line. `left` is what a refusal just said of the holder's lease. The flag says
-    /// whether the driver has something to do.
+    /// Adds a waiter to the queue. `left` is the remaining lease of the holder, if a refusal has
+    /// just reported it. The flag says whether the driver has something to do.
     pub(crate) fn join(
         &mut self,
         channel: &str,
@@ -156,7 +156,7 @@ impl<S> WaitQueues<S> {
         channel.kept_until = None;
         let live = channel.subscription == Subscription::Live;
         let deferral = self.turns.deferred_until(key, now);
-        // Without a refusal to go by, it asks at once.
+        // Without a refusal, the waiter asks at once.
         let asks_now = live || left.is_none();
         let due = deferral.unwrap_or(if asks_now { now } else { now + park_for(left) });
         let entry = Entry { waiter, asking: None, asked_for: false, recheck: false };
@@ -182,7 +182,7 @@ impl<S> WaitQueues<S> {
         };
         let due = queue.due;
         let is_head = queue.is_head(ticket);
-        let entry = queue.entries.get_mut(&ticket).expect("BUG: a entry outside its queue");
+        let entry = queue.entries.get_mut(&ticket).expect("BUG: an entry outside its queue");
         if !is_head || entry.asking.is_some() {
             return WaitStep::Park(None);
         }
@@ -193,7 +193,7 @@ impl<S> WaitQueues<S> {
         WaitStep::Ask
     }
 
-    /// The head was refused; the holder's lease could end after `left`.
+    /// Redis refused the head; the holder's lease could end after `left`.
     pub(crate) fn refused(
         &mut self,
         channel: &str,
@@ -214,7 +214,7 @@ impl<S> WaitQueues<S> {
         }
     }
 
-    /// The head could not ask. It tries again after `pause`, or when the connection is back.
+    /// Redis did not answer the head, which asks again after `pause` or on a new connection.
     pub(crate) fn unanswered(
         &mut self,
         channel: &str,
@@ -235,7 +235,7 @@ impl<S> WaitQueues<S> {
         }
     }
 
-    /// The waiter has the lock, for `lease` if nobody renews it, and leaves. The flag says
+    /// The waiter has the lock, for `lease` unless it is renewed, and leaves. The flag says
     /// whether the driver has something to do.
     pub(crate) fn granted(
         &mut self,
@@ -247,7 +247,7 @@ impl<S> WaitQueues<S> {
         let Some(queue) = queue_of(&mut self.channels, channel, ticket) else {
             return (None, false);
         };
-        // A message that came meanwhile may be of a release after this grant.
+        // A message that came meanwhile may announce a release after this grant.
         let recheck = queue.entries.get(&ticket).is_some_and(|entry| entry.recheck);
         queue.due = if recheck { now } else { now + park_for(Some(lease)) };
         let asked = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
@@ -259,9 +259,9 @@ impl<S> WaitQueues<S> {
         self.remove(channel, ticket, now + LINGER)
     }
 
-    /// The lock was handed to the waiter, for `lease` if nobody renews it, and it leaves. Whatever
-    /// it was woken for was before that. The next in line has to look before that lease ends. The
-    /// flag says whether the driver has something to do.
+    /// The lock was handed to the waiter, for `lease` unless it is renewed, and the waiter leaves.
+    /// Its wake-ups were older. The next waiter in the queue has to check before that lease ends.
+    /// The flag says whether the driver has something to do.
     pub(crate) fn handed(
         &mut self,
         channel: &str,
@@ -294,16 +294,16 @@ impl<S> WaitQueues<S> {
         self.remove(channel, ticket, now)
     }
 
-    /// Returns who is the head now, if it was another before.
+    /// Returns the new head, if the head has changed.
     fn remove(
         &mut self,
         name: &str,
         ticket: Ticket,
         keep_until: Instant,
     ) -> (Option<Arc<S>>, bool) {
-        let channel = self.channels.get_mut(name).expect("BUG: a entry without a channel");
+        let channel = self.channels.get_mut(name).expect("BUG: an entry without a channel");
         let at = channel.queues.iter().position(|queue| queue.entries.contains_key(&ticket));
-        let at = at.expect("BUG: a entry without a queue");
+        let at = at.expect("BUG: an entry without a queue");
         let queue = &mut channel.queues[at];
         let was_head = queue.is_head(ticket);
         queue.entries.remove(&ticket);
@@ -316,7 +316,7 @@ impl<S> WaitQueues<S> {
         (head, unused && self.next_look.is_none_or(|look| keep_until < look))
     }
 
-    /// A message came on a channel: one waiter of each line asks.
+    /// A message came on a channel: the head of each queue asks.
     pub(crate) fn message(&mut self, channel: &str, now: Instant) -> Wakes<S> {
         let mut wakes = Wakes::new();
         if let Some(channel) = self.channels.get_mut(channel) {
@@ -325,7 +325,7 @@ impl<S> WaitQueues<S> {
         wakes
     }
 
-    /// A lock was lost that this client counted on: one waiter of each line asks.
+    /// A lock that this client relied on was lost: the head of each queue asks.
     pub(crate) fn look(&mut self, channel: &str, now: Instant) -> Wakes<S> {
         let mut wakes = Wakes::new();
         if let Some(channel) = self.channels.get_mut(channel) {
@@ -337,7 +337,7 @@ impl<S> WaitQueues<S> {
         wakes
     }
 
-    /// The client was closed: everybody goes.
+    /// The client was closed: all waiters leave.
     pub(crate) fn close(&mut self) -> Wakes<S> {
         self.closed = true;
         self.everybody()

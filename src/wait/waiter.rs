@@ -1,8 +1,8 @@
-//! One waiter: its seat, by which others reach it, and its place in the line.
+//! One waiter: its grant slot, where others leave a lock for it, and its registration in the queue.
 //!
-//! 1. **A lock that is handed off is never lost on the way.** It lies in the tray of the seat
-//!    until the waiter takes it; a waiter that goes closes the tray, and whoever comes too late
-//!    with a lock, or finds one there that nobody took, gives it back.
+//! 1. **A lock that is handed off is never lost on the way.** It lies in the grant slot until the
+//!    waiter takes it. A waiter that leaves closes the slot, and gives back a lock that it finds
+//!    there. A holder that finds the slot closed gives back the lock that it brought.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::owner::{Granted, Owner};
 use super::queue::{Ticket, WaitStep};
 use super::{Mutex, Next, WaitLimits, Waiters, sleep_until};
 
-/// By what a waiter is reached, and what for.
+/// How to reach a waiter, and what it waits for.
 pub(crate) struct Waiter {
     pub(crate) owner: Arc<Owner>,
     pub(crate) lease: Lease,
@@ -26,11 +26,11 @@ pub(crate) struct Waiter {
     slot: Mutex<GrantSlot>,
 }
 
-/// Where a waiter finds the lock if it is handed off.
+/// Where a waiter finds a lock that is handed to it.
 enum GrantSlot {
     Empty,
     Full(Granted),
-    /// The waiter has gone.
+    /// The waiter has left.
     Gone,
 }
 
@@ -39,7 +39,7 @@ impl Waiter {
         Self { owner, lease, asked, wake: Notify::new(), slot: GrantSlot::Empty.into() }
     }
 
-    /// Hands the lock to the waiter. If that has gone, it is for the caller to give it back.
+    /// Hands the lock to the waiter. If the waiter has left, the caller must give the lock back.
     pub(crate) fn hand(&self, granted: Granted) -> Result<(), Granted> {
         let mut slot = self.slot.lock();
         if let GrantSlot::Gone = *slot {
@@ -59,8 +59,8 @@ impl Waiter {
     }
 }
 
-/// A place in the line for one lock. Dropping it gives the place up, and hands on a wake-up that
-/// came and was not used.
+/// A waiter's registration in the queue of one lock. Dropping it leaves the queue, and passes an
+/// unused wake-up on to the next waiter.
 pub(crate) struct Registration<'a> {
     pub(super) waiters: &'a Waiters,
     pub(super) waiter: Arc<Waiter>,
@@ -102,29 +102,29 @@ impl Registration<'_> {
         }
     }
 
-    /// Redis said that another owner has the lock, for `left` if nobody renews it.
+    /// Redis said that another owner has the lock, for `left` unless it is renewed.
     pub(crate) fn refused(&self, left: Option<Duration>) {
         let now = clock::now();
         self.waiters.queues.lock().refused(self.channel(), self.ticket, left, now);
     }
 
-    /// Redis could not be asked.
+    /// Redis was out of reach.
     pub(crate) fn unanswered(&self, pause: Duration) {
         let now = clock::now();
         self.waiters.queues.lock().unanswered(self.channel(), self.ticket, pause, now);
     }
 
-    /// The lock was granted, for `lease` if nobody renews it.
+    /// Redis granted the lock, for `lease` unless it is renewed.
     pub(crate) fn granted(&self, lease: Duration) {
         let now = clock::now();
         let (head, dirty) =
             self.waiters.queues.lock().granted(self.channel(), self.ticket, lease, now);
         self.waiters.tell(head, dirty);
-        // Its drop finds that it has left already.
+        // The drop finds that this waiter has left already.
     }
 
-    /// Gives the place up. Returns the lock if it was handed off and nobody took it: it has to be
-    /// given back.
+    /// Leaves the queue. Returns a lock that was handed off and not taken: the caller must give it
+    /// back.
     pub(crate) fn leave(&self) -> Option<Granted> {
         let now = clock::now();
         let (head, dirty) = self.waiters.queues.lock().left(self.channel(), self.ticket, now);

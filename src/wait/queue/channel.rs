@@ -1,4 +1,4 @@
-//! What the board is made of: channels, their lines, and who stands in them.
+//! The parts of the wait queues: channels, their queues, and the entries in them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use super::turns::{Limits, Turns};
 use super::{LONGEST_PARK, Ticket, Wakes};
 
-/// One subscription. Two lock names can share a channel (`a` and `{a}`), so it has lines.
+/// One subscription. Two lock names can share a channel (`a` and `{a}`), so it has queues.
 pub(super) struct Channel<S> {
     pub(super) subscription: Subscription,
-    /// The number of the connection on which it was asked for last.
+    /// The number of the connection on which the driver last asked for it.
     pub(super) on: Option<u64>,
-    /// Since when Redis has been out of reach for those who wait here.
+    /// Since when Redis has been out of reach for the waiters here.
     pub(super) outage: Option<Instant>,
-    /// Kept with nobody in them while the subscription is, for what they know.
+    /// Kept without entries while the subscription is kept, for what they know.
     pub(super) queues: Vec<WaitQueue<S>>,
-    /// Nobody waits here: until when the subscription is kept all the same.
+    /// No waiter is left: until when the subscription is kept all the same.
     pub(super) kept_until: Option<Instant>,
 }
 
@@ -44,16 +44,16 @@ pub(super) struct WaitQueue<S> {
 
 pub(super) struct Entry<S> {
     pub(super) waiter: Arc<S>,
-    /// Since when it has been asking, if it is.
+    /// Since when this waiter has been asking, if it is.
     pub(super) asking: Option<Instant>,
-    /// The client's thread asks in its stead.
+    /// The client's thread asks on behalf of this waiter.
     pub(super) asked_for: bool,
-    /// A wake-up came while it asked: the answer may be older than the wake-up.
+    /// A wake-up came while the waiter asked: the answer may be older than the wake-up.
     pub(super) recheck: bool,
 }
 
-/// Until a lease could have ended of which `left` was left, one millisecond more because a TTL
-/// counts whole ones (invariant 4). `None`: nobody knows.
+/// How long to park if `left` remains of a lease: one millisecond more, because a TTL counts whole
+/// ones (invariant 4). `None`: the remaining lease is unknown.
 pub(super) fn park_for(left: Option<Duration>) -> Duration {
     left.map_or(LONGEST_PARK, |left| LONGEST_PARK.min(left + Duration::from_millis(1)))
 }
@@ -68,7 +68,7 @@ impl<S> Channel<S> {
         entries.map(|entry| entry.waiter.clone())
     }
 
-    /// The heads ask, but where this client leaves the lock to others.
+    /// The heads ask, except where this client defers to others.
     pub(super) fn ask_now(&mut self, turns: &Turns, now: Instant, wakes: &mut Wakes<S>) {
         for queue in &mut self.queues {
             let deferral = turns.deferred_until(&queue.key, now);
@@ -92,8 +92,8 @@ impl<S> Channel<S> {
 }
 
 impl<S> WaitQueue<S> {
-    /// The head asks then. What it asks at this moment may be older than the reason, unless this
-    /// client stands back.
+    /// The head asks at `due`. A request under way may be older than the reason, so the head asks
+    /// again after it, unless this client defers.
     pub(super) fn ask_at(&mut self, due: Instant, deferred_until: bool, wakes: &mut Wakes<S>) {
         self.due = due;
         if let Some(mut head) = self.entries.first_entry() {

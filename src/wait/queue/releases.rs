@@ -1,4 +1,4 @@
-//! What this client does to the lock, and who has a reason to ask for it then.
+//! How this client's grants and releases change the queues, and which waiters must check then.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::channel::park_for;
 use super::{LONGEST_PARK, WaitQueues};
 
 impl<S> WaitQueues<S> {
-    /// How a call fared that asked Redis without standing in line.
+    /// Records the result of a call that asked Redis without waiting in the queue.
     pub(crate) fn tried(&mut self, key: &str, granted: bool, asked: Instant, now: Instant) {
         self.turns.answered(now.saturating_duration_since(asked));
         if granted {
@@ -17,9 +17,9 @@ impl<S> WaitQueues<S> {
         }
     }
 
-    /// This client is about to free the lock. Where it has kept it from others long enough, it
-    /// stands back: the head asks when they have had their turns. Returns whether it does, and who
-    /// has to look again. `others` is how many wait, where a run of hand-offs ends because of them.
+    /// This client is about to free the lock. If it has kept the lock from others long enough, it
+    /// defers: the head asks when they have had their turns. Returns whether it defers, and the
+    /// head to wake. `others` is how many wait, if they end a streak of hand-offs.
     pub(crate) fn turn_ends(
         &mut self,
         channel: &str,
@@ -33,9 +33,9 @@ impl<S> WaitQueues<S> {
         (until.is_some(), head)
     }
 
-    /// This client has freed the lock, and so many clients heard of it, this one included. Those
-    /// who stand in line hear it from Redis; the next caller has a reason to ask. Returns who
-    /// has to look again.
+    /// This client has freed the lock, and `told` clients have received the message, this one
+    /// included. Its waiters hear from Redis; without waiters, the next caller has a reason to ask.
+    /// Returns the head to wake.
     pub(crate) fn freed(
         &mut self,
         channel: &str,
@@ -56,9 +56,9 @@ impl<S> WaitQueues<S> {
         None
     }
 
-    /// A request for hand-offs was answered, or failed. Returns the head of the line, which may have no
-    /// timer yet. If Redis has confirmed hand-offs, the last of those holders has the lock for `lease`,
-    /// and what Redis said to the head before, or is about to say, may be the longer lease of another.
+    /// Redis has answered a request for hand-offs, or the request failed. Returns the head of the
+    /// queue, which may have no timer yet. If Redis has confirmed hand-offs, the last new holder
+    /// has the lock for `lease`. An earlier or pending refusal of the head may name a longer lease.
     pub(crate) fn handed_off(
         &mut self,
         channel: &str,
@@ -81,7 +81,7 @@ impl<S> WaitQueues<S> {
         let queue = self.queue_named(channel, key)?;
         queue.due = due;
         let head = queue.entries.first_entry()?.into_mut();
-        // What it was woken for was before this, unless it asks at this moment.
+        // Its wake-up is older than this, unless the head is asking now.
         head.recheck &= head.asking.is_some();
         Some(head.waiter.clone())
     }

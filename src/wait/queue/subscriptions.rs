@@ -1,5 +1,4 @@
-//! What the board wants of Redis: which channels are subscribed, and what follows from an answer
-//! or a cut.
+//! Which channels this client wants to be subscribed, and what follows from an answer or a cut.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,7 +6,7 @@ use std::time::Instant;
 use super::channel::Subscription;
 use super::{WaitQueues, Wakes};
 
-/// What a driver has to tell its server.
+/// What a driver has to send to its server.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) subscribe: Vec<Arc<str>>,
@@ -15,8 +14,8 @@ pub(crate) struct Plan {
 }
 
 impl<S> WaitQueues<S> {
-    /// Whether there is something to tell a server now by way of the connection `on`, and when to
-    /// look again if nothing happens before. `mine` says whether a channel is for that server.
+    /// Whether there is something to send to a server now on the connection `on`, and when to check
+    /// again if nothing happens before. `mine` says whether a channel is for that server.
     pub(crate) fn is_dirty(
         &mut self,
         now: Instant,
@@ -40,11 +39,11 @@ impl<S> WaitQueues<S> {
         (dirty, self.next_look)
     }
 
-    /// What to tell a server now by way of the connection `on`. What it names counts as asked for.
+    /// What to send to a server now on the connection `on`. Its channels count as asked for.
     pub(crate) fn plan(&mut self, now: Instant, on: u64, mine: impl Fn(&str) -> bool) -> Plan {
         let mut plan = Plan::default();
         if self.closed {
-            // The connections go, and their subscriptions with them.
+            // The client closes its connections, and the subscriptions end with them.
             self.channels.clear();
         }
         self.channels.retain(|name, channel| {
@@ -74,7 +73,7 @@ impl<S> WaitQueues<S> {
             let Some(channel) = self.channels.get_mut(name) else {
                 continue;
             };
-            // Not if the connection was cut since: then this answer is of before.
+            // If the connection was cut since, this answer is outdated.
             if channel.subscription == Subscription::Asked && channel.on == Some(on) {
                 channel.outage = None;
                 channel.subscription = Subscription::Live;
@@ -84,8 +83,8 @@ impl<S> WaitQueues<S> {
         wakes
     }
 
-    /// The connection `on` was cut, and every subscription on it. Everybody who waits there looks
-    /// up, because from now on the time of an outage counts.
+    /// The connection `on` was cut, and with it every subscription on it. All waiters there wake
+    /// up, because the time of an outage counts from now on.
     pub(crate) fn cut(&mut self, on: u64, now: Instant) -> Wakes<S> {
         let mut wakes = Wakes::new();
         for channel in self.channels.values_mut().filter(|channel| channel.on == Some(on)) {
@@ -107,8 +106,8 @@ impl<S> WaitQueues<S> {
         })
     }
 
-    /// Redis did not subscribe these, or does not any more. They are asked for again with the next
-    /// plan; until then their waiters go by the due time alone.
+    /// Redis did not subscribe these channels, or does not any more. The next plan asks for them
+    /// again; until then their waiters rely on the due time alone.
     pub(crate) fn not_subscribed(&mut self, names: &[Arc<str>], on: u64) {
         for name in names {
             let channel = self.channels.get_mut(name);
@@ -118,7 +117,7 @@ impl<S> WaitQueues<S> {
         }
     }
 
-    /// Redis can be asked, even if it does not subscribe these.
+    /// Redis answers requests, even if it does not subscribe these channels.
     pub(crate) fn all_answered(&mut self, names: &[Arc<str>], asked: Instant) {
         for name in names {
             self.answered(name, asked);

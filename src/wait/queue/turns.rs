@@ -1,34 +1,33 @@
-//! The turns between clients: when this client leaves a lock to others, and for how long.
+//! The turns between clients: when this client defers to others, and for how long.
 //!
-//! 1. A client that has kept a lock from others for a while *stands back* when it frees it: it asks
-//!    for the lock again when each of the others has had it, or when none comes.
-//! 2. How long others take to come depends on how far away and how busy they are. So the room that
-//!    they are given is learned: it starts from twice what this client takes itself, is no less than
-//!    this client's own message took, and doubles while one of them does not come.
-//! 3. Room that was given in vain is given again only when longer has passed, five times as long if
-//!    it was in vain again and again. Until then the client counts on as many as came the last
-//!    time: who listens need not want the lock.
+//! 1. A client that has kept a lock from others for a while *defers* when it frees it: it asks
+//!    again when each of the others has had the lock, or when none comes.
+//! 2. How long others take to come depends on how far away and how busy they are. So this client
+//!    learns how much time, called *room*, they need. The room starts from twice what this client
+//!    takes itself, is at least what its own message took, and doubles while one does not come.
+//! 3. After room was given in vain, this client keeps the lock for longer before it gives room
+//!    again, up to five times the room if it was in vain repeatedly. Until then it counts on as
+//!    many as came the last time: a client that listens need not want the lock.
 //!
-//! Others are counted by who listens, and those who came by the messages of their releases. The
-//! first message after a release of this client is its own, if it listens itself.
+//! Others are counted by their subscriptions, and those who came by the messages of their releases.
+//! The first message after a release of this client is its own, if it listens itself.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// The least room for others: what a process may take to be scheduled.
+/// The least room for others: the time that a process may take to be scheduled.
 const LEAST: Duration = Duration::from_millis(2);
 
-/// After so many turns in a row that were given in vain, others count as farther away than they
-/// were before.
+/// After so many deferrals in vain in a row, others count as farther away than before.
 const VAIN: u32 = 3;
 
-/// At most so much longer than the room it keeps a lock that it gave to others in vain.
+/// After room in vain, this client keeps the lock for at most so many times the room.
 const KEPT: u32 = 5;
 
-/// The same while more room may help: others wait for it meanwhile.
+/// The same while more room may help, because others wait meanwhile.
 const LEARNING: u32 = 3;
 
-/// This client forgets what it knows of a lock for which it has not asked for so long.
+/// After so long without a request for a lock, this client forgets what it knows of it.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// How long this client may keep a lock from others, and the most room that it gives them.
@@ -41,49 +40,48 @@ pub(crate) struct Limits {
 /// The locks of this client for which others have been seen to wait.
 pub(super) struct Turns {
     locks: HashMap<Box<str>, Turn>,
-    /// What others have needed who waited for whichever lock.
+    /// The room that others have needed, for any lock.
     needed: Duration,
     /// What a request of this client takes.
     round_trip: Duration,
     purge_at: usize,
 }
 
-/// One such lock.
+/// What this client knows of one lock.
 struct Turn {
     /// Since when this client has kept the lock from others.
     since: Instant,
     /// Another client has had it since.
     lost: bool,
-    /// While this client stands back.
     deferral: Option<Deferral>,
     /// How many others listen, and the most there have been.
     others: u32,
     most: u32,
     /// How many of them came the last time.
     came: u32,
-    /// How long they are given to come.
+    /// How much time they are given to come.
     room: Duration,
-    /// They have come in that time.
+    /// They have come within that time.
     known: bool,
-    /// So often in a row one of them did not come.
+    /// How often in a row one of them did not come.
     vain: u32,
-    /// Before that, only as many are given a turn as came the last time.
+    /// Before that instant, only as many get a turn as came the last time.
     all_from: Instant,
     used: Instant,
 }
 
-/// This client leaves the lock to so many others.
+/// This client leaves the lock to `give` others.
 struct Deferral {
     give: u32,
     /// Whether that is all of them.
     all: bool,
     came: u32,
-    /// The message of this client's own release is still to come.
+    /// The message of this client's own release has not come yet.
     own_to_come: bool,
-    /// Since when the one whose turn it is could come, and until when it can.
+    /// Since when the client whose turn it is could come, and until when it can.
     from: Instant,
     until: Instant,
-    /// The longest that one took, as far as is known: its hold included.
+    /// The longest that one of them took, as far as is known: its hold included.
     took: Duration,
 }
 
@@ -95,8 +93,8 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// A request of this client was answered after so long. One that waited for a connection, say,
-    /// took longer than a request does, so there is a limit to what one changes.
+    /// Redis answered a request of this client after `took`. One that waited for a connection, say,
+    /// took longer than a request does, so one answer changes the average only so far.
     pub(super) fn answered(&mut self, took: Duration) {
         let before = self.round_trip;
         self.round_trip = match before {
@@ -105,14 +103,13 @@ impl Turns {
         };
     }
 
-    /// Until when this client leaves that lock to others.
     pub(super) fn deferred_until(&self, key: &str, now: Instant) -> Option<Instant> {
         let deferral = self.locks.get(key)?.deferral.as_ref()?;
         (deferral.until > now).then_some(deferral.until)
     }
 
-    /// This client is about to free the lock, for which so many others were seen to wait by a
-    /// hand-off; or by the last release. Returns until when it stands back.
+    /// This client is about to free the lock. `others` is how many clients a hand-off saw waiting;
+    /// without it, the last release counts. Returns until when this client defers.
     pub(super) fn ends(
         &mut self,
         key: &str,
@@ -124,11 +121,11 @@ impl Turns {
         if let Some(others) = others.filter(|others| *others > 0) {
             self.note(key, others, now);
         }
-        // Others are hardly nearer. In whole milliseconds, as timers count them.
+        // Others are hardly closer to Redis. In whole milliseconds, as timers count them.
         let reach = (2 * self.round_trip).as_micros().div_ceil(1_000);
         let reach = Duration::from_millis(reach as u64);
         let turn = self.locks.get_mut(key)?;
-        // A hand-off has counted its own run.
+        // A hand-off has measured its own streak.
         let over = others.is_some() || now.saturating_duration_since(turn.since) >= limits.run;
         let give = if now >= turn.all_from { turn.others } else { turn.others.min(turn.came) };
         if !over || give == 0 {
@@ -148,7 +145,7 @@ impl Turns {
         Some(until)
     }
 
-    /// The lock was freed, and so many others heard of it. True if this client need not stand back.
+    /// The lock was freed, and `others` other clients heard of it. True if that ends a deferral.
     pub(super) fn freed(&mut self, key: &str, others: u32, now: Instant) -> bool {
         if others == 0 {
             return self.locks.remove(key).is_some_and(|turn| turn.deferral.is_some());
@@ -169,12 +166,12 @@ impl Turns {
         turn.used = now;
         turn.others = others;
         if others > turn.most {
-            // A client that is new may be farther away than the others.
+            // A new client may be farther away than the others.
             (turn.most, turn.known, turn.all_from) = (others, false, now);
         }
     }
 
-    /// A message came. Returns until when this client stands back, if it does.
+    /// A message came. Returns until when this client defers, if it does.
     pub(super) fn message(&mut self, key: &str, limits: Limits, now: Instant) -> Option<Instant> {
         let turn = self.locks.get_mut(key)?;
         let deferral = turn.deferral.as_mut()?;
@@ -191,14 +188,12 @@ impl Turns {
         (deferral.until > now).then_some(deferral.until)
     }
 
-    /// Another client has the lock.
     pub(super) fn refused(&mut self, key: &str) {
         if let Some(turn) = self.locks.get_mut(key) {
             turn.lost = true;
         }
     }
 
-    /// This client has the lock.
     pub(super) fn granted(&mut self, key: &str, limits: Limits, now: Instant) {
         let Some(turn) = self.locks.get_mut(key) else { return };
         turn.used = now;
@@ -215,7 +210,7 @@ impl Turns {
         }
     }
 
-    /// What is known of who comes when is of before.
+    /// Ends a deferral: what it counts on is outdated.
     pub(super) fn forget(&mut self, key: &str) {
         if let Some(turn) = self.locks.get_mut(key) {
             turn.deferral = None;
@@ -240,7 +235,7 @@ impl Turn {
         }
     }
 
-    /// Returns the room in which all came, if they did.
+    /// Returns the room in which all others came, if they did.
     fn learn(
         &mut self,
         deferral: &Deferral,
@@ -248,7 +243,7 @@ impl Turn {
         limits: Limits,
         now: Instant,
     ) -> Option<Duration> {
-        // A refusal shows that another client came, even if that one's release was not published.
+        // A refusal shows that another client came, even if its release was not published.
         let came = deferral.came.max(u32::from(lost));
         if came < deferral.give {
             if now < deferral.until {
@@ -289,8 +284,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// A client that frees the lock whenever its run is over, beside others who take so long to
-    /// come, and hold for so long. Returns how long each of them waited at the longest.
+    /// The longest wait of each other client. They take `needs` to come, and `hold` the lock.
     fn waits(needs: &[Duration], hold: Duration, rounds: u32) -> Vec<Duration> {
         let (mut turns, mut now) = (Turns::default(), Instant::now());
         let others = needs.len() as u32;

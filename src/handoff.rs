@@ -46,7 +46,7 @@ mod releases;
 pub(crate) use queue::Confirmed;
 use queue::{Handoff, HandoffQueue, Request, To, hand, take_permit};
 
-// The same, and a place where the tests' scheduler may let another task run.
+// The same, and a point where the tests' scheduler may let another task run.
 #[cfg(test)]
 use tests::Mutex;
 

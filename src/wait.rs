@@ -32,7 +32,7 @@ pub(crate) use queue::{Limits, Ticket};
 use queue::{Plan, WaitQueues};
 pub(crate) use waiter::{Registration, Waiter};
 
-// The same, and a place where the tests' scheduler may let another task run.
+// The same, and a point where the tests' scheduler may let another task run.
 #[cfg(test)]
 use tests::Mutex;
 

@@ -1,6 +1,6 @@
-//! The relay as it is, with a model of Redis at the other end, under many schedules: the calls of
-//! one client and another client on one name. No time passes, so nobody loses anything by the
-//! clock, and a wake-up that was lost is not made good by an alarm.
+//! The hand-offs as they are, with a model of Redis at the other end, under many schedules: the
+//! calls of one client and another client on one name. No time passes, so no hold is lost by the
+//! clock, and no timer makes up for a lost wake-up.
 
 use shuttle::future::block_on;
 
@@ -11,13 +11,13 @@ mod scene;
 use crate::tests::explore::{explore, fault};
 use scene::play;
 
-/// One under which others may go on: the relay looks at the board under its own.
+/// A mutex under which other tasks may go on: the hand-offs lock the wait queues under their own.
 #[derive(Default)]
 pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
     pub(super) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
-        // Where somebody has panicked already, nobody asks what state that left.
+        // Once a test has panicked, the state that it left does not matter.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -30,15 +30,15 @@ impl<T> From<T> for Mutex<T> {
 
 #[derive(Debug, Clone, Copy)]
 struct Scene {
-    /// So many calls, each of an owner of its own.
+    /// How many calls there are, each of an owner of its own.
     calls: usize,
-    /// So many of them are dropped, each at any moment.
+    /// How many of them are dropped, each at any moment.
     dropped: usize,
-    /// So many requests of the relay are not answered, executed or not.
+    /// How many requests for hand-offs are not answered, executed or not.
     unanswered: usize,
     /// An operator deletes the key.
     deletes: bool,
-    /// A fault: a lock that comes to a waiter that has just gone is forgotten.
+    /// A fault: a lock that comes to a waiter that has just left is forgotten.
     forgets: bool,
 }
 

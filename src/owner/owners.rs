@@ -1,8 +1,8 @@
 //! The owners of one client, by the numbers under which Redis knows them.
 //!
-//! 1. **An owner is registered before Redis can hear of it**, by a request of its own or by a
+//! 1. **An owner is registered before Redis can learn of it**, by a request of its own or by a
 //!    hand-off. So an owner of this client that Redis names and that is not registered is gone: its
-//!    handle, its guards and its unfinished releases are gone, too, and no request of it is under way.
+//!    handle, guards and unfinished releases are gone, too, and no request of it is under way.
 //! 2. An owner is **idle** if it has no hold, no pending release and no session with Redis. If
 //!    Redis counts a hold for an idle owner, a server has missed its release, say in a failover.
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn w26_only_an_owner_of_this_client_that_holds_and_owes_nothing_is_idle() {
+    fn w26_only_an_owner_of_this_client_with_no_hold_and_no_pending_release_is_idle() {
         let (owners, now) = (Arc::new(Owners::default()), clock::now());
         let owner = owner(&owners);
         let foreign =

@@ -13,28 +13,28 @@ use world::{WATCHDOG, World};
 enum Op {
     /// So many microseconds pass.
     Pass(u32),
-    /// A call for one more hold gets the permit, pays what is owed and asks.
+    /// A call for one more hold gets the permit, sends the pending release and asks.
     Acquire(Lease),
     /// The n-th guard is dropped.
     GiveBack(usize),
-    /// The background gets the permit and pays what is owed.
+    /// The background gets the permit and sends the pending release.
     Pay,
-    /// Redis carries out the request under way.
+    /// Redis executes the request under way.
     Arrive,
     /// Its answer comes.
     Answer,
-    /// The connection is cut, before or after Redis has carried it out, and it is sent again.
+    /// The connection is cut, before or after Redis has executed the request, which is sent again.
     Cut {
         arrived: bool,
     },
-    /// It ends with no answer, or its caller goes. What was sent arrives now or never, because
-    /// an undo goes behind what it undoes.
+    /// The request ends with no answer, or its caller leaves. What was sent arrives now or never,
+    /// because an undo goes behind what it undoes.
     GiveUp {
         arrived: bool,
     },
-    /// It ends unsent.
+    /// The request ends unsent.
     NotExecuted,
-    /// The watchdog looks, and asks for a renewal if that is due.
+    /// The watchdog checks, and asks for a renewal if that is due.
     Look,
     ArriveRenewal,
     /// Its answer comes, or gets lost.
@@ -89,21 +89,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
-    fn a_guard_that_is_believed_is_held_and_what_is_given_back_is_paid(
+    fn a_valid_guard_is_held_and_a_hold_that_was_given_back_is_released(
         ops in prop::collection::vec(op(), 1..80),
     ) {
         live(&ops);
     }
 
     #[test]
-    fn a_key_that_was_deleted_costs_its_guards_and_nobody_else(
+    fn a_key_that_was_deleted_costs_only_its_own_guards(
         ops in prop::collection::vec(prop_oneof![30 => op(), 1 => Just(Op::Delete)], 1..80),
     ) {
         live(&ops);
     }
 }
 
-/// An hold state in an unmoving world, told directly.
+/// A hold state in an unmoving world, whose events the tests name directly.
 struct Story {
     owner: Owner,
     now: Instant,
@@ -138,7 +138,7 @@ impl Story {
 }
 
 #[test]
-fn a_release_is_owed_from_before_an_acquire_is_sent_until_it_is_answered() {
+fn a_release_is_pending_from_before_an_acquire_is_sent_until_it_is_answered() {
     let story = Story::new();
     assert_eq!(story.pending(), None);
     let ask = story.owner.holds.lock().ask(story.now);
@@ -174,7 +174,7 @@ fn a_hold_that_was_given_back_twice_counts_once() {
 }
 
 #[test]
-fn a_hold_of_an_earlier_tenure_gives_nothing_back_of_a_later_one() {
+fn a_hold_of_an_earlier_generation_gives_nothing_back_of_a_later_one() {
     let story = Story::new();
     let (before, gone) = story.grant(HOUR.into());
     story.owner.gone(story.now);
@@ -186,7 +186,7 @@ fn a_hold_of_an_earlier_tenure_gives_nothing_back_of_a_later_one() {
 }
 
 #[test]
-fn a_renewal_that_was_refused_says_nothing_of_a_later_tenure() {
+fn a_renewal_that_was_refused_says_nothing_of_a_later_generation() {
     let mut story = Story::new();
     let (hold, _) = story.grant(Lease::Watchdog);
     story.now += WATCHDOG / 2;
@@ -201,7 +201,7 @@ fn a_renewal_that_was_refused_says_nothing_of_a_later_tenure() {
 }
 
 #[test]
-fn a_renewal_of_a_released_lock_is_refused_and_nobody_is_told_of_a_loss() {
+fn a_renewal_of_a_released_lock_is_refused_and_no_guard_learns_of_a_loss() {
     let mut story = Story::new();
     let (hold, validity) = story.grant(Lease::Watchdog);
     story.now += WATCHDOG / 2;
@@ -220,7 +220,7 @@ fn a_refused_renewal_of_what_is_held_is_a_loss() {
     assert_eq!(
         story.owner.renewal_refused(hold.generation, story.now),
         Some(true),
-        "somebody valid in it"
+        "a guard was still valid"
     );
     assert!(validity.is_gone());
     assert_eq!(story.pending(), None);
@@ -233,7 +233,7 @@ fn a_renewal_that_crosses_the_release_of_what_is_lost_says_nothing_of_what_was_g
     let (given_back, validity) = story.grant(HOUR.into());
     story.give_back(given_back);
     story.now += WATCHDOG;
-    // The other one has run out, so all of it is released; the renewal finds nothing then.
+    // The other hold has run out, so all of it is released; the renewal finds nothing then.
     let pending = story.pending().unwrap();
     assert_eq!(pending.count, 0);
     story.owner.holds.lock().releasing(pending);
@@ -279,7 +279,7 @@ fn a_renewal_counts_from_the_first_default_hold_and_not_from_an_earlier_one() {
 }
 
 #[test]
-fn a_tenure_that_ran_out_leaves_nothing_in_the_count_of_the_next() {
+fn a_generation_that_ran_out_leaves_nothing_in_the_count_of_the_next() {
     let mut story = Story::new();
     let _ran_out = [story.grant(WATCHDOG.into()), story.grant(WATCHDOG.into())];
     story.now += WATCHDOG;
@@ -288,7 +288,7 @@ fn a_tenure_that_ran_out_leaves_nothing_in_the_count_of_the_next() {
 }
 
 #[test]
-fn a_loss_is_told_to_every_guard_of_the_tenure() {
+fn a_loss_reaches_every_guard_of_the_generation() {
     let story = Story::new();
     let (_, first) = story.grant(Lease::Watchdog);
     let (_, second) = story.grant(HOUR.into());
@@ -321,7 +321,7 @@ fn a_release_keeps_the_longest_lease_that_is_still_promised() {
 }
 
 #[test]
-fn a_hold_on_its_way_back_hears_of_a_loss_that_the_release_finds() {
+fn a_hold_whose_release_is_pending_learns_of_a_loss_that_the_release_finds() {
     let story = Story::new();
     let (hold, validity) = story.grant(HOUR.into());
     story.give_back(hold);
@@ -331,7 +331,7 @@ fn a_hold_on_its_way_back_hears_of_a_loss_that_the_release_finds() {
 }
 
 #[test]
-fn a_hold_on_its_way_back_hears_that_another_owner_had_come_in() {
+fn a_hold_whose_release_is_pending_learns_that_another_owner_had_come_in() {
     let story = Story::new();
     let (hold, validity) = story.grant(HOUR.into());
     story.give_back(hold);
@@ -341,7 +341,7 @@ fn a_hold_on_its_way_back_hears_that_another_owner_had_come_in() {
 }
 
 #[test]
-fn a_hold_on_its_way_back_that_the_next_tenure_took_over_is_not_lost_with_it() {
+fn a_pending_release_that_the_next_generation_took_over_is_not_lost_with_it() {
     let story = Story::new();
     let (hold, validity) = story.grant(HOUR.into());
     story.give_back(hold);
@@ -351,7 +351,7 @@ fn a_hold_on_its_way_back_that_the_next_tenure_took_over_is_not_lost_with_it() {
 }
 
 #[test]
-fn a_hold_that_redis_has_forgotten_is_not_on_its_way_back() {
+fn a_hold_that_redis_has_forgotten_has_no_pending_release() {
     let mut story = Story::new();
     let (hold, validity) = story.grant(WATCHDOG.into());
     story.now += WATCHDOG;

@@ -1,4 +1,4 @@
-//! The waiters' room as it is, with a model of Redis at the other end, under many schedules.
+//! The waiters as they are, with a model of Redis at the other end, under many schedules.
 
 use shuttle::future::block_on;
 
@@ -17,25 +17,25 @@ fn whoever_waits_gets_the_lock_under_every_schedule() {
 }
 
 #[test]
-fn a_call_that_is_dropped_anywhere_keeps_nobody_from_the_lock_under_every_schedule() {
+fn a_call_that_is_dropped_anywhere_blocks_no_other_call_under_every_schedule() {
     const SCENE: Scene = Scene { calls: 3, dropped: 2, ..Scene::NOTHING };
     explore(24_000, || block_on(play(SCENE)));
 }
 
 #[test]
-fn a_cut_anywhere_keeps_nobody_from_the_lock_under_every_schedule() {
+fn a_cut_anywhere_blocks_no_call_under_every_schedule() {
     const SCENE: Scene = Scene { calls: 2, dropped: 1, cuts: 2, ..Scene::NOTHING };
     explore(16_000, || block_on(play(SCENE)));
 }
 
 #[test]
-fn a_lock_that_is_freed_by_force_keeps_nobody_from_it_under_every_schedule() {
+fn a_lock_that_is_freed_by_force_blocks_no_call_under_every_schedule() {
     const SCENE: Scene = Scene { calls: 3, dropped: 1, forced: 2, ..Scene::NOTHING };
     explore(8_000, || block_on(play(SCENE)));
 }
 
 #[test]
-fn two_locks_on_one_channel_keep_nobody_from_either_under_every_schedule() {
+fn two_locks_on_one_channel_block_no_call_under_every_schedule() {
     const SCENE: Scene = Scene { calls: 4, locks: 2, dropped: 1, ..Scene::NOTHING };
     explore(8_000, || block_on(play(SCENE)));
 }

@@ -1,5 +1,5 @@
 //! The stage on which the scenes are played: calls that do plainly what `acquire`, `releaser` and
-//! the guard do, another client, an operator, and the background.
+//! the guard do, another client, an operator, and the client's thread.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -27,7 +27,7 @@ struct Stage {
     owners: Vec<Arc<Owner>>,
     redis: Mutex<Naive>,
     background: UnboundedSender<Job>,
-    /// The terms of all guards that are there.
+    /// The validities of all live guards.
     valid: Mutex<Vec<Arc<Validity>>>,
     unanswered: AtomicUsize,
     deleted: AtomicBool,
@@ -69,7 +69,7 @@ pub(super) async fn play(scene: Scene) {
     let calls = Calls::begin(scene.calls, scene.dropped, |me| call(stage.clone(), me));
     calls.end().await;
     for owner in &stage.owners {
-        // Whoever has it still tells Redis of something. A debt may be on its way to the background.
+        // A flush may still have the permit. A pending release may be on its way to the background.
         let _gate = owner.permit().await;
         stage.pay(stage.number(owner)).await;
     }
@@ -87,7 +87,7 @@ async fn call(stage: Arc<Stage>, me: usize) {
     }
 }
 
-/// Another client, that gets the lock if it is free.
+/// Another client, which gets the lock if it is free.
 async fn other(stage: Arc<Stage>) {
     some_time().await;
     if stage.redis.lock().acquire(OTHER, 1, 1, 0) == Acquired::Granted(None) {
@@ -133,7 +133,7 @@ async fn work(stage: Arc<Stage>, job: Job) {
 }
 
 impl Stage {
-    /// A request of the relay.
+    /// A request for hand-offs.
     async fn send(&self, request: &Request) -> Result<(HandOffReply, bool), Error> {
         let ids: Vec<&'static str> =
             request.owners.iter().map(|owner| OURS[self.number(owner)]).collect();
@@ -218,7 +218,7 @@ impl Stage {
         Some(self.guard(me, hold, validity))
     }
 
-    /// Pays what is owed. Only with the permit.
+    /// Sends the pending release. Only with the permit.
     async fn pay(&self, me: usize) {
         let owner = &self.owners[me];
         let Some(pending) = owner.holds.lock().pending(clock::now(), HOUR) else { return };
@@ -263,7 +263,7 @@ impl Stage {
     }
 }
 
-/// A place in line, as `acquire` has it.
+/// A registration in the queue, as `acquire` has it.
 struct Enqueued<'a> {
     stage: &'a Stage,
     me: usize,
@@ -283,7 +283,7 @@ impl Drop for Enqueued<'_> {
     }
 }
 
-/// The right to ask, whose drop leaves a debt to the background.
+/// The right to ask, whose drop leaves a pending release to the background.
 struct OwnerSession<'a> {
     stage: &'a Stage,
     me: usize,
@@ -309,7 +309,7 @@ struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// Nobody else may have had the lock up to here.
+    /// No other owner may have had the lock up to here.
     fn give_back(&mut self) -> bool {
         let Some(hold) = self.hold.take() else { return false };
         let valid = self.validity.until(clock::now()).is_some() && !self.validity.is_gone();

@@ -1,4 +1,4 @@
-//! Hand-offs inside the client, told to one hold state.
+//! Hand-offs inside the client, as one hold state sees them.
 
 use super::*;
 use crate::config::Config;
@@ -12,7 +12,7 @@ impl Story {
         self.owner.holds.lock().streak_is_over(config, self.now)
     }
 
-    /// The lock comes to this owner from another one, who was valid until then.
+    /// The lock comes to this owner from another one, which was valid until then.
     fn handed(&self, lease: Lease, until: Instant, streak: Streak) -> (HoldId, Arc<Validity>) {
         let validity = Arc::new(Validity::new(until));
         let mut holds = self.owner.holds.lock();
@@ -33,7 +33,7 @@ impl Story {
 }
 
 #[test]
-fn only_the_last_hold_can_be_handed_off_and_only_while_it_is_believed() {
+fn only_the_last_hold_can_be_handed_off_and_only_while_it_is_valid() {
     let mut story = Story::new();
     assert!(story.start().is_none(), "it has nothing");
     let (outer, validity) = story.grant(WATCHDOG.into());
@@ -45,11 +45,11 @@ fn only_the_last_hold_can_be_handed_off_and_only_while_it_is_believed() {
     assert_eq!(start.until, validity.until(story.now).unwrap(), "the shorter of the two");
     assert_eq!((start.pending.count, start.pending.leaving), (0, 2));
     story.now += WATCHDOG;
-    assert!(story.start().is_none(), "one of them has streak out");
+    assert!(story.start().is_none(), "one of them has run out");
 }
 
 #[test]
-fn what_may_have_been_freed_or_is_lost_cannot_be_handed_off() {
+fn a_lock_that_may_have_been_freed_or_is_lost_cannot_be_handed_off() {
     let story = Story::new();
     let (hold, _) = story.grant(HOUR.into());
     let pending = story.give_back(hold).unwrap();
@@ -64,7 +64,7 @@ fn what_may_have_been_freed_or_is_lost_cannot_be_handed_off() {
 }
 
 #[test]
-fn an_owner_takes_a_lock_only_if_it_holds_and_owes_nothing() {
+fn an_owner_takes_a_lock_only_if_it_has_no_hold_and_no_pending_release() {
     let story = Story::new();
     let can_take = || story.owner.holds.lock().can_take();
     assert!(can_take());
@@ -81,7 +81,7 @@ fn an_owner_takes_a_lock_only_if_it_holds_and_owes_nothing() {
 }
 
 #[test]
-fn a_lock_that_was_handed_off_is_believed_for_its_lease_when_that_is_confirmed() {
+fn a_lock_that_was_handed_off_is_valid_for_its_lease_once_confirmed() {
     let story = Story::new();
     let before = story.now + WATCHDOG;
     let (hold, validity) = story.handed(HOUR.into(), before, story.streak());
@@ -91,14 +91,14 @@ fn a_lock_that_was_handed_off_is_believed_for_its_lease_when_that_is_confirmed()
     story.owner.holds.lock().confirmed(hold, &validity, until, story.now);
     assert_eq!(validity.until(story.now), Some(until));
     assert!(!story.owner.holds.lock().is_unconfirmed());
-    // One that has gone already is not spoken of any more.
+    // A hold that was given back does not count as unconfirmed.
     story.give_back(hold);
     assert!(story.start().is_some());
     assert!(!story.owner.holds.lock().is_unconfirmed());
 }
 
 #[test]
-fn a_confirmation_says_nothing_of_a_later_tenure() {
+fn a_confirmation_says_nothing_of_a_later_generation() {
     let story = Story::new();
     let (before, lost) = story.handed(HOUR.into(), story.now + WATCHDOG, story.streak());
     story.owner.gone(story.now);
@@ -110,7 +110,7 @@ fn a_confirmation_says_nothing_of_a_later_tenure() {
 }
 
 #[test]
-fn the_watchdog_leaves_a_lock_alone_that_is_not_confirmed_or_not_claimed() {
+fn the_watchdog_leaves_an_unconfirmed_or_unclaimed_lock_alone() {
     for claimed_first in [true, false] {
         let mut story = Story::new();
         let begun = story.now;
@@ -143,7 +143,7 @@ fn the_watchdog_leaves_a_lock_alone_that_is_not_confirmed_or_not_claimed() {
 }
 
 #[test]
-fn a_run_of_hand_offs_ends_while_others_wait_and_only_then() {
+fn a_streak_of_hand_offs_ends_while_others_wait_and_only_then() {
     let config = Config { max_handoffs: 3, ..Config::default() };
     let mut story = Story::new();
     let mut streak = story.streak();
@@ -168,7 +168,7 @@ fn a_run_of_hand_offs_ends_while_others_wait_and_only_then() {
 }
 
 #[test]
-fn a_hold_that_redis_granted_begins_a_new_run() {
+fn a_hold_that_redis_granted_begins_a_new_streak() {
     let config = Config { max_handoffs: 1, ..Config::default() };
     let story = Story::new();
     let streak = story.streak();

@@ -1,6 +1,6 @@
-//! One owner's hold state under many schedules: its calls, a background that pays, a watchdog that
-//! renews, another owner, an operator. All of them do plainly what `acquire`, `releaser` and
-//! `watchdog` do. No time passes, so nobody loses anything by the clock.
+//! One owner's hold state under many schedules: its calls, a background that sends releases, a
+//! watchdog, another owner, an operator. All of them do plainly what `acquire`, `releaser` and
+//! `watchdog` do. No time passes, so no hold is lost by the clock.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -17,13 +17,13 @@ const US: &str = "us";
 const OTHER: &str = "other";
 const LEASE: u64 = 3_600_000;
 
-/// So many renewals are tried.
+/// How many renewals are tried.
 const RENEWALS: usize = 3;
 
 #[derive(Debug, Clone, Copy)]
 struct Scene {
     calls: usize,
-    /// So many of the calls are dropped, each at any moment.
+    /// How many of the calls are dropped, each at any moment.
     dropped: usize,
     /// An operator deletes the key.
     deletes: bool,
@@ -53,7 +53,7 @@ enum Request {
 
 struct BackgroundRelease {
     permit: Option<Permit>,
-    /// It comes before what undoes it.
+    /// Arrives before what undoes it.
     on_its_way: Option<Request>,
 }
 
@@ -260,7 +260,7 @@ impl<'a> OwnerSession<'a> {
 
 impl Drop for OwnerSession<'_> {
     fn drop(&mut self) {
-        // The scene has gone wrong already, and a second panic would be the end of the process.
+        // The scene has gone wrong already, and a second panic would end the process.
         if std::thread::panicking() {
             return;
         }
@@ -279,7 +279,7 @@ struct Guard<'a> {
     stage: &'a Stage,
     hold: Option<HoldId>,
     validity: Arc<Validity>,
-    /// Nobody takes it away: it was asked for after the one delete, or there is none.
+    /// The operator does not delete it: it was asked for after the one delete, or there is none.
     sure: bool,
 }
 
@@ -289,7 +289,7 @@ impl Guard<'_> {
         assert!(valid || !self.sure, "a hold is lost that was never taken away");
     }
 
-    /// From here on it is owed. Says whether it was not yet.
+    /// From here on a release is pending. Returns whether it was not before.
     fn give_back(&mut self) -> bool {
         let Some(hold) = self.hold.take() else { return false };
         self.stage.owner.holds.lock().give_back(hold);
@@ -313,19 +313,19 @@ impl Drop for Guard<'_> {
 }
 
 #[test]
-fn a_hold_is_believed_until_it_is_given_back_and_never_again_under_every_schedule() {
+fn a_hold_is_valid_until_it_is_given_back_and_never_again_under_every_schedule() {
     const SCENE: Scene = Scene { calls: 2, dropped: 1, deletes: false, forgets_tenure: false };
     explore(10_000, || block_on(play(SCENE)));
 }
 
 #[test]
-fn a_renewal_of_a_tenure_that_is_over_loses_no_later_one_under_every_schedule() {
+fn a_renewal_of_a_generation_that_is_over_loses_no_later_one_under_every_schedule() {
     const SCENE: Scene = Scene { calls: 2, dropped: 1, deletes: true, forgets_tenure: false };
     explore(10_000, || block_on(play(SCENE)));
 }
 
 #[test]
-fn a_renewal_that_does_not_know_its_tenure_is_seen_to_lose_another() {
+fn a_renewal_that_does_not_know_its_generation_is_seen_to_lose_another() {
     const SCENE: Scene = Scene { calls: 2, dropped: 0, deletes: false, forgets_tenure: true };
     let said = fault(|| block_on(play(SCENE)));
     assert!(said.contains("never taken away"), "{said}");

@@ -1,6 +1,6 @@
 //! One owner's hold state between its callers and a naive Redis. Requests take their time, answers
 //! get lost, another owner comes in whenever the key is free, and the server's clock runs 1 %
-//! fast. The callers do what `acquire`, `releaser` and `watchdog` do, told plainly.
+//! fast. The callers do plainly what `acquire`, `releaser` and `watchdog` do.
 
 use super::*;
 use crate::protocol::{Acquired, Released};
@@ -36,7 +36,7 @@ pub(super) struct World {
     redis: Naive,
     owner: Owner,
     guards: Vec<Guard>,
-    /// They wait to hear that it is so.
+    /// Given back, and waiting for the confirmation.
     given_back: Vec<Guard>,
     request: Option<Request>,
     /// An earlier sending of the request was never answered.
@@ -205,9 +205,9 @@ impl World {
         self.guards.push(Guard { hold, validity, lease, until, betrayed: self.betrayed });
     }
 
-    /// A release that leaves something, or a first hold that takes over what was left, was carried
-    /// out and nobody heard of it. When that has run out by the next look, nobody can say what had
-    /// become of those who gave back.
+    /// Redis executed a release that leaves something, or a first hold that takes over what was
+    /// left, and the answer was lost. If that has run out by the next check, the owner cannot know
+    /// what became of the holds that were given back.
     fn unanswered(&mut self) {
         let unknown = match &self.request {
             Some(Request::Release { pending, reply: Some(_), .. }) => pending.count > 0,
@@ -237,7 +237,7 @@ impl World {
 
     fn not_executed(&mut self) {
         match self.request.take() {
-            // Nobody knows about the first sending.
+            // The owner does not know whether Redis executed the first sending.
             request if self.repeated => self.request = request,
             Some(Request::Acquire { ask, reply: None, .. }) => {
                 self.owner.holds.lock().not_executed(ask);
@@ -312,14 +312,14 @@ impl World {
     fn check(&mut self) {
         let count = self.count();
         let server = self.owner.holds.lock().server;
-        assert!(count <= server, "Redis counts {count} and the holds knows of {server}");
+        assert!(count <= server, "Redis counts {count} and the hold state knows of {server}");
         let server_time = |at: Instant| server_time(at - self.base);
         for guard in &mut self.guards {
             let valid = guard.validity.until(self.now);
             let by_model = Some(guard.until).filter(|until| *until > self.now);
             if guard.betrayed {
                 assert!(valid.is_none() || valid == by_model);
-                // Loss never heals, so the model forgets what the term has lost.
+                // Loss never heals, so the model forgets what the validity has lost.
                 guard.until = valid.unwrap_or(self.now);
                 continue;
             }
@@ -337,7 +337,7 @@ impl World {
             );
         }
         if self.request.is_none() && self.pending().is_none() {
-            // Whoever waited for that knows.
+            // The callers that waited for that know.
             self.given_back.clear();
         }
         for guard in self.given_back.iter().filter(|guard| !guard.betrayed) {
@@ -348,7 +348,7 @@ impl World {
         assert!(!unwatched, "nobody renews this lease");
     }
 
-    /// Everybody goes, the network is well again, and the background pays.
+    /// All guards go, the network is well again, and the background sends the pending release.
     pub(super) fn end(&mut self) {
         self.run(&Op::GiveUp { arrived: true });
         while !self.guards.is_empty() {

@@ -56,7 +56,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_board_does_what_the_naive_model_does(
+    fn the_queues_do_what_the_naive_model_does(
         ops in prop::collection::vec(model_op(), 1..100),
     ) {
         let mut model = model::Model::new();
@@ -67,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_sleeps_beside_a_free_lock(ops in prop::collection::vec(world_op(), 1..100)) {
+    fn no_waiter_sleeps_beside_a_free_lock(ops in prop::collection::vec(world_op(), 1..100)) {
         let mut world = world::World::new();
         for op in &ops {
             world.run(op);
@@ -76,7 +76,7 @@ proptest! {
     }
 }
 
-/// A board on which everything happens at one moment, unless it says otherwise.
+/// Wait queues to which everything happens at one moment, unless a test says otherwise.
 struct Story {
     queues: WaitQueues<Notify>,
     now: Instant,
@@ -93,7 +93,7 @@ impl Story {
         Self { queues: WaitQueues::default(), now: Instant::now() }
     }
 
-    /// Somebody was refused for an hour and stands in line.
+    /// A waiter that was refused for an hour joins the queue.
     fn join(&mut self) -> (Ticket, Arc<Notify>) {
         let wake = Arc::new(Notify::new());
         let left = Some(3600 * SECOND);
@@ -121,7 +121,7 @@ impl Story {
         self.queues.plan(self.now, ON, |_| true)
     }
 
-    /// Whether the driver has something to do, and when it looks by itself.
+    /// Whether the driver has something to do, and when it checks without a notification.
     fn dirty(&mut self) -> (bool, Option<Instant>) {
         self.queues.is_dirty(self.now, ON, |_| true)
     }
@@ -140,7 +140,7 @@ impl Story {
         self.queues.subscribed(&plan.subscribe, ON, self.now)
     }
 
-    /// Two in line, subscribed, the first refused once more.
+    /// Two waiters in the queue, subscribed, the first refused once more.
     fn parked() -> (Self, [(Ticket, Arc<Notify>); 2]) {
         let mut story = Self::new();
         let pair = [story.join(), story.join()];
@@ -173,7 +173,7 @@ fn a_waiter_subscribes_then_asks_again_then_parks() {
 }
 
 #[test]
-fn the_first_in_line_asks_and_those_behind_sleep_without_an_alarm() {
+fn the_head_asks_and_the_waiters_behind_it_sleep_without_a_timer() {
     let (mut story, [(first, wake), (second, _)]) = Story::parked();
     assert_eq!(story.step(second), WaitStep::Park(None));
     assert!(are(&story.message(), &[&wake]));
@@ -182,7 +182,7 @@ fn the_first_in_line_asks_and_those_behind_sleep_without_an_alarm() {
 }
 
 #[test]
-fn a_waiter_that_was_woken_and_goes_hands_the_wake_up_on() {
+fn a_woken_waiter_that_leaves_passes_the_wake_up_on() {
     let (mut story, [(first, _), (second, wake)]) = Story::parked();
     story.message();
     assert!(are(&story.leave(first), &[&wake]));
@@ -190,7 +190,7 @@ fn a_waiter_that_was_woken_and_goes_hands_the_wake_up_on() {
 }
 
 #[test]
-fn a_waiter_that_goes_while_it_asks_hands_the_wake_up_on() {
+fn a_waiter_that_leaves_while_it_asks_passes_the_wake_up_on() {
     let (mut story, [(first, _), (second, wake)]) = Story::parked();
     story.message();
     assert_eq!(story.step(first), WaitStep::Ask);
@@ -199,7 +199,7 @@ fn a_waiter_that_goes_while_it_asks_hands_the_wake_up_on() {
 }
 
 #[test]
-fn a_waiter_that_goes_in_its_sleep_costs_redis_nothing() {
+fn a_waiter_that_leaves_while_it_sleeps_costs_redis_nothing() {
     let (mut story, [(first, _), (second, wake)]) = Story::parked();
     assert!(are(&story.leave(first), &[&wake]), "the second has an alarm to set");
     assert_eq!(story.step(second), story.longest_park());
@@ -232,7 +232,7 @@ fn the_head_is_due_when_the_lease_of_the_holder_could_have_ended() {
 }
 
 #[test]
-fn a_confirmed_hand_off_does_not_make_who_comes_after_the_next_holder_ask() {
+fn a_confirmed_hand_off_does_not_make_the_waiter_after_the_next_holder_ask() {
     let (mut story, [(first, _), (second, _)]) = Story::parked();
     story.queues.asked_for(C, first, story.now);
     // An earlier hand-off was confirmed, for a short lease; then that to the first waiter.
@@ -259,7 +259,7 @@ fn s9_a_lease_without_an_end_is_asked_after_again_and_again_with_no_message_at_a
 }
 
 #[test]
-fn two_locks_on_one_channel_are_two_lines() {
+fn two_locks_on_one_channel_are_two_queues() {
     let mut story = Story::new();
     let wakes = [Arc::new(Notify::new()), Arc::new(Notify::new())];
     let left = Some(3600 * SECOND);
@@ -299,7 +299,7 @@ fn a_subscription_outlives_a_grant_for_a_moment_and_a_waiter_that_gave_up_not_at
 }
 
 #[test]
-fn the_driver_is_not_told_of_what_it_will_see_in_time() {
+fn the_driver_is_not_notified_of_what_it_will_see_in_time() {
     let mut story = Story::new();
     let wake = || Arc::new(Notify::new());
     let names = ["first", "second", "third"];
@@ -315,7 +315,7 @@ fn the_driver_is_not_told_of_what_it_will_see_in_time() {
 }
 
 #[test]
-fn after_a_cut_everybody_looks_up_and_the_head_asks_once_it_is_subscribed_again() {
+fn after_a_cut_all_waiters_wake_up_and_the_head_asks_once_it_is_subscribed_again() {
     let (mut story, [(first, one), (second, two)]) = Story::parked();
     assert!(are(&story.cut(), &[&one, &two]));
     assert_eq!(story.outage(), Some(story.now), "from now on the time of an outage counts");
@@ -360,7 +360,7 @@ fn an_answer_from_before_an_outage_does_not_end_it() {
 }
 
 #[test]
-fn an_outage_is_for_those_who_wait_and_ends_with_an_answer_outside_the_line_too() {
+fn an_outage_needs_a_waiter_and_ends_with_an_answer_outside_the_queue_too() {
     let (mut story, [(first, _), (second, _)]) = Story::parked();
     story.queues.cut(ON + 1, story.now);
     assert_eq!(story.outage(), None, "it was another connection");
@@ -377,12 +377,12 @@ fn an_outage_is_for_those_who_wait_and_ends_with_an_answer_outside_the_line_too(
 }
 
 #[test]
-fn a_closed_client_sends_everybody_home_and_keeps_nothing() {
+fn a_closed_client_wakes_all_waiters_and_keeps_nothing() {
     let (mut story, [(first, one), (second, two)]) = Story::parked();
     assert!(are(&story.queues.close(), &[&one, &two]));
     assert!(story.queues.closed);
     assert_eq!(story.plan(), Plan::default());
     assert!(story.queues.channels.is_empty());
-    // They go in their own time.
+    // The waiters leave later.
     assert_eq!(story.leave(first).len() + story.leave(second).len(), 0);
 }

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_comes_has_its_turns_beside_one_who_never_does() {
+    fn a_client_that_comes_has_its_turns_beside_one_that_never_does() {
         let (mut turns, mut now) = (Turns::default(), Instant::now());
         let mut turns_of_one = 0;
         for _ in 0..100 {
@@ -367,13 +367,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_nobody_else_waits_for_is_never_left() {
+    fn a_lock_for_which_no_other_client_waits_is_never_left() {
         let (mut turns, now) = (Turns::default(), Instant::now());
         assert_eq!(turns.ends(NAME, None, true, LIMITS, now), None);
         assert!(!turns.freed(NAME, 1, now));
         let later = now + LIMITS.run;
         assert!(turns.ends(NAME, None, true, LIMITS, later).is_some());
-        assert!(turns.freed(NAME, 0, later), "it stands deferral for nobody");
+        assert!(turns.freed(NAME, 0, later), "no other client is left");
         assert_eq!(turns.deferred_until(NAME, later), None);
     }
 

@@ -1,5 +1,5 @@
 //! Calls that wait for a lock, as `acquire` does it, and a Redis so simple that it is unlikely to
-//! be wrong. No time passes: a wake-up that was lost is not made good by an alarm.
+//! be wrong. No time passes: no timer makes up for a lost wake-up.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,26 +16,26 @@ use crate::tests::explore::{Calls, some_time};
 /// They share a channel.
 const LOCKS: [&str; 2] = ["a", "{a}"];
 
-/// Whoever has the locks at first.
+/// The holder of the locks at first.
 const STRANGER: usize = usize::MAX;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Who comes on, and what befalls them.
+/// Which calls there are, and what happens to them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scene {
     pub(super) calls: usize,
     /// The calls go round these.
     pub(super) locks: usize,
-    /// So many of the calls are dropped, each at any moment.
+    /// How many of the calls are dropped, each at any moment.
     pub(super) dropped: usize,
     /// How often the connection with the subscriptions is cut.
     pub(super) cuts: usize,
     /// How often the first lock is freed by force.
     pub(super) forced: usize,
-    /// A fault: a waiter that goes takes its wake-up along.
+    /// A fault: a waiter that leaves takes its wake-up along.
     pub(super) keeps_wake_ups: bool,
-    /// A fault: nobody asks again when the subscription has become live.
+    /// A fault: no head asks again when the subscription has become live.
     pub(super) asks_once: bool,
 }
 
@@ -51,7 +51,7 @@ impl Scene {
     };
 }
 
-/// Until everybody has had the lock, or was dropped.
+/// Plays until all calls have had the lock, or were dropped.
 pub(super) async fn play(scene: Scene) {
     let (server, pushes) = Server::new();
     let (undo, debts) = unbounded_channel();
@@ -95,7 +95,7 @@ struct Stage {
     waiters: Waiters,
     server: Server,
     undo: UnboundedSender<BackgroundRelease>,
-    /// How many from each line ask Redis.
+    /// How many waiters of each queue ask Redis.
     asking: [AtomicUsize; 2],
 }
 
@@ -131,12 +131,12 @@ async fn call(stage: Arc<Stage>, me: usize) {
     }
 }
 
-/// Only the head of a line asks.
+/// Only the head of a queue asks.
 struct Alone<'a>(&'a AtomicUsize);
 
 impl<'a> Alone<'a> {
     fn new(asking: &'a AtomicUsize) -> Self {
-        assert_eq!(asking.fetch_add(1, Ordering::Relaxed), 0, "two of one line ask");
+        assert_eq!(asking.fetch_add(1, Ordering::Relaxed), 0, "two of one queue ask");
         Self(asking)
     }
 }
@@ -147,7 +147,7 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// A waiter that leaves its place, and tells nobody to ask in its stead.
+/// A waiter that leaves, and wakes no other waiter to ask in its place.
 struct KeepsWakeUps<'a>(&'a Waiters, &'a Names, Ticket);
 
 impl Drop for KeepsWakeUps<'_> {
@@ -180,7 +180,7 @@ impl Drop for Guard<'_> {
 
 /// Asks Redis once.
 async fn ask(stage: &Stage, lock: usize, me: usize) -> Option<Guard<'_>> {
-    // Not sent yet: there is nothing to undo, so that nobody will be told.
+    // Not sent yet: there is nothing to undo, so no message will come.
     yield_now().await;
     let mut guard = Guard { stage, release: Some(BackgroundRelease { lock, me, arrived: false }) };
     yield_now().await;
@@ -227,7 +227,7 @@ async fn drive(stage: Arc<Stage>) {
     }
 }
 
-/// Brings messages to the board, as [`Waiters::listen`] does.
+/// Passes messages to the wait queues, as [`Waiters::listen`] does.
 async fn listen(stage: Arc<Stage>, mut pushes: UnboundedReceiver<Push>) {
     let waiters = &stage.waiters;
     while let Some(push) = pushes.recv().await {
@@ -262,7 +262,7 @@ impl Server {
         *self.0.lock().held[lock].get_or_insert(who) == who
     }
 
-    /// Given back by one who has it, or freed by force.
+    /// The holder gives the lock back, or it is freed by force.
     fn free(&self, lock: usize, by: Option<usize>) {
         let state = &mut *self.0.lock();
         if state.held[lock].take_if(|held| by.is_none_or(|by| *held == by)).is_some() {

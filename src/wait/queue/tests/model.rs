@@ -1,5 +1,5 @@
-//! The board beside a naive model. Of a line, the model knows only when somebody last began to
-//! ask, how that ended, and when there was last a reason to ask; from that follows what its head
+//! The wait queues beside a naive model. Of a queue, the model knows only when a waiter last began
+//! to ask, how that ended, and when there was last a reason to ask. From that follows what its head
 //! does. Of the subscriptions, it knows what Redis would say. Of the turns between clients, it asks
 //! another [`Turns`], which has tests of its own.
 
@@ -19,15 +19,15 @@ pub(super) enum Op {
         lock: usize,
         left: Option<u64>,
     },
-    /// The n-th of those who are not asking looks at the board.
+    /// The n-th of the waiters that are not asking checks the queues.
     WaitStep(usize),
-    /// How the n-th of those who are asking fared.
+    /// The result of the n-th of the waiters that are asking.
     Refused(usize, Option<u64>),
     Unanswered(usize, u64),
     Granted(usize, u64),
-    /// The n-th waiter goes, whatever it is doing.
+    /// The n-th waiter leaves, whatever it is doing.
     Leave(usize),
-    /// This client hands the lock over, which the head may have to await.
+    /// This client hands the lock off, which the head may have to await.
     HandOff {
         lock: usize,
         lease: u64,
@@ -35,16 +35,16 @@ pub(super) enum Op {
         /// The next head is woken when the hand-off is answered.
         later: bool,
     },
-    /// A hand-off is over, and has been confirmed for such a lease if there is one.
+    /// A hand-off is over, and Redis has confirmed it for that lease if there is one.
     HandedOff(usize, Option<u64>),
-    /// This client has freed the lock, and so many clients heard of it.
+    /// This client has freed the lock, and so many clients have received the message.
     Freed(usize, Option<u32>),
     /// It frees the lock for so many others.
     StandBack(usize, u32),
-    /// A lock was lost that this client counted on.
+    /// A lock that this client relied on was lost.
     Lost(usize),
     Message(usize),
-    /// The driver looks if it would.
+    /// The driver checks if it would.
     Look,
     Confirm,
     Deny,
@@ -63,7 +63,7 @@ struct Entry {
     asked_at: u64,
     /// What the last step said, if it said to park.
     parked: Option<Option<u64>>,
-    /// Woken since, or about to look by itself.
+    /// Woken since, or about to check without a wake-up.
     looks: bool,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct Model {
     kept_until: BTreeMap<String, u64>,
     /// The number of the connection in use.
     connection: u64,
-    /// What has been asked for on it.
+    /// What the driver has asked for on it.
     asked: BTreeSet<String>,
     sent: Option<Sent>,
     /// The locks whose heads are still to be woken after a hand-off.
@@ -152,7 +152,7 @@ impl Model {
         first.is_some_and(|first| first.ticket == entry.ticket)
     }
 
-    /// What a look at the board must say to that waiter now.
+    /// What the queues must say to that waiter now.
     fn expected(&self, entry: &Entry) -> WaitStep {
         let queue = &self.expected[&entry.lock];
         if !self.is_head(entry) {
@@ -312,7 +312,7 @@ impl Model {
         }
     }
 
-    /// An ask has ended; its waiter looks at the board next, if it does not go.
+    /// An ask has ended; its waiter checks the queues next, if it does not leave.
     fn answered(&mut self, at: usize, park: u64) -> (Box<str>, Ticket) {
         let entry = &mut self.entries[at];
         entry.asking = false;
@@ -366,7 +366,7 @@ impl Model {
         }
     }
 
-    /// Everybody goes, and nothing is left of them.
+    /// All waiters leave, and nothing is left of them.
     pub(super) fn end(&mut self) {
         while !self.entries.is_empty() {
             self.run(&Op::Leave(0));

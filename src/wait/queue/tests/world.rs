@@ -1,6 +1,6 @@
-//! The board in a small world: locks that are held and released, messages on their way, waiters
-//! that ask and go, a connection that is cut. However it went: when all that is on its way has
-//! arrived, nobody sleeps beside a free lock. Too little time passes for anybody to be due.
+//! The wait queues in a small world: locks that are held and released, messages on their way,
+//! waiters that ask and leave, a connection that is cut. Whatever happened, when everything on its
+//! way has arrived, no waiter sleeps beside a free lock. No waiter becomes due in so little time.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -14,12 +14,12 @@ pub(super) enum Op {
     Pass(u64),
     /// A call is refused, or gets the lock at once.
     Call(usize),
-    /// The n-th waiter goes one step on: looks, is served by Redis, or reads the answer.
+    /// The n-th waiter goes one step on: checks, is served by Redis, or reads the answer.
     Run(usize),
     Drop(usize),
-    /// Whoever has the lock gives it back, or it is freed by force.
+    /// The holder gives the lock back, or it is freed by force.
     Release(usize),
-    /// Whoever has the lock hands it over.
+    /// The holder hands the lock off.
     HandOff(usize),
     /// The first message on its way arrives.
     Deliver,
@@ -46,7 +46,7 @@ struct Entry {
 pub(super) struct World {
     now: Instant,
     queues: WaitQueues<Notify>,
-    /// By which ticket; zero is nobody who ever waited.
+    /// The holder's ticket; zero is a holder that never waited.
     held: [Option<Ticket>; LOCKS.len()],
     entries: Vec<Entry>,
     subscribed: BTreeSet<Arc<str>>,
@@ -89,7 +89,7 @@ impl World {
             Op::Cut => {
                 self.subscribed.clear();
                 self.messages.clear();
-                // What was sent is asked for again with the next plan.
+                // The next plan asks again for what was sent.
                 self.sent = None;
                 let wakes = self.queues.cut(self.connection, self.now);
                 self.connection += 1;
@@ -163,7 +163,7 @@ impl World {
         let Entry { ticket, lock, ask, .. } = self.entries.remove(at);
         let (wakes, _) = self.queues.left(LOCKS[lock].0, ticket, self.now);
         self.woken(wakes);
-        // The undo of a grant whose caller has gone.
+        // The undo of a grant whose caller has left.
         if ask == (Ask::Answered { granted: true }) && self.held[lock] == Some(ticket) {
             self.release(lock);
         }
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// All that is on its way arrives, and everybody who is awake goes on until asleep.
+    /// Everything on its way arrives, and all waiters that are awake go on until they sleep.
     pub(super) fn settle(&mut self) {
         let mut steps = 0;
         while (0..self.entries.len()).any(|at| self.step(at)) || self.deliver() || self.drive() {
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// Everybody who waits gets the lock, one after the other.
+    /// All waiters get the lock, one after the other.
     pub(super) fn end(&mut self) {
         self.settle();
         while !self.entries.is_empty() {

@@ -1,9 +1,9 @@
-//! The model's side of the subscriptions: what the driver would tell Redis, and what Redis says.
+//! The model's side of the subscriptions: what the driver would send to Redis, and the answers.
 
 use super::*;
 
 impl Model {
-    /// What is subscribed that nobody waits for, and until when.
+    /// The subscriptions without a waiter, and until when they are kept.
     pub(super) fn kept(&self) -> impl Iterator<Item = (&String, u64)> {
         let unwanted = self.subscribed.iter().filter(|channel| !self.is_wanted(channel));
         unwanted.map(|channel| (channel, self.kept_until[channel]))

@@ -1,4 +1,4 @@
-//! A lock goes to the next waiter inside the client, and Redis hears of it behind that.
+//! The client hands a lock to the next waiter, and Redis is updated asynchronously.
 
 use super::*;
 

@@ -1,14 +1,14 @@
-//! When there is a reason to ask, and when this client leaves the lock to others.
+//! When there is a reason to ask, and when this client defers to others.
 
 use super::*;
 
 impl Model {
-    /// Whether a message would reach the board.
+    /// Whether a message would reach this client.
     pub(super) fn hears(&self, channel: &str) -> bool {
         self.queues.is_live(channel)
     }
 
-    /// The head is to ask at that moment. One that is asking asks again then, if `recheck` says so.
+    /// The head has to ask at that moment. If it is asking now and `recheck` is set, it asks again.
     pub(super) fn asks_at(&mut self, lock: usize, at: Instant, recheck: bool) {
         let (event, due) = (self.event, self.millis(at));
         let asking = self.entries.iter().any(|entry| entry.lock == lock && entry.asking);

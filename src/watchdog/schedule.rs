@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// Below this many entries nothing is swept.
+/// Below this many entries there is no sweep.
 const SWEEP_FROM: usize = 1024;
 
 pub(crate) struct Schedule<T> {

@@ -32,16 +32,16 @@ mod wait;
 pub(crate) use wait::Wait;
 use wait::{SILENCE, answer_by, by};
 
-/// After a try that Redis did not answer, unless the connection comes back before.
+/// The pause after a try that Redis did not answer, unless the connection comes back before.
 const PAUSE: Duration = Duration::from_millis(500);
 
 enum Tried {
     Granted(Granted),
-    /// How long the holder's lease could last, as far as Redis knows.
+    /// What is left of the holder's lease, if Redis reported it.
     Refused(Option<Duration>),
 }
 
-/// Acquires one hold; `None` when the wait was over first.
+/// Acquires one hold; `None` if the wait ends first.
 pub(crate) async fn acquire(
     engine: &Engine,
     owner: &Arc<Owner>,
@@ -306,9 +306,9 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Releases the lock if its holder is an owner of this client that holds nothing: the server
-    /// has missed its release. False if it is not, if the owner released it after the refusal, or if
-    /// Redis does not answer.
+    /// Releases the lock if its holder is an owner of this client that holds nothing: the server has
+    /// missed its release. False if the holder is another owner, if it released the lock after the
+    /// refusal, or if Redis does not answer.
     async fn reclaim(&self, holder: &str, deadline: Instant) -> bool {
         let Self { engine, owner, .. } = self;
         let Some((idle, permit)) = engine.owners.claim_idle(holder, &owner.names) else {

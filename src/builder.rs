@@ -137,8 +137,8 @@ impl LockClientBuilder {
         self
     }
 
-    /// What the client puts before every lock's name to make its key, so that several applications can share a
-    /// database. None unless set; any.
+    /// What the client puts before every lock's name to make its key, so that several applications
+    /// can share a database. None unless set; any.
     pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.config.name_prefix = prefix.into();
         self

@@ -48,12 +48,12 @@ pub(super) fn hand_off(
     }
 }
 
-/// Waits until Redis has confirmed a hand-off, or until then.
+/// Waits until Redis has confirmed a hand-off, or until the deadline.
 pub(super) async fn confirmed(
     confirmed: Option<Confirmed>,
     deadline: Instant,
 ) -> Result<bool, Error> {
-    let confirmed = confirmed.expect("BUG: nobody tells of a hand-off");
+    let confirmed = confirmed.expect("BUG: a hand-off without a confirmation");
     match clock::timeout_at(deadline, confirmed).await {
         Ok(Ok(confirmed)) => confirmed,
         _ => {

@@ -1,13 +1,13 @@
-//! The one loop by which every lock is acquired: try, stand in line, try, park, and again.
+//! The one loop that acquires every lock: try, wait in the queue, try, park, and again.
 //!
-//! A call that may be the only one tries at once. Refused, it stands in line (see
-//! [`crate::wait`]), which asks again once the subscription is live and then parks until it is
-//! woken: by a release, by the end of the holder's lease, or by a connection that came back. Or it
-//! has the lock without asking, from another holder of this client (see [`crate::handoff`]).
+//! A call that may be the only one tries at once. If Redis refuses it, it waits in the queue (see
+//! [`crate::wait`]): it asks again once the subscription is live, and then parks until a release,
+//! the end of the holder's lease or a connection that came back wakes it. Or another holder of this
+//! client hands the lock off to it, and it has the lock without asking (see [`crate::handoff`]).
 //!
-//! Dropping the loop anywhere leaves nothing behind: an unfinished request is undone by the drop
-//! of its [`OwnerSession`], a place in line and a wake-up that came to it are given on by the drop of
-//! the place.
+//! Dropping the loop anywhere leaves nothing behind: the drop of an [`OwnerSession`] undoes an
+//! unfinished request, and the drop of a [`Registration`] leaves the queue and passes an unused
+//! wake-up on to the next waiter.
 
 use std::ops::Deref;
 use std::pin::Pin;
@@ -32,16 +32,16 @@ mod wait;
 pub(crate) use wait::Wait;
 use wait::{SILENCE, answer_by, by};
 
-/// After a try that Redis did not answer, unless the connection comes back before.
+/// The pause after a try that Redis did not answer, unless the connection comes back before.
 const PAUSE: Duration = Duration::from_millis(500);
 
 enum Tried {
     Granted(Granted),
-    /// How long the holder's lease could last, as far as Redis knows.
+    /// What is left of the holder's lease, if Redis reported it.
     Refused(Option<Duration>),
 }
 
-/// Acquires one hold; `None` when the wait was over first.
+/// Acquires one hold; `None` if the wait ends first.
 pub(crate) async fn acquire(
     engine: &Engine,
     owner: &Arc<Owner>,
@@ -50,7 +50,7 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Granted>, Error> {
     let asked = lease.checked(engine.config.watchdog_timeout)?;
     let begun = clock::now();
-    // Before a request, and before another holder of this client can hand the lock to it.
+    // Before a request, and before another holder of this client can hand the lock off to it.
     engine.owners.register(owner);
     let acquisition = Acquisition { engine, owner, lease, asked, wait };
 
@@ -73,7 +73,7 @@ pub(crate) async fn acquire(
     }
 }
 
-/// A place in line, and what has to be done when the call goes.
+/// A registration in the wait queue. Its drop gives back a lock that was handed off meanwhile.
 struct Enqueued<'a> {
     registration: Registration<'a>,
     engine: &'a Engine,
@@ -112,7 +112,7 @@ impl Acquisition<'_> {
         holds.has_holds() && holds.holding(clock::now())
     }
 
-    /// The lock that was handed off is this call's now.
+    /// Notes that this call has taken the lock that was handed off to it.
     fn claimed(&self) {
         let watch = {
             let mut holds = self.owner.holds.lock();
@@ -124,8 +124,8 @@ impl Acquisition<'_> {
         }
     }
 
-    /// A nested hold never waits, one try is one try, and where nobody of this client stands in
-    /// line the first try is most likely the last.
+    /// Whether the call tries before it queues: a nested hold never waits, `Wait::Once` is one try,
+    /// and where no waiter of this client is in the queue the first try is most likely the last.
     fn goes_straight_to_redis(&self, now: Instant) -> bool {
         let until = match self.wait {
             Wait::Once => return true,
@@ -135,9 +135,10 @@ impl Acquisition<'_> {
         !self.engine.waiters.should_queue(&self.owner.names, until, now) || self.nests()
     }
 
-    /// What a call does that may not be the only one. `left` is what a refusal just said.
+    /// Waits in the queue until it has the lock or the wait is over. `left` is the holder's lease, as
+    /// a refusal just reported it.
     ///
-    /// Whatever it does but to park is boxed: a crowd that is parked has no room for it.
+    /// Everything but parking is boxed, so that parked futures stay small.
     async fn wait_in_queue(
         &self,
         begun: Instant,
@@ -164,13 +165,13 @@ impl Acquisition<'_> {
 
         let outage = until.is_none().then_some(engine.config.outage_limit);
         let granted = self.wait_for_grant(WaitLimits { until, outage }, last_call, left).await;
-        // Redis may carry out the last try; or a hand-off to this call, which came too late for it.
+        // Redis may still execute the last try, or a hand-off that came too late for this call.
         let may_have_pending = || owner.holds.lock().may_have_pending();
         granted.map_err(|error| if may_have_pending() { error.unknown() } else { error })
     }
 
-    /// Calls of the same handle wait here for the one of them that stands in line: when it has the
-    /// lock, they nest. In line they would wait for their own handle to release.
+    /// Calls of the same handle wait here for the one of them that is in the queue: when it has the
+    /// lock, they nest. In the queue they would wait for their own handle to release.
     async fn turn(&self, until: Option<Instant>) -> Option<MutexGuard<'_, ()>> {
         match self.owner.turn().try_lock() {
             Ok(turn) => Some(turn),
@@ -191,7 +192,7 @@ impl Acquisition<'_> {
         loop {
             match registration.next(&limits).await {
                 // The waiter could not run in time: its runtime was blocked, or its caller did not
-                // poll it. The lock may be another's by now, so it waits for its turn again.
+                // poll it. Another owner may have the lock by now, so it waits in the queue again.
                 Next::Handed(granted) if granted.validity.is_lost() => {
                     registration = self.enqueue(None);
                     engine.releaser.give_back(owner, granted.hold, granted.lease);
@@ -235,7 +236,7 @@ impl Acquisition<'_> {
     }
 
     /// Asks Redis once, unless the wait ends first. The compiler copies a future into each future
-    /// around it, so this boxes the large one first, and then what is around it.
+    /// around it, so this boxes the large one first, and then the one around it.
     fn try_until(
         &self,
         until: Option<Instant>,
@@ -260,7 +261,7 @@ impl Acquisition<'_> {
             now = clock::now();
         }
         loop {
-            // From here on, dropping the exchange undoes what Redis may have granted.
+            // From here on, the drop of the session undoes what Redis may have granted.
             let ask = owner.holds.lock().ask(now);
             let answer = session
                 .call
@@ -295,8 +296,8 @@ impl Acquisition<'_> {
                     }
                     reclaimed = true;
                 }
-                // The outer holds were lost and nobody had noticed. Now they know, and the next
-                // try of the loop is for a first hold.
+                // The outer holds were lost before this client noticed. `found_gone` reports that to
+                // their guards, and the next try of the loop is for a first hold.
                 Acquired::Gone => {
                     found_gone(&engine.waiters, owner, FoundBy::NestedAcquire);
                     now = clock::now();
@@ -305,9 +306,9 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Releases the lock if its holder is an owner of this client that holds nothing: the server
-    /// has missed its release. False if it is not, if the owner released it after the refusal, or if
-    /// Redis does not answer.
+    /// Releases the lock if its holder is an owner of this client that holds nothing: the server has
+    /// missed its release. False if the holder is another owner, if it released the lock after the
+    /// refusal, or if Redis does not answer.
     async fn reclaim(&self, holder: &str, deadline: Instant) -> bool {
         let Self { engine, owner, .. } = self;
         let Some((idle, permit)) = engine.owners.claim_idle(holder, &owner.names) else {
@@ -323,14 +324,14 @@ impl Acquisition<'_> {
         released
     }
 
-    /// A grant counts only once enough replicas have it. If they do not, it is given back at once.
+    /// Waits until enough replicas have the grant. If too few have it, gives it back at once.
     async fn await_replicas(
         &self,
         session: &mut OwnerSession<'_>,
         replicas: Replicas,
     ) -> Result<(), Error> {
         let Self { engine, owner, .. } = self;
-        // At most two of them: one that is under way, and its own. And their answers are on the way.
+        // At most two `WAIT`s, one that is under way and its own, and the time of their answers.
         let two = 2 * replicas.timeout + SILENCE;
         let deadline = session.call.deadline.max(clock::now() + two);
         let (names, owner_id) = (&owner.names, &*owner.id);
@@ -339,7 +340,7 @@ impl Acquisition<'_> {
         let Err(error) = replicated.await else { return Ok(()) };
         Err(match session.release_pending(clock::now()).await {
             Ok(_) => error.undone(),
-            // In the background it is tried again.
+            // The client tries again in the background.
             Err(_) => error,
         })
     }

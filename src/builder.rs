@@ -11,8 +11,8 @@ use crate::transport::Endpoint;
 
 /// Options for a [`LockClient`], from [`LockClient::builder`].
 ///
-/// What is out of bounds, or does not fit together, is refused by [`connect`](Self::connect)
-/// before any I/O.
+/// [`connect`](Self::connect) refuses options that are out of bounds, or do not fit together, before
+/// any I/O.
 #[must_use = "options have no effect until `connect` is called"]
 #[derive(Default)]
 pub struct LockClientBuilder {
@@ -34,21 +34,21 @@ impl LockClientBuilder {
         self
     }
 
-    /// A ready-made client of the `redis` crate, whose address, credentials and TCP settings are
-    /// used. The lock client speaks RESP3 and sets `TCP_NODELAY`, `SO_LINGER` and
-    /// `TCP_USER_TIMEOUT` to what it needs, whatever it says.
+    /// A ready-made client of the `redis` crate. The lock client uses its address, credentials and
+    /// TCP settings, but always speaks RESP3, and sets `TCP_NODELAY`, `SO_LINGER` and
+    /// `TCP_USER_TIMEOUT` to what it needs.
     pub fn client(mut self, client: redis::Client) -> Self {
         self.client = Some(client);
         self
     }
 
-    /// The master that Sentinels watch under that name, whichever server it is now. The urls are
-    /// the Sentinels', as many of them as there are; at least one has to answer when connecting.
-    /// After a failover, planned or not, waiters and renewals go on with the new master. Locks that
-    /// had not been replicated are lost with the old one, and their holders are told.
+    /// The primary that Sentinels watch under that name, whichever server it is now. The urls are
+    /// those of all the Sentinels; at least one Sentinel has to answer when connecting. After a
+    /// failover, planned or not, waiters and renewals go on with the new primary. Locks that had not
+    /// been replicated are lost with the old one, and the guards of their holders report that.
     ///
     /// User, password, TLS and database of the urls have to be the same in all of them, and are
-    /// those of the servers, too. A Sentinel that refuses them is asked without; for other
+    /// those of the servers, too. If a Sentinel refuses them, the client asks it without; for other
     /// credentials of the Sentinels, see [`sentinel_credentials`](Self::sentinel_credentials).
     pub fn sentinel(
         mut self,
@@ -70,97 +70,98 @@ impl LockClientBuilder {
         self
     }
 
-    /// A cluster, of which the urls name some nodes; the others are found. At least one has to
-    /// answer when connecting. User, password and TLS of the urls have to be the same in all of
+    /// A cluster. The urls name some nodes; the client finds the others. At least one has to answer
+    /// when connecting. User, password and TLS of the urls have to be the same in all of
     /// them, and are those of every node.
     ///
-    /// Releases are told on sharded channels if the first node that answers has them (Redis 7.0
-    /// and newer), else on plain ones: as Redisson decides it, and like there, all clients of one
-    /// lock have to come to the same answer. So during an upgrade of the servers from 6.2 start no
-    /// new clients before the last node is upgraded, and then start all of them again. A lock stays safe
-    /// without that, but a release reaches only the clients that listen on channels of its kind:
-    /// those of the other way get the lock when the lease of its last holder would have ended, or after
-    /// 30 s if that is sooner.
+    /// Releases are published on sharded channels if the first node that answers has them (Redis 7.0
+    /// and newer), else on plain ones. Redisson decides it like that, too, and all clients of one lock
+    /// have to come to the same answer. So during an upgrade of the servers from 6.2 start no new
+    /// clients before the last node is upgraded, and then start all of them again. A lock stays safe
+    /// without that, but a release reaches only the clients that listen on channels of its kind: the
+    /// others get the lock when the lease of its last holder would have ended, or after 30 s if that
+    /// is sooner.
     ///
-    /// Names whose braces are no hash tag (`a{b`, `a{}b`, `a}b`) are refused here, with
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) from every call: their key and their
-    /// channel would be in different slots.
+    /// Every call refuses names whose braces are no hash tag (`a{b`, `a{}b`, `a}b`), with
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument): their key and their channel would be in
+    /// different slots.
     pub fn cluster(mut self, urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.cluster = Some(urls.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Has an acquire count only once so many replicas have it, by Redis's `WAIT`. With fewer
-    /// within `timeout` the lock is given back, and the call says
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) and how many had it. Not asked for unless set;
-    /// the count is at least 1, the timeout from 1 ms to half the watchdog timeout.
+    /// Counts an acquire only once `count` replicas have it, by Redis' `WAIT`. If fewer have it within
+    /// `timeout`, the client gives the lock back, and the call returns
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), which says how many had it. Off unless set; the
+    /// count is at least 1, the timeout from 1 ms to half the watchdog timeout.
     ///
-    /// An acquire is two round trips then, and what the replicas take. Many share one `WAIT`, which
-    /// has a connection of its own for each runtime and server; one that comes while another is
-    /// under way waits for that one first, so that a call may take twice the timeout if that is longer
-    /// than the command timeout. Locks are not handed from task to task inside the client
-    /// then, because that is confirmed later, and no lease should be shorter than the timeout.
+    /// An acquire is two round trips then, and what the replicas take. Many acquires share one `WAIT`,
+    /// which has a connection of its own for each runtime and server. An acquire that comes while a
+    /// `WAIT` is under way waits for that one first, so a call may take twice the timeout if that is
+    /// longer than the command timeout. The client hands no locks off inside then, because Redis
+    /// confirms a hand-off later. No lease should be shorter than the timeout.
     ///
-    /// It narrows what a failover can lose, and does not close it. With fewer replicas than there
-    /// are, one without the lock can become the master. Renewals and releases are not waited for: a
-    /// new master can have the lease as it was before a renewal, or a lock that was released. What
-    /// closes it is a store that checks the [fencing token](crate::FencingToken).
+    /// It narrows what a failover can lose, and does not close it. If `count` is less than the number
+    /// of replicas, one without the lock can become the primary. The client does not wait until
+    /// replicas have a renewal or a release: a new primary can have the lease as it was before a
+    /// renewal, or a lock that was released. What closes it is a store that checks the
+    /// [fencing token](crate::FencingToken).
     pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.config.replicas = Some(Replicas { count, timeout });
         self
     }
 
-    /// The lease of a lock that was acquired without one, renewed every third of it. After a
-    /// holder's crash, others wait for up to this long. Shorter frees sooner; longer rides out
-    /// longer outages and pauses of the holder. 30 s unless set; from 30 ms to a day.
+    /// The lease of a lock that was acquired without one. The watchdog renews it every third of it.
+    /// After a holder's crash, others wait for up to this long. A shorter one frees sooner; a longer
+    /// one survives longer outages and pauses of the holder. 30 s unless set; from 30 ms to a day.
     pub fn watchdog_timeout(mut self, timeout: Duration) -> Self {
         self.config.watchdog_timeout = timeout;
         self
     }
 
-    /// How long a single command may take before a call says
+    /// How long a single command may take before a call returns
     /// [`Unavailable`](crate::ErrorKind::Unavailable). A call waits no longer for a connection
-    /// either, but the client goes on making it, and gives each round trip of that as long. Longer
-    /// for a Redis that is far away or often busy, shorter where a quick no is worth more, and in any
-    /// case longer than a round trip. 3 s unless set; from 10 ms to an hour.
+    /// either, but the client goes on making it, and gives each round trip of that as long. Set it
+    /// longer for a Redis that is far away or often busy, shorter where an early error is worth more,
+    /// and in any case longer than a round trip. 3 s unless set; from 10 ms to an hour.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.config.command_timeout = timeout;
         self
     }
 
-    /// How long a [`lock`](crate::Lock::lock) that is already waiting rides out an outage of Redis
-    /// before it says [`Unavailable`](crate::ErrorKind::Unavailable). Longer than a restart or a
-    /// failover takes. 30 s unless set; any.
+    /// How long a [`lock`](crate::Lock::lock) that is already waiting keeps waiting in an outage of
+    /// Redis before it returns [`Unavailable`](crate::ErrorKind::Unavailable). Set it longer than a
+    /// restart or a failover takes. 30 s unless set; any.
     pub fn outage_limit(mut self, limit: Duration) -> Self {
         self.config.outage_limit = limit;
         self
     }
 
-    /// Put before every lock's name to make its key, so that several applications can share a
-    /// database. None unless set; any.
+    /// What the client puts before every lock's name to make its key, so that several applications
+    /// can share a database. None unless set; any.
     pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.config.name_prefix = prefix.into();
         self
     }
 
-    /// How often in a row a lock may go from one holder of this client to the next while other
-    /// clients wait for it. More is more throughput, fewer is a shorter wait for the others. Nobody
-    /// is held to it while no other client waits. 100 unless set; zero hands nothing over, so that
-    /// every release goes to all clients.
+    /// How often in a row the client may hand a lock off from one holder to the next while other
+    /// clients wait for it. More is more throughput, fewer is a shorter wait for the others. Ignored
+    /// unless another client is waiting. 100 unless set; with zero the client hands nothing off, so
+    /// that every release goes to all clients.
     ///
-    /// Other clients are counted by who listens at the server that has the lock. Beside a Redisson
-    /// that is told to listen at replicas (its `subscriptionMode`), set zero.
+    /// The client counts the others by who listens at the server that has the lock. Beside a Redisson
+    /// that is configured to listen at replicas (its `subscriptionMode`), set zero.
     pub fn max_handoffs(mut self, most: u32) -> Self {
         self.config.max_handoffs = most;
         self
     }
 
     /// For how long a client may keep a lock while other clients wait for it, by hand-offs or by
-    /// locking it again; the hold that goes on then is the last. Whichever of the two limits comes
-    /// first ends a run of hand-offs. Then the client leaves the lock to each of the others, and
-    /// gives them the time that they were seen to need, at most a quarter of the command timeout. So
-    /// with `n` clients that wait, each has its turn about every `n` times this and a round trip.
-    /// Longer than a few holds take. 10 ms unless set; any.
+    /// locking it again; the hold that is under way at that time is the last. The first of the two
+    /// limits ends a streak of hand-offs. Then the client defers to each of the others, and gives
+    /// them the time that they were seen to need, at most a quarter of the command timeout. So with
+    /// `n` clients that wait, each has its turn about every `n` times this and a round trip. Set it
+    /// longer than a few holds take. 10 ms unless set; any.
     pub fn max_handoff_time(mut self, longest: Duration) -> Self {
         self.config.max_handoff_time = longest;
         self

@@ -9,14 +9,14 @@ use crate::error::Error;
 use crate::fenced::FencedLock;
 use crate::lock::Lock;
 
-/// A client of the locks in one Redis, be it a server, a master with Sentinels or a cluster. Cloning
-/// is cheap, and all clones are the same client.
+/// A client of the locks in one Redis: a server, a primary with Sentinels, or a cluster. Cloning is
+/// cheap, and all clones are the same client.
 ///
 /// It has a connection to each server for each Tokio runtime that calls, and a thread of its own
-/// that renews leases, listens for wake-ups, releases what was dropped and keeps up with failovers.
-/// The connections of the thread, and of the runtime that connects the client, are made at
-/// [`connect`](Self::connect); the client keeps them, and makes a broken one again at once.
-/// All of it ends by itself when the client, its handles and its guards are gone.
+/// that renews leases, listens for wake-ups, releases dropped guards and keeps up with failovers.
+/// [`connect`](Self::connect) makes the connections of the thread and of the runtime that calls it;
+/// the client keeps them, and replaces a broken one at once. Thread and connections end by
+/// themselves when the client, its handles and its guards are gone.
 ///
 /// # Forking
 ///
@@ -44,14 +44,14 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is none,
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an unusable address,
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answers there, or if the client's
     /// thread, its runtime or its connection cannot be made, and
     /// [`Server`](crate::ErrorKind::Server) if it refuses the user or the password, or is older than
     /// Redis 6.2. It makes two connections, one for this runtime and one for the client's thread, has
     /// the server load the scripts, and tries all that once. Each connection takes three or four round
-    /// trips, two more with TLS, and each of those may take the command timeout. A server whose `maxmemory-policy` may evict locks is a warning
-    /// in the log.
+    /// trips, two more with TLS, and each of those may take the command timeout. If the server's
+    /// `maxmemory-policy` may evict locks, the client logs a warning.
     ///
     /// # Cancel safety
     ///
@@ -60,7 +60,7 @@ impl LockClient {
         Self::builder().url(url).connect().await
     }
 
-    /// The options, to be set before connecting.
+    /// The options, which the caller sets before connecting.
     pub fn builder() -> LockClientBuilder {
         LockClientBuilder::default()
     }
@@ -71,9 +71,9 @@ impl LockClient {
 
     /// A handle to the lock of that name; a new owner with every call. No I/O.
     ///
-    /// Any name will do but the empty one, and in a [cluster](LockClientBuilder::cluster) one whose
-    /// braces are no hash tag: every call on the handle refuses those. It is the key in Redis, after
-    /// the [prefix](LockClientBuilder::name_prefix) if there is one.
+    /// Every call on the handle refuses the empty name, and in a [cluster](LockClientBuilder::cluster)
+    /// a name whose braces are no hash tag; any other will do. The name is the key in Redis, after the
+    /// [prefix](LockClientBuilder::name_prefix) if there is one.
     #[must_use]
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         Lock::new(self.engine.clone(), name.as_ref())
@@ -89,18 +89,18 @@ impl LockClient {
         FencedLock::new(self.engine.clone(), name.as_ref())
     }
 
-    /// Refuses new calls, sends waiting ones home with [`Closed`](crate::ErrorKind::Closed),
-    /// waits until releases that were handed to the background are confirmed, at most for the
-    /// command timeout, and stops renewing. To be awaited before a process ends.
+    /// Refuses new calls, ends waiting ones with [`Closed`](crate::ErrorKind::Closed), waits until
+    /// Redis has confirmed the releases in the background, at most for the command timeout, and stops
+    /// renewing. Await it before a process ends.
     ///
-    /// A guard that outlives it is lost at its deadline; until then it can still be unlocked, and
+    /// A guard that outlives it is lost at its deadline; until then `unlock` still works, and
     /// dropping it still gives the lock back. Closing again does no harm. In a
     /// [forked child](Self#forking) it does nothing.
     ///
     /// # Cancel safety
     ///
-    /// Dropped half-way, new calls are refused all the same and releases go on in the background;
-    /// call it again to wait for them.
+    /// If the future is dropped half-way, the client still refuses new calls, and releases go on in
+    /// the background; call it again to wait for them.
     pub async fn close(&self) {
         self.engine.close().await;
     }

@@ -1,12 +1,13 @@
 //! The clock by which leases are judged: monotonic, and it goes on while the machine sleeps.
 //!
 //! While a machine is suspended, or a virtual one is moved, `Instant::now` stands still on Linux,
-//! and Redis goes on counting: a holder that wakes up would believe in a lease that has ended. So
-//! the time comes from `CLOCK_BOOTTIME` there, and from `Instant::now` elsewhere.
+//! and Redis goes on counting: a holder that wakes up would rely on a lease that has ended. So the
+//! time comes from `CLOCK_BOOTTIME` there, and from `Instant::now` elsewhere.
 //!
 //! 1. Every instant in this crate comes from [`now`]; another clock's has no meaning beside it.
 //! 2. Tokio's timers stand still in a suspension. So no sleep is longer than [`LONGEST_SLEEP`],
-//!    which is how late a deadline is noticed that passed meanwhile. Whoever asks knows at once.
+//!    which is how late a sleeping task notices a deadline that passed meanwhile. A task that calls
+//!    [`now`] knows at once.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ pub(crate) async fn sleep_until(at: Instant) {
     }
 }
 
-/// For requests and their likes: if the machine sleeps meanwhile, it fails that much later.
+/// For requests and the like: if the machine is suspended meanwhile, this fails that much later.
 pub(crate) async fn timeout_at<T>(
     at: Instant,
     future: impl Future<Output = T>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// The options that the rooms share, after [`Config::check`].
+/// The options that the modules share, after [`Config::check`].
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     pub(crate) watchdog_timeout: Duration,
@@ -38,7 +38,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Renewals of a default lease are this far apart.
+    /// The time between two renewals of a default lease.
     pub(crate) fn renewal_period(&self) -> Duration {
         self.watchdog_timeout / 3
     }
@@ -54,7 +54,7 @@ impl Config {
         if count == 0 {
             return Err(Error::invalid("replicas: there is nothing to wait for with a count of 0"));
         }
-        // A lock that is waited for until its lease has ended would never be granted.
+        // A client that waited for replicas until the lease has ended would never grant the lock.
         between("the timeout of replicas", timeout, MILLISECOND, self.watchdog_timeout / 2)
     }
 }

@@ -1,13 +1,13 @@
-//! The rooms of one client, and the thread that does what nobody awaits.
+//! What the handles and guards of one client share, and the client's thread.
 //!
-//! One named thread with a runtime of its own renews leases, pays releases that nobody awaits and
-//! listens for wake-ups. It holds nothing of the client but the shared rooms, and ends by itself
-//! when the client, its handles and its guards are gone and their debts are paid.
+//! One named thread with a runtime of its own renews leases, sends releases in the background and
+//! listens for wake-ups. It holds nothing of the client but the shared parts, and ends by itself
+//! when the client, its handles and its guards are gone and no release is pending.
 //!
 //! 1. **A client that has connected can work**: `connect` fails if the thread, its runtime, or the
 //!    connections of the thread and of the caller's runtime cannot be made.
-//! 2. **A client belongs to the process that connected it.** In a forked child every call is an error
-//!    before it touches anything shared, and nothing shared is ever dropped.
+//! 2. **A client belongs to the process that connected it.** In a forked child every call returns an
+//!    error before it touches anything shared, and no drop touches anything shared.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) struct Engine {
     parts: Arc<Parts>,
 }
 
-/// What may be used and dropped in that process only.
+/// The parts, which only that process may use and drop.
 pub(crate) struct Parts {
     pub(crate) config: Arc<Config>,
     pub(crate) router: Arc<Router>,
@@ -45,7 +45,7 @@ pub(crate) struct Parts {
     pub(crate) owners: Arc<Owners>,
 }
 
-/// Says whether the thread could connect. Closed if nobody waits for the client any more.
+/// Reports whether the thread could connect. Closed if the caller of `connect` has gone.
 type Ready = oneshot::Sender<Result<(), Error>>;
 
 impl Engine {
@@ -56,12 +56,12 @@ impl Engine {
         Ok(Self { process, parts: Arc::new(parts) })
     }
 
-    /// An error in every process but the client's own. Before anything shared is touched.
+    /// An error in every process but the client's own. For callers, before they touch anything shared.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         if self.process.is_this_one() { Ok(()) } else { Err(Error::another_process()) }
     }
 
-    /// Refuses new calls, pays all debts and stops renewing. Does nothing in another process.
+    /// Refuses new calls, flushes pending releases and stops renewing. Does nothing in another process.
     pub(crate) async fn close(&self) {
         if self.process.is_this_one() {
             self.process.bind(self.parts.close()).await;
@@ -80,7 +80,7 @@ impl Deref for Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         if !self.process.is_this_one() {
-            // Never dropped (invariant 2): sockets and channels are the other process's.
+            // Never dropped (invariant 2): sockets and channels belong to the other process.
             std::mem::forget(self.parts.clone());
         }
     }
@@ -96,7 +96,7 @@ impl Parts {
         let (jobs, to_pay) = unbounded_channel();
         let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
         let config = Arc::new(config);
-        // A client that takes longer to come has hardly a command answered in time.
+        // A client that takes longer to come hardly gets an answer in time.
         let limits = Limits { run: config.max_handoff_time, room: config.command_timeout / 4 };
         let waiters = Arc::new(Waiters::new(limits));
         let owners = Arc::new(Owners::default());
@@ -119,7 +119,7 @@ impl Parts {
                 }
                 std::future::pending::<()>().await;
             };
-            // Paying debts ends with the last sender of jobs, and everything else ends with it.
+            // The jobs end with their last sender, and everything else ends with them.
             tokio::select! {
                 () = do_jobs(to_pay, &router, &handoffs, &config) => {}
                 () = renewing => {}
@@ -138,7 +138,7 @@ impl Parts {
             .map_err(|error| no_thread(&error))?;
         // While the thread connects.
         warn_of_eviction(Session::new(&parts.router, deadline)).await;
-        // The thread keeps to its deadlines by itself.
+        // The thread observes its deadlines by itself.
         is_ready.await.unwrap_or_else(|_| Err(unready("the client's thread has ended")))?;
         Ok(parts)
     }
@@ -152,8 +152,8 @@ impl Parts {
     }
 }
 
-/// A server that may throw a lock away gives it to two. Every policy but one may, because locks
-/// have a TTL. Whoever may not ask goes without the warning.
+/// A server that evicts a held lock grants it to a second owner. Every policy but one may evict it,
+/// because locks have a TTL. A user who may not run `INFO` gets no warning.
 async fn warn_of_eviction(mut call: Session<'_>) {
     match call.maxmemory_policy().await {
         Ok(Some(policy)) if policy != "noeviction" => {
@@ -165,8 +165,8 @@ async fn warn_of_eviction(mut call: Session<'_>) {
     }
 }
 
-/// The thread. The runtime is made here and not before: where it would be dropped if the thread
-/// could not be started, a drop of a runtime panics.
+/// The thread. It makes its own runtime: if the caller made it and the thread could not start, the
+/// caller would drop the runtime inside its own, and that panics.
 fn run(router: &Arc<Router>, mut ready: Ready, work: impl Future<Output = ()>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

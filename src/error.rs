@@ -1,4 +1,4 @@
-//! The one error type: what kind of failure, and whether the command was executed.
+//! The one error type: the kind of failure, and whether Redis executed the command.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,15 +9,15 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The lock is not held any more: its lease ended, or the key was deleted or taken by
-    /// somebody else. Work done under it may have run beside another holder's.
+    /// The caller does not hold the lock any more: its lease ended, or another client deleted or took
+    /// the key. Work done under it may have run beside another holder's.
     Lost,
-    /// Redis could not be asked, or did not answer, in time.
+    /// The client could not reach Redis in time, or Redis did not answer in time.
     Unavailable,
-    /// An argument or an option that can never work; nothing was sent.
+    /// An argument or an option that can never work; the client sent nothing.
     InvalidArgument,
     /// The key holds something that is not a lock: another type, or a hash that is none. A lock is a
-    /// hash with one field, `<id>:<number>`. It was left untouched.
+    /// hash with one field, `<id>:<number>`. The client left it untouched.
     NotALock,
     /// The client was closed, or it belongs to another process: this one was forked from it.
     Closed,
@@ -29,11 +29,11 @@ pub enum ErrorKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It was not executed, and will not be; or what it did was undone before the call ended.
+    /// Redis did not execute it, and will not; or the client undid it before the call ended.
     NotExecuted,
-    /// It was executed.
+    /// Redis executed it.
     Executed,
-    /// It was sent and never answered. What it may have done is undone, or done again, in the
+    /// The client sent it, and Redis never answered. The client undoes or repeats it in the
     /// background.
     Unknown,
 }
@@ -59,18 +59,18 @@ impl Error {
         self
     }
 
-    /// The same, of a command whose effect was undone.
+    /// The same, for a command that the client has undone.
     pub(crate) fn undone(mut self) -> Self {
         self.0.outcome = Outcome::NotExecuted;
         self
     }
 
-    /// The same, of a call that may have sent a command.
+    /// The same, for a call that may have sent a command.
     pub(crate) fn unknown(mut self) -> Self {
         self.0.outcome = Outcome::Unknown;
         self
     }
-    /// The same, of a call an earlier try of which failed.
+    /// The same, for a call whose earlier try failed.
     pub(crate) fn after(mut self, earlier: Option<Self>) -> Self {
         if earlier.is_some_and(|earlier| earlier.outcome() == Outcome::Unknown) {
             self.0.outcome = Outcome::Unknown;
@@ -82,8 +82,8 @@ impl Error {
         Self::new(ErrorKind::InvalidArgument, Outcome::NotExecuted, message)
     }
 
-    /// The outcome is that of a release, if there was one: a hold that is lost by its own deadline
-    /// can still be there to be given back.
+    /// The outcome is that of a release, if there was one: after a guard's deadline Redis can still
+    /// have its hold, and release it.
     pub(crate) fn lost(name: &str, outcome: Outcome) -> Self {
         Self::new(ErrorKind::Lost, outcome, format!("the lock `{name}` was lost"))
     }
@@ -92,7 +92,7 @@ impl Error {
         Self::new(ErrorKind::Closed, Outcome::NotExecuted, "the lock client is closed")
     }
 
-    /// Nothing of that client was touched.
+    /// The call touched nothing of that client.
     pub(crate) fn another_process() -> Self {
         let message = "this lock client belongs to another process: \
             a forked child has to connect a client of its own";
@@ -105,7 +105,7 @@ impl Error {
         self.0.kind
     }
 
-    /// Whether the command behind the error was executed.
+    /// Whether Redis executed the command behind the error.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.0.outcome

@@ -1,7 +1,7 @@
 //! The fenced lock: a lock whose guards have a token for the store that they write to.
 //!
-//! What differs from [`crate::lock`] is a second key in the acquire script; all else is the same
-//! lock, and is delegated.
+//! It differs from [`crate::lock`] in a second key of the acquire script. All else is the same lock,
+//! to which this file delegates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,27 +18,28 @@ use crate::token::FencingToken;
 ///
 /// # Why
 ///
-/// No lease keeps a paused holder from going on after it has lost the lock. A store can: every
-/// write brings the token of its hold, and the store refuses a token that is lower than one that
-/// it has seen.
+/// No lease keeps a paused holder from going on after it has lost the lock. A store can refuse its
+/// writes: each write carries the token of its hold, and the store refuses a token that is lower
+/// than one that it has seen.
 ///
 /// ```sql
-/// UPDATE hold states SET balance = :balance, token = :token WHERE id = :id AND token <= :token
+/// UPDATE accounts SET balance = :balance, token = :token WHERE id = :id AND token <= :token
 /// ```
 ///
-/// Tokens grow with every hold of the name, a nested hold has the token of the outer one, and a
-/// restart of Redis with no data does not turn them back, because a token is at least the
-/// server's time in microseconds. (Both at once would: no data, and a clock behind the last
-/// token.) `examples/fenced_write.rs` shows it on a database.
+/// Tokens grow with every hold of the name. A nested hold has the token of the outer one. A restart
+/// of Redis with no data does not turn them back, because a token is at least the server's time in
+/// microseconds. (Both at once would: no data, and a clock behind the last token.)
+/// `examples/fenced_write.rs` shows it on a database.
 ///
 /// # In Redis
 ///
 /// The token of `name` is the key `redisson_lock_token:{name}`, as for Redisson's `RFencedLock`,
-/// and both count it on together. It has no TTL: a token that ended would start again for a
-/// service on Redisson. So a fenced name that was used once leaves a small key for good.
+/// and both libraries increment the same counter. It has no TTL: if the key expired, a service on
+/// Redisson would start again from the first token. So a fenced name that was used once leaves a
+/// small key for good.
 ///
-/// All calls are those of [`Lock`], with the same costs, errors and cancel safety; whatever is
-/// said there of a handle, an owner and a clone is true here.
+/// All calls are those of [`Lock`], with the same costs, errors and cancel safety; the
+/// documentation there of a handle, an owner and a clone is true here, too.
 #[derive(Debug, Clone)]
 pub struct FencedLock {
     lock: Lock,
@@ -57,7 +58,7 @@ impl FencedLock {
     ///
     /// # Cancel safety
     ///
-    /// That of [`Lock::lock`]: a grant that was on its way is given back. Its token is used up.
+    /// That of [`Lock::lock`]: the client gives back a grant that was on its way. Its token is used up.
     pub async fn lock(&self) -> Result<FencedLockGuard, Error> {
         self.lock.lock().await.map(FencedLockGuard::new)
     }
@@ -75,8 +76,8 @@ impl FencedLock {
         self.lock.lock_with_lease(lease).await.map(FencedLockGuard::new)
     }
 
-    /// Acquires the lock if that is possible within `wait`: [`Lock::try_lock`]. A refusal is
-    /// `None`; it uses up no token.
+    /// Acquires the lock if that is possible within `wait`: [`Lock::try_lock`]. `None` if the lock
+    /// stayed busy; that uses up no token.
     ///
     /// # Errors
     ///
@@ -106,19 +107,19 @@ impl FencedLock {
         Ok(self.lock.try_lock_now().await?.map(FencedLockGuard::new))
     }
 
-    /// The name, as it was given to [`LockClient::fenced_lock`](crate::LockClient::fenced_lock).
+    /// The name that [`LockClient::fenced_lock`](crate::LockClient::fenced_lock) got.
     #[must_use]
     pub fn name(&self) -> &str {
         self.lock.name()
     }
 
-    /// The owner that this handle is to Redis: [`Lock::owner`].
+    /// The owner in Redis that this handle is: [`Lock::owner`].
     #[must_use]
     pub fn owner(&self) -> &str {
         self.lock.owner()
     }
 
-    /// Whether anybody holds the lock: [`Lock::is_locked`].
+    /// Asks Redis whether any owner holds the lock: [`Lock::is_locked`].
     ///
     /// # Errors
     ///
@@ -131,7 +132,7 @@ impl FencedLock {
         self.lock.is_locked().await
     }
 
-    /// Whether this handle holds the lock: [`Lock::is_held`].
+    /// Asks Redis whether this handle holds the lock: [`Lock::is_held`].
     ///
     /// # Errors
     ///
@@ -157,7 +158,7 @@ impl FencedLock {
         self.lock.hold_count().await
     }
 
-    /// What Redis says is left of the holder's lease: [`Lock::remaining_lease`].
+    /// Asks Redis what is left of the current holder's lease: [`Lock::remaining_lease`].
     ///
     /// # Errors
     ///
@@ -170,8 +171,8 @@ impl FencedLock {
         self.lock.remaining_lease().await
     }
 
-    /// Frees the lock whoever holds it: [`Lock::force_unlock`]. The token stays, so that the next
-    /// hold's is higher.
+    /// Frees the lock, whichever owner holds it: [`Lock::force_unlock`]. The token counter stays, so
+    /// that the next hold has a higher token.
     ///
     /// # Errors
     ///
@@ -179,7 +180,7 @@ impl FencedLock {
     ///
     /// # Cancel safety
     ///
-    /// Once sent it may take effect, whether or not the future is dropped.
+    /// Once the client has sent it, it may take effect even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
         self.lock.force_unlock().await
     }
@@ -199,8 +200,8 @@ impl FencedLockGuard {
         Self { guard, token }
     }
 
-    /// The token of this hold, to be sent with every write to the store that checks it. Local, no
-    /// I/O. All nested holds of a handle have the same one.
+    /// The token of this hold. Send it with every write to the store that checks it. Local, no I/O.
+    /// All nested holds of a handle have the same token.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.token
@@ -214,13 +215,12 @@ impl FencedLockGuard {
     ///
     /// # Cancel safety
     ///
-    /// That of [`LockGuard::unlock`]: the hold is given back whether or not this future is driven
-    /// to its end.
+    /// That of [`LockGuard::unlock`]: the client gives the hold back even if this future is dropped.
     pub async fn unlock(self) -> Result<(), Error> {
         self.guard.unlock().await
     }
 
-    /// Whether the lock is known to be lost: [`LockGuard::is_lost`].
+    /// Whether the client knows that the lock is lost: [`LockGuard::is_lost`].
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.guard.is_lost()
@@ -230,12 +230,12 @@ impl FencedLockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping it; a later call completes at once if the lock is lost by then.
+    /// Dropping the future has no effect; a later call completes at once if the lock is lost by then.
     pub async fn lost(&self) {
         self.guard.lost().await;
     }
 
-    /// How long this guard may still be valid: [`LockGuard::remaining`].
+    /// How long this guard is still valid: [`LockGuard::remaining`].
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
@@ -249,7 +249,7 @@ impl FencedLockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops `fut`; the hold stays.
+    /// Dropping the future drops `fut`; the hold stays.
     pub async fn run_until_lost<F: Future>(&self, fut: F) -> Result<F::Output, Error> {
         self.guard.run_until_lost(fut).await
     }

@@ -1,4 +1,4 @@
-//! The guard: one hold of a lock, given back by `unlock` or by drop.
+//! The guard: one hold of a lock, which `unlock` or a drop gives back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,24 +19,25 @@ use crate::token::FencingToken;
 ///
 /// # What it can promise
 ///
-/// Until [`remaining`](Self::remaining) has run down, nobody else holds the lock, as far as one
+/// Until [`remaining`](Self::remaining) reaches zero, no other owner holds the lock, as far as one
 /// healthy Redis can promise it. Nothing can stop your code from going on after that: a paused
 /// process does not notice the time. What must never happen twice needs a check where it takes
 /// effect, too.
 ///
 /// # Release on drop is not immediate!
 ///
-/// Dropping a guard only hands its hold to a background thread, which gives it back within about
-/// a round trip and tries again while Redis is out of reach, until the lease has ended. Whoever
-/// needs to know that the lock is free awaits [`unlock`](Self::unlock); a process about to exit
-/// awaits [`LockClient::close`](crate::LockClient::close). A guard that is forgotten
-/// ([`mem::forget`](std::mem::forget)) counts as held: its lease is renewed while the process lives.
+/// Dropping a guard only hands its hold to a background thread. That thread gives it back within
+/// about a round trip, and tries again while Redis is out of reach, until the lease has ended. A
+/// caller that needs to know that the lock is free awaits [`unlock`](Self::unlock); a process about
+/// to exit awaits [`LockClient::close`](crate::LockClient::close). A guard that is forgotten
+/// ([`mem::forget`](std::mem::forget)) counts as held: the client renews its lease while the process
+/// lives.
 #[must_use = "a dropped guard gives the lock back at once: keep it for as long as you need the lock"]
 pub struct LockGuard {
     engine: Arc<Engine>,
     owner: Arc<Owner>,
     granted: Granted,
-    /// `unlock` has taken over what the drop would do.
+    /// `unlock` does what the drop would do.
     unlocking: bool,
 }
 
@@ -50,16 +51,16 @@ impl LockGuard {
         self.granted.token
     }
 
-    /// Gives this hold back and waits until Redis has confirmed it. The last hold of a handle
-    /// hands the lock to the next waiter of this client, or frees it and wakes a waiter of each; an
-    /// earlier one leaves the lock held.
+    /// Gives this hold back and waits until Redis has confirmed it. The last hold of a handle hands
+    /// the lock off to the next waiter of this client, or frees it and wakes one waiter of each
+    /// client. An earlier one leaves the lock held.
     ///
     /// One round trip. Needs a Tokio runtime, any one; a drop needs none.
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost): the lock was no longer held, so work done under it may
-    /// have run beside another holder's. Another owner's lock is never touched.
+    /// [`Lost`](crate::ErrorKind::Lost): this handle no longer held the lock, so work done under it
+    /// may have run beside another holder's. The client never touches another owner's lock.
     /// [`Unavailable`](crate::ErrorKind::Unavailable): Redis did not confirm in time; the release
     /// goes on in the background until the lease has ended.
     /// [`Closed`](crate::ErrorKind::Closed): this process is a [forked
@@ -67,8 +68,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// The hold is given back whether or not this future is driven to its end. If it is dropped,
-    /// the release goes on in the background.
+    /// The client gives the hold back even if this future is dropped before it completes. The
+    /// release then goes on in the background.
     pub async fn unlock(mut self) -> Result<(), Error> {
         self.unlocking = true;
         self.engine.check_process()?;
@@ -82,8 +83,8 @@ impl LockGuard {
         self.engine.process.bind(async move { unlock.released().await }).await
     }
 
-    /// Whether the lock is known to be lost. Local knowledge, no I/O: the deadline of this hold
-    /// has passed, or a renewal found it gone. Once true it stays true. Always true in a [forked
+    /// Whether the client knows that the lock is lost. Local knowledge, no I/O: the deadline of this
+    /// hold has passed, or a request found it gone. Once true it stays true. Always true in a [forked
     /// child](crate::LockClient#forking).
     #[must_use]
     pub fn is_lost(&self) -> bool {
@@ -91,15 +92,15 @@ impl LockGuard {
     }
 
     /// Completes when the lock is lost: at this hold's own deadline even if Redis is out of
-    /// reach, or at the next renewal after the key was deleted, expired or taken. (An explicit
-    /// lease is not renewed: if somebody tampers with the key, its guard hears of it at its deadline
-    /// or from [`unlock`](Self::unlock).)
+    /// reach, or at the next renewal after the key was deleted, expired or taken. (The client does
+    /// not renew an explicit lease: if another client deletes or takes the key, the guard is lost at
+    /// its deadline, or when [`unlock`](Self::unlock) finds out.)
     ///
     /// No I/O of its own.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping it; a later call completes at once if the lock is lost by then.
+    /// Dropping the future has no effect; a later call completes at once if the lock is lost by then.
     pub async fn lost(&self) {
         let process = &self.engine.process;
         if process.is_this_one() {
@@ -107,12 +108,13 @@ impl LockGuard {
         }
     }
 
-    /// How long this guard may still be valid if nothing renews it: from before the request
-    /// that got it was sent, minus a margin of 1 % and 1 ms. Zero when lost. Local, no I/O.
+    /// How long this guard is still valid if the client does not renew it: the lease, counted from
+    /// before the client sent the request, minus a margin of 1 % and 1 ms. Zero when lost. Local, no
+    /// I/O.
     ///
-    /// A lock that was handed off by another holder of this client is valid no longer than
-    /// that one was until Redis has confirmed the hand-off, about a round trip later; so it may
-    /// grow once.
+    /// If another holder of this client handed the lock off, the guard is valid no longer than that
+    /// holder's was until Redis has confirmed the hand-off, about a round trip later. So it may grow
+    /// once.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         if !self.engine.process.is_this_one() {
@@ -122,8 +124,9 @@ impl LockGuard {
         self.granted.validity.until(now).map_or(Duration::ZERO, |until| until - now)
     }
 
-    /// Runs `fut` while the lock is held: its value if it ends before the lock is lost, else an
-    /// error of kind [`Lost`](crate::ErrorKind::Lost), and `fut` is dropped where it stands.
+    /// Runs `fut` while the lock is held. Returns its value if it completes before the lock is lost.
+    /// Else drops `fut` where it stands, and returns an error of kind
+    /// [`Lost`](crate::ErrorKind::Lost).
     ///
     /// No I/O of its own. The loss can only stop `fut` where it awaits: code that blocks its
     /// thread goes on to the next await.
@@ -135,7 +138,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops `fut`; the hold stays.
+    /// Dropping the future drops `fut`; the hold stays.
     pub async fn run_until_lost<F: Future>(&self, fut: F) -> Result<F::Output, Error> {
         let value = tokio::select! {
             biased;

@@ -7,7 +7,7 @@
 pub(crate) enum Kind {
     /// Redisson's `RLock`.
     Reentrant,
-    /// The same, and the first hold of an owner comes with a fencing token: Redisson's `RFencedLock`.
+    /// The same, with a fencing token for the first hold of an owner: Redisson's `RFencedLock`.
     Fenced,
 }
 

@@ -1,8 +1,8 @@
-//! How long a hold may be valid: the lease that was asked for, and the term that was granted.
+//! How long a hold may be valid: the lease that a caller asks for, and the validity of a guard.
 //!
-//! 1. A term counts from *before* its request was sent, minus a margin, on a monotonic clock.
-//! 2. Its deadline passing *is* loss, whether or not anybody can be asked.
-//! 3. Loss is latched: nothing makes a lost term good again.
+//! 1. A validity counts from *before* its request was sent, minus a margin, on a monotonic clock.
+//! 2. Its deadline passing *is* the loss, whether or not the client can reach Redis.
+//! 3. Loss is latched: nothing makes a lost validity good again.
 
 use std::time::{Duration, Instant};
 
@@ -12,17 +12,17 @@ use tokio::sync::Notify;
 use crate::clock;
 use crate::error::Error;
 
-/// How long a lock is held when nobody gives it back.
+/// How long Redis keeps a lock that is not given back.
 ///
 /// A [`Duration`] converts into a fixed lease, so `try_lock(wait, Duration::from_secs(10))` works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lease {
-    /// The watchdog timeout of the client (30 s by default), renewed in the background every
-    /// third of it for as long as the guard lives.
+    /// The watchdog timeout of the client (30 s by default). The client renews it in the background
+    /// every third of it for as long as the guard lives.
     #[default]
     Watchdog,
-    /// Exactly this long, never renewed. Rounded up to whole milliseconds; zero and more than a
-    /// hundred years are refused.
+    /// Exactly this long, never renewed. The client rounds it up to whole milliseconds, and refuses
+    /// zero and more than a hundred years.
     Fixed(Duration),
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn valid_until(sent: Instant, lease: Duration) -> Instant {
     sent + lease.saturating_sub(margin)
 }
 
-/// The time for which one guard is valid. Shared by the guard and whoever renews it.
+/// The time for which one guard is valid. The guard and the hold state of its owner share it.
 #[derive(Debug)]
 pub(crate) struct Validity {
     state: Mutex<State>,
@@ -102,7 +102,7 @@ impl Validity {
         Self { state: Mutex::new(State::Valid { until }), lost: Notify::new() }
     }
 
-    /// The deadline, or `None` if the term is lost. Looking is what latches a passed deadline.
+    /// The deadline, or `None` if the validity is lost. This call is what latches a passed deadline.
     pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
         self.state.lock().until(now)
     }
@@ -111,8 +111,8 @@ impl Validity {
         self.until(clock::now()).is_none()
     }
 
-    /// Moves the deadline after a confirmed renewal, never back. False if the term was lost
-    /// before the confirmation came (invariants 2 and 3).
+    /// Moves the deadline after a confirmed renewal or hand-off, never back. False if the validity was
+    /// lost before the confirmation came (invariants 2 and 3).
     pub(crate) fn extend(&self, to: Instant, now: Instant) -> bool {
         let mut state = self.state.lock();
         let Some(until) = state.until(now) else { return false };
@@ -120,7 +120,7 @@ impl Validity {
         true
     }
 
-    /// Redis said that the hold is gone: latches the loss and wakes whoever awaits it.
+    /// Redis said that the hold is gone: latches the loss, and wakes all tasks that await it.
     pub(crate) fn lose(&self) {
         *self.state.lock() = State::Gone;
         self.lost.notify_waiters();
@@ -131,7 +131,7 @@ impl Validity {
         matches!(*self.state.lock(), State::Gone)
     }
 
-    /// Completes when the term is lost.
+    /// Completes when the validity is lost.
     pub(crate) async fn lost(&self) {
         loop {
             // Registered before the look, so that a loss in between is not missed.

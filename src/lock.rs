@@ -1,4 +1,4 @@
-//! The handle: one owner of one lock's name.
+//! The handle: one owner of a lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,29 +17,29 @@ use crate::lease::Lease;
 use crate::owner::{Granted, Owner};
 use crate::protocol::{Inspected, Names, Session};
 
-/// A handle to a lock. **A handle is an owner**: whoever calls [`lock`](Self::lock) on the same
+/// A handle to a lock. **A handle is an owner**: a task that calls [`lock`](Self::lock) on the same
 /// handle again, by reference or through an [`Arc`], re-enters; a [clone](Clone), or another
 /// [`client.lock(name)`](crate::LockClient::lock), is a new owner that has to wait.
 ///
-/// Making a handle costs no I/O. Every acquisition that succeeds gives a [`LockGuard`], and the
-/// lock is free when the last guard of the handle has gone. A call that cannot be granted at once
-/// waits without polling: it subscribes to the lock's channel, asks again, and then asks no more
-/// until it is woken or the lease that Redis reported could have ended (30 s later at most).
+/// Making a handle costs no I/O. Every acquisition that succeeds returns a [`LockGuard`], and the
+/// lock is free when the last guard of the handle has gone. A call that Redis refuses waits without
+/// polling: it subscribes to the lock's channel, asks again, and then asks only when a message wakes
+/// it or the lease that Redis reported could have ended (30 s later at most).
 ///
-/// Like every async mutex that is fair, it relies on waiting futures being polled: a call that
-/// was polled, and is neither polled again nor dropped, holds up those of this client that stand
-/// in line behind it; calls on the same handle say `Unavailable` then. A grant that came to it
-/// keeps everybody out until its lease ends.
+/// Like every fair async mutex, it relies on waiting futures being polled. A call that was polled,
+/// and is neither polled again nor dropped, holds up the waiters of this client behind it; calls on
+/// the same handle return `Unavailable` then. If Redis has granted the lock to that call, no other
+/// owner can have it until the lease ends.
 ///
 /// All calls but [`name`](Self::name) and [`owner`](Self::owner) need a Tokio runtime with time
 /// and I/O enabled, any one; a call from another runtime than before makes its own connection.
 ///
 /// # Errors
 ///
-/// Every call can say
+/// Every call can return
 /// [`Unavailable`](crate::ErrorKind::Unavailable) when Redis has not answered within the command
-/// timeout, [`NotALock`](crate::ErrorKind::NotALock) when the key holds something else, which is
-/// left untouched, [`Server`](crate::ErrorKind::Server) when Redis refused the command, and
+/// timeout, [`NotALock`](crate::ErrorKind::NotALock) when the key holds something else, which the
+/// call leaves untouched, [`Server`](crate::ErrorKind::Server) when Redis refused the command, and
 /// [`Closed`](crate::ErrorKind::Closed) after the client was closed, and in a
 /// [forked child](crate::LockClient#forking).
 pub struct Lock {
@@ -59,29 +59,29 @@ impl Lock {
     }
 
     /// Acquires the lock, waiting for as long as it takes. The lease is the watchdog timeout
-    /// (30 s), renewed in the background while the guard lives.
+    /// (30 s), which the client renews in the background while the guard lives.
     ///
-    /// One round trip if the lock is free or this handle holds it. Else a SUBSCRIBE if nobody of
-    /// this client waits yet, one more try, and one try for each time that it is woken; none if
-    /// another holder of this client hands the lock over.
+    /// One round trip if the lock is free or this handle holds it. Else a SUBSCRIBE if no task of
+    /// this client waits yet, one more try, and one try for each wake-up; none if another holder of
+    /// this client hands the lock off.
     ///
     /// # Errors
     ///
-    /// As for [every call](Self#errors). A call that begins while Redis is out of reach says
-    /// `Unavailable` after the command timeout; one that waits already rides an outage out, up to
-    /// the [outage limit](crate::LockClientBuilder::outage_limit).
+    /// As for [every call](Self#errors). A call that begins while Redis is out of reach returns
+    /// `Unavailable` after the command timeout; one that waits already keeps waiting in an outage, up
+    /// to the [outage limit](crate::LockClientBuilder::outage_limit).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in line. A grant that was on its way is given back
-    /// in the background within about a round trip, and a wake-up, or a lock that was handed off,
-    /// is passed to the next in line.
+    /// Dropping the future leaves the wait queue. The client gives a grant that was on its way back
+    /// in the background within about a round trip, and passes a wake-up, or a lock that was handed
+    /// off, to the next waiter.
     pub async fn lock(&self) -> Result<LockGuard, Error> {
         self.wait_for(Lease::Watchdog).await
     }
 
-    /// Acquires the lock for `lease` and no longer, waiting for as long as it takes. The lease is
-    /// never renewed: when it ends before the guard is given back, the lock is lost.
+    /// Acquires the lock for `lease` and no longer, waiting for as long as it takes. The client never
+    /// renews the lease: if it ends before the guard is given back, the lock is lost.
     ///
     /// A nested call never shortens what another guard of this handle was promised.
     /// Costs what [`lock`](Self::lock) costs.
@@ -90,7 +90,7 @@ impl Lock {
     ///
     /// As for [`lock`](Self::lock), and
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `lease` is zero or longer than a
-    /// hundred years. It is rounded up to whole milliseconds.
+    /// hundred years. The client rounds it up to whole milliseconds.
     ///
     /// # Cancel safety
     ///
@@ -107,9 +107,9 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As for [`lock_with_lease`](Self::lock_with_lease). An outage while it waits is ridden out
-    /// until `wait` is over; if it still lasts then, the error is `Unavailable`, because nobody
-    /// knows whether the lock is busy.
+    /// As for [`lock_with_lease`](Self::lock_with_lease). If an outage begins while the call waits,
+    /// it keeps waiting until `wait` is over. If the outage still lasts then, the error is
+    /// `Unavailable`, because the client does not know whether the lock is busy.
     ///
     /// # Cancel safety
     ///
@@ -137,19 +137,19 @@ impl Lock {
         self.acquire(Lease::Watchdog, Wait::Once).await
     }
 
-    /// The name, as it was given to [`LockClient::lock`](crate::LockClient::lock).
+    /// The name that [`LockClient::lock`](crate::LockClient::lock) got.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.owner.names.key()[self.engine.config.name_prefix.len()..]
     }
 
-    /// The owner that this handle is to Redis: `<uuid of the client>:<number>`.
+    /// The owner in Redis that this handle is: `<uuid of the client>:<number>`.
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.owner.id
     }
 
-    /// Whether anybody holds the lock, asked of Redis. One round trip.
+    /// Asks Redis whether any owner holds the lock. One round trip.
     ///
     /// # Errors
     ///
@@ -164,8 +164,8 @@ impl Lock {
         Ok(inspected.is_some())
     }
 
-    /// Whether this handle holds the lock, asked of Redis. One round trip; if the lock was handed
-    /// over to this handle, not before Redis has heard of that.
+    /// Asks Redis whether this handle holds the lock. One round trip; after a hand-off to this
+    /// handle, it first waits until Redis has confirmed that.
     ///
     /// # Errors
     ///
@@ -193,8 +193,8 @@ impl Lock {
         Ok(inspected.map_or(0, |inspected| inspected.count))
     }
 
-    /// What Redis says is left of the holder's lease, whoever that is; `None` if the lock is free,
-    /// [`Duration::MAX`] if somebody took the lease away. One round trip.
+    /// Asks Redis what is left of the lease of the current holder; `None` if the lock is free,
+    /// [`Duration::MAX`] if another client removed the key's TTL. One round trip.
     ///
     /// A guard's own [`remaining`](LockGuard::remaining) is the figure to act on.
     ///
@@ -210,11 +210,11 @@ impl Lock {
         Ok(inspected.map(|inspected| inspected.left.unwrap_or(Duration::MAX)))
     }
 
-    /// Frees the lock whoever holds it, and wakes a waiter of each client. False if it was free.
-    /// One round trip.
+    /// Frees the lock, whichever owner holds it, and wakes one waiter of each client. False if it was
+    /// free. One round trip.
     ///
-    /// For operators: the holder goes on working until its next renewal, or the end of its explicit
-    /// lease, tells it that the lock is lost.
+    /// For operators: the holder learns that the lock is lost only at its next renewal, or at the end
+    /// of its explicit lease.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// Once sent it may take effect, whether or not the future is dropped.
+    /// Once the client has sent it, it may take effect even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
         let free = async { self.call()?.force_unlock(&self.owner.names).await };
         let freed = self.ask(free).await?;
@@ -236,7 +236,7 @@ impl Lock {
         self.settled().await?.inspect(&self.owner.names, &self.owner.id).await
     }
 
-    /// The answer to one command, in the client's own process only.
+    /// Runs one command, in the client's own process only.
     async fn ask<T>(
         &self,
         answer: impl Future<Output = Result<T, Error>> + Send,
@@ -254,8 +254,8 @@ impl Lock {
         Ok(Session::new(&self.engine.router, deadline))
     }
 
-    /// For a question about this handle: not before Redis has heard that the lock was handed to
-    /// it by another of this client.
+    /// A session for a question about this handle. If another handle of this client has handed the
+    /// lock off to it, waits until Redis has confirmed that.
     async fn settled(&self) -> Result<Session<'_>, Error> {
         let call = self.call()?;
         if self.owner.holds.lock().is_unconfirmed() {
@@ -304,7 +304,7 @@ impl Lock {
     ) -> Result<Option<LockGuard>, Error> {
         let begun = clock::now();
         let call = acquire(&self.engine, &self.owner, lease, wait).instrument(span.clone());
-        // Into a guard at once: from here on its drop is the undo.
+        // Makes a guard at once: from here on its drop is the undo.
         let guard = call.await?.map(|granted| self.guard(granted));
         span.record("waited_ms", (clock::now() - begun).as_secs_f64() * 1e3);
         span.record("granted", guard.is_some());

@@ -1,8 +1,8 @@
 //! The one place where a lock becomes lost because Redis does not have its key.
 //!
-//! A renewal, a release, a nested acquire or a hand-off finds that out. The guards of the owner
-//! are told. The waiters of this client had parked until the lease could have ended, and nothing
-//! was published: so they are woken, and ask Redis at once.
+//! A renewal, a release, a nested acquire or a hand-off finds that out and calls [`found_gone`]. It
+//! sets the guards of the owner to lost. The waiters of this client had parked until the lease could
+//! have ended, and Redis published nothing: so it wakes them, and the head asks Redis at once.
 
 use crate::clock;
 use crate::owner::Owner;
@@ -20,10 +20,10 @@ pub(crate) enum FoundBy {
     HandOff,
 }
 
-/// Redis counts nothing for `owner`: tells its guards, logs the loss, and wakes the waiters.
+/// Redis counts nothing for `owner`: sets its guards to lost, logs the loss, and wakes the waiters.
 ///
-/// An owner without holds, for one whose acquire was never executed, loses nothing: then no waiter
-/// counted on it.
+/// An owner without holds, such as one whose acquire Redis never executed, loses nothing: then no
+/// waiter counted on it.
 pub(crate) fn found_gone(waiters: &Waiters, owner: &Owner, by: FoundBy) {
     let now = clock::now();
     let (lost, how) = match by {

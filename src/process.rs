@@ -5,16 +5,16 @@
 //! the moment of the fork is never unlocked in the child. So the child may use nothing of the
 //! client, and may drop nothing of it that locks a mutex or owns a socket.
 //!
-//! 1. The C library counts forks: a handler of `pthread_atfork` runs in each child before its code
-//!    does. To look at the counter is a load. To ask for the process id would be a system call, for
-//!    each acquire and for each unlock.
-//! 2. Every call of the client looks before it touches anything of it. So does the drop of a guard,
-//!    a look at what a guard knows, and the drop of a future that has not ended.
+//! 1. A handler of `pthread_atfork` counts forks: the C library runs it in each child before the
+//!    child's code. To read the counter is a load. To ask for the process id would be a system call,
+//!    for each acquire and for each unlock.
+//! 2. Every call of the client reads the counter before it touches anything of the client. So does
+//!    the drop of a guard, a query of a guard's state, and the drop of a future that has not ended.
 //! 3. A [`ProcessBound`] future that has not ended is leaked in another process: no destructor in it
 //!    runs there. It is in a box because a future that others point to may be leaked, but its
 //!    memory may not be used again.
 //!
-//! A child that was made by a raw system call, past the C library, is taken for its parent.
+//! If a raw system call made the child, past the C library, the client takes it for its parent.
 
 use std::mem;
 use std::pin::Pin;
@@ -29,11 +29,11 @@ impl Process {
     }
 
     pub(crate) fn is_this_one(&self) -> bool {
-        // A guard reports a fork once, so the one that is asked is a copy.
+        // A fork guard reports a fork only once, so this asks a copy.
         !self.0.clone().detected_fork()
     }
 
-    /// The same future, which is leaked instead of dropped in any other process.
+    /// The same future, whose drop in any other process leaks it.
     pub(crate) fn bind<'a, T>(
         &self,
         future: impl Future<Output = T> + Send + 'a,

@@ -1,11 +1,11 @@
-//! A turn of the runtime.
+//! A yield to the other tasks of the runtime.
 
 use std::future::poll_fn;
 use std::task::Poll;
 
 /// Lets the tasks run that are ready to run.
 ///
-/// Tokio's `yield_now` waits for the worker that runs it; this can be taken up by any other.
+/// After Tokio's `yield_now` the same worker continues; after this any worker can.
 pub(crate) async fn let_ready_tasks_run() {
     let mut waited = false;
     poll_fn(|cx| {

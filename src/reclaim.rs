@@ -1,15 +1,15 @@
-//! Releases again what a new primary has not heard of.
+//! Releases again a lock whose release a new primary has missed.
 //!
 //! Redis replicates asynchronously. A release that the old primary confirmed can be missing on the
-//! new one, which then counts a hold that nobody has, until its lease ends. Nobody believes in that
+//! new one, which then counts a hold without a guard until its lease ends. No guard relies on that
 //! hold, so this client may release it at any time.
 //!
 //! 1. **A refusal names the holder.** If that is an idle owner of this client
-//!    ([`Owners::claim_idle`]), the caller who was refused releases it and asks again (see
+//!    ([`Owners::claim_idle`]), the refused caller releases it and asks again (see
 //!    [`crate::acquire`]).
 //! 2. **Other clients do not have to wait for such a caller.** When another server becomes
-//!    responsible for a name that this client has released lately, the client's thread looks who
-//!    holds it there.
+//!    responsible for a name that this client has released lately, the client's thread asks that
+//!    server who holds it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,19 +26,20 @@ use crate::protocol::{Names, Session};
 use crate::releaser::release_again;
 use crate::transport::Router;
 
-/// Names that are looked at together.
+/// How many names the client's thread looks at together.
 const AT_A_TIME: usize = 64;
 
-/// How often a look is tried that Redis does not answer.
+/// How often it asks about a name when Redis does not answer.
 const TRIES: u32 = 10;
 
-/// Between two looks at all the names.
+/// The pause between two looks at all the names.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(100);
 
-/// Before the second try. Each further pause is longer by as much.
+/// The pause before the second try. Each further pause is longer by as much.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Looks at the names that were released lately whenever their server changes, until it is dropped.
+/// Looks at the names that this client has released lately whenever their server changes, until it
+/// is dropped.
 pub(crate) async fn reclaim_after_failovers(
     router: &Arc<Router>,
     handoffs: &Arc<Handoffs>,

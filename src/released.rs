@@ -1,6 +1,6 @@
 //! The names that this client has released lately.
 //!
-//! They are remembered only where another server can become responsible for a name (behind
+//! The client remembers them only where another server can become responsible for a name (behind
 //! Sentinels, in a cluster), because only there a release that Redis has confirmed can be missing
 //! later (see [`crate::reclaim`]).
 
@@ -13,19 +13,19 @@ use tokio::sync::Notify;
 use crate::protocol::Names;
 use crate::transport::Server;
 
-/// Longer than any replica lags behind that is promoted.
+/// Longer than any replica lags behind before it is promoted.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 
-/// The most names that are remembered. What is released while so many are is not.
+/// The most names that the client remembers. While it has so many, it adds none.
 const MOST: usize = 65_536;
 
-/// Below this many names nothing is swept.
+/// Below this many names there is no sweep.
 const SWEEP_FROM: usize = 1024;
 
 #[derive(Default)]
 pub(crate) struct ReleasedNames {
     state: Mutex<State>,
-    /// Another server became responsible while a release was under way.
+    /// Notified when another server became responsible while a release was under way.
     pub(crate) moved_meanwhile: Notify,
 }
 
@@ -50,7 +50,7 @@ impl Default for State {
 }
 
 impl ReleasedNames {
-    /// This client has released that name, or handed it off from one of its owners to another.
+    /// Notes that this client has released that name, or handed it off between two of its owners.
     pub(crate) fn note(&self, names: &Names, server: Server, now: Instant) {
         let mut state = self.state.lock();
         if let Some(released) = state.names.get_mut(names.key()) {
@@ -69,8 +69,8 @@ impl ReleasedNames {
         }
     }
 
-    /// Those for which another server is responsible by now than when they were released, or when
-    /// this was last asked.
+    /// The names for which another server is responsible now than at their release, or at the last
+    /// call of this.
     pub(crate) fn moved(&self, server_of: impl Fn(&str) -> Server, now: Instant) -> Vec<Names> {
         let mut state = self.state.lock();
         let mut moved = Vec::new();

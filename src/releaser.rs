@@ -1,15 +1,15 @@
-//! Pays what is owed to Redis: releases, awaited or not.
+//! Sends every release to Redis, whether or not a call awaits it.
 //!
-//! Whatever leaves a debt, the way to pay it is the same, and an hold state knows its debt by itself
-//! (see [`crate::owner`]). So a dropped guard, an `unlock` that got no answer and an acquire that
-//! was dropped half-way all end here. What need not go to Redis first goes to the next in line of
-//! this client (see [`passage`]).
+//! Each release takes the same way, because the hold state knows which release is pending (see
+//! [`crate::owner`]). So a dropped guard, an `unlock` that got no answer and an acquire that was
+//! dropped half-way all end here. A lock that Redis need not release first goes to the next waiter
+//! of this client (see [`mod@hand_off`]).
 //!
-//! 1. **Whoever talks to Redis for an owner does so through an [`OwnerSession`].** Its drop, at
-//!    whatever point, hands a debt to the background. Nothing else has to remember to.
-//! 2. An undo goes behind what it undoes, on the same connection, while that one lives.
-//! 3. A debt is tried again until the lease has ended that it is about; then Redis has forgotten.
-//! 4. Handing a debt over needs no runtime, blocks nobody and cannot panic.
+//! 1. **A call talks to Redis for an owner only through an [`OwnerSession`].** Its drop, at any
+//!    point, enqueues a pending release for the background. Nothing else has to remember to.
+//! 2. An undo goes behind what it undoes, on the same connection, while that connection lives.
+//! 3. The client repeats a pending release until its lease has ended; then Redis has no hold left.
+//! 4. To enqueue a release needs no runtime, never blocks and cannot panic.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,30 +32,30 @@ mod unlock;
 use hand_off::hand_off;
 pub(crate) use unlock::Unlock;
 
-/// Between two tries of a release that is refused again and again.
+/// The longest pause between two tries of a release that fails again and again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Where debts are handed to the background.
+/// Hands locks off, and enqueues releases for the background.
 pub(crate) struct Releaser {
     jobs: UnboundedSender<Job>,
     handoffs: Arc<Handoffs>,
 }
 
-/// What the background is asked for.
+/// What the client's thread does in the background.
 pub(crate) enum Job {
     Release(BackgroundRelease),
-    /// Tell Redis of the hand-offs of that owner's lock.
+    /// Update Redis with the hand-offs of that owner's lock.
     Handoff(Arc<Owner>),
-    /// Say when nothing is left to pay.
+    /// Report when no release is pending.
     Flush(oneshot::Sender<()>),
 }
 
-/// An owner that owes a release, or may.
+/// An owner that has a pending release, or may have one.
 pub(crate) struct BackgroundRelease {
     owner: Arc<Owner>,
     permit: Option<Permit>,
     connection: Option<Connection>,
-    /// The lease that ends it all by itself.
+    /// The lease after which Redis has no hold left anyway.
     lease: Duration,
 }
 
@@ -64,13 +64,13 @@ impl Releaser {
         Self { jobs, handoffs }
     }
 
-    /// The path of a dropped guard: its hold is given back in the hold state, the lock goes to the
-    /// next in line of this client, or the background tells Redis.
+    /// The path of a dropped guard: gives its hold back in the hold state, and hands the lock off
+    /// to the next waiter of this client, or has the background release it.
     pub(crate) fn give_back(&self, owner: &Arc<Owner>, hold: HoldId, lease: Duration) {
         owner.holds.lock().give_back(hold);
         let mut permit = None;
         if self.hand_off(owner, &mut permit, false).is_none() {
-            // The permit is taken now if it is free, so that a `lock` that follows at once comes
+            // If the permit is free, this takes it now, so that a `lock` that follows at once comes
             // after the release.
             let permit = permit.or_else(|| owner.try_permit());
             self.enqueue(BackgroundRelease {
@@ -82,7 +82,7 @@ impl Releaser {
         }
     }
 
-    /// Hands the lock to the next waiter of this client, and the rest to the background.
+    /// Hands the lock off to the next waiter of this client, and enqueues the rest.
     fn hand_off(
         &self,
         owner: &Arc<Owner>,
@@ -90,15 +90,15 @@ impl Releaser {
         tell: bool,
     ) -> Option<Option<Confirmed>> {
         hand_off(&self.handoffs, owner, permit, tell, |job| {
-            // It fails only when the client's thread has ended. Then the lease ends the hold, and the
-            // head, which that thread would have woken, asks Redis at that time.
+            // It fails only when the client's thread has ended. Then the lease ends the hold, and
+            // the head, which that thread would have woken, asks Redis at that time.
             if self.jobs.send(job).is_err() {
                 self.handoffs.waiters().wake_head(&owner.names, None);
             }
         })
     }
 
-    /// Completes when everything that was handed off before is paid or given up.
+    /// Completes when each job that was enqueued before is done or given up.
     pub(crate) async fn flush(&self) {
         let (done, told) = oneshot::channel();
         if self.jobs.send(Job::Flush(done)).is_ok() {
@@ -112,7 +112,7 @@ impl Releaser {
     }
 }
 
-/// The right to talk to Redis for one owner, which one call has at a time (invariant 1).
+/// One call's requests to Redis for one owner, under the owner's permit (invariant 1).
 pub(crate) struct OwnerSession<'a> {
     pub(crate) call: Session<'a>,
     owner: &'a Arc<Owner>,
@@ -122,7 +122,7 @@ pub(crate) struct OwnerSession<'a> {
 }
 
 impl<'a> OwnerSession<'a> {
-    /// `lease` is what would end the debt if nobody paid it.
+    /// `lease` is what would end the hold if the client never released it.
     pub(crate) fn new(
         call: Session<'a>,
         owner: &'a Arc<Owner>,
@@ -132,7 +132,7 @@ impl<'a> OwnerSession<'a> {
         Self { call, owner, releaser, permit: None, lease }
     }
 
-    /// For an owner of which the caller has the permit already.
+    /// For an owner whose permit the caller has already.
     pub(crate) fn with_permit(
         call: Session<'a>,
         owner: &'a Arc<Owner>,
@@ -143,8 +143,8 @@ impl<'a> OwnerSession<'a> {
         Self { call, owner, releaser, permit: Some(permit), lease }
     }
 
-    /// Waits for the permit of the owner. Returns the time then, which is `now` if nobody else had
-    /// the permit.
+    /// Waits for the permit of the owner. Returns the time then, which is `now` if the permit was
+    /// free.
     pub(crate) async fn acquire_permit(&mut self, now: Instant) -> Result<Instant, Error> {
         self.permit = self.owner.try_permit();
         if self.permit.is_some() {
@@ -159,13 +159,13 @@ impl<'a> OwnerSession<'a> {
         Ok(clock::now())
     }
 
-    /// False if nothing is owed, whatever the time.
+    /// False if no release is pending, whatever the time.
     pub(crate) fn may_have_pending(&self) -> bool {
         self.owner.holds.lock().may_have_pending()
     }
 
-    /// Tells Redis what is owed, and says whether there was something to release. Only after
-    /// [`enter`](Self::enter).
+    /// Sends the pending release, and returns whether Redis had something to release. Only after
+    /// [`acquire_permit`](Self::acquire_permit).
     pub(crate) fn release_pending(
         &mut self,
         now: Instant,
@@ -206,7 +206,7 @@ async fn release_pending(
     }
     let answer = call.release(&owner.names, &owner.id, pending.count, pending.lease).await;
     let (released, repeated) = match answer {
-        // Somebody has put something else there: the hold is as gone as if it had been deleted.
+        // Another client has written something else there: the hold is as gone as if deleted.
         Err(error) if error.kind() == ErrorKind::NotALock => (Released::Nothing, false),
         Err(error) => {
             if error.outcome() == Outcome::NotExecuted && !sent_before {
@@ -225,18 +225,18 @@ async fn release_pending(
     if !nothing || sent_before || repeated {
         owner.holds.lock().released(pending);
     }
-    // Whatever was to stay, or has not been released, is gone.
+    // A hold that was to stay, or that this client has not released, is gone.
     let lost = nothing && (pending.count > 0 || !(sent_before || repeated));
     if lost {
         found_gone(handoffs.waiters(), owner, FoundBy::Release);
     } else if nothing {
-        // If it was not the earlier sending, nothing was published.
+        // If the earlier sending did not release it, Redis has published nothing.
         handoffs.waiters().look(&owner.names);
     }
     Ok(!nothing)
 }
 
-/// Does all jobs until nobody is left who could have another, and everything is paid.
+/// Does all jobs until no sender of jobs is left and all jobs are done.
 pub(crate) async fn do_jobs(
     mut jobs: UnboundedReceiver<Job>,
     router: &Arc<Router>,
@@ -253,13 +253,13 @@ pub(crate) async fn do_jobs(
             }
         }
         let todo = tokio::select! {
-            // New jobs before completions, and all that are there before a flush can be answered.
+            // New jobs come before completions, and all that are there before a flush is answered.
             biased;
             job = jobs.recv(), if open => {
                 open = job.is_some();
                 job.into_iter().collect()
             }
-            // What comes of a job is done beside the others: one may have to wait for another.
+            // A job's follow-up jobs run beside the others: one may have to wait for another.
             Some(done) = under_way.join_next() => done.unwrap_or_default(),
         };
         for job in todo {
@@ -273,7 +273,7 @@ pub(crate) async fn do_jobs(
     }
 }
 
-/// Does one job. Returns those that come of it.
+/// Does one job. Returns its follow-up jobs.
 async fn work(
     job: Job,
     router: Arc<Router>,
@@ -293,7 +293,7 @@ async fn work(
     }
 }
 
-/// Releases what Redis still counts for an owner that has given it back before.
+/// Releases what Redis still counts for an owner that has released it before.
 pub(crate) async fn release_again(
     owner: Arc<Owner>,
     permit: Permit,
@@ -317,7 +317,7 @@ async fn release_in_background(
         Some(permit) => Some(permit),
         None => Some(owner.permit().await),
     };
-    // What may still be on its way has to be followed by its undo, on its connection.
+    // The undo of a request that may still be on its way goes behind it, on its connection.
     let settled = release.connection.is_none();
     let mut jobs = Vec::new();
     if settled && hand_off(handoffs, owner, &mut permit, false, |job| jobs.push(job)).is_some() {

@@ -1,20 +1,20 @@
-//! Renews default leases: the driver over the [`schedule`], which says who is due.
+//! Renews default leases: the driver over the [`schedule`], which says which owner is due when.
 //!
 //! It runs on the client's own thread with that thread's connection, so neither a user's task
 //! that blocks its runtime nor a flood of commands delays a renewal.
 //!
-//! 1. A renewal has three answers: renewed, lost, unknown. Unknown extends nothing and is tried
-//!    again until each lease's own deadline. Without an answer within a third of the lease that takes
-//!    another connection. Where the server is so far away, or so busy, that making one takes longer
-//!    than a third, the watchdog waits for the answer instead, as long as it is of use.
-//! 2. Locks are renewed in batches, and each is judged on its own.
-//! 3. **A few batches are under way at a time** to one server, whoever is due first in front. So a
-//!    hundred thousand locks that are due at once hold up nobody else's commands. Where answers
+//! 1. A renewal has three answers: renewed, lost, unknown. An unknown one extends nothing; the
+//!    watchdog tries again until each lease's own deadline. If a third of the lease passes without an
+//!    answer, it tries on another connection. Where the server is so far away, or so busy, that a new
+//!    connection takes longer than that, it waits for the answer instead, as long as it is of use.
+//! 2. The watchdog renews locks in batches, and the script judges each lock on its own.
+//! 3. **A few batches are under way at a time** to one server, those that are due first in front. So
+//!    a hundred thousand locks that are due at once hold up no other user's commands. Where answers
 //!    take long, batches follow each other all the same: no lock is late for it, and a server that
 //!    does not answer holds up the locks on no other.
-//! 4. An owner is on the schedule once at most, and finds out in its turn that it has nothing to
-//!    renew. So an uncontended lock and unlock of one handle touches no schedule and wakes no
-//!    thread.
+//! 4. An owner is on the schedule once at most. When it is due, the watchdog finds out whether it has
+//!    something to renew. So to lock and unlock one uncontended handle again touches no schedule and
+//!    wakes no thread.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -57,13 +57,13 @@ pub(crate) struct Watchdog {
     schedule: Mutex<Schedule<Owner>>,
     /// Something is due before the driver would look.
     changed: Notify,
-    /// They look again when a lock is found gone.
+    /// A waiter asks again when a lock is found gone.
     waiters: Arc<Waiters>,
     lease: Duration,
     period: Duration,
-    /// So much before it is due a lock may be renewed.
+    /// How long before it is due a lock may be renewed.
     early: Duration,
-    /// So long whoever may be renewed waits for others: one batch instead of many.
+    /// How long the watchdog waits for more locks to be due: one batch instead of many.
     linger: Duration,
     /// How long a renewal may go unanswered before it is tried again.
     patience: Duration,
@@ -121,7 +121,7 @@ impl Watchdog {
             for (server, batch) in by_server {
                 let places =
                     places.entry(server).or_insert_with(|| Semaphore::new(UNDER_WAY).into());
-                // It is there in time, or the batch goes without.
+                // If there is no permit within the pace, the batch goes without one.
                 let place = tokio::time::timeout(PACE, places.clone().acquire_owned()).await;
                 let (watchdog, router) = (self.clone(), router.clone());
                 tokio::spawn(async move {
@@ -132,7 +132,7 @@ impl Watchdog {
         }
     }
 
-    /// In a cluster only what is in one slot can be in one call: then there are several, at once.
+    /// In a cluster one call can only have keys of one slot: then this makes several calls at once.
     async fn renew_by_slot(self: &Arc<Self>, router: &Arc<Router>, batch: Vec<Entry>) {
         let mut by_slot: BTreeMap<Option<u16>, Vec<Entry>> = BTreeMap::new();
         for entry in batch {
@@ -150,7 +150,7 @@ impl Watchdog {
         while calls.join_next().await.is_some() {}
     }
 
-    /// Waits until somebody is due. Returns those who have something to renew: a batch at most.
+    /// Waits until an owner is due. Returns those that have something to renew: a batch at most.
     async fn batch(&self) -> Vec<Entry> {
         let mut batch = Vec::new();
         let mut due = self.due().await;
@@ -161,14 +161,14 @@ impl Watchdog {
         batch
     }
 
-    /// Those who are due, and when to look for more.
+    /// The owners that are due, and when to look for more.
     fn take_due(&self, most: usize) -> (Vec<Arc<Owner>>, Option<Instant>) {
         let mut schedule = self.schedule.lock();
         let due = schedule.take_due(clock::now() + self.early, most);
         (due, schedule.next_look())
     }
 
-    /// Waits until somebody is due.
+    /// Waits until an owner is due.
     async fn due(&self) -> Vec<Arc<Owner>> {
         loop {
             let (due, next) = self.take_due(BATCH);
@@ -188,7 +188,7 @@ impl Watchdog {
         }
     }
 
-    /// An owner's turn has come: is there something to renew?
+    /// Looks whether an owner that is due has something to renew.
     fn look_at(&self, owner: Arc<Owner>) -> Option<Entry> {
         let found = owner.holds.lock().renewal(clock::now(), self.period - self.early);
         match found {
@@ -205,8 +205,8 @@ impl Watchdog {
         None
     }
 
-    /// A lock that may not be touched has the whole batch refused that it is in: then the others
-    /// are told from it in two steps, ten by ten and one by one.
+    /// One forbidden key fails its whole batch. Then this finds it in two steps: it renews the locks
+    /// ten by ten, and those of a refused ten one by one.
     async fn renew_all(&self, router: &Router, batch: Vec<Entry>) {
         let mut refused = self.renew(router, batch).await;
         for size in [PART, 1] {
@@ -221,7 +221,7 @@ impl Watchdog {
         }
     }
 
-    /// Returns the whole batch if Redis refused it, and something is left to be told apart.
+    /// Returns the whole batch if Redis refused it and it has more than one lock.
     async fn renew(&self, router: &Router, batch: Vec<Entry>) -> Vec<Entry> {
         let locks: Vec<(&str, &str)> =
             batch.iter().map(|entry| (entry.key(), &*entry.owner.id)).collect();
@@ -239,7 +239,7 @@ impl Watchdog {
                 tracing::warn!(%error, locks = batch.len(), "a renewal failed; trying again");
                 let again = now + (self.period / 4).min(Duration::from_secs(1));
                 for entry in &batch {
-                    // At its deadline it finds out that it is lost.
+                    // When it is due at its deadline, the watchdog finds that it is lost.
                     self.insert(&entry.owner, again.min(entry.until) + self.early);
                 }
             }
@@ -247,7 +247,7 @@ impl Watchdog {
         Vec::new()
     }
 
-    /// Until when an answer is waited for (invariant 1).
+    /// Until when the watchdog waits for an answer (invariant 1).
     fn give_up(&self, router: &Router, batch: &[Entry]) -> Instant {
         let soon = clock::now() + self.patience;
         match batch.iter().max_by_key(|entry| entry.until) {
@@ -260,11 +260,11 @@ impl Watchdog {
         let Entry { owner, generation, .. } = entry;
         if held {
             let in_time = owner.holds.lock().renewed(*generation, sent, self.lease, now);
-            // Too late is lost: it finds that out in its turn.
+            // Too late is lost: the watchdog finds that out when it looks at the owner.
             self.insert(owner, if in_time { sent + self.period } else { now });
         } else {
             found_gone(&self.waiters, owner, FoundBy::Renewal { generation: *generation });
-            // To find out that there is nothing to renew any more, or something new.
+            // There may be nothing to renew any more, or something new.
             self.insert(owner, now);
         }
     }

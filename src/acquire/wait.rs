@@ -1,11 +1,11 @@
-//! How long a caller waits, and an answer within that.
+//! How long a caller waits, and how to wait for an answer within that time.
 
 use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 
-/// An answer that takes this long is not merely on its way.
+/// If Redis has not answered for this long, the client takes it for silent.
 pub(super) const SILENCE: Duration = Duration::from_millis(200);
 
 /// How long a caller is ready to wait.
@@ -35,8 +35,8 @@ pub(super) async fn by<T>(until: Option<Instant>, future: impl Future<Output = T
     }
 }
 
-/// The answer, unless the wait ends first. `None` if it did; an error if Redis had been silent for
-/// so long by then that this client does not know whether the lock is busy.
+/// The answer, or `None` if the wait ends first. If Redis has been silent for [`SILENCE`] by then,
+/// an error, because the client does not know whether the lock is busy.
 pub(super) async fn answer_by<T>(
     until: Option<Instant>,
     answer: impl Future<Output = Result<T, Error>>,
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::clock::tests::suspend;
 
-    /// What a server that never answers is taken for, after so long.
+    /// The error about a server that has not answered by the end of the wait.
     async fn on_a_silent_server(wait: Duration) -> Option<ErrorKind> {
         let answer = answer_by(Some(clock::now() + wait), pending::<Result<(), Error>>()).await;
         answer.map(|answer| answer.expect_err("no answer").kind())
@@ -68,7 +68,7 @@ mod tests {
         for suspended in [Duration::ZERO, Duration::from_secs(60)] {
             suspend(suspended);
             assert_eq!(on_a_silent_server(SILENCE).await, Some(ErrorKind::Unavailable));
-            // An answer may be on its way.
+            // An answer may still be on its way.
             assert_eq!(on_a_silent_server(SILENCE / 10).await, None);
         }
     }

@@ -1,9 +1,9 @@
-//! What follows when a lock is handed to the next waiter of the same client.
+//! What a release does when it hands the lock off to the next waiter of the same client.
 //!
-//! 1. **Redis is updated whatever becomes of the caller.** This asks the client's thread to do so in
-//!    the same step in which the lock is handed off: before an await, and not by a drop. So it needs
-//!    no worker of the caller's runtime, which the new holder may block, and no poll of the caller's
-//!    future, which may never come.
+//! 1. **The client updates Redis whatever becomes of the caller.** The caller asks the client's
+//!    thread for that in the same step in which it hands the lock off: before an await, and not by a
+//!    drop. So it needs no worker of the caller's runtime, which the new holder may block, and no
+//!    poll of the caller's future, which may never come.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,8 +15,8 @@ use crate::owner::{Granted, Owner, Permit};
 
 use super::{BackgroundRelease, Job};
 
-/// Hands the lock to the next waiter of this client, if there is one: `None` if it has to be
-/// released. `then` is given what the background has to do.
+/// Hands the lock off to the next waiter of this client, if there is one: `None` if the caller has
+/// to release it. `then` gets the jobs of the background.
 pub(super) fn hand_off(
     handoffs: &Handoffs,
     owner: &Arc<Owner>,
@@ -31,7 +31,7 @@ pub(super) fn hand_off(
         if handed_off.flush {
             then(Job::Handoff(from));
         }
-        // Whoever goes just as the lock comes gives it back, like a dropped guard.
+        // A waiter that goes just as it gets the lock gives it back, like a dropped guard.
         let Some((owner, Granted { hold, lease, .. })) = handed_off.declined else {
             return Some(confirmed);
         };
@@ -48,12 +48,12 @@ pub(super) fn hand_off(
     }
 }
 
-/// Waits until Redis has confirmed a hand-off, or until then.
+/// Waits until Redis has confirmed a hand-off, or until the deadline.
 pub(super) async fn confirmed(
     confirmed: Option<Confirmed>,
     deadline: Instant,
 ) -> Result<bool, Error> {
-    let confirmed = confirmed.expect("BUG: nobody tells of a hand-off");
+    let confirmed = confirmed.expect("BUG: a hand-off without a confirmation");
     match clock::timeout_at(deadline, confirmed).await {
         Ok(Ok(confirmed)) => confirmed,
         _ => {

@@ -1,9 +1,10 @@
-//! An `unlock`: a hold is given back, and Redis confirms it.
+//! An `unlock`: gives a hold back, and waits until Redis has confirmed that.
 //!
-//! 1. The hold goes in the hold state, and the lock perhaps to the next waiter of this client, before
-//!    the first await. From there on the relay sees to it, or the drop of the [`OwnerSession`].
-//! 2. To wait for the confirmation of a hand-off takes a small future, to ask Redis a large one. A
-//!    caller puts either into a box, so they are apart: crowds of one client hand off.
+//! 1. Before the first await, it removes the hold from the hold state, and hands the lock off if a
+//!    waiter of this client can take it. From there on the client's thread finishes the hand-off, or
+//!    the drop of the [`OwnerSession`] enqueues the release.
+//! 2. To wait for the confirmation of a hand-off takes a small future, to ask Redis a large one. The
+//!    guard boxes one of them, so they are apart: many waiters of one client hand off.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,9 +23,9 @@ pub(crate) struct Unlock<'a> {
     session: OwnerSession<'a>,
     validity: &'a Validity,
     begun: Instant,
-    /// The lock was lost before.
+    /// The lock was lost before `unlock` was called.
     ran_out: bool,
-    /// The hold was still counted.
+    /// The hold state still counted the hold.
     counts: bool,
     handed_off: Option<Option<Confirmed>>,
 }
@@ -53,7 +54,7 @@ impl<'a> Unlock<'a> {
     pub(crate) async fn confirmed(&mut self) -> Result<(), Error> {
         let told = self.handed_off.take().flatten();
         let executed = match confirmed(told, self.session.call.deadline).await {
-            // For want of memory for a token, say: a release needs none.
+            // For example, no memory for a token: a release needs none.
             Err(error) if error.kind() == ErrorKind::Server => Box::pin(self.refused(error)).await,
             confirmed => confirmed,
         };
@@ -91,10 +92,10 @@ impl<'a> Unlock<'a> {
         let executed = match executed {
             Ok(executed) => executed,
             Err(error) => {
-                // The drop of the exchange, or the relay, goes on with it in the background.
+                // The drop of the session, or the hand-off, goes on with it in the background.
                 let goes_on = self.counts && owner.holds.lock().may_have_pending();
                 let error = if goes_on { error.unknown() } else { error };
-                // Whether or not it could be released: it was lost before.
+                // Whether or not Redis released it: it was lost before.
                 let lost = || Error::lost(owner.names.key(), error.outcome());
                 return Err(if self.ran_out { lost() } else { error });
             }

@@ -1,20 +1,20 @@
-//! Which owner is due when: the pure state of the watchdog's room.
+//! Which owner is due when: the pure state of the watchdog.
 //!
-//! Entries are weak: an owner that went away needs no call to say so. What is left of it is
-//! swept out when the dead could outnumber the living.
+//! Entries are weak references: an owner that is dropped does not have to remove its entry. A sweep
+//! removes dead entries when they could outnumber the live ones.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// Below this many entries nothing is swept.
+/// Below this many entries there is no sweep.
 const SWEEP_FROM: usize = 1024;
 
 pub(crate) struct Schedule<T> {
     entries: BTreeMap<(Instant, u64), Weak<T>>,
     number: u64,
     sweep_at: usize,
-    /// When the driver looks next by itself; `None` while it sleeps until it is told.
+    /// When the driver looks next by itself; `None` while it sleeps until it is notified.
     next_look: Option<Instant>,
 }
 
@@ -25,7 +25,7 @@ impl<T> Default for Schedule<T> {
 }
 
 impl<T> Schedule<T> {
-    /// Says whether the driver has to be told, because it would look too late.
+    /// Returns whether the caller has to notify the driver, because it would look too late.
     pub(crate) fn insert(&mut self, due: Instant, item: &Arc<T>) -> bool {
         if self.entries.len() >= self.sweep_at {
             self.entries.retain(|_, item| item.strong_count() > 0);
@@ -36,7 +36,8 @@ impl<T> Schedule<T> {
         self.next_look.is_none_or(|look| due < look)
     }
 
-    /// Takes out who is due by `by` and alive, whoever is due first, and so many at most.
+    /// Takes out the live items that are due by `by`, in the order of their due times, and `most` at
+    /// most.
     pub(crate) fn take_due(&mut self, by: Instant, most: usize) -> Vec<Arc<T>> {
         let mut due = Vec::new();
         while due.len() < most
@@ -48,7 +49,7 @@ impl<T> Schedule<T> {
         due
     }
 
-    /// When to look next, if nobody tells before.
+    /// When to look next, unless the driver is notified before.
     pub(crate) fn next_look(&mut self) -> Option<Instant> {
         self.next_look = self.entries.first_key_value().map(|((due, _), _)| *due);
         self.next_look

@@ -19,7 +19,7 @@ enum HandoffOutcome {
     AsItIs,
     /// A fault: only if it waits at that moment.
     IfItWaits,
-    /// A fault: only if nobody is on the schedule.
+    /// A fault: only if no owner is on the schedule.
     IfItIdles,
 }
 

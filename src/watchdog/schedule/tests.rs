@@ -6,7 +6,7 @@ use super::*;
 
 const ALL: usize = usize::MAX;
 
-/// A watchdog's day: owners come and go, and the driver looks when it is told or has slept enough.
+/// A watchdog's day: owners come and go, and the driver looks when it is notified or has slept enough.
 struct Model {
     base: Instant,
     now: u64,
@@ -77,7 +77,7 @@ impl Model {
         owner
     }
 
-    /// Somebody who is still there.
+    /// An owner that is still there.
     fn pick(&self, owner: usize) -> Option<usize> {
         let there: Vec<usize> =
             (0..self.owners.len()).filter(|owner| self.owners[*owner].is_some()).collect();

@@ -21,13 +21,13 @@
 -- The count to reach is absolute, so this sent twice counts once. A first hold
 -- that finds the field already there takes over what is left of an earlier
 -- hold of the same owner, whose release never arrived. Neither that nor a nested
--- hold ever shortens the lease in force: a refusal has named it to the waiters,
--- and they would not look sooner.
+-- hold ever shortens the lease in force: a refusal has reported it to the waiters,
+-- and they would not recheck sooner.
 -- The token is the last one plus one, as Redisson counts it, but at least the
 -- server's time in microseconds: so it grows even when the last one was lost.
 -- It comes first, because nothing is written yet if it is refused.
--- Why atomic: between "is it free" and "it is mine" nobody may come in, and a
--- hash without a TTL must never be seen.
+-- Why atomic: between "is it free" and "it is mine" no other owner may come in,
+-- and no client may ever see a hash without a TTL.
 
 local fields = redis.call('HLEN', KEYS[1])
 local holder = nil
@@ -63,7 +63,7 @@ if holder and redis.call('PTTL', KEYS[1]) >= tonumber(ARGV[2]) then
 end
 local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
 if expires ~= 1 then
-  -- Not permitted, say: better no lock than one for ever.
+  -- Not permitted, say: better no lock than one forever.
   redis.call('DEL', KEYS[1])
   return expires
 end

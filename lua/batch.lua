@@ -12,8 +12,8 @@
 --
 -- An error of one request is caught, and is the answer to that request alone: what
 -- a script has written before its error stays written, as it would on its own.
--- When memory is full, each request up to the first that may write is refused on
--- its own. After that one Redis lets all of them write, so none is half done.
+-- When memory is full, Redis refuses each request on its own, up to the first that
+-- may write. After that one Redis lets all of them write, so none is half done.
 -- Why atomic: each request has to be, for the reason that its script gives. They
 -- need not be atomic as a whole: they are about locks that have nothing to do with
 -- each other, and are as many as take no longer than a slow command.

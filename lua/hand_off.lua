@@ -1,30 +1,30 @@
--- hand_off: let a lock go from owner to owner inside one client.
+-- hand_off: hand a lock off from owner to owner inside one client.
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
 -- KEYS[2]  its fencing token, a number that only grows; left out if the last owner
 --          needs none
--- ARGV[1]  the channel on which a release would be told
+-- ARGV[1]  the channel to which a release would be published
 -- ARGV[2]  lease of the last owner in milliseconds, a whole number, at least 1
--- ARGV[3]  how to count who listens there: NUMSUB, or SHARDNUMSUB in a cluster with
---          sharded channels; empty if this server would not know
+-- ARGV[3]  how to count its subscribers: NUMSUB, or SHARDNUMSUB in a cluster with
+--          sharded channels; empty if this server does not know them all
 -- ARGV[4]  the command that publishes: PUBLISH, or SPUBLISH in a cluster with
 --          sharded channels
--- ARGV[5]  how many of those who listen there are this client: 0 or 1
--- ARGV[i]  from the sixth on: the owner who has it, and those to whom it goes one
+-- ARGV[5]  how many of its subscribers are this client: 0 or 1
+-- ARGV[i]  from the sixth on: the owner that has it, and those that get it one
 --          after the other
 --
 -- Replies  0           none of them holds it; nothing was written
 --          an          array of two: how many clients are subscribed to the channel
 --                      (-1: that is not known), and the fencing token of the last
---                      owner, who has it now (0 if it needs none)
+--                      owner, which has it now (0 if it needs none)
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
 -- What makes a hash a lock is in acquire.
--- Sent again, with more owners at the end or not, it goes on from the one who has
+-- Sent again, with more owners at the end or not, it goes on from the one that has
 -- it, so what was executed already is not done twice. (The token grows once more.)
--- The script publishes nothing of the hand-off itself: no other client could have
--- got the lock. But if the lease ends sooner than the one that was in force, it has
--- other clients look: they have parked until that one ends. This client knows
+-- The script publishes nothing about the hand-off itself: no other client could
+-- have got the lock. But if the lease ends sooner than the one that was in force, it
+-- wakes other clients: they have parked until that one ends. This client knows
 -- without a message.
 -- The token comes first, because nothing is written yet if it is refused; then
 -- PEXPIRE, which Redis allows when its memory is full, and after which it lets

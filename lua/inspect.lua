@@ -1,7 +1,7 @@
 -- inspect: read who holds a lock, how often, and for how long.
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
--- ARGV[1]  the owner whose holds are counted
+-- ARGV[1]  the owner whose holds the script counts
 --
 -- Replies  nil         free
 --          an          array of three: what PTTL says of the holder's lease (-1: it

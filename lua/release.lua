@@ -17,7 +17,7 @@
 -- The first write is a PEXPIRE or a DEL because Redis allows those when its
 -- memory is full, and after the first allowed write it lets the script finish;
 -- HSET in their place would keep a lock until its lease ended.
--- A refusal has named the lease in force to the waiters, and they look again when
+-- A refusal has reported the lease in force to the waiters, and they recheck when
 -- it ends. So if it ends sooner now, the script publishes the message of a release,
 -- which every client understands: if it ends sooner by more than the 50 ms by
 -- which a waiter may be late.

@@ -2,18 +2,18 @@
 --
 -- KEYS[i]    the i-th lock
 -- ARGV[1]    lease in milliseconds, at least 1
--- ARGV[i+1]  the owner who is believed to hold the i-th lock
+-- ARGV[i+1]  the owner that holds the i-th lock as far as the client knows
 --
 -- Replies  an array in the order of the keys
 --          1  still held by that owner; its lease is at least ARGV[1] from now
 --          0  not held by that owner any more, or no longer a lock
 --
--- If one of them may not be looked at, the reply is that error; the locks before
+-- If the user may not read one of them, the reply is that error; the locks before
 -- it have been prolonged.
 -- Never creates a key and never shortens a lease: a longer one was promised to
--- somebody. A lock whose TTL was taken away (PERSIST) gets one again.
+-- its owner. A lock whose TTL was taken away (PERSIST) gets one again.
 -- What makes a hash a lock is in acquire.
--- The look is protected so that one key of another type does not leave the rest
+-- The HLEN is protected so that one key of another type does not leave the rest
 -- of the batch unrenewed. Any other error says nothing about who holds the lock.
 -- Why atomic: between "it is still mine" and the new lease another owner may
 -- come in, whose lease this would change.

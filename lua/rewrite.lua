@@ -10,7 +10,7 @@
 -- wrote before. This writes on the connection that waits: one of many locks that
 -- were granted on other connections stands for all of them.
 -- Why atomic: between "it is mine" and the write the lease may end and another
--- owner may come in, whose lock this would touch.
+-- owner may come in, whose lock this would rewrite.
 
 local held = redis.call('HLEN', KEYS[1]) == 1 and redis.call('HGET', KEYS[1], ARGV[1])
 if not held then

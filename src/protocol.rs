@@ -1,9 +1,8 @@
-//! The wire: names, and one typed call for each script in `lua/`.
+//! The wire format: names, and one typed call for each script in `lua/`.
 //!
-//! Everything that Redis is told of a lock is built here, and every reply is decoded here. The
-//! layout is Redisson's `RLock`, so that a Java service can share a lock. Every call may be sent
-//! twice and counts once (each script says why), which is what lets [`Router`] send it again after
-//! a connection was cut.
+//! Every command about a lock is built here, and every reply is decoded here. The layout is
+//! Redisson's `RLock`, so that a Java service can share a lock. Every call may be sent twice and
+//! counts once (each script says why). So [`Router`] can send it again after a connection is lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +24,7 @@ use replies::{inspected, refusal, token_of, unexpected};
 use scripts::SCRIPTS;
 pub(crate) use scripts::scripts;
 
-/// The longest time for which a waiter trusts that it will be told of a lock in a slot that moves.
+/// The longest time for which a waiter relies on messages about a lock in a slot that migrates.
 const WHILE_ASKING: Duration = Duration::from_secs(1);
 
 /// The reply to an acquire.
@@ -50,7 +49,7 @@ pub(crate) enum Released {
     Nothing,
     /// Fewer holds are left.
     Held,
-    /// The last hold went, and so many clients received the message.
+    /// The last hold is released, and so many clients received the message.
     Freed { told: u32 },
 }
 
@@ -63,7 +62,7 @@ pub(crate) enum HandOffReply {
     Done {
         /// If the lock is fenced.
         token: Option<FencingToken>,
-        /// How many clients listen for a release; `None` if Redis does not say.
+        /// How many clients listen for a release; `None` if that is not known.
         listening: Option<u64>,
     },
 }
@@ -73,16 +72,16 @@ pub(crate) enum HandOffReply {
 pub(crate) struct Inspected {
     /// What is left of the holder's lease; `None` if its key has no TTL.
     pub(crate) left: Option<Duration>,
-    /// How many holds the owner has who asks.
+    /// How many holds the inspecting owner has.
     pub(crate) count: u32,
     pub(crate) holder: Box<str>,
 }
 
-/// How a request is sent: where to, and until when its answer is of use.
+/// Where requests are sent, and until when their answers are of use.
 pub(crate) struct Session<'a> {
     pub(crate) router: &'a Router,
-    /// The connection in use, there before a request leaves. Whatever has to undo the request
-    /// is sent behind it, on the same connection. Given one, the request is first tried there.
+    /// The connection in use, set before a request is sent. The undo of the request is sent
+    /// behind it, on the same connection. If set before, the request is first tried there.
     pub(crate) connection: Option<Connection>,
     pub(crate) deadline: Instant,
 }
@@ -92,7 +91,7 @@ impl<'a> Session<'a> {
         Self { router, connection: None, deadline }
     }
 
-    /// Asks that `owner` hold the lock `count` times. Also says when the request left.
+    /// Asks Redis to let `owner` hold the lock `count` times. Also returns when the request left.
     pub(crate) async fn acquire(
         &mut self,
         kind: Kind,
@@ -112,7 +111,7 @@ impl<'a> Session<'a> {
             other => {
                 let (left, holder) =
                     refusal(&other).ok_or_else(|| unexpected("acquire", &other))?;
-                // Whoever releases it there may tell nobody who listens here.
+                // The message of a release there may not reach a client that listens here.
                 let asking =
                     answer.asking.then(|| left.map_or(WHILE_ASKING, |left| left.min(WHILE_ASKING)));
                 Acquired::Refused { left: asking.or(left), holder }
@@ -168,8 +167,8 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Asks that `owner` hold the lock only `count` times; `lease` is what those are promised.
-    /// The flag says that an earlier sending was never answered: `Nothing` may be its work.
+    /// Asks Redis to leave `owner` only `count` holds of the lock, to which `lease` is promised.
+    /// The flag says that an earlier sending was never answered: it may have caused `Nothing`.
     pub(crate) async fn release(
         &mut self,
         names: &Names,
@@ -205,10 +204,10 @@ impl<'a> Session<'a> {
         Request { script, batch, publishes_on, ..self.request(cmd, names.key()) }
     }
 
-    /// Says that the lock went from each of these owners to the next, and that the last one has
-    /// it for `lease`. `listens` says whether this client is subscribed to the lock's channel. The flag
-    /// says that an earlier sending was never answered: it may have been executed, and `Nothing` tells
-    /// what came after.
+    /// Moves the lock from each of these owners to the next; the last one has it for `lease`.
+    /// `listens` says whether this client is subscribed to the lock's channel. The flag says that
+    /// an earlier sending was never answered: it may have been executed, and `Nothing` is about the
+    /// time after it.
     pub(crate) async fn hand_off(
         &mut self,
         kind: Kind,
@@ -252,7 +251,7 @@ impl<'a> Session<'a> {
         Ok((done, answer.repeated))
     }
 
-    /// Prolongs the leases of many locks, given as key and owner. Says of each, in order,
+    /// Prolongs the leases of many locks, given as key and owner. Returns for each, in order,
     /// whether it is still held, and when the request left. In a cluster they are all in one slot.
     pub(crate) async fn renew(
         &mut self,
@@ -280,7 +279,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Frees the lock whoever holds it. False if it was free.
+    /// Frees the lock, whichever owner holds it. False if it was free.
     pub(crate) async fn force_unlock(&mut self, names: &Names) -> Result<bool, Error> {
         let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
         cmd.arg(names.channel()).arg(publish(self.router.channels()));
@@ -341,7 +340,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The command by which a release is told.
+/// The command that publishes a release.
 fn publish(channels: Channels) -> &'static str {
     match channels {
         Channels::Plain | Channels::Everywhere => "PUBLISH",
@@ -349,7 +348,7 @@ fn publish(channels: Channels) -> &'static str {
     }
 }
 
-/// How to count who would be told.
+/// How to count the clients that would receive the message of a release.
 fn count_listeners(channels: Channels) -> &'static str {
     match channels {
         Channels::Plain => "NUMSUB",

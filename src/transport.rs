@@ -1,24 +1,24 @@
-//! The one room that talks to Redis: connections, sending again, and what an answer means.
+//! The one module that talks to Redis: connections, retries, and what an answer means.
 //!
-//! **A connection belongs to the runtime that drives it.** Every Tokio runtime that calls gets
-//! one connection of its own to each server. The client's own thread is such a runtime too. Its
-//! connections, and those of the runtime that connects the client, are made at `connect`; those of
-//! any other runtime on first use. Each is kept: it is made again as soon as it breaks ([`dial`]). So
+//! **A connection belongs to the runtime that drives it.** Every Tokio runtime that makes calls
+//! gets one connection of its own to each server. The client's own thread is such a runtime, too.
+//! Its connections, and those of the runtime that connects the client, are made at `connect`; those
+//! of any other runtime on first use. A connection that breaks is made again at once ([`dial`]). So
 //! a runtime whose threads are blocked, or which has ended, delays no other runtime's commands:
 //! renewals, releases of dropped guards and incoming messages never wait behind a user's code or a
-//! user's flood of commands. (The undo of a call that was dropped half-way goes behind that call, on
-//! its runtime's connection, for a command timeout at most.) And an uncontended call crosses no
-//! thread. Calls that come in numbers share commands (see [`batch`]).
+//! user's flood of commands. (The undo of a call that was dropped half-way goes behind that call,
+//! on its runtime's connection, for a command timeout at most.) And an uncontended call crosses no
+//! thread. Concurrent calls share commands (see [`batch`]).
 //!
-//! Where Redis is one server, that is the one [`Node`]. Behind Sentinels it is the master, whichever
-//! server that is ([`sentinel`]); in a cluster there are several, and a key has one of them
-//! ([`cluster`]). Callers ask nobody where to go: they go by what is known, and by what they are told
-//! there ([`call`]), while the client's own thread keeps up with the changes.
+//! A standalone Redis is the one [`Node`]. Behind Sentinels the node is the primary,
+//! whichever server that is ([`sentinel`]). In a cluster there are several, and each key is on
+//! one of them ([`cluster`]). Callers never ask where to go: they use the known topology and follow
+//! redirections ([`request`]), while the client's own thread keeps the topology up to date.
 //!
-//! 1. A request is sent again after a cut, because every command of this crate may be executed
-//!    twice and count once. Nothing is sent again after its deadline.
-//! 2. A connection on which an answer did not come in time is not used for new requests, and
-//!    what it may still have under way comes to nothing (see [`stale`]).
+//! 1. A request is sent again after its connection is lost, because every command of this crate may
+//!    be executed twice and count once. Nothing is sent again after its deadline.
+//! 2. A connection on which an answer did not come in time gets no new requests, and what is still
+//!    under way on it does no harm (see [`stale`]).
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -62,26 +62,26 @@ pub(crate) use replicas::Rewrite;
 use sentinel::Sentinels;
 pub(crate) use subscriptions::Channels;
 
-/// What comes unasked.
+/// What a connection reports without a request.
 #[derive(Debug)]
 pub(crate) enum Push {
-    /// A message on a subscribed channel. What it says does not matter: it is a reason to look.
+    /// A message on a subscribed channel. Its payload is ignored: it is a reason to recheck.
     Message { channel: String },
-    /// That connection is not subscribed to the channel any more.
+    /// The connection of that number is not subscribed to the channel any more.
     Dropped { number: u64, channel: String },
-    /// The connection of that number is gone, and what it had subscribed.
+    /// The connection of that number is gone, with its subscriptions.
     Cut { number: u64 },
 }
 
-/// The way to Redis, wherever a key is.
+/// Sends each request to the server of its key.
 pub(crate) struct Router {
-    /// Itself, for tasks that must not keep it.
+    /// Itself, for tasks that must not keep it alive.
     me: Weak<Self>,
     topology: Topology,
     dialer: Arc<Dialer>,
-    /// What the connections of a runtime that calls are for.
+    /// The purposes of the connections of a calling runtime.
     for_callers: Vec<Purpose>,
-    /// Servers that are not asked any more, and at which connections may be stale.
+    /// Servers that are out of use, and at which connections may be stale.
     left: (UnboundedSender<redis::Client>, Mutex<Option<UnboundedReceiver<redis::Client>>>),
 }
 
@@ -91,7 +91,7 @@ enum Topology {
     Cluster(Cluster),
 }
 
-/// Which server, among those of one link.
+/// A server, among those of one router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Server(usize);
 
@@ -102,20 +102,20 @@ impl Server {
     }
 }
 
-/// A command, and how it is to be sent.
+/// A command, and how to send it.
 pub(crate) struct Request<'a> {
     pub(crate) cmd: Cmd,
-    /// If it calls one, for a server that does not know it.
+    /// The script that it calls, for a server that does not know it.
     pub(crate) script: Option<&'static Script>,
-    /// If it may share a call with others.
+    /// Set if it may be sent in a batch.
     pub(crate) batch: Option<Batchable>,
-    /// Whose server it goes to; `None` for any.
+    /// The key whose server it goes to; `None` for any server.
     pub(crate) key: Option<&'a str>,
-    /// Whether it has several keys that have nothing to do with each other.
+    /// Whether it has several independent keys.
     pub(crate) divisible: bool,
-    /// The channel on which it may tell somebody something.
+    /// The channel on which it may publish a message.
     pub(crate) publishes_on: Option<&'a str>,
-    /// What an error says that it was about.
+    /// What an error names as its subject.
     pub(crate) what: &'a str,
     pub(crate) deadline: Instant,
 }
@@ -123,18 +123,18 @@ pub(crate) struct Request<'a> {
 /// A command's answer.
 pub(crate) struct Answer {
     pub(crate) value: Value,
-    /// Taken before the request that was answered left.
+    /// Taken before the answered request was sent.
     pub(crate) sent: Instant,
     /// Whether an earlier sending of it was never answered.
     pub(crate) repeated: bool,
-    /// Whether it came from a server that is about to have the slot. Nobody listens there yet.
+    /// Whether it came from a server that is about to get the slot. No waiter listens there yet.
     pub(crate) asking: bool,
 }
 
 impl Router {
-    /// Checks the addresses, with no I/O. `pushes` hears what subscriptions bring. The servers are to
-    /// have the scripts, and may take `patience` for each answer. `replicas` says that callers wait
-    /// for some.
+    /// Checks the addresses, with no I/O. `pushes` receives what connections report. Each server
+    /// gets the scripts, and may take `patience` for each answer. `replicas` says that callers wait
+    /// for replicas.
     pub(crate) fn new(
         endpoint: Endpoint,
         patience: Duration,
@@ -170,7 +170,7 @@ impl Router {
         self.me.clone()
     }
 
-    /// Keeps up with which server is the master, or has which slot.
+    /// Follows changes of the primary, or of the slots.
     pub(crate) async fn keep_up(self: &Arc<Self>) {
         let keep_up = async {
             match &self.topology {
@@ -182,7 +182,7 @@ impl Router {
         tokio::join!(keep_up, self.close_at_those_left());
     }
 
-    /// The server that a key is on now, as far as is known; `None` for any server.
+    /// The server that has a key now, as far as is known; any server for `None`.
     fn node_of(&self, key: Option<&str>) -> Option<Arc<Node>> {
         match &self.topology {
             Topology::Standalone(node) => Some(node.clone()),
@@ -199,7 +199,7 @@ impl Router {
         }
     }
 
-    /// Tells servers apart.
+    /// Identifies the server of a key.
     pub(crate) fn server_of(&self, key: &str) -> Server {
         match &self.topology {
             Topology::Standalone(_) => Server(0),
@@ -208,12 +208,12 @@ impl Router {
         }
     }
 
-    /// The server that is responsible for a key, if another one can become that.
+    /// The server that is responsible for a key, if another one can become responsible.
     pub(crate) fn movable_server_of(&self, key: &str) -> Option<Server> {
         (!matches!(self.topology, Topology::Standalone(_))).then(|| self.server_of(key))
     }
 
-    /// News of other servers that are responsible for some keys; `None` if that cannot happen.
+    /// Notifies when another server becomes responsible for keys; `None` if that cannot happen.
     pub(crate) fn server_changes(&self) -> Option<watch::Receiver<()>> {
         match &self.topology {
             Topology::Standalone(_) => None,
@@ -222,19 +222,19 @@ impl Router {
         }
     }
 
-    /// The slot of a key, where only what is in one slot can be in one call.
+    /// The slot of a key in a cluster, where all keys of a command have to be in one slot.
     pub(crate) fn slot_of(&self, key: &str) -> Option<u16> {
         matches!(self.topology, Topology::Cluster(_)).then(|| slot::of(key))
     }
 
-    /// A server that was said to be the master is not.
+    /// The server that the Sentinels reported is not the primary.
     fn is_not_primary(&self, server: &str) {
         if let Topology::Sentinel(sentinels) = &self.topology {
             sentinels.reject(server, self);
         }
     }
 
-    /// Something is not where it was looked for.
+    /// Has the client's thread look for the servers again.
     fn refresh(&self) {
         match &self.topology {
             Topology::Standalone(_) => {}
@@ -243,7 +243,7 @@ impl Router {
         }
     }
 
-    /// Drops a connection (invariant 2), and what it subscribed is gone.
+    /// Drops a connection (invariant 2), with its subscriptions.
     fn drop_connection(&self, connection: &Connection) {
         connection.mark_stale();
         self.forget(connection.number());
@@ -257,8 +257,8 @@ impl Router {
         }
     }
 
-    /// The server of those connections is not asked any more. What is under way to it is asked
-    /// again where it belongs now.
+    /// Ends the connections to a server that is out of use. Callers send what is under way on them
+    /// again, to the server that is responsible now.
     fn leave(&self, connections: Vec<Connection>) {
         for connection in connections {
             connection.end();
@@ -267,14 +267,14 @@ impl Router {
         }
     }
 
-    /// That connection is not used any more, and what it subscribed is gone.
+    /// Reports that a connection is out of use, with its subscriptions.
     fn was_cut(&self, number: u64) {
         tracing::warn!(connection = number, "lost a connection to Redis");
-        // Its driver may be stopped before it can say so itself.
+        // Its driver may be stopped before it can report this itself.
         let _ = self.dialer.pushes.send(Push::Cut { number });
     }
 
-    /// Lets go of all connections; they close when the last request on them is done.
+    /// Releases all connections; each closes when the last request on it is done.
     pub(crate) fn hang_up(&self) {
         for node in self.nodes() {
             drop(node.hang_up());

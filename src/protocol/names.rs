@@ -40,7 +40,7 @@ impl Names {
         format!("{TOKEN}{}", self.tagged())
     }
 
-    /// Refuses a name whose own braces put what belongs together into two slots of a cluster.
+    /// Refuses a name whose own braces put its key and its channel into two slots of a cluster.
     pub(crate) fn check(&self, router: &Router) -> Result<(), Error> {
         let key = self.key();
         if router.slot_of(key).is_some() && slot::tag(key) != slot::tag(self.channel()) {

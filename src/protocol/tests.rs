@@ -18,7 +18,7 @@ fn a_channel_is_named_as_redisson_names_it() {
         ("", "myLock", "myLock", "redisson_lock__channel:{myLock}"),
         ("", "{x}y", "{x}y", "redisson_lock__channel:{x}y"),
         ("", "a}b", "a}b", "redisson_lock__channel:{a}b}"),
-        // It is enough that there is a brace; that it makes no tag is not looked at.
+        // One brace is enough, even if it makes no tag.
         ("", "a{b", "a{b", "redisson_lock__channel:a{b"),
         ("", "{}", "{}", "redisson_lock__channel:{}"),
         ("app:", "myLock", "app:myLock", "redisson_lock__channel:{app:myLock}"),
@@ -33,7 +33,7 @@ fn a_channel_is_named_as_redisson_names_it() {
     }
 }
 
-/// What of a key decides on its cluster slot.
+/// The part of a key that decides on its cluster slot.
 fn hashed(key: &str) -> &str {
     key.split_once('{')
         .and_then(|(_, rest)| rest.split_once('}'))

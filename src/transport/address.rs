@@ -1,10 +1,10 @@
-//! What an address says, and what has to be there before one with TLS can be used.
+//! Parses addresses, and prepares the process for those with TLS.
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::error::Error;
 
-/// The address in a url. The errors of the driver name no part of it: it may carry a password.
+/// Parses a url. The driver's errors quote no part of it: it may contain a password.
 pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
     let parsed = url.into_connection_info();
     let is_tls =
@@ -19,13 +19,13 @@ pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
     }
 }
 
-/// Whether nobody would ask whose certificate it is. The driver refuses that when it dials, unless
-/// it is built for it.
+/// Whether the driver would not check the server's certificate. It refuses that when it dials,
+/// unless it is built for it.
 fn is_unchecked(addr: &ConnectionAddr) -> bool {
     matches!(addr, ConnectionAddr::TcpTls { insecure: true, .. })
 }
 
-/// Makes sure that connections to `addr` can be made at all, with no I/O.
+/// Makes sure that this build can connect to `addr`, with no I/O.
 pub(super) fn prepare(addr: &ConnectionAddr) -> Result<(), Error> {
     if !matches!(addr, ConnectionAddr::TcpTls { .. }) {
         return Ok(());
@@ -38,12 +38,12 @@ pub(super) fn prepare(addr: &ConnectionAddr) -> Result<(), Error> {
     Ok(())
 }
 
-/// The driver leaves the choice to the process, and panics if nobody made it where two crates of
-/// the program ask rustls for two providers. Whoever has chosen before stays with that.
+/// The driver leaves the choice to the process. It panics without one if two crates of the program
+/// ask rustls for two providers. A provider that the program has installed stays.
 #[cfg(feature = "rustls")]
 fn choose_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Fails if another thread was quicker, and then there is one.
+        // Fails if another thread was faster: then a provider is there.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }

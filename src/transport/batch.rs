@@ -1,22 +1,22 @@
-//! Requests that share a call: many names in one run of a script cost the server, and this
-//! process, far less than one name each.
+//! Requests that share a command: one run of a script for many locks costs the server, and this
+//! process, far less than a run for each.
 //!
-//! 1. **Nothing waits for company.** A request on a connection with hardly any under way is sent
-//!    at once, by its own task. Else it takes a entry, and what has one leaves as soon as the tasks
-//!    have run that were ready to run by then. No answer is waited for, and no timer.
-//! 2. **A call is short.** It carries at most [`MOST`] requests.
-//! 3. **Each is judged on its own**, by the script. A call that is refused as a whole, because
-//!    the user may not use one of its keys, say, is as if nobody had shared it: each request is
-//!    sent again, alone.
-//! 4. **A call is one sending on one connection**, and a second one if the server did not know the
-//!    script: without the requests whose deadlines have passed. Sending again is up to each
-//!    request, so one whose caller has gone is never sent again, nor at all if it had not left by
-//!    then. What did leave is over before its undo is sent: the undo waits for the entry.
+//! 1. **No request waits for others.** While few requests are under way on its connection, its own
+//!    task sends it at once. Otherwise it gets a batch entry, and the batch is sent as soon as the
+//!    tasks have run that were ready to run by then. It waits for no answer, and for no timer.
+//! 2. **A batch is short.** It has at most [`MOST`] requests.
+//! 3. **The script judges each request on its own.** If the server refuses a whole batch, because
+//!    the user may not use one of its keys, say, each request is sent again, unbatched.
+//! 4. **A batch is sent once, on one connection**, and a second time if the server did not know
+//!    the script: without the requests whose deadlines have passed. Any other retry is up to each
+//!    request. So a request whose caller has gone is never sent again, nor at all if it was not
+//!    sent by then. One that was sent is over before its undo is sent: the undo waits for the
+//!    entry.
 //!
-//! A line belongs to a connection, so all keys of a call are on one server. In a cluster they
-//! have to be in one slot, too: there a call carries those who are.
+//! A batch queue belongs to a connection, so all keys of a batch are on one server. In a cluster a
+//! batch has only requests of one slot.
 //!
-//! The mutexes of the line and of a entry are never held together, and nobody is woken under one.
+//! No task holds the mutexes of the queue and of an entry together, or wakes another under one.
 
 use std::io;
 use std::pin::pin;
@@ -35,28 +35,28 @@ use super::error_class::{
 use crate::clock;
 use crate::ready::let_ready_tasks_run;
 
-/// With fewer calls under way a entry would cost more than it saves.
+/// With fewer requests under way a batch would cost more than it saves.
 const FEW: usize = 2;
 
-/// So many names take about a tenth of a millisecond of the server's time.
+/// So many requests take about a tenth of a millisecond of the server's time.
 const MOST: usize = 32;
 
-/// How a script is called that does the work of many: which, by which name it knows this request,
-/// and how many of its arguments are keys.
+/// How a request takes part in a batch: the script of the batch, the request's verb in it, and how
+/// many of its arguments are keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Batchable {
     pub(crate) script: &'static Script,
     pub(crate) verb: &'static str,
     pub(crate) keys: usize,
-    /// In a cluster only what is in one slot can be in one call.
+    /// In a cluster a batch has only requests of one slot.
     pub(crate) slot: Option<u16>,
 }
 
-/// What became of a request.
+/// How one sending of a request ended.
 #[derive(Debug)]
 pub(super) enum Reply {
     Answer(RedisResult<Value>),
-    /// It has to be sent without company. The flag says whether it may have been executed.
+    /// It has to be sent unbatched. The flag says whether it may have been executed.
     Unbatched {
         sent: bool,
     },
@@ -66,7 +66,7 @@ pub(super) enum Reply {
     },
 }
 
-/// The requests of one connection that share calls.
+/// The requests that wait for the next batch on one connection.
 #[derive(Default)]
 pub(super) struct BatchQueue {
     in_flight: AtomicUsize,
@@ -77,7 +77,7 @@ pub(super) struct BatchQueue {
 pub(super) struct InFlight<'a>(&'a BatchQueue);
 
 impl BatchQueue {
-    /// The right to send a request at once, if hardly any is under way.
+    /// The right to send a request at once, if few are under way.
     pub(super) fn at_once(&self) -> Option<InFlight<'_>> {
         if self.in_flight.fetch_add(1, Ordering::Relaxed) < FEW {
             return Some(InFlight(self));
@@ -97,7 +97,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// One request's place in a call.
+/// One request in a batch.
 pub(super) struct BatchEntry {
     pub(super) cmd: Cmd,
     batch: Batchable,
@@ -106,13 +106,13 @@ pub(super) struct BatchEntry {
 }
 
 enum State {
-    /// Not sent, and whoever waits for it.
+    /// Not sent yet. With the waker of the task that waits.
     Queued(Option<Waker>),
-    /// On its way.
+    /// Sent, and not answered yet.
     Sent(Option<Waker>),
-    /// It was never sent: the caller had gone before.
+    /// It is never sent: its caller has gone.
     Cancelled,
-    /// `None` if the caller has heard it.
+    /// `None` if the caller has taken the reply.
     Done(Option<Reply>),
 }
 
@@ -121,7 +121,7 @@ impl BatchEntry {
         Self { cmd, batch, deadline, state: Mutex::new(State::Queued(None)) }
     }
 
-    /// From here on it is sent. False if its caller has gone.
+    /// Marks it as sent. False if its caller has gone.
     fn start(&self) -> bool {
         let mut state = self.state.lock();
         match &mut *state {
@@ -146,7 +146,7 @@ impl BatchEntry {
         }
     }
 
-    /// The caller does not wait any longer: what has not left stays here.
+    /// The caller does not wait any longer: an unsent request is never sent.
     fn cancel(&self) {
         let mut state = self.state.lock();
         if matches!(*state, State::Queued(_)) {
@@ -164,7 +164,7 @@ impl BatchEntry {
     }
 
     fn poll(&self, cx: &Context<'_>) -> Poll<Option<Reply>> {
-        // Dropped when the mutex is free again: it may be all that is left of a task.
+        // Dropped when the mutex is free again: it may be the last reference to a task.
         let _before = match &mut *self.state.lock() {
             State::Cancelled => return Poll::Ready(None),
             State::Done(reply) => return Poll::Ready(reply.take()),
@@ -173,20 +173,20 @@ impl BatchEntry {
         Poll::Pending
     }
 
-    /// What becomes of the request. Whoever drops this leaves the entry.
+    /// Waits for the reply. A caller that drops this future cancels an unsent request.
     pub(super) async fn reply(&self) -> Reply {
         let caller = Caller(self);
         caller.0.done().await.unwrap_or(Reply::TimedOut { sent: true })
     }
 
-    /// Waits until the request has been answered, or never will be. What became of it is for the
-    /// first who asks.
+    /// Waits until the request has been answered, or never will be. Only the first caller gets the
+    /// reply.
     pub(super) async fn done(&self) -> Option<Reply> {
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
 }
 
-/// A caller who waits in a entry.
+/// A caller that waits for an entry.
 struct Caller<'a>(&'a BatchEntry);
 
 impl Drop for Caller<'_> {
@@ -196,7 +196,7 @@ impl Drop for Caller<'_> {
 }
 
 impl Connection {
-    /// Gives a request a entry in the next call on this connection.
+    /// Adds a request to the next batch on this connection.
     pub(super) fn entry(&self, cmd: Cmd, batch: Batchable, deadline: Instant) -> Arc<BatchEntry> {
         let entry = Arc::new(BatchEntry::new(cmd, batch, deadline));
         let mut entries = self.batch_queue().entries.lock();
@@ -213,13 +213,13 @@ impl Connection {
     }
 }
 
-/// Whoever sends a call. If it goes away with its runtime, so do the entries.
+/// Sends a batch. If its runtime ends, it completes the entries when it is dropped.
 struct BatchSender {
     connection: Connection,
-    /// Empty until it has set out.
+    /// Empty until it has collected them.
     entries: Vec<Arc<BatchEntry>>,
     has_collected: bool,
-    /// Whether what it carries may have been executed.
+    /// Whether the batch may have been executed.
     sent: AtomicBool,
 }
 
@@ -230,12 +230,12 @@ impl BatchSender {
         Self { connection, entries, has_collected, sent: AtomicBool::new(false) }
     }
 
-    /// Takes everybody who has a entry, and carries them.
+    /// Takes all queued entries, and sends them.
     async fn collect(mut self) {
         self.has_collected = true;
         let mut entries = self.connection.batch_queue().take_all();
         entries.retain(|entry| entry.start());
-        // In the order in which they came, as far as they are in one slot.
+        // Those of one slot stay in the order in which they came.
         entries.sort_by_key(|entry| entry.batch.slot);
         while let Some(last) = entries.last() {
             let slot = last.batch.slot;
@@ -263,7 +263,7 @@ impl BatchSender {
             match self.in_time(self.connection.load_script(script)).await {
                 None => return,
                 Some(Err(error)) => return self.distribute(Err(error)),
-                // A caller who was told that its request was not executed is not in the next call.
+                // A request that was reported as not executed is not sent the second time.
                 Some(Ok(())) => {
                     self.time_out(clock::now());
                     self.entries.retain(|entry| !entry.is_done());
@@ -272,7 +272,7 @@ impl BatchSender {
         }
     }
 
-    /// The answer to all of them in one call. `None` if every deadline passed first.
+    /// Sends all entries in one command. `None` if every deadline passes first.
     async fn ask(&self, script: &Script) -> Option<RedisResult<Value>> {
         let batch;
         let cmd = match &*self.entries {
@@ -287,11 +287,11 @@ impl BatchSender {
         self.in_time(self.connection.send(cmd)).await
     }
 
-    /// Waits until the last deadline. Each entry is told when its own has passed.
-    async fn in_time<T>(&self, asked: impl Future<Output = T>) -> Option<T> {
-        let mut asked = pin!(asked);
+    /// Waits until the last deadline. Each entry times out at its own.
+    async fn in_time<T>(&self, request: impl Future<Output = T>) -> Option<T> {
+        let mut request = pin!(request);
         while let Some(next) = self.next_deadline() {
-            match clock::timeout_at(next, &mut asked).await {
+            match clock::timeout_at(next, &mut request).await {
                 Ok(answer) => return Some(answer),
                 Err(_) => self.time_out(clock::now()),
             }
@@ -303,7 +303,7 @@ impl BatchSender {
         self.entries.iter().filter(|entry| !entry.is_done()).map(|entry| entry.deadline).min()
     }
 
-    /// No answer, for those whose time is up.
+    /// Completes the entries whose deadlines have passed.
     fn time_out(&self, now: Instant) {
         for entry in self.entries.iter().filter(|entry| entry.deadline <= now) {
             entry.complete(Reply::TimedOut { sent: self.sent.load(Ordering::Relaxed) });
@@ -318,15 +318,15 @@ impl BatchSender {
                     entry.complete(Reply::Answer(answer.extract_error()));
                 }
             }
-            // Each may be at another of two nodes: one that is granted where it is not yet would be
-            // granted twice.
+            // Each key may be on either of two nodes: a lock that is granted on the wrong one would
+            // be granted twice.
             Err(error) if is_cross_node(&error) || is_ask(&error) => {
                 for entry in &self.entries {
                     entry.complete(Reply::Unbatched { sent: false });
                 }
             }
             Err(error) if matches!(classify(&error), ErrorClass::Fatal(_)) => {
-                tracing::debug!(%error, "requests that shared a call are sent one by one");
+                tracing::debug!(%error, "the requests of a batch are sent one by one");
                 let sent = !is_forbidden(&error);
                 for entry in &self.entries {
                     entry.complete(Reply::Unbatched { sent });
@@ -344,7 +344,7 @@ impl BatchSender {
 impl Drop for BatchSender {
     fn drop(&mut self) {
         self.connection.batch_queue().in_flight.fetch_sub(1, Ordering::Relaxed);
-        // Everybody has been told by now, unless the runtime ends.
+        // Every entry is complete by now, unless the runtime ends.
         for entry in &self.entries {
             entry.complete(Reply::Answer(Err(ended())));
         }
@@ -360,9 +360,9 @@ fn ended() -> RedisError {
     io::Error::new(io::ErrorKind::BrokenPipe, "the runtime of a shared call has ended").into()
 }
 
-/// One command that does what many do: their keys, then what to do for each, and its arguments.
+/// One command for all entries: their keys, then the verb and the arguments of each.
 fn batch_command(script: &Script, entries: &[Arc<BatchEntry>]) -> Cmd {
-    // Behind the verb, the digest and the number of keys.
+    // Behind the command's name, the digest and the number of keys.
     const FROM: usize = 3;
     let mut cmd = Cmd::with_capacity(FROM + 7 * entries.len(), 256 * entries.len());
     let keys: usize = entries.iter().map(|entry| entry.batch.keys).sum();

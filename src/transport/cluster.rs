@@ -1,13 +1,13 @@
 //! The nodes of a cluster, and which of them has which slot.
 //!
-//! 1. **A caller never looks the map up.** It goes by the map that there is, and by what `MOVED` and
-//!    `ASK` say. Whoever finds something amiss asks the client's own thread for a new map, and
-//!    tries again meanwhile.
-//! 2. A new map is asked of several nodes, one a moment after the other, and the first answer is
-//!    taken: one node that hangs holds up nothing. Of a node that is cut off from the others the map
-//!    is taken only if nobody has another.
-//! 3. Connections to a node that has no slot any more go out of use, so that whoever listened there
-//!    listens elsewhere. A node to which `ASK` leads stays: it is about to have a slot.
+//! 1. **A caller never fetches the map.** It uses the map that the client has, and follows `MOVED`
+//!    and `ASK`. A caller that finds the map wrong requests a new one from the client's own thread,
+//!    and retries meanwhile.
+//! 2. The client asks several nodes for a new map, one a moment after the other, and takes the
+//!    first answer: one node that hangs delays nothing. It takes the map of a node that is cut off
+//!    from the others only if no other node has one.
+//! 3. Connections to a node that has no slot any more go out of use, so that waiters that listened
+//!    there listen elsewhere. A node to which `ASK` leads stays: it is about to get a slot.
 
 use std::io;
 use std::sync::Arc;
@@ -42,24 +42,24 @@ const AGAIN: Duration = Duration::from_millis(250);
 pub(super) struct Cluster {
     seeds: Vec<ConnectionInfo>,
     map: RwLock<Map<Node>>,
-    /// Whether releases are told on sharded channels.
+    /// Whether releases are published on sharded channels.
     sharded: AtomicBool,
     amiss: Notify,
-    /// HandoffOutcome of every new map.
+    /// Notified of every new map.
     changed: watch::Sender<()>,
 }
 
-/// What a node says.
+/// What a node reports.
 struct View {
     ranges: Vec<Range>,
     sharded: bool,
-    /// Whether the node serves anything. One that is cut off from the others does not.
+    /// Whether the node serves requests. A node that is cut off from the others does not.
     is_ok: bool,
 }
 
 impl Cluster {
     pub(super) fn new(seeds: Vec<ConnectionInfo>) -> Result<Self, Error> {
-        // Whether the addresses are usable shows now.
+        // Checks that the addresses are usable.
         for seed in &seeds {
             Node::new(seed.clone(), false)?;
         }
@@ -73,7 +73,7 @@ impl Cluster {
         })
     }
 
-    /// The node of a slot; or any, if possible one that has answered.
+    /// The node of a slot; or any node, if possible one that is connected.
     pub(super) fn node_of(&self, slot: Option<u16>) -> Option<Arc<Node>> {
         match slot {
             Some(slot) => self.map.read().owner(slot).cloned(),
@@ -125,8 +125,8 @@ impl Cluster {
         Node::new(endpoint::at(&self.seeds[0], host, *port), false)
     }
 
-    /// Finds the nodes for the first time. Who tells releases how is decided by the first node that
-    /// answers, as Redisson decides it, because those who wait have to listen there.
+    /// Finds the nodes for the first time. As in Redisson, the first node that answers decides how
+    /// releases are published, because waiters have to listen there.
     pub(super) async fn find_nodes(&self, router: &Router, deadline: Instant) -> RedisResult<()> {
         let view = clock::timeout_at(deadline, self.view(Vec::new(), router.dialer.patience));
         let view = view.await.map_err(io::Error::from)??;
@@ -135,7 +135,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Gets a new map when something is amiss, until it is dropped.
+    /// Fetches a new map on request, until this future is dropped.
     pub(super) async fn keep_up(&self, router: &Router) {
         loop {
             self.amiss.notified().await;
@@ -146,7 +146,7 @@ impl Cluster {
                     router.connect_to_new();
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "no node says which slots are where");
+                    tracing::warn!(%error, "no node of the cluster reports the slots");
                     self.amiss.notify_one();
                     tokio::time::sleep(AGAIN).await;
                 }
@@ -164,7 +164,7 @@ impl Cluster {
         }
     }
 
-    /// What the first node says that answers, of those that are known and then of the seeds.
+    /// The first answer, of the nodes that are known and then of the seeds.
     async fn view(&self, mut known: Vec<ConnectionInfo>, patience: Duration) -> RedisResult<View> {
         known.extend(self.seeds.iter().cloned());
         let mut asked = JoinSet::new();
@@ -175,7 +175,7 @@ impl Cluster {
                 ask(info, patience).await
             });
         }
-        // Whoever answers at all has answered by then, unless it hangs.
+        // Every node that answers at all has answered by then, unless it hangs.
         let all = NEXT_NODE * u32::try_from(asked.len() + 1).unwrap_or(u32::MAX);
         let others = clock::now() + all.min(patience / 2);
         let (mut second_best, mut trouble) = (None, None);
@@ -188,7 +188,7 @@ impl Cluster {
             match answer {
                 Ok(Ok(view)) if view.is_ok => return Ok(view),
                 Ok(Ok(view)) => second_best = second_best.or(Some(view)),
-                // A refusal says more than a silence.
+                // A refusal says more than a lost connection.
                 Ok(Err(error))
                     if trouble.is_none() || classify(&error) != ErrorClass::ConnectionLost =>
                 {
@@ -219,7 +219,7 @@ async fn ask(info: ConnectionInfo, patience: Duration) -> RedisResult<View> {
         return Err((redis::ErrorKind::Parse, nonsense).into());
     };
     if ranges.is_empty() {
-        // It belongs to no cluster any more, or not yet.
+        // The node belongs to no cluster any more, or not yet.
         return Err(io::Error::other("the node knows of no slots").into());
     }
     let mut state = Cmd::new();
@@ -230,7 +230,7 @@ async fn ask(info: ConnectionInfo, patience: Duration) -> RedisResult<View> {
         }
         Ok(Value::VerbatimString { text, .. }) => !text.contains("cluster_state:fail"),
         Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
-        // Whoever may not ask goes by what there is.
+        // A user without permission to ask relies on the map.
         _ => true,
     };
     let mut listeners = Cmd::new();

@@ -1,4 +1,4 @@
-//! What `connect` does: it finds the servers, and makes all connections that a client needs of them.
+//! What `connect` does: it finds the servers, and makes all connections that a client needs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,26 +14,25 @@ use super::{Channels, Purpose, Router, Topology};
 use crate::clock;
 use crate::error::Error;
 
-/// So many answers it takes to find the servers: TCP, TLS, `HELLO`, and three questions to a node.
+/// The round trips to find the servers: TCP, TLS, `HELLO`, and three requests to a node.
 const FIND: u32 = 7;
 
-/// So many answers it takes until a connection is ready: TCP, TLS, `HELLO`, and two (see [`super::dial`]).
+/// The round trips until a connection is ready: TCP, TLS, `HELLO`, and two (see [`super::dial`]).
 const DIAL: u32 = 6;
 
 impl Router {
-    /// One try to make the connections of this runtime, for a caller who wants to hear at once why
-    /// not.
+    /// Tries once to make the connections of this runtime. The caller gets the error at once.
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
         self.find(clock::now() + FIND * self.dialer.patience).await?;
         self.connect_all(&self.for_callers).await
     }
 
-    /// The same for the client's own thread, when the servers are known.
+    /// The same for the client's own thread, once the servers are known.
     pub(crate) async fn connect_thread(self: &Arc<Self>) -> Result<(), Error> {
         self.connect_all(self.for_thread()).await
     }
 
-    /// What the connections of the client's own thread are for.
+    /// The purposes of the connections of the client's own thread.
     fn for_thread(&self) -> &'static [Purpose] {
         match self.channels() {
             Channels::Sharded => &[Purpose::Commands, Purpose::Listening],
@@ -59,7 +58,7 @@ impl Router {
                 Err(DialError::TimeUp(error)) => {
                     Err(unavailable("could not connect to Redis", false, error))
                 }
-                // It is only just becoming the master, or another one is.
+                // This server, or another one, is just becoming the primary.
                 Err(DialError::Failed(error))
                     if matches!(self.topology, Topology::Sentinel(_))
                         && !is_fatal(&error)
@@ -73,8 +72,8 @@ impl Router {
         }
     }
 
-    /// Connects to the server, or to all nodes of several. One of those may be dead: once another has
-    /// been connected to, the rest have a few times as long. Their dials go on.
+    /// Connects to the server, or to all nodes of a cluster. A node may be dead: once another one
+    /// is connected, the rest have a few times as long. Their dials go on.
     async fn reach_all(
         self: &Arc<Self>,
         purposes: &[Purpose],
@@ -115,7 +114,7 @@ impl Router {
         if others.is_some() { Ok(()) } else { Err(trouble) }
     }
 
-    /// How long it took to make this runtime's connection to the server that a key is on.
+    /// How long it took to make this runtime's connection to the server of a key.
     pub(crate) fn dial_time(&self, key: &str) -> Duration {
         let node = self.node_of(Some(key));
         node.map_or(Duration::ZERO, |node| node.runtime_slot(Purpose::Commands).dial_time())

@@ -1,4 +1,4 @@
-//! One connection: how it is made, and how an answer on it is waited for.
+//! One connection: how it is made, and how requests wait for answers on it.
 
 use std::io;
 use std::pin::pin;
@@ -21,12 +21,12 @@ use super::stale::{ConnectionRecord, Identity, ServerId, Servers, StaleConnectio
 use super::version;
 use crate::clock;
 
-/// One connection. What is sent on a clone of it comes after what was sent before.
+/// One connection. A request on a clone of it comes after what was sent before.
 #[derive(Clone)]
 pub(crate) struct Connection {
     shared: Arc<Shared>,
-    /// The entry of the last request that was sent by way of this clone, if it shares a call. It
-    /// has to be over before what is sent next is behind it.
+    /// The entry of the last request that was sent through this clone, if it is in a batch. The
+    /// next request waits until that one is over, so that it is behind it.
     pub(super) entry: Option<Arc<BatchEntry>>,
 }
 
@@ -44,7 +44,7 @@ impl Drop for Shared {
     }
 }
 
-/// Goes with the driver of a connection.
+/// Dropped with the driver of a connection.
 struct Driver {
     record: Arc<ConnectionRecord>,
     timer: Arc<DeadlineTimer>,
@@ -52,7 +52,7 @@ struct Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // First: a request that hears of the end is sent again, behind the stale connections.
+        // First: a caller that learns of the end sends again, after the stale ones are closed.
         self.record.mark_stale();
         self.timer.end();
     }
@@ -61,15 +61,15 @@ impl Drop for Driver {
 /// Where a connection comes from.
 pub(super) struct ConnectionInfo {
     pub(super) number: u64,
-    /// The address that it was made to.
+    /// The address to which it was made.
     pub(super) server: String,
-    /// By which it can be reached again.
+    /// To reach the server again.
     pub(super) client: redis::Client,
 }
 
 impl Connection {
-    /// A connection that the client does not know of yet: [`introduce`](Self::introduce) it before it
-    /// is used. The server may take `patience` for each answer.
+    /// Makes a connection. Call [`introduce`](Self::introduce) before any request uses it. The
+    /// server may take `patience` for each answer.
     pub(super) async fn dial(
         info: ConnectionInfo,
         patience: Duration,
@@ -82,7 +82,7 @@ impl Connection {
         let driver = Driver { record: record.clone(), timer: timer.clone() };
         let config = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeout))
-            // Deadlines are this room's own: the driver's default of 500 ms would report a
+            // This module has its own deadlines: the driver's default of 500 ms would report a
             // slow server's grant as a failure.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024)
@@ -101,9 +101,9 @@ impl Connection {
         Ok(Self { shared, entry: None })
     }
 
-    /// Asks which connection this is, which server, of which role if that matters, and which of the
-    /// scripts it does not have. From here on the connection cannot be dropped without a record (see
-    /// [`super::stale`]).
+    /// Asks the server for the identities of the connection and of itself, for its role if
+    /// `asks_role`, and which scripts it lacks. From here on the connection cannot be dropped
+    /// without a record (see [`super::stale`]).
     pub(super) async fn introduce(
         &self,
         servers: &Servers,
@@ -123,7 +123,7 @@ impl Connection {
         let [connection, server, exist, role] =
             std::array::from_fn(|_| answers.next().unwrap_or(Value::Nil).extract_error());
         for answer in [&connection, &server, &role] {
-            // Busy, say: it will answer later. To a user without permission it never will.
+            // The server is busy, say, and answers later. A missing permission stays missing.
             if let Err(error) = answer
                 && !is_fatal(error)
             {
@@ -141,23 +141,23 @@ impl Connection {
                 }
             }
             Err(error) => {
-                tracing::debug!(%error, "the server does not say which connection this is");
+                tracing::debug!(%error, "the server does not identify this connection");
                 version::check(self).await?;
             }
         }
         let role = match role {
             Ok(role) if asks_role && !is_primary(&role) => Role::Replica,
-            // A user without the permission to ask finds out by the first write.
+            // A user without permission to ask finds out by the first write.
             _ => Role::Primary,
         };
         Ok((role, missing(scripts, exist)))
     }
 
-    /// The answer to a command, if there is one in time and before the driver of the connection
-    /// ends.
+    /// Sends a command. Returns its answer, if that comes in time and before the driver of the
+    /// connection ends.
     pub(super) async fn ask(&self, cmd: &Cmd, deadline: Instant) -> Reply {
         let mut multiplexed = self.shared.multiplexed.clone();
-        let mut asked = pin!(multiplexed.send_packed_command(cmd));
+        let mut request = pin!(multiplexed.send_packed_command(cmd));
         let timer = &self.shared.timer;
         loop {
             let tick = timer.tick();
@@ -167,7 +167,7 @@ impl Connection {
             timer.by(deadline);
             tokio::select! {
                 biased;
-                answer = &mut asked => return Reply::Answer(answer.and_then(top_level_error)),
+                answer = &mut request => return Reply::Answer(answer.and_then(top_level_error)),
                 () = tick => {}
             }
             if clock::now() >= deadline {
@@ -176,7 +176,7 @@ impl Connection {
         }
     }
 
-    /// The same where a key is taken in whose slot is about to belong to the server.
+    /// The same at a server that is about to get the slot of the key.
     pub(super) async fn ask_with_asking(&self, cmd: &Cmd, deadline: Instant) -> Reply {
         let mut both = redis::Pipeline::with_capacity(2);
         both.cmd("ASKING").add_command(cmd.clone());
@@ -190,21 +190,21 @@ impl Connection {
         }
     }
 
-    /// Each of several commands, in order. Errors are answers.
+    /// Sends several commands, in order. Errors are answers.
     pub(super) async fn send_all(&self, cmds: &redis::Pipeline) -> RedisResult<Vec<Value>> {
         let many = cmds.len();
         self.answer(async |mut multiplexed| multiplexed.send_packed_commands(cmds, 0, many).await)
             .await
     }
 
-    /// The same, however long it takes.
+    /// Sends one command, however long the answer takes.
     pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
         let answer =
             self.answer(async |mut multiplexed| multiplexed.send_packed_command(cmd).await);
         answer.await.and_then(top_level_error)
     }
 
-    /// Has the server learn a script.
+    /// Loads a script into the server.
     pub(super) async fn load_script(&self, script: &Script) -> RedisResult<()> {
         self.answer(async |mut multiplexed| script.load_async(&mut multiplexed).await)
             .await
@@ -225,10 +225,10 @@ impl Connection {
         loaded
     }
 
-    /// The answer to what was asked on this connection, or an error if its driver ends first.
+    /// The answer to a request on this connection, or an error if its driver ends first.
     ///
-    /// The driver's own word is not enough: a request that enters its queue just as it ends is
-    /// neither sent nor refused, and would wait for ever.
+    /// The driver's own error is not enough: a request that enters its queue just as it ends is
+    /// neither sent nor refused, and would wait forever.
     pub(super) async fn answer<T>(
         &self,
         asked: impl AsyncFnOnce(MultiplexedConnection) -> RedisResult<T>,
@@ -240,13 +240,13 @@ impl Connection {
         }
     }
 
-    /// Drops it although requests wait for answers: those are sent again on another connection.
+    /// Ends it although requests wait for answers: callers send them again on another connection.
     pub(super) fn end(&self) {
         self.mark_stale();
         self.shared.timer.end();
     }
 
-    /// By which its server can be reached again.
+    /// To reach its server again.
     pub(super) fn client(&self) -> &redis::Client {
         &self.shared.info.client
     }
@@ -260,17 +260,17 @@ impl Connection {
         &self.shared.info.server
     }
 
-    /// The connections to the same server that are stale, if it is known which.
+    /// The stale connections to the same server, if that server is known.
     pub(super) fn stale_connections(&self) -> Option<&StaleConnections> {
         self.shared.record.others()
     }
 
-    /// No new request uses it, and the server closes it before a newer request is sent there.
+    /// No new request uses it, and the server closes it before it gets a newer request.
     pub(super) fn mark_stale(&self) {
         self.shared.record.mark_stale();
     }
 
-    /// It is dropped without a record: it carried no request for a lock.
+    /// Dropping it makes no record: it carried no request for a lock.
     pub(super) fn carried_no_request(&self) {
         self.shared.record.carried_no_request();
     }
@@ -279,17 +279,17 @@ impl Connection {
         self.shared.record.is_stale()
     }
 
-    /// Which hears when the connection has ended.
+    /// Notified when the connection has ended.
     pub(super) fn record(&self) -> &Arc<ConnectionRecord> {
         &self.shared.record
     }
 
-    /// Whether the last request by way of this clone will never be sent.
+    /// Whether the last request through this clone will never be sent.
     pub(super) fn is_cancelled(&self) -> bool {
         self.entry.as_ref().is_some_and(|entry| entry.is_cancelled())
     }
 
-    /// Whether something has to be over before the next request is sent by way of this clone.
+    /// Whether something has to be over before the next request is sent through this clone.
     pub(super) fn has_to_wait(&self) -> bool {
         self.entry.is_some() || self.stale_connections().is_some_and(|stale| stale.any())
     }
@@ -299,7 +299,7 @@ impl Connection {
     }
 }
 
-/// What a server is of its data.
+/// The role of a server in replication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Primary,
@@ -312,7 +312,7 @@ pub(super) fn is_primary(role: &Value) -> bool {
     matches!(role, Value::Array(role) if role.first() == Some(&master))
 }
 
-/// From the answer to `SCRIPT EXISTS`. A user who may not ask may load them all the same.
+/// From the answer to `SCRIPT EXISTS`. A user that may not ask may still load scripts.
 fn missing(scripts: &[&'static Script], exist: RedisResult<Value>) -> Vec<&'static Script> {
     match exist {
         Ok(Value::Array(exist)) => {
@@ -320,12 +320,12 @@ fn missing(scripts: &[&'static Script], exist: RedisResult<Value>) -> Vec<&'stat
             both.filter(|(_, exists)| *exists == Value::Int(0)).map(|(script, _)| *script).collect()
         }
         Err(error) if is_fatal(&error) => scripts.to_vec(),
-        // It loads its data, say.
+        // The server loads its data, say.
         _ => Vec::new(),
     }
 }
 
-/// How many answers it takes until the server can be asked: TCP, TLS and `HELLO`.
+/// The round trips until a connection can send commands: TCP, TLS and `HELLO`.
 pub(super) fn round_trips(address: &ConnectionAddr) -> u32 {
     match address {
         ConnectionAddr::TcpTls { .. } => 4,
@@ -335,7 +335,7 @@ pub(super) fn round_trips(address: &ConnectionAddr) -> u32 {
 
 /// From the answer to `INFO server`.
 fn run_id(info: &str) -> Option<ServerId> {
-    let run_id = info.lines().find_map(|batch_queue| batch_queue.strip_prefix("run_id:"))?;
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"))?;
     Some(ServerId::Run(run_id.trim().into()))
 }
 

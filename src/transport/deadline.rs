@@ -1,9 +1,9 @@
-//! How whoever waits on a connection hears that it has ended, or that its time may be up.
+//! Wakes the requests on a connection when it has ended, or when a deadline may have passed.
 //!
-//! A timer for each request costs more than all else that is done about one. So there is one for
-//! a connection, and it is moved only for a deadline that comes sooner: with deadlines that are
-//! all equally far away it rings once in that time. Then everybody looks at the clock, and those
-//! whose time is not up yet go on waiting.
+//! A timer for each request costs more than all other work for it. So there is one for each
+//! connection, and a request moves it only to an earlier deadline: with deadlines that are all
+//! equally far away it ticks once in that time. Then every request checks the clock, and those
+//! whose deadlines have not passed yet go on waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,18 +19,18 @@ use crate::clock;
 pub(super) struct DeadlineTimer {
     has_ended: AtomicBool,
     tick: Notify,
-    /// When the keeper looks, if it has to.
+    /// When the next tick is due, if a request needs one.
     look: Mutex<Option<Instant>>,
     sooner: Notify,
 }
 
 impl DeadlineTimer {
-    /// Completes at the next beat from now on.
+    /// Completes at the next tick from now on.
     pub(super) fn tick(&self) -> Notified<'_> {
         self.tick.notified()
     }
 
-    /// Nothing on the connection is waited for any more.
+    /// The connection has ended: wakes all requests on it.
     pub(super) fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
         self.tick.notify_waiters();
@@ -41,7 +41,7 @@ impl DeadlineTimer {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Asks for a beat at that time. One that comes before takes the wish with it.
+    /// Requests a tick at that time. An earlier tick consumes the request.
     pub(super) fn by(&self, deadline: Instant) {
         let mut look = self.look.lock();
         if look.is_none_or(|at| deadline < at) {
@@ -54,7 +54,7 @@ impl DeadlineTimer {
     /// Completes when the connection has ended.
     pub(super) async fn ended(&self) {
         loop {
-            // Before the look, so that an end in between is not missed.
+            // Before the check, so that an end in between is not missed.
             let tick = self.tick();
             if self.has_ended() {
                 return;
@@ -63,7 +63,7 @@ impl DeadlineTimer {
         }
     }
 
-    /// Beats when it is asked to, until the connection has ended.
+    /// Ticks on request, until the connection has ended.
     pub(super) async fn keep(self: Arc<Self>) {
         while !self.has_ended() {
             let look = *self.look.lock();

@@ -1,17 +1,17 @@
 //! How connections are made, and made again when they break.
 //!
-//! 1. **A dial belongs to the client, not to the caller who asked for it first.** Each lane has one
-//!    supervisor, a task on the runtime that drives the connection. Callers wait for what it brings,
-//!    each until its own deadline, and the dial goes on without them.
+//! 1. **A dial belongs to the client, not to the caller that needed it first.** Each runtime slot
+//!    has one supervisor, a task on the runtime that drives the connection. Callers wait for its
+//!    result, each until its own deadline, and the dial goes on without them.
 //! 2. **A connection that breaks is made again at once**, whether or not a caller needs one now: a
 //!    renewal or a release finds it there.
-//! 3. **Dials are paced** by a pause that grows until a connection has lived ([`Pace`]). So a server
-//!    that accepts and then resets is not hammered either, whatever it answers in between.
+//! 3. **Dials are paced** by a pause that grows until a connection has lived ([`Pace`]). So the
+//!    client does not flood a server that accepts and then resets, whatever it answers in between.
 //! 4. **A new connection is ready**: its server has the scripts, and has closed the stale
-//!    connections (see [`super::stale`]). So the first request takes one round trip. What the server
-//!    refuses of that is left to the requests.
-//! 5. A supervisor holds the client, the node and the lane weakly. It ends with them, with its runtime,
-//!    and when a server refuses this client for good. The next caller starts another then.
+//!    connections (see [`super::stale`]). So the first request takes one round trip. If the server
+//!    refuses some of that, the requests do it.
+//! 5. A supervisor holds the router, the node and the slot weakly. It ends with them, with its
+//!    runtime, and when a server refuses this client for good. The next caller starts another then.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,12 +32,12 @@ use crate::clock;
 /// The shortest pause between the end of one connection, or of a dial, and the next dial.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
-/// The longest pause. A connection that has lived for so long is not followed by any.
+/// The longest pause. After a connection that has lived for so long there is none.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// With what all connections of one client are made.
+/// Makes all connections of one client.
 pub(super) struct Dialer {
-    /// Those that this client has ever connected to.
+    /// The servers that this client has ever connected to.
     servers: Servers,
     scripts: Vec<&'static Script>,
     pub(super) pushes: UnboundedSender<Push>,
@@ -80,7 +80,7 @@ impl Dialer {
     }
 }
 
-/// Loads the scripts that are missing, and has the stale connections closed: one round trip, if
+/// Loads the missing scripts, and has the stale connections closed: one round trip, if
 /// there is anything to do. Fails if the connection breaks.
 async fn prepare(connection: &Connection, missing: Vec<&'static Script>) -> RedisResult<()> {
     let close = async {
@@ -146,12 +146,12 @@ fn longer(pause: Duration) -> Duration {
     (2 * pause).clamp(FIRST_PAUSE, LONGEST_PAUSE)
 }
 
-/// Up to a quarter less at random, so that a fleet does not dial in step.
+/// Up to a quarter less at random, so that many clients do not dial at the same times.
 fn spread(pause: Duration) -> Duration {
     pause - pause / 4 * u32::from(uuid::Uuid::new_v4().as_bytes()[0]) / 255
 }
 
-/// Keeps the connection of one lane.
+/// Keeps the connection of one runtime slot.
 pub(super) struct Supervisor {
     router: Weak<Router>,
     node: Weak<Node>,
@@ -164,7 +164,7 @@ impl Supervisor {
         Self { router: router.weak(), node, runtime_slot }
     }
 
-    /// Dials until a connection stands, and again when that one has ended.
+    /// Dials until there is a connection, and again when that one has ended.
     pub(super) async fn run(self) {
         while let Some(connection) = self.connect().await {
             let (number, record) = (connection.number(), connection.record().clone());
@@ -179,7 +179,7 @@ impl Supervisor {
         }
     }
 
-    /// `None` if no more is to be done.
+    /// `None` if the supervisor has to end.
     async fn connect(&self) -> Option<Connection> {
         loop {
             let (_, node, runtime_slot) = self.all()?;
@@ -193,14 +193,14 @@ impl Supervisor {
                 }
             }
             let (router, node, runtime_slot) = self.all()?;
-            // Before the look at where it is.
+            // Before it reads where the node is.
             let mut moves = node.moves();
             let begun = clock::now();
             let dial = node.dial(router.dialer.clone());
             drop((router, node, runtime_slot));
             let dialed = tokio::select! {
                 biased;
-                // The server of before may be dead.
+                // The earlier server may be dead.
                 _ = moves.changed() => Err(moved()),
                 dialed = dial => dialed,
             };

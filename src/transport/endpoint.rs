@@ -1,6 +1,6 @@
-//! Where Redis is: one server, the master that Sentinels name, or the nodes of a cluster.
+//! Where Redis is: one server, the primary that Sentinels name, or the nodes of a cluster.
 //!
-//! Checked before any I/O. No message of this file says more of a url than its host and port.
+//! Checked before any I/O. No message of this module quotes more of a url than host and port.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ pub(crate) enum Endpoint {
     Standalone(ConnectionInfo),
     Sentinel {
         master: String,
-        /// Each with its own credentials, or with the server's, or, if that is refused, without.
+        /// For each one the settings to try: its own credentials; or the server's, and then none.
         sentinels: Vec<Vec<ConnectionInfo>>,
-        /// How to connect to whichever server is the master; its address is yet to be found.
+        /// How to connect to the primary; its address is yet to be found.
         server: ConnectionInfo,
     },
     /// Some of the nodes.
@@ -50,9 +50,9 @@ impl Endpoint {
             None => vec![server.redis_settings().clone().set_db(0), nobody],
         };
         let ways = |info: ConnectionInfo| {
-            let topology =
+            let with =
                 |settings: &RedisConnectionInfo| info.clone().set_redis_settings(settings.clone());
-            settings.iter().map(topology).collect()
+            settings.iter().map(with).collect()
         };
         let sentinels = sentinels.into_iter().map(ways).collect();
         Ok(Self::Sentinel { master, sentinels, server })
@@ -67,13 +67,13 @@ impl Endpoint {
     }
 }
 
-/// The addresses of servers that are reached in the same way: each stands for all of them.
+/// The addresses of servers whose other settings are the same: each stands for all of them.
 fn alike(what: &str, urls: Vec<String>) -> Result<Vec<ConnectionInfo>, Error> {
     let infos: Vec<_> = urls.iter().map(|url| parse(url)).collect::<Result<_, _>>()?;
     let Some(first) = infos.first() else {
         return Err(Error::invalid(format!("the list of {what} urls is empty")));
     };
-    let topology = |info: &ConnectionInfo| {
+    let shared = |info: &ConnectionInfo| {
         let settings = info.redis_settings();
         let user = settings.username().map(str::to_owned);
         let password = settings.password().map(str::to_owned);
@@ -82,7 +82,7 @@ fn alike(what: &str, urls: Vec<String>) -> Result<Vec<ConnectionInfo>, Error> {
     if infos.iter().any(|info| matches!(info.addr(), ConnectionAddr::Unix(_))) {
         return Err(Error::invalid(format!("a {what} url is a host and a port, not a socket")));
     }
-    if infos.iter().any(|info| topology(info) != topology(first)) {
+    if infos.iter().any(|info| shared(info) != shared(first)) {
         return Err(Error::invalid(format!(
             "the {what} urls differ in more than host and port: \
              user, password, database and TLS have to be the same in all of them"
@@ -91,7 +91,7 @@ fn alike(what: &str, urls: Vec<String>) -> Result<Vec<ConnectionInfo>, Error> {
     Ok(infos)
 }
 
-/// The same way to another server.
+/// The same settings for another server.
 pub(super) fn at(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     let addr = match info.addr().clone() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -107,7 +107,7 @@ pub(super) fn name(info: &ConnectionInfo) -> String {
     info.addr().to_string()
 }
 
-/// A host and a port as `MOVED` has them; an address of IPv6 has colons of its own.
+/// A host and a port as `MOVED` has them; an IPv6 address has colons of its own.
 pub(super) fn host_and_port(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     Some((host, port.parse().ok()?))
@@ -120,18 +120,18 @@ pub(super) fn host(info: &ConnectionInfo) -> &str {
     }
 }
 
-/// With what every connection of this crate is made.
+/// The settings of every connection of this crate.
 pub(super) fn set_up(info: &ConnectionInfo, dial_timeout: Duration) -> ConnectionInfo {
     // RESP3 lets messages and commands share a connection, so that a message can never
-    // arrive before the answer to the SUBSCRIBE that asked for it, and a cut of one is a cut
-    // of the other. Without TCP_NODELAY the second of two commands waits for the first's ACK.
+    // arrive before the answer to the SUBSCRIBE that asked for it, and both are lost
+    // together. Without TCP_NODELAY the second of two commands waits for the first's ACK.
     let redis = info
         .redis_settings()
         .clone()
         .set_protocol(ProtocolVersion::RESP3)
         .set_lib_name("redlatch", env!("CARGO_PKG_VERSION"));
-    // What a connection that was given up has not sent yet goes with its socket. What the
-    // network or the server has of it already is seen to by closing it there.
+    // What a dropped connection has not sent yet is discarded with its socket. For what the
+    // network or the server already has, the server closes the connection.
     let tcp = info.tcp_settings().clone().set_nodelay(true).set_linger_time(Duration::ZERO);
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let tcp = tcp.set_user_timeout(dial_timeout);
@@ -170,8 +170,8 @@ mod tests {
         let endpoint =
             Endpoint::sentinel("m".into(), urls, own).unwrap_or_else(|error| panic!("{error}"));
         let Endpoint::Sentinel { sentinels, server, .. } = endpoint else { panic!("a sentinel") };
-        let [topology] = &*sentinels[0] else { panic!("one topology") };
-        let settings = (topology.redis_settings(), server.redis_settings());
+        let [sentinel] = &*sentinels[0] else { panic!("one topology") };
+        let settings = (sentinel.redis_settings(), server.redis_settings());
         assert_eq!((settings.0.db(), settings.0.username()), (0, Some("watch")));
         assert_eq!((settings.1.db(), settings.1.username()), (3, Some("app")));
         assert_eq!((settings.0.password(), settings.1.password()), (Some("other"), Some("secret")));
@@ -185,7 +185,7 @@ mod tests {
         let Endpoint::Sentinel { sentinels, .. } = endpoint else { panic!("a sentinel") };
         let ways = sentinels[0].iter().map(ConnectionInfo::redis_settings);
         let ways: Vec<_> = ways
-            .map(|topology| (topology.db(), topology.username(), topology.password()))
+            .map(|settings| (settings.db(), settings.username(), settings.password()))
             .collect();
         assert_eq!(ways, [(0, Some("app"), Some("secret")), (0, None, None)]);
     }

@@ -17,7 +17,7 @@ pub(super) enum ErrorClass {
     Fatal(ErrorKind),
 }
 
-/// What a script is told of a key that it may not look for on this node.
+/// From the error that a script gets for a key that is not on this node.
 const NOT_HERE: &str = "access a non local key";
 
 /// Redis 6.2 wraps an error inside a script into `ERR Error running script ...: -CODE ...`, so
@@ -34,7 +34,7 @@ pub(super) fn classify(error: &RedisError) -> ErrorClass {
         }
         _ => return ErrorClass::ConnectionLost,
     }
-    // The herd after a restart, say: whoever comes later finds room.
+    // Many clients connect after a restart, say: a later try finds room.
     let words = error.to_string();
     if words.contains("max number of clients reached") || words.contains(NOT_HERE) {
         return ErrorClass::RetryLater;
@@ -62,7 +62,7 @@ pub(super) fn is_fatal(error: &RedisError) -> bool {
     matches!(classify(error), ErrorClass::Fatal(_))
 }
 
-/// The user may not do that, so it was not begun.
+/// The user has no permission, so the server has not begun the command.
 pub(super) fn is_forbidden(error: &RedisError) -> bool {
     error.kind() == Driver::Server(ServerErrorKind::NoPerm)
 }
@@ -72,28 +72,28 @@ pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == Driver::Server(ServerErrorKind::NoScript)
 }
 
-/// The keys of the request are in a slot that is on its way from one node to another, and are not
-/// all on the same one; or one of them went while a script was at it. A script says so of the first
-/// thing that it does with a key, so nothing was done with that one.
+/// The slot of the request is migrating, and its keys are not all on the same node; or one of them
+/// has moved while a script ran. A script fails at the first thing that it does with such a key, so
+/// it has done nothing with that one.
 pub(super) fn is_cross_node(error: &RedisError) -> bool {
     has_code(error, "TRYAGAIN") || error.to_string().contains(NOT_HERE)
 }
 
-/// Some key of the request is where its slot is about to be. Redis 6.2 says so even if others of
-/// them are not.
+/// Some key of the request is where its slot is about to be. Redis 6.2 replies so even if others
+/// are not.
 pub(super) fn is_ask(error: &RedisError) -> bool {
     error.kind() == Driver::Server(ServerErrorKind::Ask)
 }
 
-/// Slot, host (empty: the one that was asked) and port of a `MOVED` or an `ASK`, and whether it is
-/// for good.
+/// Slot, host (empty: that of the server that replied) and port of a `MOVED` or an `ASK`, and
+/// whether it is for good.
 pub(super) fn redirection(error: &RedisError) -> Option<(u16, &str, u16, bool)> {
     let (address, slot) = error.redirect_node()?;
     let (host, port) = super::endpoint::host_and_port(address)?;
     Some((slot, host, port, error.kind() == Driver::Server(ServerErrorKind::Moved)))
 }
 
-/// The server cannot speak for the key, and another one may: it has to be found.
+/// The server cannot serve the key, and another one may: it has to be found.
 pub(super) fn needs_refresh(error: &RedisError) -> bool {
     ["READONLY", "CLUSTERDOWN", "MASTERDOWN"].iter().any(|code| has_code(error, code))
 }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_whether_to_come_again() {
+    fn an_error_says_whether_to_retry_later() {
         for (line, expected) in [
             (
                 "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_final_whatever_it_quotes() {
+    fn a_refusal_is_fatal_whatever_it_quotes() {
         let quotes = server("NOPERM this user may not use the key: READONLY is its name");
         assert_eq!(classify(&quotes), ErrorClass::Fatal(ErrorKind::Server));
         let rejected = RedisError::from((Driver::AuthenticationFailed, "wrong password"));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_broke_or_talked_nonsense_is_given_up() {
+    fn a_connection_that_broke_or_sent_nonsense_is_lost() {
         for kind in [Driver::Io, Driver::Parse] {
             assert_eq!(classify(&RedisError::from((kind, "in words"))), ErrorClass::ConnectionLost);
         }

@@ -1,4 +1,4 @@
-//! What a caller is told when a request came to nothing.
+//! The errors that callers get for failed requests.
 
 use redis::RedisError;
 
@@ -31,7 +31,7 @@ pub(super) fn refused(kind: ErrorKind, what: &str, sent: bool, cause: RedisError
     Error::new(kind, outcome, message).caused_by(cause)
 }
 
-/// A redirection, where there is nowhere to go.
+/// A redirection that the client cannot follow.
 pub(super) fn nowhere_to_go(sent: bool, cause: RedisError) -> Error {
     let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
     let message = "the server sent on to a node of a cluster that cannot be followed: \

@@ -1,4 +1,4 @@
-//! One server, and the connections to it; or one master, whichever server that is now.
+//! One server, and the connections to it; or the primary, whichever server that is now.
 
 use std::io;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::error::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Commands,
-    /// Subscriptions to sharded channels. They need a connection of their own, because a channel
-    /// that moves away with its slot is told by a message which the driver takes for the answer to
-    /// the oldest command under way.
+    /// Subscriptions to sharded channels. They need a connection of their own: when a channel moves
+    /// away with its slot, the server sends a message which the driver takes for the answer to the
+    /// oldest command under way.
     Listening,
-    /// Waiting for replicas, which has the server answer nothing else on that connection.
+    /// Waiting for replicas, which blocks everything else on that connection.
     Replicas,
 }
 
 pub(crate) struct Node {
-    /// No other node of the process has it, not even one that is gone.
+    /// Unique in the process, even among nodes that are gone.
     pub(super) number: usize,
     client: Mutex<redis::Client>,
-    /// Whether it may turn out to be a replica by now, and is asked.
+    /// Whether the server may be a replica by now, so that each dial asks for its role.
     has_to_be_master: bool,
-    /// HandoffOutcome when another server has become the master.
+    /// Notified when another server has become the primary.
     moved: watch::Sender<()>,
-    /// Whether it is not asked any more, but by those who have to undo something.
+    /// Whether it is out of use, except for callers that have to undo something.
     left: AtomicBool,
     runtime_slots: Mutex<Vec<(runtime::Id, Purpose, Arc<RuntimeSlot>)>>,
 }
@@ -64,8 +64,8 @@ impl Node {
         endpoint::name(&self.info()) == server
     }
 
-    /// Another server is the master now. Returns the connections to those before, which are not to
-    /// be used any more.
+    /// Another server is the primary now. Returns the connections to earlier servers, which must
+    /// not be used any more.
     pub(super) fn moves_to(&self, info: ConnectionInfo) -> Result<Vec<Connection>, Error> {
         let name = endpoint::name(&info);
         let client = redis::Client::open(info).map_err(bad_address)?;
@@ -81,12 +81,12 @@ impl Node {
             .collect())
     }
 
-    /// News of another server that has become the master.
+    /// Notifies when another server has become the primary.
     pub(super) fn moves(&self) -> watch::Receiver<()> {
         self.moved.subscribe()
     }
 
-    /// A dial to where it is now.
+    /// A dial to the server where it is now.
     pub(super) fn dial(
         &self,
         dialer: Arc<Dialer>,
@@ -96,7 +96,7 @@ impl Node {
         async move { dialer.dial(client, asks_role).await }
     }
 
-    /// What the runtime of whoever calls has of it.
+    /// The slot of the calling runtime.
     pub(super) fn runtime_slot(&self, purpose: Purpose) -> Arc<RuntimeSlot> {
         let handle = Handle::current();
         let runtime = handle.id();
@@ -107,7 +107,7 @@ impl Node {
         if let Some((_, _, runtime_slot)) = runtime_slots.iter().find(mine) {
             return runtime_slot.clone();
         }
-        // Lanes of ended runtimes go when a new runtime comes, so that they cannot pile up.
+        // Slots of ended runtimes go when a new runtime comes, so that they cannot pile up.
         runtime_slots.retain(|(_, _, runtime_slot)| !runtime_slot.runtime_has_ended());
         let runtime_slot = Arc::new(RuntimeSlot::new(&handle));
         runtime_slots.push((runtime, purpose, runtime_slot.clone()));
@@ -122,7 +122,7 @@ impl Node {
         self.runtime_slots.lock().iter().map(|(_, _, runtime_slot)| runtime_slot.clone()).collect()
     }
 
-    /// Drops the connection of that number, if it is one of these.
+    /// Drops the connection of that number, if this node has it.
     pub(super) fn forget(&self, number: u64) -> Option<Connection> {
         let connection = self.runtime_slots().iter().find_map(|runtime_slot| {
             runtime_slot.take(|connection| connection.number() == number)
@@ -131,8 +131,8 @@ impl Node {
         Some(connection)
     }
 
-    /// Drops all connections, and makes no more but for those who ask. Requests that are under way go
-    /// on until a newer one is sent.
+    /// Drops all connections, and makes new ones only for callers that ask. Requests that are under
+    /// way go on until a newer one is sent.
     pub(super) fn hang_up(&self) -> Vec<Connection> {
         self.left.store(true, Ordering::Relaxed);
         let runtime_slots = self.runtime_slots();
@@ -148,7 +148,7 @@ impl Node {
     }
 }
 
-/// Why a connection that stands is of no use.
+/// Why a new connection is of no use.
 pub(super) fn moved() -> RedisError {
     io::Error::other("another server has become the master").into()
 }

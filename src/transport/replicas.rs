@@ -1,13 +1,14 @@
-//! Waiting until replicas have what was granted, for many grants at a time.
+//! Waits until replicas have what was granted, for many grants at a time.
 //!
-//! `WAIT` holds up everything behind it on its connection. So it has a connection of its own, for
-//! each runtime and server, and does not hold up what the grants came on.
+//! `WAIT` blocks everything behind it on its connection. So it has a connection of its own, for
+//! each runtime and server, and does not block the connection of the grants.
 //!
-//! 1. Whoever comes while one `WAIT` is under way goes with the next, together with all others who
-//!    come meanwhile. So none takes longer than two of them.
+//! 1. A caller that comes while one `WAIT` is under way joins the next, together with all others
+//!    that come meanwhile. So no caller waits longer than two of them take.
 //! 2. A `WAIT` is about what was written on its own connection, and before. So each of the locks is
-//!    touched there. (Redis 7.0 takes any command for a write; later versions do not.) In a cluster that also tells whether it still is where it was granted: one that
-//!    has moved meanwhile is waited for where it is now.
+//!    rewritten there. (Redis 7.0 takes any command for a write; later versions do not.) In a
+//!    cluster that also shows whether the lock still is where it was granted: for a lock that has
+//!    moved meanwhile, the caller waits where it is now.
 
 use std::io;
 use std::sync::Arc;
@@ -26,40 +27,40 @@ use crate::clock;
 use crate::config::Replicas;
 use crate::ready::let_ready_tasks_run;
 
-/// How a lock that was granted is written again as it is.
+/// How to write a granted lock again as it is.
 #[derive(Clone)]
 pub(crate) struct Rewrite {
     pub(crate) cmd: Cmd,
     pub(crate) script: &'static Script,
 }
 
-/// How many replicas have it, or what kept anybody from finding out.
+/// How many replicas have the lock, or the error that kept the client from finding out.
 pub(crate) type HandoffOutcome = Result<u64, Option<RedisError>>;
 
-/// Those who wait for replicas of one server.
+/// The callers that wait for replicas of one server.
 #[derive(Default)]
 pub(super) struct Queue(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     waiting: Vec<(Rewrite, oneshot::Sender<HandoffOutcome>)>,
-    /// Somebody sends for those who wait.
+    /// Whether a task sends for the callers.
     busy: bool,
 }
 
 impl Queue {
-    /// Says whether somebody has to be sent.
+    /// Returns whether the caller has to start the task that sends.
     fn join(&self, rewrite: Rewrite, told: oneshot::Sender<HandoffOutcome>) -> bool {
         let mut state = self.0.lock();
         state.waiting.push((rewrite, told));
         !std::mem::replace(&mut state.busy, true)
     }
 
-    /// Empty if nobody waits: then the next to join sends somebody again.
+    /// Empty if no caller waits: then the next caller that joins starts a task again.
     fn take(&self) -> Vec<(Rewrite, oneshot::Sender<HandoffOutcome>)> {
         let mut state = self.0.lock();
         let mut waiting = std::mem::take(&mut state.waiting);
-        // Whoever has gone has no need of an answer.
+        // A caller that has gone needs no answer.
         waiting.retain(|(_, told)| !told.is_closed());
         state.busy = !waiting.is_empty();
         waiting
@@ -67,7 +68,7 @@ impl Queue {
 }
 
 impl Router {
-    /// Waits until so many replicas have a lock, or all that time has passed. Says how many have.
+    /// Waits until so many replicas have a lock, or the time has passed. Returns how many have it.
     pub(crate) async fn replicated(
         self: &Arc<Self>,
         key: &str,
@@ -97,12 +98,12 @@ impl Router {
             let (router, node) = (self.clone(), node.clone());
             tokio::spawn(Carrier { router, node, runtime_slot, replicas }.carry());
         }
-        // Nobody tells any more if the runtime ends.
+        // The sender is dropped if the runtime ends.
         told.await.unwrap_or(Err(None))
     }
 }
 
-/// Sends one `WAIT` after the other while somebody waits.
+/// Sends one `WAIT` after the other while callers wait.
 struct Carrier {
     router: Arc<Router>,
     node: Arc<Node>,
@@ -113,7 +114,7 @@ struct Carrier {
 impl Carrier {
     async fn carry(self) {
         loop {
-            // Whoever is granted a lock by the same answers comes along.
+            // Callers whose locks the same answers have granted join this `WAIT`.
             let_ready_tasks_run().await;
             let (rewrites, told): (Vec<_>, Vec<_>) =
                 self.runtime_slot.queue.take().into_iter().unzip();
@@ -172,7 +173,7 @@ impl Carrier {
         let timeout = u64::try_from(self.replicas.timeout.as_millis()).unwrap_or(u64::MAX);
         let mut cmds = redis::pipe();
         for rewrite in rewrites {
-            // For a lock whose slot is about to be here; elsewhere it is refused, and does no harm.
+            // For a lock whose slot is about to be here; a refusal elsewhere does no harm.
             cmds.cmd("ASKING").add_command(rewrite.cmd.clone());
         }
         cmds.cmd("WAIT").arg(self.replicas.count).arg(timeout);
@@ -206,7 +207,7 @@ impl Carrier {
             };
             let told = |held| match held {
                 Ok(Value::Int(1)) => Ok(have),
-                // It is not held any more: nobody has it.
+                // The lock is not held any more: no replica has it.
                 Ok(_) => Ok(0),
                 Err(error) => Err(Some(error)),
             };

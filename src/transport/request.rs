@@ -1,5 +1,5 @@
 //! How a request is carried out: sent, sent again and redirected, until it is answered or its
-//! deadline passes. What follows an error, [`super::retry`] decides.
+//! deadline passes. [`super::retry`] decides what follows an error.
 
 use std::io;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use super::{Answer, Connection, Request, Router, Topology};
 use crate::clock;
 use crate::error::Error;
 
-/// Before the next look for a server that nobody has named yet.
+/// Before the client looks again for a server that it does not know yet.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
 
 impl Router {
-    /// Sends a request until it is answered or its deadline has passed, first on `connection` if there
-    /// is one. Before each sending this leaves the connection in `connection`: a caller that drops this
-    /// future can send something behind the request.
+    /// Sends a request until it is answered or its deadline has passed, first on `connection` if
+    /// there is one. Before each sending this leaves the connection in `connection`: a caller that
+    /// drops this future can send something behind the request.
     ///
-    /// What happens rarely is in a box: every waiting request has the size of this future.
+    /// Rare steps are boxed: every waiting request has the size of this future.
     pub(crate) async fn call(
         &self,
         connection: &mut Option<Connection>,
         request: &mut Request<'_>,
     ) -> Result<Answer, Error> {
         let mut retry = Retry::new();
-        // Behind a request that never left there is nothing to wait for.
+        // Behind a request that is never sent there is nothing to wait for.
         let mut same = connection.clone().filter(|connection| !connection.is_cancelled());
         loop {
             let behind = same.is_some();
@@ -100,7 +100,7 @@ impl Router {
     ) -> Result<Connection, DialError> {
         let deadline = request.deadline;
         let Some(node) = retry.asking.clone().or_else(|| self.node_of(request.key)) else {
-            // Until some node has the slot, or says so.
+            // Until some node has the slot, or reports it.
             self.refresh();
             if clock::timeout_at(deadline, tokio::time::sleep(LEAST_PAUSE)).await.is_err() {
                 return Err(DialError::TimeUp(Some(no_node())));
@@ -156,7 +156,7 @@ impl Router {
             return Box::pin(on.ask_with_asking(&request.cmd, deadline)).await;
         }
         if behind {
-            // The runtime that drives the connection may stand still, and its timers with it.
+            // The runtime that drives the connection may be blocked, and its timers with it.
             let answer = clock::timeout_at(deadline, on.ask(&request.cmd, deadline));
             return Box::pin(answer).await.unwrap_or(Reply::TimedOut { sent: true });
         }
@@ -266,8 +266,8 @@ impl Router {
         }
     }
 
-    /// Gives the connection up that did not answer in time. What has to be undone goes over
-    /// another one then.
+    /// Drops the connection on which no answer came in time. The caller sends the undo on another
+    /// one then.
     fn no_answer(
         &self,
         connection: &mut Option<Connection>,

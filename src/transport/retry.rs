@@ -11,10 +11,10 @@ use super::failure::unavailable;
 use super::node::Node;
 use crate::error::{Error, ErrorKind};
 
-/// Before the second try of what Redis cannot serve now.
+/// Before the second try of a request that Redis cannot serve now.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
-/// A request follows so many redirections at once. More come of nodes that do not agree yet.
+/// A request follows so many redirections at once. More come from nodes that do not agree yet.
 pub(super) const REDIRECTIONS: u32 = 3;
 
 /// The pause before the try after the next.
@@ -82,8 +82,8 @@ fn next_step(error: &RedisError, batched: bool, divisible: bool, redirections: u
         ErrorClass::RetryLater if divisible && is_cross_node(error) => {
             Step::Fail(ErrorKind::Server)
         }
-        // A replica answers as little as a dead server. To drop the connection slows down the dials
-        // to it, however many requests learn that it is a replica.
+        // A replica is of as little use as a dead server. Dropping the connection slows down the
+        // dials to it, however many requests learn that it is a replica.
         ErrorClass::RetryLater => {
             Step::Pause { refresh: needs_refresh(error), drop_connection: is_read_only(error) }
         }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_a_moving_slot_divides_leave_their_batch_or_fail_to_be_divided_by_the_caller() {
+    fn cross_node_keys_leave_their_batch_or_fail_to_be_divided_by_the_caller() {
         let divided = server("TRYAGAIN Multiple keys request during rehashing of slot");
         assert_eq!(next_step(&divided, true, false, 0), Step::Unbatch);
         assert_eq!(next_step(&divided, true, true, 0), Step::Unbatch);

@@ -15,16 +15,16 @@ use super::replicas::Queue;
 use super::{Connection, Router};
 use crate::clock;
 
-/// What one runtime has of a server, for one purpose.
+/// Holds one runtime's connection to a server, for one purpose.
 pub(super) struct RuntimeSlot {
     runtime: Handle,
     /// A task that does nothing but end with its runtime.
     resident: AbortHandle,
     state: Mutex<State>,
     supervisor: Mutex<Option<AbortHandle>>,
-    /// Changes with each dial that has ended.
+    /// Notified of each dial that has ended.
     dialed: watch::Sender<()>,
-    /// Who waits for replicas there.
+    /// The callers that wait for replicas there.
     pub(super) queue: Queue,
 }
 
@@ -34,16 +34,16 @@ struct State {
     connection: Option<(Connection, Instant)>,
     has_supervisor: bool,
     pace: Pace,
-    /// How long the last dial took that brought a connection.
+    /// How long the last successful dial took.
     dial_time: Duration,
-    /// Of the last dial, until a connection stands.
+    /// The error of the last dial, until one succeeds.
     error: Option<RedisError>,
     connected_before: bool,
 }
 
 /// Why there is no connection.
 pub(super) enum DialError {
-    /// There was no time left for a dial. With the error of the last one.
+    /// The deadline passed before a dial ended. With the error of the last one.
     TimeUp(Option<RedisError>),
     Failed(RedisError),
 }
@@ -75,7 +75,7 @@ impl RuntimeSlot {
             .cloned()
     }
 
-    /// Takes the connection in use out of use, if it is one of those.
+    /// Takes the connection out of use, if `which` accepts it.
     pub(super) fn take(&self, which: impl FnOnce(&Connection) -> bool) -> Option<Connection> {
         let mut state = self.state.lock();
         let (connection, since) = state.connection.take_if(|(connection, _)| which(connection))?;
@@ -110,7 +110,7 @@ impl RuntimeSlot {
         }
     }
 
-    /// From now on there is a connection, or the supervisor makes one.
+    /// Starts the supervisor that makes the connection, unless there is one.
     pub(super) fn supervise(self: &Arc<Self>, router: &Router, node: &Arc<Node>) {
         if std::mem::replace(&mut self.state.lock().has_supervisor, true) {
             return;
@@ -140,7 +140,7 @@ impl RuntimeSlot {
         self.state.lock().pace.not_before()
     }
 
-    /// The lane has another server now, about which nothing is known.
+    /// The slot has another server now, about which nothing is known.
     pub(super) fn begin_again(&self) {
         self.state.lock().pace = Pace::default();
     }
@@ -159,9 +159,9 @@ impl RuntimeSlot {
         }
     }
 
-    /// From now on requests go to this connection; but not if another server has become the master
-    /// since it was begun. That one is named before the lanes are looked through for connections to
-    /// the old one: so either this sees the name, or what is put here is found.
+    /// From now on requests use this connection; but not if another server has become the primary
+    /// since the dial began. [`Node::moves_to`] sets that server before it searches the slots for
+    /// connections to the old one: so either this sees it, or the search finds this connection.
     pub(super) fn install(&self, node: &Node, connection: &Connection, begun: Instant) -> bool {
         let (number, now) = (connection.number(), clock::now());
         let mut state = self.state.lock();

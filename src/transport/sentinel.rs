@@ -1,16 +1,16 @@
-//! The master that Sentinels name.
+//! The primary that Sentinels name.
 //!
-//! 1. Of what the Sentinels say the newest configuration counts, by its epoch: one that was away
-//!    for a while does not lead back to a master of before.
-//! 2. **A caller never asks a Sentinel.** The client's own thread listens to all of them. Whoever
-//!    finds something amiss has it ask again, and tries again meanwhile. Without a Sentinel
-//!    everything goes on with the last master.
-//! 3. What a Sentinel says is no proof: the server is asked for its role on every new connection.
-//!    If it is a replica, what the other Sentinels say counts. That is about a moment: while a
-//!    Sentinel repeats what was rejected, the client's thread asks that server for its role again,
-//!    and believes the Sentinel as soon as the server is a primary.
-//! 4. When the master changes, no connection to the old one is used any more, even if it would
-//!    still answer. It would grant locks that nobody else knows of.
+//! 1. Of the Sentinels' reports the newest configuration counts, by its epoch: a Sentinel that was
+//!    away for a while does not lead back to an earlier primary.
+//! 2. **A caller never asks a Sentinel.** The client's own thread listens to all of them. A caller
+//!    that finds the primary wrong has it ask again, and retries meanwhile. Without a Sentinel the
+//!    client goes on with the last primary.
+//! 3. A report is no proof: the client asks the server for its role on every new connection. If it
+//!    is a replica, the reports of the other Sentinels count. A rejection holds for a moment:
+//!    while a Sentinel repeats a rejected report, the client's thread asks that server for its role
+//!    again, and accepts the report as soon as the server is a primary.
+//! 4. When the primary changes, the client uses no connection to the old one any more, even if it
+//!    would still answer. It would grant locks that other clients do not see.
 
 use std::collections::HashMap;
 use std::io;
@@ -33,25 +33,25 @@ use super::{Router, Topology, endpoint, version};
 use crate::clock;
 use crate::error::{Error, Outcome};
 
-/// How long the first answer at least waits for others that may be newer.
+/// How long, at least, the client waits for newer reports after the first one.
 const OTHERS: Duration = Duration::from_millis(50);
 
-/// Between two questions to one Sentinel.
+/// Between two requests to one Sentinel.
 const LEAST_AGE: Duration = Duration::from_millis(50);
 
 /// After a Sentinel could not be reached.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Twice this after a server that was reported as the primary was found to be a replica, it is asked
-/// again, and then ever more seldom.
+/// A server that was reported as the primary but is a replica is asked again after twice this time,
+/// and then less and less often.
 const PROBE: Duration = Duration::from_millis(125);
 
-/// An event can get lost, and so can an outage of the server that nobody notices.
+/// An event can get lost, and an outage of the server can stay unnoticed.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Sentinels {
     name: String,
-    /// The ways to each of them, to be tried in turn.
+    /// The settings for each of them, to be tried in turn.
     at: Vec<Vec<ConnectionInfo>>,
     server: ConnectionInfo,
     pub(super) master: Arc<Node>,
@@ -67,24 +67,24 @@ pub(super) struct Sentinels {
 struct Reports {
     /// The last report of each Sentinel.
     last: Vec<Option<Report>>,
-    /// What was not so.
+    /// The reports that turned out to be wrong.
     rejected: Vec<Report>,
 }
 
 impl Reports {
-    /// The newest that may be so.
+    /// The newest report that is not rejected.
     fn newest(&mut self) -> Option<&Report> {
         let Self { last, rejected } = self;
         let all = last.iter().flatten();
         if all.clone().all(|report| rejected.contains(report)) {
-            // Somebody has become the master again, and nobody has heard of it.
+            // A rejected server may have become the primary again, without an event.
             rejected.clear();
         }
         all.filter(|report| !rejected.contains(report)).max()
     }
 }
 
-/// Which server is the master.
+/// Which server is the primary.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Report {
     epoch: u64,
@@ -98,7 +98,7 @@ impl Sentinels {
         at: Vec<Vec<ConnectionInfo>>,
         server: ConnectionInfo,
     ) -> Result<Self, Error> {
-        // Nothing is sent there before a master is found.
+        // The client sends nothing there before it has found a primary.
         let master = Arc::new(Node::new(server.clone(), true)?);
         let reports = Reports { last: vec![None; at.len()], rejected: Vec::new() };
         let (changed, _) = watch::channel(());
@@ -122,12 +122,12 @@ impl Sentinels {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Every Sentinel is asked again.
+    /// Has the client's thread ask every Sentinel again.
     pub(super) fn refresh(&self) {
         self.amiss.notify_waiters();
     }
 
-    /// Finds the master: the first answer counts, and what others say in as much time again.
+    /// Finds the primary: the first report counts, and others that come in as much time again.
     pub(super) async fn find_master(
         &self,
         router: &Router,
@@ -153,7 +153,7 @@ impl Sentinels {
                     let now = clock::now();
                     deadline = deadline.min(now + OTHERS.max(now.saturating_duration_since(begun)));
                 }
-                // A refusal says more than a silence.
+                // A refusal says more than a lost connection.
                 Ok(Err(error))
                     if trouble.is_none() || classify(&error) != ErrorClass::ConnectionLost =>
                 {
@@ -174,7 +174,7 @@ impl Sentinels {
         Err(unavailable("no sentinel could be asked", false, trouble))
     }
 
-    /// Listens to all of them until it is dropped.
+    /// Listens to all Sentinels until this future is dropped.
     pub(super) async fn keep_up(router: &Arc<Router>) {
         let mut all = JoinSet::new();
         let Topology::Sentinel(sentinels) = &router.topology else { return };
@@ -193,7 +193,7 @@ impl Sentinels {
         while all.join_next().await.is_some() {}
     }
 
-    /// Listens to one of them until it cannot be reached.
+    /// Listens to one Sentinel until it cannot be reached.
     async fn listen(&self, number: usize, router: &Router) -> RedisResult<()> {
         let patience = router.dialer.patience;
         let (mut sentinel, mut events) = connect(&self.at[number], patience).await?;
@@ -212,8 +212,8 @@ impl Sentinels {
                     }
                 }
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
-                // It does not know the name any more.
-                Err(error) => tracing::warn!(%error, "a sentinel does not name the master"),
+                // The Sentinel does not know the name any more.
+                Err(error) => tracing::warn!(%error, "a sentinel does not name the primary"),
             }
             tokio::time::sleep(LEAST_AGE).await;
             probe = if self.is_rejected(number) { (2 * probe).min(LONGEST_SILENCE) } else { PROBE };
@@ -228,13 +228,13 @@ impl Sentinels {
         }
     }
 
-    /// Whether what that Sentinel said last is rejected.
+    /// Whether the last report of that Sentinel is rejected.
     fn is_rejected(&self, number: usize) -> bool {
         let reports = self.reports.lock();
         reports.last[number].as_ref().is_some_and(|report| reports.rejected.contains(report))
     }
 
-    /// Whether the server that was a replica answers as the primary by now.
+    /// Whether the server of a rejected report answers as the primary by now.
     async fn is_primary_now(&self, report: &Report, patience: Duration) -> bool {
         let info = endpoint::at(&self.server, &report.host, report.port);
         let asked = async {
@@ -252,7 +252,7 @@ impl Sentinels {
         self.go_by(reports, router);
     }
 
-    /// The server that was said to be the master is a replica.
+    /// Rejects the reports of that server: it is a replica.
     pub(super) fn reject(&self, server: &str, router: &Router) {
         let mut reports = self.reports.lock();
         let Reports { last, rejected } = &mut *reports;
@@ -265,8 +265,8 @@ impl Sentinels {
         self.go_by(reports, router);
     }
 
-    /// Goes by what the newest configuration says. Until it does, nobody else is heard: else an older
-    /// word could be followed after a newer one.
+    /// Follows the newest report. It holds the mutex until then: else it could follow an older
+    /// report after a newer one.
     fn go_by(&self, mut reports: MutexGuard<'_, Reports>, router: &Router) {
         let Some(newest) = reports.newest() else { return };
         let info = endpoint::at(&self.server, &newest.host, newest.port);
@@ -276,7 +276,7 @@ impl Sentinels {
         }
         let left = self.master.moves_to(info);
         drop(reports);
-        tracing::info!(master = %name, "the sentinels name another master");
+        tracing::info!(master = %name, "the sentinels name another primary");
         self.changes.fetch_add(1, Ordering::Relaxed);
         router.leave(left.unwrap_or_default());
         self.changed.send_replace(());
@@ -293,14 +293,15 @@ enum Event {
     End,
 }
 
-/// The first way that is not refused. The Sentinel may take `patience` for each answer.
+/// Connects with the first settings that are not refused. The Sentinel may take `patience` for each
+/// answer.
 async fn connect(
     ways: &[ConnectionInfo],
     patience: Duration,
 ) -> RedisResult<(MultiplexedConnection, UnboundedReceiver<Event>)> {
     let mut refusal = None;
-    for topology in ways {
-        match connect_as(topology.clone(), patience).await {
+    for info in ways {
+        match connect_as(info.clone(), patience).await {
             Err(error) if matches!(classify(&error), ErrorClass::Fatal(_)) => {
                 refusal.get_or_insert(error);
             }
@@ -357,23 +358,23 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_configuration_counts_and_what_was_not_so_does_not() {
+    fn the_newest_report_counts_unless_it_is_rejected() {
         let mut reports = Reports { last: vec![None; 3], rejected: Vec::new() };
         assert_eq!(newest(&mut reports), None);
         reports.last[0] = report(9, "new");
         reports.last[1] = report(10, "newest");
-        // One that was away says what was so before.
+        // A Sentinel that was away reports an earlier primary.
         reports.last[2] = report(2, "old");
         assert_eq!(newest(&mut reports).as_deref(), Some("newest"));
         reports.rejected.extend(report(10, "newest"));
         assert_eq!(newest(&mut reports).as_deref(), Some("new"));
-        // A later word of the same server is another one.
+        // A later report of the same server is another one.
         reports.last[2] = report(11, "newest");
         assert_eq!(newest(&mut reports).as_deref(), Some("newest"));
     }
 
     #[test]
-    fn when_nothing_was_so_everything_may_be_again() {
+    fn when_every_report_is_rejected_every_report_counts_again() {
         let mut reports = Reports { last: vec![report(1, "one"), None], rejected: Vec::new() };
         reports.rejected.extend(report(1, "one"));
         assert_eq!(newest(&mut reports).as_deref(), Some("one"));

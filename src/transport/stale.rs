@@ -6,18 +6,18 @@
 //!
 //! 1. **The server closes the stale connections before it gets anything newer.** What it has not
 //!    executed by then it never executes. That costs one round trip, however many there are.
-//!    Where a topology has moved on, the client's thread closes them without waiting for a newer
+//!    At a server that is out of use the client's thread closes them without waiting for a newer
 //!    request: the server may come back with what other clients have been granted meanwhile.
 //! 2. **Dropping a connection records it, by type.** The connection and its driver share a
-//!    [`ConnectionRecord`], and each of the two records it as stale in its own `Drop`. So a timeout, a
-//!    runtime that ends, a topology that moves on and `close` all come through here. A record stays
-//!    until that server has confirmed that the connection is closed.
+//!    [`ConnectionRecord`], and each of the two records it as stale in its own `Drop`. So a
+//!    timeout, a runtime that ends, a new topology and `close` all come through here. A record
+//!    stays until that server has confirmed that the connection is closed.
 //! 3. **A server is known by its run id**, whichever address leads to it. A restarted server has
 //!    another run id, and no connection survives the restart. The address stands in for the run id
 //!    where the user has no permission for `INFO`.
-//! 4. A connection is named by its id *and* its address, because a server that was restarted
+//! 4. A connection is identified by its id *and* its address, because a server that was restarted
 //!    counts ids from one again and must not close a connection of another client.
-//! 5. For a user without permission for `CLIENT INFO` or `CLIENT KILL` nothing of this works.
+//! 5. For a user without permission for `CLIENT INFO` or `CLIENT KILL` none of this works.
 
 use std::collections::HashMap;
 use std::io;
@@ -71,9 +71,9 @@ pub(super) struct ConnectionRecord {
     number: u64,
     /// Completed when it is stale, and recorded.
     stale: Once,
-    /// Set before the first request is sent, if the server says who the connection is.
+    /// Set before the first request is sent, if the server identifies the connection.
     at: OnceLock<(Identity, Arc<StaleConnections>)>,
-    /// Changes when the connection is stale.
+    /// Notified when the connection is stale.
     ended: Notify,
 }
 
@@ -127,7 +127,7 @@ impl ConnectionRecord {
 /// The stale connections to one server.
 #[derive(Default)]
 pub(super) struct StaleConnections {
-    /// Whether `list` is not empty: as a rule all that a request has to look at.
+    /// Whether `list` is not empty: usually all that a request has to check.
     any: AtomicBool,
     list: Mutex<Vec<(u64, Identity)>>,
 }
@@ -150,9 +150,9 @@ impl StaleConnections {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Has the server close them, by way of `connection`. Callers who come meanwhile do the same: none may
-    /// wait for another, whose future may not be polled any more. Fails if `connection` broke or is stale itself, and while the server
-    /// is busy.
+    /// Has the server close them, through `connection`. Callers that come meanwhile do the same:
+    /// none may wait for another, whose future may not be polled any more. Fails if `connection`
+    /// broke or is stale itself, and while the server is busy.
     pub(super) async fn close(&self, connection: &Connection) -> RedisResult<()> {
         let list = self.list.lock().clone();
         if list.is_empty() {
@@ -179,15 +179,14 @@ impl StaleConnections {
     }
 }
 
-/// How often the thread tries to reach a server that is not asked any more.
+/// How often the client's thread tries to reach a server that is out of use.
 const TRIES: u32 = 10;
 
 /// Before the second try. Each further pause is longer by as much.
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Router {
-    /// Has servers close the stale connections to them that are not asked any more, until it is
-    /// dropped.
+    /// Has servers that are out of use close the stale connections, until this future is dropped.
     pub(super) async fn close_at_those_left(self: &Arc<Self>) {
         let Some(mut left) = self.left.1.lock().take() else { return std::future::pending().await };
         let mut closers = JoinSet::new();
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_named_by_its_id_and_its_address() {
+    fn a_connection_is_identified_by_its_id_and_its_address() {
         let info = "id=37 addr=127.0.0.1:4711 laddr=127.0.0.1:6379 fd=8 name= user=default";
         assert_eq!(Identity::parse(info), Some(identity("37")));
         assert_eq!(Identity::parse("id=37 laddr=127.0.0.1:6379"), None);
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_recorded_once_whoever_drops_it_first() {
+    fn a_connection_is_recorded_once_however_often_it_is_marked_stale() {
         let server = Arc::new(StaleConnections::default());
         let record = ConnectionRecord::new(7);
         record.identified(identity("37"), server.clone());

@@ -15,21 +15,21 @@ use crate::clock;
 use crate::error::Error;
 use crate::slot;
 
-/// How often in the time that a request has it looks where the locks are now, while a server gives no
-/// sign of life.
+/// How often the client refreshes the topology in the time that a request has, while a server gives
+/// no sign of life.
 const LOOKS_EACH: u32 = 3;
 
-/// So often, until the connection is dropped. That costs the requests on it more than a late wake-up.
+/// So often, until it drops the connection. That costs the requests on it more than a late wake-up.
 const LOOKS: u32 = 5 * LOOKS_EACH;
 
-/// How clients are told of a release.
+/// Who receives the message of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channels {
-    /// Whoever is subscribed at this server.
+    /// The clients that are subscribed at this server.
     Plain,
-    /// Whoever is subscribed at any node of the cluster.
+    /// The clients that are subscribed at any node of the cluster.
     Everywhere,
-    /// Whoever is subscribed at the node that has the channel's slot.
+    /// The clients that are subscribed at the node that has the channel's slot.
     Sharded,
 }
 
@@ -42,7 +42,7 @@ impl Router {
         }
     }
 
-    /// The servers at which somebody may have to listen, and news of others.
+    /// The servers at which the client may have to listen, and a notification of others.
     pub(crate) fn listened(&self) -> (Vec<Arc<Node>>, Option<watch::Receiver<()>>) {
         match &self.topology {
             Topology::Cluster(cluster) => {
@@ -53,7 +53,7 @@ impl Router {
         }
     }
 
-    /// Whether that is the server at which to listen to the channel.
+    /// Whether `node` is the server at which to listen to the channel.
     pub(crate) fn is_heard_at(&self, channel: &str, node: &Arc<Node>) -> bool {
         match &self.topology {
             Topology::Standalone(_) | Topology::Sentinel(_) => true,
@@ -63,8 +63,8 @@ impl Router {
         }
     }
 
-    /// A release was told where the slot is about to be, and whoever waits listens where it is: there
-    /// it is told, too. Nobody waits for that; if it fails, waiters go by time.
+    /// During a migration subscribers are on the source node, so a release at the target node is
+    /// published there, too. The caller does not wait for that; if it fails, waiters rely on time.
     pub(super) fn publish_at_source(&self, key: Option<&str>, channel: Option<&str>) {
         let (Channels::Sharded, Some(channel)) = (self.channels(), channel) else { return };
         let node = self.node_of(key);
@@ -77,13 +77,13 @@ impl Router {
             tokio::spawn(async move {
                 let told = tokio::time::timeout(patience, connection.send(&tell)).await;
                 if !matches!(told, Ok(Ok(_))) {
-                    tracing::debug!("could not tell of a release in a slot that moves");
+                    tracing::debug!("could not publish a release in a slot that migrates");
                 }
             });
         }
     }
 
-    /// On which connection this client listens.
+    /// The purpose of the connection on which this client listens.
     fn listening(&self) -> Purpose {
         match self.channels() {
             Channels::Sharded => Purpose::Listening,
@@ -92,8 +92,8 @@ impl Router {
     }
 
     /// Asks for a sign of life on this runtime's connection for subscriptions, if it still has that
-    /// number. While there is none it looks for the server that has the locks now. In the end the
-    /// connection is dropped, and this is false.
+    /// number. While none comes it refreshes the topology. In the end it drops the connection, and
+    /// returns false.
     pub(crate) async fn still_listens(
         &self,
         node: &Arc<Node>,
@@ -105,7 +105,7 @@ impl Router {
             .in_use()
             .filter(|connection| connection.number() == number);
         let Some(connection) = connection else { return true };
-        // As good as a PING, and needs no right that the client does not need anyway.
+        // As good as a PING, and needs no permission that the client does not need anyway.
         let mut question = redis::cmd("CLIENT");
         question.arg("INFO");
         let mut answer = pin!(connection.send(&question));
@@ -114,11 +114,11 @@ impl Router {
                 Ok(Err(error)) if classify(&error) == ErrorClass::ConnectionLost => break,
                 // A refusal is a sign of life, too.
                 Ok(_) => return true,
-                // Another may have taken its place.
+                // Another server may have taken its place.
                 Err(_) => self.refresh(),
             }
         }
-        tracing::warn!(connection = number, "a server on which waiters count does not answer");
+        tracing::warn!(connection = number, "a server that has to wake waiters does not answer");
         self.drop_connection(&connection);
         false
     }
@@ -138,8 +138,8 @@ impl Router {
         }
     }
 
-    /// Subscribes and unsubscribes; done when Redis has answered all of it. Returns those that it
-    /// has confirmed, and what is wrong with the others.
+    /// Subscribes and unsubscribes; done when Redis has answered all of it. Returns the channels
+    /// that it has confirmed, and an error about the others.
     pub(crate) async fn resubscribe(
         &self,
         connection: &Connection,
@@ -171,7 +171,7 @@ impl Router {
                     let error = error.expect("BUG: a class of no error");
                     return (Vec::new(), Some(refused(kind, "a subscription", false, error)));
                 }
-                // Busy with a script, say. What is subscribed already stays so meanwhile.
+                // Redis is busy with a script, say. Existing subscriptions stay meanwhile.
                 Some(ErrorClass::RetryLater) if clock::now() + pause < deadline => {
                     tokio::time::sleep(pause).await;
                     pause = longer(pause);
@@ -185,8 +185,8 @@ impl Router {
         }
     }
 
-    /// Each channel on its own: they are in different slots. A confirmation goes by the name that
-    /// it bears, because one that was not asked for can come between (see [`Purpose::Listening`]).
+    /// Sends a command for each channel: they are in different slots. Confirmations are matched by
+    /// name, because an unrequested message can come between (see [`Purpose::Listening`]).
     async fn sharded(
         &self,
         connection: &Connection,

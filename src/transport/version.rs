@@ -1,17 +1,17 @@
-//! Whether a server is new enough, and the words for one that is not.
+//! Whether a server is new enough, and the error for one that is not.
 //!
-//! `CLIENT INFO` came with the oldest version that will do. So a server that answers it is asked no
-//! more, and only one that does not, or that does not let this user, is asked for its number.
+//! `CLIENT INFO` came with the oldest supported version. So the client asks a server for its
+//! version only if the server does not answer that command, or denies it to this user.
 
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
 use super::Connection;
 use super::error_class::{ErrorClass, classify};
 
-/// Fails if the server says that it is too old. Who does not say may be any server.
+/// Fails if the server reports a version that is too old. One that reports none is accepted.
 pub(super) async fn check(connection: &Connection) -> RedisResult<()> {
     let mut hello = redis::cmd("HELLO");
-    // 6.0 does not know it without a protocol.
+    // Redis 6.0 requires the protocol version.
     hello.arg(3);
     match connection.answer(async |mut multiplexed| hello.query_async(&mut multiplexed).await).await
     {
@@ -24,8 +24,8 @@ pub(super) async fn check(connection: &Connection) -> RedisResult<()> {
     }
 }
 
-/// In place of the driver's words for a server that does not know `HELLO`. Those of some servers
-/// repeat its arguments, one of which is the password.
+/// Replaces the error of a server that does not know `HELLO`. Some servers repeat the arguments in
+/// it, one of which is the password.
 pub(super) fn understood(error: RedisError) -> RedisError {
     let is_unknown = |text: &str| text.to_ascii_lowercase().contains("unknown command");
     if error.kind() == ErrorKind::RESP3NotSupported || error.detail().is_some_and(is_unknown) {
@@ -34,7 +34,7 @@ pub(super) fn understood(error: RedisError) -> RedisError {
     error
 }
 
-/// What to say of a server that was refused for its age.
+/// The message about a server that was refused for its age.
 pub(super) fn words(error: &RedisError) -> Option<String> {
     let of_age = error.kind() == ErrorKind::RESP3NotSupported;
     let why = error.detail().filter(|_| of_age)?;
@@ -45,8 +45,8 @@ fn refusal(why: String) -> RedisError {
     (ErrorKind::RESP3NotSupported, "the server is too old", why).into()
 }
 
-/// The version in an answer to `HELLO`, if it is too old. Only Redis itself counts like this:
-/// Valkey began with 7.2, and others have numbers of their own.
+/// The version in an answer to `HELLO`, if it is too old. Only Redis' own versions count: Valkey
+/// began with 7.2, and others have numbers of their own.
 fn too_old(hello: &Value) -> Option<&str> {
     let Value::Map(fields) = hello else { return None };
     let field = |name: &str| {

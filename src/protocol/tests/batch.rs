@@ -1,8 +1,8 @@
-//! Requests that share a call, held against the same requests one by one.
+//! Compares batched requests with the same requests one by one.
 
 use super::*;
 
-/// One request, as its own script and the shared one want it.
+/// One request, as its own script and the batch script want it.
 #[derive(Debug, Clone)]
 struct Part {
     verb: &'static str,
@@ -10,7 +10,7 @@ struct Part {
     args: Vec<String>,
 }
 
-/// Of few names, so that they meet one another.
+/// About few locks, so that requests meet at the same one.
 fn part() -> impl Strategy<Value = Part> {
     let args = (0..5usize, 0..OWNERS.len(), 1..4u64, 0..4u32, 0..3u8);
     args.prop_map(|(name, owner, lease, count, verb)| {
@@ -52,7 +52,7 @@ fn shared(parts: &[Part], redis: &mut Connection) -> Vec<Value> {
     }
 }
 
-/// What does not depend on when it was asked, and of an error the code.
+/// The part of an answer that does not depend on time; of an error, the code.
 fn timeless(answer: Value) -> Value {
     match answer {
         Value::Int(left) => Value::Int(rounded(left)),
@@ -65,7 +65,7 @@ fn timeless(answer: Value) -> Value {
     }
 }
 
-/// A time that is left as it was when it was promised; everything smaller as it is.
+/// A remaining time as it was when it was promised; everything smaller as it is.
 fn rounded(left: i64) -> i64 {
     let promised = u64::try_from(left).ok().filter(|left| *left > 2);
     promised.map_or(left, |left| left.next_multiple_of(LONG).try_into().unwrap())
@@ -87,7 +87,7 @@ fn state(redis: &mut Connection) -> Vec<Held> {
 }
 
 #[test]
-fn requests_that_share_a_call_are_answered_as_each_would_be_alone() {
+fn batched_requests_are_answered_as_each_would_be_unbatched() {
     let server = Server::start();
     for (_, script) in all_scripts() {
         script.load(&mut server.connect()).expect("a script that loads");

@@ -1,4 +1,4 @@
-//! Every script opens with its contract. What it says is held against what the body does.
+//! Every script opens with its contract. These tests compare it with what the body does.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -68,8 +68,8 @@ impl Script {
             .collect()
     }
 
-    /// The same, of what the body returns. A table is an array and what is put into it; what a
-    /// protected call gave is passed on as an error, which is no reply.
+    /// The same, of what the body returns. A table is an array and what is put into it; the result
+    /// of a protected call is returned as an error, which is no reply.
     fn replies(&self) -> Words {
         let code = || self.body.lines().map(|line| line.split("--").next().unwrap().trim());
         let returned = code().filter_map(|line| line.strip_prefix("return "));
@@ -108,7 +108,7 @@ fn leading_number(value: &str) -> Option<String> {
 }
 
 #[test]
-fn every_script_says_what_it_is_told_and_uses_all_of_it() {
+fn every_script_documents_its_parameters_and_uses_all_of_them() {
     for script in scripts() {
         let (said, used) = (script.documented_parameters(), parameters(&script.body));
         assert_eq!(said, used, "{}: documented on the left, used on the right", script.name);
@@ -116,7 +116,7 @@ fn every_script_says_what_it_is_told_and_uses_all_of_it() {
 }
 
 #[test]
-fn every_script_says_what_it_replies_and_replies_all_of_it() {
+fn every_script_documents_its_replies_and_gives_all_of_them() {
     for script in scripts() {
         let (said, given) = (script.documented_replies(), script.replies());
         assert_eq!(said, given, "{}: documented on the left, given on the right", script.name);

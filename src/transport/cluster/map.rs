@@ -11,7 +11,7 @@ use crate::slot::SLOTS;
 /// Host and port, as the cluster has them.
 pub(super) type Address = (String, u16);
 
-/// The slots from the first to the last, and the master that has them.
+/// The slots from the first to the last, and the primary that has them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Range {
     first: u16,
@@ -19,8 +19,8 @@ pub(super) struct Range {
     master: Address,
 }
 
-/// For so long after an `ASK` a node without slots stays, with its connections: a slot that is on
-/// its way to it brings more of them.
+/// For so long after an `ASK` a node without slots stays, with its connections: while a slot
+/// migrates to it, more of them follow.
 const ASKED_FOR: Duration = Duration::from_secs(60);
 
 /// The nodes `N` by address and by slot.
@@ -71,7 +71,7 @@ impl<N> Map<N> {
         }
     }
 
-    /// What a node of the cluster says of all slots. Returns the nodes that have none any more,
+    /// Takes over what a node reports of all slots. Returns the nodes that have none any more,
     /// and to which no `ASK` has led for a while.
     pub(super) fn replace<E>(
         &mut self,
@@ -100,8 +100,8 @@ impl<N> Map<N> {
     }
 }
 
-/// The answer to `CLUSTER SLOTS`. A server that does not say its own host means the one at which
-/// it was asked.
+/// Parses the answer to `CLUSTER SLOTS`. A server that does not report its own host is at the host
+/// where it was asked.
 pub(super) fn parse(answer: &Value, asked_at: &str) -> Option<Vec<Range>> {
     let Value::Array(ranges) = answer else { return None };
     ranges.iter().map(|range| parse_range(range, asked_at)).collect()
@@ -142,7 +142,7 @@ mod tests {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
-    /// A map of names, and who is gone.
+    /// Replaces a map of names. Returns the nodes that are gone.
     fn replace(map: &mut Map<String>, ranges: &[(u16, u16, &str)]) -> Vec<String> {
         replace_at(map, ranges, clock::now())
     }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_master_of_each_range_is_read_wherever_the_server_says_it_is() {
+    fn the_primary_of_each_range_is_read_wherever_the_server_says_it_is() {
         let answer = Value::Array(vec![
             range(0, 5460, text("10.0.0.1"), 7000),
             range(5461, 10922, Value::Nil, 7001),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_change_hands_and_a_server_without_any_is_gone() {
+    fn slots_move_between_nodes_and_a_node_without_any_is_gone() {
         let mut map = Map::default();
         assert_eq!(owner(&map, 0), None);
         assert_eq!(replace(&mut map, &[(0, 99, "a"), (100, 199, "b")]), [""; 0]);

@@ -186,7 +186,7 @@ impl Router {
     fn node_of(&self, key: Option<&str>) -> Option<Arc<Node>> {
         match &self.topology {
             Topology::Standalone(node) => Some(node.clone()),
-            Topology::Sentinel(sentinels) => Some(sentinels.master.clone()),
+            Topology::Sentinel(sentinels) => Some(sentinels.primary.clone()),
             Topology::Cluster(cluster) => cluster.node_of(key.map(slot::of)),
         }
     }
@@ -194,7 +194,7 @@ impl Router {
     fn nodes(&self) -> Vec<Arc<Node>> {
         match &self.topology {
             Topology::Standalone(node) => vec![node.clone()],
-            Topology::Sentinel(sentinels) => vec![sentinels.master.clone()],
+            Topology::Sentinel(sentinels) => vec![sentinels.primary.clone()],
             Topology::Cluster(cluster) => cluster.nodes(),
         }
     }

@@ -124,7 +124,7 @@ impl Router {
     async fn find(&self, deadline: Instant) -> Result<(), Error> {
         match &self.topology {
             Topology::Standalone(_) => Ok(()),
-            Topology::Sentinel(sentinels) => sentinels.find_master(self, deadline).await,
+            Topology::Sentinel(sentinels) => sentinels.find_primary(self, deadline).await,
             Topology::Cluster(cluster) => {
                 cluster.find_nodes(self, deadline).await.map_err(unconnected)
             }

@@ -170,7 +170,7 @@ mod tests {
         let endpoint =
             Endpoint::sentinel("m".into(), urls, own).unwrap_or_else(|error| panic!("{error}"));
         let Endpoint::Sentinel { sentinels, server, .. } = endpoint else { panic!("a sentinel") };
-        let [sentinel] = &*sentinels[0] else { panic!("one topology") };
+        let [sentinel] = &*sentinels[0] else { panic!("one address") };
         let settings = (sentinel.redis_settings(), server.redis_settings());
         assert_eq!((settings.0.db(), settings.0.username()), (0, Some("watch")));
         assert_eq!((settings.1.db(), settings.1.username()), (3, Some("app")));

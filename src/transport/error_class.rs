@@ -184,7 +184,7 @@ mod tests {
             ),
             ("LOADING Redis is loading the dataset in memory", ErrorClass::RetryLater),
             (
-                "MASTERDOWN Router with MASTER is down and replica-serve-stale-data is set to 'no'.",
+                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
                 ErrorClass::RetryLater,
             ),
             ("ERR max number of clients reached", ErrorClass::RetryLater),

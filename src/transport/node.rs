@@ -32,7 +32,7 @@ pub(crate) struct Node {
     pub(super) number: usize,
     client: Mutex<redis::Client>,
     /// Whether the server may be a replica by now, so that each dial asks for its role.
-    has_to_be_master: bool,
+    has_to_be_primary: bool,
     /// Notified when another server has become the primary.
     moved: watch::Sender<()>,
     /// Whether it is out of use, except for callers that have to undo something.
@@ -42,14 +42,14 @@ pub(crate) struct Node {
 
 impl Node {
     /// No I/O.
-    pub(super) fn new(info: ConnectionInfo, has_to_be_master: bool) -> Result<Self, Error> {
+    pub(super) fn new(info: ConnectionInfo, has_to_be_primary: bool) -> Result<Self, Error> {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
         address::prepare(info.addr())?;
         let client = redis::Client::open(info).map_err(bad_address)?;
         Ok(Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             client: client.into(),
-            has_to_be_master,
+            has_to_be_primary,
             moved: watch::Sender::default(),
             left: AtomicBool::new(false),
             runtime_slots: Mutex::default(),
@@ -92,7 +92,7 @@ impl Node {
         dialer: Arc<Dialer>,
     ) -> impl Future<Output = RedisResult<(Connection, Role)>> + use<> {
         let client = self.client.lock().clone();
-        let asks_role = self.has_to_be_master;
+        let asks_role = self.has_to_be_primary;
         async move { dialer.dial(client, asks_role).await }
     }
 
@@ -150,5 +150,5 @@ impl Node {
 
 /// Why a new connection is of no use.
 pub(super) fn moved() -> RedisError {
-    io::Error::other("another server has become the master").into()
+    io::Error::other("another server has become the primary").into()
 }

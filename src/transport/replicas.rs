@@ -35,7 +35,7 @@ pub(crate) struct Rewrite {
 }
 
 /// How many replicas have the lock, or the error that kept the client from finding out.
-pub(crate) type HandoffOutcome = Result<u64, Option<RedisError>>;
+pub(crate) type Replicated = Result<u64, Option<RedisError>>;
 
 /// The callers that wait for replicas of one server.
 #[derive(Default)]
@@ -43,21 +43,21 @@ pub(super) struct Queue(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    waiting: Vec<(Rewrite, oneshot::Sender<HandoffOutcome>)>,
+    waiting: Vec<(Rewrite, oneshot::Sender<Replicated>)>,
     /// Whether a task sends for the callers.
     busy: bool,
 }
 
 impl Queue {
     /// Returns whether the caller has to start the task that sends.
-    fn join(&self, rewrite: Rewrite, told: oneshot::Sender<HandoffOutcome>) -> bool {
+    fn join(&self, rewrite: Rewrite, told: oneshot::Sender<Replicated>) -> bool {
         let mut state = self.0.lock();
         state.waiting.push((rewrite, told));
         !std::mem::replace(&mut state.busy, true)
     }
 
     /// Empty if no caller waits: then the next caller that joins starts a task again.
-    fn take(&self) -> Vec<(Rewrite, oneshot::Sender<HandoffOutcome>)> {
+    fn take(&self) -> Vec<(Rewrite, oneshot::Sender<Replicated>)> {
         let mut state = self.0.lock();
         let mut waiting = std::mem::take(&mut state.waiting);
         // A caller that has gone needs no answer.
@@ -74,7 +74,7 @@ impl Router {
         key: &str,
         rewrite: Rewrite,
         replicas: Replicas,
-    ) -> HandoffOutcome {
+    ) -> Replicated {
         let mut at = self.node_of(Some(key));
         let mut told = Err(None);
         for _ in 0..=REDIRECTIONS {
@@ -91,12 +91,12 @@ impl Router {
         node: &Arc<Node>,
         rewrite: Rewrite,
         replicas: Replicas,
-    ) -> HandoffOutcome {
+    ) -> Replicated {
         let runtime_slot = node.runtime_slot(Purpose::Replicas);
         let (tell, told) = oneshot::channel();
         if runtime_slot.queue.join(rewrite, tell) {
             let (router, node) = (self.clone(), node.clone());
-            tokio::spawn(Carrier { router, node, runtime_slot, replicas }.carry());
+            tokio::spawn(ReplicaWait { router, node, runtime_slot, replicas }.carry());
         }
         // The sender is dropped if the runtime ends.
         told.await.unwrap_or(Err(None))
@@ -104,14 +104,14 @@ impl Router {
 }
 
 /// Sends one `WAIT` after the other while callers wait.
-struct Carrier {
+struct ReplicaWait {
     router: Arc<Router>,
     node: Arc<Node>,
     runtime_slot: Arc<RuntimeSlot>,
     replicas: Replicas,
 }
 
-impl Carrier {
+impl ReplicaWait {
     async fn carry(self) {
         loop {
             // Callers whose locks the same answers have granted join this `WAIT`.
@@ -136,7 +136,7 @@ impl Carrier {
         }
     }
 
-    async fn wait(&self, rewrites: &[Rewrite]) -> Result<Vec<HandoffOutcome>, Option<RedisError>> {
+    async fn wait(&self, rewrites: &[Rewrite]) -> Result<Vec<Replicated>, Option<RedisError>> {
         let deadline = clock::now() + self.replicas.timeout + self.router.dialer.patience;
         let mut trouble = None;
         while clock::now() < deadline {
@@ -169,7 +169,7 @@ impl Carrier {
         connection: &Connection,
         rewrites: &[Rewrite],
         deadline: Instant,
-    ) -> RedisResult<Vec<HandoffOutcome>> {
+    ) -> RedisResult<Vec<Replicated>> {
         let timeout = u64::try_from(self.replicas.timeout.as_millis()).unwrap_or(u64::MAX);
         let mut cmds = redis::pipe();
         for rewrite in rewrites {

@@ -111,7 +111,7 @@ mod tests {
             ("BUSY Redis is busy running a script", pause(false, false)),
             ("READONLY You can't write against a read only replica.", pause(true, true)),
             ("CLUSTERDOWN Hash slot not served", pause(true, false)),
-            ("MASTERDOWN Router with MASTER is down", pause(true, false)),
+            ("MASTERDOWN Link with MASTER is down", pause(true, false)),
             ("TRYAGAIN Multiple keys request during rehashing of slot", pause(false, false)),
             ("MOVED 3999 127.0.0.1:6381", Step::Redirect { at_once: true }),
             ("ASK 3999 127.0.0.1:6381", Step::Redirect { at_once: true }),

@@ -54,7 +54,7 @@ pub(super) struct Sentinels {
     /// The settings for each of them, to be tried in turn.
     at: Vec<Vec<ConnectionInfo>>,
     server: ConnectionInfo,
-    pub(super) master: Arc<Node>,
+    pub(super) primary: Arc<Node>,
     reports: Mutex<Reports>,
     amiss: Notify,
     /// How often another server has become the primary.
@@ -99,14 +99,14 @@ impl Sentinels {
         server: ConnectionInfo,
     ) -> Result<Self, Error> {
         // The client sends nothing there before it has found a primary.
-        let master = Arc::new(Node::new(server.clone(), true)?);
+        let primary = Arc::new(Node::new(server.clone(), true)?);
         let reports = Reports { last: vec![None; at.len()], rejected: Vec::new() };
         let (changed, _) = watch::channel(());
         Ok(Self {
             name,
             at,
             server,
-            master,
+            primary,
             reports: reports.into(),
             amiss: Notify::new(),
             changes: AtomicUsize::new(0),
@@ -128,7 +128,7 @@ impl Sentinels {
     }
 
     /// Finds the primary: the first report counts, and others that come in as much time again.
-    pub(super) async fn find_master(
+    pub(super) async fn find_primary(
         &self,
         router: &Router,
         deadline: Instant,
@@ -168,7 +168,7 @@ impl Sentinels {
         if let Some(error) = &trouble
             && let ErrorClass::Fatal(kind) = classify(error)
         {
-            let message = format!("no sentinel names the master `{}`", self.name);
+            let message = format!("no sentinel names the primary `{}`", self.name);
             return Err(Error::new(kind, Outcome::NotExecuted, message).caused_by(error.clone()));
         }
         Err(unavailable("no sentinel could be asked", false, trouble))
@@ -271,12 +271,12 @@ impl Sentinels {
         let Some(newest) = reports.newest() else { return };
         let info = endpoint::at(&self.server, &newest.host, newest.port);
         let name = endpoint::name(&info);
-        if name == endpoint::name(&self.master.info()) {
+        if name == endpoint::name(&self.primary.info()) {
             return;
         }
-        let left = self.master.moves_to(info);
+        let left = self.primary.moves_to(info);
         drop(reports);
-        tracing::info!(master = %name, "the sentinels name another primary");
+        tracing::info!(primary = %name, "the sentinels name another primary");
         self.changes.fetch_add(1, Ordering::Relaxed);
         router.leave(left.unwrap_or_default());
         self.changed.send_replace(());
@@ -308,7 +308,7 @@ async fn connect(
             connected => return connected,
         }
     }
-    Err(refusal.expect("BUG: no topology to a sentinel"))
+    Err(refusal.expect("BUG: no address of a sentinel"))
 }
 
 async fn connect_as(

@@ -16,7 +16,7 @@ pub(super) type Address = (String, u16);
 pub(super) struct Range {
     first: u16,
     last: u16,
-    master: Address,
+    primary: Address,
 }
 
 /// For so long after an `ASK` a node without slots stays, with its connections: while a slot
@@ -81,10 +81,10 @@ impl<N> Map<N> {
     ) -> Result<Vec<Arc<N>>, E> {
         let mut slots = vec![None; usize::from(SLOTS)];
         let mut nodes = BTreeMap::new();
-        for Range { first, last, master } in ranges {
-            let node = self.node(master.clone(), &mut make)?;
+        for Range { first, last, primary } in ranges {
+            let node = self.node(primary.clone(), &mut make)?;
             slots[usize::from(first)..=usize::from(last)].fill(Some(node.clone()));
-            nodes.insert(master, node);
+            nodes.insert(primary, node);
         }
         self.asked.retain(|_, asked| now < *asked + ASKED_FOR);
         let mut gone = Vec::new();
@@ -109,10 +109,10 @@ pub(super) fn parse(answer: &Value, asked_at: &str) -> Option<Vec<Range>> {
 
 fn parse_range(range: &Value, asked_at: &str) -> Option<Range> {
     let Value::Array(parts) = range else { return None };
-    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &**parts else {
+    let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = &**parts else {
         return None;
     };
-    let [host, Value::Int(port), ..] = &**master else { return None };
+    let [host, Value::Int(port), ..] = &**primary else { return None };
     let host = match host {
         Value::BulkString(host) => str::from_utf8(host).ok()?,
         Value::SimpleString(host) => host,
@@ -121,7 +121,7 @@ fn parse_range(range: &Value, asked_at: &str) -> Option<Range> {
     let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
     let host = if host.is_empty() || host == "?" { asked_at } else { host };
     (first <= last && last < SLOTS).then_some(())?;
-    Some(Range { first, last, master: (host.to_owned(), u16::try_from(*port).ok()?) })
+    Some(Range { first, last, primary: (host.to_owned(), u16::try_from(*port).ok()?) })
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
         let range = |(first, last, host): &(u16, u16, &str)| Range {
             first: *first,
             last: *last,
-            master: ((*host).to_owned(), 7),
+            primary: ((*host).to_owned(), 7),
         };
         let make = |(host, _): &Address| Ok::<_, ()>(host.clone());
         let gone = map.replace(ranges.iter().map(range).collect(), now, make).unwrap();
@@ -170,10 +170,10 @@ mod tests {
             range(10923, 16383, text("?"), 7002),
         ]);
         let parsed = parse(&answer, "seed").unwrap();
-        let master = |at: usize| (parsed[at].master.0.as_str(), parsed[at].master.1);
-        assert_eq!((parsed[0].first, parsed[0].last, master(0)), (0, 5460, ("10.0.0.1", 7000)));
-        assert_eq!((parsed[1].first, parsed[1].last, master(1)), (5461, 10922, ("seed", 7001)));
-        assert_eq!(master(2), ("seed", 7002));
+        let primary = |at: usize| (parsed[at].primary.0.as_str(), parsed[at].primary.1);
+        assert_eq!((parsed[0].first, parsed[0].last, primary(0)), (0, 5460, ("10.0.0.1", 7000)));
+        assert_eq!((parsed[1].first, parsed[1].last, primary(1)), (5461, 10922, ("seed", 7001)));
+        assert_eq!(primary(2), ("seed", 7002));
     }
 
     #[test]

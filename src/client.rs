@@ -29,8 +29,9 @@ use crate::lock::Lock;
 /// That is true for the client only. A Tokio runtime does not survive a fork either: the child must
 /// not drop the parent's runtime, and must not wait on it, because both share its epoll instance.
 /// A future that was polled before the fork may be dropped in the child, and must not be polled.
-/// The client notices a fork that the C library made. A child that a raw system call made, past the C
-/// library, is taken for its parent.
+/// The client notices a child that `fork` of the C library made. One that `_Fork`, `clone`, `vfork` or
+/// a raw system call made is taken for its parent. So is code that another library runs in the child
+/// by `pthread_atfork`, if it registered before the first client of the process connected.
 #[derive(Clone)]
 pub struct LockClient {
     engine: Arc<Engine>,

@@ -51,4 +51,5 @@ pub use token::FencingToken;
 mod tests {
     pub(crate) mod explore;
     pub(crate) mod naive;
+    pub(crate) mod parts;
 }

@@ -297,11 +297,6 @@ impl HoldState {
         self.server > 0
     }
 
-    /// Whether Redis may count more holds than there are guards.
-    pub(crate) fn has_pending(&self) -> bool {
-        usize::try_from(self.server).is_ok_and(|server| server > self.live.len())
-    }
-
     /// The pending release, if there is one.
     pub(crate) fn pending(
         &self,

@@ -14,7 +14,8 @@
 //!    runs there. It is in a box because a future that others point to may be leaked, but its
 //!    memory may not be used again.
 //!
-//! If a raw system call made the child, past the C library, the client takes it for its parent.
+//! The C library runs no handler in a child of `_Fork`, `clone`, `vfork` or a raw system call: the client
+//! takes such a child for its parent.
 
 use std::mem;
 use std::pin::Pin;

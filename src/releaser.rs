@@ -176,7 +176,13 @@ impl<'a> OwnerSession<'a> {
 
 impl Drop for OwnerSession<'_> {
     fn drop(&mut self) {
-        if self.owner.holds.lock().has_pending() {
+        // The durations matter to what is released, not to whether something is. Guards that have all
+        // run out count for nothing: a release of theirs may be on its way.
+        let holds = self.owner.holds.lock();
+        let pending =
+            holds.may_have_pending() && holds.pending(clock::now(), Duration::ZERO).is_some();
+        drop(holds);
+        if pending {
             self.releaser.enqueue(BackgroundRelease {
                 owner: self.owner.clone(),
                 permit: self.permit.take(),
@@ -349,3 +355,6 @@ async fn release_in_background(
     }
     jobs
 }
+
+#[cfg(test)]
+mod tests;

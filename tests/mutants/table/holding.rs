@@ -50,8 +50,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "no-undo",
         file: "src/releaser.rs",
-        right: "if self.owner.holds.lock().has_pending() {",
-        wrong: "if !BUG && self.owner.holds.lock().has_pending() {",
+        right: "        if pending {\n            self.releaser",
+        wrong: "        if pending && !BUG {\n            self.releaser",
+    },
+    Mutant {
+        bug: "run-out-guards-count",
+        file: "src/releaser.rs",
+        right: "holds.pending(clock::now(), Duration::ZERO)",
+        wrong: "holds.pending(clock::now() - Duration::from_secs(u64::from(BUG)), Duration::ZERO)",
     },
     Mutant {
         bug: "release-tried-once",

@@ -1,0 +1,16 @@
+//! Parts of a client that a test needs and does not look at.
+
+use std::sync::Arc;
+
+use crate::config::Config;
+use crate::handoff::Handoffs;
+use crate::wait::{Limits, Waiters};
+use crate::watchdog::Watchdog;
+
+/// The hand-offs of a client that has no waiter.
+pub(crate) fn handoffs(config: &Arc<Config>) -> Arc<Handoffs> {
+    let limits = Limits { run: config.max_handoff_time, room: config.command_timeout };
+    let waiters = Arc::new(Waiters::new(limits));
+    let watchdog = Arc::new(Watchdog::new(config, &waiters));
+    Arc::new(Handoffs::new(&waiters, &watchdog, config))
+}

@@ -28,9 +28,9 @@ use crate::reclaim::announce;
 use crate::releaser::OwnerSession;
 use crate::wait::{Next, Registration, WaitLimits, Waiter};
 
-mod wait;
-pub(crate) use wait::Wait;
-use wait::{SILENCE, answer_by, by};
+mod timeout;
+pub(crate) use timeout::Wait;
+use timeout::{SILENCE, answer_by, by};
 
 /// The pause after a try that Redis did not answer, unless the connection comes back before.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -179,7 +179,7 @@ impl Acquisition<'_> {
         }
     }
 
-    /// The wait loop: parks, and asks Redis when there is a reason to.
+    /// The wait loop: parks the call, and tries again when there is a reason to ask Redis.
     async fn wait_for_grant(
         &self,
         limits: WaitLimits,

@@ -93,7 +93,7 @@ impl Parts {
         let router = Router::new(endpoint, patience, protocol::scripts(), replicas, pushes)?;
         router.connect().await?;
 
-        let (jobs, to_pay) = unbounded_channel();
+        let (jobs, queued) = unbounded_channel();
         let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
         let config = Arc::new(config);
         // A client that takes longer to come hardly gets an answer in time.
@@ -121,7 +121,7 @@ impl Parts {
             };
             // The jobs end with their last sender, and everything else ends with them.
             tokio::select! {
-                () = do_jobs(to_pay, &router, &handoffs, &config) => {}
+                () = do_jobs(queued, &router, &handoffs, &config) => {}
                 () = renewing => {}
                 () = router.keep_up() => {}
                 () = reclaim_after_failovers(&router, &handoffs, &owners, &config) => {}

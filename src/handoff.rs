@@ -43,7 +43,7 @@ use crate::watchdog::Watchdog;
 
 mod queue;
 mod releases;
-pub(crate) use queue::Confirmed;
+pub(crate) use queue::Confirmation;
 use queue::{Handoff, HandoffQueue, Request, To, hand, take_permit};
 
 // The same, and a point where the tests' scheduler may let another task run.
@@ -70,7 +70,7 @@ pub(crate) struct HandedOff {
     /// The client's thread has to [flush](Handoffs::flush) it to Redis.
     pub(crate) flush: bool,
     /// For a caller that awaits the confirmation.
-    pub(crate) confirmed: Option<Confirmed>,
+    pub(crate) confirmed: Option<Confirmation>,
     /// The new owner, if its waiter has left: the caller must give the lock back.
     pub(crate) declined: Option<(Arc<Owner>, Granted)>,
 }
@@ -351,15 +351,15 @@ impl Handoffs {
 
     /// Leaves unconfirmed hand-offs to the hold states, which know their pending releases.
     fn given_up(&self, names: &Names, told: HandoffOutcome) -> Vec<Left> {
-        let mut debts = Vec::new();
+        let mut left = Vec::new();
         for handoff in self.take(names, usize::MAX).0 {
             if let To::Awaits(_, ticket) = handoff.to {
                 self.waiters.told(&handoff.waiter, ticket, told);
             }
-            debts.push((handoff.from, self.config.watchdog_timeout.max(handoff.waiter.asked)));
-            debts.push((handoff.waiter.owner.clone(), handoff.waiter.asked));
+            left.push((handoff.from, self.config.watchdog_timeout.max(handoff.waiter.asked)));
+            left.push((handoff.waiter.owner.clone(), handoff.waiter.asked));
         }
-        debts
+        left
     }
 
     /// Takes the first hand-offs out. The flag says that none are left. Then the flush is done, and

@@ -1,4 +1,4 @@
-//! The one place where a lock becomes lost because Redis does not have its key.
+//! What follows when a request finds that Redis does not have the key of a lock: the lock is lost.
 //!
 //! A renewal, a release, a nested acquire or a hand-off finds that out and calls [`found_gone`]. It
 //! sets the guards of the owner to lost. The waiters of this client had parked until the lease could

@@ -5,9 +5,9 @@
 //!
 //! 1. **At most one session of an owner is under way**: a task that talks to Redis for it holds its
 //!    [`Permit`]. So the count in Redis moves only between two known numbers.
-//! 2. **The undo exists before the request.** `server` is the highest count that Redis may hold
+//! 2. **The undo exists before the request.** `counted` is the highest count that Redis may hold
 //!    for this owner. It rises *before* an acquire is sent and falls only on an answer. Whenever
-//!    `server` is above the number of live guards, a release is *pending*, whatever the reason: a
+//!    `counted` is above the number of live guards, a release is *pending*, whatever the reason: a
 //!    guard given back, a call dropped half-way, an answer that never came.
 //! 3. **A generation is one unbroken possession**, from a first hold to the last one given back or
 //!    to loss. An answer about one generation says nothing about another.
@@ -26,9 +26,11 @@ use crate::token::FencingToken;
 mod handoff;
 mod owners;
 mod permit;
+mod renewal;
 pub(crate) use handoff::{HandoffStart, Streak};
 pub(crate) use owners::Owners;
 pub(crate) use permit::Permit;
+pub(crate) use renewal::Renewal;
 
 /// A lock's name as one owner uses it. Shared by its handle, its guards and the background work.
 pub(crate) struct Owner {
@@ -78,13 +80,13 @@ impl Owner {
             if holds.generation != generation || holds.live.is_empty() {
                 return None;
             }
-            let server = holds.server;
+            let counted = holds.counted;
             // A release of everything may be under way, and be what the renewal found. A pending
             // release learns of a loss from its own reply; live holds had been lost by the clock.
             let lost = if holds.freeing { holds.stranded() } else { holds.gone() };
             // A request under way may still be executed: if dropped, its undo stays pending.
             if self.is_permit_taken() {
-                holds.server = server;
+                holds.counted = counted;
             }
             lost
         };
@@ -96,7 +98,7 @@ impl Owner {
     pub(crate) fn refused(&self, now: Instant) {
         let lost = {
             let mut holds = self.holds.lock();
-            holds.server = 0;
+            holds.counted = 0;
             holds.freeing = false;
             std::mem::take(&mut holds.leaving)
         };
@@ -154,20 +156,6 @@ pub(crate) struct PendingRelease {
     leaving: usize,
 }
 
-/// What the watchdog finds when it checks an owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Renewal {
-    /// Ask Redis now; the lease in force is valid until then.
-    Due { generation: u64, until: Instant },
-    /// Not before that instant.
-    NotBefore(Instant),
-    /// Nothing to renew; the next hold with a default lease has to register again.
-    Idle {
-        /// Holds that were valid at the last check ran out since, unrenewed.
-        ran_out: bool,
-    },
-}
-
 #[derive(Default)]
 pub(crate) struct HoldState {
     generation: u64,
@@ -175,7 +163,8 @@ pub(crate) struct HoldState {
     /// Given back, and Redis has not confirmed it.
     leaving: Vec<Arc<Validity>>,
     next_number: u64,
-    server: u32,
+    /// The highest hold count that Redis may have for this owner (invariant 2).
+    counted: u32,
     /// The fencing token of this generation, if the lock is fenced.
     token: Option<FencingToken>,
     /// A release of everything was never answered: it may be why nothing is left.
@@ -210,8 +199,8 @@ impl HoldState {
             self.generation += 1;
             1
         };
-        let before = self.server;
-        self.server = before.max(count);
+        let before = self.counted;
+        self.counted = before.max(count);
         Ask { count, before }
     }
 
@@ -231,7 +220,7 @@ impl HoldState {
     }
 
     fn add(&mut self, ask: Ask, lease: Lease, validity: Arc<Validity>, sent: Instant) -> HoldId {
-        self.server = ask.count;
+        self.counted = ask.count;
         if ask.count == 1 {
             // The new hold has taken over what an earlier generation left behind.
             self.leaving.clear();
@@ -258,13 +247,13 @@ impl HoldState {
 
     /// The request was not executed, so Redis holds what it held before.
     pub(crate) fn not_executed(&mut self, ask: Ask) {
-        self.server = ask.before;
+        self.counted = ask.before;
     }
 
     /// Redis counts nothing for this owner although it should. Returns the validities that are
     /// lost by that, for [`Owner::gone`] to mark.
     fn gone(&mut self) -> Vec<Arc<Validity>> {
-        self.server = 0;
+        self.counted = 0;
         self.freeing = false;
         let mut lost = self.stranded();
         lost.append(&mut self.leaving);
@@ -285,7 +274,7 @@ impl HoldState {
         }
         if let Some(at) = self.live.iter().position(|live| live.number == hold.number) {
             let Hold { validity, .. } = self.live.swap_remove(at);
-            if self.server > 0 {
+            if self.counted > 0 {
                 self.leaving.push(validity);
             }
         }
@@ -294,7 +283,7 @@ impl HoldState {
 
     /// False if no release is pending, whatever the time.
     pub(crate) fn may_have_pending(&self) -> bool {
-        self.server > 0
+        self.counted > 0
     }
 
     /// The pending release, if there is one.
@@ -325,7 +314,7 @@ impl HoldState {
             None => (0, Duration::from_millis(1)),
         };
         let leaving = self.leaving.len();
-        (self.server > count).then_some(PendingRelease { count, lease, leaving })
+        (self.counted > count).then_some(PendingRelease { count, lease, leaving })
     }
 
     /// The pending release is about to be sent. Returns whether an earlier request may already have
@@ -343,50 +332,9 @@ impl HoldState {
 
     /// Redis has executed the pending release.
     pub(crate) fn released(&mut self, pending: PendingRelease) {
-        self.server = self.server.min(pending.count);
+        self.counted = self.counted.min(pending.count);
         self.freeing = false;
         self.leaving.drain(..pending.leaving.min(self.leaving.len()));
-    }
-
-    /// The watchdog checks this owner.
-    pub(crate) fn renewal(&mut self, now: Instant, period: Duration) -> Renewal {
-        let watched = || self.live.iter().filter(|hold| hold.lease == Lease::Watchdog);
-        let any = watched().next().is_some();
-        let valid = watched().filter_map(|hold| hold.validity.until(now)).min();
-        match (valid, self.renewed_at) {
-            _ if self.is_unsettled() => {
-                self.watched = false;
-                Renewal::Idle { ran_out: false }
-            }
-            (Some(until), Some(at)) if at + period <= now => {
-                Renewal::Due { generation: self.generation, until }
-            }
-            (Some(_), Some(at)) => Renewal::NotBefore(at + period),
-            _ => {
-                self.watched = false;
-                Renewal::Idle { ran_out: any }
-            }
-        }
-    }
-
-    /// Redis confirmed a renewal that was sent at `sent`. False if it came too late.
-    pub(crate) fn renewed(
-        &mut self,
-        generation: u64,
-        sent: Instant,
-        lease: Duration,
-        now: Instant,
-    ) -> bool {
-        if generation != self.generation {
-            return true;
-        }
-        self.renewed_at = self.renewed_at.max(Some(sent));
-        let until = valid_until(sent, lease);
-        let mut in_time = true;
-        for hold in self.live.iter().filter(|hold| hold.lease == Lease::Watchdog) {
-            in_time &= hold.validity.extend(until, now);
-        }
-        in_time
     }
 }
 

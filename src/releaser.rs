@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Outcome};
-use crate::handoff::{Confirmed, Handoffs};
+use crate::handoff::{Confirmation, Handoffs};
 use crate::loss::{FoundBy, found_gone};
 use crate::owner::{HoldId, Owner, Permit};
 use crate::protocol::{Released, Session};
@@ -88,7 +88,7 @@ impl Releaser {
         owner: &Arc<Owner>,
         permit: &mut Option<Permit>,
         tell: bool,
-    ) -> Option<Option<Confirmed>> {
+    ) -> Option<Option<Confirmation>> {
         hand_off(&self.handoffs, owner, permit, tell, |job| {
             // It fails only when the client's thread has ended. Then the lease ends the hold, and
             // the head, which that thread would have woken, asks Redis at that time.

@@ -12,8 +12,8 @@ use crate::owner::{Ask, Granted, HandoffStart, HoldId, Owner, PendingRelease, Pe
 use crate::wait::{Ticket, Waiter};
 
 /// The result of a hand-off: whether there was something to give back.
-pub(crate) type Confirmed = oneshot::Receiver<Result<bool, Error>>;
-pub(super) type HandoffOutcome = oneshot::Sender<Result<bool, Error>>;
+pub(crate) type Confirmation = oneshot::Receiver<Result<bool, Error>>;
+pub(super) type Confirm = oneshot::Sender<Result<bool, Error>>;
 
 /// The most hand-offs in one request. A script over so many owners takes the server a tenth of a
 /// millisecond or so.
@@ -28,7 +28,7 @@ pub(super) struct Handoff {
     pub(super) from: Arc<Owner>,
     /// The pending release of the old owner that this fulfills.
     pub(super) pending: PendingRelease,
-    pub(super) told: Option<HandoffOutcome>,
+    pub(super) told: Option<Confirm>,
     pub(super) waiter: Arc<Waiter>,
     pub(super) to: To,
     /// Until when the new hold is valid once this is confirmed.
@@ -103,7 +103,7 @@ impl HandoffQueue {
     }
 
     /// Takes out the senders for the callers that await the first hand-offs.
-    pub(super) fn take_told(&mut self, handoffs: usize) -> Vec<HandoffOutcome> {
+    pub(super) fn take_told(&mut self, handoffs: usize) -> Vec<Confirm> {
         self.handoffs.iter_mut().take(handoffs).filter_map(|handoff| handoff.told.take()).collect()
     }
 

@@ -71,7 +71,7 @@ impl Streak {
 impl HoldState {
     /// Whether the lock can be handed to this owner: it has no hold and no pending release.
     pub(crate) fn can_take(&self) -> bool {
-        self.server == 0 && self.live.is_empty() && self.leaving.is_empty()
+        self.counted == 0 && self.live.is_empty() && self.leaving.is_empty()
     }
 
     /// How many other clients wait, if it is their turn (invariant 3).
@@ -130,15 +130,6 @@ impl HoldState {
         if let Some(origin) = &mut self.origin {
             origin.unclaimed = false;
         }
-    }
-
-    /// Whether the watchdog must register this owner, and from when its period counts.
-    pub(crate) fn start_watching(&mut self) -> Option<Instant> {
-        let watches = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
-        if !watches || self.is_unsettled() || std::mem::replace(&mut self.watched, true) {
-            return None;
-        }
-        self.renewed_at
     }
 
     /// Whether Redis has still to confirm that the lock was handed to this owner.

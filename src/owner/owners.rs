@@ -122,7 +122,7 @@ impl HoldState {
     fn counted_while_idle(&mut self) -> bool {
         let idle = self.can_take();
         if idle {
-            self.server = 1;
+            self.counted = 1;
         }
         idle
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
-use crate::handoff::{Confirmed, Handoffs};
+use crate::handoff::{Confirmation, Handoffs};
 use crate::owner::{Granted, Owner, Permit};
 
 use super::{BackgroundRelease, Job};
@@ -23,7 +23,7 @@ pub(super) fn hand_off(
     permit: &mut Option<Permit>,
     tell: bool,
     mut then: impl FnMut(Job),
-) -> Option<Option<Confirmed>> {
+) -> Option<Option<Confirmation>> {
     let mut handed_off = handoffs.hand_off(owner, permit, tell)?;
     let confirmed = handed_off.confirmed.take();
     let mut from = owner.clone();
@@ -50,7 +50,7 @@ pub(super) fn hand_off(
 
 /// Waits until Redis has confirmed a hand-off, or until the deadline.
 pub(super) async fn confirmed(
-    confirmed: Option<Confirmed>,
+    confirmed: Option<Confirmation>,
     deadline: Instant,
 ) -> Result<bool, Error> {
     let confirmed = confirmed.expect("BUG: a hand-off without a confirmation");

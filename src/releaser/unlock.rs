@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
-use crate::handoff::Confirmed;
+use crate::handoff::Confirmation;
 use crate::lease::Validity;
 use crate::owner::{Granted, Owner};
 use crate::protocol::Session;
@@ -27,7 +27,7 @@ pub(crate) struct Unlock<'a> {
     ran_out: bool,
     /// The hold state still counted the hold.
     counts: bool,
-    handed_off: Option<Option<Confirmed>>,
+    handed_off: Option<Option<Confirmation>>,
 }
 
 impl<'a> Unlock<'a> {

@@ -286,9 +286,9 @@ impl<S> WaitQueues<S> {
         let Some(queue) = self.queue_of(channel, ticket) else {
             return (None, false);
         };
-        let holds_baton =
+        let had_to_ask =
             queue.entries.get(&ticket).is_some_and(|w| w.asking.is_some() || w.recheck);
-        if queue.is_head(ticket) && holds_baton {
+        if queue.is_head(ticket) && had_to_ask {
             queue.due = now;
         }
         self.remove(channel, ticket, now)

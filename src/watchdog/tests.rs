@@ -15,7 +15,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// How callers tell the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum HandoffOutcome {
+enum InsertIf {
     AsItIs,
     /// A fault: only if it waits at that moment.
     IfItWaits,
@@ -27,15 +27,15 @@ fn owner() -> Arc<Owner> {
     Arc::new(Owner::new(Kind::Reentrant, Names::new("", "lock"), "owner".into()))
 }
 
-fn insert(watchdog: &Watchdog, owner: &Arc<Owner>, due: Instant, told: HandoffOutcome) {
+fn insert(watchdog: &Watchdog, owner: &Arc<Owner>, due: Instant, told: InsertIf) {
     match told {
-        HandoffOutcome::AsItIs => watchdog.insert(owner, due),
-        HandoffOutcome::IfItWaits => {
+        InsertIf::AsItIs => watchdog.insert(owner, due),
+        InsertIf::IfItWaits => {
             if watchdog.schedule.lock().insert(due, owner) {
                 watchdog.changed.notify_waiters();
             }
         }
-        HandoffOutcome::IfItIdles => {
+        InsertIf::IfItIdles => {
             let mut schedule = watchdog.schedule.lock();
             let idles = schedule.len() == 0;
             schedule.insert(due, owner);
@@ -48,7 +48,7 @@ fn insert(watchdog: &Watchdog, owner: &Arc<Owner>, due: Instant, told: HandoffOu
 }
 
 /// Until every owner that is due has had its turn, and as often as it is due.
-async fn play(told: HandoffOutcome) {
+async fn play(told: InsertIf) {
     const CALLERS: u32 = 3;
     let watchdog = Arc::new(Watchdog::new(&Config::default(), &Arc::default()));
     let turns = Arc::new(Semaphore::new(0));
@@ -87,17 +87,17 @@ async fn play(told: HandoffOutcome) {
 
 #[test]
 fn whoever_is_due_gets_a_turn_under_every_schedule() {
-    explore(16_000, || block_on(play(HandoffOutcome::AsItIs)));
+    explore(16_000, || block_on(play(InsertIf::AsItIs)));
 }
 
 #[test]
 fn a_start_that_is_told_only_to_a_driver_that_waits_is_seen_to_be_lost() {
-    let said = fault(|| block_on(play(HandoffOutcome::IfItWaits)));
+    let said = fault(|| block_on(play(InsertIf::IfItWaits)));
     assert!(said.contains("deadlock"), "{said}");
 }
 
 #[test]
 fn a_start_that_is_told_only_to_a_driver_that_idles_is_seen_to_be_lost() {
-    let said = fault(|| block_on(play(HandoffOutcome::IfItIdles)));
+    let said = fault(|| block_on(play(InsertIf::IfItIdles)));
     assert!(said.contains("deadlock"), "{said}");
 }

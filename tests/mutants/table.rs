@@ -129,7 +129,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "two-clocks",
-        file: "src/acquire/wait.rs",
+        file: "src/acquire/timeout.rs",
         right: "clock::now() - asked >= SILENCE",
         wrong: "(if BUG { asked.elapsed() } else { clock::now() - asked }) >= SILENCE",
     },

@@ -233,7 +233,7 @@ impl Stage {
     }
 
     /// As the releaser does it.
-    fn hand_off(&self, me: usize, permit: &mut Option<Permit>) -> Option<Confirmed> {
+    fn hand_off(&self, me: usize, permit: &mut Option<Permit>) -> Option<Confirmation> {
         let mut handed_off = self.handoffs.hand_off(&self.owners[me], permit, true)?;
         let confirmed = handed_off.confirmed.take();
         loop {

@@ -311,7 +311,7 @@ impl World {
     /// What holds after every step.
     fn check(&mut self) {
         let count = self.count();
-        let server = self.owner.holds.lock().server;
+        let server = self.owner.holds.lock().counted;
         assert!(count <= server, "Redis counts {count} and the hold state knows of {server}");
         let server_time = |at: Instant| server_time(at - self.base);
         for guard in &mut self.guards {

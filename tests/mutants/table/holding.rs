@@ -87,8 +87,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "undo-after-request",
         file: "src/owner.rs",
-        right: "self.server = before.max(count);",
-        wrong: "self.server = if BUG { before } else { before.max(count) };",
+        right: "self.counted = before.max(count);",
+        wrong: "self.counted = if BUG { before } else { before.max(count) };",
     },
     Mutant {
         bug: "owner-shared",

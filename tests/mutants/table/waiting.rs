@@ -24,8 +24,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "baton-dropped",
         file: "src/wait/queue.rs",
-        right: "if queue.is_head(ticket) && holds_baton {",
-        wrong: "if queue.is_head(ticket) && holds_baton && !BUG {",
+        right: "if queue.is_head(ticket) && had_to_ask {",
+        wrong: "if queue.is_head(ticket) && had_to_ask && !BUG {",
     },
     Mutant {
         bug: "leaver-wakes-nobody",

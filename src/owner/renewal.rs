@@ -1,0 +1,73 @@
+//! What the watchdog asks of a hold state, and what a confirmed renewal changes: pure state.
+
+use std::time::{Duration, Instant};
+
+use crate::lease::{Lease, valid_until};
+
+use super::HoldState;
+
+/// What the watchdog finds when it checks an owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    /// Ask Redis now; the lease in force is valid until then.
+    Due { generation: u64, until: Instant },
+    /// Not before that instant.
+    NotBefore(Instant),
+    /// Nothing to renew; the next hold with a default lease has to register again.
+    Idle {
+        /// Holds that were valid at the last check ran out since, unrenewed.
+        ran_out: bool,
+    },
+}
+
+impl HoldState {
+    /// Whether the watchdog must register this owner, and from when its period counts.
+    pub(crate) fn start_watching(&mut self) -> Option<Instant> {
+        let watches = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
+        if !watches || self.is_unsettled() || std::mem::replace(&mut self.watched, true) {
+            return None;
+        }
+        self.renewed_at
+    }
+
+    /// The watchdog checks this owner.
+    pub(crate) fn renewal(&mut self, now: Instant, period: Duration) -> Renewal {
+        let watched = || self.live.iter().filter(|hold| hold.lease == Lease::Watchdog);
+        let any = watched().next().is_some();
+        let valid = watched().filter_map(|hold| hold.validity.until(now)).min();
+        match (valid, self.renewed_at) {
+            _ if self.is_unsettled() => {
+                self.watched = false;
+                Renewal::Idle { ran_out: false }
+            }
+            (Some(until), Some(at)) if at + period <= now => {
+                Renewal::Due { generation: self.generation, until }
+            }
+            (Some(_), Some(at)) => Renewal::NotBefore(at + period),
+            _ => {
+                self.watched = false;
+                Renewal::Idle { ran_out: any }
+            }
+        }
+    }
+
+    /// Redis confirmed a renewal that was sent at `sent`. False if it came too late.
+    pub(crate) fn renewed(
+        &mut self,
+        generation: u64,
+        sent: Instant,
+        lease: Duration,
+        now: Instant,
+    ) -> bool {
+        if generation != self.generation {
+            return true;
+        }
+        self.renewed_at = self.renewed_at.max(Some(sent));
+        let until = valid_until(sent, lease);
+        let mut in_time = true;
+        for hold in self.live.iter().filter(|hold| hold.lease == Lease::Watchdog) {
+            in_time &= hold.validity.extend(until, now);
+        }
+        in_time
+    }
+}

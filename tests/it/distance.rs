@@ -5,14 +5,11 @@
 //! has set, or a multiple of one.
 
 mod blocked_workers;
-mod changes;
 mod connections;
 mod fixtures;
-mod players;
 mod probe;
 mod renewals;
 mod shorter_leases;
 mod subscriptions;
-mod turns;
 mod unconfirmed;
 mod unlocks;

@@ -36,6 +36,7 @@ mod scale;
 mod site;
 mod together;
 mod topologies;
+mod turns;
 mod waiting;
 mod wake_ups;
 mod wire;

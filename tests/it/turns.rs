@@ -1,6 +1,7 @@
 //! Everybody's turn: rows W4, W5 and W6, between clients at any distance from Redis.
 //!
-//! What is bounded is how long a client that always waits goes without a turn.
+//! What is bounded is how long a client that always waits goes without a turn. So these tests run one
+//! at a time, and no busy test beside them. (And late: tests begin in the order of their names.)
 //!
 //! The whole table of distances, holds and clients, which takes about four minutes:
 //!
@@ -8,11 +9,14 @@
 //! cargo test --release --test it -- --ignored --nocapture the_whole_table
 //! ```
 
+mod changes;
+mod players;
+
 use std::thread;
 use std::time::Duration;
 
-use super::players::{Played, Player, longest, play, play_and, undisturbed};
 use crate::support::{Distance, ms};
+use players::{Played, Player, longest, play, play_and, undisturbed};
 
 const DISTANCES: [Duration; 4] = [Duration::from_micros(500), ms(2), ms(6), ms(20)];
 const HOLDS: [Duration; 4] = [ms(1), ms(5), ms(10), ms(20)];

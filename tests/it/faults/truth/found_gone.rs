@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redlatch::{ErrorKind, Lock, LockClient, LockGuard};
 use tokio::task::JoinHandle;
 
-use crate::support::{SOON, Server, hold, ms, release, soon, wait_until};
+use crate::support::{SOON, Server, hold, ms, release, soon, turns, wait_until};
 
 /// Far longer than a test takes.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -35,6 +35,9 @@ impl Scene {
         let waiter = tokio::spawn(async move { hold(&lock).await });
         wait_until("a subscription", SOON, || self.server.subscribers(name) == 1).await;
         wait_until("a second refusal", SOON, || self.server.calls("evalsha") >= refused).await;
+        // What is asked behind it is answered, so its answer is here; and the waiter has read it.
+        assert!(!soon("an answer", self.client.lock("behind").is_locked()).await.unwrap());
+        turns(10).await;
         waiter
     }
 

@@ -126,7 +126,7 @@ impl File {
         self.path.ends_with("/tests.rs") || format!("/{}", self.path).contains("/tests/")
     }
 
-    /// The module that it is, as in `connection::cluster::map`.
+    /// The module that it is, as in `transport::cluster::map`.
     fn module(&self) -> String {
         self.path.trim_end_matches(".rs").replace('/', "::")
     }

@@ -36,7 +36,7 @@ pub(crate) struct History {
     pub(crate) gaps: Vec<(u64, u64)>,
     pub(crate) operations: u64,
     /// How often the server let a lock go from one owner of a client to the next.
-    pub(crate) max_handoffs: u64,
+    pub(crate) hand_offs: u64,
     /// What became of the requests that were held up.
     pub(crate) fates: Fates,
     /// Why it is not whole: a process ended that nobody had killed, or did not come home.

@@ -31,7 +31,7 @@ pub(crate) fn summary(done: &Done) -> String {
     row("losses told", done.losses, String::new());
     row("calls dropped half-way", done.cancelled, String::new());
     row("calls with an unknown outcome", done.unknown, String::new());
-    row("hand-offs inside a client", done.max_handoffs, String::new());
+    row("hand-offs inside a client", done.hand_offs, String::new());
     row("hand-offs between processes", done.crossed_processes, String::new());
     row("late writes, refused by token", done.late_writes.0 as u64, String::new());
     row("late writes, no token", done.late_writes.1 as u64, String::new());

@@ -61,12 +61,8 @@ impl Length {
         if far {
             return Self { seconds: 20, at_most: 150, floor: Floor::for_seconds(20) };
         }
-        let floor = Floor {
-            operations: 150_000,
-            grants: 10_000,
-            max_handoffs: 500,
-            ..Floor::for_seconds(30)
-        };
+        let floor =
+            Floor { operations: 150_000, grants: 10_000, hand_offs: 500, ..Floor::for_seconds(30) };
         Self { seconds: 30, at_most: 150, floor }
     }
 }
@@ -157,7 +153,7 @@ fn one_round(size: Size, keep: bool, done: &mut Done) -> Verdict {
 
 fn count(history: &History, done: &mut Done) {
     done.operations += history.operations;
-    done.max_handoffs += history.max_handoffs;
+    done.hand_offs += history.hand_offs;
     let mut last = None;
     for acquire in &history.acquires {
         done.cancelled += u64::from(acquire.outcome == Outcome::Cancelled);

@@ -159,8 +159,8 @@ async fn two_hundred_parked_waiters_send_nothing_at_all() {
     assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
     assert_eq!(server.calls("evalsha"), 0);
 
-    // Afterwards everybody gets a turn, and a hand-off costs Redis no more than a hand-off, or a
-    // release and one try of each client.
+    // Afterwards everybody gets a turn, and each costs Redis no more than a hand-off, or a release and
+    // one try of each client.
     server.free_by_hand("parked");
     for task in within(MINUTE, "200 turns", join_all(tasks)).await {
         task.unwrap();

@@ -14,7 +14,7 @@ pub(crate) struct Done {
     pub(crate) cancelled: u64,
     pub(crate) unknown: u64,
     pub(crate) crossed_processes: u64,
-    pub(crate) max_handoffs: u64,
+    pub(crate) hand_offs: u64,
     /// Late writes that the store refused, and that it could not know of.
     pub(crate) late_writes: (usize, usize),
     pub(crate) fates: Fates,
@@ -27,7 +27,7 @@ pub(crate) struct Done {
 pub(crate) struct Floor {
     pub(crate) operations: u64,
     pub(crate) grants: u64,
-    pub(crate) max_handoffs: u64,
+    pub(crate) hand_offs: u64,
     pub(crate) kinds: usize,
     /// Whether late requests, runtimes that end and clients that are closed are needed, too.
     pub(crate) lateness: bool,
@@ -46,9 +46,9 @@ impl Floor {
     /// Every second has to bring its share; the longer the run, the more kinds of fault.
     pub(crate) fn for_seconds(seconds: u64) -> Self {
         let kinds = (seconds / 2).clamp(3, 6) as usize;
-        let (operations, grants, max_handoffs) = (500 * seconds, 50 * seconds, 5 * seconds);
+        let (operations, grants, hand_offs) = (500 * seconds, 50 * seconds, 5 * seconds);
         let (lateness, every_kind) = (seconds >= 30, seconds >= LONG);
-        Self { operations, grants, max_handoffs, kinds, lateness, every_kind }
+        Self { operations, grants, hand_offs, kinds, lateness, every_kind }
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn missing(done: &Done, floor: &Floor) -> Vec<String> {
     least("operations", done.operations, floor.operations);
     least("grants", done.grants, floor.grants);
     least("renewals that were seen", done.renewals, 1);
-    least("hand-offs inside a client", done.max_handoffs, floor.max_handoffs);
+    least("hand-offs inside a client", done.hand_offs, floor.hand_offs);
     let effective = done.faults.values().filter(|(_, effective)| *effective > 0).count();
     least("kinds of fault that took effect", effective as u64, floor.kinds as u64);
     if floor.lateness {
@@ -92,7 +92,7 @@ pub(crate) mod trials {
     fn enough() -> Done {
         let faults = ["a", "b", "c"].into_iter().map(|kind| (kind, (2, 1))).collect();
         let done = Done { operations: 1000, grants: 100, ..Done::default() };
-        Done { renewals: 1, max_handoffs: 10, faults, ..done }
+        Done { renewals: 1, hand_offs: 10, faults, ..done }
     }
 
     pub(crate) fn enough_is_enough() {
@@ -118,7 +118,7 @@ pub(crate) mod trials {
             |done: &mut Done| done.operations = 999,
             |done: &mut Done| done.grants = 99,
             |done: &mut Done| done.renewals = 0,
-            |done: &mut Done| done.max_handoffs = 9,
+            |done: &mut Done| done.hand_offs = 9,
             |done: &mut Done| done.faults.extend([("a", (2, 0))]),
             |done: &mut Done| done.faults.extend([("d", (4, 0))]),
         ] {

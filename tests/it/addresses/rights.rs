@@ -100,7 +100,7 @@ async fn is_refused(client: &LockClient, server: &Server) -> Deed {
 }
 
 /// From one handle of a client to the next.
-async fn hands_over(client: &LockClient) -> Deed {
+async fn hands_off(client: &LockClient) -> Deed {
     let guard = client.lock("handed").lock_with_lease(SOON).await?;
     let next = client.lock("handed");
     let waiting = tokio::spawn(async move { next.try_lock(ms(3_000), SOON).await });
@@ -188,7 +188,7 @@ async fn deeds(server: &Server) -> Wrong {
     done.insert("locks", locks(&mine).await);
     done.insert("nests", nests(&mine).await);
     done.insert("is refused", is_refused(&mine, server).await);
-    done.insert("hands off", hands_over(&mine).await);
+    done.insert("hands off", hands_off(&mine).await);
     done.insert("is woken", is_woken(&mine, &other).await);
     done.insert("unsubscribes", unsubscribes(server).await);
     done.insert("is renewed", is_renewed(&mine).await);

@@ -21,8 +21,8 @@ use crate::config::Replicas;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease::{Lease, Validity, valid_until};
-use crate::loss::{FoundBy, found_gone};
-use crate::owner::{Granted, Owner};
+use crate::loss::found_gone;
+use crate::owner::{FoundBy, Granted, Owner};
 use crate::protocol::{Acquired, Session};
 use crate::reclaim::announce;
 use crate::releaser::OwnerSession;
@@ -290,7 +290,7 @@ impl Acquisition<'_> {
                 }
                 Acquired::Refused { left, holder } => {
                     now = clock::now();
-                    owner.refused(now);
+                    found_gone(&engine.waiters, owner, FoundBy::Refusal);
                     if reclaimed || !self.reclaim(&holder, deadline).await {
                         return Ok(Tried::Refused(left));
                     }

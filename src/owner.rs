@@ -24,10 +24,12 @@ use crate::protocol::Names;
 use crate::token::FencingToken;
 
 mod handoff;
+mod loss;
 mod owners;
 mod permit;
 mod renewal;
 pub(crate) use handoff::{HandoffStart, Streak};
+pub(crate) use loss::FoundBy;
 pub(crate) use owners::Owners;
 pub(crate) use permit::Permit;
 pub(crate) use renewal::Renewal;
@@ -65,55 +67,6 @@ impl Owner {
     pub(crate) fn turn(&self) -> &tokio::sync::Mutex<()> {
         self.turn.get_or_init(Box::default)
     }
-
-    /// Redis counts nothing for this owner. Marks its holds as lost. Returns whether one of them
-    /// was still valid, and `None` if there is no hold.
-    pub(crate) fn gone(&self, now: Instant) -> Option<bool> {
-        let lost = self.holds.lock().gone();
-        tell(&lost, now)
-    }
-
-    /// The same, in answer to the renewal of one generation, which says nothing about another.
-    pub(crate) fn renewal_refused(&self, generation: u64, now: Instant) -> Option<bool> {
-        let lost = {
-            let mut holds = self.holds.lock();
-            if holds.generation != generation || holds.live.is_empty() {
-                return None;
-            }
-            let counted = holds.counted;
-            // A release of everything may be under way, and be what the renewal found. A pending
-            // release learns of a loss from its own reply; live holds had been lost by the clock.
-            let lost = if holds.freeing { holds.stranded() } else { holds.gone() };
-            // A request under way may still be executed: if dropped, its undo stays pending.
-            if self.is_permit_taken() {
-                holds.counted = counted;
-            }
-            lost
-        };
-        tell(&lost, now)
-    }
-
-    /// Another owner has the lock, so Redis counts nothing for this one. Marks the holds of a
-    /// pending release as lost: they had gone before it.
-    pub(crate) fn refused(&self, now: Instant) {
-        let lost = {
-            let mut holds = self.holds.lock();
-            holds.counted = 0;
-            holds.freeing = false;
-            std::mem::take(&mut holds.leaving)
-        };
-        tell(&lost, now);
-    }
-}
-
-/// Outside the hold state's mutex, because it wakes tasks that await the loss.
-fn tell(lost: &[Arc<Validity>], now: Instant) -> Option<bool> {
-    let mut valid = None;
-    for validity in lost {
-        valid = Some(valid == Some(true) || validity.until(now).is_some());
-        validity.lose();
-    }
-    valid
 }
 
 /// A granted hold: what a guard is made of.
@@ -248,22 +201,6 @@ impl HoldState {
     /// The request was not executed, so Redis holds what it held before.
     pub(crate) fn not_executed(&mut self, ask: Ask) {
         self.counted = ask.before;
-    }
-
-    /// Redis counts nothing for this owner although it should. Returns the validities that are
-    /// lost by that, for [`Owner::gone`] to mark.
-    fn gone(&mut self) -> Vec<Arc<Validity>> {
-        self.counted = 0;
-        self.freeing = false;
-        let mut lost = self.stranded();
-        lost.append(&mut self.leaving);
-        lost
-    }
-
-    /// The same, without the holds that were given back.
-    fn stranded(&mut self) -> Vec<Arc<Validity>> {
-        self.generation += 1;
-        self.live.drain(..).map(|hold| hold.validity).collect()
     }
 
     /// A guard gives its hold back. From here on a release is pending, unless its generation is

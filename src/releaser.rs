@@ -22,8 +22,8 @@ use crate::clock;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::{Confirmation, Handoffs};
-use crate::loss::{FoundBy, found_gone};
-use crate::owner::{HoldId, Owner, Permit};
+use crate::loss::found_gone;
+use crate::owner::{FoundBy, HoldId, Owner, Permit};
 use crate::protocol::{Released, Session};
 use crate::transport::{Connection, Router};
 

@@ -210,7 +210,7 @@ impl Stage {
         session.on_its_way = false;
         yield_now().await;
         if acquired != Acquired::Granted(None) {
-            owner.refused(clock::now());
+            owner.lose(FoundBy::Refusal, clock::now());
             return None;
         }
         let validity = Arc::new(Validity::new(clock::now() + HOUR));
@@ -226,7 +226,7 @@ impl Stage {
         let released = self.release(OURS[me]);
         yield_now().await;
         if released == Released::Nothing && !sent_before {
-            owner.gone(clock::now());
+            owner.lose(FoundBy::Release, clock::now());
         } else {
             owner.holds.lock().released(pending);
         }

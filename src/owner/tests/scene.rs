@@ -154,9 +154,9 @@ async fn keep_renewed(stage: Arc<Stage>, mut turns: UnboundedReceiver<()>) {
             let lease = Duration::from_millis(LEASE);
             assert!(owner.holds.lock().renewed(generation, *now, lease, *now));
         } else if scene.forgets_tenure {
-            owner.gone(*now);
+            owner.lose(FoundBy::Release, *now);
         } else {
-            let lost = owner.renewal_refused(generation, *now);
+            let lost = owner.lose(FoundBy::Renewal { generation }, *now);
             assert!(
                 lost != Some(true) || scene.deletes,
                 "a renewal loses a hold that was never taken away"
@@ -199,12 +199,12 @@ impl Stage {
                     return Some(Guard { stage: self, hold: Some(hold), validity, sure: !before });
                 }
                 Acquired::Refused { .. } => {
-                    self.owner.refused(self.now);
+                    self.owner.lose(FoundBy::Refusal, self.now);
                     return None;
                 }
                 Acquired::Gone => {
                     assert!(self.scene.deletes, "an outer hold is gone");
-                    self.owner.gone(self.now);
+                    self.owner.lose(FoundBy::Release, self.now);
                 }
             }
         }
@@ -243,7 +243,7 @@ impl<'a> OwnerSession<'a> {
         let sent_before = owner.holds.lock().releasing(pending);
         let (_, released) = self.send(Request::Release { count: pending.count }).await;
         if released == Released::Nothing && !sent_before {
-            owner.gone(*now);
+            owner.lose(FoundBy::Release, *now);
         } else {
             owner.holds.lock().released(pending);
         }

@@ -171,16 +171,18 @@ impl World {
         match self.request.take() {
             Some(Request::Acquire { ask, lease, asked, sent, reply: Some(reply) }) => match reply {
                 Acquired::Granted(_) => self.granted(ask, lease, asked, sent),
-                Acquired::Refused { .. } => self.owner.refused(self.now),
+                Acquired::Refused { .. } => {
+                    self.owner.lose(FoundBy::Refusal, self.now);
+                }
                 Acquired::Gone => {
-                    self.owner.gone(self.now);
+                    self.owner.lose(FoundBy::Release, self.now);
                     self.ask(lease);
                 }
             },
             Some(Request::Release { pending, reply: Some(reply), then }) => {
                 let repeated = self.freeing || (self.repeated && pending.count == 0);
                 if reply == Released::Nothing && !repeated {
-                    self.owner.gone(self.now);
+                    self.owner.lose(FoundBy::Release, self.now);
                 } else {
                     self.owner.holds.lock().released(pending);
                 }
@@ -302,7 +304,7 @@ impl World {
                 }
             }
             Some(false) => {
-                self.owner.renewal_refused(generation, self.now);
+                self.owner.lose(FoundBy::Renewal { generation }, self.now);
             }
             None => self.renewing = Some(Renewing { generation, sent, reply }),
         }

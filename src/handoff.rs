@@ -32,8 +32,8 @@ use crate::clock;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease::{Validity, valid_until};
-use crate::loss::{FoundBy, found_gone};
-use crate::owner::{Ask, Granted, Owner, Permit};
+use crate::loss::found_gone;
+use crate::owner::{Ask, FoundBy, Granted, Owner, Permit};
 use crate::protocol::{HandOffReply, Names, Session};
 use crate::released::ReleasedNames;
 use crate::token::FencingToken;
@@ -43,19 +43,14 @@ use crate::watchdog::Watchdog;
 
 mod queue;
 mod releases;
+mod retry;
 pub(crate) use queue::Confirmation;
 use queue::{Handoff, HandoffQueue, Request, To, hand, take_permit};
+use retry::{LONGEST_PAUSE, Left, RetryState};
 
 // The same, and a point where the tests' scheduler may let another task run.
 #[cfg(test)]
 use tests::Mutex;
-
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// The pause after so many failures in a row.
-fn pause_after(failures: u32) -> Duration {
-    Duration::from_millis(25 << failures.min(6)).min(LONGEST_PAUSE)
-}
 
 pub(crate) struct Handoffs {
     queues: Mutex<HashMap<Box<str>, HandoffQueue>>,
@@ -74,18 +69,6 @@ pub(crate) struct HandedOff {
     /// The new owner, if its waiter has left: the caller must give the lock back.
     pub(crate) declined: Option<(Arc<Owner>, Granted)>,
 }
-
-/// The state of one flush.
-#[derive(Default)]
-struct RetryState {
-    /// Requests in a row that were not answered, or refused.
-    failures: u32,
-    give_up: Option<Instant>,
-    left: Vec<Left>,
-}
-
-/// An owner with a pending release, and the lease that would end it.
-pub(crate) type Left = (Arc<Owner>, Duration);
 
 impl Handoffs {
     pub(crate) fn new(
@@ -176,7 +159,7 @@ impl Handoffs {
         let mut retry = RetryState::default();
         while let Some(request) = self.request(names) {
             if retry.failures > 0 {
-                tokio::time::sleep(pause_after(retry.failures)).await;
+                tokio::time::sleep(retry.pause()).await;
             }
             let owners: Vec<&str> = request.owners.iter().map(|owner| &*owner.id).collect();
             let kind = request.owners.last().expect("BUG: a hand-off by no owner").kind;
@@ -210,21 +193,25 @@ impl Handoffs {
         let over = match answer {
             Ok((HandOffReply::Done { token, listening }, _)) => {
                 lease = Some(request.lease);
-                (retry.failures, retry.give_up) = (0, None);
+                (retry.failures, retry.unanswered, retry.give_up) = (0, 0, None);
                 let (taken, over) = self.take(names, handoffs);
                 retry.left.extend(self.done(names, taken, token, listening, now));
                 over
             }
             Ok((HandOffReply::Nothing, repeated)) => {
-                self.gone(names, retry.failures > 0 || repeated);
+                let unanswered = if repeated { handoffs } else { retry.unanswered };
+                self.gone(names, unanswered);
                 true
             }
             Err(error) if error.kind() == ErrorKind::NotALock => {
-                self.gone(names, retry.failures > 0);
+                self.gone(names, retry.unanswered);
                 true
             }
             Err(error) => {
                 retry.failures += 1;
+                if error.outcome() != Outcome::NotExecuted {
+                    retry.unanswered = handoffs;
+                }
                 let (longest, awaited) = self.failed(names, handoffs, &error);
                 let longest = longest + self.config.command_timeout;
                 // No later hand-off starts from one that is awaited.
@@ -310,19 +297,22 @@ impl Handoffs {
         &self.waiters
     }
 
-    /// Redis has the name under none of the owners.
-    fn gone(&self, names: &Names, unsure: bool) {
-        for handoff in self.take(names, usize::MAX).0 {
-            // An earlier request without an answer may have been executed, and the lease may have
-            // ended since.
-            if unsure {
+    /// Redis has the name under none of the owners. It may have executed the first hand-offs, in
+    /// `unanswered` requests, and the lease of the last of these owners may have ended since. Then the
+    /// owners before that one had the lock until they handed it off.
+    fn gone(&self, names: &Names, unanswered: usize) {
+        for (at, handoff) in self.take(names, usize::MAX).0.into_iter().enumerate() {
+            let executed = at < unanswered;
+            if executed {
                 handoff.from.holds.lock().released(handoff.pending);
             } else {
                 found_gone(&self.waiters, &handoff.from, FoundBy::HandOff);
             }
-            found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOff);
+            if at + 1 >= unanswered {
+                found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOff);
+            }
             if let Some(told) = handoff.told {
-                let _ = told.send(Ok(unsure));
+                let _ = told.send(Ok(executed));
             }
             if let To::Awaits(_, ticket) = handoff.to {
                 self.waiters.told(&handoff.waiter, ticket, HandoffOutcome::Refused);

@@ -138,6 +138,60 @@ async fn who_may_have_handed_it_over_before_it_was_gone_is_not_told_of_a_loss() 
 }
 
 #[tokio::test]
+async fn nor_is_who_had_it_in_between() {
+    let scene = Scene::new().await;
+    let first = hold(&scene.client.lock("chain")).await;
+    let mut second = Waiter::first(&scene, "chain", LOCK).await;
+    let mut third = Waiter::behind(&scene.client, "chain", LOCK);
+    let mut fourth = Waiter::behind(&scene.client, "chain", LOCK);
+    // While the first hand-off is held up the next two come, and go in one request. Redis carries it
+    // out, and has to be asked again.
+    scene.proxy.plan("EVALSHA", 1, Fault::HoldBack);
+    scene.proxy.plan("EVALSHA", 2, Fault::DropReplyAndReset);
+    scene.proxy.plan("EVALSHA", 3, Fault::HoldBack);
+    let faults = scene.proxy.faults();
+    let first = unlocking(first);
+    let guard = second.has();
+    scene.until_held(faults).await;
+    let second = unlocking(guard);
+    let guard = third.waits().await;
+    let third = unlocking(guard);
+    let guard = fourth.waits().await;
+    scene.proxy.let_go();
+    scene.until_held(faults + 2).await;
+    assert_eq!(scene.owners("chain"), [fourth.owner()]);
+    scene.server.ask::<()>(&["DEL", "chain"]);
+    scene.proxy.let_go();
+    for unlock in [first, second, third] {
+        soon("an answer", unlock).await.expect("it was given back in time");
+    }
+    assert_lost(soon("an answer", guard.unlock()).await);
+    scene.until_gone("chain").await;
+}
+
+#[tokio::test]
+async fn who_handed_on_what_was_gone_before_redis_was_asked_is_told_of_the_loss() {
+    let scene = Scene::new().await;
+    let first = hold(&scene.client.lock("later")).await;
+    let mut second = Waiter::first(&scene, "later", LOCK).await;
+    let mut third = Waiter::behind(&scene.client, "later", LOCK);
+    scene.proxy.plan("EVALSHA", 1, Fault::DropReplyAndReset);
+    scene.proxy.plan("EVALSHA", 2, Fault::HoldBack);
+    let faults = scene.proxy.faults();
+    let first = unlocking(first);
+    let guard = second.has();
+    scene.until_held(faults + 1).await;
+    let second = unlocking(guard);
+    let guard = third.waits().await;
+    scene.server.ask::<()>(&["DEL", "later"]);
+    scene.proxy.let_go();
+    soon("an answer", first).await.expect("it was given back in time");
+    assert_lost(soon("an answer", second).await);
+    assert_lost(soon("an answer", guard.unlock()).await);
+    scene.until_gone("later").await;
+}
+
+#[tokio::test]
 async fn a_late_hand_off_of_a_broken_connection_changes_nothing() {
     let scene = Scene::with(&[], impatient).await;
     let lock = scene.client.lock("late");

@@ -6,8 +6,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "hand-off-resend-forgets",
         file: "src/handoff.rs",
-        right: "self.gone(names, retry.failures > 0 || repeated);",
-        wrong: "self.gone(names, (retry.failures > 0 || repeated) && !BUG);",
+        right: "self.gone(names, unanswered);",
+        wrong: "self.gone(names, if BUG { 0 } else { unanswered });",
+    },
+    Mutant {
+        bug: "hand-off-between-lost",
+        file: "src/handoff.rs",
+        right: "if at + 1 >= unanswered {",
+        wrong: "if at + 1 >= unanswered || BUG {",
     },
     Mutant {
         bug: "hand-off-tried-once",

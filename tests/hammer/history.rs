@@ -334,7 +334,7 @@ impl History {
 }
 
 /// Of those that the workers ask for.
-const LONGEST_LEASE: u64 = 5_000 * MS;
+pub(crate) const LONGEST_LEASE: u64 = 5_000 * MS;
 
 impl Acquire {
     /// Works out until when the hold was believed for certain. Somebody who deletes the key breaks

@@ -87,6 +87,16 @@ fn window(violation: &Violation, history: &History) -> String {
             lines.extend(late);
         }
     }
+    let of_calls = history.acquires.iter().filter(|call| wanted.contains(&call.id));
+    let names: BTreeSet<u16> = of_calls.map(|call| call.key).collect();
+    for forced in history.forced.iter().filter(|forced| names.contains(&forced.key)) {
+        if forced.inv <= violation.to + 100 * MS && forced.ret + 6000 * MS >= violation.from {
+            let effect = if forced.freed { "" } else { ", with an unknown effect" };
+            let text = format!("name {} is freed by force{effect}", forced.key);
+            lines.push((forced.inv, format!("{text}: begins")));
+            lines.push((forced.ret, format!("{text}: ends")));
+        }
+    }
     for gap in wanted.iter().flat_map(|id| &history.processes[usize::from(id.0)].gaps) {
         if gap.0 <= violation.to && gap.1 >= violation.from {
             let length = (gap.1 - gap.0) / MS;

@@ -51,6 +51,7 @@ pub(crate) fn all() -> Vec<Trial> {
         notice::trials::a_late_notice_is_found_unless_the_process_stood_still,
         notice::trials::belief_after_the_deadline_or_a_loss_is_found,
         notice::trials::a_loss_before_the_deadline_needs_a_reason,
+        notice::trials::a_lock_handed_off_by_one_whose_key_was_deleted_is_lost_for_a_reason,
         notice::trials::who_goes_on_believing_in_a_deleted_key_is_found,
         notice::trials::a_watchdog_that_gives_up_early_is_found,
         orphans::trials::a_lock_that_is_held_is_no_orphan,

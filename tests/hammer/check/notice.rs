@@ -3,8 +3,8 @@
 use crate::calm::Calm;
 use crate::check::Violation;
 use crate::check::exclusion::who;
-use crate::history::{Acquire, History};
-use crate::record::MS;
+use crate::history::{Acquire, History, LONGEST_LEASE};
+use crate::record::{MS, Outcome};
 
 /// How late a notice may be, on top of the time for which its process was not run.
 const LATE: u64 = 50 * MS;
@@ -74,7 +74,8 @@ pub(crate) fn of_deletion(history: &History) -> Vec<Violation> {
 
 /// H9: nobody is told of a loss that did not happen. Before the deadline, only somebody who takes
 /// the key away can be the reason; a lease that is renewed ends only if it could not be. (Of a lock
-/// that was handed off, and of which nobody knows that Redis heard, the reason may be older.)
+/// that was handed off, and of which nobody knows that Redis heard, the reason may be older: see
+/// [`came_from_a_deleted_key`].)
 pub(crate) fn not_false(history: &History) -> Vec<Violation> {
     let reasons_of = |number: usize| {
         let outages = history.outages_of(number).map(|(from, to)| (from, to + AFTERMATH));
@@ -86,7 +87,10 @@ pub(crate) fn not_false(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     for hold in history.grants() {
         let Some(lost) = told(hold) else { continue };
-        if tampered(history, hold, lost) || hold.in_the_air() {
+        if tampered(history, hold, lost)
+            || hold.in_the_air()
+            || came_from_a_deleted_key(history, hold)
+        {
             continue;
         }
         let window = (hold.ret, lost);
@@ -128,6 +132,34 @@ fn told(hold: &Acquire) -> Option<u64> {
 
 fn tampered(history: &History, hold: &Acquire, until: u64) -> bool {
     history.tampering().any(|(key, t0, t1)| key == hold.key && t0 <= until && t1 >= hold.inv)
+}
+
+/// Whether the lock may have been handed off to that call inside its client, directly or through
+/// others, by a hold whose key was taken away. Neither knew of it until Redis was told of the
+/// hand-off.
+fn came_from_a_deleted_key(history: &History, hold: &Acquire) -> bool {
+    // A lock is handed off to a call that waits, when a hold ends or another call is dropped.
+    let ends = |call: &Acquire| match call.outcome {
+        Outcome::Granted => call.release.map(|release| release.inv),
+        _ => Some(call.ret),
+    };
+    let hands_off_to = |from: &Acquire, to: &Acquire| {
+        let waits = to.inv..=to.ret;
+        let fresh = |t: u64| t + LONGEST_LEASE > hold.ret;
+        from.owner.0 == to.owner.0 && ends(from).is_some_and(|t| waits.contains(&t) && fresh(t))
+    };
+    let of_key = |call: &&Acquire| call.key == hold.key && call.id != hold.id;
+    let mut others: Vec<&Acquire> = history.acquires.iter().filter(of_key).collect();
+    let mut chain = vec![hold];
+    while let Some(to) = chain.pop() {
+        let (from, rest) = others.into_iter().partition(|from| hands_off_to(from, to));
+        others = rest;
+        chain.extend::<Vec<&Acquire>>(from);
+        if chain.iter().any(|call| tampered(history, call, to.ret)) {
+            return true;
+        }
+    }
+    false
 }
 
 pub(crate) mod trials {
@@ -172,6 +204,34 @@ pub(crate) mod trials {
         let fault = Fault { kind, target, t0, t1, settle, key, reach, late, took_effect };
         history.faults = vec![fault];
         assert_eq!(not_false(&history), []);
+    }
+
+    pub(crate) fn a_lock_handed_off_by_one_whose_key_was_deleted_is_lost_for_a_reason() {
+        // The key of the first is deleted at 400. At 505 it hands the lock off to the second, and
+        // at 510 the second to the third, which learns at 520 that there is nothing.
+        let calls = |client: [u16; 3]| {
+            let mut first = held(client[0], 10).until(505, 520);
+            first.deadline = 9_000 * MS;
+            let mut second = held(client[1], 506).until(510, 520);
+            second.inv = 450 * MS;
+            let mut third = held(client[2], 511).until(512, 520);
+            third.inv = 460 * MS;
+            third.release.as_mut().unwrap().outcome = Outcome::Lost;
+            let mut history = history(vec![first, second, third]);
+            history.forced = vec![Forced { key: KEY, inv: 400 * MS, ret: 401 * MS, freed: true }];
+            history
+        };
+        assert_eq!(not_false(&calls([0, 0, 0])), []);
+        // Inside one client only, and only one after the other.
+        assert_eq!(not_false(&calls([1, 0, 0])).len(), 1);
+        let mut history = calls([0, 0, 0]);
+        for late in &mut history.acquires[1..] {
+            late.inv = 506 * MS;
+        }
+        assert_eq!(not_false(&history).len(), 1);
+        let mut history = calls([0, 0, 0]);
+        history.forced.clear();
+        assert_eq!(not_false(&history).len(), 1);
     }
 
     pub(crate) fn who_goes_on_believing_in_a_deleted_key_is_found() {

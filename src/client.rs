@@ -6,8 +6,7 @@ use std::sync::Arc;
 use crate::builder::LockClientBuilder;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::fenced::FencedLock;
-use crate::lock::Lock;
+use crate::lock::{FencedLock, Lock};
 
 /// A client of the locks in one Redis: a server, a primary with Sentinels, or a cluster. Cloning is
 /// cheap, and all clones are the same client.

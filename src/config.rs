@@ -38,6 +38,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The name that a user gave, of the key that it became.
+    pub(crate) fn without_prefix<'a>(&self, key: &'a str) -> &'a str {
+        &key[self.name_prefix.len()..]
+    }
+
     /// The time between two renewals of a default lease.
     pub(crate) fn renewal_period(&self) -> Duration {
         self.watchdog_timeout / 3

@@ -83,6 +83,18 @@ impl LockGuard {
         self.engine.process.bind(async move { unlock.released().await }).await
     }
 
+    /// The name that [`LockClient::lock`](crate::LockClient::lock) got.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.engine.config.without_prefix(self.owner.names.key())
+    }
+
+    /// The owner in Redis that has this hold: [`Lock::owner`](crate::Lock::owner) of its handle.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.owner.id
+    }
+
     /// Whether the client knows that the lock is lost. Local knowledge, no I/O: the deadline of this
     /// hold has passed, or a request found it gone. Once true it stays true. Always true in a [forked
     /// child](crate::LockClient#forking).

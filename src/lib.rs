@@ -14,7 +14,6 @@ mod clock;
 mod config;
 mod engine;
 mod error;
-mod fenced;
 mod guard;
 pub mod guide;
 mod handoff;
@@ -38,12 +37,11 @@ mod watchdog;
 pub use builder::LockClientBuilder;
 pub use client::LockClient;
 pub use error::{Error, ErrorKind, Outcome};
-pub use fenced::{FencedLock, FencedLockGuard};
 pub use guard::LockGuard;
 #[doc(no_inline)]
 pub use guide::promises;
 pub use lease::Lease;
-pub use lock::Lock;
+pub use lock::{FencedLock, FencedLockGuard, Lock};
 pub use token::FencingToken;
 
 // What the tests of several rooms stand on.

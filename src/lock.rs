@@ -17,6 +17,10 @@ use crate::lease::Lease;
 use crate::owner::{Granted, Owner};
 use crate::protocol::{Inspected, Names, Session};
 
+mod delegate;
+mod fenced;
+pub use fenced::{FencedLock, FencedLockGuard};
+
 /// A handle to a lock. **A handle is an owner**: a task that calls [`lock`](Self::lock) on the same
 /// handle again, by reference or through an [`Arc`], re-enters; a [clone](Clone), or another
 /// [`client.lock(name)`](crate::LockClient::lock), is a new owner that has to wait.
@@ -140,7 +144,7 @@ impl Lock {
     /// The name that [`LockClient::lock`](crate::LockClient::lock) got.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.owner.names.key()[self.engine.config.name_prefix.len()..]
+        self.engine.config.without_prefix(self.owner.names.key())
     }
 
     /// The owner in Redis that this handle is: `<uuid of the client>:<number>`.

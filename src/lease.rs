@@ -4,6 +4,7 @@
 //! 2. Its deadline passing *is* the loss, whether or not the client can reach Redis.
 //! 3. Loss is latched: nothing makes a lost validity good again.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -70,7 +71,8 @@ pub(crate) fn valid_until(sent: Instant, lease: Duration) -> Instant {
 #[derive(Debug)]
 pub(crate) struct Validity {
     state: Mutex<State>,
-    lost: Notify,
+    /// Made for the first task that awaits the loss.
+    lost: OnceLock<Box<Notify>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -99,7 +101,7 @@ impl State {
 
 impl Validity {
     pub(crate) fn new(until: Instant) -> Self {
-        Self { state: Mutex::new(State::Valid { until }), lost: Notify::new() }
+        Self { state: Mutex::new(State::Valid { until }), lost: OnceLock::new() }
     }
 
     /// The deadline, or `None` if the validity is lost. This call is what latches a passed deadline.
@@ -123,7 +125,9 @@ impl Validity {
     /// Redis said that the hold is gone: latches the loss, and wakes all tasks that await it.
     pub(crate) fn lose(&self) {
         *self.state.lock() = State::Gone;
-        self.lost.notify_waiters();
+        if let Some(lost) = self.lost.get() {
+            lost.notify_waiters();
+        }
     }
 
     /// Whether Redis has said that the hold is gone, whatever the clock says.
@@ -134,13 +138,13 @@ impl Validity {
     /// Completes when the validity is lost.
     pub(crate) async fn lost(&self) {
         loop {
-            // Registered before the look, so that a loss in between is not missed.
-            let told = self.lost.notified();
+            // Made and registered before the look, so that a loss in between is not missed.
+            let lost = self.lost.get_or_init(Box::default).notified();
             let Some(deadline) = self.until(clock::now()) else {
                 return;
             };
             tokio::select! {
-                () = told => {}
+                () = lost => {}
                 () = clock::sleep_until(deadline) => {}
             }
         }

@@ -13,6 +13,24 @@ use crate::transport::Endpoint;
 ///
 /// [`connect`](Self::connect) refuses options that are out of bounds, or do not fit together, before
 /// any I/O.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), redlatch::Error> {
+/// use std::time::Duration;
+///
+/// use redlatch::LockClient;
+///
+/// let client = LockClient::builder()
+///     .url("redis://127.0.0.1/")
+///     .name_prefix("locks:")
+///     .watchdog_timeout(Duration::from_secs(10))
+///     .connect()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "options have no effect until `connect` is called"]
 #[derive(Default)]
 pub struct LockClientBuilder {

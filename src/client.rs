@@ -31,6 +31,22 @@ use crate::lock::{FencedLock, Lock};
 /// The client notices a child that `fork` of the C library made. One that `_Fork`, `clone`, `vfork` or
 /// a raw system call made is taken for its parent. So is code that another library runs in the child
 /// by `pthread_atfork`, if it registered before the first client of the process connected.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), redlatch::Error> {
+/// use redlatch::LockClient;
+///
+/// let client = LockClient::connect("redis://127.0.0.1/").await?;
+/// let lock = client.lock("nightly-report");
+/// let guard = lock.lock().await?;
+/// // One process at a time is here.
+/// guard.unlock().await?;
+/// client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct LockClient {
     engine: Arc<Engine>,

@@ -6,6 +6,21 @@ use std::fmt;
 /// Why a call failed.
 ///
 /// A lock that is busy is not an error: it is `Ok(None)`.
+///
+/// # Examples
+///
+/// ```
+/// use redlatch::{Error, ErrorKind};
+///
+/// /// The status of an HTTP response.
+/// fn status(error: &Error) -> u16 {
+///     match error.kind() {
+///         ErrorKind::Unavailable => 503,
+///         ErrorKind::Lost => 409,
+///         _ => 500,
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -26,6 +41,20 @@ pub enum ErrorKind {
 }
 
 /// Whether the command behind an error has had its effect in Redis.
+///
+/// # Examples
+///
+/// ```
+/// use redlatch::{Error, Outcome};
+///
+/// fn says_what_is_known(error: &Error) -> &'static str {
+///     match error.outcome() {
+///         Outcome::NotExecuted => "nothing has happened",
+///         Outcome::Executed => "Redis did it, and the call failed after that",
+///         _ => "the client undoes or repeats it in the background",
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -40,6 +69,21 @@ pub enum Outcome {
 
 /// A failed call: [`kind`](Error::kind) says why, [`outcome`](Error::outcome) says whether
 /// anything happened.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(lock: redlatch::Lock) {
+/// use redlatch::{ErrorKind, Outcome};
+///
+/// match lock.try_lock_now().await {
+///     Ok(Some(guard)) => drop(guard),
+///     Ok(None) => println!("busy"),
+///     Err(error) if error.kind() == ErrorKind::Unavailable => println!("try again: {error}"),
+///     Err(error) => println!("{error} ({:?}: {:?})", error.kind(), error.outcome()),
+/// }
+/// # }
+/// ```
 pub struct Error(Box<Inner>);
 
 struct Inner {

@@ -32,6 +32,24 @@ use crate::token::FencingToken;
 /// to exit awaits [`LockClient::close`](crate::LockClient::close). A guard that is forgotten
 /// ([`mem::forget`](std::mem::forget)) counts as held: the client renews its lease while the process
 /// lives.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn charge() -> String { String::new() }
+/// # async fn example(lock: redlatch::Lock) -> Result<(), redlatch::Error> {
+/// use redlatch::ErrorKind;
+///
+/// let guard = lock.lock().await?;
+/// match guard.run_until_lost(charge()).await {
+///     Ok(receipt) => println!("{receipt}"),
+///     Err(error) if error.kind() == ErrorKind::Lost => println!("stopped: {error}"),
+///     Err(error) => return Err(error),
+/// }
+/// guard.unlock().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a dropped guard gives the lock back at once: keep it for as long as you need the lock"]
 pub struct LockGuard {
     engine: Arc<Engine>,

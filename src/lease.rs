@@ -16,6 +16,18 @@ use crate::error::Error;
 /// How long Redis keeps a lock that is not given back.
 ///
 /// A [`Duration`] converts into a fixed lease, so `try_lock(wait, Duration::from_secs(10))` works.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use redlatch::Lease;
+///
+/// let ten = Duration::from_secs(10);
+/// assert_eq!(Lease::from(ten), Lease::Fixed(ten));
+/// assert_eq!(Lease::default(), Lease::Watchdog);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lease {
     /// The watchdog timeout of the client (30 s by default). The client renews it in the background

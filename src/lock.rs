@@ -17,6 +17,7 @@ use crate::lease::Lease;
 use crate::owner::{Granted, Owner};
 use crate::protocol::{Inspected, Names, Session};
 
+mod around;
 mod delegate;
 mod fenced;
 pub use fenced::{FencedLock, FencedLockGuard};
@@ -46,6 +47,33 @@ pub use fenced::{FencedLock, FencedLockGuard};
 /// call leaves untouched, [`Server`](crate::ErrorKind::Server) when Redis refused the command, and
 /// [`Closed`](crate::ErrorKind::Closed) after the client was closed, and in a
 /// [forked child](crate::LockClient#forking).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(client: redlatch::LockClient) -> Result<(), redlatch::Error> {
+/// use std::time::Duration;
+///
+/// let lock = client.lock("order:42");
+/// // Waits. The client renews the lease while the guard lives.
+/// let outer = lock.lock().await?;
+/// // The same handle nests: now Redis counts two holds.
+/// let inner = lock.lock().await?;
+/// inner.unlock().await?;
+/// outer.unlock().await?;
+///
+/// // Waits for half a second at most, for a lease of ten seconds that the client never renews.
+/// let (wait, lease) = (Duration::from_millis(500), Duration::from_secs(10));
+/// match lock.try_lock(wait, lease).await? {
+///     Some(guard) => guard.unlock().await?,
+///     None => println!("busy"),
+/// }
+///
+/// // Around a call: acquires, runs it, and unlocks.
+/// let sum = lock.with(async |_guard| 20 + 22).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Lock {
     engine: Arc<Engine>,
     owner: Arc<Owner>,
@@ -319,6 +347,8 @@ impl Lock {
         LockGuard::new(self.engine.clone(), self.owner.clone(), granted)
     }
 }
+
+around::lock_around!(Lock => LockGuard);
 
 /// A new owner of the same name, which does not share the original's holds.
 impl Clone for Lock {

@@ -8,6 +8,30 @@ use std::num::NonZeroU64;
 ///
 /// Tokens of one name are in the order of the holds. They are not dense, and tokens of two names
 /// have nothing to do with each other. They fit a signed 64-bit column.
+///
+/// # Examples
+///
+/// A store that keeps the highest token that it has seen:
+///
+/// ```
+/// use redlatch::FencingToken;
+///
+/// #[derive(Default)]
+/// struct Store {
+///     seen: Option<FencingToken>,
+///     value: String,
+/// }
+///
+/// impl Store {
+///     fn write(&mut self, token: FencingToken, value: &str) -> bool {
+///         if self.seen.is_some_and(|seen| token < seen) {
+///             return false;
+///         }
+///         (self.seen, self.value) = (Some(token), value.to_owned());
+///         true
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(NonZeroU64);
 

@@ -316,6 +316,24 @@ fn all_time_comes_from_one_clock() {
 }
 
 #[test]
+fn every_public_type_has_an_example() {
+    let mut types = 0;
+    for file in sources().iter().filter(|file| !file.is_test()) {
+        let lines: Vec<&str> = file.text.lines().collect();
+        let public = |line: &str| line.starts_with("pub struct ") || line.starts_with("pub enum ");
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| public(line)) {
+            types += 1;
+            let above = lines[..at].iter().rev();
+            let mut docs =
+                above.take_while(|line| line.starts_with("///") || line.starts_with('#'));
+            let has_one = docs.any(|line| line.trim_end() == "/// # Examples");
+            assert!(has_one, "src/{}: {line}", file.path);
+        }
+    }
+    assert!(types >= 11, "only {types} found: is this test blind?");
+}
+
+#[test]
 fn no_file_is_longer_than_a_reader_bears() {
     for file in sources() {
         let lines = file.text.lines().count();
@@ -399,6 +417,8 @@ fn every_future_can_be_spawned(client: LockClient, lock: &'static Lock, guard: L
     can_be_spawned(lock.hold_count());
     can_be_spawned(lock.remaining_lease());
     can_be_spawned(lock.force_unlock());
+    can_be_spawned(lock.with(async |guard| guard.lost().await));
+    can_be_spawned(lock.try_with(SECOND, SECOND, async |guard| guard.lost().await));
     can_be_spawned(async move {
         guard.lost().await;
         let _ = guard.run_until_lost(async {}).await;

@@ -14,6 +14,7 @@ use crate::lease::Lease;
 use crate::token::FencingToken;
 
 use super::Lock;
+use super::around::{self, lock_around};
 use super::delegate::{delegate_guard, delegate_lock};
 
 /// A [`Lock`] whose guards have a [`token`](FencedLockGuard::token).
@@ -43,6 +44,19 @@ use super::delegate::{delegate_guard, delegate_lock};
 ///
 /// All calls are those of [`Lock`], with the same costs, errors and cancel safety; the
 /// documentation there of a handle, an owner and a clone is true here, too.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn write_balance(_: i64, _: redlatch::FencingToken) {}
+/// # async fn example(client: redlatch::LockClient) -> Result<(), redlatch::Error> {
+/// let lock = client.fenced_lock("account:7");
+/// let guard = lock.lock().await?;
+/// write_balance(100, guard.token()).await;
+/// guard.unlock().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct FencedLock {
     lock: Lock,
@@ -55,8 +69,22 @@ impl FencedLock {
 }
 
 delegate_lock!(FencedLock => FencedLockGuard, FencedLockGuard::new);
+lock_around!(FencedLock => FencedLockGuard);
 
 /// One hold of a fenced lock: a [`LockGuard`] with a token.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(lock: redlatch::FencedLock) -> Result<(), redlatch::Error> {
+/// let outer = lock.lock().await?;
+/// let inner = lock.lock().await?;
+/// assert_eq!(inner.token(), outer.token());
+/// // A column of a database, say, has a signed number of 64 bits.
+/// let token = i64::try_from(inner.token().get());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "a dropped guard gives the lock back at once: keep it for as long as you need the lock"]
 pub struct FencedLockGuard {

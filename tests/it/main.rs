@@ -19,6 +19,7 @@
 mod support;
 
 mod addresses;
+mod around;
 mod bad_input;
 mod cancellation;
 mod closing;

@@ -114,6 +114,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "if !self.is_lost() => Ok(value)",
         wrong: "if !self.is_lost() || BUG => Ok(value)",
     },
+    Mutant {
+        bug: "around-loss-swallowed",
+        file: "src/lock/around.rs",
+        right: "error.kind() == ErrorKind::Lost => Err(error)",
+        wrong: "error.kind() == ErrorKind::Lost && !BUG => Err(error)",
+    },
     // To renew.
     Mutant {
         bug: "lost-start",

@@ -1,0 +1,131 @@
+//! A lock around a call: `with` and `try_with`.
+
+use std::future::pending;
+use std::time::Duration;
+
+use redlatch::{ErrorKind, Lease, LockClient};
+use tokio::sync::oneshot;
+
+use crate::support::{Fault, Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until};
+
+#[tokio::test]
+async fn the_work_has_the_lock_and_its_value_comes_when_the_lock_is_free() {
+    let server = Server::start();
+    let lock = connect(&server).await.lock("around");
+    let inside = lock.with(async |guard| (guard.name().to_owned(), server.holds("around"))).await;
+    let (name, holds) = inside.expect("the value");
+    assert_eq!(name, "around");
+    assert!(holds.into_iter().eq([(lock.owner().to_owned(), 1)]));
+    assert!(!server.exists("around"), "the unlock was not awaited");
+}
+
+#[tokio::test]
+async fn the_call_can_be_spawned_and_waits_for_its_turn() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let guard = hold(&client.lock("spawned")).await;
+    let lock = client.lock("spawned");
+    let call = tokio::spawn(async move { lock.with(async |guard| guard.is_lost()).await });
+    wait_until("the call waits", SOON, || server.subscribers("spawned") == 1).await;
+    assert!(!call.is_finished());
+    release(guard).await;
+    let lost = soon("its turn", call).await.expect("no panic");
+    assert!(!lost.expect("the value"));
+}
+
+#[tokio::test]
+async fn a_busy_lock_makes_try_with_return_without_the_work() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let guard = hold(&client.lock("busy")).await;
+    for wait in [Duration::ZERO, ms(50)] {
+        let lock = client.lock("busy");
+        let work = async |_: &_| panic!("the lock is held by another owner");
+        let none: Option<()> = lock.try_with(wait, Lease::Watchdog, work).await.expect("busy");
+        assert_eq!(none, None);
+    }
+    release(guard).await;
+    let some = client.lock("busy").try_with(Duration::ZERO, ms(5_000), async |_| 42).await;
+    assert_eq!(some.expect("free"), Some(42));
+    assert!(!server.exists("busy"));
+}
+
+#[tokio::test]
+async fn a_call_inside_the_work_nests_and_leaves_the_outer_hold() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.lock("nested");
+    let counts = lock.with(async |_| {
+        let inner = lock.with(async |_| lock.hold_count().await.unwrap()).await.expect("nested");
+        (inner, lock.hold_count().await.unwrap())
+    });
+    assert_eq!(counts.await.expect("the value"), (2, 1));
+}
+
+#[tokio::test]
+async fn a_lock_that_is_lost_stops_the_work() {
+    let server = Server::start();
+    let lock = connect(&server).await.lock("lost");
+    let work = async |_: &_| pending::<()>().await;
+    let lost = lock.try_with(Duration::ZERO, ms(200), work).await;
+    assert_eq!(lost.expect_err("the lease ended").kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn a_value_of_work_whose_lock_was_gone_by_then_does_not_come() {
+    let server = Server::start();
+    let lock = connect(&server).await.lock("gone");
+    let lost = lock.with(async |_| server.ask::<()>(&["DEL", "gone"])).await;
+    assert_eq!(lost.expect_err("the key was deleted").kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn a_value_comes_though_the_release_is_not_confirmed() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
+    let lock = builder.connect().await.expect("connecting").lock("unconfirmed");
+    release(hold(&lock).await).await;
+    // The first is the acquire.
+    proxy.plan("EVALSHA", 2, Fault::Mute);
+    let faults = proxy.faults();
+    assert_eq!(lock.with(async |_| 42).await.expect("the value"), 42);
+    assert_eq!(proxy.faults(), faults + 1);
+    wait_until("a free lock", SOON, || !server.exists("unconfirmed")).await;
+}
+
+#[tokio::test]
+async fn a_panic_in_the_work_gives_the_lock_back() {
+    let server = Server::start();
+    let lock = connect(&server).await.lock("panic");
+    let call = tokio::spawn(async move { lock.with(async |_| panic!("on purpose")).await });
+    assert!(soon("the panic", call).await.expect_err("a panic").is_panic());
+    wait_until("a free lock", SOON, || !server.exists("panic")).await;
+}
+
+#[tokio::test]
+async fn a_dropped_call_drops_the_work_and_gives_the_lock_back() {
+    let server = Server::start();
+    let lock = connect(&server).await.lock("dropped");
+    let (inside, mut dropped) = oneshot::channel::<()>();
+    let call = tokio::spawn(async move {
+        let work = async |_: &_| {
+            let _inside = inside;
+            pending::<()>().await;
+        };
+        lock.with(work).await
+    });
+    wait_until("the work has the lock", SOON, || server.exists("dropped")).await;
+    call.abort();
+    wait_until("a free lock", SOON, || !server.exists("dropped")).await;
+    assert!(dropped.try_recv().is_err(), "the work is still there");
+}
+
+#[tokio::test]
+async fn the_work_under_a_fenced_lock_has_its_token() {
+    let server = Server::start();
+    let lock = connect(&server).await.fenced_lock("fenced");
+    let first = lock.with(async |guard| guard.token()).await.expect("the value");
+    let second = lock.try_with(Duration::ZERO, Lease::Watchdog, async |guard| guard.token()).await;
+    assert!(second.expect("the value").expect("free") > first);
+}

@@ -42,6 +42,9 @@ pub use guard::LockGuard;
 pub use guide::promises;
 pub use lease::Lease;
 pub use lock::{FencedLock, FencedLockGuard, Lock};
+/// The driver, in the version whose `Client` [`LockClientBuilder::client`] takes.
+#[doc(no_inline)]
+pub use redis;
 pub use token::FencingToken;
 
 // What the tests of several rooms stand on.

@@ -7,9 +7,11 @@ use std::time::Duration;
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, Outcome};
-use crate::owner::{Granted, Owner};
+use crate::lease::Lease;
+use crate::loss::found_gone;
+use crate::owner::{FoundBy, Granted, Owner};
 use crate::protocol::Session;
-use crate::releaser::Unlock;
+use crate::releaser::{OwnerSession, Unlock};
 use crate::token::FencingToken;
 
 /// One hold of a lock.
@@ -154,6 +156,53 @@ impl LockGuard {
         self.granted.validity.until(now).map_or(Duration::ZERO, |until| until - now)
     }
 
+    /// Prolongs this hold: from now on it has at least `lease`. Never shortens it: a longer lease that
+    /// was promised to this or another guard of the handle stays. The client goes on renewing a
+    /// default lease, and does not begin to renew an explicit one.
+    ///
+    /// One round trip; after a hand-off to this guard, it first waits until Redis has confirmed that.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost) if the lock is lost, or was when the answer came.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if Redis did not answer in time: then the guard
+    /// is valid for as long as it was, though Redis may keep the lock for longer.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `lease` is zero or longer than a
+    /// hundred years, [`Server`](crate::ErrorKind::Server) if Redis refused the command, and
+    /// [`Closed`](crate::ErrorKind::Closed) in a [forked child](crate::LockClient#forking).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once the client has sent the command, Redis may keep the lock for longer even if the future is
+    /// dropped. The guard is valid for as long as it was.
+    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        self.engine.check_process()?;
+        let lease = Lease::Fixed(lease).checked(self.engine.config.watchdog_timeout)?;
+        self.engine.process.bind(self.extend_to(lease)).await
+    }
+
+    async fn extend_to(&self, lease: Duration) -> Result<(), Error> {
+        let Self { engine, owner, granted: Granted { hold, validity, .. }, .. } = self;
+        let names = &owner.names;
+        let lost = || Error::lost(names.key(), Outcome::NotExecuted);
+        if validity.is_lost() {
+            return Err(lost());
+        }
+        let call = Session::new(&engine.router, clock::now() + engine.config.command_timeout);
+        let mut session = OwnerSession::new(call, owner, &engine.releaser, lease);
+        session.acquire_permit(clock::now()).await?;
+        if validity.is_lost() {
+            return Err(lost());
+        }
+        let (held, sent) = session.call.renew(&[(names.key(), &owner.id)], lease).await?;
+        if held != [true] {
+            found_gone(&engine.waiters, owner, FoundBy::Extension);
+            return Err(lost());
+        }
+        let extended = owner.holds.lock().extended(*hold, lease, sent, clock::now());
+        if extended { Ok(()) } else { Err(Error::lost(names.key(), Outcome::Executed)) }
+    }
+
     /// Runs `fut` while the lock is held. Returns its value if it completes before the lock is lost.
     /// Else drops `fut` where it stands, and returns an error of kind
     /// [`Lost`](crate::ErrorKind::Lost).
@@ -192,8 +241,8 @@ impl Drop for LockGuard {
             tracing::warn!(name = %self.owner.names.key(), owner = %self.owner.id,
                 "a guard was dropped after its lock was lost");
         }
-        let Granted { hold, lease, .. } = self.granted;
-        self.engine.releaser.give_back(&self.owner, hold, lease);
+        let lease = self.granted.longest_lease(clock::now());
+        self.engine.releaser.give_back(&self.owner, self.granted.hold, lease);
     }
 }
 

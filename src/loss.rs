@@ -19,6 +19,7 @@ pub(crate) fn found_gone(waiters: &Waiters, owner: &Owner, by: FoundBy) {
         FoundBy::Renewal { .. } => "the key expired, or was deleted or taken",
         FoundBy::Release => "found gone when it was released",
         FoundBy::NestedAcquire => "found gone when a nested hold was asked for",
+        FoundBy::Extension => "found gone when its lease was to be extended",
         FoundBy::HandOff => "found gone when it was handed off",
         // The caller holds nothing any more, and asks again itself.
         FoundBy::Refusal => return,

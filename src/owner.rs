@@ -78,6 +78,14 @@ pub(crate) struct Granted {
     pub(crate) token: Option<FencingToken>,
 }
 
+impl Granted {
+    /// No shorter than what is left of the lease in Redis, though it may have been extended.
+    pub(crate) fn longest_lease(&self, now: Instant) -> Duration {
+        let remaining = self.validity.until(now).map_or(Duration::ZERO, |until| until - now);
+        self.lease.max(2 * remaining)
+    }
+}
+
 /// Names one hold of one generation, so that it can never give back another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HoldId {

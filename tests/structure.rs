@@ -29,7 +29,10 @@ const ROOMS: &[(&str, &[&str])] = &[
             "error",
         ],
     ),
-    ("guard", &["engine", "releaser", "owner", "protocol", "token", "clock", "error"]),
+    (
+        "guard",
+        &["engine", "releaser", "loss", "owner", "protocol", "lease", "token", "clock", "error"],
+    ),
     // The one loop, and what the rooms of one client share.
     (
         "acquire",
@@ -424,6 +427,7 @@ fn every_future_can_be_spawned(client: LockClient, lock: &'static Lock, guard: L
     can_be_spawned(async move {
         guard.lost().await;
         let _ = guard.run_until_lost(async {}).await;
+        let _ = guard.extend(SECOND).await;
         guard.unlock().await
     });
 }

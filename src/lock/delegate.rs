@@ -195,6 +195,19 @@ macro_rules! delegate_guard {
                 self.guard.remaining()
             }
 
+            /// Prolongs this hold: [`LockGuard::extend`].
+            ///
+            /// # Errors
+            ///
+            /// Those of [`LockGuard::extend`].
+            ///
+            /// # Cancel safety
+            ///
+            /// That of [`LockGuard::extend`].
+            pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
+                self.guard.extend(lease).await
+            }
+
             /// Runs `fut` while the lock is held: [`LockGuard::run_until_lost`].
             ///
             /// # Errors

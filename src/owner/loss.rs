@@ -17,6 +17,7 @@ pub(crate) enum FoundBy {
     },
     Release,
     NestedAcquire,
+    Extension,
     HandOff,
     /// A first acquire, which was refused: another owner has the lock.
     Refusal,
@@ -29,7 +30,10 @@ impl Owner {
         let lost = {
             let mut holds = self.holds.lock();
             match by {
-                FoundBy::Release | FoundBy::NestedAcquire | FoundBy::HandOff => holds.gone(),
+                FoundBy::Release
+                | FoundBy::NestedAcquire
+                | FoundBy::Extension
+                | FoundBy::HandOff => holds.gone(),
                 FoundBy::Renewal { generation } => {
                     if holds.generation != generation || holds.live.is_empty() {
                         return None;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::lease::{Lease, valid_until};
 
-use super::HoldState;
+use super::{Hold, HoldId, HoldState};
 
 /// What the watchdog finds when it checks an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,26 @@ impl HoldState {
                 Renewal::Idle { ran_out: any }
             }
         }
+    }
+
+    /// Redis confirmed that one hold has `lease` from `sent` on. False if it was lost by then.
+    pub(crate) fn extended(
+        &mut self,
+        hold: HoldId,
+        lease: Duration,
+        sent: Instant,
+        now: Instant,
+    ) -> bool {
+        let of_hold = |live: &&mut Hold| live.number == hold.number;
+        let live = self.live.iter_mut().filter(|_| hold.generation == self.generation);
+        let Some(live) = live.into_iter().find(of_hold) else { return false };
+        let Some(before) = live.validity.until(now) else { return false };
+        let until = valid_until(sent, lease);
+        if until > before && live.lease != Lease::Watchdog {
+            // The margin of its deadline is that of this lease from now on.
+            live.lease = Lease::Fixed(lease);
+        }
+        live.validity.extend(until, now)
     }
 
     /// Redis confirmed a renewal that was sent at `sent`. False if it came too late.

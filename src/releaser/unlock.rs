@@ -38,11 +38,11 @@ impl<'a> Unlock<'a> {
         granted: &'a Granted,
         begun: Instant,
     ) -> Self {
-        let Granted { hold, validity, lease, .. } = granted;
+        let Granted { hold, validity, .. } = granted;
         let ran_out = validity.until(begun).is_none();
         let counts = owner.holds.lock().give_back(*hold);
         let handed_off = counts.then(|| releaser.hand_off(owner, &mut None, true)).flatten();
-        let session = OwnerSession::new(call, owner, releaser, *lease);
+        let session = OwnerSession::new(call, owner, releaser, granted.longest_lease(begun));
         Self { session, validity, begun, ran_out, counts, handed_off }
     }
 

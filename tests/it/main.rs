@@ -27,6 +27,7 @@ mod contract;
 mod crowds;
 mod distance;
 mod exclusion;
+mod extending;
 mod faults;
 mod fenced;
 mod giving_back;

@@ -120,6 +120,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "error.kind() == ErrorKind::Lost => Err(error)",
         wrong: "error.kind() == ErrorKind::Lost && !BUG => Err(error)",
     },
+    Mutant {
+        bug: "extension-of-nothing",
+        file: "src/guard.rs",
+        right: "if held != [true] {",
+        wrong: "if held != [true] && !BUG {",
+    },
+    Mutant {
+        bug: "extension-keeps-margin",
+        file: "src/owner/renewal.rs",
+        right: "if until > before && live.lease",
+        wrong: "if until > before && !BUG && live.lease",
+    },
     // To renew.
     Mutant {
         bug: "lost-start",

@@ -1,0 +1,118 @@
+//! `LockGuard::extend`: a longer lease for a hold that is there.
+
+use std::time::{Duration, Instant};
+
+use redlatch::{ErrorKind, Lock, LockClient, LockGuard};
+
+use crate::support::{Fault, Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn held_for(lock: &Lock, lease: Duration) -> LockGuard {
+    lock.lock_with_lease(lease).await.expect("the lock")
+}
+
+fn left(server: &Server, name: &str) -> Duration {
+    ms(server.ask(&["PTTL", name]))
+}
+
+#[tokio::test]
+async fn an_explicit_lease_is_longer_from_now_on() {
+    let server = Server::start();
+    let guard = held_for(&connect(&server).await.lock("longer"), ms(2_000)).await;
+    let before = Instant::now();
+    guard.extend(MINUTE).await.expect("still held");
+    assert!(left(&server, "longer") > MINUTE - ms(1_000));
+    // The margin is that of the longer lease, and the deadline counts from before the request.
+    let least = MINUTE - MINUTE / 100 - ms(1) - (Instant::now() - before);
+    assert!((least..MINUTE - MINUTE / 100).contains(&guard.remaining()), "{:?}", guard.remaining());
+    release(guard).await;
+    assert!(!server.exists("longer"));
+}
+
+#[tokio::test]
+async fn a_longer_lease_is_never_shortened() {
+    let server = Server::start();
+    let lock = connect(&server).await.lock("longest");
+    let (outer, inner) = (held_for(&lock, 2 * MINUTE).await, held_for(&lock, ms(5_000)).await);
+    outer.extend(ms(1_000)).await.expect("still held");
+    inner.extend(MINUTE).await.expect("still held");
+    assert!(left(&server, "longest") > 2 * MINUTE - ms(2_000));
+    assert!(outer.remaining() > 2 * MINUTE - ms(4_000));
+    assert!((MINUTE - ms(3_000)..MINUTE).contains(&inner.remaining()));
+    // What was promised to the inner guard stays when the outer one goes, with its margin.
+    release(outer).await;
+    let left = left(&server, "longest");
+    assert!(left >= inner.remaining() + ms(500) && left <= MINUTE, "{left:?}");
+    release(inner).await;
+}
+
+#[tokio::test]
+async fn the_watchdog_goes_on_with_a_default_lease() {
+    let server = Server::start();
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(600));
+    let guard = hold(&builder.connect().await.unwrap().lock("watched")).await;
+    guard.extend(ms(1_000)).await.expect("still held");
+    assert!(guard.remaining() > ms(700));
+    let extended = Instant::now() + guard.remaining();
+    let renewed = || Instant::now() + guard.remaining() > extended + ms(100);
+    wait_until("a renewal beyond the extension", SOON, renewed).await;
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_is_lost_is_not_extended() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let guard = held_for(&client.lock("lost"), ms(100)).await;
+    soon("the loss", guard.lost()).await;
+    let calls = server.calls("evalsha");
+    assert_eq!(guard.extend(MINUTE).await.expect_err("lost").kind(), ErrorKind::Lost);
+    assert_eq!(server.calls("evalsha"), calls, "Redis was asked");
+    let guard = held_for(&client.lock("gone"), MINUTE).await;
+    server.ask::<()>(&["DEL", "gone"]);
+    assert_eq!(guard.extend(MINUTE).await.expect_err("gone").kind(), ErrorKind::Lost);
+    assert!(guard.is_lost());
+    assert!(!server.exists("gone"));
+}
+
+#[tokio::test]
+async fn what_another_owner_has_taken_meanwhile_is_not_touched() {
+    let server = Server::start();
+    let guard = held_for(&connect(&server).await.lock("taken"), MINUTE).await;
+    server.ask::<()>(&["DEL", "taken"]);
+    server.hold_by_hand("taken", "somebody:1", ms(5_000));
+    assert_eq!(guard.extend(MINUTE).await.expect_err("taken").kind(), ErrorKind::Lost);
+    assert!(left(&server, "taken") <= ms(5_000));
+}
+
+#[tokio::test]
+async fn a_lease_out_of_bounds_is_refused_before_any_request() {
+    let server = Server::start();
+    let guard = held_for(&connect(&server).await.lock("bounds"), MINUTE).await;
+    let calls = server.calls("evalsha");
+    for lease in [Duration::ZERO, Duration::MAX] {
+        let error = guard.extend(lease).await.expect_err("out of bounds");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
+    assert_eq!(server.calls("evalsha"), calls);
+    assert!(!guard.is_lost());
+}
+
+#[tokio::test]
+async fn without_an_answer_the_guard_is_valid_for_as_long_as_it_was() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
+    let lock = builder.connect().await.expect("connecting").lock("silent");
+    let guard = held_for(&lock, ms(10_000)).await;
+    guard.extend(ms(10_000)).await.expect("every script once");
+    proxy.plan("EVALSHA", 1, Fault::Mute);
+    let faults = proxy.faults();
+    let error = guard.extend(MINUTE).await.expect_err("no answer");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(proxy.faults(), faults + 1);
+    assert!((ms(5_000)..ms(10_000)).contains(&guard.remaining()));
+    release(guard).await;
+    assert!(!server.exists("silent"));
+}

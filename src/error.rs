@@ -91,15 +91,28 @@ struct Inner {
     outcome: Outcome,
     message: String,
     source: Option<redis::RedisError>,
+    lock_name: Option<Box<str>>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, outcome: Outcome, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, outcome, message: message.into(), source: None }))
+        Self(Box::new(Inner {
+            kind,
+            outcome,
+            message: message.into(),
+            source: None,
+            lock_name: None,
+        }))
     }
 
     pub(crate) fn caused_by(mut self, source: redis::RedisError) -> Self {
         self.0.source = Some(source);
+        self
+    }
+
+    /// The same, of a call about that lock.
+    pub(crate) fn about(mut self, name: &str) -> Self {
+        self.0.lock_name = Some(name.into());
         self
     }
 
@@ -114,6 +127,7 @@ impl Error {
         self.0.outcome = Outcome::Unknown;
         self
     }
+
     /// The same, for a call whose earlier try failed.
     pub(crate) fn after(mut self, earlier: Option<Self>) -> Self {
         if earlier.is_some_and(|earlier| earlier.outcome() == Outcome::Unknown) {
@@ -153,6 +167,21 @@ impl Error {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.0.outcome
+    }
+
+    /// The name of the lock that the call was about; `None` if it was about none, such as
+    /// [`connect`](crate::LockClient::connect).
+    #[must_use]
+    pub fn lock_name(&self) -> Option<&str> {
+        self.0.lock_name.as_deref()
+    }
+
+    /// Whether the same call may succeed later, with nothing changed but the time: Redis could not be
+    /// reached, or did not answer in time. What was done under a lock that is lost is not undone by a
+    /// second try, so [`Lost`](ErrorKind::Lost) is not.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.0.kind == ErrorKind::Unavailable
     }
 }
 

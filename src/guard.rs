@@ -92,15 +92,17 @@ impl LockGuard {
     /// release then goes on in the background.
     pub async fn unlock(mut self) -> Result<(), Error> {
         self.unlocking = true;
-        self.engine.check_process()?;
+        let about = |error: Error| error.about(self.name());
+        self.engine.check_process().map_err(about)?;
         let now = clock::now();
         let call = Session::new(&self.engine.router, now + self.engine.config.command_timeout);
         let mut unlock =
             Unlock::begin(&self.engine.releaser, call, &self.owner, &self.granted, now);
         if unlock.is_handed_off() {
-            return self.engine.process.bind(async move { unlock.confirmed().await }).await;
+            let confirmed = self.engine.process.bind(async move { unlock.confirmed().await });
+            return confirmed.await.map_err(about);
         }
-        self.engine.process.bind(async move { unlock.released().await }).await
+        self.engine.process.bind(async move { unlock.released().await }).await.map_err(about)
     }
 
     /// The name that [`LockClient::lock`](crate::LockClient::lock) got.
@@ -176,9 +178,10 @@ impl LockGuard {
     /// Once the client has sent the command, Redis may keep the lock for longer even if the future is
     /// dropped. The guard is valid for as long as it was.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        self.engine.check_process()?;
-        let lease = Lease::Fixed(lease).checked(self.engine.config.watchdog_timeout)?;
-        self.engine.process.bind(self.extend_to(lease)).await
+        let about = |error: Error| error.about(self.name());
+        self.engine.check_process().map_err(about)?;
+        let lease = Lease::Fixed(lease).checked(self.engine.config.watchdog_timeout);
+        self.engine.process.bind(self.extend_to(lease.map_err(about)?)).await.map_err(about)
     }
 
     async fn extend_to(&self, lease: Duration) -> Result<(), Error> {
@@ -226,7 +229,7 @@ impl LockGuard {
         };
         match value {
             Some(value) if !self.is_lost() => Ok(value),
-            _ => Err(Error::lost(self.owner.names.key(), Outcome::NotExecuted)),
+            _ => Err(Error::lost(self.owner.names.key(), Outcome::NotExecuted).about(self.name())),
         }
     }
 }

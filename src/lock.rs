@@ -273,8 +273,8 @@ impl Lock {
         &self,
         answer: impl Future<Output = Result<T, Error>> + Send,
     ) -> Result<T, Error> {
-        self.engine.check_process()?;
-        self.engine.process.bind(answer).await
+        self.engine.check_process().map_err(|error| error.about(self.name()))?;
+        self.engine.process.bind(answer).await.map_err(|error| error.about(self.name()))
     }
 
     fn call(&self) -> Result<Session<'_>, Error> {
@@ -316,15 +316,17 @@ impl Lock {
     }
 
     async fn acquire(&self, lease: Lease, wait: Wait) -> Result<Option<LockGuard>, Error> {
+        let about = |error: Error| error.about(self.name());
         // Before the span: the subscriber may have a mutex of its own.
-        self.engine.check_process()?;
+        self.engine.check_process().map_err(about)?;
         let span = tracing::debug_span!("acquire", name = %self.owner.names.key(),
             owner = %self.owner.id, waited_ms = Empty, granted = Empty);
-        self.check_name()?;
+        self.check_name().map_err(about)?;
         if !span.is_disabled() {
-            return self.engine.process.bind(self.acquire_in(span, lease, wait)).await;
+            let granted = self.engine.process.bind(self.acquire_in(span, lease, wait));
+            return granted.await.map_err(about);
         }
-        let granted = acquire(&self.engine, &self.owner, lease, wait).await?;
+        let granted = acquire(&self.engine, &self.owner, lease, wait).await.map_err(about)?;
         Ok(granted.map(|granted| self.guard(granted)))
     }
 

@@ -26,6 +26,7 @@ mod closing;
 mod contract;
 mod crowds;
 mod distance;
+mod errors;
 mod exclusion;
 mod extending;
 mod faults;

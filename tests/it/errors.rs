@@ -1,0 +1,70 @@
+//! What a caller learns from an error beside its kind: the lock, and whether to call again.
+
+use std::time::Duration;
+
+use redlatch::{Error, ErrorKind, Lock, LockClient};
+
+use crate::support::{Fault, Proxy, Server, hold, ms, release, soon};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn about_order(error: Option<Error>, kind: ErrorKind) {
+    let error = error.expect("an error");
+    assert_eq!(error.kind(), kind, "{error}");
+    assert_eq!(error.lock_name(), Some("order"), "{error}");
+    assert_eq!(error.is_retryable(), kind == ErrorKind::Unavailable, "{error}");
+}
+
+/// What each call about a lock says.
+async fn every_call(lock: &Lock, kind: ErrorKind) {
+    about_order(lock.lock().await.err(), kind);
+    about_order(lock.lock_with_lease(MINUTE).await.err(), kind);
+    about_order(lock.try_lock(ms(1), MINUTE).await.err(), kind);
+    about_order(lock.try_lock_now().await.err(), kind);
+    about_order(lock.with(async |_| ()).await.err(), kind);
+    about_order(lock.try_with(ms(1), MINUTE, async |_| ()).await.err(), kind);
+    about_order(lock.is_locked().await.err(), kind);
+    about_order(lock.is_held().await.err(), kind);
+    about_order(lock.hold_count().await.err(), kind);
+    about_order(lock.remaining_lease().await.err(), kind);
+    about_order(lock.force_unlock().await.err(), kind);
+}
+
+async fn client_of(url: String) -> LockClient {
+    let builder = LockClient::builder().url(url).name_prefix("app:").command_timeout(ms(300));
+    soon("connecting", builder.connect()).await.expect("connecting")
+}
+
+#[tokio::test]
+async fn an_error_names_its_lock_as_the_caller_did_and_says_whether_to_call_again() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let client = client_of(proxy.url(&server)).await;
+    let lock = client.lock("order");
+
+    server.ask::<()>(&["SET", "app:order", "data"]);
+    every_call(&lock, ErrorKind::NotALock).await;
+    server.ask::<()>(&["DEL", "app:order"]);
+
+    about_order(lock.lock_with_lease(Duration::ZERO).await.err(), ErrorKind::InvalidArgument);
+
+    let guard = hold(&lock).await;
+    server.ask::<()>(&["DEL", "app:order"]);
+    about_order(guard.extend(MINUTE).await.err(), ErrorKind::Lost);
+    about_order(guard.extend(Duration::ZERO).await.err(), ErrorKind::InvalidArgument);
+    about_order(guard.run_until_lost(async {}).await.err(), ErrorKind::Lost);
+    about_order(guard.unlock().await.err(), ErrorKind::Lost);
+
+    release(hold(&lock).await).await;
+    proxy.plan("EVALSHA", 1, Fault::Mute);
+    about_order(lock.try_lock_now().await.err(), ErrorKind::Unavailable);
+
+    soon("closing", client.close()).await;
+    every_call(&lock, ErrorKind::Closed).await;
+}
+
+#[tokio::test]
+async fn an_error_of_no_lock_names_none() {
+    let error = LockClient::connect("").await.expect_err("no address");
+    assert_eq!((error.lock_name(), error.is_retryable()), (None, false), "{error}");
+}

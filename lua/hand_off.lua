@@ -64,11 +64,11 @@ end
 if not has then
   return 0
 end
-local told = {}
+local subscribers = {}
 if ARGV[3] ~= '' then
-  told = redis.pcall('PUBSUB', ARGV[3], ARGV[1])
+  subscribers = redis.pcall('PUBSUB', ARGV[3], ARGV[1])
 end
-local listening = told[2] or -1
+local listening = subscribers[2] or -1
 if shorter and (listening < 0 or listening > tonumber(ARGV[5])) then
   redis.pcall(ARGV[4], ARGV[1], '0')
 end

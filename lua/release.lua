@@ -46,5 +46,5 @@ if ARGV[2] ~= '0' then
   return 1
 end
 redis.call('DEL', KEYS[1])
-local told = redis.pcall(ARGV[5], ARGV[4], '0')
-return 2 + (tonumber(told) or 0)
+local receivers = redis.pcall(ARGV[5], ARGV[4], '0')
+return 2 + (tonumber(receivers) or 0)

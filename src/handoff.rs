@@ -65,7 +65,7 @@ pub(crate) struct HandedOff {
     /// The client's thread has to [flush](Handoffs::flush) it to Redis.
     pub(crate) flush: bool,
     /// For a caller that awaits the confirmation.
-    pub(crate) confirmed: Option<Confirmation>,
+    pub(crate) confirmation: Option<Confirmation>,
     /// The new owner, if its waiter has left: the caller must give the lock back.
     pub(crate) declined: Option<(Arc<Owner>, Granted)>,
 }
@@ -88,7 +88,7 @@ impl Handoffs {
         &self,
         owner: &Arc<Owner>,
         permit: &mut Option<Permit>,
-        tell: bool,
+        confirm: bool,
     ) -> Option<HandedOff> {
         if self.config.max_handoffs == 0 || !self.waiters.somebody_waits(&owner.names) {
             return None;
@@ -124,11 +124,11 @@ impl Handoffs {
         let until = valid_until(now, waiter.asked);
         let awaited = awaits.then_some(ticket);
         let (to, granted) = hand(&waiter, awaited, until, &start, now);
-        let (told, confirmed) = tell.then(oneshot::channel).unzip();
+        let (confirm, confirmation) = confirm.then(oneshot::channel).unzip();
         let handoff = Handoff {
             from: owner.clone(),
             pending: start.pending,
-            told,
+            confirm,
             waiter: waiter.clone(),
             to,
             until,
@@ -142,7 +142,7 @@ impl Handoffs {
         self.waiters.wake_all(wake_list);
         let declined = granted.and_then(|granted| waiter.hand(granted).err());
         let declined = declined.map(|granted| (waiter.owner.clone(), granted));
-        Some(HandedOff { flush, confirmed, declined })
+        Some(HandedOff { flush, confirmation, declined })
     }
 
     /// Whether it is the turn of other clients, so that the owner has to release the lock. Returns
@@ -218,9 +218,9 @@ impl Handoffs {
                 let over = awaited || now >= *retry.give_up.get_or_insert(now + longest);
                 if over {
                     let reached = error.kind() != ErrorKind::Unavailable;
-                    let told =
-                        if reached { HandoffOutcome::Refused } else { HandoffOutcome::Nothing };
-                    retry.left.extend(self.given_up(names, told));
+                    let outcome =
+                        if reached { HandoffOutcome::Refused } else { HandoffOutcome::Unanswered };
+                    retry.left.extend(self.given_up(names, outcome));
                 } else {
                     tracing::warn!(name = %names.key(), %error, "a hand-off failed; trying again");
                 }
@@ -246,8 +246,8 @@ impl Handoffs {
         let others = listening.map_or(1, |listening| listening.saturating_sub(ourselves));
         for handoff in &mut done {
             handoff.from.holds.lock().released(handoff.pending);
-            if let Some(told) = handoff.told.take() {
-                let _ = told.send(Ok(true));
+            if let Some(confirm) = handoff.confirm.take() {
+                let _ = confirm.send(Ok(true));
             }
         }
         let last = done.last()?;
@@ -287,7 +287,7 @@ impl Handoffs {
             holds.confirmed(hold, &validity, handoff.until, now);
             (hold, holds.fenced(token))
         };
-        self.waiters.told(&handoff.waiter, ticket, HandoffOutcome::Granted);
+        self.waiters.report(&handoff.waiter, ticket, HandoffOutcome::Granted);
         handoff.waiter.hand(Granted { hold, validity, lease, token }).err()?;
         owner.holds.lock().give_back(hold);
         Some((owner.clone(), lease))
@@ -311,11 +311,11 @@ impl Handoffs {
             if at + 1 >= unanswered {
                 found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOff);
             }
-            if let Some(told) = handoff.told {
-                let _ = told.send(Ok(executed));
+            if let Some(confirm) = handoff.confirm {
+                let _ = confirm.send(Ok(executed));
             }
             if let To::Awaits(_, ticket) = handoff.to {
-                self.waiters.told(&handoff.waiter, ticket, HandoffOutcome::Refused);
+                self.waiters.report(&handoff.waiter, ticket, HandoffOutcome::Refused);
             }
         }
         // The waiters relied on its being held.
@@ -329,22 +329,22 @@ impl Handoffs {
         let Some(queue) = queues.get_mut(names.key()) else {
             return (Duration::ZERO, true);
         };
-        let (told, longest, awaited) =
-            (queue.take_told(handoffs), queue.longest_lease(), queue.is_awaited());
+        let (confirms, longest, awaited) =
+            (queue.take_confirms(handoffs), queue.longest_lease(), queue.is_awaited());
         drop(queues);
-        for told in told {
+        for confirm in confirms {
             let message = format!("a hand-off failed, and is tried again: {error}");
-            let _ = told.send(Err(Error::new(error.kind(), Outcome::Unknown, message)));
+            let _ = confirm.send(Err(Error::new(error.kind(), Outcome::Unknown, message)));
         }
         (longest, awaited)
     }
 
     /// Leaves unconfirmed hand-offs to the hold states, which know their pending releases.
-    fn given_up(&self, names: &Names, told: HandoffOutcome) -> Vec<Left> {
+    fn given_up(&self, names: &Names, outcome: HandoffOutcome) -> Vec<Left> {
         let mut left = Vec::new();
         for handoff in self.take(names, usize::MAX).0 {
             if let To::Awaits(_, ticket) = handoff.to {
-                self.waiters.told(&handoff.waiter, ticket, told);
+                self.waiters.report(&handoff.waiter, ticket, outcome);
             }
             left.push((handoff.from, self.config.watchdog_timeout.max(handoff.waiter.asked)));
             left.push((handoff.waiter.owner.clone(), handoff.waiter.asked));

@@ -49,8 +49,8 @@ pub(crate) enum Released {
     Nothing,
     /// Fewer holds are left.
     Held,
-    /// The last hold is released, and so many clients received the message.
-    Freed { told: u32 },
+    /// The last hold is released, and so many clients have received the message.
+    Freed { receivers: u32 },
 }
 
 /// The reply to a hand-off.
@@ -151,8 +151,8 @@ impl<'a> Session<'a> {
         cmd.arg(owner);
         let rewrite = Rewrite { cmd, script: &SCRIPTS.rewrite };
         let replicated = router.replicated(names.key(), rewrite, replicas);
-        let told = clock::timeout_at(deadline, replicated).await.unwrap_or(Err(None));
-        let (have, trouble) = match told {
+        let replicated = clock::timeout_at(deadline, replicated).await.unwrap_or(Err(None));
+        let (have, trouble) = match replicated {
             Ok(have) if have >= u64::from(replicas.count) => return Ok(()),
             Ok(have) => (have.to_string(), None),
             Err(trouble) => ("it is not known how many".to_owned(), trouble),
@@ -181,8 +181,8 @@ impl<'a> Session<'a> {
         let released = match answer.value {
             Value::Int(0) => Released::Nothing,
             Value::Int(1) => Released::Held,
-            Value::Int(told @ 2..) => {
-                Released::Freed { told: u32::try_from(told - 2).unwrap_or(u32::MAX) }
+            Value::Int(reply @ 2..) => {
+                Released::Freed { receivers: u32::try_from(reply - 2).unwrap_or(u32::MAX) }
             }
             other => return Err(unexpected("release", &other)),
         };

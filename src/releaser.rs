@@ -87,9 +87,9 @@ impl Releaser {
         &self,
         owner: &Arc<Owner>,
         permit: &mut Option<Permit>,
-        tell: bool,
+        confirm: bool,
     ) -> Option<Option<Confirmation>> {
-        hand_off(&self.handoffs, owner, permit, tell, |job| {
+        hand_off(&self.handoffs, owner, permit, confirm, |job| {
             // It fails only when the client's thread has ended. Then the lease ends the hold, and
             // the head, which that thread would have woken, asks Redis at that time.
             if self.jobs.send(job).is_err() {
@@ -222,9 +222,10 @@ async fn release_pending(
         }
         Ok(answer) => answer,
     };
-    let told = if let Released::Freed { told } = released { Some(told) } else { None };
+    let receivers =
+        if let Released::Freed { receivers } = released { Some(receivers) } else { None };
     if released != Released::Held {
-        handoffs.freed(&owner.names, told, server, call.router);
+        handoffs.freed(&owner.names, receivers, server, call.router);
     }
     let nothing = released == Released::Nothing;
     // An earlier sending that was never answered may have released it.

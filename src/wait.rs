@@ -129,7 +129,10 @@ impl Waiters {
     /// Wakes everything in `wake_list`. The caller holds no mutex: a waker may run any code, which
     /// may release another lock.
     pub(crate) fn wake_all(&self, wake_list: WakeList) {
-        self.tell(wake_list.head, wake_list.dirty);
+        wake(wake_list.head);
+        if wake_list.dirty {
+            self.changed.notify_waiters();
+        }
     }
 
     /// This client is about to free the lock. If it has kept the lock from others long enough, it
@@ -146,9 +149,9 @@ impl Waiters {
         (ends, WakeList { head, dirty: false })
     }
 
-    /// This client has freed the lock, and `told` clients have received the message.
-    pub(crate) fn freed(&self, names: &Names, told: Option<u32>) {
-        let head = self.queues.lock().freed(names.channel(), names.key(), told, clock::now());
+    /// This client has freed the lock, and `receivers` clients have received the message.
+    pub(crate) fn freed(&self, names: &Names, receivers: Option<u32>) {
+        let head = self.queues.lock().freed(names.channel(), names.key(), receivers, clock::now());
         wake(head);
     }
 
@@ -160,13 +163,6 @@ impl Waiters {
     /// Whether a message on the lock's channel would reach this client.
     pub(crate) fn hears(&self, names: &Names) -> bool {
         self.queues.lock().is_live(names.channel())
-    }
-
-    fn tell(&self, head: Option<Arc<Waiter>>, dirty: bool) {
-        wake(head);
-        if dirty {
-            self.changed.notify_waiters();
-        }
     }
 
     /// Wakes all waiters, because the client is closed.

@@ -104,8 +104,8 @@ impl Watchdog {
     }
 
     fn insert(&self, owner: &Arc<Owner>, due: Instant) {
-        let told = self.schedule.lock().insert(due, owner);
-        if told {
+        let looks_too_late = self.schedule.lock().insert(due, owner);
+        if looks_too_late {
             self.changed.notify_one();
         }
     }

@@ -28,7 +28,8 @@ pub(super) struct Handoff {
     pub(super) from: Arc<Owner>,
     /// The pending release of the old owner that this fulfills.
     pub(super) pending: PendingRelease,
-    pub(super) told: Option<Confirm>,
+    /// For a caller that awaits the confirmation.
+    pub(super) confirm: Option<Confirm>,
     pub(super) waiter: Arc<Waiter>,
     pub(super) to: To,
     /// Until when the new hold is valid once this is confirmed.
@@ -103,8 +104,9 @@ impl HandoffQueue {
     }
 
     /// Takes out the senders for the callers that await the first hand-offs.
-    pub(super) fn take_told(&mut self, handoffs: usize) -> Vec<Confirm> {
-        self.handoffs.iter_mut().take(handoffs).filter_map(|handoff| handoff.told.take()).collect()
+    pub(super) fn take_confirms(&mut self, handoffs: usize) -> Vec<Confirm> {
+        let first = self.handoffs.iter_mut().take(handoffs);
+        first.filter_map(|handoff| handoff.confirm.take()).collect()
     }
 
     /// Whether the last hand-off is awaited.

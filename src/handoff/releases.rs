@@ -16,16 +16,17 @@ impl Handoffs {
         self.waiters.wake_all(wake_list);
     }
 
-    /// A request to `server` has released the lock to all clients, and `told` of them heard of it.
+    /// A request to `server` has released the lock to all clients, and `receivers` of them have its
+    /// message.
     pub(crate) fn freed(
         &self,
         names: &Names,
-        told: Option<u32>,
+        receivers: Option<u32>,
         server: Option<Server>,
         router: &Router,
     ) {
         self.note_release(names, server, router);
-        self.waiters.freed(names, told);
+        self.waiters.freed(names, receivers);
     }
 
     /// Notes the release for a server that has missed it and becomes responsible, or is already.

@@ -180,7 +180,10 @@ fn a_hold_of_an_earlier_generation_gives_nothing_back_of_a_later_one() {
     story.owner.lose(FoundBy::Release, story.now);
     let (_after, validity) = story.grant(HOUR.into());
     assert_eq!(story.give_back(before), None);
-    assert!(!story.owner.holds.lock().give_back(before), "it is lost, told or not");
+    assert!(
+        !story.owner.holds.lock().give_back(before),
+        "it is lost, whether or not its validity says so"
+    );
     assert!(gone.is_gone());
     assert!(validity.until(story.now).is_some());
 }
@@ -241,7 +244,7 @@ fn a_renewal_that_crosses_the_release_of_what_is_lost_says_nothing_of_what_was_g
         story.owner.lose(FoundBy::Renewal { generation: hold.generation }, story.now),
         Some(true)
     );
-    assert!(!validity.is_gone(), "it is the release that tells");
+    assert!(!validity.is_gone(), "it is the release that finds out");
 }
 
 #[test]
@@ -301,7 +304,7 @@ fn a_loss_reaches_every_guard_of_the_generation() {
     assert_ne!(
         story.owner.lose(FoundBy::Release, story.now),
         Some(true),
-        "there is nobody left to tell"
+        "no guard is left to lose the lock"
     );
 }
 

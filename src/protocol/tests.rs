@@ -171,7 +171,7 @@ impl Both<'_> {
                 let reply = match self.naive.release(OWNERS[owner], count, lease, 0) {
                     Released::Nothing => 0,
                     Released::Held => 1,
-                    Released::Freed { told } => 2 + i64::from(told),
+                    Released::Freed { receivers } => 2 + i64::from(receivers),
                 };
                 assert_eq!(self.ask(&scripts.release, &args), Value::Int(reply));
             }

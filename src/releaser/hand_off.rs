@@ -21,11 +21,11 @@ pub(super) fn hand_off(
     handoffs: &Handoffs,
     owner: &Arc<Owner>,
     permit: &mut Option<Permit>,
-    tell: bool,
+    confirm: bool,
     mut then: impl FnMut(Job),
 ) -> Option<Option<Confirmation>> {
-    let mut handed_off = handoffs.hand_off(owner, permit, tell)?;
-    let confirmed = handed_off.confirmed.take();
+    let mut handed_off = handoffs.hand_off(owner, permit, confirm)?;
+    let confirmation = handed_off.confirmation.take();
     let mut from = owner.clone();
     loop {
         if handed_off.flush {
@@ -33,7 +33,7 @@ pub(super) fn hand_off(
         }
         // A waiter that goes just as it gets the lock gives it back, like a dropped guard.
         let Some((owner, Granted { hold, lease, .. })) = handed_off.declined else {
-            return Some(confirmed);
+            return Some(confirmation);
         };
         owner.holds.lock().give_back(hold);
         let mut permit = None;
@@ -41,7 +41,7 @@ pub(super) fn hand_off(
             Some(handed_off) => handed_off,
             None => {
                 then(Job::Release(BackgroundRelease { owner, permit, connection: None, lease }));
-                return Some(confirmed);
+                return Some(confirmation);
             }
         };
         from = owner;
@@ -49,12 +49,12 @@ pub(super) fn hand_off(
 }
 
 /// Waits until Redis has confirmed a hand-off, or until the deadline.
-pub(super) async fn confirmed(
-    confirmed: Option<Confirmation>,
+pub(super) async fn await_confirmation(
+    confirmation: Option<Confirmation>,
     deadline: Instant,
 ) -> Result<bool, Error> {
-    let confirmed = confirmed.expect("BUG: a hand-off without a confirmation");
-    match clock::timeout_at(deadline, confirmed).await {
+    let confirmation = confirmation.expect("BUG: a hand-off without a confirmation");
+    match clock::timeout_at(deadline, confirmation).await {
         Ok(Ok(confirmed)) => confirmed,
         _ => {
             let message = "no answer for a hand-off";

@@ -16,7 +16,7 @@ use crate::lease::Validity;
 use crate::owner::{Granted, Owner};
 use crate::protocol::Session;
 
-use super::hand_off::confirmed;
+use super::hand_off::await_confirmation;
 use super::{OwnerSession, Releaser};
 
 pub(crate) struct Unlock<'a> {
@@ -52,8 +52,8 @@ impl<'a> Unlock<'a> {
 
     /// Waits until Redis has confirmed the hand-off.
     pub(crate) async fn confirmed(&mut self) -> Result<(), Error> {
-        let told = self.handed_off.take().flatten();
-        let executed = match confirmed(told, self.session.call.deadline).await {
+        let confirmation = self.handed_off.take().flatten();
+        let executed = match await_confirmation(confirmation, self.session.call.deadline).await {
             // For example, no memory for a token: a release needs none.
             Err(error) if error.kind() == ErrorKind::Server => Box::pin(self.refused(error)).await,
             confirmed => confirmed,
@@ -78,12 +78,14 @@ impl<'a> Unlock<'a> {
         let hand_off = || session.releaser.hand_off(session.owner, &mut session.permit, true);
         match self.counts.then(hand_off).flatten() {
             None => session.release_pending(now).await,
-            Some(told) => match confirmed(told, session.call.deadline).await {
-                Err(error) if error.kind() == ErrorKind::Server => {
-                    Box::pin(self.refused(error)).await
+            Some(confirmation) => {
+                match await_confirmation(confirmation, session.call.deadline).await {
+                    Err(error) if error.kind() == ErrorKind::Server => {
+                        Box::pin(self.refused(error)).await
+                    }
+                    confirmed => confirmed,
                 }
-                confirmed => confirmed,
-            },
+            }
         }
     }
 

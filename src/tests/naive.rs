@@ -1,4 +1,4 @@
-//! The scripts in `lua/`, told in plain Rust for one key: a model so simple that it is unlikely
+//! The scripts in `lua/`, written in plain Rust for one key: a model so simple that it is unlikely
 //! to be wrong. One test holds it against a real server, and others hold the crate against it.
 
 use crate::protocol::{Acquired, Released};
@@ -67,7 +67,7 @@ impl Naive {
         };
         if count == 0 {
             self.lock = None;
-            return Released::Freed { told: 0 };
+            return Released::Freed { receivers: 0 };
         }
         held.count = held.count.min(count);
         held.ends = Some(now + lease);

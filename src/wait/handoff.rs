@@ -10,13 +10,13 @@ use crate::protocol::Names;
 use super::queue::{LONGEST_PARK, Ticket};
 use super::{Waiter, Waiters, WakeList, wake};
 
-/// The result of a request to Redis on behalf of a waiter.
+/// The result of an awaited hand-off.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HandoffOutcome {
     Granted,
     Refused,
     /// Redis was out of reach.
-    Nothing,
+    Unanswered,
 }
 
 impl Waiters {
@@ -27,7 +27,7 @@ impl Waiters {
 
     /// Takes the next waiter from the queue of a lock that this client has, if `fits` accepts its
     /// owner. The waiter has then left the queue. But if the lock is fenced or the handoff queue is
-    /// `full`, the waiter parks until the client's thread calls [`told`](Self::told); the flag says
+    /// `full`, the waiter parks until the client's thread calls [`report`](Self::report); the flag says
     /// so. The caller must [wake](Self::wake_all) the returned list.
     ///
     /// If the waiter has left, the queue has a new head, which must set its timer before the new
@@ -65,18 +65,18 @@ impl Waiters {
 
     /// The client's thread has asked Redis for this waiter. If Redis did not grant the lock, the
     /// waiter asks for itself.
-    pub(crate) fn told(&self, waiter: &Waiter, ticket: Ticket, told: HandoffOutcome) {
+    pub(crate) fn report(&self, waiter: &Waiter, ticket: Ticket, outcome: HandoffOutcome) {
         let now = clock::now();
         let channel = waiter.owner.names.channel();
         let mut queues = self.queues.lock();
-        match told {
+        match outcome {
             HandoffOutcome::Granted => {
                 let (head, dirty) = queues.granted(channel, ticket, waiter.asked, now);
                 drop(queues);
-                return self.tell(head, dirty);
+                return self.wake_all(WakeList { head, dirty });
             }
             HandoffOutcome::Refused => queues.refused(channel, ticket, Some(Duration::ZERO), now),
-            HandoffOutcome::Nothing => queues.unanswered(channel, ticket, Duration::ZERO, now),
+            HandoffOutcome::Unanswered => queues.unanswered(channel, ticket, Duration::ZERO, now),
         }
         drop(queues);
         waiter.wake.notify_one();

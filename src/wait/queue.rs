@@ -320,7 +320,7 @@ impl<S> WaitQueues<S> {
     pub(crate) fn message(&mut self, channel: &str, now: Instant) -> Wakes<S> {
         let mut wakes = Wakes::new();
         if let Some(channel) = self.channels.get_mut(channel) {
-            channel.told(&mut self.turns, self.limits, now, &mut wakes);
+            channel.message(&mut self.turns, self.limits, now, &mut wakes);
         }
         wakes
     }

@@ -14,7 +14,7 @@ use crate::lease::Lease;
 use crate::owner::{Granted, Owner};
 
 use super::queue::{Ticket, WaitStep};
-use super::{Mutex, Next, WaitLimits, Waiters, sleep_until};
+use super::{Mutex, Next, WaitLimits, Waiters, WakeList, sleep_until};
 
 /// How to reach a waiter, and what it waits for.
 pub(crate) struct Waiter {
@@ -119,7 +119,7 @@ impl Registration<'_> {
         let now = clock::now();
         let (head, dirty) =
             self.waiters.queues.lock().granted(self.channel(), self.ticket, lease, now);
-        self.waiters.tell(head, dirty);
+        self.waiters.wake_all(WakeList { head, dirty });
         // The drop finds that this waiter has left already.
     }
 
@@ -128,7 +128,7 @@ impl Registration<'_> {
     pub(crate) fn leave(&self) -> Option<Granted> {
         let now = clock::now();
         let (head, dirty) = self.waiters.queues.lock().left(self.channel(), self.ticket, now);
-        self.waiters.tell(head, dirty);
+        self.waiters.wake_all(WakeList { head, dirty });
         self.waiter.take(GrantSlot::Gone)
     }
 

@@ -13,7 +13,7 @@ use crate::tests::explore::{explore, fault, some_time};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How callers tell the driver.
+/// How callers notify the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InsertIf {
     AsItIs,
@@ -27,8 +27,8 @@ fn owner() -> Arc<Owner> {
     Arc::new(Owner::new(Kind::Reentrant, Names::new("", "lock"), "owner".into()))
 }
 
-fn insert(watchdog: &Watchdog, owner: &Arc<Owner>, due: Instant, told: InsertIf) {
-    match told {
+fn insert(watchdog: &Watchdog, owner: &Arc<Owner>, due: Instant, when: InsertIf) {
+    match when {
         InsertIf::AsItIs => watchdog.insert(owner, due),
         InsertIf::IfItWaits => {
             if watchdog.schedule.lock().insert(due, owner) {
@@ -48,7 +48,7 @@ fn insert(watchdog: &Watchdog, owner: &Arc<Owner>, due: Instant, told: InsertIf)
 }
 
 /// Until every owner that is due has had its turn, and as often as it is due.
-async fn play(told: InsertIf) {
+async fn play(when: InsertIf) {
     const CALLERS: u32 = 3;
     let watchdog = Arc::new(Watchdog::new(&Config::default(), &Arc::default()));
     let turns = Arc::new(Semaphore::new(0));
@@ -71,12 +71,12 @@ async fn play(told: InsertIf) {
             let owner = owner();
             some_time().await;
             if caller == 0 {
-                insert(&watchdog, &latest, now + 2 * HOUR, told);
-                insert(&watchdog, &later, now + HOUR, told);
+                insert(&watchdog, &latest, now + 2 * HOUR, when);
+                insert(&watchdog, &later, now + HOUR, when);
             }
-            insert(&watchdog, &owner, now, told);
+            insert(&watchdog, &owner, now, when);
             yield_now().await;
-            insert(&watchdog, &owner, now, told);
+            insert(&watchdog, &owner, now, when);
             // An owner that goes need not be seen.
             std::mem::forget(owner);
         });

@@ -235,14 +235,14 @@ impl Stage {
     /// As the releaser does it.
     fn hand_off(&self, me: usize, permit: &mut Option<Permit>) -> Option<Confirmation> {
         let mut handed_off = self.handoffs.hand_off(&self.owners[me], permit, true)?;
-        let confirmed = handed_off.confirmed.take();
+        let confirmation = handed_off.confirmation.take();
         loop {
             if handed_off.flush {
                 self.job(Job::Handoff);
             }
-            let Some((owner, granted)) = handed_off.declined else { return confirmed };
+            let Some((owner, granted)) = handed_off.declined else { return confirmation };
             if self.scene.forgets {
-                return confirmed;
+                return confirmation;
             }
             owner.holds.lock().give_back(granted.hold);
             let mut permit = None;
@@ -251,7 +251,7 @@ impl Stage {
                 None => {
                     let owner = self.number(&owner);
                     self.job(Job::Pay { owner, permit, on_its_way: false });
-                    return confirmed;
+                    return confirmation;
                 }
             };
         }
@@ -321,9 +321,9 @@ impl Guard<'_> {
 
     async fn unlock(mut self) {
         if self.give_back()
-            && let Some(confirmed) = self.stage.hand_off(self.me, &mut None)
+            && let Some(confirmation) = self.stage.hand_off(self.me, &mut None)
         {
-            let _ = confirmed.await;
+            let _ = confirmation.await;
             return;
         }
         let (stage, me) = (self.stage, self.me);

@@ -344,7 +344,7 @@ impl World {
         }
         for guard in self.given_back.iter().filter(|guard| !guard.betrayed) {
             let gone = guard.validity.is_gone() && self.now < guard.until;
-            assert!(!gone, "somebody who gave a hold back is told that it was lost");
+            assert!(!gone, "a hold that was given back was set to lost");
         }
         let unwatched = !self.scheduled && self.renewing.is_none() && self.watched().count() > 0;
         assert!(!unwatched, "nobody renews this lease");

@@ -21,8 +21,8 @@ fn part() -> impl Strategy<Value = Part> {
             // Only a first hold asks for a token.
             1 => ("fenced", vec![lock, token], vec![owner, lease, "1".into()]),
             _ => {
-                let told = ["channel".into(), "PUBLISH".into()];
-                let args = [owner, count.to_string(), lease].into_iter().chain(told);
+                let publish = ["channel".into(), "PUBLISH".into()];
+                let args = [owner, count.to_string(), lease].into_iter().chain(publish);
                 ("release", vec![lock], args.collect())
             }
         };

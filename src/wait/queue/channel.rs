@@ -77,7 +77,7 @@ impl<S> Channel<S> {
     }
 
     /// The same when a message has come.
-    pub(super) fn told(
+    pub(super) fn message(
         &mut self,
         turns: &mut Turns,
         limits: Limits,

@@ -33,18 +33,18 @@ impl<S> WaitQueues<S> {
         (until.is_some(), head)
     }
 
-    /// This client has freed the lock, and `told` clients have received the message, this one
+    /// This client has freed the lock, and `receivers` clients have received the message, this one
     /// included. Its waiters hear from Redis; without waiters, the next caller has a reason to ask.
     /// Returns the head to wake.
     pub(crate) fn freed(
         &mut self,
         channel: &str,
         key: &str,
-        told: Option<u32>,
+        receivers: Option<u32>,
         now: Instant,
     ) -> Option<Arc<S>> {
         let hears_itself = u32::from(self.is_live(channel));
-        let others = told.map(|told| told.saturating_sub(hears_itself));
+        let others = receivers.map(|receivers| receivers.saturating_sub(hears_itself));
         if others.is_some_and(|others| self.turns.freed(key, others, now)) {
             return self.asks_at(channel, key, now);
         }

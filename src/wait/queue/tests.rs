@@ -26,7 +26,7 @@ fn model_op() -> impl Strategy<Value = model::Op> {
             .prop_map(|(lock, lease, awaited, later)| Op::HandOff { lock, lease, awaited, later }),
         1 => (0..3usize, proptest::option::of(0..60_000u64))
             .prop_map(|(lock, lease)| Op::HandedOff(lock, lease)),
-        1 => (0..3usize, proptest::option::of(0..4u32)).prop_map(|(lock, told)| Op::Freed(lock, told)),
+        1 => (0..3usize, proptest::option::of(0..4u32)).prop_map(|(lock, receivers)| Op::Freed(lock, receivers)),
         1 => (0..3usize, 1..4u32).prop_map(|(lock, others)| Op::StandBack(lock, others)),
         1 => (0..3usize).prop_map(Op::Lost),
         4 => (0..3usize).prop_map(Op::Message),
@@ -308,8 +308,8 @@ fn the_driver_is_not_notified_of_what_it_will_see_in_time() {
     story.drive();
     assert!(story.queues.granted("first", first, SECOND, story.now).1);
     assert_eq!(story.dirty(), (false, Some(story.now + LINGER)));
-    let (_, told) = story.queues.granted("third", third, SECOND, story.now);
-    assert!(!told, "it looks just then");
+    let (_, notify) = story.queues.granted("third", third, SECOND, story.now);
+    assert!(!notify, "it looks just then");
     story.now += LINGER / 2;
     assert!(!story.queues.granted("second", second, SECOND, story.now).1, "it looks before that");
 }

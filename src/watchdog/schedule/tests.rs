@@ -14,7 +14,7 @@ struct Model {
     owners: Vec<Option<Arc<usize>>>,
     /// Due and owner, in the order of insertion.
     entries: Vec<(u64, usize)>,
-    told: bool,
+    notified: bool,
     look_at: Option<Instant>,
     /// The most entries of living owners there ever were.
     most_alive: usize,
@@ -50,7 +50,7 @@ impl Model {
             schedule: Schedule::default(),
             owners: Vec::new(),
             entries: Vec::new(),
-            told: true,
+            notified: true,
             look_at: None,
             most_alive: 0,
         }
@@ -63,7 +63,7 @@ impl Model {
     fn insert(&mut self, owner: usize, after: u64) {
         let due = self.now + after;
         let item = self.owners[owner].clone().unwrap();
-        self.told |= self.schedule.insert(self.at(due), &item);
+        self.notified |= self.schedule.insert(self.at(due), &item);
         self.entries.push((due, owner));
         let alive = self.entries.iter().filter(|(_, owner)| self.owners[*owner].is_some()).count();
         self.most_alive = self.most_alive.max(alive);
@@ -87,8 +87,8 @@ impl Model {
     /// The driver looks if it would, and finds what is due, in order.
     fn driver(&mut self) {
         let now = self.at(self.now);
-        if self.told || self.look_at.is_some_and(|look| look <= now) {
-            self.told = false;
+        if self.notified || self.look_at.is_some_and(|look| look <= now) {
+            self.notified = false;
             let mut found: Vec<usize> = Vec::new();
             loop {
                 let some = self.schedule.take_due(now, 3);
@@ -163,7 +163,7 @@ fn the_driver_is_told_only_of_what_it_would_look_at_too_late() {
     let second = Duration::from_secs(1);
     let owner = Arc::new(());
     let mut schedule = Schedule::default();
-    assert!(schedule.insert(now + 2 * second, &owner), "it sleeps until it is told");
+    assert!(schedule.insert(now + 2 * second, &owner), "it sleeps until it is notified");
     assert!(schedule.take_due(now, ALL).is_empty());
     assert_eq!(schedule.next_look(), Some(now + 2 * second));
     assert!(!schedule.insert(now + 2 * second, &owner));

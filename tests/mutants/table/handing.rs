@@ -66,8 +66,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "told-unconfirmed",
         file: "src/releaser/hand_off.rs",
-        right: "let confirmed = confirmed.expect(",
-        wrong: "if BUG {\n        return Ok(true);\n    }\n    let confirmed = confirmed.expect(",
+        right: "let confirmation = confirmation.expect(",
+        wrong: "if BUG {\n        return Ok(true);\n    }\n    let confirmation = confirmation.expect(",
     },
     Mutant {
         bug: "run-without-end",

@@ -136,8 +136,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "lost-start",
         file: "src/watchdog.rs",
-        right: "if told {",
-        wrong: "if told && !BUG {",
+        right: "if looks_too_late {",
+        wrong: "if looks_too_late && !BUG {",
     },
     Mutant {
         bug: "one-server-at-a-time",

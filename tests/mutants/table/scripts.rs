@@ -72,20 +72,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "release-silent",
         file: "lua/release.lua",
-        right: "redis.call('DEL', KEYS[1])\nlocal told = redis.pcall(ARGV[5], ARGV[4], '0')",
-        wrong: "redis.call('DEL', KEYS[1])\nlocal told = redis.call('EXISTS', ARGV[4])",
+        right: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.pcall(ARGV[5], ARGV[4], '0')",
+        wrong: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.call('EXISTS', ARGV[4])",
     },
     Mutant {
         bug: "release-needs-publish",
         file: "lua/release.lua",
-        right: "redis.call('DEL', KEYS[1])\nlocal told = redis.pcall(ARGV[5], ARGV[4], '0')",
-        wrong: "redis.call('DEL', KEYS[1])\nlocal told = redis.call(ARGV[5], ARGV[4], '0')",
+        right: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.pcall(ARGV[5], ARGV[4], '0')",
+        wrong: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.call(ARGV[5], ARGV[4], '0')",
     },
     Mutant {
         bug: "release-needs-memory",
         file: "lua/release.lua",
-        right: "redis.call('DEL', KEYS[1])\nlocal told = redis.pcall(ARGV[5], ARGV[4]",
-        wrong: "redis.call('HSET', KEYS[1], ARGV[1], 0)\nredis.call('DEL', KEYS[1])\nlocal told = redis.pcall(ARGV[5], ARGV[4]",
+        right: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.pcall(ARGV[5], ARGV[4]",
+        wrong: "redis.call('HSET', KEYS[1], ARGV[1], 0)\nredis.call('DEL', KEYS[1])\nlocal receivers = redis.pcall(ARGV[5], ARGV[4]",
     },
     Mutant {
         bug: "renew-creates",
@@ -144,8 +144,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "hand-off-creates",
         file: "lua/hand_off.lua",
-        right: "if not has then\n  return 0\nend\nlocal told",
-        wrong: "if not has then\n  redis.call('HSET', KEYS[1], ARGV[#ARGV], 1)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])\nend\nlocal told",
+        right: "if not has then\n  return 0\nend\nlocal subscribers",
+        wrong: "if not has then\n  redis.call('HSET', KEYS[1], ARGV[#ARGV], 1)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])\nend\nlocal subscribers",
     },
     Mutant {
         bug: "hand-off-not-resumable",

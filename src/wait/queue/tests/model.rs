@@ -102,7 +102,7 @@ pub(super) struct Model {
     unwoken: BTreeSet<usize>,
     /// When the driver wakes by itself, while it sleeps.
     asleep: Option<Option<u64>>,
-    told: bool,
+    notified: bool,
 }
 
 fn park_for(left: Option<u64>) -> u64 {
@@ -127,7 +127,7 @@ impl Model {
             sent: None,
             unwoken: BTreeSet::new(),
             asleep: None,
-            told: false,
+            notified: false,
         }
     }
 
@@ -223,7 +223,7 @@ impl Model {
                 self.hand_off(lock, lease, awaited, later)
             }
             Op::HandedOff(lock, lease) => self.handed_off(lock, lease),
-            Op::Freed(lock, told) => self.freed(lock, told),
+            Op::Freed(lock, receivers) => self.freed(lock, receivers),
             Op::Message(lock) => {
                 let channel = self.channel(lock).to_owned();
                 let wakes = self.queues.message(&channel, self.clock());
@@ -265,7 +265,7 @@ impl Model {
         let (key, channel) = (self.names[lock].key(), self.names[lock].channel());
         let duration = left.map(Duration::from_millis);
         let (ticket, dirty) = self.queues.join(channel, key, duration, wake.clone(), self.clock());
-        self.told |= dirty;
+        self.notified |= dirty;
         let sent = self.sent.as_ref();
         let going = sent.is_some_and(|sent| sent.plan.unsubscribe.iter().any(|c| **c == *channel));
         let live = self.subscribed.contains(channel) && !going;
@@ -326,7 +326,7 @@ impl Model {
     fn gone(&mut self, at: usize, (head, dirty): (Option<Arc<Notify>>, bool), linger: u64) {
         let lock = self.entries.remove(at).lock;
         self.woken(head);
-        self.told |= dirty;
+        self.notified |= dirty;
         if self.entries.iter().all(|entry| entry.lock != lock) {
             let channel = self.channel(lock).to_owned();
             if !self.is_wanted(&channel) {
@@ -358,7 +358,7 @@ impl Model {
             let asking = self.entries.iter().filter(|entry| entry.lock == lock && entry.asking);
             assert!(asking.count() <= 1, "one of a queue asks at a time");
         }
-        if let Some(look) = self.asleep.filter(|_| !self.told) {
+        if let Some(look) = self.asleep.filter(|_| !self.notified) {
             assert!(self.missing().is_empty(), "the driver sleeps and somebody waits for it");
             let first = self.kept().map(|(_, until)| until).min();
             let in_time = first.is_none_or(|first| look.is_some_and(|look| look <= first));

@@ -16,7 +16,7 @@ impl Model {
 
     pub(super) fn look(&mut self) {
         let sleeps = self.asleep.is_some_and(|look| look.is_none_or(|look| look > self.now));
-        if self.sent.is_some() || (sleeps && !self.told) {
+        if self.sent.is_some() || (sleeps && !self.notified) {
             return;
         }
         let (dirty, look) = self.queues.is_dirty(self.clock(), self.connection, |_| true);
@@ -46,7 +46,7 @@ impl Model {
         let missing = self.missing();
         self.asked.retain(|channel| kept.contains(channel) || missing.contains(channel));
         self.asked.extend(plan.subscribe.iter().map(|channel| (**channel).to_owned()));
-        self.told = false;
+        self.notified = false;
         self.asleep = None;
         if plan.subscribe.is_empty() && plan.unsubscribe.is_empty() {
             self.asleep = Some(next);
@@ -91,7 +91,7 @@ impl Model {
         let there = self.entries.iter().filter(there).count();
         assert_eq!(wakes.len(), there, "everybody there looks up");
         self.woken(wakes);
-        self.told = true;
+        self.notified = true;
         self.asked.clear();
         self.connection += 1;
     }

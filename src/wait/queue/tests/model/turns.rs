@@ -29,12 +29,13 @@ impl Model {
         u64::try_from((at - self.base).as_millis()).unwrap()
     }
 
-    pub(super) fn freed(&mut self, lock: usize, told: Option<u32>) {
+    pub(super) fn freed(&mut self, lock: usize, receivers: Option<u32>) {
         let (key, channel) = (self.names[lock].key(), self.names[lock].channel());
         let now = self.clock();
-        let others = told.map(|told| told.saturating_sub(self.hears(channel).into()));
+        let others =
+            receivers.map(|receivers| receivers.saturating_sub(self.hears(channel).into()));
         let nobody_waits = others.is_some_and(|others| self.turns.freed(key, others, now));
-        let head = self.queues.freed(channel, key, told, now);
+        let head = self.queues.freed(channel, key, receivers, now);
         let deferral = self.turns.deferred_until(key, now);
         self.woken(head);
         let nobody = self.entries.iter().all(|entry| entry.lock != lock);

@@ -56,8 +56,8 @@ for i, owner in ipairs(ARGV) do
       end
       token = redis.call('GET', KEYS[2])
     end
-    local left = redis.call('PTTL', KEYS[1])
-    shorter = left < 0 or left > tonumber(ARGV[2])
+    local remaining = redis.call('PTTL', KEYS[1])
+    shorter = remaining < 0 or remaining > tonumber(ARGV[2])
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
   end
 end

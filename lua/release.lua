@@ -35,12 +35,12 @@ if not held then
   return 0
 end
 if ARGV[2] ~= '0' then
-  local left = redis.call('PTTL', KEYS[1])
+  local remaining = redis.call('PTTL', KEYS[1])
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
   if tonumber(held) > tonumber(ARGV[2]) then
     redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
   end
-  if left < 0 or left > tonumber(ARGV[3]) + 50 then
+  if remaining < 0 or remaining > tonumber(ARGV[3]) + 50 then
     redis.pcall(ARGV[5], ARGV[4], '0')
   end
   return 1

@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 enum Tried {
     Granted(Granted),
-    /// What is left of the holder's lease, if Redis reported it.
+    /// The remaining lease of the holder, if Redis reported it.
     Refused(Option<Duration>),
 }
 
@@ -54,21 +54,21 @@ pub(crate) async fn acquire(
     engine.owners.register(owner);
     let acquisition = Acquisition { engine, owner, lease, asked, wait };
 
-    let mut left = None;
+    let mut remaining = None;
     if acquisition.goes_straight_to_redis(begun) {
         let tried = engine.process.bind(acquisition.try_once(begun)).await?;
         let granted = matches!(tried, Tried::Granted(_));
         engine.waiters.tried(&owner.names, granted, begun);
         match tried {
             Tried::Granted(granted) => return Ok(Some(granted)),
-            Tried::Refused(ttl) => left = ttl,
+            Tried::Refused(ttl) => remaining = ttl,
         }
         engine.waiters.answered(&owner.names, begun);
     }
     match wait {
         Wait::Once => Ok(None),
         Wait::Until(_) | Wait::Forever => {
-            engine.process.bind(acquisition.wait_in_queue(begun, left)).await
+            engine.process.bind(acquisition.wait_in_queue(begun, remaining)).await
         }
     }
 }
@@ -135,14 +135,14 @@ impl Acquisition<'_> {
         !self.engine.waiters.should_queue(&self.owner.names, until, now) || self.nests()
     }
 
-    /// Waits in the queue until it has the lock or the wait is over. `left` is the holder's lease, as
-    /// a refusal just reported it.
+    /// Waits in the queue until it has the lock or the wait is over. `remaining` is the holder's
+    /// lease, as a refusal just reported it.
     ///
     /// Everything but parking is boxed, so that parked futures stay small.
     async fn wait_in_queue(
         &self,
         begun: Instant,
-        mut left: Option<Duration>,
+        mut remaining: Option<Duration>,
     ) -> Result<Option<Granted>, Error> {
         let Self { engine, owner, .. } = *self;
         let until = if let Wait::Until(until) = self.wait { Some(until) } else { None };
@@ -158,13 +158,13 @@ impl Acquisition<'_> {
         if self.nests() {
             match self.try_until(last_call).await.transpose()? {
                 Some(Tried::Granted(granted)) => return Ok(Some(granted)),
-                Some(Tried::Refused(ttl)) => left = ttl,
+                Some(Tried::Refused(ttl)) => remaining = ttl,
                 None => return Ok(None),
             }
         }
 
         let outage = until.is_none().then_some(engine.config.outage_limit);
-        let granted = self.wait_for_grant(WaitLimits { until, outage }, last_call, left).await;
+        let granted = self.wait_for_grant(WaitLimits { until, outage }, last_call, remaining).await;
         // Redis may still execute the last try, or a hand-off that came too late for this call.
         let may_have_pending = || owner.holds.lock().may_have_pending();
         granted.map_err(|error| if may_have_pending() { error.unknown() } else { error })
@@ -184,10 +184,10 @@ impl Acquisition<'_> {
         &self,
         limits: WaitLimits,
         last_call: Option<Instant>,
-        left: Option<Duration>,
+        remaining: Option<Duration>,
     ) -> Result<Option<Granted>, Error> {
         let Self { engine, owner, .. } = *self;
-        let mut registration = self.enqueue(left);
+        let mut registration = self.enqueue(remaining);
         let mut trouble = None;
         loop {
             match registration.next(&limits).await {
@@ -210,9 +210,9 @@ impl Acquisition<'_> {
                         registration.granted(granted.lease);
                         return Ok(Some(granted));
                     }
-                    Some(Ok(Tried::Refused(left))) => {
+                    Some(Ok(Tried::Refused(remaining))) => {
                         trouble = None;
-                        registration.refused(left);
+                        registration.refused(remaining);
                     }
                     Some(Err(error)) if error.kind() == ErrorKind::Unavailable => {
                         trouble = Some(error.after(trouble.take()));
@@ -229,10 +229,10 @@ impl Acquisition<'_> {
         }
     }
 
-    fn enqueue(&self, left: Option<Duration>) -> Enqueued<'_> {
+    fn enqueue(&self, remaining: Option<Duration>) -> Enqueued<'_> {
         let Self { engine, owner, .. } = *self;
         let waiter = Waiter::new(owner.clone(), self.lease, self.asked);
-        Enqueued { registration: engine.waiters.join(waiter, left), engine, owner }
+        Enqueued { registration: engine.waiters.join(waiter, remaining), engine, owner }
     }
 
     /// Asks Redis once, unless the wait ends first. The compiler copies a future into each future
@@ -288,11 +288,11 @@ impl Acquisition<'_> {
                     let lease = self.asked;
                     return Ok(Tried::Granted(Granted { hold, validity, lease, token }));
                 }
-                Acquired::Refused { left, holder } => {
+                Acquired::Refused { remaining, holder } => {
                     now = clock::now();
                     found_gone(&engine.waiters, owner, FoundBy::Refusal);
                     if reclaimed || !self.reclaim(&holder, deadline).await {
-                        return Ok(Tried::Refused(left));
+                        return Ok(Tried::Refused(remaining));
                     }
                     reclaimed = true;
                 }

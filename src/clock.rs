@@ -39,11 +39,11 @@ pub(crate) fn now() -> Instant {
 
 pub(crate) async fn sleep_until(at: Instant) {
     loop {
-        let left = at.saturating_duration_since(now());
-        if left.is_zero() {
+        let remaining = at.saturating_duration_since(now());
+        if remaining.is_zero() {
             return;
         }
-        tokio::time::sleep(left.min(LONGEST_SLEEP)).await;
+        tokio::time::sleep(remaining.min(LONGEST_SLEEP)).await;
     }
 }
 

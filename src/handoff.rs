@@ -46,7 +46,7 @@ mod releases;
 mod retry;
 pub(crate) use queue::Confirmation;
 use queue::{Handoff, HandoffQueue, Request, To, hand, take_permit};
-use retry::{LONGEST_PAUSE, Left, RetryState};
+use retry::{LONGEST_PAUSE, PendingOwner, RetryState};
 
 // The same, and a point where the tests' scheduler may let another task run.
 #[cfg(test)]
@@ -155,7 +155,7 @@ impl Handoffs {
 
     /// Sends the hand-offs of that lock to Redis until none are left. Returns the owners whose
     /// releases are still pending.
-    pub(crate) async fn flush(&self, router: &Router, names: &Names) -> Vec<Left> {
+    pub(crate) async fn flush(&self, router: &Router, names: &Names) -> Vec<PendingOwner> {
         let mut retry = RetryState::default();
         while let Some(request) = self.request(names) {
             if retry.failures > 0 {
@@ -173,7 +173,7 @@ impl Handoffs {
                 break;
             }
         }
-        retry.left
+        retry.pending
     }
 
     fn request(&self, names: &Names) -> Option<Request> {
@@ -195,7 +195,7 @@ impl Handoffs {
                 lease = Some(request.lease);
                 (retry.failures, retry.unanswered, retry.give_up) = (0, 0, None);
                 let (taken, over) = self.take(names, handoffs);
-                retry.left.extend(self.done(names, taken, token, listening, now));
+                retry.pending.extend(self.done(names, taken, token, listening, now));
                 over
             }
             Ok((HandOffReply::Nothing, repeated)) => {
@@ -220,7 +220,7 @@ impl Handoffs {
                     let reached = error.kind() != ErrorKind::Unavailable;
                     let outcome =
                         if reached { HandoffOutcome::Refused } else { HandoffOutcome::Unanswered };
-                    retry.left.extend(self.given_up(names, outcome));
+                    retry.pending.extend(self.given_up(names, outcome));
                 } else {
                     tracing::warn!(name = %names.key(), %error, "a hand-off failed; trying again");
                 }
@@ -240,7 +240,7 @@ impl Handoffs {
         token: Option<FencingToken>,
         listening: Option<u64>,
         now: Instant,
-    ) -> Option<Left> {
+    ) -> Option<PendingOwner> {
         let ourselves = u64::from(self.waiters.hears(names));
         // Without a count from Redis, another client may wait.
         let others = listening.map_or(1, |listening| listening.saturating_sub(ourselves));
@@ -277,7 +277,7 @@ impl Handoffs {
         ticket: Ticket,
         token: Option<FencingToken>,
         now: Instant,
-    ) -> Option<Left> {
+    ) -> Option<PendingOwner> {
         let (owner, lease) = (&handoff.waiter.owner, handoff.waiter.asked);
         let validity = Arc::new(Validity::new(handoff.until));
         let (hold, token) = {
@@ -340,16 +340,16 @@ impl Handoffs {
     }
 
     /// Leaves unconfirmed hand-offs to the hold states, which know their pending releases.
-    fn given_up(&self, names: &Names, outcome: HandoffOutcome) -> Vec<Left> {
-        let mut left = Vec::new();
+    fn given_up(&self, names: &Names, outcome: HandoffOutcome) -> Vec<PendingOwner> {
+        let mut pending = Vec::new();
         for handoff in self.take(names, usize::MAX).0 {
             if let To::Awaits(_, ticket) = handoff.to {
                 self.waiters.report(&handoff.waiter, ticket, outcome);
             }
-            left.push((handoff.from, self.config.watchdog_timeout.max(handoff.waiter.asked)));
-            left.push((handoff.waiter.owner.clone(), handoff.waiter.asked));
+            pending.push((handoff.from, self.config.watchdog_timeout.max(handoff.waiter.asked)));
+            pending.push((handoff.waiter.owner.clone(), handoff.waiter.asked));
         }
-        left
+        pending
     }
 
     /// Takes the first hand-offs out. The flag says that none are left. Then the flush is done, and

@@ -239,7 +239,7 @@ impl Lock {
     /// It only reads; dropping it has no effect.
     pub async fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
         let inspected = self.ask(self.inspect_settled()).await?;
-        Ok(inspected.map(|inspected| inspected.left.unwrap_or(Duration::MAX)))
+        Ok(inspected.map(|inspected| inspected.remaining.unwrap_or(Duration::MAX)))
     }
 
     /// Frees the lock, whichever owner holds it, and wakes one waiter of each client. False if it was

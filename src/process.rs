@@ -85,7 +85,7 @@ mod tests {
 
     /// How many references to its value a future leaves that is polled, and dropped in this process
     /// or in a fork of it.
-    fn left_after_drop(ends: bool, in_a_fork: bool) -> i32 {
+    fn references_after_drop(ends: bool, in_a_fork: bool) -> i32 {
         let held = Arc::new(());
         let inside = held.clone();
         let future = async move {
@@ -97,15 +97,15 @@ mod tests {
         let mut future = Process::current().bind(future);
         let polled = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
         assert_eq!(polled.is_ready(), ends);
-        let left = |future| {
+        let references = |future| {
             drop(future);
             i32::try_from(Arc::strong_count(&held)).expect("a few")
         };
         if !in_a_fork {
-            return left(future);
+            return references(future);
         }
         match fork::fork().expect("forking") {
-            Fork::Child => std::process::exit(left(future)),
+            Fork::Child => std::process::exit(references(future)),
             Fork::Parent(child) => {
                 let status = fork::waitpid(child).expect("the child");
                 fork::WEXITSTATUS(status)
@@ -115,14 +115,14 @@ mod tests {
 
     #[test]
     fn an_unfinished_future_is_dropped_in_its_own_process_and_leaked_in_a_fork() {
-        assert_eq!(left_after_drop(false, false), 1);
-        assert_eq!(left_after_drop(false, true), 2);
+        assert_eq!(references_after_drop(false, false), 1);
+        assert_eq!(references_after_drop(false, true), 2);
     }
 
     #[test]
     fn a_finished_future_leaves_nothing_behind_in_any_process() {
-        assert_eq!(left_after_drop(true, false), 1);
-        assert_eq!(left_after_drop(true, true), 1);
+        assert_eq!(references_after_drop(true, false), 1);
+        assert_eq!(references_after_drop(true, true), 1);
     }
 
     #[test]

@@ -34,8 +34,8 @@ pub(crate) enum Acquired {
     Granted(Option<FencingToken>),
     /// Another owner has it.
     Refused {
-        /// What is left of its lease; `None` if its key has no TTL.
-        left: Option<Duration>,
+        /// Its remaining lease; `None` if its key has no TTL.
+        remaining: Option<Duration>,
         holder: Box<str>,
     },
     /// The outer holds, on which a nested one was to stand, no longer exist.
@@ -70,8 +70,8 @@ pub(crate) enum HandOffReply {
 /// A lock that is held, as Redis sees it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Inspected {
-    /// What is left of the holder's lease; `None` if its key has no TTL.
-    pub(crate) left: Option<Duration>,
+    /// The holder's remaining lease; `None` if its key has no TTL.
+    pub(crate) remaining: Option<Duration>,
     /// How many holds the inspecting owner has.
     pub(crate) count: u32,
     pub(crate) holder: Box<str>,
@@ -91,7 +91,7 @@ impl<'a> Session<'a> {
         Self { router, connection: None, deadline }
     }
 
-    /// Asks Redis to let `owner` hold the lock `count` times. Also returns when the request left.
+    /// Asks Redis to let `owner` hold the lock `count` times. Also returns when it was sent.
     pub(crate) async fn acquire(
         &mut self,
         kind: Kind,
@@ -109,12 +109,12 @@ impl<'a> Session<'a> {
             Value::BulkString(number) if new_token => Acquired::Granted(Some(token_of(&number)?)),
             Value::SimpleString(reply) if reply == "GONE" => Acquired::Gone,
             other => {
-                let (left, holder) =
+                let (remaining, holder) =
                     refusal(&other).ok_or_else(|| unexpected("acquire", &other))?;
                 // The message of a release there may not reach a client that listens here.
-                let asking =
-                    answer.asking.then(|| left.map_or(WHILE_ASKING, |left| left.min(WHILE_ASKING)));
-                Acquired::Refused { left: asking.or(left), holder }
+                let shortened = || remaining.unwrap_or(WHILE_ASKING).min(WHILE_ASKING);
+                let asking = answer.asking.then(shortened);
+                Acquired::Refused { remaining: asking.or(remaining), holder }
             }
         };
         Ok((acquired, answer.sent))
@@ -252,7 +252,7 @@ impl<'a> Session<'a> {
     }
 
     /// Prolongs the leases of many locks, given as key and owner. Returns for each, in order,
-    /// whether it is still held, and when the request left. In a cluster they are all in one slot.
+    /// whether it is still held, and when the request was sent. In a cluster, all are in one slot.
     pub(crate) async fn renew(
         &mut self,
         locks: &[(&str, &str)],

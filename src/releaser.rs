@@ -290,11 +290,11 @@ async fn work(
     match job {
         Job::Release(release) => release_in_background(release, &router, &handoffs, &config).await,
         Job::Handoff(owner) => {
-            let left = handoffs.flush(&router, &owner.names).await.into_iter();
+            let pending = handoffs.flush(&router, &owner.names).await.into_iter();
             let release = |(owner, lease)| {
                 Job::Release(BackgroundRelease { owner, permit: None, connection: None, lease })
             };
-            left.map(release).collect()
+            pending.map(release).collect()
         }
         Job::Flush(_) => Vec::new(),
     }

@@ -115,11 +115,11 @@ impl Waiters {
     }
 
     /// Waits in the queue of a lock until the registration is dropped.
-    pub(crate) fn join(&self, waiter: Waiter, left: Option<Duration>) -> Registration<'_> {
+    pub(crate) fn join(&self, waiter: Waiter, remaining: Option<Duration>) -> Registration<'_> {
         let waiter = Arc::new(waiter);
         let now = clock::now();
         let (channel, key) = (waiter.owner.names.channel(), waiter.owner.names.key());
-        let (ticket, dirty) = self.queues.lock().join(channel, key, left, waiter.clone(), now);
+        let (ticket, dirty) = self.queues.lock().join(channel, key, remaining, waiter.clone(), now);
         if dirty {
             self.changed.notify_waiters();
         }

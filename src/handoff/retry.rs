@@ -9,7 +9,7 @@ use crate::owner::Owner;
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// An owner with a pending release, and the lease that would end it.
-pub(super) type Left = (Arc<Owner>, Duration);
+pub(super) type PendingOwner = (Arc<Owner>, Duration);
 
 /// The state of one flush.
 #[derive(Default)]
@@ -19,7 +19,8 @@ pub(super) struct RetryState {
     /// So many of the first hand-offs in the queue Redis may have executed.
     pub(super) unanswered: usize,
     pub(super) give_up: Option<Instant>,
-    pub(super) left: Vec<Left>,
+    /// What the caller of the flush has to release.
+    pub(super) pending: Vec<PendingOwner>,
 }
 
 impl RetryState {

@@ -325,9 +325,9 @@ fn a_release_keeps_the_longest_lease_that_is_still_promised() {
     let (long, _) = story.grant(Duration::from_secs(60).into());
     let (middle, _) = story.grant(Duration::from_secs(30).into());
     story.now += Duration::from_secs(4);
-    let left = |pending: Option<PendingRelease>| pending.unwrap().lease;
-    assert_eq!(left(story.give_back(middle)), Duration::from_secs(56));
-    assert_eq!(left(story.give_back(long)), Duration::from_secs(6));
+    let lease = |pending: Option<PendingRelease>| pending.unwrap().lease;
+    assert_eq!(lease(story.give_back(middle)), Duration::from_secs(56));
+    assert_eq!(lease(story.give_back(long)), Duration::from_secs(6));
 }
 
 #[test]

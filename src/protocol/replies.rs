@@ -8,12 +8,12 @@ use super::Inspected;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::token::FencingToken;
 
-/// What is left of the holder's lease, and who the holder is.
+/// The holder's remaining lease, and who the holder is.
 pub(super) fn refusal(reply: &Value) -> Option<(Option<Duration>, Box<str>)> {
     let Value::Array(parts) = reply else { return None };
     match &**parts {
-        [Value::Int(left), Value::BulkString(holder)] => {
-            Some((lease_of(*left), String::from_utf8_lossy(holder).into()))
+        [Value::Int(ttl), Value::BulkString(holder)] => {
+            Some((lease_of(*ttl), String::from_utf8_lossy(holder).into()))
         }
         _ => None,
     }
@@ -23,18 +23,18 @@ pub(super) fn refusal(reply: &Value) -> Option<(Option<Duration>, Box<str>)> {
 pub(super) fn inspected(reply: &Value) -> Option<Inspected> {
     let Value::Array(parts) = reply else { return None };
     match &**parts {
-        [Value::Int(left), count, Value::BulkString(holder)] => {
+        [Value::Int(ttl), count, Value::BulkString(holder)] => {
             let count = redis::from_redis_value_ref(count).ok()?;
             let holder = String::from_utf8_lossy(holder).into();
-            Some(Inspected { left: lease_of(*left), count, holder })
+            Some(Inspected { remaining: lease_of(*ttl), count, holder })
         }
         _ => None,
     }
 }
 
 /// A lease as PTTL has it; `None` if there is none.
-fn lease_of(left: i64) -> Option<Duration> {
-    u64::try_from(left).ok().map(Duration::from_millis)
+fn lease_of(ttl: i64) -> Option<Duration> {
+    u64::try_from(ttl).ok().map(Duration::from_millis)
 }
 
 pub(super) fn token_of(number: &[u8]) -> Result<FencingToken, Error> {

@@ -155,12 +155,12 @@ impl Both<'_> {
                     Value::Nil => Acquired::Granted(None),
                     Value::SimpleString(gone) if gone == "GONE" => Acquired::Gone,
                     other => {
-                        let (left, holder) = refusal(&other).expect("a refusal");
+                        let (remaining, holder) = refusal(&other).expect("a refusal");
                         // No time passes in the model.
-                        let round = |left: Duration| u64::try_from(left.as_millis()).unwrap();
-                        let round = |left| round(left).next_multiple_of(LONG);
-                        let left = left.map(|left| Duration::from_millis(round(left)));
-                        Acquired::Refused { left, holder }
+                        let round = |lease: Duration| u64::try_from(lease.as_millis()).unwrap();
+                        let round = |lease| round(lease).next_multiple_of(LONG);
+                        let remaining = remaining.map(|lease| Duration::from_millis(round(lease)));
+                        Acquired::Refused { remaining, holder }
                     }
                 };
                 assert_eq!(reply, self.naive.acquire(OWNERS[owner], lease, count, 0));
@@ -220,7 +220,7 @@ impl Both<'_> {
             };
             let held = self.naive.lock.as_ref().map(|held| Inspected {
                 // Not to the millisecond: time passes on the server.
-                left: held.ends.map(|_| reply.as_ref().unwrap().left.unwrap()),
+                remaining: held.ends.map(|_| reply.as_ref().unwrap().remaining.unwrap()),
                 count: if held.owner == owner { held.count } else { 0 },
                 holder: held.owner.into(),
             });
@@ -230,12 +230,12 @@ impl Both<'_> {
 
     fn look(&mut self) -> RedisResult<Option<Held>> {
         let fields: Vec<(String, u32)> = redis::cmd("HGETALL").arg(KEY).query(self.redis)?;
-        let left: i64 = redis::cmd("PTTL").arg(KEY).query(self.redis)?;
+        let ttl: i64 = redis::cmd("PTTL").arg(KEY).query(self.redis)?;
         assert!(fields.len() <= 1, "two owners at once: {fields:?}");
         Ok(fields.first().map(|(owner, count)| Held {
             owner: OWNERS.into_iter().find(|one| one == owner).expect("one of them"),
             count: *count,
-            ends: u64::try_from(left).ok().map(|left| left.next_multiple_of(LONG)),
+            ends: u64::try_from(ttl).ok().map(|ttl| ttl.next_multiple_of(LONG)),
         }))
     }
 }

@@ -45,9 +45,9 @@ impl Naive {
         }
         match self.at(now) {
             Some(held) if held.owner != owner => {
-                let left = held.ends.map(|ends| ends - now);
-                let left = left.map(std::time::Duration::from_millis);
-                Acquired::Refused { left, holder: held.owner.into() }
+                let remaining = held.ends.map(|ends| ends - now);
+                let remaining = remaining.map(std::time::Duration::from_millis);
+                Acquired::Refused { remaining, holder: held.owner.into() }
             }
             Some(held) => {
                 held.count = count;

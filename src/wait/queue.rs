@@ -135,13 +135,13 @@ impl<S> WaitQueues<S> {
         }
     }
 
-    /// Adds a waiter to the queue. `left` is the remaining lease of the holder, if a refusal has
-    /// just reported it. The flag says whether the driver has something to do.
+    /// Adds a waiter to the queue. `remaining` is the lease of the holder, if a refusal has just
+    /// reported it. The flag says whether the driver has something to do.
     pub(crate) fn join(
         &mut self,
         channel: &str,
         key: &str,
-        left: Option<Duration>,
+        remaining: Option<Duration>,
         waiter: Arc<S>,
         now: Instant,
     ) -> (Ticket, bool) {
@@ -157,8 +157,8 @@ impl<S> WaitQueues<S> {
         let live = channel.subscription == Subscription::Live;
         let deferral = self.turns.deferred_until(key, now);
         // Without a refusal, the waiter asks at once.
-        let asks_now = live || left.is_none();
-        let due = deferral.unwrap_or(if asks_now { now } else { now + park_for(left) });
+        let asks_now = live || remaining.is_none();
+        let due = deferral.unwrap_or(if asks_now { now } else { now + park_for(remaining) });
         let entry = Entry { waiter, asking: None, asked_for: false, recheck: false };
         match channel.queues.iter_mut().find(|queue| &*queue.key == key) {
             Some(queue) => {
@@ -193,19 +193,19 @@ impl<S> WaitQueues<S> {
         WaitStep::Ask
     }
 
-    /// Redis refused the head; the holder's lease could end after `left`.
+    /// Redis refused the head; the holder's lease could end after `remaining`.
     pub(crate) fn refused(
         &mut self,
         channel: &str,
         ticket: Ticket,
-        left: Option<Duration>,
+        remaining: Option<Duration>,
         now: Instant,
     ) {
         let Some(queue) = queue_of(&mut self.channels, channel, ticket) else {
             return;
         };
         let deferral = self.turns.deferred_until(&queue.key, now);
-        queue.due = deferral.into_iter().fold(now + park_for(left), Instant::min);
+        queue.due = deferral.into_iter().fold(now + park_for(remaining), Instant::min);
         let asked = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
         self.turns.refused(&queue.key);
         if let Some(asked) = asked {
@@ -277,7 +277,7 @@ impl<S> WaitQueues<S> {
     }
 
     /// The waiter leaves without the lock. The flag says whether the driver has something to do.
-    pub(crate) fn left(
+    pub(crate) fn leave(
         &mut self,
         channel: &str,
         ticket: Ticket,

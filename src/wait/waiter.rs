@@ -102,10 +102,10 @@ impl Registration<'_> {
         }
     }
 
-    /// Redis said that another owner has the lock, for `left` unless it is renewed.
-    pub(crate) fn refused(&self, left: Option<Duration>) {
+    /// Redis reported that another owner has the lock, for `remaining` unless it is renewed.
+    pub(crate) fn refused(&self, remaining: Option<Duration>) {
         let now = clock::now();
-        self.waiters.queues.lock().refused(self.channel(), self.ticket, left, now);
+        self.waiters.queues.lock().refused(self.channel(), self.ticket, remaining, now);
     }
 
     /// Redis was out of reach.
@@ -127,7 +127,7 @@ impl Registration<'_> {
     /// back.
     pub(crate) fn leave(&self) -> Option<Granted> {
         let now = clock::now();
-        let (head, dirty) = self.waiters.queues.lock().left(self.channel(), self.ticket, now);
+        let (head, dirty) = self.waiters.queues.lock().leave(self.channel(), self.ticket, now);
         self.waiters.wake_all(WakeList { head, dirty });
         self.waiter.take(GrantSlot::Gone)
     }

@@ -203,7 +203,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "nested-release-shortens-silently",
         file: "lua/release.lua",
-        right: "if left < 0 or left > tonumber(ARGV[3]) + 50 then",
+        right: "if remaining < 0 or remaining > tonumber(ARGV[3]) + 50 then",
         wrong: "if false then",
     },
     Mutant {

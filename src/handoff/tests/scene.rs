@@ -74,8 +74,8 @@ pub(super) async fn play(scene: Scene) {
         stage.pay(stage.number(owner)).await;
     }
     assert!(stage.handoffs.queues.lock().is_empty(), "a hand-off of which Redis never hears");
-    let left = stage.redis.lock().lock.clone();
-    assert!(left.is_none_or(|held| held.owner == OTHER), "a hold is left behind");
+    let held = stage.redis.lock().lock.clone();
+    assert!(held.is_none_or(|held| held.owner == OTHER), "a hold is left behind");
 }
 
 /// Two holds, one after the other. One of them is unlocked and the other is dropped.
@@ -114,7 +114,7 @@ async fn work(stage: Arc<Stage>, job: Job) {
                     break;
                 }
             }
-            assert!(retry.left.is_empty(), "given up");
+            assert!(retry.pending.is_empty(), "given up");
         }
         Job::Pay { owner, permit, on_its_way } => {
             let permit = match permit {
@@ -138,7 +138,7 @@ impl Stage {
         let ids: Vec<&'static str> =
             request.owners.iter().map(|owner| OURS[self.number(owner)]).collect();
         yield_now().await;
-        let less = |left: usize| left.checked_sub(1);
+        let less = |remaining: usize| remaining.checked_sub(1);
         let lost = self.unanswered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
         let executed = !lost || shuttle::rand::Rng::r#gen(&mut shuttle::rand::thread_rng());
         let held = executed && self.redis.lock().hand_off(&ids, 1, 0);

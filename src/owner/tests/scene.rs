@@ -88,8 +88,8 @@ async fn play(scene: Scene) {
     let mut session = OwnerSession::enter(&stage).await;
     session.pay().await;
     assert_eq!(session.pending(), None, "one payment is enough");
-    let left = stage.redis.lock().lock.clone();
-    assert!(left.is_none_or(|held| held.owner == OTHER), "a hold is left behind");
+    let held = stage.redis.lock().lock.clone();
+    assert!(held.is_none_or(|held| held.owner == OTHER), "a hold is left behind");
     assert!(!stage.owner.holds.lock().holding(stage.now), "nobody holds anything");
 }
 

@@ -55,9 +55,9 @@ fn shared(parts: &[Part], redis: &mut Connection) -> Vec<Value> {
 /// The part of an answer that does not depend on time; of an error, the code.
 fn timeless(answer: Value) -> Value {
     match answer {
-        Value::Int(left) => Value::Int(rounded(left)),
+        Value::Int(ttl) => Value::Int(rounded(ttl)),
         Value::Array(parts) => match <[Value; 2]>::try_from(parts).expect("a refusal") {
-            [left, holder] => Value::Array(vec![timeless(left), holder]),
+            [ttl, holder] => Value::Array(vec![timeless(ttl), holder]),
         },
         Value::BulkString(_) => Value::BulkString(b"a token".to_vec()),
         Value::ServerError(error) => Value::SimpleString(error.code().to_owned()),
@@ -66,9 +66,9 @@ fn timeless(answer: Value) -> Value {
 }
 
 /// A remaining time as it was when it was promised; everything smaller as it is.
-fn rounded(left: i64) -> i64 {
-    let promised = u64::try_from(left).ok().filter(|left| *left > 2);
-    promised.map_or(left, |left| left.next_multiple_of(LONG).try_into().unwrap())
+fn rounded(ttl: i64) -> i64 {
+    let promised = u64::try_from(ttl).ok().filter(|ttl| *ttl > 2);
+    promised.map_or(ttl, |ttl| ttl.next_multiple_of(LONG).try_into().unwrap())
 }
 
 type Held = (Vec<String>, i64, bool);
@@ -76,10 +76,10 @@ type Held = (Vec<String>, i64, bool);
 fn state(redis: &mut Connection) -> Vec<Held> {
     let mut look = |name| -> RedisResult<Held> {
         let (lock, token) = (format!("lock:{name}"), format!("token:{name}"));
-        let left = redis::cmd("PTTL").arg(&lock).query(redis)?;
+        let ttl = redis::cmd("PTTL").arg(&lock).query(redis)?;
         Ok((
             redis::cmd("HGETALL").arg(&lock).query(redis)?,
-            rounded(left),
+            rounded(ttl),
             redis::cmd("EXISTS").arg(token).query(redis)?,
         ))
     };
@@ -102,11 +102,11 @@ fn batched_requests_are_answered_as_each_would_be_unbatched() {
         fresh();
         let other = &mut server.connect();
         let one_by_one: Vec<_> = parts.iter().map(|part| timeless(alone(part, other))).collect();
-        let left = state(other);
+        let after = state(other);
         fresh();
         let batch: Vec<_> = shared(&parts, other).into_iter().map(timeless).collect();
         prop_assert_eq!(one_by_one, batch);
-        prop_assert_eq!(left, state(other));
+        prop_assert_eq!(after, state(other));
         Ok(())
     });
     result.unwrap();

@@ -52,10 +52,10 @@ pub(super) struct Entry<S> {
     pub(super) recheck: bool,
 }
 
-/// How long to park if `left` remains of a lease: one millisecond more, because a TTL counts whole
-/// ones (invariant 4). `None`: the remaining lease is unknown.
-pub(super) fn park_for(left: Option<Duration>) -> Duration {
-    left.map_or(LONGEST_PARK, |left| LONGEST_PARK.min(left + Duration::from_millis(1)))
+/// How long to park for a `remaining` lease: one millisecond more, because a TTL counts whole ones
+/// (invariant 4). `None`: the remaining lease is unknown.
+pub(super) fn park_for(remaining: Option<Duration>) -> Duration {
+    remaining.map_or(LONGEST_PARK, |lease| LONGEST_PARK.min(lease + Duration::from_millis(1)))
 }
 
 impl<S> Channel<S> {

@@ -9,16 +9,16 @@ mod world;
 fn model_op() -> impl Strategy<Value = model::Op> {
     use model::Op;
     let which = any::<usize>;
-    let left = || {
+    let remaining = || {
         prop_oneof![1 => Just(None), 3 => (0..2000u64).prop_map(Some),
         1 => (0..100_000u64).prop_map(Some)]
     };
     prop_oneof![
         3 => (0..400u64).prop_map(Op::Pass),
         1 => (0..31_000u64).prop_map(Op::Pass),
-        6 => (0..3usize, left()).prop_map(|(lock, left)| Op::Join { lock, left }),
+        6 => (0..3usize, remaining()).prop_map(|(lock, remaining)| Op::Join { lock, remaining }),
         10 => which().prop_map(Op::WaitStep),
-        3 => (which(), left()).prop_map(|(n, left)| Op::Refused(n, left)),
+        3 => (which(), remaining()).prop_map(|(n, remaining)| Op::Refused(n, remaining)),
         1 => (which(), 0..1000u64).prop_map(|(n, pause)| Op::Unanswered(n, pause)),
         2 => (which(), 1..100_000u64).prop_map(|(n, lease)| Op::Granted(n, lease)),
         2 => which().prop_map(Op::Leave),
@@ -96,8 +96,8 @@ impl Story {
     /// A waiter that was refused for an hour joins the queue.
     fn join(&mut self) -> (Ticket, Arc<Notify>) {
         let wake = Arc::new(Notify::new());
-        let left = Some(3600 * SECOND);
-        let (ticket, _) = self.queues.join(C, "key", left, wake.clone(), self.now);
+        let remaining = Some(3600 * SECOND);
+        let (ticket, _) = self.queues.join(C, "key", remaining, wake.clone(), self.now);
         (ticket, wake)
     }
 
@@ -114,7 +114,7 @@ impl Story {
     }
 
     fn leave(&mut self, ticket: Ticket) -> Wakes<Notify> {
-        Vec::from_iter(self.queues.left(C, ticket, self.now).0)
+        Vec::from_iter(self.queues.leave(C, ticket, self.now).0)
     }
 
     fn plan(&mut self) -> Plan {
@@ -245,13 +245,13 @@ fn a_confirmed_hand_off_does_not_make_the_waiter_after_the_next_holder_ask() {
 #[test]
 fn s9_a_lease_without_an_end_is_asked_after_again_and_again_with_no_message_at_all() {
     // None: the key has no TTL. An hour: the server's clock was put back.
-    for left in [None, Some(3600 * SECOND)] {
+    for remaining in [None, Some(3600 * SECOND)] {
         let mut story = Story::new();
         let (entry, _) = story.join();
         story.drive();
         for _ in 0..3 {
             assert_eq!(story.step(entry), WaitStep::Ask);
-            story.queues.refused(C, entry, left, story.now);
+            story.queues.refused(C, entry, remaining, story.now);
             assert_eq!(story.step(entry), story.longest_park());
             story.now += LONGEST_PARK;
         }
@@ -262,9 +262,9 @@ fn s9_a_lease_without_an_end_is_asked_after_again_and_again_with_no_message_at_a
 fn two_locks_on_one_channel_are_two_queues() {
     let mut story = Story::new();
     let wakes = [Arc::new(Notify::new()), Arc::new(Notify::new())];
-    let left = Some(3600 * SECOND);
-    let (a, fresh) = story.queues.join(C, "a", left, wakes[0].clone(), story.now);
-    let (braced, recheck) = story.queues.join(C, "{a}", left, wakes[1].clone(), story.now);
+    let remaining = Some(3600 * SECOND);
+    let (a, fresh) = story.queues.join(C, "a", remaining, wakes[0].clone(), story.now);
+    let (braced, recheck) = story.queues.join(C, "{a}", remaining, wakes[1].clone(), story.now);
     assert!(fresh && !recheck, "one subscription is enough for both");
     story.drive();
     for ticket in [a, braced] {
@@ -284,7 +284,7 @@ fn a_subscription_outlives_a_grant_for_a_moment_and_a_waiter_that_gave_up_not_at
         let dirty = if granted {
             story.queues.granted(C, ticket, SECOND, story.now).1
         } else {
-            story.queues.left(C, ticket, story.now).1
+            story.queues.leave(C, ticket, story.now).1
         };
         assert!(dirty, "the driver has something to do");
         let plan = story.plan();

@@ -383,9 +383,9 @@ mod tests {
         (0..50).for_each(|_| turns.answered(ms(10)));
         turns.answered(ms(5_000));
         turns.freed(NAME, 1, now);
-        let left = now + LIMITS.run;
-        let until = turns.ends(NAME, None, true, LIMITS, left).expect("another client listens");
-        assert!(until - left <= ms(60), "{:?}", until - left);
+        let freed = now + LIMITS.run;
+        let until = turns.ends(NAME, None, true, LIMITS, freed).expect("another client listens");
+        assert!(until - freed <= ms(60), "{:?}", until - freed);
     }
 
     #[test]

@@ -104,16 +104,16 @@ async fn call(stage: Arc<Stage>, me: usize) {
     let Stage { waiters, scene, .. } = &*stage;
     let lock = me % scene.locks;
     let names = Names::new("", LOCKS[lock]);
-    let mut left = None;
+    let mut remaining = None;
     if !waiters.should_queue(&names, None, clock::now()) {
         if ask(&stage, lock, me).await.is_some() {
             return;
         }
-        left = Some(HOUR);
+        remaining = Some(HOUR);
         waiters.answered(&names, clock::now());
     }
     let owner = Arc::new(Owner::new(Kind::Reentrant, names.clone(), me.to_string()));
-    let registration = waiters.join(Waiter::new(owner, Lease::Watchdog, HOUR), left);
+    let registration = waiters.join(Waiter::new(owner, Lease::Watchdog, HOUR), remaining);
     let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, registration.ticket));
     loop {
         let next = registration.next(&WaitLimits { until: None, outage: None }).await;
@@ -152,7 +152,7 @@ struct KeepsWakeUps<'a>(&'a Waiters, &'a Names, Ticket);
 
 impl Drop for KeepsWakeUps<'_> {
     fn drop(&mut self) {
-        let _kept = self.0.queues.lock().left(self.1.channel(), self.2, Instant::now());
+        let _kept = self.0.queues.lock().leave(self.1.channel(), self.2, Instant::now());
     }
 }
 

@@ -36,8 +36,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "message-only",
         file: "src/wait/queue/channel.rs",
-        right: "left.map_or(LONGEST_PARK, ",
-        wrong: "if BUG {\n        return Duration::from_secs(3600);\n    }\n    left.map_or(LONGEST_PARK, ",
+        right: "remaining.map_or(LONGEST_PARK, ",
+        wrong: "if BUG {\n        return Duration::from_secs(3600);\n    }\n    remaining.map_or(LONGEST_PARK, ",
     },
     Mutant {
         bug: "no-second-try",

@@ -17,7 +17,7 @@ pub(super) enum Op {
     Pass(u64),
     Join {
         lock: usize,
-        left: Option<u64>,
+        remaining: Option<u64>,
     },
     /// The n-th of the waiters that are not asking checks the queues.
     WaitStep(usize),
@@ -105,8 +105,8 @@ pub(super) struct Model {
     notified: bool,
 }
 
-fn park_for(left: Option<u64>) -> u64 {
-    left.map_or(30_000, |left| 30_000.min(left + 1))
+fn park_for(remaining: Option<u64>) -> u64 {
+    remaining.map_or(30_000, |remaining| 30_000.min(remaining + 1))
 }
 
 impl Model {
@@ -175,23 +175,23 @@ impl Model {
         let asking = |n| self.pick(n, |entry| entry.asking);
         match *op {
             Op::Pass(millis) => self.now += millis,
-            Op::Join { lock, left } => self.join(lock, left),
+            Op::Join { lock, remaining } => self.join(lock, remaining),
             Op::WaitStep(n) => {
                 if let Some(at) = self.pick(n, |entry| !entry.asking) {
                     self.step(at);
                 }
             }
-            Op::Refused(n, left) => {
+            Op::Refused(n, remaining) => {
                 if let Some(at) = asking(n) {
                     let key = self.names[self.entries[at].lock].key();
                     let deferral = self.turns.deferred_until(key, self.clock());
                     let deferral =
                         deferral.map_or(u64::MAX, |deferral| self.millis(deferral) - self.now);
-                    let (channel, ticket) = self.answered(at, park_for(left).min(deferral));
+                    let (channel, ticket) = self.answered(at, park_for(remaining).min(deferral));
                     self.turns.refused(self.names[self.entries[at].lock].key());
                     self.turns.answered(self.took(at));
-                    let left = left.map(Duration::from_millis);
-                    self.queues.refused(&channel, ticket, left, self.clock());
+                    let remaining = remaining.map(Duration::from_millis);
+                    self.queues.refused(&channel, ticket, remaining, self.clock());
                 }
             }
             Op::Unanswered(n, pause) => {
@@ -215,7 +215,7 @@ impl Model {
             Op::Leave(n) => {
                 if let Some(at) = self.pick(n, |_| true) {
                     let Entry { ticket, lock, .. } = self.entries[at];
-                    let dirty = self.queues.left(self.names[lock].channel(), ticket, self.clock());
+                    let dirty = self.queues.leave(self.names[lock].channel(), ticket, self.clock());
                     self.gone(at, dirty, 0);
                 }
             }
@@ -260,16 +260,17 @@ impl Model {
         self.check();
     }
 
-    fn join(&mut self, lock: usize, left: Option<u64>) {
+    fn join(&mut self, lock: usize, remaining: Option<u64>) {
         let wake = Arc::new(Notify::new());
         let (key, channel) = (self.names[lock].key(), self.names[lock].channel());
-        let duration = left.map(Duration::from_millis);
+        let duration = remaining.map(Duration::from_millis);
         let (ticket, dirty) = self.queues.join(channel, key, duration, wake.clone(), self.clock());
         self.notified |= dirty;
         let sent = self.sent.as_ref();
         let going = sent.is_some_and(|sent| sent.plan.unsubscribe.iter().any(|c| **c == *channel));
         let live = self.subscribed.contains(channel) && !going;
-        let due = if live || left.is_none() { self.now } else { self.now + park_for(left) };
+        let due =
+            if live || remaining.is_none() { self.now } else { self.now + park_for(remaining) };
         let deferral = self.turns.deferred_until(key, self.clock());
         let due = deferral.map_or(due, |deferral| self.millis(deferral));
         let first = self.entries.iter().all(|entry| entry.lock != lock);

@@ -105,8 +105,8 @@ impl World {
             return;
         }
         let (channel, key) = LOCKS[lock];
-        let (wake, left) = (Arc::new(Notify::new()), Some(LONGEST_PARK));
-        let (ticket, _) = self.queues.join(channel, key, left, wake.clone(), self.now);
+        let (wake, remaining) = (Arc::new(Notify::new()), Some(LONGEST_PARK));
+        let (ticket, _) = self.queues.join(channel, key, remaining, wake.clone(), self.now);
         self.entries.push(Entry { ticket, lock, wake, awake: true, ask: Ask::None });
     }
 
@@ -161,7 +161,7 @@ impl World {
 
     fn drop(&mut self, at: usize) {
         let Entry { ticket, lock, ask, .. } = self.entries.remove(at);
-        let (wakes, _) = self.queues.left(LOCKS[lock].0, ticket, self.now);
+        let (wakes, _) = self.queues.leave(LOCKS[lock].0, ticket, self.now);
         self.woken(wakes);
         // The undo of a grant whose caller has left.
         if ask == (Ask::Answered { granted: true }) && self.held[lock] == Some(ticket) {

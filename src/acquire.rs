@@ -48,11 +48,11 @@ pub(crate) async fn acquire(
     lease: Lease,
     wait: Wait,
 ) -> Result<Option<Granted>, Error> {
-    let asked = lease.checked(engine.config.watchdog_timeout)?;
+    let requested = lease.checked(engine.config.watchdog_timeout)?;
     let begun = clock::now();
     // Before a request, and before another holder of this client can hand the lock off to it.
     engine.owners.register(owner);
-    let acquisition = Acquisition { engine, owner, lease, asked, wait };
+    let acquisition = Acquisition { engine, owner, lease, requested, wait };
 
     let mut remaining = None;
     if acquisition.goes_straight_to_redis(begun) {
@@ -101,7 +101,7 @@ struct Acquisition<'a> {
     engine: &'a Engine,
     owner: &'a Arc<Owner>,
     lease: Lease,
-    asked: Duration,
+    requested: Duration,
     wait: Wait,
 }
 
@@ -146,7 +146,7 @@ impl Acquisition<'_> {
     ) -> Result<Option<Granted>, Error> {
         let Self { engine, owner, .. } = *self;
         let until = if let Wait::Until(until) = self.wait { Some(until) } else { None };
-        let Some(_turn) = self.turn(until).await else {
+        let Some(_waits_alone) = self.lock_wait_mutex(until).await else {
             return if engine.waiters.in_outage(&owner.names) {
                 Err(out_of_reach())
             } else {
@@ -172,10 +172,10 @@ impl Acquisition<'_> {
 
     /// Calls of the same handle wait here for the one of them that is in the queue: when it has the
     /// lock, they nest. In the queue they would wait for their own handle to release.
-    async fn turn(&self, until: Option<Instant>) -> Option<MutexGuard<'_, ()>> {
-        match self.owner.turn().try_lock() {
-            Ok(turn) => Some(turn),
-            Err(_) => Box::pin(by(until, self.owner.turn().lock())).await,
+    async fn lock_wait_mutex(&self, until: Option<Instant>) -> Option<MutexGuard<'_, ()>> {
+        match self.owner.wait_mutex().try_lock() {
+            Ok(guard) => Some(guard),
+            Err(_) => Box::pin(by(until, self.owner.wait_mutex().lock())).await,
         }
     }
 
@@ -231,7 +231,7 @@ impl Acquisition<'_> {
 
     fn enqueue(&self, remaining: Option<Duration>) -> Enqueued<'_> {
         let Self { engine, owner, .. } = *self;
-        let waiter = Waiter::new(owner.clone(), self.lease, self.asked);
+        let waiter = Waiter::new(owner.clone(), self.lease, self.requested);
         Enqueued { registration: engine.waiters.join(waiter, remaining), engine, owner }
     }
 
@@ -252,7 +252,7 @@ impl Acquisition<'_> {
         }
         let deadline = begun + engine.config.command_timeout;
         let call = Session::new(&engine.router, deadline);
-        let mut session = OwnerSession::new(call, owner, &engine.releaser, self.asked);
+        let mut session = OwnerSession::new(call, owner, &engine.releaser, self.requested);
         let mut now = session.acquire_permit(begun).await?;
         let mut reclaimed = false;
         // An earlier hold's release comes before a new hold.
@@ -265,7 +265,7 @@ impl Acquisition<'_> {
             let ask = owner.holds.lock().ask(now);
             let answer = session
                 .call
-                .acquire(owner.kind, &owner.names, &owner.id, self.asked, ask.count)
+                .acquire(owner.kind, &owner.names, &owner.id, self.requested, ask.count)
                 .await;
             if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
                 owner.holds.lock().not_executed(ask);
@@ -276,7 +276,7 @@ impl Acquisition<'_> {
                     if let Some(replicas) = engine.config.replicas {
                         Box::pin(self.await_replicas(&mut session, replicas)).await?;
                     }
-                    let validity = Arc::new(Validity::new(valid_until(sent, self.asked)));
+                    let validity = Arc::new(Validity::new(valid_until(sent, self.requested)));
                     let (hold, token, watch) = {
                         let mut holds = owner.holds.lock();
                         let hold = holds.granted(ask, self.lease, validity.clone(), sent);
@@ -285,7 +285,7 @@ impl Acquisition<'_> {
                     if let Some(since) = watch {
                         engine.watchdog.watch(owner, since);
                     }
-                    let lease = self.asked;
+                    let lease = self.requested;
                     return Ok(Tried::Granted(Granted { hold, validity, lease, token }));
                 }
                 Acquired::Refused { remaining, holder } => {

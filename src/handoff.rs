@@ -121,7 +121,7 @@ impl Handoffs {
         let (waiter, ticket, awaits, to_permit, wake_list) = taken;
         owner.holds.lock().releasing(start.pending);
 
-        let until = valid_until(now, waiter.asked);
+        let until = valid_until(now, waiter.requested);
         let awaited = awaits.then_some(ticket);
         let (to, granted) = hand(&waiter, awaited, until, &start, now);
         let (confirm, confirmation) = confirm.then(oneshot::channel).unzip();
@@ -278,7 +278,7 @@ impl Handoffs {
         token: Option<FencingToken>,
         now: Instant,
     ) -> Option<PendingOwner> {
-        let (owner, lease) = (&handoff.waiter.owner, handoff.waiter.asked);
+        let (owner, lease) = (&handoff.waiter.owner, handoff.waiter.requested);
         let validity = Arc::new(Validity::new(handoff.until));
         let (hold, token) = {
             let mut holds = owner.holds.lock();
@@ -346,8 +346,9 @@ impl Handoffs {
             if let To::Awaits(_, ticket) = handoff.to {
                 self.waiters.report(&handoff.waiter, ticket, outcome);
             }
-            pending.push((handoff.from, self.config.watchdog_timeout.max(handoff.waiter.asked)));
-            pending.push((handoff.waiter.owner.clone(), handoff.waiter.asked));
+            let requested = handoff.waiter.requested;
+            pending.push((handoff.from, self.config.watchdog_timeout.max(requested)));
+            pending.push((handoff.waiter.owner.clone(), requested));
         }
         pending
     }

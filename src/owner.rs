@@ -45,7 +45,7 @@ pub(crate) struct Owner {
     /// A [`Permit`] is held during a session with Redis (invariant 1).
     permit: Semaphore,
     /// Created for the first call that waits.
-    turn: OnceLock<Box<tokio::sync::Mutex<()>>>,
+    wait_mutex: OnceLock<Box<tokio::sync::Mutex<()>>>,
     pub(crate) holds: Mutex<HoldState>,
 }
 
@@ -57,15 +57,15 @@ impl Owner {
             id: id.into(),
             owners: None,
             permit: Semaphore::new(1),
-            turn: OnceLock::new(),
+            wait_mutex: OnceLock::new(),
             holds: Mutex::default(),
         }
     }
 
     /// Held by the one call of this owner that waits in the wait queue. Other calls of this owner
     /// wait for it here: once it has the lock they nest.
-    pub(crate) fn turn(&self) -> &tokio::sync::Mutex<()> {
-        self.turn.get_or_init(Box::default)
+    pub(crate) fn wait_mutex(&self) -> &tokio::sync::Mutex<()> {
+        self.wait_mutex.get_or_init(Box::default)
     }
 }
 
@@ -246,8 +246,8 @@ impl HoldState {
                 Lease::Watchdog => watchdog_timeout,
                 // Without the margin that its deadline has: Redis has to keep the requested lease,
                 // and every guard's deadline stays ahead of the key's.
-                Lease::Fixed(asked) => {
-                    let margin = asked - (valid_until(now, asked) - now);
+                Lease::Fixed(requested) => {
+                    let margin = requested - (valid_until(now, requested) - now);
                     whole_millis(until - now + margin)
                 }
             };

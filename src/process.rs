@@ -130,9 +130,9 @@ mod tests {
         let process = Process::current();
         let exits = match fork::fork().expect("forking") {
             Fork::Child => {
-                let asked = [process.is_this_one(), process.clone().is_this_one()];
+                let answers = [process.is_this_one(), process.clone().is_this_one()];
                 let own = Process::current().is_this_one();
-                std::process::exit(i32::from(asked == [false; 2] && own))
+                std::process::exit(i32::from(answers == [false; 2] && own))
             }
             Fork::Parent(child) => fork::waitpid(child).expect("the child"),
         };

@@ -94,9 +94,9 @@ impl Waiters {
         self.queues.lock().should_queue(names.channel(), names.key(), until, now)
     }
 
-    /// Records the result of a call that asked Redis at `asked`, without waiting in the queue.
-    pub(crate) fn tried(&self, names: &Names, granted: bool, asked: Instant) {
-        self.queues.lock().tried(names.key(), granted, asked, clock::now());
+    /// Records the result of a call that asked Redis at `asked_at`, without waiting in the queue.
+    pub(crate) fn tried(&self, names: &Names, granted: bool, asked_at: Instant) {
+        self.queues.lock().tried(names.key(), granted, asked_at, clock::now());
     }
 
     /// Whether Redis is known to be out of reach for the waiters of this lock.
@@ -104,10 +104,10 @@ impl Waiters {
         self.queues.lock().outage(names.channel()).is_some()
     }
 
-    /// Redis has answered a call, sent at `asked`, that does not wait in the queue. Clears an
+    /// Redis has answered a call, sent at `asked_at`, that does not wait in the queue. Clears an
     /// earlier outage whose end was not observed.
-    pub(crate) fn answered(&self, names: &Names, asked: Instant) {
-        self.queues.lock().answered(names.channel(), asked);
+    pub(crate) fn answered(&self, names: &Names, asked_at: Instant) {
+        self.queues.lock().answered(names.channel(), asked_at);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -221,12 +221,12 @@ impl Waiters {
                 self.cut(on);
                 on = connection.number();
             }
-            let asked = clock::now();
-            let Plan { subscribe, unsubscribe } = self.queues.lock().plan(asked, on, mine);
+            let asked_at = clock::now();
+            let Plan { subscribe, unsubscribe } = self.queues.lock().plan(asked_at, on, mine);
             if subscribe.is_empty() && unsubscribe.is_empty() {
                 continue;
             }
-            let deadline = asked + patience;
+            let deadline = asked_at + patience;
             let (confirmed, error) =
                 router.resubscribe(&connection, &subscribe, &unsubscribe, deadline).await;
             self.subscribed(&confirmed, on);
@@ -236,7 +236,7 @@ impl Waiters {
             if let Some(error) = error {
                 tracing::warn!(%error, "waiters rely on timers alone until a subscription works");
                 if error.kind() != ErrorKind::Unavailable {
-                    self.queues.lock().all_answered(&refused, asked);
+                    self.queues.lock().all_answered(&refused, asked_at);
                     tokio::time::sleep(SUBSCRIBE_AGAIN).await;
                 } else {
                     tokio::time::sleep(SUBSCRIBE_SOON).await;

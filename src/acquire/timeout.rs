@@ -41,9 +41,9 @@ pub(super) async fn answer_by<T>(
     until: Option<Instant>,
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Option<Result<T, Error>> {
-    let asked = clock::now();
+    let asked_at = clock::now();
     let answer = by(until, answer).await;
-    if answer.is_none() && clock::now() - asked >= SILENCE {
+    if answer.is_none() && clock::now() - asked_at >= SILENCE {
         let message = "Redis had not answered when the wait was over";
         return Some(Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)));
     }

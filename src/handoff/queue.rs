@@ -88,7 +88,7 @@ impl HandoffQueue {
             self.handoffs.front().map(|first| first.from.clone()).into_iter().collect();
         let handoffs = || self.handoffs.iter().take(LONGEST);
         owners.extend(handoffs().map(|handoff| handoff.waiter.owner.clone()));
-        let lease = handoffs().next_back().map_or(Duration::ZERO, |last| last.waiter.asked);
+        let lease = handoffs().next_back().map_or(Duration::ZERO, |last| last.waiter.requested);
         Request { owners, lease }
     }
 
@@ -115,7 +115,7 @@ impl HandoffQueue {
     }
 
     pub(super) fn longest_lease(&self) -> Duration {
-        self.handoffs.iter().map(|handoff| handoff.waiter.asked).max().unwrap_or_default()
+        self.handoffs.iter().map(|handoff| handoff.waiter.requested).max().unwrap_or_default()
     }
 }
 
@@ -154,6 +154,7 @@ pub(super) fn hand(
     }
     let validity = Arc::new(Validity::new(until.min(start.until)));
     let hold = holds.handed(ask, waiter.lease, validity.clone(), start.streak.clone(), now);
-    let granted = Granted { hold, validity: validity.clone(), lease: waiter.asked, token: None };
+    let lease = waiter.requested;
+    let granted = Granted { hold, validity: validity.clone(), lease, token: None };
     (To::Holds(hold, validity), Some(granted))
 }

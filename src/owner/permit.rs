@@ -10,8 +10,8 @@ pub(crate) struct Permit(Arc<Owner>);
 impl Owner {
     /// Waits for the permit. First come, first served.
     pub(crate) async fn permit(self: &Arc<Self>) -> Permit {
-        let turn = self.permit.acquire().await.expect("BUG: a permit was closed");
-        turn.forget();
+        let permit = self.permit.acquire().await.expect("BUG: a permit was closed");
+        permit.forget();
         Permit(self.clone())
     }
 

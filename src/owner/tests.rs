@@ -118,8 +118,8 @@ impl Story {
     }
 
     fn grant(&self, lease: Lease) -> (HoldId, Arc<Validity>) {
-        let asked = lease.checked(WATCHDOG).unwrap();
-        let validity = Arc::new(Validity::new(valid_until(self.now, asked)));
+        let requested = lease.checked(WATCHDOG).unwrap();
+        let validity = Arc::new(Validity::new(valid_until(self.now, requested)));
         let mut holds = self.owner.holds.lock();
         let ask = holds.ask(self.now);
         let hold = holds.granted(ask, lease, validity.clone(), self.now);
@@ -180,10 +180,7 @@ fn a_hold_of_an_earlier_generation_gives_nothing_back_of_a_later_one() {
     story.owner.lose(FoundBy::Release, story.now);
     let (_after, validity) = story.grant(HOUR.into());
     assert_eq!(story.give_back(before), None);
-    assert!(
-        !story.owner.holds.lock().give_back(before),
-        "it is lost, whether or not its validity says so"
-    );
+    assert!(!story.owner.holds.lock().give_back(before), "it is lost, marked or not");
     assert!(gone.is_gone());
     assert!(validity.until(story.now).is_some());
 }
@@ -244,7 +241,7 @@ fn a_renewal_that_crosses_the_release_of_what_is_lost_says_nothing_of_what_was_g
         story.owner.lose(FoundBy::Renewal { generation: hold.generation }, story.now),
         Some(true)
     );
-    assert!(!validity.is_gone(), "it is the release that finds out");
+    assert!(!validity.is_gone(), "the release finds out");
 }
 
 #[test]
@@ -301,11 +298,7 @@ fn a_loss_reaches_every_guard_of_the_generation() {
     assert_eq!(story.owner.lose(FoundBy::Release, story.now), Some(true));
     assert!(first.is_gone() && second.is_gone());
     assert_eq!(story.pending(), None);
-    assert_ne!(
-        story.owner.lose(FoundBy::Release, story.now),
-        Some(true),
-        "no guard is left to lose the lock"
-    );
+    assert_ne!(story.owner.lose(FoundBy::Release, story.now), Some(true), "no guard can lose it");
 }
 
 #[test]

@@ -50,8 +50,8 @@ impl Waiters {
             queues.asked_for(names.channel(), ticket, now);
             return Some((waiter, ticket, true, fit, WakeList::default()));
         }
-        let (head, dirty) = queues.handed(names.channel(), ticket, waiter.asked, now);
-        let head = head.filter(|_| waiter.asked.min(LONGEST_PARK) <= longest_request);
+        let (head, dirty) = queues.handed(names.channel(), ticket, waiter.requested, now);
+        let head = head.filter(|_| waiter.requested.min(LONGEST_PARK) <= longest_request);
         Some((waiter, ticket, false, fit, WakeList { head, dirty }))
     }
 
@@ -71,7 +71,7 @@ impl Waiters {
         let mut queues = self.queues.lock();
         match outcome {
             HandoffOutcome::Granted => {
-                let (head, dirty) = queues.granted(channel, ticket, waiter.asked, now);
+                let (head, dirty) = queues.granted(channel, ticket, waiter.requested, now);
                 drop(queues);
                 return self.wake_all(WakeList { head, dirty });
             }

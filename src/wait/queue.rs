@@ -112,11 +112,11 @@ impl<S> WaitQueues<S> {
         self.channels.get(channel)?.outage
     }
 
-    /// Redis has answered a request that was sent at `asked`. An outage that began before is over.
-    /// One that began later is not, however late the answer is processed.
-    pub(crate) fn answered(&mut self, channel: &str, asked: Instant) {
+    /// Redis has answered a request, sent at `asked_at`. An outage that began before is over. One
+    /// that began later is not, however late the answer is processed.
+    pub(crate) fn answered(&mut self, channel: &str, asked_at: Instant) {
         if let Some(channel) = self.channels.get_mut(channel) {
-            channel.answered(asked);
+            channel.answered(asked_at);
         }
     }
 
@@ -206,11 +206,11 @@ impl<S> WaitQueues<S> {
         };
         let deferral = self.turns.deferred_until(&queue.key, now);
         queue.due = deferral.into_iter().fold(now + park_for(remaining), Instant::min);
-        let asked = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
+        let asked_at = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
         self.turns.refused(&queue.key);
-        if let Some(asked) = asked {
-            self.turns.answered(now.saturating_duration_since(asked));
-            self.answered(channel, asked);
+        if let Some(asked_at) = asked_at {
+            self.turns.answered(now.saturating_duration_since(asked_at));
+            self.answered(channel, asked_at);
         }
     }
 
@@ -250,11 +250,11 @@ impl<S> WaitQueues<S> {
         // A message that came meanwhile may announce a release after this grant.
         let recheck = queue.entries.get(&ticket).is_some_and(|entry| entry.recheck);
         queue.due = if recheck { now } else { now + park_for(Some(lease)) };
-        let asked = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
+        let asked_at = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
         self.turns.granted(&queue.key, self.limits, now);
-        if let Some(asked) = asked {
-            self.turns.answered(now.saturating_duration_since(asked));
-            self.answered(channel, asked);
+        if let Some(asked_at) = asked_at {
+            self.turns.answered(now.saturating_duration_since(asked_at));
+            self.answered(channel, asked_at);
         }
         self.remove(channel, ticket, now + LINGER)
     }

@@ -1,8 +1,8 @@
 //! One waiter: its grant slot, where others leave a lock for it, and its registration in the queue.
 //!
 //! 1. **A lock that is handed off is never lost on the way.** It lies in the grant slot until the
-//!    waiter takes it. A waiter that leaves closes the slot, and gives back a lock that it finds
-//!    there. A holder that finds the slot closed gives back the lock that it brought.
+//!    waiter takes it. A waiter that leaves closes the grant slot, and gives back a lock that it
+//!    finds there. A holder that finds the grant slot closed gives back the lock that it brought.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +21,9 @@ pub(crate) struct Waiter {
     pub(crate) owner: Arc<Owner>,
     pub(crate) lease: Lease,
     /// The lease in whole milliseconds.
-    pub(crate) asked: Duration,
+    pub(crate) requested: Duration,
     pub(super) wake: Notify,
-    slot: Mutex<GrantSlot>,
+    grant_slot: Mutex<GrantSlot>,
 }
 
 /// Where a waiter finds a lock that is handed to it.
@@ -31,30 +31,31 @@ enum GrantSlot {
     Empty,
     Full(Granted),
     /// The waiter has left.
-    Gone,
+    Closed,
 }
 
 impl Waiter {
-    pub(crate) fn new(owner: Arc<Owner>, lease: Lease, asked: Duration) -> Self {
-        Self { owner, lease, asked, wake: Notify::new(), slot: GrantSlot::Empty.into() }
+    pub(crate) fn new(owner: Arc<Owner>, lease: Lease, requested: Duration) -> Self {
+        let grant_slot = GrantSlot::Empty.into();
+        Self { owner, lease, requested, wake: Notify::new(), grant_slot }
     }
 
     /// Hands the lock to the waiter. If the waiter has left, the caller must give the lock back.
     pub(crate) fn hand(&self, granted: Granted) -> Result<(), Granted> {
-        let mut slot = self.slot.lock();
-        if let GrantSlot::Gone = *slot {
+        let mut grant_slot = self.grant_slot.lock();
+        if let GrantSlot::Closed = *grant_slot {
             return Err(granted);
         }
-        *slot = GrantSlot::Full(granted);
-        drop(slot);
+        *grant_slot = GrantSlot::Full(granted);
+        drop(grant_slot);
         self.wake.notify_one();
         Ok(())
     }
 
     fn take(&self, leave: GrantSlot) -> Option<Granted> {
-        match std::mem::replace(&mut *self.slot.lock(), leave) {
+        match std::mem::replace(&mut *self.grant_slot.lock(), leave) {
             GrantSlot::Full(granted) => Some(granted),
-            GrantSlot::Empty | GrantSlot::Gone => None,
+            GrantSlot::Empty | GrantSlot::Closed => None,
         }
     }
 }
@@ -129,7 +130,7 @@ impl Registration<'_> {
         let now = clock::now();
         let (head, dirty) = self.waiters.queues.lock().leave(self.channel(), self.ticket, now);
         self.waiters.wake_all(WakeList { head, dirty });
-        self.waiter.take(GrantSlot::Gone)
+        self.waiter.take(GrantSlot::Closed)
     }
 
     fn channel(&self) -> &str {

@@ -130,8 +130,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "two-clocks",
         file: "src/acquire/timeout.rs",
-        right: "clock::now() - asked >= SILENCE",
-        wrong: "(if BUG { asked.elapsed() } else { clock::now() - asked }) >= SILENCE",
+        right: "clock::now() - asked_at >= SILENCE",
+        wrong: "(if BUG { asked_at.elapsed() } else { clock::now() - asked_at }) >= SILENCE",
     },
     Mutant {
         bug: "acquire-any-hash",
@@ -245,8 +245,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "hand-off-head-oversleeps",
         file: "src/wait/handoff.rs",
-        right: "head.filter(|_| waiter.asked",
-        wrong: "head.filter(|_| !BUG && waiter.asked",
+        right: "head.filter(|_| waiter.requested",
+        wrong: "head.filter(|_| !BUG && waiter.requested",
     },
     Mutant {
         bug: "dead-subscription-unnoticed",

@@ -10,7 +10,7 @@ pub(super) const WATCHDOG: Duration = Duration::from_millis(900);
 const PERIOD: Duration = Duration::from_millis(300);
 
 enum Request {
-    Acquire { ask: Ask, lease: Lease, asked: Duration, sent: Instant, reply: Option<Acquired> },
+    Acquire { ask: Ask, lease: Lease, requested: Duration, sent: Instant, reply: Option<Acquired> },
     Release { pending: PendingRelease, reply: Option<Released>, then: Option<Lease> },
 }
 
@@ -140,11 +140,12 @@ impl World {
     }
 
     fn ask(&mut self, lease: Lease) {
-        let asked = lease.checked(WATCHDOG).unwrap();
+        let requested = lease.checked(WATCHDOG).unwrap();
         let ask = self.owner.holds.lock().ask(self.now);
         self.betrayed = false;
         self.repeated = false;
-        self.request = Some(Request::Acquire { ask, lease, asked, sent: self.now, reply: None });
+        self.request =
+            Some(Request::Acquire { ask, lease, requested, sent: self.now, reply: None });
     }
 
     fn release(&mut self, pending: PendingRelease, then: Option<Lease>) {
@@ -157,8 +158,8 @@ impl World {
         let now = self.server_time();
         let millis = |lease: Duration| u64::try_from(lease.as_millis()).unwrap();
         match &mut self.request {
-            Some(Request::Acquire { ask, asked, reply: reply @ None, .. }) => {
-                *reply = Some(self.redis.acquire(US, millis(*asked), ask.count, now));
+            Some(Request::Acquire { ask, requested, reply: reply @ None, .. }) => {
+                *reply = Some(self.redis.acquire(US, millis(*requested), ask.count, now));
             }
             Some(Request::Release { pending, reply: reply @ None, .. }) => {
                 *reply = Some(self.redis.release(US, pending.count, millis(pending.lease), now));
@@ -169,16 +170,18 @@ impl World {
 
     fn answer(&mut self) {
         match self.request.take() {
-            Some(Request::Acquire { ask, lease, asked, sent, reply: Some(reply) }) => match reply {
-                Acquired::Granted(_) => self.granted(ask, lease, asked, sent),
-                Acquired::Refused { .. } => {
-                    self.owner.lose(FoundBy::Refusal, self.now);
+            Some(Request::Acquire { ask, lease, requested, sent, reply: Some(reply) }) => {
+                match reply {
+                    Acquired::Granted(_) => self.granted(ask, lease, requested, sent),
+                    Acquired::Refused { .. } => {
+                        self.owner.lose(FoundBy::Refusal, self.now);
+                    }
+                    Acquired::Gone => {
+                        self.owner.lose(FoundBy::Release, self.now);
+                        self.ask(lease);
+                    }
                 }
-                Acquired::Gone => {
-                    self.owner.lose(FoundBy::Release, self.now);
-                    self.ask(lease);
-                }
-            },
+            }
             Some(Request::Release { pending, reply: Some(reply), then }) => {
                 let repeated = self.freeing || (self.repeated && pending.count == 0);
                 if reply == Released::Nothing && !repeated {
@@ -194,8 +197,8 @@ impl World {
         }
     }
 
-    fn granted(&mut self, ask: Ask, lease: Lease, asked: Duration, sent: Instant) {
-        let until = valid_until(sent, asked);
+    fn granted(&mut self, ask: Ask, lease: Lease, requested: Duration, sent: Instant) {
+        let until = valid_until(sent, requested);
         let validity = Arc::new(Validity::new(until));
         let (hold, register) = {
             let mut holds = self.owner.holds.lock();

@@ -30,8 +30,8 @@ impl<S> Default for Channel<S> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subscription {
     Wanted,
-    /// Sent, not confirmed yet.
-    Asked,
+    /// Not confirmed yet.
+    Sent,
     Live,
 }
 
@@ -59,8 +59,8 @@ pub(super) fn park_for(remaining: Option<Duration>) -> Duration {
 }
 
 impl<S> Channel<S> {
-    pub(super) fn answered(&mut self, asked: Instant) {
-        self.outage.take_if(|began| *began <= asked);
+    pub(super) fn answered(&mut self, asked_at: Instant) {
+        self.outage.take_if(|began| *began <= asked_at);
     }
 
     pub(super) fn everybody(&self) -> impl Iterator<Item = Arc<S>> {

@@ -8,8 +8,8 @@ use super::{LONGEST_PARK, WaitQueues};
 
 impl<S> WaitQueues<S> {
     /// Records the result of a call that asked Redis without waiting in the queue.
-    pub(crate) fn tried(&mut self, key: &str, granted: bool, asked: Instant, now: Instant) {
-        self.turns.answered(now.saturating_duration_since(asked));
+    pub(crate) fn tried(&mut self, key: &str, granted: bool, asked_at: Instant, now: Instant) {
+        self.turns.answered(now.saturating_duration_since(asked_at));
         if granted {
             self.turns.granted(key, self.limits, now);
         } else {

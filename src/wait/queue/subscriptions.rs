@@ -57,7 +57,7 @@ impl<S> WaitQueues<S> {
                     return false;
                 }
             } else if wanted && mine(name) {
-                channel.subscription = Subscription::Asked;
+                channel.subscription = Subscription::Sent;
                 channel.on = Some(on);
                 plan.subscribe.push(name.clone());
             }
@@ -74,7 +74,7 @@ impl<S> WaitQueues<S> {
                 continue;
             };
             // If the connection was cut since, this answer is outdated.
-            if channel.subscription == Subscription::Asked && channel.on == Some(on) {
+            if channel.subscription == Subscription::Sent && channel.on == Some(on) {
                 channel.outage = None;
                 channel.subscription = Subscription::Live;
                 channel.ask_now(&self.turns, now, &mut wakes);
@@ -118,9 +118,9 @@ impl<S> WaitQueues<S> {
     }
 
     /// Redis answers requests, even if it does not subscribe these channels.
-    pub(crate) fn all_answered(&mut self, names: &[Arc<str>], asked: Instant) {
+    pub(crate) fn all_answered(&mut self, names: &[Arc<str>], asked_at: Instant) {
         for name in names {
-            self.answered(name, asked);
+            self.answered(name, asked_at);
         }
     }
 }

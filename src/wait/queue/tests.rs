@@ -349,11 +349,11 @@ fn an_answer_from_before_an_outage_does_not_end_it() {
     let (mut story, [(first, _), _]) = Story::parked();
     story.message();
     assert_eq!(story.step(first), WaitStep::Ask);
-    let asked = story.now;
+    let asked_at = story.now;
     story.now += SECOND;
     story.cut();
     story.refused(first);
-    story.queues.answered(C, asked);
+    story.queues.answered(C, asked_at);
     assert_eq!(story.outage(), Some(story.now));
     story.queues.answered(C, story.now);
     assert_eq!(story.outage(), None);

@@ -19,8 +19,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "deadline-from-reply",
         file: "src/acquire.rs",
-        right: "let validity = Arc::new(Validity::new(valid_until(sent, self.asked)));",
-        wrong: "let sent = if BUG { clock::now() } else { sent };\n                    let validity = Arc::new(Validity::new(valid_until(sent, self.asked)));",
+        right: "let validity = Arc::new(Validity::new(valid_until(sent, self.requested)));",
+        wrong: "let sent = if BUG { clock::now() } else { sent };\n                    let validity = Arc::new(Validity::new(valid_until(sent, self.requested)));",
     },
     Mutant {
         bug: "too-few-will-do",

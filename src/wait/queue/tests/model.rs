@@ -96,7 +96,7 @@ pub(super) struct Model {
     /// The number of the connection in use.
     connection: u64,
     /// What the driver has asked for on it.
-    asked: BTreeSet<String>,
+    asked_for: BTreeSet<String>,
     sent: Option<Sent>,
     /// The locks whose heads are still to be woken after a hand-off.
     unwoken: BTreeSet<usize>,
@@ -123,7 +123,7 @@ impl Model {
             subscribed: BTreeSet::new(),
             kept_until: BTreeMap::new(),
             connection: 1,
-            asked: BTreeSet::new(),
+            asked_for: BTreeSet::new(),
             sent: None,
             unwoken: BTreeSet::new(),
             asleep: None,

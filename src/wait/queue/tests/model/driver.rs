@@ -44,8 +44,8 @@ impl Model {
         });
 
         let missing = self.missing();
-        self.asked.retain(|channel| kept.contains(channel) || missing.contains(channel));
-        self.asked.extend(plan.subscribe.iter().map(|channel| (**channel).to_owned()));
+        self.asked_for.retain(|channel| kept.contains(channel) || missing.contains(channel));
+        self.asked_for.extend(plan.subscribe.iter().map(|channel| (**channel).to_owned()));
         self.notified = false;
         self.asleep = None;
         if plan.subscribe.is_empty() && plan.unsubscribe.is_empty() {
@@ -87,12 +87,12 @@ impl Model {
         self.subscribed.clear();
         self.sent.iter_mut().for_each(|sent| sent.dead = true);
         let wakes = self.queues.cut(self.connection, self.clock());
-        let there = |w: &&Entry| self.asked.contains(self.channel(w.lock));
+        let there = |w: &&Entry| self.asked_for.contains(self.channel(w.lock));
         let there = self.entries.iter().filter(there).count();
         assert_eq!(wakes.len(), there, "everybody there looks up");
         self.woken(wakes);
         self.notified = true;
-        self.asked.clear();
+        self.asked_for.clear();
         self.connection += 1;
     }
 }

@@ -15,7 +15,7 @@ use crate::lock::{FencedLock, Lock};
 /// that renews leases, listens for wake-ups, releases dropped guards and keeps up with failovers.
 /// [`connect`](Self::connect) makes the connections of the thread and of the runtime that calls it;
 /// the client keeps them, and replaces a broken one at once. Thread and connections end by
-/// themselves when the client, its handles and its guards are gone.
+/// themselves when the client, its handles and its guards are dropped.
 ///
 /// # Forking
 ///

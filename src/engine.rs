@@ -61,7 +61,7 @@ impl Engine {
         if self.process.is_this_one() { Ok(()) } else { Err(Error::another_process()) }
     }
 
-    /// Refuses new calls, flushes pending releases and stops renewing. Does nothing in another process.
+    /// Refuses new calls, waits for the jobs and stops renewing. Does nothing in another process.
     pub(crate) async fn close(&self) {
         if self.process.is_this_one() {
             self.process.bind(self.parts.close()).await;
@@ -145,8 +145,8 @@ impl Parts {
 
     async fn close(&self) {
         self.waiters.close();
-        let flush = self.releaser.flush();
-        let _ = tokio::time::timeout(self.config.command_timeout, flush).await;
+        let drain = self.releaser.drain();
+        let _ = tokio::time::timeout(self.config.command_timeout, drain).await;
         self.stop_renewing.send_replace(true);
         self.router.hang_up();
     }

@@ -17,7 +17,7 @@ use crate::token::FencingToken;
 /// One hold of a lock.
 ///
 /// A guard can be sent to another task or thread, and keeps working when the client and the
-/// handle that it came from are gone.
+/// handle that it came from are dropped.
 ///
 /// # What it can promise
 ///
@@ -99,10 +99,10 @@ impl LockGuard {
         let mut unlock =
             Unlock::begin(&self.engine.releaser, call, &self.owner, &self.granted, now);
         if unlock.is_handed_off() {
-            let confirmed = self.engine.process.bind(async move { unlock.confirmed().await });
-            return confirmed.await.map_err(about);
+            let handed_off = self.engine.process.bind(async move { unlock.await_handoff().await });
+            return handed_off.await.map_err(about);
         }
-        self.engine.process.bind(async move { unlock.released().await }).await.map_err(about)
+        self.engine.process.bind(async move { unlock.release().await }).await.map_err(about)
     }
 
     /// The name that [`LockClient::lock`](crate::LockClient::lock) got.

@@ -57,7 +57,7 @@ pub(crate) struct Handoffs {
     waiters: Arc<Waiters>,
     watchdog: Arc<Watchdog>,
     config: Arc<Config>,
-    released: ReleasedNames,
+    released_names: ReleasedNames,
 }
 
 /// What is left to do after a lock was handed off.
@@ -78,7 +78,8 @@ impl Handoffs {
     ) -> Self {
         let (waiters, watchdog) = (waiters.clone(), watchdog.clone());
         let (queues, config) = (Mutex::default(), config.clone());
-        Self { queues, waiters, watchdog, config, released: ReleasedNames::default() }
+        let released_names = ReleasedNames::default();
+        Self { queues, waiters, watchdog, config, released_names }
     }
 
     /// Hands off the lock that `owner` has just fully released in its hold state. `None` if no
@@ -119,7 +120,7 @@ impl Handoffs {
         let longest = self.config.command_timeout.saturating_add(LONGEST_PAUSE);
         let taken = self.waiters.take_next(&owner.names, full, longest, now, fits)?;
         let (waiter, ticket, awaits, to_permit, wake_list) = taken;
-        owner.holds.lock().releasing(start.pending);
+        owner.holds.lock().release_sent(start.pending);
 
         let until = valid_until(now, waiter.requested);
         let awaited = awaits.then_some(ticket);
@@ -245,7 +246,7 @@ impl Handoffs {
         // Without a count from Redis, another client may wait.
         let others = listening.map_or(1, |listening| listening.saturating_sub(ourselves));
         for handoff in &mut done {
-            handoff.from.holds.lock().released(handoff.pending);
+            handoff.from.holds.lock().release_confirmed(handoff.pending);
             if let Some(confirm) = handoff.confirm.take() {
                 let _ = confirm.send(Ok(true));
             }
@@ -304,7 +305,7 @@ impl Handoffs {
         for (at, handoff) in self.take(names, usize::MAX).0.into_iter().enumerate() {
             let executed = at < unanswered;
             if executed {
-                handoff.from.holds.lock().released(handoff.pending);
+                handoff.from.holds.lock().release_confirmed(handoff.pending);
             } else {
                 found_gone(&self.waiters, &handoff.from, FoundBy::HandOff);
             }

@@ -113,8 +113,8 @@ pub(crate) struct PendingRelease {
     pub(crate) count: u32,
     /// The longest lease that is promised to a remaining hold.
     pub(crate) lease: Duration,
-    /// How many of the holds in `leaving` it is about.
-    leaving: usize,
+    /// How many of the holds in `given_back` it is about.
+    given_back: usize,
 }
 
 #[derive(Default)]
@@ -122,7 +122,7 @@ pub(crate) struct HoldState {
     generation: u64,
     live: Vec<Hold>,
     /// Given back, and Redis has not confirmed it.
-    leaving: Vec<Arc<Validity>>,
+    given_back: Vec<Arc<Validity>>,
     next_number: u64,
     /// The highest hold count that Redis may have for this owner (invariant 2).
     counted: u32,
@@ -184,7 +184,7 @@ impl HoldState {
         self.counted = ask.count;
         if ask.count == 1 {
             // The new hold has taken over what an earlier generation left behind.
-            self.leaving.clear();
+            self.given_back.clear();
         }
         self.next_number += 1;
         let number = self.next_number;
@@ -220,7 +220,7 @@ impl HoldState {
         if let Some(at) = self.live.iter().position(|live| live.number == hold.number) {
             let Hold { validity, .. } = self.live.swap_remove(at);
             if self.counted > 0 {
-                self.leaving.push(validity);
+                self.given_back.push(validity);
             }
         }
         true
@@ -258,28 +258,28 @@ impl HoldState {
             Some(lease) => (u32::try_from(self.live.len()).unwrap_or(u32::MAX), lease),
             None => (0, Duration::from_millis(1)),
         };
-        let leaving = self.leaving.len();
-        (self.counted > count).then_some(PendingRelease { count, lease, leaving })
+        let given_back = self.given_back.len();
+        (self.counted > count).then_some(PendingRelease { count, lease, given_back })
     }
 
     /// The pending release is about to be sent. Returns whether an earlier request may already have
     /// freed the lock.
-    pub(crate) fn releasing(&mut self, pending: PendingRelease) -> bool {
+    pub(crate) fn release_sent(&mut self, pending: PendingRelease) -> bool {
         let before = self.freeing;
         self.freeing |= pending.count == 0;
         before && pending.count == 0
     }
 
     /// The request was not executed, so it cannot have freed anything.
-    pub(crate) fn not_released(&mut self) {
+    pub(crate) fn release_not_executed(&mut self) {
         self.freeing = false;
     }
 
     /// Redis has executed the pending release.
-    pub(crate) fn released(&mut self, pending: PendingRelease) {
+    pub(crate) fn release_confirmed(&mut self, pending: PendingRelease) {
         self.counted = self.counted.min(pending.count);
         self.freeing = false;
-        self.leaving.drain(..pending.leaving.min(self.leaving.len()));
+        self.given_back.drain(..pending.given_back.min(self.given_back.len()));
     }
 }
 

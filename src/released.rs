@@ -30,14 +30,14 @@ pub(crate) struct ReleasedNames {
 }
 
 struct State {
-    names: HashMap<Box<str>, Released>,
+    names: HashMap<Box<str>, LastRelease>,
     sweep_at: usize,
     /// The last sweep, once there was one.
     swept: Option<Instant>,
 }
 
 /// One name, when it was released last, and where.
-struct Released {
+struct LastRelease {
     names: Names,
     at: Instant,
     server: Server,
@@ -53,19 +53,19 @@ impl ReleasedNames {
     /// Notes that this client has released that name, or handed it off between two of its owners.
     pub(crate) fn note(&self, names: &Names, server: Server, now: Instant) {
         let mut state = self.state.lock();
-        if let Some(released) = state.names.get_mut(names.key()) {
-            (released.at, released.server) = (now, server);
+        if let Some(last) = state.names.get_mut(names.key()) {
+            (last.at, last.server) = (now, server);
             return;
         }
         let rested = state.swept.is_none_or(|swept| now >= swept + REMEMBERED_FOR / 10);
         if state.names.len() >= state.sweep_at && (rested || state.names.len() < MOST) {
-            state.names.retain(|_, released| now < released.at + REMEMBERED_FOR);
+            state.names.retain(|_, last| now < last.at + REMEMBERED_FOR);
             state.sweep_at = (2 * state.names.len()).clamp(SWEEP_FROM, MOST);
             state.swept = Some(now);
         }
         if state.names.len() < MOST {
-            let released = Released { names: names.clone(), at: now, server };
-            state.names.insert(names.key().into(), released);
+            let last = LastRelease { names: names.clone(), at: now, server };
+            state.names.insert(names.key().into(), last);
         }
     }
 
@@ -74,11 +74,11 @@ impl ReleasedNames {
     pub(crate) fn moved(&self, server_of: impl Fn(&str) -> Server, now: Instant) -> Vec<Names> {
         let mut state = self.state.lock();
         let mut moved = Vec::new();
-        state.names.retain(|_, released| now < released.at + REMEMBERED_FOR);
-        for (key, released) in &mut state.names {
+        state.names.retain(|_, last| now < last.at + REMEMBERED_FOR);
+        for (key, last) in &mut state.names {
             let server = server_of(key);
-            if std::mem::replace(&mut released.server, server) != server {
-                moved.push(released.names.clone());
+            if std::mem::replace(&mut last.server, server) != server {
+                moved.push(last.names.clone());
             }
         }
         moved

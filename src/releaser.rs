@@ -46,8 +46,8 @@ pub(crate) enum Job {
     Release(BackgroundRelease),
     /// Update Redis with the hand-offs of that owner's lock.
     Handoff(Arc<Owner>),
-    /// Report when no release is pending.
-    Flush(oneshot::Sender<()>),
+    /// Report when all jobs are done.
+    Drain(oneshot::Sender<()>),
 }
 
 /// An owner that has a pending release, or may have one.
@@ -99,10 +99,10 @@ impl Releaser {
     }
 
     /// Completes when each job that was enqueued before is done or given up.
-    pub(crate) async fn flush(&self) {
-        let (done, told) = oneshot::channel();
-        if self.jobs.send(Job::Flush(done)).is_ok() {
-            let _ = told.await;
+    pub(crate) async fn drain(&self) {
+        let (done, is_done) = oneshot::channel();
+        if self.jobs.send(Job::Drain(done)).is_ok() {
+            let _ = is_done.await;
         }
     }
 
@@ -204,7 +204,7 @@ async fn release_pending(
         let Some(pending) = holds.pending(now, handoffs.watchdog_timeout()) else {
             return Ok(false);
         };
-        (pending, holds.releasing(pending))
+        (pending, holds.release_sent(pending))
     };
     let server = call.router.movable_server_of(owner.names.key());
     if pending.count == 0 {
@@ -216,7 +216,7 @@ async fn release_pending(
         Err(error) if error.kind() == ErrorKind::NotALock => (Released::Nothing, false),
         Err(error) => {
             if error.outcome() == Outcome::NotExecuted && !sent_before {
-                owner.holds.lock().not_released();
+                owner.holds.lock().release_not_executed();
             }
             return Err(error);
         }
@@ -230,7 +230,7 @@ async fn release_pending(
     let nothing = released == Released::Nothing;
     // An earlier sending that was never answered may have released it.
     if !nothing || sent_before || repeated {
-        owner.holds.lock().released(pending);
+        owner.holds.lock().release_confirmed(pending);
     }
     // A hold that was to stay, or that this client has not released, is gone.
     let lost = nothing && (pending.count > 0 || !(sent_before || repeated));
@@ -251,16 +251,16 @@ pub(crate) async fn do_jobs(
     config: &Arc<Config>,
 ) {
     let mut under_way = JoinSet::new();
-    let mut flushes: Vec<oneshot::Sender<()>> = Vec::new();
+    let mut drains: Vec<oneshot::Sender<()>> = Vec::new();
     let mut open = true;
     while open || !under_way.is_empty() {
         if under_way.is_empty() {
-            for flush in flushes.drain(..) {
-                let _ = flush.send(());
+            for done in drains.drain(..) {
+                let _ = done.send(());
             }
         }
         let todo = tokio::select! {
-            // New jobs come before completions, and all that are there before a flush is answered.
+            // New jobs come before completions, and all that are there before a drain is answered.
             biased;
             job = jobs.recv(), if open => {
                 open = job.is_some();
@@ -271,7 +271,7 @@ pub(crate) async fn do_jobs(
         };
         for job in todo {
             match job {
-                Job::Flush(flush) => flushes.push(flush),
+                Job::Drain(done) => drains.push(done),
                 job => {
                     under_way.spawn(work(job, router.clone(), handoffs.clone(), config.clone()));
                 }
@@ -296,7 +296,7 @@ async fn work(
             };
             pending.map(release).collect()
         }
-        Job::Flush(_) => Vec::new(),
+        Job::Drain(_) => Vec::new(),
     }
 }
 

@@ -32,9 +32,9 @@ impl Handoffs {
     /// Notes the release for a server that has missed it and becomes responsible, or is already.
     pub(super) fn note_release(&self, names: &Names, server: Option<Server>, router: &Router) {
         let Some(server) = server else { return };
-        self.released.note(names, server, clock::now());
+        self.released_names.note(names, server, clock::now());
         if router.server_of(names.key()) != server {
-            self.released.moved_meanwhile.notify_one();
+            self.released_names.moved_meanwhile.notify_one();
         }
     }
 
@@ -44,6 +44,6 @@ impl Handoffs {
     }
 
     pub(crate) fn released_names(&self) -> &ReleasedNames {
-        &self.released
+        &self.released_names
     }
 }

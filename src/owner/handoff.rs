@@ -71,7 +71,7 @@ impl Streak {
 impl HoldState {
     /// Whether the lock can be handed to this owner: it has no hold and no pending release.
     pub(crate) fn can_take(&self) -> bool {
-        self.counted == 0 && self.live.is_empty() && self.leaving.is_empty()
+        self.counted == 0 && self.live.is_empty() && self.given_back.is_empty()
     }
 
     /// How many other clients wait, if it is their turn (invariant 3).
@@ -85,14 +85,14 @@ impl HoldState {
         if !self.live.is_empty() || self.freeing {
             return None;
         }
-        let until = self.leaving.iter().map(|validity| validity.until(now)).min()??;
+        let until = self.given_back.iter().map(|validity| validity.until(now)).min()??;
         if until < now + LEAST {
             return None;
         }
         let streak = self.origin.as_ref().map_or_else(|| Streak::first(now), |p| p.streak.next());
         let lease = Duration::from_millis(1);
         Some(HandoffStart {
-            pending: PendingRelease { count: 0, lease, leaving: self.leaving.len() },
+            pending: PendingRelease { count: 0, lease, given_back: self.given_back.len() },
             until,
             streak,
         })

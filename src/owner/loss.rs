@@ -81,6 +81,6 @@ impl HoldState {
     fn gone_before(&mut self) -> Vec<Arc<Validity>> {
         self.counted = 0;
         self.freeing = false;
-        std::mem::take(&mut self.leaving)
+        std::mem::take(&mut self.given_back)
     }
 }

@@ -1,8 +1,8 @@
 //! The owners of one client, by the numbers under which Redis knows them.
 //!
 //! 1. **An owner is registered before Redis can learn of it**, by a request of its own or by a
-//!    hand-off. So an owner of this client that Redis names and that is not registered is gone: its
-//!    handle, guards and unfinished releases are gone, too, and no request of it is under way.
+//!    hand-off. So an owner of this client that Redis names and that is not registered has ended: its
+//!    handle and guards are dropped, its releases done or given up, and no request is under way.
 //! 2. An owner is **idle** if it has no hold, no pending release and no session with Redis. If
 //!    Redis counts a hold for an idle owner, a server has missed its release, say in a failover.
 
@@ -166,9 +166,9 @@ mod tests {
         owner.holds.lock().give_back(hold);
         assert!(!is_idle(&owners, &owner.id), "its release is pending");
         let pending = owner.holds.lock().pending(now, SECOND).expect("a release");
-        owner.holds.lock().released(pending);
+        owner.holds.lock().release_confirmed(pending);
 
-        let (found, _gate) = owners.claim_idle(&owner.id, &owner.names).expect("an idle owner");
+        let (found, _permit) = owners.claim_idle(&owner.id, &owner.names).expect("an idle owner");
         assert!(Arc::ptr_eq(&found, &owner));
         assert_eq!(owner.holds.lock().pending(now, SECOND).map(|pending| pending.count), Some(0));
         assert!(!is_idle(&owners, &owner.id), "somebody sees to it already");
@@ -194,17 +194,17 @@ mod tests {
     }
 
     #[test]
-    fn w26_an_owner_that_is_gone_is_idle_and_entries_of_such_do_not_pile_up() {
+    fn w26_an_owner_that_has_ended_is_idle_and_entries_of_such_do_not_pile_up() {
         let owners = Arc::new(Owners::default());
         let kept = owner(&owners);
-        let gone = owner(&owners).id.to_string();
-        assert!(is_idle(&owners, &gone));
+        let ended = owner(&owners).id.to_string();
+        assert!(is_idle(&owners, &ended));
         assert_eq!(owners.registered.lock().owners.len(), 1);
         for _ in 0..10 * SWEEP_FROM {
             // Dropped while the registry is in use.
-            let gone = owner(&owners);
+            let ended = owner(&owners);
             let _registered = owners.registered.lock();
-            drop(gone);
+            drop(ended);
         }
         assert!(owners.registered.lock().owners.len() <= SWEEP_FROM);
         kept.holds.lock().ask(clock::now());

@@ -159,7 +159,7 @@ fn nested_holds_are_counted_up_and_given_back_in_any_order() {
     assert_eq!(story.pending(), None);
     let pending = story.give_back(outer).unwrap();
     assert_eq!((pending.count, pending.lease), (1, HOUR));
-    story.owner.holds.lock().released(pending);
+    story.owner.holds.lock().release_confirmed(pending);
     assert_eq!(story.pending(), None);
     assert_eq!(story.give_back(inner).map(|pending| pending.count), Some(0));
 }
@@ -194,7 +194,7 @@ fn a_renewal_that_was_refused_says_nothing_of_a_later_generation() {
     let Renewal::Due { generation, .. } = due else { panic!("{due:?}") };
     // While it is under way, the lock is released and acquired again.
     let pending = story.give_back(hold).unwrap();
-    story.owner.holds.lock().released(pending);
+    story.owner.holds.lock().release_confirmed(pending);
     let (_, validity) = story.grant(Lease::Watchdog);
     assert_ne!(story.owner.lose(FoundBy::Renewal { generation }, story.now), Some(true));
     assert!(validity.until(story.now).is_some());
@@ -236,7 +236,7 @@ fn a_renewal_that_crosses_the_release_of_what_is_lost_says_nothing_of_what_was_g
     // The other hold has run out, so all of it is released; the renewal finds nothing then.
     let pending = story.pending().unwrap();
     assert_eq!(pending.count, 0);
-    story.owner.holds.lock().releasing(pending);
+    story.owner.holds.lock().release_sent(pending);
     assert_ne!(
         story.owner.lose(FoundBy::Renewal { generation: hold.generation }, story.now),
         Some(true)
@@ -274,7 +274,7 @@ fn a_renewal_counts_from_the_first_default_hold_and_not_from_an_earlier_one() {
     let period = WATCHDOG / 3;
     let (hold, _) = story.grant(Lease::Watchdog);
     let pending = story.give_back(hold).unwrap();
-    story.owner.holds.lock().released(pending);
+    story.owner.holds.lock().release_confirmed(pending);
     story.now += 2 * period;
     let _again = story.grant(Lease::Watchdog);
     let found = story.owner.holds.lock().renewal(story.now, period);
@@ -359,7 +359,7 @@ fn a_hold_that_redis_has_forgotten_has_no_pending_release() {
     let (hold, validity) = story.grant(WATCHDOG.into());
     story.now += WATCHDOG;
     let pending = story.pending().expect("a release of what is lost");
-    story.owner.holds.lock().released(pending);
+    story.owner.holds.lock().release_confirmed(pending);
     assert_eq!(story.give_back(hold), None);
     story.owner.lose(FoundBy::Refusal, story.now);
     assert!(!validity.is_gone(), "it was lost by the clock alone");
@@ -370,7 +370,7 @@ fn a_release_that_was_confirmed_cannot_be_lost_later() {
     let story = Story::new();
     let (hold, validity) = story.grant(HOUR.into());
     let pending = story.give_back(hold).unwrap();
-    story.owner.holds.lock().released(pending);
+    story.owner.holds.lock().release_confirmed(pending);
     story.grant(HOUR.into());
     story.owner.lose(FoundBy::Release, story.now);
     assert!(!validity.is_gone());
@@ -383,14 +383,14 @@ fn a_release_of_everything_that_was_never_answered_may_be_what_freed_the_lock() 
     let (inner, _) = story.grant(HOUR.into());
     let one_less = story.give_back(inner).unwrap();
     let mut holds = story.owner.holds.lock();
-    assert!(!holds.releasing(one_less));
-    assert!(!holds.releasing(one_less), "it leaves something, which can be missed");
+    assert!(!holds.release_sent(one_less));
+    assert!(!holds.release_sent(one_less), "it leaves something, which can be missed");
     holds.give_back(outer);
     let all = holds.pending(story.now, WATCHDOG).unwrap();
-    assert!(!holds.releasing(all));
-    assert!(holds.releasing(all));
-    holds.not_released();
-    assert!(!holds.releasing(all), "it is known not to have been executed");
-    holds.released(all);
-    assert!(!holds.releasing(all), "it was answered");
+    assert!(!holds.release_sent(all));
+    assert!(holds.release_sent(all));
+    holds.release_not_executed();
+    assert!(!holds.release_sent(all), "it is known not to have been executed");
+    holds.release_confirmed(all);
+    assert!(!holds.release_sent(all), "it was answered");
 }

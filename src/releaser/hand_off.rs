@@ -31,7 +31,7 @@ pub(super) fn hand_off(
         if handed_off.flush {
             then(Job::Handoff(from));
         }
-        // A waiter that goes just as it gets the lock gives it back, like a dropped guard.
+        // A waiter that leaves just as it gets the lock gives it back, like a dropped guard.
         let Some((owner, Granted { hold, lease, .. })) = handed_off.declined else {
             return Some(confirmation);
         };

@@ -51,7 +51,7 @@ impl<'a> Unlock<'a> {
     }
 
     /// Waits until Redis has confirmed the hand-off.
-    pub(crate) async fn confirmed(&mut self) -> Result<(), Error> {
+    pub(crate) async fn await_handoff(&mut self) -> Result<(), Error> {
         let confirmation = self.handed_off.take().flatten();
         let executed = match await_confirmation(confirmation, self.session.call.deadline).await {
             // For example, no memory for a token: a release needs none.
@@ -67,7 +67,7 @@ impl<'a> Unlock<'a> {
     }
 
     /// Has Redis release the lock, if no waiter of this client takes it after all.
-    pub(crate) async fn released(&mut self) -> Result<(), Error> {
+    pub(crate) async fn release(&mut self) -> Result<(), Error> {
         let executed = self.release_pending().await;
         self.outcome(executed)
     }

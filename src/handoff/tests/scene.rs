@@ -222,13 +222,13 @@ impl Stage {
     async fn pay(&self, me: usize) {
         let owner = &self.owners[me];
         let Some(pending) = owner.holds.lock().pending(clock::now(), HOUR) else { return };
-        let sent_before = owner.holds.lock().releasing(pending);
+        let sent_before = owner.holds.lock().release_sent(pending);
         let released = self.release(OURS[me]);
         yield_now().await;
         if released == Released::Nothing && !sent_before {
             owner.lose(FoundBy::Release, clock::now());
         } else {
-            owner.holds.lock().released(pending);
+            owner.holds.lock().release_confirmed(pending);
         }
     }
 

@@ -43,7 +43,7 @@ fn only_the_last_hold_can_be_handed_off_and_only_while_it_is_valid() {
     story.give_back(outer);
     let start = story.start().expect("both have gone");
     assert_eq!(start.until, validity.until(story.now).unwrap(), "the shorter of the two");
-    assert_eq!((start.pending.count, start.pending.leaving), (0, 2));
+    assert_eq!((start.pending.count, start.pending.given_back), (0, 2));
     story.now += WATCHDOG;
     assert!(story.start().is_none(), "one of them has run out");
 }
@@ -53,9 +53,9 @@ fn a_lock_that_may_have_been_freed_or_is_lost_cannot_be_handed_off() {
     let story = Story::new();
     let (hold, _) = story.grant(HOUR.into());
     let pending = story.give_back(hold).unwrap();
-    story.owner.holds.lock().releasing(pending);
+    story.owner.holds.lock().release_sent(pending);
     assert!(story.start().is_none(), "a release is on its way");
-    story.owner.holds.lock().released(pending);
+    story.owner.holds.lock().release_confirmed(pending);
     assert!(story.start().is_none());
     let (hold, _) = story.grant(HOUR.into());
     story.give_back(hold);
@@ -76,7 +76,7 @@ fn an_owner_takes_a_lock_only_if_it_has_no_hold_and_no_pending_release() {
     assert!(!can_take());
     let pending = story.give_back(hold).unwrap();
     assert!(!can_take(), "its release is still to be confirmed");
-    story.owner.holds.lock().released(pending);
+    story.owner.holds.lock().release_confirmed(pending);
     assert!(can_take());
 }
 
@@ -156,7 +156,7 @@ fn a_streak_of_hand_offs_ends_while_others_wait_and_only_then() {
         assert_eq!(story.turn_of_others(&config), (passes >= 3).then_some(2), "{passes}");
         streak.note(0);
         let pending = story.pending().unwrap();
-        story.owner.holds.lock().released(pending);
+        story.owner.holds.lock().release_confirmed(pending);
     }
     // By time, too.
     streak = story.streak();
@@ -176,7 +176,7 @@ fn a_hold_that_redis_granted_begins_a_new_streak() {
     let (hold, _) = story.handed(HOUR.into(), story.now + HOUR, streak);
     assert_eq!(story.turn_of_others(&config), Some(1));
     let pending = story.give_back(hold).unwrap();
-    story.owner.holds.lock().released(pending);
+    story.owner.holds.lock().release_confirmed(pending);
     story.grant(HOUR.into());
     assert_eq!(story.turn_of_others(&config), None);
     assert!(!story.owner.holds.lock().is_unconfirmed());

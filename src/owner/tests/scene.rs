@@ -240,12 +240,12 @@ impl<'a> OwnerSession<'a> {
     async fn pay(&mut self) {
         let Stage { owner, now, live, redis, scene, .. } = self.stage;
         let Some(pending) = self.pending() else { return };
-        let sent_before = owner.holds.lock().releasing(pending);
+        let sent_before = owner.holds.lock().release_sent(pending);
         let (_, released) = self.send(Request::Release { count: pending.count }).await;
         if released == Released::Nothing && !sent_before {
             owner.lose(FoundBy::Release, *now);
         } else {
-            owner.holds.lock().released(pending);
+            owner.holds.lock().release_confirmed(pending);
         }
         let redis = redis.lock();
         if self.pending().is_none() && !scene.deletes {

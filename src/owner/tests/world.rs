@@ -149,7 +149,7 @@ impl World {
     }
 
     fn release(&mut self, pending: PendingRelease, then: Option<Lease>) {
-        self.freeing = self.owner.holds.lock().releasing(pending);
+        self.freeing = self.owner.holds.lock().release_sent(pending);
         self.request = Some(Request::Release { pending, reply: None, then });
         self.repeated = false;
     }
@@ -187,7 +187,7 @@ impl World {
                 if reply == Released::Nothing && !repeated {
                     self.owner.lose(FoundBy::Release, self.now);
                 } else {
-                    self.owner.holds.lock().released(pending);
+                    self.owner.holds.lock().release_confirmed(pending);
                 }
                 if let Some(lease) = then {
                     self.ask(lease);
@@ -249,7 +249,7 @@ impl World {
             }
             Some(Request::Release { reply: None, .. }) => {
                 if !self.freeing {
-                    self.owner.holds.lock().not_released();
+                    self.owner.holds.lock().release_not_executed();
                 }
             }
             executed => self.request = executed,

@@ -277,7 +277,7 @@ impl Server {
         self.0.lock().connection
     }
 
-    /// False if that connection is gone.
+    /// False if that connection was cut.
     fn resubscribe(&self, connection: u64, plan: &Plan) -> bool {
         let mut state = self.0.lock();
         if state.connection != connection {

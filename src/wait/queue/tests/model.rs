@@ -209,14 +209,14 @@ impl Model {
                     self.turns.answered(self.took(at));
                     let lease = Duration::from_millis(lease);
                     let dirty = self.queues.granted(&channel, ticket, lease, self.clock());
-                    self.gone(at, dirty, 200);
+                    self.leave(at, dirty, 200);
                 }
             }
             Op::Leave(n) => {
                 if let Some(at) = self.pick(n, |_| true) {
                     let Entry { ticket, lock, .. } = self.entries[at];
                     let dirty = self.queues.leave(self.names[lock].channel(), ticket, self.clock());
-                    self.gone(at, dirty, 0);
+                    self.leave(at, dirty, 0);
                 }
             }
             Op::HandOff { lock, lease, awaited, later } => {
@@ -324,7 +324,7 @@ impl Model {
         (self.names[entry.lock].channel().into(), entry.ticket)
     }
 
-    fn gone(&mut self, at: usize, (head, dirty): (Option<Arc<Notify>>, bool), linger: u64) {
+    fn leave(&mut self, at: usize, (head, dirty): (Option<Arc<Notify>>, bool), linger: u64) {
         let lock = self.entries.remove(at).lock;
         self.woken(head);
         self.notified |= dirty;

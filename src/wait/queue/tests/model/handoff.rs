@@ -27,7 +27,7 @@ impl Model {
             if later {
                 self.unwoken.insert(lock);
             }
-            self.gone(at, (head, dirty), 200);
+            self.leave(at, (head, dirty), 200);
         }
     }
 

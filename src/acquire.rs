@@ -252,11 +252,11 @@ impl Acquisition<'_> {
         }
         let deadline = begun + engine.config.command_timeout;
         let call = Session::new(&engine.router, deadline);
-        let mut session = OwnerSession::new(call, owner, &engine.releaser, self.requested);
+        let mut session = OwnerSession::new(call, owner, &engine.releaser, None, self.requested);
         let mut now = session.acquire_permit(begun).await?;
         let mut reclaimed = false;
         // An earlier hold's release comes before a new hold.
-        if session.may_have_pending() {
+        if owner.holds.lock().may_have_pending() {
             Box::pin(session.release_pending(now)).await?;
             now = clock::now();
         }
@@ -316,7 +316,7 @@ impl Acquisition<'_> {
         };
         let (call, lease) =
             (Session::new(&engine.router, deadline), engine.config.watchdog_timeout);
-        let mut session = OwnerSession::with_permit(call, &idle, &engine.releaser, permit, lease);
+        let mut session = OwnerSession::new(call, &idle, &engine.releaser, Some(permit), lease);
         let released = Box::pin(session.release_pending(clock::now())).await.unwrap_or(false);
         if released {
             announce(&idle);

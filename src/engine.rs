@@ -121,10 +121,10 @@ impl Parts {
             };
             // The jobs end with their last sender, and everything else ends with them.
             tokio::select! {
-                () = do_jobs(queued, &router, &handoffs, &config) => {}
+                () = do_jobs(queued, &router, &handoffs) => {}
                 () = renewing => {}
                 () = router.keep_up() => {}
-                () = reclaim_after_failovers(&router, &handoffs, &owners, &config) => {}
+                () = reclaim_after_failovers(&router, &handoffs, &owners) => {}
                 () = waiters.keep_subscribed(&router, config.command_timeout) => {}
                 () = waiters.listen(&router, pushed) => {}
             }

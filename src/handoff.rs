@@ -54,10 +54,10 @@ use tests::Mutex;
 
 pub(crate) struct Handoffs {
     queues: Mutex<HashMap<Box<str>, HandoffQueue>>,
-    waiters: Arc<Waiters>,
+    pub(crate) waiters: Arc<Waiters>,
     watchdog: Arc<Watchdog>,
-    config: Arc<Config>,
-    released_names: ReleasedNames,
+    pub(crate) config: Arc<Config>,
+    pub(crate) released_names: ReleasedNames,
 }
 
 /// What is left to do after a lock was handed off.
@@ -292,10 +292,6 @@ impl Handoffs {
         handoff.waiter.hand(Granted { hold, validity, lease, token }).err()?;
         owner.holds.lock().give_back(hold);
         Some((owner.clone(), lease))
-    }
-
-    pub(crate) fn waiters(&self) -> &Waiters {
-        &self.waiters
     }
 
     /// Redis has the name under none of the owners. It may have executed the first hand-offs, in

@@ -18,7 +18,6 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::clock;
-use crate::config::Config;
 use crate::error::ErrorKind;
 use crate::handoff::Handoffs;
 use crate::owner::{Owner, Owners};
@@ -44,7 +43,6 @@ pub(crate) async fn reclaim_after_failovers(
     router: &Arc<Router>,
     handoffs: &Arc<Handoffs>,
     owners: &Arc<Owners>,
-    config: &Arc<Config>,
 ) {
     let Some(mut changes) = router.server_changes() else { return std::future::pending().await };
     let places = Arc::new(Semaphore::new(AT_A_TIME));
@@ -52,16 +50,15 @@ pub(crate) async fn reclaim_after_failovers(
     loop {
         tokio::select! {
             Ok(()) = changes.changed() => {}
-            () = handoffs.released_names().moved_meanwhile.notified() => {}
+            () = handoffs.released_names.moved_meanwhile.notified() => {}
         }
-        let moved = handoffs.released_names().moved(|key| router.server_of(key), clock::now());
+        let moved = handoffs.released_names.moved(|key| router.server_of(key), clock::now());
         for names in moved {
             let place = places.clone().acquire_owned().await;
-            let (router, handoffs) = (router.clone(), handoffs.clone());
-            let (owners, config) = (owners.clone(), config.clone());
+            let (router, handoffs, owners) = (router.clone(), handoffs.clone(), owners.clone());
             looks.spawn(async move {
                 let _place = place;
-                look(&names, &router, &handoffs, &owners, &config).await;
+                look(&names, &router, &handoffs, &owners).await;
             });
         }
         while looks.try_join_next().is_some() {}
@@ -76,20 +73,14 @@ pub(crate) fn announce(idle: &Owner) {
 }
 
 /// Releases the lock if an idle owner of this client holds it.
-async fn look(
-    names: &Names,
-    router: &Arc<Router>,
-    handoffs: &Arc<Handoffs>,
-    owners: &Arc<Owners>,
-    config: &Arc<Config>,
-) {
+async fn look(names: &Names, router: &Arc<Router>, handoffs: &Arc<Handoffs>, owners: &Arc<Owners>) {
     for tries in 1..=TRIES {
-        let mut call = Session::new(router, clock::now() + config.command_timeout);
+        let mut call = Session::new(router, clock::now() + handoffs.config.command_timeout);
         match call.inspect(names, "").await {
             Ok(Some(inspected)) => {
                 if let Some((owner, permit)) = owners.claim_idle(&inspected.holder, names) {
                     announce(&owner);
-                    release_again(owner, permit, router, handoffs, config).await;
+                    release_again(owner, permit, router, handoffs).await;
                 }
                 return;
             }

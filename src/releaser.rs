@@ -19,7 +19,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::clock;
-use crate::config::Config;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::{Confirmation, Handoffs};
 use crate::loss::found_gone;
@@ -93,7 +92,7 @@ impl Releaser {
             // It fails only when the client's thread has ended. Then the lease ends the hold, and
             // the head, which that thread would have woken, asks Redis at that time.
             if self.jobs.send(job).is_err() {
-                self.handoffs.waiters().wake_head(&owner.names, None);
+                self.handoffs.waiters.wake_head(&owner.names, None);
             }
         })
     }
@@ -122,25 +121,16 @@ pub(crate) struct OwnerSession<'a> {
 }
 
 impl<'a> OwnerSession<'a> {
-    /// `lease` is what would end the hold if the client never released it.
+    /// `permit` is that of the owner, if the caller has it already. `lease` is what would end the
+    /// hold if the client never released it.
     pub(crate) fn new(
         call: Session<'a>,
         owner: &'a Arc<Owner>,
         releaser: &'a Releaser,
+        permit: Option<Permit>,
         lease: Duration,
     ) -> Self {
-        Self { call, owner, releaser, permit: None, lease }
-    }
-
-    /// For an owner whose permit the caller has already.
-    pub(crate) fn with_permit(
-        call: Session<'a>,
-        owner: &'a Arc<Owner>,
-        releaser: &'a Releaser,
-        permit: Permit,
-        lease: Duration,
-    ) -> Self {
-        Self { call, owner, releaser, permit: Some(permit), lease }
+        Self { call, owner, releaser, permit, lease }
     }
 
     /// Waits for the permit of the owner. Returns the time then, which is `now` if the permit was
@@ -157,11 +147,6 @@ impl<'a> OwnerSession<'a> {
         };
         self.permit = Some(permit);
         Ok(clock::now())
-    }
-
-    /// False if no release is pending, whatever the time.
-    pub(crate) fn may_have_pending(&self) -> bool {
-        self.owner.holds.lock().may_have_pending()
     }
 
     /// Sends the pending release, and returns whether Redis had something to release. Only after
@@ -201,7 +186,7 @@ async fn release_pending(
 ) -> Result<bool, Error> {
     let (pending, sent_before) = {
         let mut holds = owner.holds.lock();
-        let Some(pending) = holds.pending(now, handoffs.watchdog_timeout()) else {
+        let Some(pending) = holds.pending(now, handoffs.config.watchdog_timeout) else {
             return Ok(false);
         };
         (pending, holds.release_sent(pending))
@@ -235,10 +220,10 @@ async fn release_pending(
     // A hold that was to stay, or that this client has not released, is gone.
     let lost = nothing && (pending.count > 0 || !(sent_before || repeated));
     if lost {
-        found_gone(handoffs.waiters(), owner, FoundBy::Release);
+        found_gone(&handoffs.waiters, owner, FoundBy::Release);
     } else if nothing {
         // If the earlier sending did not release it, Redis has published nothing.
-        handoffs.waiters().look(&owner.names);
+        handoffs.waiters.look(&owner.names);
     }
     Ok(!nothing)
 }
@@ -248,7 +233,6 @@ pub(crate) async fn do_jobs(
     mut jobs: UnboundedReceiver<Job>,
     router: &Arc<Router>,
     handoffs: &Arc<Handoffs>,
-    config: &Arc<Config>,
 ) {
     let mut under_way = JoinSet::new();
     let mut drains: Vec<oneshot::Sender<()>> = Vec::new();
@@ -273,7 +257,7 @@ pub(crate) async fn do_jobs(
             match job {
                 Job::Drain(done) => drains.push(done),
                 job => {
-                    under_way.spawn(work(job, router.clone(), handoffs.clone(), config.clone()));
+                    under_way.spawn(work(job, router.clone(), handoffs.clone()));
                 }
             }
         }
@@ -281,14 +265,9 @@ pub(crate) async fn do_jobs(
 }
 
 /// Does one job. Returns its follow-up jobs.
-async fn work(
-    job: Job,
-    router: Arc<Router>,
-    handoffs: Arc<Handoffs>,
-    config: Arc<Config>,
-) -> Vec<Job> {
+async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job> {
     match job {
-        Job::Release(release) => release_in_background(release, &router, &handoffs, &config).await,
+        Job::Release(release) => release_in_background(release, &router, &handoffs).await,
         Job::Handoff(owner) => {
             let pending = handoffs.flush(&router, &owner.names).await.into_iter();
             let release = |(owner, lease)| {
@@ -306,20 +285,18 @@ pub(crate) async fn release_again(
     permit: Permit,
     router: &Router,
     handoffs: &Handoffs,
-    config: &Config,
 ) {
-    let lease = config.watchdog_timeout;
+    let lease = handoffs.config.watchdog_timeout;
     let release = BackgroundRelease { owner, permit: Some(permit), connection: None, lease };
-    release_in_background(release, router, handoffs, config).await;
+    release_in_background(release, router, handoffs).await;
 }
 
 async fn release_in_background(
     mut release: BackgroundRelease,
     router: &Router,
     handoffs: &Handoffs,
-    config: &Config,
 ) -> Vec<Job> {
-    let owner = &release.owner;
+    let (owner, config) = (&release.owner, &handoffs.config);
     let mut permit = match release.permit.take() {
         Some(permit) => Some(permit),
         None => Some(owner.permit().await),

@@ -59,14 +59,8 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     // How a lock is given back: again, to Redis, or to the next of this client.
-    (
-        "reclaim",
-        &["releaser", "handoff", "owner", "protocol", "transport", "config", "clock", "error"],
-    ),
-    (
-        "releaser",
-        &["handoff", "loss", "owner", "protocol", "transport", "lease", "config", "clock", "error"],
-    ),
+    ("reclaim", &["releaser", "handoff", "owner", "protocol", "transport", "clock", "error"]),
+    ("releaser", &["handoff", "loss", "owner", "protocol", "transport", "lease", "clock", "error"]),
     (
         "handoff",
         &[

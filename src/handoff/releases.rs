@@ -1,10 +1,9 @@
 //! A lock that is released to all clients instead of handed off.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::clock;
 use crate::protocol::Names;
-use crate::released::ReleasedNames;
 use crate::transport::{Router, Server};
 
 use super::Handoffs;
@@ -36,14 +35,5 @@ impl Handoffs {
         if router.server_of(names.key()) != server {
             self.released_names.moved_meanwhile.notify_one();
         }
-    }
-
-    /// The lease of holds that the watchdog renews.
-    pub(crate) fn watchdog_timeout(&self) -> Duration {
-        self.config.watchdog_timeout
-    }
-
-    pub(crate) fn released_names(&self) -> &ReleasedNames {
-        &self.released_names
     }
 }

@@ -6,10 +6,7 @@
 //!    poll of the caller's future, which may never come.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use crate::clock;
-use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::{Confirmation, Handoffs};
 use crate::owner::{Granted, Owner, Permit};
 
@@ -45,20 +42,5 @@ pub(super) fn hand_off(
             }
         };
         from = owner;
-    }
-}
-
-/// Waits until Redis has confirmed a hand-off, or until the deadline.
-pub(super) async fn await_confirmation(
-    confirmation: Option<Confirmation>,
-    deadline: Instant,
-) -> Result<bool, Error> {
-    let confirmation = confirmation.expect("BUG: a hand-off without a confirmation");
-    match clock::timeout_at(deadline, confirmation).await {
-        Ok(Ok(confirmed)) => confirmed,
-        _ => {
-            let message = "no answer for a hand-off";
-            Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message))
-        }
     }
 }

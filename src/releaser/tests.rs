@@ -17,7 +17,7 @@ const LEASE: Duration = Duration::from_secs(1);
 /// then.
 fn enqueues(until: impl Fn(Instant) -> Instant) -> bool {
     let (jobs, mut enqueued) = unbounded_channel();
-    let releaser = Releaser::new(jobs, handoffs(&Arc::new(Config::default())));
+    let releaser = Releaser::new(jobs, handoffs(&Arc::default()));
     let owner = Arc::new(Owner::new(Kind::Reentrant, Names::new("", "lock"), "owner".into()));
     let now = clock::now();
     {
@@ -29,7 +29,7 @@ fn enqueues(until: impl Fn(Instant) -> Instant) -> bool {
     let endpoint = Endpoint::url("redis://127.0.0.1/".into()).expect("an address");
     let (pushes, _pushed) = unbounded_channel();
     let router = Router::new(endpoint, LEASE, Vec::new(), false, pushes).expect("a router");
-    drop(OwnerSession::new(Session::new(&router, now + LEASE), &owner, &releaser, LEASE));
+    drop(OwnerSession::new(Session::new(&router, now + LEASE), &owner, &releaser, None, LEASE));
     matches!(enqueued.try_recv(), Ok(Job::Release(_)))
 }
 

@@ -16,7 +16,6 @@ use crate::lease::Validity;
 use crate::owner::{Granted, Owner};
 use crate::protocol::Session;
 
-use super::hand_off::await_confirmation;
 use super::{OwnerSession, Releaser};
 
 pub(crate) struct Unlock<'a> {
@@ -42,7 +41,8 @@ impl<'a> Unlock<'a> {
         let ran_out = validity.until(begun).is_none();
         let counts = owner.holds.lock().give_back(*hold);
         let handed_off = counts.then(|| releaser.hand_off(owner, &mut None, true)).flatten();
-        let session = OwnerSession::new(call, owner, releaser, granted.longest_lease(begun));
+        let lease = granted.longest_lease(begun);
+        let session = OwnerSession::new(call, owner, releaser, None, lease);
         Self { session, validity, begun, ran_out, counts, handed_off }
     }
 
@@ -53,12 +53,23 @@ impl<'a> Unlock<'a> {
     /// Waits until Redis has confirmed the hand-off.
     pub(crate) async fn await_handoff(&mut self) -> Result<(), Error> {
         let confirmation = self.handed_off.take().flatten();
-        let executed = match await_confirmation(confirmation, self.session.call.deadline).await {
-            // For example, no memory for a token: a release needs none.
-            Err(error) if error.kind() == ErrorKind::Server => Box::pin(self.refused(error)).await,
-            confirmed => confirmed,
-        };
+        let executed = self.confirmed(confirmation).await;
         self.outcome(executed)
+    }
+
+    async fn confirmed(&mut self, confirmation: Option<Confirmation>) -> Result<bool, Error> {
+        let confirmation = confirmation.expect("BUG: a hand-off without a confirmation");
+        match clock::timeout_at(self.session.call.deadline, confirmation).await {
+            // For example, no memory for a token: a release needs none.
+            Ok(Ok(Err(error))) if error.kind() == ErrorKind::Server => {
+                Box::pin(self.refused(error)).await
+            }
+            Ok(Ok(confirmed)) => confirmed,
+            _ => {
+                let message = "no answer for a hand-off";
+                Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message))
+            }
+        }
     }
 
     async fn refused(&mut self, error: Error) -> Result<bool, Error> {
@@ -78,14 +89,7 @@ impl<'a> Unlock<'a> {
         let hand_off = || session.releaser.hand_off(session.owner, &mut session.permit, true);
         match self.counts.then(hand_off).flatten() {
             None => session.release_pending(now).await,
-            Some(confirmation) => {
-                match await_confirmation(confirmation, session.call.deadline).await {
-                    Err(error) if error.kind() == ErrorKind::Server => {
-                        Box::pin(self.refused(error)).await
-                    }
-                    confirmed => confirmed,
-                }
-            }
+            Some(confirmation) => self.confirmed(confirmation).await,
         }
     }
 

@@ -65,9 +65,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "told-unconfirmed",
-        file: "src/releaser/hand_off.rs",
+        file: "src/releaser/unlock.rs",
         right: "let confirmation = confirmation.expect(",
-        wrong: "if BUG {\n        return Ok(true);\n    }\n    let confirmation = confirmation.expect(",
+        wrong: "if BUG {\n            return Ok(true);\n        }\n        let confirmation = confirmation.expect(",
     },
     Mutant {
         bug: "run-without-end",

@@ -45,9 +45,6 @@ pub(crate) struct Parts {
     pub(crate) owners: Arc<Owners>,
 }
 
-/// Reports whether the thread could connect. Closed if the caller of `connect` has gone.
-type Ready = oneshot::Sender<Result<(), Error>>;
-
 impl Engine {
     /// Connects once, so that a wrong address or password shows here, and starts the thread.
     pub(crate) async fn start(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
@@ -63,9 +60,17 @@ impl Engine {
 
     /// Refuses new calls, waits for the jobs and stops renewing. Does nothing in another process.
     pub(crate) async fn close(&self) {
-        if self.process.is_this_one() {
-            self.process.bind(self.parts.close()).await;
+        if !self.process.is_this_one() {
+            return;
         }
+        let close = async {
+            self.waiters.close();
+            let drain = self.releaser.drain();
+            let _ = tokio::time::timeout(self.config.command_timeout, drain).await;
+            self.stop_renewing.send_replace(true);
+            self.router.hang_up();
+        };
+        self.process.bind(close).await;
     }
 }
 
@@ -135,20 +140,12 @@ impl Parts {
         std::thread::Builder::new()
             .name("redlatch".into())
             .spawn(move || run(&thread_router, ready, work))
-            .map_err(|error| no_thread(&error))?;
+            .map_err(|error| unready(format!("could not start the client's thread: {error}")))?;
         // While the thread connects.
         warn_of_eviction(Session::new(&parts.router, deadline)).await;
         // The thread observes its deadlines by itself.
         is_ready.await.unwrap_or_else(|_| Err(unready("the client's thread has ended")))?;
         Ok(parts)
-    }
-
-    async fn close(&self) {
-        self.waiters.close();
-        let drain = self.releaser.drain();
-        let _ = tokio::time::timeout(self.config.command_timeout, drain).await;
-        self.stop_renewing.send_replace(true);
-        self.router.hang_up();
     }
 }
 
@@ -166,8 +163,13 @@ async fn warn_of_eviction(mut call: Session<'_>) {
 }
 
 /// The thread. It makes its own runtime: if the caller made it and the thread could not start, the
-/// caller would drop the runtime inside its own, and that panics.
-fn run(router: &Arc<Router>, mut ready: Ready, work: impl Future<Output = ()>) {
+/// caller would drop the runtime inside its own, and that panics. `ready` reports whether the thread
+/// could connect, and is closed if the caller of `connect` was dropped.
+fn run(
+    router: &Arc<Router>,
+    mut ready: oneshot::Sender<Result<(), Error>>,
+    work: impl Future<Output = ()>,
+) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -186,10 +188,6 @@ fn run(router: &Arc<Router>, mut ready: Ready, work: impl Future<Output = ()>) {
             work.await;
         }
     });
-}
-
-fn no_thread(error: &std::io::Error) -> Error {
-    unready(format!("could not start the client's thread: {error}"))
 }
 
 fn unready(message: impl Into<String>) -> Error {

@@ -264,10 +264,6 @@ impl Lock {
         Ok(freed)
     }
 
-    async fn inspect_settled(&self) -> Result<Option<Inspected>, Error> {
-        self.settled().await?.inspect(&self.owner.names, &self.owner.id).await
-    }
-
     /// Runs one command, in the client's own process only.
     async fn ask<T>(
         &self,
@@ -286,10 +282,10 @@ impl Lock {
         Ok(Session::new(&self.engine.router, deadline))
     }
 
-    /// A session for a question about this handle. If another handle of this client has handed the
-    /// lock off to it, waits until Redis has confirmed that.
-    async fn settled(&self) -> Result<Session<'_>, Error> {
-        let call = self.call()?;
+    /// Inspects the lock for a question about this handle. If another handle of this client has
+    /// handed the lock off to it, first waits until Redis has confirmed that.
+    async fn inspect_settled(&self) -> Result<Option<Inspected>, Error> {
+        let mut call = self.call()?;
         if self.owner.holds.lock().is_unconfirmed() {
             let permit = clock::timeout_at(call.deadline, self.owner.permit()).await;
             drop(permit.map_err(|_| {
@@ -297,7 +293,7 @@ impl Lock {
                 Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
             })?);
         }
-        Ok(call)
+        call.inspect(&self.owner.names, &self.owner.id).await
     }
 
     fn check_name(&self) -> Result<(), Error> {

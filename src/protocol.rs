@@ -135,8 +135,7 @@ impl<'a> Session<'a> {
         };
         cmd.arg(owner).arg(millis(lease)).arg(count);
         let batch = self.batch(names, verb, keys);
-        let script = Some(&SCRIPTS.acquire);
-        Request { script, batch, ..self.request(cmd, names.key()) }
+        Request { batch, ..self.request(Some(&SCRIPTS.acquire), cmd, names.key()) }
     }
 
     /// Waits until enough replicas have what `owner` was granted.
@@ -200,8 +199,8 @@ impl<'a> Session<'a> {
         cmd.arg(owner).arg(count).arg(millis(lease));
         cmd.arg(names.channel()).arg(publish(self.router.channels()));
         let batch = self.batch(names, "release", 1);
-        let (script, publishes_on) = (Some(&SCRIPTS.release), Some(names.channel()));
-        Request { script, batch, publishes_on, ..self.request(cmd, names.key()) }
+        let publishes_on = Some(names.channel());
+        Request { batch, publishes_on, ..self.request(Some(&SCRIPTS.release), cmd, names.key()) }
     }
 
     /// Moves the lock from each of these owners to the next; the last one has it for `lease`.
@@ -224,8 +223,7 @@ impl<'a> Session<'a> {
         let channels = self.router.channels();
         cmd.arg(names.channel()).arg(millis(lease)).arg(count_listeners(channels));
         cmd.arg(publish(channels)).arg(u8::from(listens)).arg(owners);
-        let script = Some(&SCRIPTS.hand_off);
-        let mut request = Request { script, ..self.request(cmd, names.key()) };
+        let mut request = self.request(Some(&SCRIPTS.hand_off), cmd, names.key());
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let done = match answer.value {
             Value::Int(0) => HandOffReply::Nothing,
@@ -265,10 +263,9 @@ impl<'a> Session<'a> {
             cmd.arg(*owner);
         }
         let mut request = Request {
-            script: Some(&SCRIPTS.renew),
             key: keys.first().copied(),
             divisible: keys.len() > 1,
-            ..self.request(cmd, "a batch of renewals")
+            ..self.request(Some(&SCRIPTS.renew), cmd, "a batch of renewals")
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         match answer.value {
@@ -283,8 +280,8 @@ impl<'a> Session<'a> {
     pub(crate) async fn force_unlock(&mut self, names: &Names) -> Result<bool, Error> {
         let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
         cmd.arg(names.channel()).arg(publish(self.router.channels()));
-        let (script, publishes_on) = (Some(&SCRIPTS.force_unlock), Some(names.channel()));
-        let mut request = Request { script, publishes_on, ..self.request(cmd, names.key()) };
+        let request = self.request(Some(&SCRIPTS.force_unlock), cmd, names.key());
+        let mut request = Request { publishes_on: Some(names.channel()), ..request };
         match self.router.call(&mut self.connection, &mut request).await?.value {
             Value::Int(freed) => Ok(freed == 1),
             other => Err(unexpected("force_unlock", &other)),
@@ -299,8 +296,7 @@ impl<'a> Session<'a> {
     ) -> Result<Option<Inspected>, Error> {
         let mut cmd = evalsha(&SCRIPTS.inspect, &[names.key()]);
         cmd.arg(owner);
-        let script = Some(&SCRIPTS.inspect);
-        let mut request = Request { script, ..self.request(cmd, names.key()) };
+        let mut request = self.request(Some(&SCRIPTS.inspect), cmd, names.key());
         match self.router.call(&mut self.connection, &mut request).await?.value {
             Value::Nil => Ok(None),
             other => inspected(&other).map(Some).ok_or_else(|| unexpected("inspect", &other)),
@@ -311,7 +307,7 @@ impl<'a> Session<'a> {
     pub(crate) async fn maxmemory_policy(&mut self) -> Result<Option<String>, Error> {
         let mut cmd = redis::cmd("INFO");
         cmd.arg("memory");
-        let mut request = Request { key: None, ..self.request(cmd, "INFO") };
+        let mut request = Request { key: None, ..self.request(None, cmd, "INFO") };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let info: String =
             redis::from_redis_value(answer.value).map_err(|_| unexpected("INFO", &Value::Nil))?;
@@ -320,17 +316,16 @@ impl<'a> Session<'a> {
     }
 
     /// A command about one key, to which more may be added.
-    fn request<'r>(&self, cmd: Cmd, key: &'r str) -> Request<'r> {
-        let deadline = self.deadline;
+    fn request<'r>(&self, script: Option<&'static Script>, cmd: Cmd, key: &'r str) -> Request<'r> {
         Request {
             cmd,
-            script: None,
+            script,
             batch: None,
             key: Some(key),
             publishes_on: None,
             divisible: false,
             what: key,
-            deadline,
+            deadline: self.deadline,
         }
     }
 

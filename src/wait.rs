@@ -88,8 +88,8 @@ impl Waiters {
         Self { queues: WaitQueues::new(limits).into(), changed: Notify::default() }
     }
 
-    /// Whether a call for this lock that can wait until `until` waits in the queue at once, without
-    /// a try of its own: other calls of this client wait already, or another client has its turn.
+    /// Whether a call for this lock waits in the queue at once, without a try of its own: see
+    /// [`WaitQueues::should_queue`].
     pub(crate) fn should_queue(&self, names: &Names, until: Option<Instant>, now: Instant) -> bool {
         self.queues.lock().should_queue(names.channel(), names.key(), until, now)
     }
@@ -135,9 +135,8 @@ impl Waiters {
         }
     }
 
-    /// This client is about to free the lock. If it has kept the lock from others long enough, it
-    /// defers until they have had their turns. Returns whether it defers, and what to
-    /// [wake](Self::wake_all). `others` is how many wait, if they end a streak of hand-offs.
+    /// This client is about to free the lock: see [`WaitQueues::turn_ends`]. The caller has to
+    /// [wake](Self::wake_all) the returned list.
     pub(crate) fn turn_ends(
         &self,
         names: &Names,
@@ -235,12 +234,15 @@ impl Waiters {
             self.queues.lock().not_subscribed(&refused, on);
             if let Some(error) = error {
                 tracing::warn!(%error, "waiters rely on timers alone until a subscription works");
-                if error.kind() != ErrorKind::Unavailable {
-                    self.queues.lock().all_answered(&refused, asked_at);
-                    tokio::time::sleep(SUBSCRIBE_AGAIN).await;
-                } else {
+                if error.kind() == ErrorKind::Unavailable {
                     tokio::time::sleep(SUBSCRIBE_SOON).await;
+                    continue;
                 }
+                // Redis answers requests, even if it does not subscribe these channels.
+                for channel in &refused {
+                    self.queues.lock().answered(channel, asked_at);
+                }
+                tokio::time::sleep(SUBSCRIBE_AGAIN).await;
             }
         }
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::{HoldState, Owner, Permit};
+use super::{Owner, Permit};
 use crate::kind::Kind;
 use crate::protocol::Names;
 
@@ -76,8 +76,14 @@ impl Owners {
             })
         };
         let permit = owner.try_permit()?;
-        let counted = owner.holds.lock().counted_while_idle();
-        counted.then_some((owner, permit))
+        {
+            let mut holds = owner.holds.lock();
+            if !holds.can_take() {
+                return None;
+            }
+            holds.counted = 1;
+        }
+        Some((owner, permit))
     }
 
     fn made(self: &Arc<Self>, kind: Kind, names: Names, id: String) -> Arc<Owner> {
@@ -114,17 +120,6 @@ impl Drop for Owner {
         {
             registered.owners.remove(&number);
         }
-    }
-}
-
-impl HoldState {
-    /// Redis counts a hold for this owner. False if that is as it should be, or soon will be.
-    fn counted_while_idle(&mut self) -> bool {
-        let idle = self.can_take();
-        if idle {
-            self.counted = 1;
-        }
-        idle
     }
 }
 

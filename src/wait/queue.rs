@@ -116,7 +116,7 @@ impl<S> WaitQueues<S> {
     /// that began later is not, however late the answer is processed.
     pub(crate) fn answered(&mut self, channel: &str, asked_at: Instant) {
         if let Some(channel) = self.channels.get_mut(channel) {
-            channel.answered(asked_at);
+            channel.outage.take_if(|began| *began <= asked_at);
         }
     }
 
@@ -340,16 +340,12 @@ impl<S> WaitQueues<S> {
     /// The client was closed: all waiters leave.
     pub(crate) fn close(&mut self) -> Wakes<S> {
         self.closed = true;
-        self.everybody()
+        self.channels.values().flat_map(Channel::everybody).collect()
     }
 
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
-    }
-
-    fn everybody(&self) -> Wakes<S> {
-        self.channels.values().flat_map(Channel::everybody).collect()
     }
 
     fn queue_named(&mut self, channel: &str, key: &str) -> Option<&mut WaitQueue<S>> {

@@ -87,8 +87,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "holder-taken-for-idle",
         file: "src/owner/owners.rs",
-        right: "let idle = self.can_take();",
-        wrong: "let idle = self.can_take() || BUG;",
+        right: "if !holds.can_take() {",
+        wrong: "if !holds.can_take() && !BUG {",
     },
     Mutant {
         bug: "owner-registered-late",

@@ -59,10 +59,6 @@ pub(super) fn park_for(remaining: Option<Duration>) -> Duration {
 }
 
 impl<S> Channel<S> {
-    pub(super) fn answered(&mut self, asked_at: Instant) {
-        self.outage.take_if(|began| *began <= asked_at);
-    }
-
     pub(super) fn everybody(&self) -> impl Iterator<Item = Arc<S>> {
         let entries = self.queues.iter().flat_map(|queue| queue.entries.values());
         entries.map(|entry| entry.waiter.clone())

@@ -116,11 +116,4 @@ impl<S> WaitQueues<S> {
             }
         }
     }
-
-    /// Redis answers requests, even if it does not subscribe these channels.
-    pub(crate) fn all_answered(&mut self, names: &[Arc<str>], asked_at: Instant) {
-        for name in names {
-            self.answered(name, asked_at);
-        }
-    }
 }

@@ -80,8 +80,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "close-forgets",
         file: "src/engine.rs",
-        right: "let drain = self.releaser.drain();\n        let _ = tokio::time::timeout(self.config.command_timeout, drain).await;",
-        wrong: "if !BUG {\n            let drain = self.releaser.drain();\n            let _ = tokio::time::timeout(self.config.command_timeout, drain).await;\n        }",
+        right: "let drain = self.releaser.drain();\n            let _ = tokio::time::timeout(self.config.command_timeout, drain).await;",
+        wrong: "if !BUG {\n                let drain = self.releaser.drain();\n                let _ = tokio::time::timeout(self.config.command_timeout, drain).await;\n            }",
     },
     // What an owner holds.
     Mutant {

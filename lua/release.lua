@@ -9,7 +9,7 @@
 --
 -- Replies  0           the owner holds nothing here; nothing was written
 --          1           held still, with the count ARGV[2] or fewer
---          2 + n       freed: the key is gone, and n clients have the message
+--          2 + n       freed: the key is gone, and n clients received the message
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
 -- What makes a hash a lock is in acquire.

@@ -1,8 +1,8 @@
 //! Hands a lock from one holder of this client to the next without releasing it.
 //!
 //! While Redis has the name under any owner of this client, no other client can get it. So when a
-//! holder's last guard goes and another call of this client is parked, that call has the lock at
-//! once, and Redis is updated asynchronously.
+//! holder gives its last guard back and another call of this client is parked, that call has the
+//! lock at once, and Redis is updated asynchronously.
 //!
 //! 1. **The client has the name all the while.** A hand-off starts from a hold that is valid,
 //!    and until it is confirmed the new hold is valid no longer than the old one was. If Redis

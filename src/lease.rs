@@ -94,7 +94,7 @@ enum State {
     },
     /// Lost by the clock.
     RanOut,
-    /// Lost because Redis said so.
+    /// Lost because Redis does not have the key.
     Gone,
 }
 
@@ -134,7 +134,7 @@ impl Validity {
         true
     }
 
-    /// Redis said that the hold is gone: latches the loss, and wakes all tasks that await it.
+    /// Redis reported that the hold is gone: latches the loss, and wakes all tasks that await it.
     pub(crate) fn lose(&self) {
         *self.state.lock() = State::Gone;
         if let Some(lost) = self.lost.get() {
@@ -142,7 +142,7 @@ impl Validity {
         }
     }
 
-    /// Whether Redis has said that the hold is gone, whatever the clock says.
+    /// Whether Redis has reported that the hold is gone, whatever the clock says.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(*self.state.lock(), State::Gone)
     }

@@ -27,9 +27,9 @@ pub use fenced::{FencedLock, FencedLockGuard};
 /// [`client.lock(name)`](crate::LockClient::lock), is a new owner that has to wait.
 ///
 /// Making a handle costs no I/O. Every acquisition that succeeds returns a [`LockGuard`], and the
-/// lock is free when the last guard of the handle has gone. A call that Redis refuses waits without
-/// polling: it subscribes to the lock's channel, asks again, and then asks only when a message wakes
-/// it or the lease that Redis reported could have ended (30 s later at most).
+/// lock is free when the last guard of the handle is given back. A call that Redis refuses waits
+/// without polling: it subscribes to the lock's channel, asks again, and then asks only when a
+/// message wakes it or the lease that Redis reported could have ended (30 s later at most).
 ///
 /// Like every fair async mutex, it relies on waiting futures being polled. A call that was polled,
 /// and is neither polled again nor dropped, holds up the waiters of this client behind it; calls on

@@ -12,7 +12,7 @@
 //! 5. A subscription is wanted while there is a waiter, and for [`LINGER`] after the last one was
 //!    granted the lock: the next call soon after costs no SUBSCRIBE. If the last waiter gave up,
 //!    nothing is kept. With the subscription this client keeps what it knows of the lock, so a new
-//!    caller need not ask what a message would have said.
+//!    caller need not ask what a message would have reported.
 //! 6. While this client defers to others (see [`turns`]), the head asks only when they have had
 //!    their turns.
 //! 7. A lock that is handed off inside the client goes to the head of its queue, unless the head

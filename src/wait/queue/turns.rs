@@ -145,7 +145,8 @@ impl Turns {
         Some(until)
     }
 
-    /// The lock was freed, and `others` other clients heard of it. True if that ends a deferral.
+    /// The lock was freed, and `others` other clients received the message. True if that ends a
+    /// deferral.
     pub(super) fn freed(&mut self, key: &str, others: u32, now: Instant) -> bool {
         if others == 0 {
             return self.locks.remove(key).is_some_and(|turn| turn.deferral.is_some());

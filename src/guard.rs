@@ -192,7 +192,7 @@ impl LockGuard {
             return Err(lost());
         }
         let call = Session::new(&engine.router, clock::now() + engine.config.command_timeout);
-        let mut session = OwnerSession::new(call, owner, &engine.releaser, lease);
+        let mut session = OwnerSession::new(call, owner, &engine.releaser, None, lease);
         session.acquire_permit(clock::now()).await?;
         if validity.is_lost() {
             return Err(lost());

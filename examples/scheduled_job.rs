@@ -1,8 +1,9 @@
-//! One job, several instances: whoever gets the lock runs it, the others leave at once.
+//! One job, several instances: one of them runs it, the others leave at once.
 //!
-//! Every instance of a service wakes up at the same time and wants to run the same job. Nobody
-//! should queue for it: when the lock becomes free, the job of this round is done. `try_lock_now`
-//! asks once and says `None` to all but one.
+//! Every instance of a service wakes up for the same job, a few milliseconds apart: clocks and
+//! schedulers differ. `try_lock_now` asks once and says `None` to all but one. But the job is done
+//! before the last instance asks, so the lock has to stay for a while: `hold_at_least`. Choose it
+//! longer than the instances are apart, and shorter than the time between two runs.
 //!
 //! `cargo run --example scheduled_job`
 
@@ -15,9 +16,16 @@ use redlatch::LockClient;
 use support::{Result, Server, unique};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 const INSTANCES: usize = 5;
 const ROUNDS: usize = 3;
+
+/// How far apart the instances may be at most.
+const APART: Duration = Duration::from_millis(50);
+
+/// Far longer than that, for a machine that is busy.
+const AT_LEAST: Duration = Duration::from_millis(500);
 
 /// One instance, with a client of its own as in a process of its own. Says in which rounds it ran.
 async fn instance(
@@ -30,17 +38,17 @@ async fn instance(
     let lock = client.lock(job);
     let mut ran = Vec::new();
     for round in 1..=ROUNDS {
-        all.wait().await; // the hour strikes for everybody
-        let guard = lock.try_lock_now().await?;
-        if guard.is_some() {
+        all.wait().await; // the hour strikes
+        let late = u32::try_from((number + round) % INSTANCES)?;
+        sleep(APART * late / INSTANCES as u32).await; // not for all at once
+        if let Some(guard) = lock.try_lock_now().await? {
+            guard.hold_at_least(AT_LEAST);
             println!("round {round}: instance {number} runs the job");
+            sleep(Duration::from_millis(5)).await;
             ran.push(round);
-        }
-        // The job takes until everybody else has left; if they queued, this would never end.
-        all.wait().await;
-        if let Some(guard) = guard {
             guard.unlock().await?;
         }
+        sleep(AT_LEAST).await; // until the next round
     }
     client.close().await;
     Ok(ran)

@@ -11,6 +11,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
@@ -31,6 +32,8 @@ use crate::watchdog::Watchdog;
 /// Everything that a client, its handles and its guards share, and the process that it belongs to.
 pub(crate) struct Engine {
     pub(crate) process: Process,
+    /// When it was made.
+    begun: Instant,
     parts: Arc<Parts>,
 }
 
@@ -48,9 +51,14 @@ pub(crate) struct Parts {
 impl Engine {
     /// Connects once, so that a wrong address or password shows here, and starts the thread.
     pub(crate) async fn start(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
-        let process = Process::current();
+        let (process, begun) = (Process::current(), clock::now());
         let parts = process.bind(Parts::start(endpoint, config)).await?;
-        Ok(Self { process, parts: Arc::new(parts) })
+        Ok(Self { process, begun, parts: Arc::new(parts) })
+    }
+
+    /// Milliseconds since it was made: they wrap after 49 days.
+    pub(crate) fn uptime(&self, now: Instant) -> u32 {
+        now.saturating_duration_since(self.begun).as_millis() as u32
     }
 
     /// An error in every process but the client's own. For callers, before they touch anything shared.

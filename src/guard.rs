@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, Outcome};
-use crate::lease::Lease;
+use crate::lease::{Lease, MAX_LEASE};
 use crate::loss::found_gone;
 use crate::owner::{FoundBy, Granted, Owner};
 use crate::protocol::Session;
@@ -57,13 +57,16 @@ pub struct LockGuard {
     engine: Arc<Engine>,
     owner: Arc<Owner>,
     granted: Granted,
+    /// When the caller got it, in milliseconds of [`Engine::uptime`]: it takes no room here.
+    acquired: u32,
     /// `unlock` does what the drop would do.
     unlocking: bool,
 }
 
 impl LockGuard {
     pub(crate) fn new(engine: Arc<Engine>, owner: Arc<Owner>, granted: Granted) -> Self {
-        Self { engine, owner, granted, unlocking: false }
+        let acquired = engine.uptime(clock::now());
+        Self { engine, owner, granted, acquired, unlocking: false }
     }
 
     /// The fencing token, if the lock is fenced.
@@ -115,6 +118,28 @@ impl LockGuard {
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.owner.id
+    }
+
+    /// Has [`unlock`](Self::unlock) and a drop leave the lock until `least` after this guard was
+    /// acquired, for every other owner and for this handle. So a job that is done in milliseconds runs
+    /// once, though other instances begin it a little later. Of several calls and guards of one
+    /// possession the latest time counts.
+    ///
+    /// Local, no I/O, and it prolongs nothing while the lock is held. The last release leaves the key
+    /// in Redis with the rest of `least` as its TTL, which nothing renews. It takes no round trip more,
+    /// and neither the client nor [`close`](crate::LockClient::close) cuts it short. Of the time that
+    /// this guard was held more than 49 days do not count, and of `least` a hundred years at most.
+    ///
+    /// A process that dies before it releases the lock leaves it for its lease, however long `least`
+    /// is. [`force_unlock`](crate::Lock::force_unlock) frees it.
+    pub fn hold_at_least(&self, least: Duration) {
+        if !self.engine.process.is_this_one() {
+            return;
+        }
+        let now = clock::now();
+        let held = self.engine.uptime(now).wrapping_sub(self.acquired);
+        let left = least.min(MAX_LEASE).saturating_sub(Duration::from_millis(held.into()));
+        self.owner.holds.lock().hold_until(self.granted.hold, now + left);
     }
 
     /// Whether the client knows that the lock is lost. Local knowledge, no I/O: the deadline of this

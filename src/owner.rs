@@ -28,6 +28,7 @@ mod loss;
 mod owners;
 mod permit;
 mod renewal;
+mod retention;
 pub(crate) use handoff::{HandoffStart, Streak};
 pub(crate) use loss::FoundBy;
 pub(crate) use owners::Owners;
@@ -111,8 +112,10 @@ pub(crate) struct Ask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PendingRelease {
     pub(crate) count: u32,
-    /// The longest lease that is promised to a remaining hold.
+    /// The longest lease that is promised to a remaining hold, or for how long the key stays.
     pub(crate) lease: Duration,
+    /// No hold remains, and the key stays all the same.
+    pub(crate) retains: bool,
     /// How many of the holds in `given_back` it is about.
     given_back: usize,
 }
@@ -136,6 +139,8 @@ pub(crate) struct HoldState {
     registered: bool,
     /// When the watched leases were last known to be in force: what their renewal counts from.
     renewed_at: Option<Instant>,
+    /// Until when the key stays after the last release, and of which generation that is.
+    held_until: Option<Box<(u64, Instant)>>,
     /// How the first hold of this generation came, if by a hand-off.
     origin: Option<Box<handoff::HandoffOrigin>>,
 }
@@ -254,12 +259,14 @@ impl HoldState {
             lease = lease.max(Some(promised));
         }
         // Guards that are all lost keep nothing in Redis.
-        let (count, lease) = match lease {
-            Some(lease) => (u32::try_from(self.live.len()).unwrap_or(u32::MAX), lease),
-            None => (0, Duration::from_millis(1)),
+        let count = match lease {
+            Some(_) => u32::try_from(self.live.len()).unwrap_or(u32::MAX),
+            None => 0,
         };
-        let given_back = self.given_back.len();
-        (self.counted > count).then_some(PendingRelease { count, lease, given_back })
+        let retention = if lease.is_none() { self.retention(now) } else { None };
+        let lease = lease.or(retention).unwrap_or(Duration::from_millis(1));
+        let (retains, given_back) = (retention.is_some(), self.given_back.len());
+        (self.counted > count).then_some(PendingRelease { count, lease, retains, given_back })
     }
 
     /// The pending release is about to be sent. Returns whether an earlier request may already have

@@ -249,6 +249,27 @@ impl<'a> Session<'a> {
         Ok((done, answer.repeated))
     }
 
+    /// Moves the lock from its owner to `retainer`, an owner that no handle is, for so long. Replies
+    /// like a release that leaves a hold.
+    pub(crate) async fn retain(
+        &mut self,
+        names: &Names,
+        owner: &str,
+        retainer: &str,
+        retention: Duration,
+        listens: bool,
+    ) -> Result<(Released, bool), Error> {
+        // The retainer needs no token.
+        let owners = [owner, retainer];
+        let (reply, repeated) =
+            self.hand_off(Kind::Reentrant, names, &owners, retention, listens).await?;
+        let released = match reply {
+            HandOffReply::Done { .. } => Released::Held,
+            HandOffReply::Nothing => Released::Nothing,
+        };
+        Ok((released, repeated))
+    }
+
     /// Prolongs the leases of many locks, given as key and owner. Returns for each, in order,
     /// whether it is still held, and when the request was sent. In a cluster, all are in one slot.
     pub(crate) async fn renew(

@@ -192,10 +192,14 @@ async fn release_pending(
         (pending, holds.release_sent(pending))
     };
     let server = call.router.movable_server_of(owner.names.key());
-    if pending.count == 0 {
-        handoffs.frees(&owner.names, now);
-    }
-    let answer = call.release(&owner.names, &owner.id, pending.count, pending.lease).await;
+    let answer = if pending.retains {
+        Box::pin(retain(call, owner, handoffs, pending.lease)).await
+    } else {
+        if pending.count == 0 {
+            handoffs.frees(&owner.names, now);
+        }
+        call.release(&owner.names, &owner.id, pending.count, pending.lease).await
+    };
     let (released, repeated) = match answer {
         // Another client has written something else there: the hold is as gone as if deleted.
         Err(error) if error.kind() == ErrorKind::NotALock => (Released::Nothing, false),
@@ -226,6 +230,23 @@ async fn release_pending(
         handoffs.waiters.look(&owner.names);
     }
     Ok(!nothing)
+}
+
+/// Leaves the key in Redis for that long, under an owner that no handle is.
+async fn retain(
+    call: &mut Session<'_>,
+    owner: &Owner,
+    handoffs: &Handoffs,
+    retention: Duration,
+) -> Result<(Released, bool), Error> {
+    let listens = handoffs.waiters.keeps_hearing(&owner.names);
+    let retainer = owner.retainer();
+    let answer = call.retain(&owner.names, &owner.id, &retainer, retention, listens).await?;
+    if answer.0 == Released::Held {
+        // The script tells other clients that the lease ends sooner, and this one relies on itself.
+        handoffs.waiters.wake_head(&owner.names, Some(retention));
+    }
+    Ok(answer)
 }
 
 /// Does all jobs until no sender of jobs is left and all jobs are done.

@@ -195,6 +195,11 @@ macro_rules! delegate_guard {
                 self.guard.remaining()
             }
 
+            /// Has the last release leave the lock until then: [`LockGuard::hold_at_least`].
+            pub fn hold_at_least(&self, least: Duration) {
+                self.guard.hold_at_least(least);
+            }
+
             /// Prolongs this hold: [`LockGuard::extend`].
             ///
             /// # Errors

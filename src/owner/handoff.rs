@@ -80,9 +80,9 @@ impl HoldState {
     }
 
     /// What can be handed to the next waiter: `None` if a guard is left, if the lock is lost or
-    /// soon will be, or if it may have been freed already.
+    /// soon will be, if its key is to stay, or if it may have been freed already.
     pub(crate) fn start_handoff(&self, now: Instant) -> Option<HandoffStart> {
-        if !self.live.is_empty() || self.freeing {
+        if !self.live.is_empty() || self.freeing || self.retention(now).is_some() {
             return None;
         }
         let until = self.given_back.iter().map(|validity| validity.until(now)).min()??;
@@ -92,7 +92,12 @@ impl HoldState {
         let streak = self.origin.as_ref().map_or_else(|| Streak::first(now), |p| p.streak.next());
         let lease = Duration::from_millis(1);
         Some(HandoffStart {
-            pending: PendingRelease { count: 0, lease, given_back: self.given_back.len() },
+            pending: PendingRelease {
+                count: 0,
+                lease,
+                retains: false,
+                given_back: self.given_back.len(),
+            },
             until,
             streak,
         })

@@ -35,6 +35,7 @@ mod giving_back;
 mod hand_off;
 mod holding;
 mod leases;
+mod retention;
 mod scale;
 mod site;
 mod together;

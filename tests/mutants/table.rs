@@ -62,8 +62,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "releases-end-no-turn",
         file: "src/releaser.rs",
-        right: "if pending.count == 0 {\n        handoffs.frees",
-        wrong: "if pending.count == 0 && !BUG {\n        handoffs.frees",
+        right: "if pending.count == 0 {\n            handoffs.frees",
+        wrong: "if pending.count == 0 && !BUG {\n            handoffs.frees",
     },
     // Failovers.
     Mutant {

@@ -132,6 +132,24 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "if until > before && live.lease",
         wrong: "if until > before && !BUG && live.lease",
     },
+    Mutant {
+        bug: "retention-handed-off",
+        file: "src/owner/handoff.rs",
+        right: "self.retention(now).is_some() {",
+        wrong: "(self.retention(now).is_some() && !BUG) {",
+    },
+    Mutant {
+        bug: "retention-of-the-next",
+        file: "src/owner/retention.rs",
+        right: "(*of == self.generation && *until > now)",
+        wrong: "((*of == self.generation || BUG) && *until > now)",
+    },
+    Mutant {
+        bug: "retained-by-the-owner",
+        file: "src/owner/retention.rs",
+        right: "format!(\"{client}:0\")",
+        wrong: "if BUG { self.id.to_string() } else { format!(\"{client}:0\") }",
+    },
     // To renew.
     Mutant {
         bug: "lost-start",

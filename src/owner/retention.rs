@@ -1,0 +1,35 @@
+//! For how long the key of a lock stays after its last release: pure state.
+
+use std::time::{Duration, Instant};
+
+use crate::lease::whole_millis;
+
+use super::{HoldId, HoldState, Owner};
+
+impl HoldState {
+    /// The last release of this generation leaves the key until then, or later if another guard
+    /// asked for that.
+    pub(crate) fn hold_until(&mut self, hold: HoldId, until: Instant) {
+        if hold.generation != self.generation {
+            return;
+        }
+        let of_generation = self.held_until.as_deref().filter(|(of, _)| *of == self.generation);
+        let until = of_generation.map_or(until, |(_, before)| until.max(*before));
+        self.held_until = Some(Box::new((self.generation, until)));
+    }
+
+    /// For how long the key stays from now on, if its time is not over.
+    pub(super) fn retention(&self, now: Instant) -> Option<Duration> {
+        let (of, until) = self.held_until.as_deref()?;
+        (*of == self.generation && *until > now).then(|| whole_millis(*until - now))
+    }
+}
+
+impl Owner {
+    /// The owner that has the key of a lock that stays after its last release: one of this client
+    /// that no handle is. So the handle that released the lock waits like every other.
+    pub(crate) fn retainer(&self) -> String {
+        let client = self.id.rsplit_once(':').map_or(&*self.id, |(client, _)| client);
+        format!("{client}:0")
+    }
+}

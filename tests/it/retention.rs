@@ -1,0 +1,162 @@
+//! `LockGuard::hold_at_least`: a lock that stays after its release.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use redlatch::{ErrorKind, LockClient};
+use tokio::time::sleep;
+
+use crate::support::{
+    Fault, Proxy, SOON, Server, connect, hold, ms, release, soon, turns, wait_until,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn ttl(server: &Server, name: &str) -> Duration {
+    ms(server.ask(&["PTTL", name]))
+}
+
+#[tokio::test]
+async fn a_release_leaves_the_lock_until_then_and_for_the_same_handle_too() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    for dropped in [false, true] {
+        let name = format!("stays:{dropped}");
+        let lock = client.lock(&name);
+        let guard = hold(&lock).await;
+        guard.hold_at_least(MINUTE);
+        assert!(ttl(&server, &name) < MINUTE / 2 + ms(1), "the lease was prolonged");
+        if dropped {
+            drop(guard);
+        } else {
+            release(guard).await;
+        }
+        wait_until("the release", SOON, || ttl(&server, &name) > MINUTE - ms(5_000)).await;
+        assert!(ttl(&server, &name) <= MINUTE);
+        assert!(client.lock(&name).try_lock_now().await.unwrap().is_none());
+        assert!(lock.try_lock_now().await.unwrap().is_none(), "the same handle got in");
+        assert_eq!(lock.hold_count().await.unwrap(), 0);
+        assert!(lock.force_unlock().await.unwrap());
+        release(hold(&lock).await).await;
+        assert!(!server.exists(&name), "it stayed for the next hold, too");
+    }
+}
+
+#[tokio::test]
+async fn the_time_counts_from_the_acquire_and_waiters_come_when_it_is_over() {
+    let server = Server::start();
+    let (mine, other) = (connect(&server).await, connect(&server).await);
+    let guard = hold(&mine.lock("over")).await;
+    let acquired = Instant::now();
+    // One of the same client, to which the lock would be handed off, and one of another.
+    let waiters = [mine.lock("over"), other.lock("over")].map(|lock| {
+        tokio::spawn(async move {
+            let guard = hold(&lock).await;
+            let when = Instant::now();
+            release(guard).await;
+            when
+        })
+    });
+    wait_until("two waiters", SOON, || server.subscribers("over") == 2).await;
+    turns(10).await;
+    guard.hold_at_least(ms(100));
+    guard.hold_at_least(ms(1_000));
+    guard.hold_at_least(ms(500));
+    release(guard).await;
+    for when in soon("the waiters", join_all(waiters)).await {
+        let waited = when.expect("no panic") - acquired;
+        assert!(waited >= ms(990), "after {waited:?}");
+        assert!(waited < ms(3_000), "after {waited:?}: nobody told the waiters");
+    }
+}
+
+#[tokio::test]
+async fn a_time_that_is_over_by_then_leaves_nothing() {
+    let server = Server::start();
+    let lock = connect(&server).await.lock("short");
+    let guard = hold(&lock).await;
+    guard.hold_at_least(ms(20));
+    sleep(ms(30)).await;
+    release(guard).await;
+    assert!(!server.exists("short"));
+}
+
+#[tokio::test]
+async fn only_the_last_release_leaves_it() {
+    let server = Server::start();
+    let lock = connect(&server).await.lock("nested");
+    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+    inner.hold_at_least(MINUTE);
+    release(inner).await;
+    assert_eq!(lock.hold_count().await.unwrap(), 1);
+    release(outer).await;
+    assert!(ttl(&server, "nested") > MINUTE / 2);
+    assert!(lock.try_lock_now().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn close_does_not_cut_it_short() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let guard = hold(&client.lock("closed")).await;
+    guard.hold_at_least(MINUTE);
+    drop(guard);
+    soon("closing", client.close()).await;
+    assert!(ttl(&server, "closed") > MINUTE / 2);
+}
+
+#[tokio::test]
+async fn a_lock_that_is_lost_leaves_nothing_of_its_own() {
+    let server = Server::start();
+    let guard = hold(&connect(&server).await.lock("lost")).await;
+    guard.hold_at_least(MINUTE);
+    server.ask::<()>(&["DEL", "lost"]);
+    server.hold_by_hand("lost", "somebody:1", ms(5_000));
+    let error = soon("unlocking", guard.unlock()).await.expect_err("lost");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    assert!(server.holds("lost").into_keys().eq(["somebody:1".to_owned()]));
+    assert!(ttl(&server, "lost") <= ms(5_000));
+}
+
+#[tokio::test]
+async fn a_release_whose_answer_is_lost_leaves_it_all_the_same() {
+    let server = Server::start();
+    for (fault, name) in [(Fault::DropReplyAndReset, "reset"), (Fault::Mute, "mute")] {
+        let proxy = Proxy::new(&server);
+        let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
+        let client = builder.connect().await.expect("connecting");
+        let guard = hold(&client.lock("before")).await;
+        guard.hold_at_least(ms(1));
+        release(guard).await;
+        let guard = hold(&client.lock(name)).await;
+        guard.hold_at_least(MINUTE);
+        proxy.plan("EVALSHA", 1, fault);
+        let faults = proxy.faults();
+        let unlocked = soon("unlocking", guard.unlock()).await;
+        assert_eq!(proxy.faults(), faults + 1);
+        assert!(unlocked.is_ok() || unlocked.is_err_and(|e| e.kind() == ErrorKind::Unavailable));
+        soon("closing", client.close()).await;
+        assert!(ttl(&server, name) > MINUTE / 2, "{name}");
+        assert!(server.holds(name).into_keys().all(|owner| owner.ends_with(":0")), "{name}");
+    }
+}
+
+/// What a schedule in five instances needs: each round is run once.
+#[tokio::test]
+async fn a_job_that_is_done_at_once_runs_once_in_five_instances() {
+    let server = Server::start();
+    let clients = join_all((0..5).map(|_| connect(&server))).await;
+    for round in 0..20 {
+        let name = format!("job:{round}");
+        let instances = clients.iter().enumerate().map(async |(number, client)| {
+            // They begin a few milliseconds apart.
+            sleep(ms((number as u64 * 7 + round * 3) % 50)).await;
+            let guard = client.lock(&name).try_lock_now().await.unwrap()?;
+            guard.hold_at_least(ms(1_000));
+            release(guard).await;
+            Some(())
+        });
+        let runs = join_all(instances).await.into_iter().flatten().count();
+        assert_eq!(runs, 1, "round {round}");
+    }
+}

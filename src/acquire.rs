@@ -1,4 +1,5 @@
-//! The one loop that acquires every lock: try, wait in the queue, try, park, and again.
+//! How every lock is acquired: one try, then the wait loop (`wait_for_grant`), which tries again and
+//! again.
 //!
 //! A call that may be the only one tries at once. If Redis refuses it, it waits in the queue (see
 //! [`crate::wait`]): it asks again once the subscription is live, and then parks until a release,
@@ -257,7 +258,7 @@ impl Acquisition<'_> {
         let mut reclaimed = false;
         // An earlier hold's release comes before a new hold.
         if owner.holds.lock().may_have_pending() {
-            Box::pin(session.release_pending(now)).await?;
+            Box::pin(session.send_release(now)).await?;
             now = clock::now();
         }
         loop {
@@ -317,7 +318,7 @@ impl Acquisition<'_> {
         let (call, lease) =
             (Session::new(&engine.router, deadline), engine.config.watchdog_timeout);
         let mut session = OwnerSession::new(call, &idle, &engine.releaser, Some(permit), lease);
-        let released = Box::pin(session.release_pending(clock::now())).await.unwrap_or(false);
+        let released = Box::pin(session.send_release(clock::now())).await.unwrap_or(false);
         if released {
             announce(&idle);
         }
@@ -338,7 +339,7 @@ impl Acquisition<'_> {
         let replicated =
             Session::await_replicas(&engine.router, names, owner_id, replicas, deadline);
         let Err(error) = replicated.await else { return Ok(()) };
-        Err(match session.release_pending(clock::now()).await {
+        Err(match session.send_release(clock::now()).await {
             Ok(_) => error.undone(),
             // The client tries again in the background.
             Err(_) => error,

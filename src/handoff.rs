@@ -201,11 +201,11 @@ impl Handoffs {
             }
             Ok((HandOffReply::Nothing, repeated)) => {
                 let unanswered = if repeated { handoffs } else { retry.unanswered };
-                self.gone(names, unanswered);
+                self.lose_unconfirmed(names, unanswered);
                 true
             }
             Err(error) if error.kind() == ErrorKind::NotALock => {
-                self.gone(names, retry.unanswered);
+                self.lose_unconfirmed(names, retry.unanswered);
                 true
             }
             Err(error) => {
@@ -297,7 +297,7 @@ impl Handoffs {
     /// Redis has the name under none of the owners. It may have executed the first hand-offs, in
     /// `unanswered` requests, and the lease of the last of these owners may have ended since. Then the
     /// owners before that one had the lock until they handed it off.
-    fn gone(&self, names: &Names, unanswered: usize) {
+    fn lose_unconfirmed(&self, names: &Names, unanswered: usize) {
         for (at, handoff) in self.take(names, usize::MAX).0.into_iter().enumerate() {
             let executed = at < unanswered;
             if executed {

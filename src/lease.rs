@@ -99,6 +99,7 @@ enum State {
 }
 
 impl State {
+    /// Decides the loss by the clock: a deadline that has passed is the loss, from now on.
     fn until(&mut self, now: Instant) -> Option<Instant> {
         match *self {
             Self::Valid { until } if now < until => Some(until),

@@ -1,6 +1,7 @@
 //! What follows when a request finds that Redis does not have the key of a lock: the lock is lost.
 //!
-//! A renewal, a release, a nested acquire or a hand-off finds that out and calls [`found_gone`]. It
+//! A renewal, an extension, a release, a nested acquire, a hand-off or a refused acquire finds that
+//! out and calls [`found_gone`]. It
 //! sets the guards of the owner to lost ([`Owner::lose`]). The waiters of this client had parked until
 //! the lease could have ended, and Redis published nothing: so it wakes them, and the head asks Redis
 //! at once.

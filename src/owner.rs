@@ -24,13 +24,13 @@ use crate::protocol::Names;
 use crate::token::FencingToken;
 
 mod handoff;
-mod loss;
+mod lose;
 mod owners;
 mod permit;
 mod renewal;
 mod retention;
 pub(crate) use handoff::{HandoffStart, Streak};
-pub(crate) use loss::FoundBy;
+pub(crate) use lose::FoundBy;
 pub(crate) use owners::Owners;
 pub(crate) use permit::Permit;
 pub(crate) use renewal::Renewal;

@@ -151,11 +151,11 @@ impl<'a> OwnerSession<'a> {
 
     /// Sends the pending release, and returns whether Redis had something to release. Only after
     /// [`acquire_permit`](Self::acquire_permit).
-    pub(crate) fn release_pending(
+    pub(crate) fn send_release(
         &mut self,
         now: Instant,
     ) -> impl Future<Output = Result<bool, Error>> {
-        release_pending(&mut self.call, self.owner, &self.releaser.handoffs, now)
+        send_release(&mut self.call, self.owner, &self.releaser.handoffs, now)
     }
 }
 
@@ -178,7 +178,7 @@ impl Drop for OwnerSession<'_> {
     }
 }
 
-async fn release_pending(
+async fn send_release(
     call: &mut Session<'_>,
     owner: &Owner,
     handoffs: &Handoffs,
@@ -339,7 +339,7 @@ async fn release_in_background(
         }
         let mut call = Session::new(router, now + config.command_timeout);
         call.connection = release.connection.take();
-        match release_pending(&mut call, owner, handoffs, now).await {
+        match send_release(&mut call, owner, handoffs, now).await {
             Ok(_) => {
                 tracing::debug!(name = %owner.names.key(), owner = %owner.id,
                     "released in the background");

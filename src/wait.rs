@@ -1,4 +1,5 @@
-//! Parks the calls that Redis has refused. This module drives; the [`queue`] decides.
+//! Parks the calls that Redis has refused. This module drives; the [`queue`] decides; the wait loop of
+//! a call is in [`crate::acquire`].
 //!
 //! Subscriptions live on connections of the client's own thread (see [`crate::transport`]).
 //! They could share the callers' connections. But then each runtime would need its own

@@ -21,7 +21,7 @@ pub(crate) enum Renewal {
 }
 
 impl HoldState {
-    /// Whether the watchdog must register this owner, and from when its period counts.
+    /// Whether the watchdog must put this owner on its schedule, and from when its period counts.
     pub(crate) fn start_watching(&mut self) -> Option<Instant> {
         let watches = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
         if !watches || self.is_unsettled() || std::mem::replace(&mut self.watched, true) {

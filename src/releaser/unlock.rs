@@ -74,21 +74,21 @@ impl<'a> Unlock<'a> {
 
     async fn refused(&mut self, error: Error) -> Result<bool, Error> {
         let now = self.session.acquire_permit(clock::now()).await.map_err(|_| error)?;
-        self.session.release_pending(now).await
+        self.session.send_release(now).await
     }
 
     /// Has Redis release the lock, if no waiter of this client takes it after all.
     pub(crate) async fn release(&mut self) -> Result<(), Error> {
-        let executed = self.release_pending().await;
+        let executed = self.hand_off_or_release().await;
         self.outcome(executed)
     }
 
-    async fn release_pending(&mut self) -> Result<bool, Error> {
+    async fn hand_off_or_release(&mut self) -> Result<bool, Error> {
         let session = &mut self.session;
         let now = session.acquire_permit(self.begun).await?;
         let hand_off = || session.releaser.hand_off(session.owner, &mut session.permit, true);
         match self.counts.then(hand_off).flatten() {
-            None => session.release_pending(now).await,
+            None => session.send_release(now).await,
             Some(confirmation) => self.confirmed(confirmation).await,
         }
     }

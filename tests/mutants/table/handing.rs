@@ -6,8 +6,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "hand-off-resend-forgets",
         file: "src/handoff.rs",
-        right: "self.gone(names, unanswered);",
-        wrong: "self.gone(names, if BUG { 0 } else { unanswered });",
+        right: "self.lose_unconfirmed(names, unanswered);",
+        wrong: "self.lose_unconfirmed(names, if BUG { 0 } else { unanswered });",
     },
     Mutant {
         bug: "hand-off-between-lost",

@@ -25,8 +25,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "too-few-will-do",
         file: "src/acquire.rs",
-        right: "Err(match session.release_pending(",
-        wrong: "if BUG {\n            return Ok(());\n        }\n        Err(match session.release_pending(",
+        right: "Err(match session.send_release(",
+        wrong: "if BUG {\n            return Ok(());\n        }\n        Err(match session.send_release(",
     },
     Mutant {
         bug: "asks-unconfirmed",

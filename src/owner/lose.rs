@@ -33,7 +33,7 @@ impl Owner {
                 FoundBy::Release
                 | FoundBy::NestedAcquire
                 | FoundBy::Extension
-                | FoundBy::HandOff => holds.gone(),
+                | FoundBy::HandOff => holds.lose_all(),
                 FoundBy::Renewal { generation } => {
                     if holds.generation != generation || holds.live.is_empty() {
                         return None;
@@ -42,14 +42,14 @@ impl Owner {
                     // A release of everything may be under way, and be what the renewal found. A
                     // pending release learns of a loss from its own reply; live holds had been lost
                     // by the clock.
-                    let lost = if holds.freeing { holds.stranded() } else { holds.gone() };
+                    let lost = if holds.freeing { holds.lose_live() } else { holds.lose_all() };
                     // A request under way may still be executed: if dropped, its undo stays pending.
                     if self.is_permit_taken() {
                         holds.counted = counted;
                     }
                     lost
                 }
-                FoundBy::Refusal => holds.gone_before(),
+                FoundBy::Refusal => holds.lose_given_back(),
             }
         };
         // Outside the mutex, because it wakes tasks that await the loss.
@@ -65,20 +65,20 @@ impl Owner {
 impl HoldState {
     /// Redis counts nothing for this owner although it should. Returns the validities that are
     /// lost by that.
-    pub(super) fn gone(&mut self) -> Vec<Arc<Validity>> {
-        let mut lost = self.stranded();
-        lost.append(&mut self.gone_before());
+    pub(super) fn lose_all(&mut self) -> Vec<Arc<Validity>> {
+        let mut lost = self.lose_live();
+        lost.append(&mut self.lose_given_back());
         lost
     }
 
     /// The same, without the holds that were given back.
-    fn stranded(&mut self) -> Vec<Arc<Validity>> {
+    fn lose_live(&mut self) -> Vec<Arc<Validity>> {
         self.generation += 1;
         self.live.drain(..).map(|hold| hold.validity).collect()
     }
 
     /// The holds of a pending release had gone before it.
-    fn gone_before(&mut self) -> Vec<Arc<Validity>> {
+    fn lose_given_back(&mut self) -> Vec<Arc<Validity>> {
         self.counted = 0;
         self.freeing = false;
         std::mem::take(&mut self.given_back)

@@ -142,7 +142,7 @@ impl Connection {
             }
             Err(error) => {
                 tracing::debug!(%error, "the server does not identify this connection");
-                version::check(self).await?;
+                version::check(self.send(&version::question()).await)?;
             }
         }
         let role = match role {

@@ -3,18 +3,21 @@
 //! `CLIENT INFO` came with the oldest supported version. So the client asks a server for its
 //! version only if the server does not answer that command, or denies it to this user.
 
-use redis::{ErrorKind, RedisError, RedisResult, Value};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 
-use super::Connection;
 use super::error_class::{ErrorClass, classify};
 
-/// Fails if the server reports a version that is too old. One that reports none is accepted.
-pub(super) async fn check(connection: &Connection) -> RedisResult<()> {
+/// Asks a server for its version.
+pub(super) fn question() -> Cmd {
     let mut hello = redis::cmd("HELLO");
     // Redis 6.0 requires the protocol version.
     hello.arg(3);
-    match connection.answer(async |mut multiplexed| hello.query_async(&mut multiplexed).await).await
-    {
+    hello
+}
+
+/// Fails if the server answers that its version is too old. One that reports none is accepted.
+pub(super) fn check(hello: RedisResult<Value>) -> RedisResult<()> {
+    match hello {
         Ok(hello) => match too_old(&hello) {
             Some(version) => Err(refusal(format!("this server is Redis {version}"))),
             None => Ok(()),

@@ -17,7 +17,6 @@ const CYCLES: &[(&str, &str, &str)] = &[
     ("transport::runtime_slot", "transport::replicas", "it keeps the queue of waits for replicas"),
     ("transport::stale", "transport::connection", "it has an old connection closed over a new one"),
     ("transport::batch", "transport::connection", "it sends a batch over one"),
-    ("transport::version", "transport::connection", "it asks over one"),
 ];
 
 /// The paths that begin with `first`, without it: `a::b` and `a::c` for `use super::a::{b, c}`.

@@ -33,6 +33,7 @@ use crate::slot;
 
 mod address;
 mod batch;
+mod batch_sender;
 mod cluster;
 mod connect;
 mod connection;

@@ -18,28 +18,19 @@
 //!
 //! No task holds the mutexes of the queue and of an entry together, or wakes another under one.
 
-use std::io;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use redis::{Arg, Cmd, RedisError, RedisResult, Script, Value};
-
-use super::Connection;
-use super::error_class::{
-    ErrorClass, classify, is_ask, is_cross_node, is_forbidden, is_unknown_script,
-};
-use crate::clock;
-use crate::ready::let_ready_tasks_run;
+use redis::{Cmd, RedisResult, Script, Value};
 
 /// With fewer requests under way a batch would cost more than it saves.
 const FEW: usize = 2;
 
 /// So many requests take about a tenth of a millisecond of the server's time.
-const MOST: usize = 32;
+pub(super) const MOST: usize = 32;
 
 /// How a request takes part in a batch: the script of the batch, the request's verb in it, and how
 /// many of its arguments are keys.
@@ -69,7 +60,7 @@ pub(super) enum Reply {
 /// The requests that wait for the next batch on one connection.
 #[derive(Default)]
 pub(super) struct BatchQueue {
-    in_flight: AtomicUsize,
+    pub(super) in_flight: AtomicUsize,
     entries: Mutex<Vec<Arc<BatchEntry>>>,
 }
 
@@ -86,7 +77,14 @@ impl BatchQueue {
         None
     }
 
-    fn take_all(&self) -> Vec<Arc<BatchEntry>> {
+    /// Returns whether it is the first: then the caller has to start the task that sends them.
+    pub(super) fn push(&self, entry: Arc<BatchEntry>) -> bool {
+        let mut entries = self.entries.lock();
+        entries.push(entry);
+        entries.len() == 1
+    }
+
+    pub(super) fn take_all(&self) -> Vec<Arc<BatchEntry>> {
         std::mem::take(&mut *self.entries.lock())
     }
 }
@@ -100,8 +98,8 @@ impl Drop for InFlight<'_> {
 /// One request in a batch.
 pub(super) struct BatchEntry {
     pub(super) cmd: Cmd,
-    batch: Batchable,
-    deadline: Instant,
+    pub(super) batch: Batchable,
+    pub(super) deadline: Instant,
     state: Mutex<State>,
 }
 
@@ -117,12 +115,12 @@ enum State {
 }
 
 impl BatchEntry {
-    fn new(cmd: Cmd, batch: Batchable, deadline: Instant) -> Self {
+    pub(super) fn new(cmd: Cmd, batch: Batchable, deadline: Instant) -> Self {
         Self { cmd, batch, deadline, state: Mutex::new(State::Queued(None)) }
     }
 
     /// Marks it as sent. False if its caller has gone.
-    fn start(&self) -> bool {
+    pub(super) fn start(&self) -> bool {
         let mut state = self.state.lock();
         match &mut *state {
             State::Queued(waker) => {
@@ -133,7 +131,7 @@ impl BatchEntry {
         }
     }
 
-    fn complete(&self, reply: Reply) {
+    pub(super) fn complete(&self, reply: Reply) {
         let waker = match &mut *self.state.lock() {
             State::Cancelled | State::Done(_) => return,
             state => match std::mem::replace(state, State::Done(Some(reply))) {
@@ -154,7 +152,7 @@ impl BatchEntry {
         }
     }
 
-    fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         matches!(*self.state.lock(), State::Cancelled | State::Done(_))
     }
 
@@ -192,195 +190,5 @@ struct Caller<'a>(&'a BatchEntry);
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
         self.0.cancel();
-    }
-}
-
-impl Connection {
-    /// Adds a request to the next batch on this connection.
-    pub(super) fn entry(&self, cmd: Cmd, batch: Batchable, deadline: Instant) -> Arc<BatchEntry> {
-        let entry = Arc::new(BatchEntry::new(cmd, batch, deadline));
-        let mut entries = self.batch_queue().entries.lock();
-        entries.push(entry.clone());
-        if entries.len() == 1 {
-            drop(entries);
-            let sender = BatchSender::new(self.clone(), Vec::new());
-            tokio::spawn(async move {
-                let_ready_tasks_run().await;
-                sender.collect().await;
-            });
-        }
-        entry
-    }
-}
-
-/// Sends a batch. If its runtime ends, it completes the entries when it is dropped.
-struct BatchSender {
-    connection: Connection,
-    /// Empty until it has collected them.
-    entries: Vec<Arc<BatchEntry>>,
-    has_collected: bool,
-    /// Whether the batch may have been executed.
-    sent: AtomicBool,
-}
-
-impl BatchSender {
-    fn new(connection: Connection, entries: Vec<Arc<BatchEntry>>) -> Self {
-        connection.batch_queue().in_flight.fetch_add(1, Ordering::Relaxed);
-        let has_collected = !entries.is_empty();
-        Self { connection, entries, has_collected, sent: AtomicBool::new(false) }
-    }
-
-    /// Takes all queued entries, and sends them.
-    async fn collect(mut self) {
-        self.has_collected = true;
-        let mut entries = self.connection.batch_queue().take_all();
-        entries.retain(|entry| entry.start());
-        // Those of one slot stay in the order in which they came.
-        entries.sort_by_key(|entry| entry.batch.slot);
-        while let Some(last) = entries.last() {
-            let slot = last.batch.slot;
-            let from = entries.partition_point(|entry| entry.batch.slot < slot);
-            let others = entries.split_off(from.max(entries.len().saturating_sub(MOST)));
-            if entries.is_empty() {
-                self.entries = others;
-                break;
-            }
-            tokio::spawn(Self::new(self.connection.clone(), others).send_batch());
-        }
-        self.send_batch().await;
-    }
-
-    async fn send_batch(mut self) {
-        let Some(first) = self.entries.first() else { return };
-        let script = first.batch.script;
-        loop {
-            let Some(answer) = self.ask(script).await else { return };
-            match answer {
-                Err(error) if is_unknown_script(&error) && self.entries.len() > 1 => {}
-                answer => return self.distribute(answer),
-            }
-            self.sent.store(false, Ordering::Relaxed);
-            match self.in_time(self.connection.load_script(script)).await {
-                None => return,
-                Some(Err(error)) => return self.distribute(Err(error)),
-                // A request that was reported as not executed is not sent the second time.
-                Some(Ok(())) => {
-                    self.time_out(clock::now());
-                    self.entries.retain(|entry| !entry.is_done());
-                }
-            }
-        }
-    }
-
-    /// Sends all entries in one command. `None` if every deadline passes first.
-    async fn ask(&self, script: &Script) -> Option<RedisResult<Value>> {
-        let batch;
-        let cmd = match &*self.entries {
-            [] => return None,
-            [only] => &only.cmd,
-            entries => {
-                batch = batch_command(script, entries);
-                &batch
-            }
-        };
-        self.sent.store(true, Ordering::Relaxed);
-        self.in_time(self.connection.send(cmd)).await
-    }
-
-    /// Waits until the last deadline. Each entry times out at its own.
-    async fn in_time<T>(&self, request: impl Future<Output = T>) -> Option<T> {
-        let mut request = pin!(request);
-        while let Some(next) = self.next_deadline() {
-            match clock::timeout_at(next, &mut request).await {
-                Ok(answer) => return Some(answer),
-                Err(_) => self.time_out(clock::now()),
-            }
-        }
-        None
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.entries.iter().filter(|entry| !entry.is_done()).map(|entry| entry.deadline).min()
-    }
-
-    /// Completes the entries whose deadlines have passed.
-    fn time_out(&self, now: Instant) {
-        for entry in self.entries.iter().filter(|entry| entry.deadline <= now) {
-            entry.complete(Reply::TimedOut { sent: self.sent.load(Ordering::Relaxed) });
-        }
-    }
-
-    fn distribute(&self, answer: RedisResult<Value>) {
-        match answer {
-            answer if self.entries.len() == 1 => self.entries[0].complete(Reply::Answer(answer)),
-            Ok(Value::Array(answers)) if answers.len() == self.entries.len() => {
-                for (entry, answer) in self.entries.iter().zip(answers) {
-                    entry.complete(Reply::Answer(answer.extract_error()));
-                }
-            }
-            // Each key may be on either of two nodes: a lock that is granted on the wrong one would
-            // be granted twice.
-            Err(error) if is_cross_node(&error) || is_ask(&error) => {
-                for entry in &self.entries {
-                    entry.complete(Reply::Unbatched { sent: false });
-                }
-            }
-            Err(error) if matches!(classify(&error), ErrorClass::Fatal(_)) => {
-                tracing::debug!(%error, "the requests of a batch are sent one by one");
-                let sent = !is_forbidden(&error);
-                for entry in &self.entries {
-                    entry.complete(Reply::Unbatched { sent });
-                }
-            }
-            answer => {
-                for entry in &self.entries {
-                    entry.complete(Reply::Answer(answer.clone()));
-                }
-            }
-        }
-    }
-}
-
-impl Drop for BatchSender {
-    fn drop(&mut self) {
-        self.connection.batch_queue().in_flight.fetch_sub(1, Ordering::Relaxed);
-        // Every entry is complete by now, unless the runtime ends.
-        for entry in &self.entries {
-            entry.complete(Reply::Answer(Err(ended())));
-        }
-        if !self.has_collected {
-            for entry in self.connection.batch_queue().take_all() {
-                entry.complete(Reply::Unbatched { sent: false });
-            }
-        }
-    }
-}
-
-fn ended() -> RedisError {
-    io::Error::new(io::ErrorKind::BrokenPipe, "the runtime of a shared call has ended").into()
-}
-
-/// One command for all entries: their keys, then the verb and the arguments of each.
-fn batch_command(script: &Script, entries: &[Arc<BatchEntry>]) -> Cmd {
-    // Behind the command's name, the digest and the number of keys.
-    const FROM: usize = 3;
-    let mut cmd = Cmd::with_capacity(FROM + 7 * entries.len(), 256 * entries.len());
-    let keys: usize = entries.iter().map(|entry| entry.batch.keys).sum();
-    cmd.arg("EVALSHA").arg(script.get_hash()).arg(keys);
-    for BatchEntry { cmd: one, batch, .. } in entries.iter().map(|entry| &**entry) {
-        push(&mut cmd, one.args_iter().skip(FROM).take(batch.keys));
-    }
-    for BatchEntry { cmd: one, batch, .. } in entries.iter().map(|entry| &**entry) {
-        cmd.arg(batch.verb);
-        push(&mut cmd, one.args_iter().skip(FROM + batch.keys));
-    }
-    cmd
-}
-
-fn push<'a>(cmd: &mut Cmd, args: impl Iterator<Item = Arg<&'a [u8]>>) {
-    for arg in args {
-        if let Arg::Simple(arg) = arg {
-            cmd.arg(arg);
-        }
     }
 }

@@ -111,7 +111,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "expired-seats-are-sent",
-        file: "src/transport/batch.rs",
+        file: "src/transport/batch_sender.rs",
         right: "self.entries.retain(|entry| !entry.is_done());",
         wrong: "self.entries.retain(|entry| BUG || !entry.is_done());",
     },

@@ -16,7 +16,6 @@ const CYCLES: &[(&str, &str, &str)] = &[
     ("transport::dial", "transport::node", "it asks where the node is by now"),
     ("transport::runtime_slot", "transport::replicas", "it keeps the queue of waits for replicas"),
     ("transport::stale", "transport::connection", "it has an old connection closed over a new one"),
-    ("transport::batch", "transport::connection", "it sends a batch over one"),
 ];
 
 /// The paths that begin with `first`, without it: `a::b` and `a::c` for `use super::a::{b, c}`.

@@ -66,7 +66,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "slots-share-a-call",
-        file: "src/transport/batch.rs",
+        file: "src/transport/batch_sender.rs",
         right: "while let Some(last) = entries.last() {",
         wrong: "if BUG {\n            self.entries = entries;\n            return self.send_batch().await;\n        }\n        while let Some(last) = entries.last() {",
     },

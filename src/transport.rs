@@ -42,6 +42,7 @@ mod dial;
 mod endpoint;
 mod error_class;
 mod failure;
+mod left;
 mod node;
 mod replicas;
 mod request;
@@ -255,16 +256,6 @@ impl Router {
         if self.nodes().iter().any(|node| node.forget(number).is_some()) {
             self.was_cut(number);
             self.refresh();
-        }
-    }
-
-    /// Ends the connections to a server that is out of use. Callers send what is under way on them
-    /// again, to the server that is responsible now.
-    fn leave(&self, connections: Vec<Connection>) {
-        for connection in connections {
-            connection.end();
-            self.was_cut(connection.number());
-            let _ = self.left.0.send(connection.client().clone());
         }
     }
 

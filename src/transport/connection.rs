@@ -225,6 +225,36 @@ impl Connection {
         loaded
     }
 
+    /// Has the server close the stale connections to it, if there are any. Callers that come
+    /// meanwhile do the same: none may wait for another, whose future may not be polled any more.
+    /// Fails if this connection broke or is stale itself, and while the server is busy.
+    pub(super) async fn close_stale(&self) -> RedisResult<()> {
+        let Some(stale) = self.stale_connections() else { return Ok(()) };
+        let list = stale.list();
+        // Another caller was faster.
+        if list.is_empty() {
+            return Ok(());
+        }
+        if list.iter().any(|(number, _)| *number == self.number()) {
+            return Err(is_stale());
+        }
+        let mut kills = redis::pipe();
+        for (_, Identity { id, address }) in &list {
+            let kill = kills.cmd("CLIENT").arg("KILL");
+            kill.arg("ID").arg(&**id).arg("ADDR").arg(&**address);
+        }
+        let answers = self.send_all(&kills).await?;
+        for ((number, _), answer) in list.into_iter().zip(answers) {
+            match answer.extract_error() {
+                Err(error) if !is_fatal(&error) => return Err(error),
+                Err(error) => tracing::debug!(%error, "may not close a stale connection"),
+                Ok(_) => {}
+            }
+            stale.remove(number);
+        }
+        Ok(())
+    }
+
     /// The answer to a request on this connection, or an error if its driver ends first.
     ///
     /// The driver's own error is not enough: a request that enters its queue just as it ends is
@@ -260,9 +290,9 @@ impl Connection {
         &self.shared.info.server
     }
 
-    /// The stale connections to the same server, if that server is known.
-    pub(super) fn stale_connections(&self) -> Option<&StaleConnections> {
-        self.shared.record.others()
+    /// The stale connections to the same server, if it is known and there are any.
+    fn stale_connections(&self) -> Option<&StaleConnections> {
+        self.shared.record.others().filter(|stale| stale.any())
     }
 
     /// No new request uses it, and the server closes it before it gets a newer request.
@@ -291,7 +321,7 @@ impl Connection {
 
     /// Whether something has to be over before the next request is sent through this clone.
     pub(super) fn has_to_wait(&self) -> bool {
-        self.entry.is_some() || self.stale_connections().is_some_and(|stale| stale.any())
+        self.entry.is_some() || self.stale_connections().is_some()
     }
 
     pub(super) fn batch_queue(&self) -> &BatchQueue {
@@ -341,6 +371,10 @@ fn run_id(info: &str) -> Option<ServerId> {
 
 fn ended() -> RedisError {
     io::Error::new(io::ErrorKind::BrokenPipe, "the connection has ended").into()
+}
+
+fn is_stale() -> RedisError {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the connection is stale").into()
 }
 
 /// Errors inside an array are part of the answer.

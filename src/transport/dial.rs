@@ -83,13 +83,7 @@ impl Dialer {
 /// Loads the missing scripts, and has the stale connections closed: one round trip, if
 /// there is anything to do. Fails if the connection breaks.
 async fn prepare(connection: &Connection, missing: Vec<&'static Script>) -> RedisResult<()> {
-    let close = async {
-        match connection.stale_connections().filter(|stale| stale.any()) {
-            Some(stale) => stale.close(connection).await,
-            None => Ok(()),
-        }
-    };
-    let (loaded, closed) = tokio::join!(connection.load_scripts(missing), close);
+    let (loaded, closed) = tokio::join!(connection.load_scripts(missing), connection.close_stale());
     for error in [loaded, closed].into_iter().filter_map(Result::err) {
         if classify(&error) == ErrorClass::ConnectionLost {
             return Err(error);

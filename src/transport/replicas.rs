@@ -177,11 +177,7 @@ impl ReplicaWait {
             cmds.cmd("ASKING").add_command(rewrite.cmd.clone());
         }
         cmds.cmd("WAIT").arg(self.replicas.count).arg(timeout);
-        if let Some(stale) = connection.stale_connections().filter(|stale| stale.any()) {
-            clock::timeout_at(deadline, stale.close(connection))
-                .await
-                .map_err(io::Error::from)??;
-        }
+        clock::timeout_at(deadline, connection.close_stale()).await.map_err(io::Error::from)??;
         loop {
             let answers = clock::timeout_at(deadline, connection.send_all(&cmds)).await;
             let mut answers = answers.map_err(io::Error::from)??.into_iter().map(result);

@@ -124,10 +124,7 @@ impl Router {
         {
             return Err(self.no_answer(connection, request, retry));
         }
-        let Some(stale) = on.stale_connections().filter(|stale| stale.any()) else {
-            return Ok(true);
-        };
-        match clock::timeout_at(request.deadline, stale.close(on)).await {
+        match clock::timeout_at(request.deadline, on.close_stale()).await {
             Ok(Ok(())) => Ok(true),
             Ok(Err(error)) => {
                 if classify(&error) == ErrorClass::ConnectionLost {

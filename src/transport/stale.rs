@@ -20,18 +20,11 @@
 //! 5. For a user without permission for `CLIENT INFO` or `CLIENT KILL` none of this works.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock};
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::{RedisError, RedisResult};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
-
-use super::error_class::is_fatal;
-use super::{Connection, Router};
 
 /// What tells one server process from every other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,8 +37,8 @@ pub(super) enum ServerId {
 /// A connection as its server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
-    id: Box<str>,
-    address: Box<str>,
+    pub(super) id: Box<str>,
+    pub(super) address: Box<str>,
 }
 
 impl Identity {
@@ -139,7 +132,8 @@ impl StaleConnections {
         self.any.store(true, Ordering::Release);
     }
 
-    fn remove(&self, number: u64) {
+    /// The server has closed that one.
+    pub(super) fn remove(&self, number: u64) {
         let mut list = self.list.lock();
         list.retain(|(other, _)| *other != number);
         self.any.store(!list.is_empty(), Ordering::Release);
@@ -150,77 +144,9 @@ impl StaleConnections {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Has the server close them, through `connection`. Callers that come meanwhile do the same:
-    /// none may wait for another, whose future may not be polled any more. Fails if `connection`
-    /// broke or is stale itself, and while the server is busy.
-    pub(super) async fn close(&self, connection: &Connection) -> RedisResult<()> {
-        let list = self.list.lock().clone();
-        if list.is_empty() {
-            return Ok(());
-        }
-        if list.iter().any(|(number, _)| *number == connection.number()) {
-            return Err(is_stale());
-        }
-        let mut kills = redis::pipe();
-        for (_, Identity { id, address }) in &list {
-            let kill = kills.cmd("CLIENT").arg("KILL");
-            kill.arg("ID").arg(&**id).arg("ADDR").arg(&**address);
-        }
-        let answers = connection.send_all(&kills).await?;
-        for ((number, _), answer) in list.into_iter().zip(answers) {
-            match answer.extract_error() {
-                Err(error) if !is_fatal(&error) => return Err(error),
-                Err(error) => tracing::debug!(%error, "may not close a stale connection"),
-                Ok(_) => {}
-            }
-            self.remove(number);
-        }
-        Ok(())
+    pub(super) fn list(&self) -> Vec<(u64, Identity)> {
+        self.list.lock().clone()
     }
-}
-
-/// How often the client's thread tries to reach a server that is out of use.
-const TRIES: u32 = 10;
-
-/// Before the second try. Each further pause is longer by as much.
-const PAUSE: Duration = Duration::from_millis(200);
-
-impl Router {
-    /// Has servers that are out of use close the stale connections, until this future is dropped.
-    pub(super) async fn close_at_those_left(self: &Arc<Self>) {
-        let Some(mut left) = self.left.1.lock().take() else { return std::future::pending().await };
-        let mut closers = JoinSet::new();
-        while let Some(client) = left.recv().await {
-            let router = Arc::downgrade(self);
-            closers.spawn(async move {
-                for tries in 1..=TRIES {
-                    let Some(router) = router.upgrade() else { return };
-                    match close_at(&router, &client).await {
-                        Ok(()) => return,
-                        Err(error) => tracing::debug!(%error, "stale connections are not closed"),
-                    }
-                    drop(router);
-                    tokio::time::sleep(PAUSE * tries).await;
-                }
-            });
-            while closers.try_join_next().is_some() {}
-        }
-    }
-}
-
-async fn close_at(router: &Router, client: &redis::Client) -> RedisResult<()> {
-    let (connection, _) = router.dialer.dial(client.clone(), false).await?;
-    let closed = match connection.stale_connections() {
-        // The dial has done it, unless the server could not.
-        Some(stale) => tokio::time::timeout(router.dialer.patience, stale.close(&connection)).await,
-        None => Ok(Ok(())),
-    };
-    connection.carried_no_request();
-    closed.map_err(io::Error::from)?
-}
-
-fn is_stale() -> RedisError {
-    io::Error::new(io::ErrorKind::ConnectionAborted, "the connection is stale").into()
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "left-servers-close-nothing",
-        file: "src/transport/stale.rs",
+        file: "src/transport/left.rs",
         right: "match close_at(&router, &client).await {",
         wrong: "if BUG {\n                        return;\n                    }\n                    match close_at(&router, &client).await {",
     },
@@ -276,8 +276,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "stale-connections-are-left-to-callers",
         file: "src/transport/dial.rs",
-        right: ".filter(|stale| stale.any())",
-        wrong: ".filter(|stale| stale.any() && !BUG)",
+        right: "connection.close_stale()",
+        wrong: "async { if BUG { Ok(()) } else { connection.close_stale().await } }",
     },
     Mutant {
         bug: "dials-are-not-paced",

@@ -1,0 +1,57 @@
+//! Servers that are out of use. The client's thread has them close the stale connections.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::RedisResult;
+use tokio::task::JoinSet;
+
+use super::{Connection, Router};
+
+/// How often the client's thread tries to reach a server that is out of use.
+const TRIES: u32 = 10;
+
+/// Before the second try. Each further pause is longer by as much.
+const PAUSE: Duration = Duration::from_millis(200);
+
+impl Router {
+    /// Ends the connections to a server that is out of use. Callers send what is under way on them
+    /// again, to the server that is responsible now.
+    pub(super) fn leave(&self, connections: Vec<Connection>) {
+        for connection in connections {
+            connection.end();
+            self.was_cut(connection.number());
+            let _ = self.left.0.send(connection.client().clone());
+        }
+    }
+
+    /// Has servers that are out of use close the stale connections, until this future is dropped.
+    pub(super) async fn close_at_those_left(self: &Arc<Self>) {
+        let Some(mut left) = self.left.1.lock().take() else { return std::future::pending().await };
+        let mut closers = JoinSet::new();
+        while let Some(client) = left.recv().await {
+            let router = Arc::downgrade(self);
+            closers.spawn(async move {
+                for tries in 1..=TRIES {
+                    let Some(router) = router.upgrade() else { return };
+                    match close_at(&router, &client).await {
+                        Ok(()) => return,
+                        Err(error) => tracing::debug!(%error, "stale connections are not closed"),
+                    }
+                    drop(router);
+                    tokio::time::sleep(PAUSE * tries).await;
+                }
+            });
+            while closers.try_join_next().is_some() {}
+        }
+    }
+}
+
+async fn close_at(router: &Router, client: &redis::Client) -> RedisResult<()> {
+    let (connection, _) = router.dialer.dial(client.clone(), false).await?;
+    // The dial has done it, unless the server could not.
+    let closed = tokio::time::timeout(router.dialer.patience, connection.close_stale()).await;
+    connection.carried_no_request();
+    closed.map_err(io::Error::from)?
+}

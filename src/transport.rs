@@ -44,6 +44,7 @@ mod error_class;
 mod failure;
 mod left;
 mod node;
+mod replica_queue;
 mod replicas;
 mod request;
 mod retry;
@@ -60,7 +61,7 @@ use dial::Dialer;
 pub(crate) use endpoint::Endpoint;
 use failure::bad_address;
 pub(crate) use node::{Node, Purpose};
-pub(crate) use replicas::Rewrite;
+pub(crate) use replica_queue::Rewrite;
 use sentinel::Sentinels;
 pub(crate) use subscriptions::Channels;
 

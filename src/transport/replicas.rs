@@ -14,58 +14,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
-use redis::{Cmd, RedisError, RedisResult, Script, Value};
+use redis::{RedisError, RedisResult, Value};
 use tokio::sync::oneshot;
 
 use super::error_class::{ErrorClass, classify, is_unknown_script};
 use super::node::{Node, Purpose};
+use super::replica_queue::{Replicated, Rewrite};
 use super::retry::REDIRECTIONS;
 use super::runtime_slot::{DialError, RuntimeSlot};
 use super::{Connection, Router, endpoint};
 use crate::clock;
 use crate::config::Replicas;
 use crate::ready::let_ready_tasks_run;
-
-/// How to write a granted lock again as it is.
-#[derive(Clone)]
-pub(crate) struct Rewrite {
-    pub(crate) cmd: Cmd,
-    pub(crate) script: &'static Script,
-}
-
-/// How many replicas have the lock, or the error that kept the client from finding out.
-pub(crate) type Replicated = Result<u64, Option<RedisError>>;
-
-/// The callers that wait for replicas of one server.
-#[derive(Default)]
-pub(super) struct Queue(Mutex<State>);
-
-#[derive(Default)]
-struct State {
-    waiting: Vec<(Rewrite, oneshot::Sender<Replicated>)>,
-    /// Whether a task sends for the callers.
-    busy: bool,
-}
-
-impl Queue {
-    /// Returns whether the caller has to start the task that sends.
-    fn join(&self, rewrite: Rewrite, told: oneshot::Sender<Replicated>) -> bool {
-        let mut state = self.0.lock();
-        state.waiting.push((rewrite, told));
-        !std::mem::replace(&mut state.busy, true)
-    }
-
-    /// Empty if no caller waits: then the next caller that joins starts a task again.
-    fn take(&self) -> Vec<(Rewrite, oneshot::Sender<Replicated>)> {
-        let mut state = self.0.lock();
-        let mut waiting = std::mem::take(&mut state.waiting);
-        // A caller that has gone needs no answer.
-        waiting.retain(|(_, told)| !told.is_closed());
-        state.busy = !waiting.is_empty();
-        waiting
-    }
-}
 
 impl Router {
     /// Waits until so many replicas have a lock, or the time has passed. Returns how many have it.

@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use super::dial::{Pace, Supervisor};
 use super::node::Node;
-use super::replicas::Queue;
+use super::replica_queue::ReplicaQueue;
 use super::{Connection, Router};
 use crate::clock;
 
@@ -25,7 +25,7 @@ pub(super) struct RuntimeSlot {
     /// Notified of each dial that has ended.
     dialed: watch::Sender<()>,
     /// The callers that wait for replicas there.
-    pub(super) queue: Queue,
+    pub(super) queue: ReplicaQueue,
 }
 
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl RuntimeSlot {
             state: Mutex::default(),
             supervisor: Mutex::default(),
             dialed: watch::Sender::default(),
-            queue: Queue::default(),
+            queue: ReplicaQueue::default(),
         }
     }
 

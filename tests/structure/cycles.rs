@@ -14,7 +14,6 @@ const CYCLES: &[(&str, &str, &str)] = &[
     ),
     ("transport::runtime_slot", "transport::dial", "it keeps the supervisor of its dials"),
     ("transport::dial", "transport::node", "it asks where the node is by now"),
-    ("transport::runtime_slot", "transport::replicas", "it keeps the queue of waits for replicas"),
 ];
 
 /// The paths that begin with `first`, without it: `a::b` and `a::c` for `use super::a::{b, c}`.

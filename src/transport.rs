@@ -3,7 +3,7 @@
 //! **A connection belongs to the runtime that drives it.** Every Tokio runtime that makes calls
 //! gets one connection of its own to each server. The client's own thread is such a runtime, too.
 //! Its connections, and those of the runtime that connects the client, are made at `connect`; those
-//! of any other runtime on first use. A connection that breaks is made again at once ([`dial`]). So
+//! of any other runtime on first use. A connection that breaks is made again at once ([`keeping`]). So
 //! a runtime whose threads are blocked, or which has ended, delays no other runtime's commands:
 //! renewals, releases of dropped guards and incoming messages never wait behind a user's code or a
 //! user's flood of commands. (The undo of a call that was dropped half-way goes behind that call,
@@ -42,8 +42,10 @@ mod dial;
 mod endpoint;
 mod error_class;
 mod failure;
+mod keeping;
 mod left;
 mod node;
+mod pace;
 mod replica_queue;
 mod replicas;
 mod request;
@@ -169,10 +171,6 @@ impl Router {
         Ok(Arc::new_cyclic(|me| Self { me: me.clone(), topology, dialer, for_callers, left }))
     }
 
-    fn weak(&self) -> Weak<Self> {
-        self.me.clone()
-    }
-
     /// Follows changes of the primary, or of the slots.
     pub(crate) async fn keep_up(self: &Arc<Self>) {
         let keep_up = async {
@@ -248,7 +246,7 @@ impl Router {
 
     /// Drops a connection (invariant 2), with its subscriptions.
     fn drop_connection(&self, connection: &Connection) {
-        connection.mark_stale();
+        connection.record().mark_stale();
         self.forget(connection.number());
     }
 

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::cluster::NEXT_NODE;
 use super::error_class::{ErrorClass, classify, is_fatal};
 use super::failure::{refused, unavailable};
-use super::runtime_slot::DialError;
+use super::keeping::DialError;
 use super::{Channels, Purpose, Router, Topology};
 use crate::clock;
 use crate::error::Error;
@@ -44,7 +44,7 @@ impl Router {
     pub(super) fn connect_to_new(&self) {
         for node in self.nodes() {
             for purpose in self.for_thread() {
-                node.runtime_slot(*purpose).supervise(self, &node);
+                self.supervise(&node, &node.runtime_slot(*purpose));
             }
         }
     }
@@ -83,12 +83,12 @@ impl Router {
         let mut dialed = JoinSet::new();
         for node in self.nodes() {
             for purpose in purposes {
-                node.runtime_slot(*purpose).supervise(self, &node);
+                self.supervise(&node, &node.runtime_slot(*purpose));
             }
             let (router, purposes) = (self.clone(), purposes.to_vec());
             dialed.spawn(async move {
                 for purpose in purposes {
-                    node.runtime_slot(purpose).connection(&router, &node, deadline).await?;
+                    router.connection(&node, purpose, deadline).await?;
                 }
                 Ok(())
             });

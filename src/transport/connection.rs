@@ -88,10 +88,7 @@ impl Connection {
             .set_pipeline_buffer_size(1024)
             .set_push_sender(move |info| {
                 let _goes_with_the_driver = &driver;
-                match push(number, info) {
-                    Some(push) => pushes.send(push),
-                    None => Ok(()),
-                }
+                push(number, info).map_or(Ok(()), |push| pushes.send(push))
             });
         let multiplexed = info.client.get_multiplexed_async_connection_with_config(&config).await;
         let multiplexed = multiplexed.map_err(version::understood)?;
@@ -272,7 +269,7 @@ impl Connection {
 
     /// Ends it although requests wait for answers: callers send them again on another connection.
     pub(super) fn end(&self) {
-        self.mark_stale();
+        self.shared.record.mark_stale();
         self.shared.timer.end();
     }
 
@@ -295,21 +292,7 @@ impl Connection {
         self.shared.record.others().filter(|stale| stale.any())
     }
 
-    /// No new request uses it, and the server closes it before it gets a newer request.
-    pub(super) fn mark_stale(&self) {
-        self.shared.record.mark_stale();
-    }
-
-    /// Dropping it makes no record: it carried no request for a lock.
-    pub(super) fn carried_no_request(&self) {
-        self.shared.record.carried_no_request();
-    }
-
-    pub(super) fn is_stale(&self) -> bool {
-        self.shared.record.is_stale()
-    }
-
-    /// Notified when the connection has ended.
+    /// Whether the connection is stale.
     pub(super) fn record(&self) -> &Arc<ConnectionRecord> {
         &self.shared.record
     }

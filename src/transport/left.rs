@@ -52,6 +52,6 @@ async fn close_at(router: &Router, client: &redis::Client) -> RedisResult<()> {
     let (connection, _) = router.dialer.dial(client.clone(), false).await?;
     // The dial has done it, unless the server could not.
     let closed = tokio::time::timeout(router.dialer.patience, connection.close_stale()).await;
-    connection.carried_no_request();
+    connection.record().carried_no_request();
     closed.map_err(io::Error::from)?
 }

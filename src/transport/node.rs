@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use redis::{ConnectionInfo, RedisError, RedisResult};
+use redis::{ConnectionInfo, RedisError};
 use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
-use super::connection::{Connection, Role};
-use super::dial::Dialer;
 use super::runtime_slot::RuntimeSlot;
-use super::{address, bad_address, endpoint};
+use super::{Connection, address, bad_address, endpoint};
 use crate::error::Error;
 
 /// What a connection is for.
@@ -86,14 +84,9 @@ impl Node {
         self.moved.subscribe()
     }
 
-    /// A dial to the server where it is now.
-    pub(super) fn dial(
-        &self,
-        dialer: Arc<Dialer>,
-    ) -> impl Future<Output = RedisResult<(Connection, Role)>> + use<> {
-        let client = self.client.lock().clone();
-        let asks_role = self.has_to_be_primary;
-        async move { dialer.dial(client, asks_role).await }
+    /// Where the server is now, and whether a dial has to ask for its role.
+    pub(super) fn to_dial(&self) -> (redis::Client, bool) {
+        (self.client.lock().clone(), self.has_to_be_primary)
     }
 
     /// The slot of the calling runtime.
@@ -127,7 +120,7 @@ impl Node {
         let connection = self.runtime_slots().iter().find_map(|runtime_slot| {
             runtime_slot.take(|connection| connection.number() == number)
         })?;
-        connection.mark_stale();
+        connection.record().mark_stale();
         Some(connection)
     }
 
@@ -140,7 +133,7 @@ impl Node {
         // Outside the mutex: the last clone stops its driver.
         let connections =
             runtime_slots.into_iter().filter_map(|runtime_slot| runtime_slot.take(|_| true));
-        connections.inspect(Connection::mark_stale).collect()
+        connections.inspect(|connection| connection.record().mark_stale()).collect()
     }
 
     pub(super) fn is_left(&self) -> bool {

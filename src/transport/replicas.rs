@@ -18,10 +18,11 @@ use redis::{RedisError, RedisResult, Value};
 use tokio::sync::oneshot;
 
 use super::error_class::{ErrorClass, classify, is_unknown_script};
+use super::keeping::DialError;
 use super::node::{Node, Purpose};
 use super::replica_queue::{Replicated, Rewrite};
 use super::retry::REDIRECTIONS;
-use super::runtime_slot::{DialError, RuntimeSlot};
+use super::runtime_slot::RuntimeSlot;
 use super::{Connection, Router, endpoint};
 use crate::clock;
 use crate::config::Replicas;
@@ -101,7 +102,7 @@ impl ReplicaWait {
         let mut trouble = None;
         while clock::now() < deadline {
             let connection =
-                match self.runtime_slot.connection(&self.router, &self.node, deadline).await {
+                match self.router.connection(&self.node, Purpose::Replicas, deadline).await {
                     Ok(connection) => connection,
                     Err(DialError::TimeUp(error)) => return Err(error.or(trouble)),
                     Err(DialError::Failed(error))

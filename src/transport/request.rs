@@ -10,9 +10,9 @@ use redis::{RedisError, Script, Value};
 use super::batch::Reply;
 use super::error_class::{ErrorClass, classify, is_fatal, is_unknown_script};
 use super::failure::{dial_failed, nowhere_to_go, refused, unavailable};
+use super::keeping::DialError;
 use super::node::{Node, Purpose};
 use super::retry::{Retry, Step, longer};
-use super::runtime_slot::DialError;
 use super::{Answer, Connection, Request, Router, Topology};
 use crate::clock;
 use crate::error::Error;
@@ -107,7 +107,7 @@ impl Router {
             }
             return Err(DialError::Failed(no_node()));
         };
-        node.runtime_slot(Purpose::Commands).connection(self, &node, deadline).await
+        self.connection(&node, Purpose::Commands, deadline).await
     }
 
     /// Waits for what has to be over before the request is sent: the request that it goes behind,

@@ -1,6 +1,5 @@
-//! One runtime's connection to a server, for one purpose. Its [`Supervisor`] makes it and keeps it.
+//! One runtime's connection to a server, for one purpose. Its supervisor makes it and keeps it.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -9,10 +8,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::dial::{Pace, Supervisor};
-use super::node::Node;
+use super::Connection;
+use super::pace::Pace;
 use super::replica_queue::ReplicaQueue;
-use super::{Connection, Router};
 use crate::clock;
 
 /// Holds one runtime's connection to a server, for one purpose.
@@ -41,13 +39,6 @@ struct State {
     connected_before: bool,
 }
 
-/// Why there is no connection.
-pub(super) enum DialError {
-    /// The deadline passed before a dial ended. With the error of the last one.
-    TimeUp(Option<RedisError>),
-    Failed(RedisError),
-}
-
 impl RuntimeSlot {
     pub(super) fn new(runtime: &Handle) -> Self {
         Self {
@@ -71,7 +62,7 @@ impl RuntimeSlot {
             .connection
             .as_ref()
             .map(|(connection, _)| connection)
-            .filter(|connection| !connection.is_stale())
+            .filter(|connection| !connection.record().is_stale())
             .cloned()
     }
 
@@ -84,39 +75,16 @@ impl RuntimeSlot {
         Some(connection)
     }
 
-    /// The connection in use, or a new one by `deadline`, if the next dial brings one.
-    pub(super) async fn connection(
-        self: &Arc<Self>,
-        router: &Router,
-        node: &Arc<Node>,
-        deadline: Instant,
-    ) -> Result<Connection, DialError> {
-        // Before the look, so that no dial that ends in between is missed.
-        let mut dialed = self.dialed.subscribe();
-        loop {
-            if let Some(connection) = self.in_use() {
-                return Ok(connection);
-            }
-            self.supervise(router, node);
-            if clock::timeout_at(deadline, dialed.changed()).await.is_err() {
-                return Err(DialError::TimeUp(self.state.lock().error.clone()));
-            }
-            if let Some(connection) = self.in_use() {
-                return Ok(connection);
-            }
-            if let Some(error) = self.state.lock().error.clone() {
-                return Err(DialError::Failed(error));
-            }
-        }
-    }
-
     /// Starts the supervisor that makes the connection, unless there is one.
-    pub(super) fn supervise(self: &Arc<Self>, router: &Router, node: &Arc<Node>) {
+    pub(super) fn supervise<F>(&self, supervisor: impl FnOnce() -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         if std::mem::replace(&mut self.state.lock().has_supervisor, true) {
             return;
         }
         // Not under the mutex: a runtime that has ended drops it at once.
-        let supervisor = self.runtime.spawn(Supervisor::new(router, node, self).run());
+        let supervisor = self.runtime.spawn(supervisor());
         *self.supervisor.lock() = Some(supervisor.abort_handle());
     }
 
@@ -134,6 +102,16 @@ impl RuntimeSlot {
 
     pub(super) fn dial_time(&self) -> Duration {
         self.state.lock().dial_time
+    }
+
+    /// Notifies of each dial that has ended.
+    pub(super) fn dialed(&self) -> watch::Receiver<()> {
+        self.dialed.subscribe()
+    }
+
+    /// The error of the last dial, until one succeeds.
+    pub(super) fn error(&self) -> Option<RedisError> {
+        self.state.lock().error.clone()
     }
 
     pub(super) fn not_before(&self) -> Option<Instant> {
@@ -160,12 +138,18 @@ impl RuntimeSlot {
     }
 
     /// From now on requests use this connection; but not if another server has become the primary
-    /// since the dial began. [`Node::moves_to`] sets that server before it searches the slots for
-    /// connections to the old one: so either this sees it, or the search finds this connection.
-    pub(super) fn install(&self, node: &Node, connection: &Connection, begun: Instant) -> bool {
+    /// since the dial began: then `is_there` is false. The node moves to that server before it
+    /// searches the slots for connections to the old one: so either this sees it, or the search
+    /// finds this connection.
+    pub(super) fn install(
+        &self,
+        connection: &Connection,
+        begun: Instant,
+        is_there: impl FnOnce(&str) -> bool,
+    ) -> bool {
         let (number, now) = (connection.number(), clock::now());
         let mut state = self.state.lock();
-        if !node.is_at(connection.server()) {
+        if !is_there(connection.server()) {
             return false;
         }
         let before = state.connection.replace((connection.clone(), now));

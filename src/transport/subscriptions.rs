@@ -125,13 +125,10 @@ impl Router {
 
     /// This runtime's connection for subscriptions; made if there is none, however long it takes.
     pub(crate) async fn subscriber(&self, node: &Arc<Node>) -> Connection {
-        let runtime_slot = node.runtime_slot(self.listening());
+        let purpose = self.listening();
         loop {
             let far = clock::now() + Duration::from_secs(3600);
-            if let Some(connection) = runtime_slot.in_use() {
-                return connection;
-            }
-            match runtime_slot.connection(self, node, far).await {
+            match self.connection(node, purpose, far).await {
                 Ok(connection) => return connection,
                 Err(_) => self.refresh(),
             }

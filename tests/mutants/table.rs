@@ -257,13 +257,13 @@ const MUTANTS: &[Mutant] = &[
     // Connections.
     Mutant {
         bug: "dial-ends-with-its-caller",
-        file: "src/transport/runtime_slot.rs",
-        right: "                return Err(DialError::TimeUp(self",
-        wrong: "                if BUG {\n                    self.stop();\n                }\n                return Err(DialError::TimeUp(self",
+        file: "src/transport/keeping.rs",
+        right: "                return Err(DialError::TimeUp(runtime",
+        wrong: "                if BUG {\n                    runtime_slot.stop();\n                }\n                return Err(DialError::TimeUp(runtime",
     },
     Mutant {
         bug: "connections-are-not-kept",
-        file: "src/transport/dial.rs",
+        file: "src/transport/keeping.rs",
         right: "            if node.is_left() {",
         wrong: "            if BUG || node.is_left() {",
     },
@@ -281,7 +281,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "dials-are-not-paced",
-        file: "src/transport/dial.rs",
+        file: "src/transport/pace.rs",
         right: "self.not_before = Some(now + spread(self.failures.max(self.short_lives)));",
         wrong: "self.not_before = Some(now + spread(self.failures.max(self.short_lives))).filter(|_| !BUG);",
     },

@@ -80,8 +80,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "role-unasked",
         file: "src/transport/node.rs",
-        right: "let asks_role = self.has_to_be_primary;",
-        wrong: "let asks_role = self.has_to_be_primary && !BUG;",
+        right: "lock().clone(), self.has_to_be_primary)",
+        wrong: "lock().clone(), self.has_to_be_primary && !BUG)",
     },
     Mutant {
         bug: "any-sentinel-will-do",

@@ -1,0 +1,157 @@
+//! How connections are kept: made on first use, and again when they break.
+//!
+//! 1. **A dial belongs to the client, not to the caller that needed it first.** Each runtime slot
+//!    has one supervisor, a task on the runtime that drives the connection. Callers wait for its
+//!    result, each until its own deadline, and the dial goes on without them.
+//! 2. **A connection that breaks is made again at once**, whether or not a caller needs one now: a
+//!    renewal or a release finds it there.
+//! 3. **Dials are paced** by a pause that grows until a connection has lived ([`super::pace`]). So
+//!    the client does not flood a server that accepts and then resets, whatever it answers in
+//!    between.
+//! 4. A supervisor holds the router, the node and the slot weakly. It ends with them, with its
+//!    runtime, and when a server refuses this client for good. The next caller starts another then.
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use redis::RedisError;
+
+use super::connection::Role;
+use super::error_class::is_fatal;
+use super::node::{Node, Purpose, moved};
+use super::runtime_slot::RuntimeSlot;
+use super::{Connection, Router};
+use crate::clock;
+
+/// Why there is no connection.
+pub(super) enum DialError {
+    /// The deadline passed before a dial ended. With the error of the last one.
+    TimeUp(Option<RedisError>),
+    Failed(RedisError),
+}
+
+impl Router {
+    /// This runtime's connection to a server, or a new one by `deadline`, if the next dial brings
+    /// one.
+    pub(super) async fn connection(
+        &self,
+        node: &Arc<Node>,
+        purpose: Purpose,
+        deadline: Instant,
+    ) -> Result<Connection, DialError> {
+        let runtime_slot = node.runtime_slot(purpose);
+        // Before the look, so that no dial that ends in between is missed.
+        let mut dialed = runtime_slot.dialed();
+        loop {
+            if let Some(connection) = runtime_slot.in_use() {
+                return Ok(connection);
+            }
+            self.supervise(node, &runtime_slot);
+            if clock::timeout_at(deadline, dialed.changed()).await.is_err() {
+                return Err(DialError::TimeUp(runtime_slot.error()));
+            }
+            if let Some(connection) = runtime_slot.in_use() {
+                return Ok(connection);
+            }
+            if let Some(error) = runtime_slot.error() {
+                return Err(DialError::Failed(error));
+            }
+        }
+    }
+
+    /// Starts the supervisor of a slot, unless there is one.
+    pub(super) fn supervise(&self, node: &Arc<Node>, runtime_slot: &Arc<RuntimeSlot>) {
+        runtime_slot.supervise(|| {
+            let (router, node) = (self.me.clone(), Arc::downgrade(node));
+            Supervisor { router, node, runtime_slot: Arc::downgrade(runtime_slot) }.run()
+        });
+    }
+}
+
+/// Keeps the connection of one runtime slot.
+struct Supervisor {
+    router: Weak<Router>,
+    node: Weak<Node>,
+    runtime_slot: Weak<RuntimeSlot>,
+}
+
+impl Supervisor {
+    /// Dials until there is a connection, and again when that one has ended.
+    async fn run(self) {
+        while let Some(connection) = self.connect().await {
+            let (number, record) = (connection.number(), connection.record().clone());
+            drop(connection);
+            record.ended().await;
+            let Some((router, node, _)) = self.all() else { return };
+            // The task that noticed first has logged it.
+            router.forget(number);
+            if node.is_left() {
+                return;
+            }
+        }
+    }
+
+    /// `None` if the supervisor has to end.
+    async fn connect(&self) -> Option<Connection> {
+        loop {
+            let (_, node, runtime_slot) = self.all()?;
+            let (mut moves, not_before) = (node.moves(), runtime_slot.not_before());
+            drop((node, runtime_slot));
+            if let Some(at) = not_before {
+                tokio::select! {
+                    () = clock::sleep_until(at) => {}
+                    // What happened at another server says nothing about this one.
+                    _ = moves.changed() => {}
+                }
+            }
+            let (router, node, runtime_slot) = self.all()?;
+            // Before it reads where the node is.
+            let mut moves = node.moves();
+            let begun = clock::now();
+            let (dialer, (client, asks_role)) = (router.dialer.clone(), node.to_dial());
+            drop((router, node, runtime_slot));
+            let dialed = tokio::select! {
+                biased;
+                // The earlier server may be dead.
+                _ = moves.changed() => Err(moved()),
+                dialed = dialer.dial(client, asks_role) => dialed,
+            };
+            let (router, node, runtime_slot) = self.all()?;
+            let error = match dialed {
+                Ok((connection, Role::Replica)) => {
+                    connection.record().carried_no_request();
+                    router.is_not_primary(connection.server());
+                    io::Error::other("the server is a replica").into()
+                }
+                Ok((connection, Role::Primary))
+                    if runtime_slot.install(&connection, begun, |server| node.is_at(server)) =>
+                {
+                    return Some(connection);
+                }
+                Ok((connection, Role::Primary)) => {
+                    connection.record().carried_no_request();
+                    moved()
+                }
+                Err(error) => error,
+            };
+            let ends = is_fatal(&error) || node.is_left();
+            runtime_slot.failed(error);
+            if ends {
+                return None;
+            }
+        }
+    }
+
+    fn all(&self) -> Option<(Arc<Router>, Arc<Node>, Arc<RuntimeSlot>)> {
+        Some((self.router.upgrade()?, self.node.upgrade()?, self.runtime_slot.upgrade()?))
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        if let Some(runtime_slot) = self.runtime_slot.upgrade() {
+            runtime_slot.has_no_supervisor();
+        }
+    }
+}

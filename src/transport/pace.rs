@@ -1,0 +1,124 @@
+//! When the next dial may begin: the pure state.
+
+use std::time::{Duration, Instant};
+
+/// The shortest pause between the end of one connection, or of a dial, and the next dial.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+
+/// The longest pause. After a connection that has lived for so long there is none.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// There are two pauses, and the longer one counts. One doubles with each dial that fails, and is
+/// over when one succeeds. The other doubles with each connection that has lived for a shorter time
+/// than the pause before it, and is over when one has lived for [`LONGEST_PAUSE`].
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    failures: Duration,
+    short_lives: Duration,
+    not_before: Option<Instant>,
+}
+
+impl Pace {
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.failures = longer(self.failures);
+        self.wait(now);
+    }
+
+    pub(super) fn connected(&mut self) {
+        self.failures = Duration::ZERO;
+    }
+
+    /// A connection has ended.
+    pub(super) fn ended(&mut self, lived: Duration, now: Instant) {
+        self.short_lives = if lived >= LONGEST_PAUSE {
+            Duration::ZERO
+        } else if lived >= self.short_lives.max(FIRST_PAUSE) {
+            FIRST_PAUSE
+        } else {
+            longer(self.short_lives)
+        };
+        self.wait(now);
+    }
+
+    fn wait(&mut self, now: Instant) {
+        self.not_before = Some(now + spread(self.failures.max(self.short_lives)));
+    }
+
+    pub(super) fn not_before(&self) -> Option<Instant> {
+        self.not_before
+    }
+}
+
+fn longer(pause: Duration) -> Duration {
+    (2 * pause).clamp(FIRST_PAUSE, LONGEST_PAUSE)
+}
+
+/// Up to a quarter less at random, so that many clients do not dial at the same times.
+fn spread(pause: Duration) -> Duration {
+    pause - pause / 4 * u32::from(uuid::Uuid::new_v4().as_bytes()[0]) / 255
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// The pauses, without their spread, after dials that failed, and after connections that have
+    /// lived for so long.
+    fn pauses(all: impl IntoIterator<Item = Option<Duration>>) -> Vec<u128> {
+        let (mut pace, now) = (Pace::default(), clock::now());
+        let pause = |lived| {
+            match lived {
+                None => pace.failed(now),
+                Some(lived) => {
+                    pace.connected();
+                    pace.ended(lived, now);
+                }
+            }
+            let pause = pace.failures.max(pace.short_lives);
+            let until = pace.not_before().expect("a time") - now;
+            assert!(until <= pause && until >= pause * 3 / 4, "{until:?}");
+            pause.as_millis()
+        };
+        all.into_iter().map(pause).collect()
+    }
+
+    #[test]
+    fn dials_that_fail_slow_down_to_half_a_second() {
+        assert_eq!(pauses([None; 7]), [25, 50, 100, 200, 400, 500, 500]);
+    }
+
+    #[test]
+    fn the_first_dial_and_one_after_a_connection_that_has_lived_are_at_once() {
+        assert_eq!(Pace::default().not_before(), None);
+        assert_eq!(pauses([Some(500 * MS)]), [0]);
+        assert_eq!(pauses([None, None, Some(500 * MS), Some(MS)]), [25, 50, 0, 25]);
+    }
+
+    #[test]
+    fn a_pause_grows_until_a_connection_has_lived_for_longer() {
+        assert_eq!(pauses([Some(MS); 5]), [25, 50, 100, 200, 400]);
+        assert_eq!(pauses([Some(MS), Some(MS), Some(60 * MS), Some(60 * MS)]), [25, 50, 25, 25]);
+    }
+
+    #[test]
+    fn w28_whatever_two_connections_live_for_they_are_made_fifty_times_a_second_at_most() {
+        for lived in 0..500 {
+            let mut pace = Pace::default();
+            let (mut now, begun) = (clock::now(), clock::now());
+            for _ in 0..100 {
+                pace.ended(lived * MS, now);
+                now = pace.not_before().expect("a time") + lived * MS;
+            }
+            assert!(now - begun >= Duration::from_secs(4), "{lived} ms: {:?}", now - begun);
+        }
+    }
+
+    #[test]
+    fn pauses_differ() {
+        let spread: Vec<_> = (0..40).map(|_| spread(LONGEST_PAUSE)).collect();
+        assert!(spread.windows(2).any(|two| two[0] != two[1]));
+    }
+}

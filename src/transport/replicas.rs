@@ -82,17 +82,10 @@ impl ReplicaWait {
             if rewrites.is_empty() {
                 return;
             }
-            match self.wait(&rewrites).await {
-                Ok(answers) => {
-                    for (told, answer) in told.into_iter().zip(answers) {
-                        let _ = told.send(answer);
-                    }
-                }
-                Err(error) => {
-                    for told in told {
-                        let _ = told.send(Err(error.clone()));
-                    }
-                }
+            let answers = self.wait(&rewrites).await;
+            let answers = answers.unwrap_or_else(|error| vec![Err(error); told.len()]);
+            for (told, answer) in told.into_iter().zip(answers) {
+                let _ = told.send(answer);
             }
         }
     }
@@ -141,7 +134,8 @@ impl ReplicaWait {
         clock::timeout_at(deadline, connection.close_stale()).await.map_err(io::Error::from)??;
         loop {
             let answers = clock::timeout_at(deadline, connection.send_all(&cmds)).await;
-            let mut answers = answers.map_err(io::Error::from)??.into_iter().map(result);
+            let mut answers =
+                answers.map_err(io::Error::from)??.into_iter().map(Value::extract_error);
             let mut held = Vec::with_capacity(rewrites.len());
             while held.len() < rewrites.len() {
                 // Behind the answer to ASKING.
@@ -171,8 +165,4 @@ impl ReplicaWait {
             return Ok(held.into_iter().map(told).collect());
         }
     }
-}
-
-fn result(answer: Value) -> RedisResult<Value> {
-    answer.extract_error()
 }

@@ -279,10 +279,8 @@ impl Router {
 
     /// Where a `MOVED` or an `ASK` of that server points to, and whether for good.
     pub(super) fn follow(&self, error: &RedisError, from: &str) -> Option<(Arc<Node>, bool)> {
-        match &self.topology {
-            Topology::Cluster(cluster) => cluster.follow(error, from),
-            Topology::Standalone(_) | Topology::Sentinel(_) => None,
-        }
+        let Topology::Cluster(cluster) = &self.topology else { return None };
+        cluster.follow(error, from)
     }
 }
 

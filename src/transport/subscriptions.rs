@@ -13,7 +13,6 @@ use super::retry::{FIRST_PAUSE, longer};
 use super::{Connection, Node, Purpose, Router, Topology};
 use crate::clock;
 use crate::error::Error;
-use crate::slot;
 
 /// How often the client refreshes the topology in the time that a request has, while a server gives
 /// no sign of life.
@@ -44,23 +43,15 @@ impl Router {
 
     /// The servers at which the client may have to listen, and a notification of others.
     pub(crate) fn listened(&self) -> (Vec<Arc<Node>>, Option<watch::Receiver<()>>) {
-        match &self.topology {
-            Topology::Cluster(cluster) => {
-                let changes = cluster.changes();
-                (cluster.nodes(), Some(changes))
-            }
-            Topology::Standalone(_) | Topology::Sentinel(_) => (self.nodes(), None),
-        }
+        let is_cluster = matches!(self.topology, Topology::Cluster(_));
+        // Before the look, so that no change in between is missed.
+        let changes = self.server_changes().filter(|_| is_cluster);
+        (self.nodes(), changes)
     }
 
     /// Whether `node` is the server at which to listen to the channel.
     pub(crate) fn is_heard_at(&self, channel: &str, node: &Arc<Node>) -> bool {
-        match &self.topology {
-            Topology::Standalone(_) | Topology::Sentinel(_) => true,
-            Topology::Cluster(cluster) => cluster
-                .node_of(Some(slot::of(channel)))
-                .is_some_and(|owner| Arc::ptr_eq(&owner, node)),
-        }
+        self.node_of(Some(channel)).is_some_and(|owner| Arc::ptr_eq(&owner, node))
     }
 
     /// During a migration subscribers are on the source node, so a release at the target node is

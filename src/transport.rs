@@ -8,7 +8,7 @@
 //! renewals, releases of dropped guards and incoming messages never wait behind a user's code or a
 //! user's flood of commands. (The undo of a call that was dropped half-way goes behind that call,
 //! on its runtime's connection, for a command timeout at most.) And an uncontended call crosses no
-//! thread. Concurrent calls share commands (see [`batch`]).
+//! thread. Concurrent calls share commands (see [`connection::batch`]).
 //!
 //! A standalone Redis is the one [`Node`]. Behind Sentinels the node is the primary,
 //! whichever server that is ([`sentinel`]). In a cluster there are several, and each key is on
@@ -18,7 +18,7 @@
 //! 1. A request is sent again after its connection is lost, because every command of this crate may
 //!    be executed twice and count once. Nothing is sent again after its deadline.
 //! 2. A connection on which an answer did not come in time gets no new requests, and what is still
-//!    under way on it does no harm (see [`stale`]).
+//!    under way on it does no harm (see [`connection::stale`]).
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -32,38 +32,30 @@ use crate::error::Error;
 use crate::slot;
 
 mod address;
-mod batch;
-mod batch_sender;
 mod cluster;
 mod connect;
 mod connection;
-mod deadline;
-mod dial;
 mod endpoint;
 mod error_class;
 mod failure;
 mod keeping;
 mod left;
 mod node;
-mod pace;
-mod replica_queue;
 mod replicas;
 mod request;
 mod retry;
-mod runtime_slot;
 mod sentinel;
-mod stale;
 mod subscriptions;
 mod version;
 
-pub(crate) use batch::Batchable;
 use cluster::Cluster;
 pub(crate) use connection::Connection;
-use dial::Dialer;
+pub(crate) use connection::batch::Batchable;
+use connection::dial::Dialer;
+pub(crate) use connection::replica_queue::Rewrite;
 pub(crate) use endpoint::Endpoint;
 use failure::bad_address;
 pub(crate) use node::{Node, Purpose};
-pub(crate) use replica_queue::Rewrite;
 use sentinel::Sentinels;
 pub(crate) use subscriptions::Channels;
 

@@ -17,7 +17,7 @@ use crate::error::Error;
 /// The round trips to find the servers: TCP, TLS, `HELLO`, and three requests to a node.
 const FIND: u32 = 7;
 
-/// The round trips until a connection is ready: TCP, TLS, `HELLO`, and two (see [`super::dial`]).
+/// The round trips until a connection is ready: TCP, TLS, `HELLO`, and two (see [`super::connection::dial`]).
 const DIAL: u32 = 6;
 
 impl Router {

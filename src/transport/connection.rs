@@ -13,13 +13,22 @@ use redis::{
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
-use super::Push;
-use super::batch::{BatchEntry, BatchQueue, Reply};
-use super::deadline::DeadlineTimer;
 use super::error_class::is_fatal;
-use super::stale::{ConnectionRecord, Identity, ServerId, Servers, StaleConnections};
-use super::version;
+use super::{Push, version};
 use crate::clock;
+
+pub(super) mod batch;
+mod batch_sender;
+mod deadline;
+pub(super) mod dial;
+mod pace;
+pub(super) mod replica_queue;
+pub(super) mod runtime_slot;
+mod stale;
+
+use batch::{BatchEntry, BatchQueue, Reply};
+use deadline::DeadlineTimer;
+use stale::{ConnectionRecord, Identity, ServerId, Servers, StaleConnections};
 
 /// One connection. A request on a clone of it comes after what was sent before.
 #[derive(Clone)]
@@ -59,18 +68,18 @@ impl Drop for Driver {
 }
 
 /// Where a connection comes from.
-pub(super) struct ConnectionInfo {
-    pub(super) number: u64,
+struct ConnectionInfo {
+    number: u64,
     /// The address to which it was made.
-    pub(super) server: String,
+    server: String,
     /// To reach the server again.
-    pub(super) client: redis::Client,
+    client: redis::Client,
 }
 
 impl Connection {
     /// Makes a connection. Call [`introduce`](Self::introduce) before any request uses it. The
     /// server may take `patience` for each answer.
-    pub(super) async fn dial(
+    async fn dial(
         info: ConnectionInfo,
         patience: Duration,
         pushes: UnboundedSender<Push>,
@@ -100,8 +109,8 @@ impl Connection {
 
     /// Asks the server for the identities of the connection and of itself, for its role if
     /// `asks_role`, and which scripts it lacks. From here on the connection cannot be dropped
-    /// without a record (see [`super::stale`]).
-    pub(super) async fn introduce(
+    /// without a record (see [`stale`]).
+    async fn introduce(
         &self,
         servers: &Servers,
         asks_role: bool,
@@ -209,7 +218,7 @@ impl Connection {
     }
 
     /// The same for several scripts at once.
-    pub(super) async fn load_scripts(&self, scripts: Vec<&'static Script>) -> RedisResult<()> {
+    async fn load_scripts(&self, scripts: Vec<&'static Script>) -> RedisResult<()> {
         let mut loads = JoinSet::new();
         for script in scripts {
             let connection = self.clone();

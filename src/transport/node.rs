@@ -9,7 +9,7 @@ use redis::{ConnectionInfo, RedisError};
 use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
-use super::runtime_slot::RuntimeSlot;
+use super::connection::runtime_slot::RuntimeSlot;
 use super::{Connection, address, bad_address, endpoint};
 use crate::error::Error;
 

@@ -17,12 +17,12 @@ use std::time::Instant;
 use redis::{RedisError, RedisResult, Value};
 use tokio::sync::oneshot;
 
+use super::connection::replica_queue::{Replicated, Rewrite};
+use super::connection::runtime_slot::RuntimeSlot;
 use super::error_class::{ErrorClass, classify, is_unknown_script};
 use super::keeping::DialError;
 use super::node::{Node, Purpose};
-use super::replica_queue::{Replicated, Rewrite};
 use super::retry::REDIRECTIONS;
-use super::runtime_slot::RuntimeSlot;
 use super::{Connection, Router, endpoint};
 use crate::clock;
 use crate::config::Replicas;

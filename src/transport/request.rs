@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::{RedisError, Script, Value};
 
-use super::batch::Reply;
+use super::connection::batch::Reply;
 use super::error_class::{ErrorClass, classify, is_fatal, is_unknown_script};
 use super::failure::{dial_failed, nowhere_to_go, refused, unavailable};
 use super::keeping::DialError;

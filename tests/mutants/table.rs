@@ -24,7 +24,7 @@ const MUTANTS: &[Mutant] = &[
     // What a server may execute late.
     Mutant {
         bug: "stale-connection-unrecorded",
-        file: "src/transport/stale.rs",
+        file: "src/transport/connection/stale.rs",
         right: "            server.add(self.number, identity.clone());\n",
         wrong: "            if !BUG {\n                server.add(self.number, identity.clone());\n            }\n",
     },
@@ -111,7 +111,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "expired-seats-are-sent",
-        file: "src/transport/batch_sender.rs",
+        file: "src/transport/connection/batch_sender.rs",
         right: "self.entries.retain(|entry| !entry.is_done());",
         wrong: "self.entries.retain(|entry| BUG || !entry.is_done());",
     },
@@ -269,19 +269,19 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "scripts-are-loaded-when-called",
-        file: "src/transport/dial.rs",
+        file: "src/transport/connection/dial.rs",
         right: "connection.load_scripts(missing)",
         wrong: "connection.load_scripts(if BUG { Vec::new() } else { missing })",
     },
     Mutant {
         bug: "stale-connections-are-left-to-callers",
-        file: "src/transport/dial.rs",
+        file: "src/transport/connection/dial.rs",
         right: "connection.close_stale()",
         wrong: "async { if BUG { Ok(()) } else { connection.close_stale().await } }",
     },
     Mutant {
         bug: "dials-are-not-paced",
-        file: "src/transport/pace.rs",
+        file: "src/transport/connection/pace.rs",
         right: "self.not_before = Some(now + spread(self.failures.max(self.short_lives)));",
         wrong: "self.not_before = Some(now + spread(self.failures.max(self.short_lives))).filter(|_| !BUG);",
     },

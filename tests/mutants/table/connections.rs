@@ -54,19 +54,19 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "late-requests",
-        file: "src/transport/stale.rs",
+        file: "src/transport/connection/stale.rs",
         right: "self.any.load(Ordering::Acquire)",
         wrong: "self.any.load(Ordering::Acquire) && !BUG",
     },
     Mutant {
         bug: "sent-for-the-gone",
-        file: "src/transport/batch.rs",
+        file: "src/transport/connection/batch.rs",
         right: "State::Cancelled | State::Sent(_) | State::Done(_) => false",
         wrong: "State::Cancelled if BUG => {\n                *state = State::Sent(None);\n                true\n            }\n            State::Cancelled | State::Sent(_) | State::Done(_) => false",
     },
     Mutant {
         bug: "slots-share-a-call",
-        file: "src/transport/batch_sender.rs",
+        file: "src/transport/connection/batch_sender.rs",
         right: "while let Some(last) = entries.last() {",
         wrong: "if BUG {\n            self.entries = entries;\n            return self.send_batch().await;\n        }\n        while let Some(last) = entries.last() {",
     },

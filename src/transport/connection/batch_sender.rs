@@ -10,15 +10,20 @@ use redis::{Arg, Cmd, RedisError, RedisResult, Script, Value};
 
 use super::Connection;
 use super::batch::{BatchEntry, Batchable, MOST, Reply};
-use super::error_class::{
-    ErrorClass, classify, is_ask, is_cross_node, is_forbidden, is_unknown_script,
-};
 use crate::clock;
 use crate::ready::let_ready_tasks_run;
+use crate::transport::error_class::{
+    ErrorClass, classify, is_ask, is_cross_node, is_forbidden, is_unknown_script,
+};
 
 impl Connection {
     /// Adds a request to the next batch on this connection.
-    pub(super) fn entry(&self, cmd: Cmd, batch: Batchable, deadline: Instant) -> Arc<BatchEntry> {
+    pub(in crate::transport) fn entry(
+        &self,
+        cmd: Cmd,
+        batch: Batchable,
+        deadline: Instant,
+    ) -> Arc<BatchEntry> {
         let entry = Arc::new(BatchEntry::new(cmd, batch, deadline));
         if self.batch_queue().push(entry.clone()) {
             let sender = BatchSender::new(self.clone(), Vec::new());

@@ -1,4 +1,4 @@
-//! Who waits for replicas: the pure state (see [`super::replicas`]).
+//! Who waits for replicas: the pure state (see [`crate::transport::replicas`]).
 
 use parking_lot::Mutex;
 use redis::{Cmd, RedisError, Script};
@@ -16,7 +16,7 @@ pub(crate) type Replicated = Result<u64, Option<RedisError>>;
 
 /// The callers that wait for replicas of one server.
 #[derive(Default)]
-pub(super) struct ReplicaQueue(Mutex<State>);
+pub(in crate::transport) struct ReplicaQueue(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -27,14 +27,18 @@ struct State {
 
 impl ReplicaQueue {
     /// Returns whether the caller has to start the task that sends.
-    pub(super) fn join(&self, rewrite: Rewrite, told: oneshot::Sender<Replicated>) -> bool {
+    pub(in crate::transport) fn join(
+        &self,
+        rewrite: Rewrite,
+        told: oneshot::Sender<Replicated>,
+    ) -> bool {
         let mut state = self.0.lock();
         state.waiting.push((rewrite, told));
         !std::mem::replace(&mut state.busy, true)
     }
 
     /// Empty if no caller waits: then the next caller that joins starts a task again.
-    pub(super) fn take(&self) -> Vec<(Rewrite, oneshot::Sender<Replicated>)> {
+    pub(in crate::transport) fn take(&self) -> Vec<(Rewrite, oneshot::Sender<Replicated>)> {
         let mut state = self.0.lock();
         let mut waiting = std::mem::take(&mut state.waiting);
         // A caller that has gone needs no answer.

@@ -45,7 +45,7 @@ pub(crate) struct Batchable {
 
 /// How one sending of a request ended.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(in crate::transport) enum Reply {
     Answer(RedisResult<Value>),
     /// It has to be sent unbatched. The flag says whether it may have been executed.
     Unbatched {
@@ -59,17 +59,17 @@ pub(super) enum Reply {
 
 /// The requests that wait for the next batch on one connection.
 #[derive(Default)]
-pub(super) struct BatchQueue {
+pub(in crate::transport) struct BatchQueue {
     pub(super) in_flight: AtomicUsize,
     entries: Mutex<Vec<Arc<BatchEntry>>>,
 }
 
 /// A request that was sent at once, while it is under way.
-pub(super) struct InFlight<'a>(&'a BatchQueue);
+pub(in crate::transport) struct InFlight<'a>(&'a BatchQueue);
 
 impl BatchQueue {
     /// The right to send a request at once, if few are under way.
-    pub(super) fn at_once(&self) -> Option<InFlight<'_>> {
+    pub(in crate::transport) fn at_once(&self) -> Option<InFlight<'_>> {
         if self.in_flight.fetch_add(1, Ordering::Relaxed) < FEW {
             return Some(InFlight(self));
         }
@@ -96,8 +96,8 @@ impl Drop for InFlight<'_> {
 }
 
 /// One request in a batch.
-pub(super) struct BatchEntry {
-    pub(super) cmd: Cmd,
+pub(in crate::transport) struct BatchEntry {
+    pub(in crate::transport) cmd: Cmd,
     pub(super) batch: Batchable,
     pub(super) deadline: Instant,
     state: Mutex<State>,
@@ -172,14 +172,14 @@ impl BatchEntry {
     }
 
     /// Waits for the reply. A caller that drops this future cancels an unsent request.
-    pub(super) async fn reply(&self) -> Reply {
+    pub(in crate::transport) async fn reply(&self) -> Reply {
         let caller = Caller(self);
         caller.0.done().await.unwrap_or(Reply::TimedOut { sent: true })
     }
 
     /// Waits until the request has been answered, or never will be. Only the first caller gets the
     /// reply.
-    pub(super) async fn done(&self) -> Option<Reply> {
+    pub(in crate::transport) async fn done(&self) -> Option<Reply> {
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
 }

@@ -11,24 +11,24 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult, Script};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::connection::{ConnectionInfo, Role};
-use super::error_class::{ErrorClass, classify};
 use super::stale::Servers;
-use super::{Connection, Push, endpoint};
+use super::{Connection, ConnectionInfo, Role};
+use crate::transport::error_class::{ErrorClass, classify};
+use crate::transport::{Push, endpoint};
 
 /// Makes all connections of one client.
-pub(super) struct Dialer {
+pub(in crate::transport) struct Dialer {
     /// The servers that this client has ever connected to.
     servers: Servers,
     scripts: Vec<&'static Script>,
-    pub(super) pushes: UnboundedSender<Push>,
+    pub(in crate::transport) pushes: UnboundedSender<Push>,
     /// How long the server may take for one answer.
-    pub(super) patience: Duration,
+    pub(in crate::transport) patience: Duration,
     numbers: AtomicU64,
 }
 
 impl Dialer {
-    pub(super) fn new(
+    pub(in crate::transport) fn new(
         scripts: Vec<&'static Script>,
         pushes: UnboundedSender<Push>,
         patience: Duration,
@@ -38,7 +38,7 @@ impl Dialer {
     }
 
     /// Makes a connection. Each of its round trips may take as long as a command.
-    pub(super) async fn dial(
+    pub(in crate::transport) async fn dial(
         &self,
         client: redis::Client,
         asks_role: bool,

@@ -60,7 +60,7 @@ impl Servers {
 }
 
 /// What one connection and its driver share: its record, once it is stale.
-pub(super) struct ConnectionRecord {
+pub(in crate::transport) struct ConnectionRecord {
     number: u64,
     /// Completed when it is stale, and recorded.
     stale: Once,
@@ -81,7 +81,7 @@ impl ConnectionRecord {
 
     /// From now on no new request uses the connection, and its server has to close it before it
     /// gets one on another. When this returns, the record exists, also if another caller made it.
-    pub(super) fn mark_stale(&self) {
+    pub(in crate::transport) fn mark_stale(&self) {
         self.stale.call_once(|| {
             if let Some((identity, server)) = self.at.get() {
                 server.add(self.number, identity.clone());
@@ -91,7 +91,7 @@ impl ConnectionRecord {
     }
 
     /// Completes when the connection is stale: a task dropped it, or it broke.
-    pub(super) async fn ended(&self) {
+    pub(in crate::transport) async fn ended(&self) {
         loop {
             // Before the look, so that an end in between is not missed.
             let ended = self.ended.notified();
@@ -103,7 +103,7 @@ impl ConnectionRecord {
     }
 
     /// It has never carried a request for a lock: there is nothing to record.
-    pub(super) fn carried_no_request(&self) {
+    pub(in crate::transport) fn carried_no_request(&self) {
         self.stale.call_once(|| {});
     }
 

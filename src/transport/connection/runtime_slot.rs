@@ -14,7 +14,7 @@ use super::replica_queue::ReplicaQueue;
 use crate::clock;
 
 /// Holds one runtime's connection to a server, for one purpose.
-pub(super) struct RuntimeSlot {
+pub(in crate::transport) struct RuntimeSlot {
     runtime: Handle,
     /// A task that does nothing but end with its runtime.
     resident: AbortHandle,
@@ -23,7 +23,7 @@ pub(super) struct RuntimeSlot {
     /// Notified of each dial that has ended.
     dialed: watch::Sender<()>,
     /// The callers that wait for replicas there.
-    pub(super) queue: ReplicaQueue,
+    pub(in crate::transport) queue: ReplicaQueue,
 }
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ struct State {
 }
 
 impl RuntimeSlot {
-    pub(super) fn new(runtime: &Handle) -> Self {
+    pub(in crate::transport) fn new(runtime: &Handle) -> Self {
         Self {
             resident: runtime.spawn(std::future::pending::<()>()).abort_handle(),
             runtime: runtime.clone(),
@@ -51,12 +51,12 @@ impl RuntimeSlot {
         }
     }
 
-    pub(super) fn runtime_has_ended(&self) -> bool {
+    pub(in crate::transport) fn runtime_has_ended(&self) -> bool {
         self.resident.is_finished()
     }
 
     /// The connection in use.
-    pub(super) fn in_use(&self) -> Option<Connection> {
+    pub(in crate::transport) fn in_use(&self) -> Option<Connection> {
         let state = self.state.lock();
         state
             .connection
@@ -67,7 +67,10 @@ impl RuntimeSlot {
     }
 
     /// Takes the connection out of use, if `which` accepts it.
-    pub(super) fn take(&self, which: impl FnOnce(&Connection) -> bool) -> Option<Connection> {
+    pub(in crate::transport) fn take(
+        &self,
+        which: impl FnOnce(&Connection) -> bool,
+    ) -> Option<Connection> {
         let mut state = self.state.lock();
         let (connection, since) = state.connection.take_if(|(connection, _)| which(connection))?;
         let now = clock::now();
@@ -76,7 +79,7 @@ impl RuntimeSlot {
     }
 
     /// Starts the supervisor that makes the connection, unless there is one.
-    pub(super) fn supervise<F>(&self, supervisor: impl FnOnce() -> F)
+    pub(in crate::transport) fn supervise<F>(&self, supervisor: impl FnOnce() -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -88,42 +91,42 @@ impl RuntimeSlot {
         *self.supervisor.lock() = Some(supervisor.abort_handle());
     }
 
-    pub(super) fn has_no_supervisor(&self) {
+    pub(in crate::transport) fn has_no_supervisor(&self) {
         self.state.lock().has_supervisor = false;
         self.dialed.send_replace(());
     }
 
     /// Ends a dial that is under way. The next caller begins another.
-    pub(super) fn stop(&self) {
+    pub(in crate::transport) fn stop(&self) {
         if let Some(supervisor) = self.supervisor.lock().take() {
             supervisor.abort();
         }
     }
 
-    pub(super) fn dial_time(&self) -> Duration {
+    pub(in crate::transport) fn dial_time(&self) -> Duration {
         self.state.lock().dial_time
     }
 
     /// Notifies of each dial that has ended.
-    pub(super) fn dialed(&self) -> watch::Receiver<()> {
+    pub(in crate::transport) fn dialed(&self) -> watch::Receiver<()> {
         self.dialed.subscribe()
     }
 
     /// The error of the last dial, until one succeeds.
-    pub(super) fn error(&self) -> Option<RedisError> {
+    pub(in crate::transport) fn error(&self) -> Option<RedisError> {
         self.state.lock().error.clone()
     }
 
-    pub(super) fn not_before(&self) -> Option<Instant> {
+    pub(in crate::transport) fn not_before(&self) -> Option<Instant> {
         self.state.lock().pace.not_before()
     }
 
     /// The slot has another server now, about which nothing is known.
-    pub(super) fn begin_again(&self) {
+    pub(in crate::transport) fn begin_again(&self) {
         self.state.lock().pace = Pace::default();
     }
 
-    pub(super) fn failed(&self, error: RedisError) {
+    pub(in crate::transport) fn failed(&self, error: RedisError) {
         let mut state = self.state.lock();
         state.pace.failed(clock::now());
         let before = state.error.replace(error.clone());
@@ -141,7 +144,7 @@ impl RuntimeSlot {
     /// since the dial began: then `is_there` is false. The node moves to that server before it
     /// searches the slots for connections to the old one: so either this sees it, or the search
     /// finds this connection.
-    pub(super) fn install(
+    pub(in crate::transport) fn install(
         &self,
         connection: &Connection,
         begun: Instant,

@@ -20,10 +20,10 @@ use redis::{Cmd, ConnectionInfo, RedisError, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::connection::round_trips;
+use super::connection::open;
 use super::error_class::{ErrorClass, classify, redirection};
 use super::node::Node;
-use super::{Router, endpoint, version};
+use super::{Router, endpoint};
 use crate::clock;
 use crate::error::Error;
 
@@ -205,12 +205,8 @@ impl Cluster {
 /// The node may take `patience` for each answer.
 async fn ask(info: ConnectionInfo, patience: Duration) -> RedisResult<View> {
     let host = endpoint::host(&info).to_owned();
-    let config = redis::AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(patience * round_trips(info.addr())))
-        .set_response_timeout(Some(patience));
-    let client = redis::Client::open(info)?;
-    let connection = client.get_multiplexed_async_connection_with_config(&config).await;
-    let mut connection = connection.map_err(version::understood)?;
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(patience));
+    let mut connection = open(&redis::Client::open(info)?, config, patience).await?;
     let mut slots = Cmd::new();
     slots.arg("CLUSTER").arg("SLOTS");
     let slots = connection.req_packed_command(&slots).await?.extract_error()?;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    Cmd, ConnectionAddr, PushInfo, PushKind, RedisError, RedisResult, Script, Value,
-    from_redis_value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, PushInfo, PushKind, RedisError, RedisResult,
+    Script, Value, from_redis_value,
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
@@ -85,12 +85,10 @@ impl Connection {
         pushes: UnboundedSender<Push>,
     ) -> RedisResult<Self> {
         let number = info.number;
-        let timeout = patience * round_trips(info.client.get_connection_info().addr());
         let record = Arc::new(ConnectionRecord::new(number));
         let timer = Arc::new(DeadlineTimer::default());
         let driver = Driver { record: record.clone(), timer: timer.clone() };
-        let config = redis::AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(timeout))
+        let config = AsyncConnectionConfig::new()
             // This module has its own deadlines: the driver's default of 500 ms would report a
             // slow server's grant as a failure.
             .set_response_timeout(None)
@@ -99,8 +97,7 @@ impl Connection {
                 let _goes_with_the_driver = &driver;
                 push(number, info).map_or(Ok(()), |push| pushes.send(push))
             });
-        let multiplexed = info.client.get_multiplexed_async_connection_with_config(&config).await;
-        let multiplexed = multiplexed.map_err(version::understood)?;
+        let multiplexed = open(&info.client, config, patience).await?;
         tokio::spawn(timer.clone().keep());
         let batch_queue = BatchQueue::default();
         let shared = Arc::new(Shared { multiplexed, info, record, timer, batch_queue });
@@ -347,12 +344,20 @@ fn missing(scripts: &[&'static Script], exist: RedisResult<Value>) -> Vec<&'stat
     }
 }
 
-/// The round trips until a connection can send commands: TCP, TLS and `HELLO`.
-pub(super) fn round_trips(address: &ConnectionAddr) -> u32 {
-    match address {
+/// Connects to a server, which may take `patience` for each answer.
+pub(super) async fn open(
+    client: &redis::Client,
+    config: AsyncConnectionConfig,
+    patience: Duration,
+) -> RedisResult<MultiplexedConnection> {
+    // Until the connection can send commands: TCP, TLS and `HELLO`.
+    let round_trips = match client.get_connection_info().addr() {
         ConnectionAddr::TcpTls { .. } => 4,
         _ => 2,
-    }
+    };
+    let config = config.set_connection_timeout(Some(patience * round_trips));
+    let connected = client.get_multiplexed_async_connection_with_config(&config).await;
+    connected.map_err(version::understood)
 }
 
 /// From the answer to `INFO server`.

@@ -94,9 +94,7 @@ impl Node {
         let handle = Handle::current();
         let runtime = handle.id();
         let mut runtime_slots = self.runtime_slots.lock();
-        let mine = |runtime_slot: &&(runtime::Id, Purpose, _)| {
-            (runtime_slot.0, runtime_slot.1) == (runtime, purpose)
-        };
+        let mine = |(of, to, _): &&(runtime::Id, Purpose, _)| (*of, *to) == (runtime, purpose);
         if let Some((_, _, runtime_slot)) = runtime_slots.iter().find(mine) {
             return runtime_slot.clone();
         }

@@ -25,11 +25,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::connection::{is_primary, round_trips};
+use super::connection::{is_primary, open};
 use super::error_class::{ErrorClass, classify};
 use super::failure::unavailable;
 use super::node::Node;
-use super::{Router, Topology, endpoint, version};
+use super::{Router, Topology, endpoint};
 use crate::clock;
 use crate::error::{Error, Outcome};
 
@@ -322,12 +322,9 @@ async fn connect_as(
         _ => Ok(()),
     };
     let config = redis::AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(patience * round_trips(info.addr())))
         .set_response_timeout(Some(patience))
         .set_push_sender(tell);
-    let client = redis::Client::open(info)?;
-    let connection = client.get_multiplexed_async_connection_with_config(&config).await;
-    Ok((connection.map_err(version::understood)?, hears))
+    Ok((open(&redis::Client::open(info)?, config, patience).await?, hears))
 }
 
 async fn ask(sentinel: &mut MultiplexedConnection, name: &str) -> RedisResult<Report> {

@@ -58,20 +58,17 @@ impl Router {
     /// published there, too. The caller does not wait for that; if it fails, waiters rely on time.
     pub(super) fn publish_at_source(&self, key: Option<&str>, channel: Option<&str>) {
         let (Channels::Sharded, Some(channel)) = (self.channels(), channel) else { return };
-        let node = self.node_of(key);
-        if let Some(connection) =
-            node.and_then(|node| node.runtime_slot(Purpose::Commands).in_use())
-        {
-            let mut tell = redis::cmd("SPUBLISH");
-            tell.arg(channel).arg("0");
-            let patience = self.dialer.patience;
-            tokio::spawn(async move {
-                let told = tokio::time::timeout(patience, connection.send(&tell)).await;
-                if !matches!(told, Ok(Ok(_))) {
-                    tracing::debug!("could not publish a release in a slot that migrates");
-                }
-            });
-        }
+        let Some(node) = self.node_of(key) else { return };
+        let Some(connection) = node.runtime_slot(Purpose::Commands).in_use() else { return };
+        let mut tell = redis::cmd("SPUBLISH");
+        tell.arg(channel).arg("0");
+        let patience = self.dialer.patience;
+        tokio::spawn(async move {
+            let told = tokio::time::timeout(patience, connection.send(&tell)).await;
+            if !matches!(told, Ok(Ok(_))) {
+                tracing::debug!("could not publish a release in a slot that migrates");
+            }
+        });
     }
 
     /// The purpose of the connection on which this client listens.
@@ -91,11 +88,10 @@ impl Router {
         number: u64,
         patience: Duration,
     ) -> bool {
-        let connection = node
-            .runtime_slot(self.listening())
-            .in_use()
-            .filter(|connection| connection.number() == number);
-        let Some(connection) = connection else { return true };
+        let in_use = node.runtime_slot(self.listening()).in_use();
+        let Some(connection) = in_use.filter(|in_use| in_use.number() == number) else {
+            return true;
+        };
         // As good as a PING, and needs no permission that the client does not need anyway.
         let mut question = redis::cmd("CLIENT");
         question.arg("INFO");
@@ -192,10 +188,8 @@ impl Router {
         for answer in connection.send_all(&cmds).await? {
             match answer {
                 Value::Push { kind: redis::PushKind::SSubscribe, data } => {
-                    let named = |channel: &&Arc<str>| {
-                        matches!(data.first(),
-                        Some(Value::BulkString(name)) if name == channel.as_bytes())
-                    };
+                    let Some(Value::BulkString(name)) = data.first() else { continue };
+                    let named = |channel: &&Arc<str>| name == channel.as_bytes();
                     confirmed.extend(subscribe.iter().find(named).cloned());
                 }
                 Value::ServerError(error) => {

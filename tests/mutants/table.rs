@@ -288,8 +288,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "dial-is-one-command",
         file: "src/transport/connection.rs",
-        right: "let timeout = patience * round_trips(",
-        wrong: "let timeout = patience * if BUG { |_: &_| 1 } else { round_trips }(",
+        right: "Some(patience * round_trips)",
+        wrong: "Some(patience * if BUG { 1 } else { round_trips })",
     },
     Mutant {
         bug: "replicas-connected-late",

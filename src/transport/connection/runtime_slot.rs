@@ -58,12 +58,8 @@ impl RuntimeSlot {
     /// The connection in use.
     pub(in crate::transport) fn in_use(&self) -> Option<Connection> {
         let state = self.state.lock();
-        state
-            .connection
-            .as_ref()
-            .map(|(connection, _)| connection)
-            .filter(|connection| !connection.record().is_stale())
-            .cloned()
+        let in_use = state.connection.as_ref().map(|(connection, _)| connection);
+        in_use.filter(|connection| !connection.record().is_stale()).cloned()
     }
 
     /// Takes the connection out of use, if `which` accepts it.

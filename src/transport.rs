@@ -84,7 +84,7 @@ pub(crate) struct Router {
 
 enum Topology {
     Standalone(Arc<Node>),
-    Sentinel(Box<Sentinels>),
+    Sentinel(Arc<Sentinels>),
     Cluster(Cluster),
 }
 
@@ -168,7 +168,7 @@ impl Router {
         let keep_up = async {
             match &self.topology {
                 Topology::Standalone(_) => std::future::pending().await,
-                Topology::Sentinel(_) => Sentinels::keep_up(self).await,
+                Topology::Sentinel(sentinels) => sentinels.keep_up(self).await,
                 Topology::Cluster(cluster) => cluster.keep_up(self).await,
             }
         };

@@ -20,7 +20,7 @@ use redis::RedisError;
 use super::connection::Role;
 use super::connection::runtime_slot::RuntimeSlot;
 use super::error_class::is_fatal;
-use super::node::{Node, Purpose, moved};
+use super::node::{Node, Purpose};
 use super::{Connection, Router};
 use crate::clock;
 
@@ -154,4 +154,9 @@ impl Drop for Supervisor {
             runtime_slot.has_no_supervisor();
         }
     }
+}
+
+/// Why a new connection is of no use.
+fn moved() -> RedisError {
+    io::Error::other("another server has become the primary").into()
 }

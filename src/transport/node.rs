@@ -1,11 +1,10 @@
 //! One server, and the connections to it; or the primary, whichever server that is now.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use redis::{ConnectionInfo, RedisError};
+use redis::ConnectionInfo;
 use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
@@ -137,9 +136,4 @@ impl Node {
     pub(super) fn is_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
-}
-
-/// Why a new connection is of no use.
-pub(super) fn moved() -> RedisError {
-    io::Error::other("another server has become the primary").into()
 }

@@ -55,7 +55,7 @@ impl Router {
     ) -> Replicated {
         let runtime_slot = node.runtime_slot(Purpose::Replicas);
         let (tell, told) = oneshot::channel();
-        if runtime_slot.queue.join(rewrite, tell) {
+        if runtime_slot.queue.join((rewrite, tell)) {
             let (router, node) = (self.clone(), node.clone());
             tokio::spawn(ReplicaWait { router, node, runtime_slot, replicas }.carry());
         }

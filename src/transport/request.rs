@@ -3,9 +3,9 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use redis::{RedisError, Script, Value};
+use redis::{RedisError, Script};
 
 use super::connection::batch::Reply;
 use super::error_class::{ErrorClass, classify, is_fatal, is_unknown_script};
@@ -51,7 +51,13 @@ impl Router {
                 return Err(retry.unavailable(&format!("no time left for {}", request.what)));
             }
             match self.send(&on, connection, request, retry.asking.is_some(), behind).await {
-                Reply::Answer(Ok(value)) => return Ok(self.answered(value, sent, request, &retry)),
+                Reply::Answer(Ok(value)) => {
+                    let asking = retry.asking.is_some();
+                    if asking {
+                        self.publish_at_source(request.key, request.publishes_on);
+                    }
+                    return Ok(Answer { value, sent, repeated: retry.repeated, asking });
+                }
                 Reply::Answer(Err(error)) => {
                     let next = self.recover(error, on, connection, request, &mut retry);
                     same = Box::pin(next).await?;
@@ -170,20 +176,6 @@ impl Router {
             request.cmd = entry.cmd.clone();
         }
         reply
-    }
-
-    fn answered(
-        &self,
-        value: Value,
-        sent: Instant,
-        request: &Request<'_>,
-        retry: &Retry,
-    ) -> Answer {
-        let asking = retry.asking.is_some();
-        if asking {
-            self.publish_at_source(request.key, request.publishes_on);
-        }
-        Answer { value, sent, repeated: retry.repeated, asking }
     }
 
     /// Prepares the next sending after an error. Gives the connection back if the request is sent

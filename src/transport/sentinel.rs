@@ -29,7 +29,7 @@ use super::connection::{is_primary, open};
 use super::error_class::{ErrorClass, classify};
 use super::failure::unavailable;
 use super::node::Node;
-use super::{Router, Topology, endpoint};
+use super::{Router, endpoint};
 use crate::clock;
 use crate::error::{Error, Outcome};
 
@@ -175,14 +175,12 @@ impl Sentinels {
     }
 
     /// Listens to all Sentinels until this future is dropped.
-    pub(super) async fn keep_up(router: &Arc<Router>) {
+    pub(super) async fn keep_up(self: &Arc<Self>, router: &Arc<Router>) {
         let mut all = JoinSet::new();
-        let Topology::Sentinel(sentinels) = &router.topology else { return };
-        for number in 0..sentinels.at.len() {
-            let router = Arc::downgrade(router);
+        for number in 0..self.at.len() {
+            let (sentinels, router) = (self.clone(), Arc::downgrade(router));
             all.spawn(async move {
                 while let Some(router) = router.upgrade() {
-                    let Topology::Sentinel(sentinels) = &router.topology else { return };
                     if let Err(error) = sentinels.listen(number, &router).await {
                         tracing::debug!(%error, "a sentinel does not answer");
                     }

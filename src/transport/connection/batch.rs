@@ -144,14 +144,6 @@ impl BatchEntry {
         }
     }
 
-    /// The caller does not wait any longer: an unsent request is never sent.
-    fn cancel(&self) {
-        let mut state = self.state.lock();
-        if matches!(*state, State::Queued(_)) {
-            *state = State::Cancelled;
-        }
-    }
-
     pub(super) fn is_done(&self) -> bool {
         matches!(*self.state.lock(), State::Cancelled | State::Done(_))
     }
@@ -188,7 +180,11 @@ impl BatchEntry {
 struct Caller<'a>(&'a BatchEntry);
 
 impl Drop for Caller<'_> {
+    /// The caller does not wait any longer: an unsent request is never sent.
     fn drop(&mut self) {
-        self.0.cancel();
+        let mut state = self.0.state.lock();
+        if matches!(*state, State::Queued(_)) {
+            *state = State::Cancelled;
+        }
     }
 }

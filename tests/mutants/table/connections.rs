@@ -19,8 +19,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "told-aside-only",
         file: "src/transport/request.rs",
-        right: "if asking {\n            self.publish_at_source",
-        wrong: "if asking && !BUG {\n            self.publish_at_source",
+        right: "if asking {\n                        self.publish_at_source",
+        wrong: "if asking && !BUG {\n                        self.publish_at_source",
     },
     Mutant {
         bug: "resend-forgets",

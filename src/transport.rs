@@ -3,17 +3,15 @@
 //! **A connection belongs to the runtime that drives it.** Every Tokio runtime that makes calls
 //! gets one connection of its own to each server. The client's own thread is such a runtime, too.
 //! Its connections, and those of the runtime that connects the client, are made at `connect`; those
-//! of any other runtime on first use. A connection that breaks is made again at once ([`keeping`]). So
-//! a runtime whose threads are blocked, or which has ended, delays no other runtime's commands:
-//! renewals, releases of dropped guards and incoming messages never wait behind a user's code or a
-//! user's flood of commands. (The undo of a call that was dropped half-way goes behind that call,
-//! on its runtime's connection, for a command timeout at most.) And an uncontended call crosses no
-//! thread. Concurrent calls share commands (see [`connection::batch`]).
+//! of any other runtime on first use. A connection that breaks is made again at once (see
+//! [`keeping`]). So a runtime whose threads are blocked, or which has ended, delays no other
+//! runtime's commands: renewals, releases of dropped guards and incoming messages never wait behind
+//! a user's code or a user's flood of commands. (The undo of a call that was dropped half-way goes
+//! behind that call, on its runtime's connection, for a command timeout at most.) An uncontended
+//! call crosses no thread. Concurrent calls share commands (see [`connection::batch`]).
 //!
-//! A standalone Redis is the one [`Node`]. Behind Sentinels the node is the primary,
-//! whichever server that is ([`sentinel`]). In a cluster there are several, and each key is on
-//! one of them ([`cluster`]). Callers never ask where to go: they use the known topology and follow
-//! redirections ([`request`]), while the client's own thread keeps the topology up to date.
+//! Callers never ask where to go: they use the known [`topology`] and follow redirections
+//! ([`request`]), while the client's own thread keeps the topology up to date.
 //!
 //! 1. A request is sent again after its connection is lost, because every command of this crate may
 //!    be executed twice and count once. Nothing is sent again after its deadline.
@@ -26,38 +24,33 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis::{Cmd, Script, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
 
 use crate::error::Error;
-use crate::slot;
 
 mod address;
-mod cluster;
 mod connect;
 mod connection;
-mod endpoint;
 mod error_class;
 mod failure;
 mod keeping;
-mod left;
 mod node;
 mod replicas;
 mod request;
 mod retry;
-mod sentinel;
 mod subscriptions;
+mod topology;
 mod version;
 
-use cluster::Cluster;
 pub(crate) use connection::Connection;
 pub(crate) use connection::batch::Batchable;
 use connection::dial::Dialer;
 pub(crate) use connection::replica_queue::Rewrite;
-pub(crate) use endpoint::Endpoint;
 use failure::bad_address;
 pub(crate) use node::{Node, Purpose};
-use sentinel::Sentinels;
 pub(crate) use subscriptions::Channels;
+pub(crate) use topology::Server;
+use topology::Topology;
+pub(crate) use topology::endpoint::Endpoint;
 
 /// What a connection reports without a request.
 #[derive(Debug)]
@@ -80,23 +73,6 @@ pub(crate) struct Router {
     for_callers: Vec<Purpose>,
     /// Servers that are out of use, and at which connections may be stale.
     left: (UnboundedSender<redis::Client>, Mutex<Option<UnboundedReceiver<redis::Client>>>),
-}
-
-enum Topology {
-    Standalone(Arc<Node>),
-    Sentinel(Arc<Sentinels>),
-    Cluster(Cluster),
-}
-
-/// A server, among those of one router.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Server(usize);
-
-#[cfg(test)]
-impl Server {
-    pub(crate) fn numbered(number: usize) -> Self {
-        Self(number)
-    }
 }
 
 /// A command, and how to send it.
@@ -139,20 +115,7 @@ impl Router {
         replicas: bool,
         pushes: UnboundedSender<Push>,
     ) -> Result<Arc<Self>, Error> {
-        let set_up = |info| endpoint::set_up(&info, patience);
-        let topology = match endpoint {
-            Endpoint::Standalone(info) => {
-                Topology::Standalone(Arc::new(Node::new(set_up(info), false)?))
-            }
-            Endpoint::Sentinel { master, sentinels, server } => {
-                let ways = |ways: Vec<_>| ways.into_iter().map(set_up).collect();
-                let sentinels = sentinels.into_iter().map(ways).collect();
-                Topology::Sentinel(Sentinels::new(master, sentinels, set_up(server))?.into())
-            }
-            Endpoint::Cluster(seeds) => {
-                Topology::Cluster(Cluster::new(seeds.into_iter().map(set_up).collect())?)
-            }
-        };
+        let topology = Topology::new(endpoint, patience)?;
         let (left, servers_left) = unbounded_channel();
         let left = (left, Mutex::new(Some(servers_left)));
         let dialer = Arc::new(Dialer::new(scripts, pushes, patience));
@@ -161,79 +124,6 @@ impl Router {
             for_callers.push(Purpose::Replicas);
         }
         Ok(Arc::new_cyclic(|me| Self { me: me.clone(), topology, dialer, for_callers, left }))
-    }
-
-    /// Follows changes of the primary, or of the slots.
-    pub(crate) async fn keep_up(self: &Arc<Self>) {
-        let keep_up = async {
-            match &self.topology {
-                Topology::Standalone(_) => std::future::pending().await,
-                Topology::Sentinel(sentinels) => sentinels.keep_up(self).await,
-                Topology::Cluster(cluster) => cluster.keep_up(self).await,
-            }
-        };
-        tokio::join!(keep_up, self.close_at_those_left());
-    }
-
-    /// The server that has a key now, as far as is known; any server for `None`.
-    fn node_of(&self, key: Option<&str>) -> Option<Arc<Node>> {
-        match &self.topology {
-            Topology::Standalone(node) => Some(node.clone()),
-            Topology::Sentinel(sentinels) => Some(sentinels.primary.clone()),
-            Topology::Cluster(cluster) => cluster.node_of(key.map(slot::of)),
-        }
-    }
-
-    fn nodes(&self) -> Vec<Arc<Node>> {
-        match &self.topology {
-            Topology::Standalone(node) => vec![node.clone()],
-            Topology::Sentinel(sentinels) => vec![sentinels.primary.clone()],
-            Topology::Cluster(cluster) => cluster.nodes(),
-        }
-    }
-
-    /// Identifies the server of a key.
-    pub(crate) fn server_of(&self, key: &str) -> Server {
-        match &self.topology {
-            Topology::Standalone(_) => Server(0),
-            Topology::Sentinel(sentinels) => Server(sentinels.changes_so_far()),
-            Topology::Cluster(_) => Server(self.node_of(Some(key)).map_or(0, |node| node.number)),
-        }
-    }
-
-    /// The server that is responsible for a key, if another one can become responsible.
-    pub(crate) fn movable_server_of(&self, key: &str) -> Option<Server> {
-        (!matches!(self.topology, Topology::Standalone(_))).then(|| self.server_of(key))
-    }
-
-    /// Notifies when another server becomes responsible for keys; `None` if that cannot happen.
-    pub(crate) fn server_changes(&self) -> Option<watch::Receiver<()>> {
-        match &self.topology {
-            Topology::Standalone(_) => None,
-            Topology::Sentinel(sentinels) => Some(sentinels.changes()),
-            Topology::Cluster(cluster) => Some(cluster.changes()),
-        }
-    }
-
-    /// The slot of a key in a cluster, where all keys of a command have to be in one slot.
-    pub(crate) fn slot_of(&self, key: &str) -> Option<u16> {
-        matches!(self.topology, Topology::Cluster(_)).then(|| slot::of(key))
-    }
-
-    /// The server that the Sentinels reported is not the primary.
-    fn is_not_primary(&self, server: &str) {
-        if let Topology::Sentinel(sentinels) = &self.topology {
-            sentinels.reject(server, self);
-        }
-    }
-
-    /// Has the client's thread look for the servers again.
-    fn refresh(&self) {
-        match &self.topology {
-            Topology::Standalone(_) => {}
-            Topology::Sentinel(sentinels) => sentinels.refresh(),
-            Topology::Cluster(cluster) => cluster.refresh(),
-        }
     }
 
     /// Drops a connection (invariant 2), with its subscriptions.
@@ -259,8 +149,6 @@ impl Router {
 
     /// Releases all connections; each closes when the last request on it is done.
     pub(crate) fn hang_up(&self) {
-        for node in self.nodes() {
-            drop(node.hang_up());
-        }
+        self.nodes().iter().for_each(|node| drop(node.hang_up()));
     }
 }

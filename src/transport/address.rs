@@ -1,4 +1,4 @@
-//! Parses addresses, and prepares the process for those with TLS.
+//! Addresses: parses them, takes them apart, and prepares the process for those with TLS.
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
@@ -56,4 +56,46 @@ fn no_tls() -> Error {
 fn tls() -> ConnectionAddr {
     let host = String::new();
     ConnectionAddr::TcpTls { host, port: 0, insecure: false, tls_params: None }
+}
+
+/// The same settings for another server.
+pub(super) fn at(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
+    let addr = match info.addr().clone() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure, tls_params }
+        }
+        _ => ConnectionAddr::Tcp(host.to_owned(), port),
+    };
+    info.clone().set_addr(addr)
+}
+
+/// Host and port, or the path of a socket.
+pub(super) fn name(info: &ConnectionInfo) -> String {
+    info.addr().to_string()
+}
+
+/// A host and a port as `MOVED` has them; an IPv6 address has colons of its own.
+pub(super) fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    Some((host, port.parse().ok()?))
+}
+
+pub(super) fn host(info: &ConnectionInfo) -> &str {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_ipv6_keeps_its_colons() {
+        assert_eq!(host_and_port("10.0.0.1:7000"), Some(("10.0.0.1", 7000)));
+        assert_eq!(host_and_port("fe80::1:7000"), Some(("fe80::1", 7000)));
+        assert_eq!(host_and_port(":7000"), Some(("", 7000)));
+        assert_eq!(host_and_port("nowhere"), None);
+    }
 }

@@ -6,18 +6,19 @@ use std::time::{Duration, Instant};
 use redis::RedisError;
 use tokio::task::JoinSet;
 
-use super::cluster::NEXT_NODE;
 use super::error_class::{ErrorClass, classify, is_fatal};
 use super::failure::{refused, unavailable};
 use super::keeping::DialError;
-use super::{Channels, Purpose, Router, Topology};
+use super::topology::Topology;
+use super::topology::cluster::NEXT_NODE;
+use super::{Channels, Purpose, Router};
 use crate::clock;
 use crate::error::Error;
 
 /// The round trips to find the servers: TCP, TLS, `HELLO`, and three requests to a node.
 const FIND: u32 = 7;
 
-/// The round trips until a connection is ready: TCP, TLS, `HELLO`, and two (see [`super::connection::dial`]).
+/// The round trips until a connection is ready: TCP, TLS, `HELLO`, and two more.
 const DIAL: u32 = 6;
 
 impl Router {

@@ -239,7 +239,8 @@ impl Connection {
             return Ok(());
         }
         if list.iter().any(|(number, _)| *number == self.number()) {
-            return Err(is_stale());
+            let stale = "the connection is stale";
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, stale).into());
         }
         let mut kills = redis::pipe();
         for (_, Identity { id, address }) in &list {
@@ -368,10 +369,6 @@ fn run_id(info: &str) -> Option<ServerId> {
 
 fn ended() -> RedisError {
     io::Error::new(io::ErrorKind::BrokenPipe, "the connection has ended").into()
-}
-
-fn is_stale() -> RedisError {
-    io::Error::new(io::ErrorKind::ConnectionAborted, "the connection is stale").into()
 }
 
 /// Errors inside an array are part of the answer.

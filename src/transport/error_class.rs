@@ -89,7 +89,7 @@ pub(super) fn is_ask(error: &RedisError) -> bool {
 /// whether it is for good.
 pub(super) fn redirection(error: &RedisError) -> Option<(u16, &str, u16, bool)> {
     let (address, slot) = error.redirect_node()?;
-    let (host, port) = super::endpoint::host_and_port(address)?;
+    let (host, port) = super::address::host_and_port(address)?;
     Some((slot, host, port, error.kind() == Driver::Server(ServerErrorKind::Moved)))
 }
 

@@ -5,9 +5,8 @@
 //!    result, each until its own deadline, and the dial goes on without them.
 //! 2. **A connection that breaks is made again at once**, whether or not a caller needs one now: a
 //!    renewal or a release finds it there.
-//! 3. **Dials are paced** by a pause that grows until a connection has lived ([`super::connection::pace`]). So
-//!    the client does not flood a server that accepts and then resets, whatever it answers in
-//!    between.
+//! 3. **Dials are paced** by a pause that grows until a connection has lived. So the client does
+//!    not flood a server that accepts and then resets, whatever it answers in between.
 //! 4. A supervisor holds the router, the node and the slot weakly. It ends with them, with its
 //!    runtime, and when a server refuses this client for good. The next caller starts another then.
 

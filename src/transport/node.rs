@@ -9,7 +9,7 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
 use super::connection::runtime_slot::RuntimeSlot;
-use super::{Connection, address, bad_address, endpoint};
+use super::{Connection, address, bad_address};
 use crate::error::Error;
 
 /// What a connection is for.
@@ -58,13 +58,13 @@ impl Node {
     }
 
     pub(super) fn is_at(&self, server: &str) -> bool {
-        endpoint::name(&self.info()) == server
+        address::name(&self.info()) == server
     }
 
     /// Another server is the primary now. Returns the connections to earlier servers, which must
     /// not be used any more.
     pub(super) fn moves_to(&self, info: ConnectionInfo) -> Result<Vec<Connection>, Error> {
-        let name = endpoint::name(&info);
+        let name = address::name(&info);
         let client = redis::Client::open(info).map_err(bad_address)?;
         *self.client.lock() = client;
         for runtime_slot in self.runtime_slots() {
@@ -114,9 +114,8 @@ impl Node {
 
     /// Drops the connection of that number, if this node has it.
     pub(super) fn forget(&self, number: u64) -> Option<Connection> {
-        let connection = self.runtime_slots().iter().find_map(|runtime_slot| {
-            runtime_slot.take(|connection| connection.number() == number)
-        })?;
+        let of_that_number = |connection: &Connection| connection.number() == number;
+        let connection = self.runtime_slots().iter().find_map(|slot| slot.take(of_that_number))?;
         connection.record().mark_stale();
         Some(connection)
     }

@@ -23,7 +23,7 @@ use super::error_class::{ErrorClass, classify, is_unknown_script};
 use super::keeping::DialError;
 use super::node::{Node, Purpose};
 use super::retry::REDIRECTIONS;
-use super::{Connection, Router, endpoint};
+use super::{Connection, Router, address};
 use crate::clock;
 use crate::config::Replicas;
 use crate::ready::let_ready_tasks_run;
@@ -42,7 +42,7 @@ impl Router {
             let Some(node) = at.take() else { break };
             told = self.replicated_at(&node, rewrite.clone(), replicas).await;
             let Err(Some(error)) = &told else { break };
-            at = self.follow(error, &endpoint::name(&node.info())).map(|(other, _)| other);
+            at = self.follow(error, &address::name(&node.info())).map(|(other, _)| other);
         }
         told
     }
@@ -143,9 +143,8 @@ impl ReplicaWait {
             }
             let unknown = |held: &RedisResult<_>| held.as_ref().is_err_and(is_unknown_script);
             if held.iter().any(unknown) {
-                let loaded =
-                    clock::timeout_at(deadline, connection.load_script(rewrites[0].script)).await;
-                loaded.map_err(io::Error::from)??;
+                let load = connection.load_script(rewrites[0].script);
+                clock::timeout_at(deadline, load).await.map_err(io::Error::from)??;
                 continue;
             }
             let have = match answers.next() {

@@ -2,7 +2,6 @@
 //! deadline passes. [`super::retry`] decides what follows an error.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisError, Script};
@@ -11,9 +10,9 @@ use super::connection::batch::Reply;
 use super::error_class::{ErrorClass, classify, is_fatal, is_unknown_script};
 use super::failure::{dial_failed, nowhere_to_go, refused, unavailable};
 use super::keeping::DialError;
-use super::node::{Node, Purpose};
+use super::node::Purpose;
 use super::retry::{Retry, Step, longer};
-use super::{Answer, Connection, Request, Router, Topology};
+use super::{Answer, Connection, Request, Router};
 use crate::clock;
 use crate::error::Error;
 
@@ -267,12 +266,6 @@ impl Router {
             self.drop_connection(&silent);
         }
         retry.unavailable(&format!("no answer for {}", request.what))
-    }
-
-    /// Where a `MOVED` or an `ASK` of that server points to, and whether for good.
-    pub(super) fn follow(&self, error: &RedisError, from: &str) -> Option<(Arc<Node>, bool)> {
-        let Topology::Cluster(cluster) = &self.topology else { return None };
-        cluster.follow(error, from)
     }
 }
 

@@ -89,9 +89,7 @@ impl Router {
         patience: Duration,
     ) -> bool {
         let in_use = node.runtime_slot(self.listening()).in_use();
-        let Some(connection) = in_use.filter(|in_use| in_use.number() == number) else {
-            return true;
-        };
+        let Some(connection) = in_use.filter(|on| on.number() == number) else { return true };
         // As good as a PING, and needs no permission that the client does not need anyway.
         let mut question = redis::cmd("CLIENT");
         question.arg("INFO");

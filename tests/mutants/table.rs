@@ -42,13 +42,13 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "asked-node-forgotten",
-        file: "src/transport/cluster/map.rs",
+        file: "src/transport/topology/cluster/map.rs",
         right: "if self.asked.contains_key(&address) {",
         wrong: "if self.asked.contains_key(&address) && !BUG {",
     },
     Mutant {
         bug: "left-servers-close-nothing",
-        file: "src/transport/left.rs",
+        file: "src/transport/topology/left.rs",
         right: "match close_at(&router, &client).await {",
         wrong: "if BUG {\n                        return;\n                    }\n                    match close_at(&router, &client).await {",
     },
@@ -68,7 +68,7 @@ const MUTANTS: &[Mutant] = &[
     // Failovers.
     Mutant {
         bug: "refuted-for-good",
-        file: "src/transport/sentinel.rs",
+        file: "src/transport/topology/sentinel.rs",
         right: "if self.is_rejected(number) && ",
         wrong: "if !BUG && self.is_rejected(number) && ",
     },

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use redis::{Arg, Cmd, RedisError, RedisResult, Script, Value};
+use redis::{Arg, Cmd, RedisResult, Script, Value};
 
 use super::Connection;
 use super::batch::{BatchEntry, Batchable, MOST, Reply};
@@ -169,7 +169,9 @@ impl Drop for BatchSender {
         self.connection.batch_queue().in_flight.fetch_sub(1, Ordering::Relaxed);
         // Every entry is complete by now, unless the runtime ends.
         for entry in &self.entries {
-            entry.complete(Reply::Answer(Err(ended())));
+            let ended = "the runtime of a shared call has ended";
+            let error = io::Error::new(io::ErrorKind::BrokenPipe, ended);
+            entry.complete(Reply::Answer(Err(error.into())));
         }
         if !self.has_collected {
             for entry in self.connection.batch_queue().take_all() {
@@ -177,10 +179,6 @@ impl Drop for BatchSender {
             }
         }
     }
-}
-
-fn ended() -> RedisError {
-    io::Error::new(io::ErrorKind::BrokenPipe, "the runtime of a shared call has ended").into()
 }
 
 /// One command for all entries: their keys, then the verb and the arguments of each.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::stale::Servers;
 use super::{Connection, ConnectionInfo, Role};
 use crate::transport::error_class::{ErrorClass, classify};
-use crate::transport::{Push, endpoint};
+use crate::transport::{Push, address};
 
 /// Makes all connections of one client.
 pub(in crate::transport) struct Dialer {
@@ -44,7 +44,7 @@ impl Dialer {
         asks_role: bool,
     ) -> RedisResult<(Connection, Role)> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let server = endpoint::name(client.get_connection_info());
+        let server = address::name(client.get_connection_info());
         let info = ConnectionInfo { number, server, client };
         let connection = Connection::dial(info, self.patience, self.pushes.clone()).await?;
         let introduced = connection.introduce(&self.servers, asks_role, &self.scripts);

@@ -85,13 +85,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "any-sentinel-will-do",
-        file: "src/transport/sentinel.rs",
+        file: "src/transport/topology/sentinel.rs",
         right: "all.filter(|report| !rejected.contains(report)).max()",
         wrong: "let mut valid = all.filter(|report| !rejected.contains(report));\n        if BUG { valid.next() } else { valid.max() }",
     },
     Mutant {
         bug: "moved-not-learned",
-        file: "src/transport/cluster.rs",
+        file: "src/transport/topology/cluster.rs",
         right: "if for_good {",
         wrong: "if for_good && !BUG {",
     },

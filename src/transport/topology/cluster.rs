@@ -20,18 +20,17 @@ use redis::{Cmd, ConnectionInfo, RedisError, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::connection::open;
-use super::error_class::{ErrorClass, classify, redirection};
-use super::node::Node;
-use super::{Router, endpoint};
 use crate::clock;
 use crate::error::Error;
+use crate::transport::connection::open;
+use crate::transport::error_class::{ErrorClass, classify, redirection};
+use crate::transport::{Node, Router, address};
 
 mod map;
 use map::{Address, Map, Range};
 
 /// Before the next node is asked as well.
-pub(super) const NEXT_NODE: Duration = Duration::from_millis(100);
+pub(in crate::transport) const NEXT_NODE: Duration = Duration::from_millis(100);
 
 /// Between two maps.
 const LEAST_AGE: Duration = Duration::from_millis(100);
@@ -39,7 +38,7 @@ const LEAST_AGE: Duration = Duration::from_millis(100);
 /// After no node has answered.
 const AGAIN: Duration = Duration::from_millis(250);
 
-pub(super) struct Cluster {
+pub(in crate::transport) struct Cluster {
     seeds: Vec<ConnectionInfo>,
     map: RwLock<Map<Node>>,
     /// Whether releases are published on sharded channels.
@@ -63,13 +62,12 @@ impl Cluster {
         for seed in &seeds {
             Node::new(seed.clone(), false)?;
         }
-        let (changed, _) = watch::channel(());
         Ok(Self {
             seeds,
             map: RwLock::default(),
             sharded: AtomicBool::new(false),
             amiss: Notify::new(),
-            changed,
+            changed: watch::Sender::default(),
         })
     }
 
@@ -88,7 +86,7 @@ impl Cluster {
         self.map.read().nodes().map(|(_, node)| node.clone()).collect()
     }
 
-    pub(super) fn is_sharded(&self) -> bool {
+    pub(in crate::transport) fn is_sharded(&self) -> bool {
         self.sharded.load(Ordering::Relaxed)
     }
 
@@ -103,31 +101,34 @@ impl Cluster {
     /// Where a `MOVED` or an `ASK` of the server at `from` points to, and whether that is for good.
     pub(super) fn follow(&self, error: &RedisError, from: &str) -> Option<(Arc<Node>, bool)> {
         let (slot, host, port, for_good) = redirection(error)?;
-        let (from, _) = endpoint::host_and_port(from)?;
+        let (from, _) = address::host_and_port(from)?;
         let host = if host.is_empty() { from } else { host };
         let mut map = self.map.write();
         let address = (host.to_owned(), port);
         let node = map.node(address.clone(), |address| self.make(address)).ok()?;
-        if !for_good {
-            map.asked(address, clock::now());
-        }
         if for_good {
             map.assign(slot, &node);
             drop(map);
             self.refresh();
             self.changed.send_replace(());
+        } else {
+            map.asked(address, clock::now());
         }
         Some((node, for_good))
     }
 
     fn make(&self, address: &Address) -> Result<Node, Error> {
         let (host, port) = address;
-        Node::new(endpoint::at(&self.seeds[0], host, *port), false)
+        Node::new(address::at(&self.seeds[0], host, *port), false)
     }
 
     /// Finds the nodes for the first time. As in Redisson, the first node that answers decides how
     /// releases are published, because waiters have to listen there.
-    pub(super) async fn find_nodes(&self, router: &Router, deadline: Instant) -> RedisResult<()> {
+    pub(in crate::transport) async fn find_nodes(
+        &self,
+        router: &Router,
+        deadline: Instant,
+    ) -> RedisResult<()> {
         let view = clock::timeout_at(deadline, self.view(Vec::new(), router.dialer.patience));
         let view = view.await.map_err(io::Error::from)??;
         self.sharded.store(view.sharded, Ordering::Relaxed);
@@ -204,7 +205,7 @@ impl Cluster {
 
 /// The node may take `patience` for each answer.
 async fn ask(info: ConnectionInfo, patience: Duration) -> RedisResult<View> {
-    let host = endpoint::host(&info).to_owned();
+    let host = address::host(&info).to_owned();
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(patience));
     let mut connection = open(&redis::Client::open(info)?, config, patience).await?;
     let mut slots = Cmd::new();

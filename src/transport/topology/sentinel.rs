@@ -25,13 +25,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::connection::{is_primary, open};
-use super::error_class::{ErrorClass, classify};
-use super::failure::unavailable;
-use super::node::Node;
-use super::{Router, endpoint};
 use crate::clock;
 use crate::error::{Error, Outcome};
+use crate::transport::connection::{is_primary, open};
+use crate::transport::error_class::{ErrorClass, classify};
+use crate::transport::failure::unavailable;
+use crate::transport::{Node, Router, address};
 
 /// How long, at least, the client waits for newer reports after the first one.
 const OTHERS: Duration = Duration::from_millis(50);
@@ -49,7 +48,7 @@ const PROBE: Duration = Duration::from_millis(125);
 /// An event can get lost, and an outage of the server can stay unnoticed.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
-pub(super) struct Sentinels {
+pub(in crate::transport) struct Sentinels {
     name: String,
     /// The settings for each of them, to be tried in turn.
     at: Vec<Vec<ConnectionInfo>>,
@@ -101,7 +100,6 @@ impl Sentinels {
         // The client sends nothing there before it has found a primary.
         let primary = Arc::new(Node::new(server.clone(), true)?);
         let reports = Reports { last: vec![None; at.len()], rejected: Vec::new() };
-        let (changed, _) = watch::channel(());
         Ok(Self {
             name,
             at,
@@ -110,7 +108,7 @@ impl Sentinels {
             reports: reports.into(),
             amiss: Notify::new(),
             changes: AtomicUsize::new(0),
-            changed,
+            changed: watch::Sender::default(),
         })
     }
 
@@ -128,10 +126,10 @@ impl Sentinels {
     }
 
     /// Finds the primary: the first report counts, and others that come in as much time again.
-    pub(super) async fn find_primary(
+    pub(in crate::transport) async fn find_primary(
         &self,
         router: &Router,
-        deadline: Instant,
+        mut deadline: Instant,
     ) -> Result<(), Error> {
         let (begun, patience) = (clock::now(), router.dialer.patience);
         let mut asked = JoinSet::new();
@@ -142,9 +140,7 @@ impl Sentinels {
                 RedisResult::Ok((number, ask(&mut sentinel, &name).await?))
             });
         }
-        let mut deadline = deadline;
-        let mut found = false;
-        let mut trouble: Option<RedisError> = None;
+        let (mut found, mut trouble) = (false, None::<RedisError>);
         while let Ok(Some(answer)) = clock::timeout_at(deadline, asked.join_next()).await {
             match answer {
                 Ok(Ok((number, report))) => {
@@ -234,7 +230,7 @@ impl Sentinels {
 
     /// Whether the server of a rejected report answers as the primary by now.
     async fn is_primary_now(&self, report: &Report, patience: Duration) -> bool {
-        let info = endpoint::at(&self.server, &report.host, report.port);
+        let info = address::at(&self.server, &report.host, report.port);
         let asked = async {
             let (mut server, _) = connect_as(info, patience).await?;
             server.send_packed_command(&redis::cmd("ROLE")).await
@@ -267,9 +263,9 @@ impl Sentinels {
     /// report after a newer one.
     fn go_by(&self, mut reports: MutexGuard<'_, Reports>, router: &Router) {
         let Some(newest) = reports.newest() else { return };
-        let info = endpoint::at(&self.server, &newest.host, newest.port);
-        let name = endpoint::name(&info);
-        if name == endpoint::name(&self.primary.info()) {
+        let info = address::at(&self.server, &newest.host, newest.port);
+        let name = address::name(&info);
+        if name == address::name(&self.primary.info()) {
             return;
         }
         let left = self.primary.moves_to(info);
@@ -281,7 +277,7 @@ impl Sentinels {
     }
 
     fn name_of(&self, report: &Report) -> String {
-        endpoint::name(&endpoint::at(&self.server, &report.host, report.port))
+        address::name(&address::at(&self.server, &report.host, report.port))
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::RedisResult;
 use tokio::task::JoinSet;
 
-use super::{Connection, Router};
+use crate::transport::{Connection, Router};
 
 /// How often the client's thread tries to reach a server that is out of use.
 const TRIES: u32 = 10;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
-use super::address::parse;
 use crate::error::Error;
+use crate::transport::address::parse;
 
 /// Where Redis is.
 pub(crate) enum Endpoint {
@@ -91,35 +91,6 @@ fn alike(what: &str, urls: Vec<String>) -> Result<Vec<ConnectionInfo>, Error> {
     Ok(infos)
 }
 
-/// The same settings for another server.
-pub(super) fn at(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
-    let addr = match info.addr().clone() {
-        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-            ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure, tls_params }
-        }
-        _ => ConnectionAddr::Tcp(host.to_owned(), port),
-    };
-    info.clone().set_addr(addr)
-}
-
-/// Host and port, or the path of a socket.
-pub(super) fn name(info: &ConnectionInfo) -> String {
-    info.addr().to_string()
-}
-
-/// A host and a port as `MOVED` has them; an IPv6 address has colons of its own.
-pub(super) fn host_and_port(address: &str) -> Option<(&str, u16)> {
-    let (host, port) = address.rsplit_once(':')?;
-    Some((host, port.parse().ok()?))
-}
-
-pub(super) fn host(info: &ConnectionInfo) -> &str {
-    match info.addr() {
-        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
-        _ => "",
-    }
-}
-
 /// The settings of every connection of this crate.
 pub(super) fn set_up(info: &ConnectionInfo, dial_timeout: Duration) -> ConnectionInfo {
     // RESP3 lets messages and commands share a connection, so that a message can never
@@ -188,13 +159,5 @@ mod tests {
             .map(|settings| (settings.db(), settings.username(), settings.password()))
             .collect();
         assert_eq!(ways, [(0, Some("app"), Some("secret")), (0, None, None)]);
-    }
-
-    #[test]
-    fn an_address_of_ipv6_keeps_its_colons() {
-        assert_eq!(host_and_port("10.0.0.1:7000"), Some(("10.0.0.1", 7000)));
-        assert_eq!(host_and_port("fe80::1:7000"), Some(("fe80::1", 7000)));
-        assert_eq!(host_and_port(":7000"), Some(("", 7000)));
-        assert_eq!(host_and_port("nowhere"), None);
     }
 }

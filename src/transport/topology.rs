@@ -1,0 +1,137 @@
+//! Where to send: to the one server; behind Sentinels to the primary, whichever server that is
+//! ([`sentinel`]); in a cluster to one of several, each key to its own ([`cluster`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::RedisError;
+use tokio::sync::watch;
+
+use super::{Node, Router};
+use crate::error::Error;
+use crate::slot;
+
+pub(super) mod cluster;
+pub(super) mod endpoint;
+mod left;
+mod sentinel;
+
+use cluster::Cluster;
+use endpoint::Endpoint;
+use sentinel::Sentinels;
+
+pub(super) enum Topology {
+    Standalone(Arc<Node>),
+    Sentinel(Arc<Sentinels>),
+    Cluster(Cluster),
+}
+
+/// A server, among those of one router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Server(usize);
+
+#[cfg(test)]
+impl Server {
+    pub(crate) fn numbered(number: usize) -> Self {
+        Self(number)
+    }
+}
+
+impl Topology {
+    /// Checks the addresses, with no I/O. Each server may take `patience` for each answer.
+    pub(super) fn new(endpoint: Endpoint, patience: Duration) -> Result<Self, Error> {
+        let set_up = |info| endpoint::set_up(&info, patience);
+        Ok(match endpoint {
+            Endpoint::Standalone(info) => Self::Standalone(Node::new(set_up(info), false)?.into()),
+            Endpoint::Sentinel { master, sentinels, server } => {
+                let ways = |ways: Vec<_>| ways.into_iter().map(set_up).collect();
+                let sentinels = sentinels.into_iter().map(ways).collect();
+                Self::Sentinel(Sentinels::new(master, sentinels, set_up(server))?.into())
+            }
+            Endpoint::Cluster(seeds) => {
+                Self::Cluster(Cluster::new(seeds.into_iter().map(set_up).collect())?)
+            }
+        })
+    }
+}
+
+impl Router {
+    /// Follows changes of the primary, or of the slots.
+    pub(crate) async fn keep_up(self: &Arc<Self>) {
+        let keep_up = async {
+            match &self.topology {
+                Topology::Standalone(_) => std::future::pending().await,
+                Topology::Sentinel(sentinels) => sentinels.keep_up(self).await,
+                Topology::Cluster(cluster) => cluster.keep_up(self).await,
+            }
+        };
+        tokio::join!(keep_up, self.close_at_those_left());
+    }
+
+    /// The server that has a key now, as far as is known; any server for `None`.
+    pub(super) fn node_of(&self, key: Option<&str>) -> Option<Arc<Node>> {
+        match &self.topology {
+            Topology::Standalone(node) => Some(node.clone()),
+            Topology::Sentinel(sentinels) => Some(sentinels.primary.clone()),
+            Topology::Cluster(cluster) => cluster.node_of(key.map(slot::of)),
+        }
+    }
+
+    pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
+        match &self.topology {
+            Topology::Standalone(node) => vec![node.clone()],
+            Topology::Sentinel(sentinels) => vec![sentinels.primary.clone()],
+            Topology::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    /// Identifies the server of a key.
+    pub(crate) fn server_of(&self, key: &str) -> Server {
+        match &self.topology {
+            Topology::Standalone(_) => Server(0),
+            Topology::Sentinel(sentinels) => Server(sentinels.changes_so_far()),
+            Topology::Cluster(_) => Server(self.node_of(Some(key)).map_or(0, |node| node.number)),
+        }
+    }
+
+    /// The server that is responsible for a key, if another one can become responsible.
+    pub(crate) fn movable_server_of(&self, key: &str) -> Option<Server> {
+        (!matches!(self.topology, Topology::Standalone(_))).then(|| self.server_of(key))
+    }
+
+    /// Notifies when another server becomes responsible for keys; `None` if that cannot happen.
+    pub(crate) fn server_changes(&self) -> Option<watch::Receiver<()>> {
+        match &self.topology {
+            Topology::Standalone(_) => None,
+            Topology::Sentinel(sentinels) => Some(sentinels.changes()),
+            Topology::Cluster(cluster) => Some(cluster.changes()),
+        }
+    }
+
+    /// The slot of a key in a cluster, where all keys of a command have to be in one slot.
+    pub(crate) fn slot_of(&self, key: &str) -> Option<u16> {
+        matches!(self.topology, Topology::Cluster(_)).then(|| slot::of(key))
+    }
+
+    /// The server that the Sentinels reported is not the primary.
+    pub(super) fn is_not_primary(&self, server: &str) {
+        if let Topology::Sentinel(sentinels) = &self.topology {
+            sentinels.reject(server, self);
+        }
+    }
+
+    /// Has the client's thread look for the servers again.
+    pub(super) fn refresh(&self) {
+        match &self.topology {
+            Topology::Standalone(_) => {}
+            Topology::Sentinel(sentinels) => sentinels.refresh(),
+            Topology::Cluster(cluster) => cluster.refresh(),
+        }
+    }
+
+    /// Where a `MOVED` or an `ASK` of that server points to, and whether for good.
+    pub(super) fn follow(&self, error: &RedisError, from: &str) -> Option<(Arc<Node>, bool)> {
+        let Topology::Cluster(cluster) = &self.topology else { return None };
+        cluster.follow(error, from)
+    }
+}

@@ -16,7 +16,7 @@
 //! 1. A request is sent again after its connection is lost, because every command of this crate may
 //!    be executed twice and count once. Nothing is sent again after its deadline.
 //! 2. A connection on which an answer did not come in time gets no new requests, and what is still
-//!    under way on it does no harm (see [`connection::stale`]).
+//!    under way on it does no harm (see `connection::stale`).
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

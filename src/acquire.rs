@@ -256,14 +256,15 @@ impl Acquisition<'_> {
         let mut session = OwnerSession::new(call, owner, &engine.releaser, None, self.requested);
         let mut now = session.acquire_permit(begun).await?;
         let mut reclaimed = false;
-        // An earlier hold's release comes before a new hold.
-        if owner.holds.lock().may_have_pending() {
-            Box::pin(session.send_release(now)).await?;
-            now = clock::now();
-        }
         loop {
             // From here on, the drop of the session undoes what Redis may have granted.
-            let ask = owner.holds.lock().ask(now);
+            let ask = owner.holds.lock().ask_unless_pending(now);
+            let Some(ask) = ask else {
+                // An earlier hold's release comes before a new hold.
+                Box::pin(session.send_release(now)).await?;
+                now = clock::now();
+                continue;
+            };
             let answer = session
                 .call
                 .acquire(owner.kind, &owner.names, &owner.id, self.requested, ask.count)

@@ -127,8 +127,8 @@ impl LockGuard {
     ///
     /// Local, no I/O, and it prolongs nothing while the lock is held. The last release leaves the key
     /// in Redis with the rest of `least` as its TTL, which nothing renews. It takes no round trip more,
-    /// and neither the client nor [`close`](crate::LockClient::close) cuts it short. Of the time that
-    /// this guard was held more than 49 days do not count, and of `least` a hundred years at most.
+    /// and neither the client nor [`close`](crate::LockClient::close) cuts it short. The client
+    /// measures the time that this guard was held modulo 49 days, and takes a hundred years for more.
     ///
     /// A process that dies before it releases the lock leaves it for its lease, however long `least`
     /// is. [`force_unlock`](crate::Lock::force_unlock) frees it.

@@ -156,6 +156,12 @@ impl HoldState {
         self.live.iter().any(|hold| hold.validity.until(now).is_some())
     }
 
+    /// [Asks](Self::ask), unless a release is pending.
+    pub(crate) fn ask_unless_pending(&mut self, now: Instant) -> Option<Ask> {
+        let pending = self.may_have_pending() && self.pending(now, Duration::ZERO).is_some();
+        (!pending).then(|| self.ask(now))
+    }
+
     /// About to ask Redis for one more hold. From here on a release is pending (invariant 2).
     pub(crate) fn ask(&mut self, now: Instant) -> Ask {
         let count = if self.holding(now) {
@@ -248,7 +254,12 @@ impl HoldState {
                 continue;
             };
             let promised = match hold.lease {
-                Lease::Watchdog => watchdog_timeout,
+                // Its deadline may be later, if it was extended: with the margin for that time.
+                Lease::Watchdog => {
+                    let left = until - now;
+                    let extended = left + left / 99 + Duration::from_millis(1);
+                    watchdog_timeout.max(whole_millis(extended))
+                }
                 // Without the margin that its deadline has: Redis has to keep the requested lease,
                 // and every guard's deadline stays ahead of the key's.
                 Lease::Fixed(requested) => {

@@ -239,10 +239,12 @@ async fn retain(
     handoffs: &Handoffs,
     retention: Duration,
 ) -> Result<(Released, bool), Error> {
+    let server = call.router.movable_server_of(owner.names.key());
     let listens = handoffs.waiters.keeps_hearing(&owner.names);
     let retainer = owner.retainer();
     let answer = call.retain(&owner.names, &owner.id, &retainer, retention, listens).await?;
     if answer.0 == Released::Held {
+        handoffs.note_release(&owner.names, server, call.router);
         // The script tells other clients that the lease ends sooner, and this one relies on itself.
         handoffs.waiters.wake_head(&owner.names, Some(retention));
     }

@@ -29,7 +29,7 @@ impl Handoffs {
     }
 
     /// Notes the release for a server that has missed it and becomes responsible, or is already.
-    pub(super) fn note_release(&self, names: &Names, server: Option<Server>, router: &Router) {
+    pub(crate) fn note_release(&self, names: &Names, server: Option<Server>, router: &Router) {
         let Some(server) = server else { return };
         self.released_names.note(names, server, clock::now());
         if router.server_of(names.key()) != server {

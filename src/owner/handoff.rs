@@ -76,7 +76,9 @@ impl HoldState {
 
     /// How many other clients wait, if it is their turn (invariant 3).
     pub(crate) fn streak_is_over(&self, config: &Config, now: Instant) -> Option<u32> {
-        self.origin.as_ref().and_then(|origin| origin.streak.is_over(config, now))
+        // Nobody can have a turn before the key goes.
+        let origin = self.origin.as_ref().filter(|_| self.retention(now).is_none());
+        origin.and_then(|origin| origin.streak.is_over(config, now))
     }
 
     /// What can be handed to the next waiter: `None` if a guard is left, if the lock is lost or

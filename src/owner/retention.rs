@@ -26,10 +26,11 @@ impl HoldState {
 }
 
 impl Owner {
-    /// The owner that has the key of a lock that stays after its last release: one of this client
-    /// that no handle is. So the handle that released the lock waits like every other.
+    /// The owner that has the key of a lock that stays after its last release: one that no handle is.
+    /// So the handle that released the lock waits like every other. Each handle has its own: a release
+    /// that is sent again finds what it left, and never what another handle left.
     pub(crate) fn retainer(&self) -> String {
-        let client = self.id.rsplit_once(':').map_or(&*self.id, |(client, _)| client);
-        format!("{client}:0")
+        let (client, number) = self.id.rsplit_once(':').unwrap_or_default();
+        format!("{client}:-{number}")
     }
 }

@@ -61,6 +61,19 @@ async fn the_watchdog_goes_on_with_a_default_lease() {
 }
 
 #[tokio::test]
+async fn a_nested_release_does_not_cut_the_extension_of_a_default_lease() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.lock("default");
+    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+    outer.extend(10 * MINUTE).await.expect("still held");
+    release(inner).await;
+    let left = left(&server, "default");
+    assert!(left >= outer.remaining() + outer.remaining() / 100, "{left:?}");
+    release(outer).await;
+}
+
+#[tokio::test]
 async fn a_lock_that_is_lost_is_not_extended() {
     let server = Server::start();
     let client = connect(&server).await;

@@ -133,6 +133,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if until > before && !BUG && live.lease",
     },
     Mutant {
+        bug: "extension-cut-by-a-release",
+        file: "src/owner.rs",
+        right: "watchdog_timeout.max(whole_millis(extended))",
+        wrong: "if BUG { watchdog_timeout } else { watchdog_timeout.max(whole_millis(extended)) }",
+    },
+    Mutant {
         bug: "retention-handed-off",
         file: "src/owner/handoff.rs",
         right: "self.retention(now).is_some() {",
@@ -147,8 +153,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "retained-by-the-owner",
         file: "src/owner/retention.rs",
-        right: "format!(\"{client}:0\")",
-        wrong: "if BUG { self.id.to_string() } else { format!(\"{client}:0\") }",
+        right: "format!(\"{client}:-{number}\")",
+        wrong: "if BUG { self.id.to_string() } else { format!(\"{client}:-{number}\") }",
     },
     // To renew.
     Mutant {

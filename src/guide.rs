@@ -2,9 +2,16 @@
 //!
 //! - [`promises`]: what the lock promises, what it does not, and which tests check it.
 //! - [`deployment`]: one server, Sentinel, cluster, replicas, TLS, and the rights of a Redis user.
+//! - [`choosing`]: which lock when, this one or one of your database, etcd or ZooKeeper, measured.
 
 // Of two definitions of one link Markdown takes the first. These lead to the items of this crate;
 // those at the end of each text lead a reader in the repository to the files.
+
+/// [`Lock`]: crate::Lock
+/// [`FencedLock`]: crate::FencedLock
+/// [`promises`]: crate::promises
+#[doc = include_str!("guide/choosing.md")]
+pub mod choosing {}
 
 /// [`connect`]: crate::LockClient::connect
 /// [`LockClient`]: crate::LockClient#forking

@@ -2,6 +2,7 @@
 // those at the end of the README lead a reader in the repository to the files.
 //! [promises]: guide::promises
 //! [deployment]: guide::deployment
+//! [choosing]: guide::choosing
 //! [builder]: LockClient::builder
 //! [fenced]: LockClient::fenced_lock
 #![doc = include_str!("../README.md")]

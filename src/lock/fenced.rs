@@ -15,7 +15,7 @@ use crate::token::FencingToken;
 
 use super::Lock;
 use super::around::{self, lock_around};
-use super::delegate::{delegate_guard, delegate_lock};
+use super::delegate::{delegate, delegate_guard, delegate_lock};
 
 /// A [`Lock`] whose guards have a [`token`](FencedLockGuard::token).
 ///

@@ -180,7 +180,7 @@ impl LockGuard {
             return Duration::ZERO;
         }
         let now = clock::now();
-        self.granted.validity.until(now).map_or(Duration::ZERO, |until| until - now)
+        self.granted.validity.check(now).map_or(Duration::ZERO, |until| until - now)
     }
 
     /// Prolongs this hold: from now on it has at least `lease`. Never shortens it: a longer lease that

@@ -168,7 +168,7 @@ impl Handoffs {
             let server = router.movable_server_of(names.key());
             // Not if this client is about to unsubscribe: then a listener is another client.
             let listens = self.waiters.keeps_hearing(names);
-            let answer = call.hand_off(kind, names, &owners, request.lease, listens).await;
+            let answer = call.send_handoffs(kind, names, &owners, request.lease, listens).await;
             self.note_release(names, server, router);
             if self.hear(names, &request, answer, &mut retry) {
                 break;

@@ -100,7 +100,7 @@ enum State {
 
 impl State {
     /// Decides the loss by the clock: a deadline that has passed is the loss, from now on.
-    fn until(&mut self, now: Instant) -> Option<Instant> {
+    fn check(&mut self, now: Instant) -> Option<Instant> {
         match *self {
             Self::Valid { until } if now < until => Some(until),
             Self::Valid { .. } => {
@@ -118,19 +118,19 @@ impl Validity {
     }
 
     /// The deadline, or `None` if the validity is lost. This call is what latches a passed deadline.
-    pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
-        self.state.lock().until(now)
+    pub(crate) fn check(&self, now: Instant) -> Option<Instant> {
+        self.state.lock().check(now)
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.until(clock::now()).is_none()
+        self.check(clock::now()).is_none()
     }
 
     /// Moves the deadline after a confirmed renewal or hand-off, never back. False if the validity was
     /// lost before the confirmation came (invariants 2 and 3).
     pub(crate) fn extend(&self, to: Instant, now: Instant) -> bool {
         let mut state = self.state.lock();
-        let Some(until) = state.until(now) else { return false };
+        let Some(until) = state.check(now) else { return false };
         *state = State::Valid { until: until.max(to) };
         true
     }
@@ -153,7 +153,7 @@ impl Validity {
         loop {
             // Made and registered before the look, so that a loss in between is not missed.
             let lost = self.lost.get_or_init(Box::default).notified();
-            let Some(deadline) = self.until(clock::now()) else {
+            let Some(deadline) = self.check(clock::now()) else {
                 return;
             };
             tokio::select! {

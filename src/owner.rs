@@ -82,7 +82,7 @@ pub(crate) struct Granted {
 impl Granted {
     /// No shorter than what is left of the lease in Redis, though it may have been extended.
     pub(crate) fn longest_lease(&self, now: Instant) -> Duration {
-        let remaining = self.validity.until(now).map_or(Duration::ZERO, |until| until - now);
+        let remaining = self.validity.check(now).map_or(Duration::ZERO, |until| until - now);
         self.lease.max(2 * remaining)
     }
 }
@@ -153,7 +153,7 @@ impl HoldState {
 
     /// Whether a live guard is still valid: the next hold is then a nested one.
     pub(crate) fn holding(&self, now: Instant) -> bool {
-        self.live.iter().any(|hold| hold.validity.until(now).is_some())
+        self.live.iter().any(|hold| hold.validity.check(now).is_some())
     }
 
     /// [Asks](Self::ask), unless a release is pending.
@@ -250,7 +250,7 @@ impl HoldState {
     ) -> Option<PendingRelease> {
         let mut lease = None;
         for hold in &self.live {
-            let Some(until) = hold.validity.until(now) else {
+            let Some(until) = hold.validity.check(now) else {
                 continue;
             };
             let promised = match hold.lease {

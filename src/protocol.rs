@@ -207,7 +207,7 @@ impl<'a> Session<'a> {
     /// `listens` says whether this client is subscribed to the lock's channel. The flag says that
     /// an earlier sending was never answered: it may have been executed, and `Nothing` is about the
     /// time after it.
-    pub(crate) async fn hand_off(
+    pub(crate) async fn send_handoffs(
         &mut self,
         kind: Kind,
         names: &Names,
@@ -262,7 +262,7 @@ impl<'a> Session<'a> {
         // The retainer needs no token.
         let owners = [owner, retainer];
         let (reply, repeated) =
-            self.hand_off(Kind::Reentrant, names, &owners, retention, listens).await?;
+            self.send_handoffs(Kind::Reentrant, names, &owners, retention, listens).await?;
         let released = match reply {
             HandOffReply::Done { .. } => Released::Held,
             HandOffReply::Nothing => Released::Nothing,

@@ -28,7 +28,7 @@ use crate::transport::{Connection, Router};
 
 mod hand_off;
 mod unlock;
-use hand_off::hand_off;
+use hand_off::hand_off_until_taken;
 pub(crate) use unlock::Unlock;
 
 /// The longest pause between two tries of a release that fails again and again.
@@ -68,7 +68,7 @@ impl Releaser {
     pub(crate) fn give_back(&self, owner: &Arc<Owner>, hold: HoldId, lease: Duration) {
         owner.holds.lock().give_back(hold);
         let mut permit = None;
-        if self.hand_off(owner, &mut permit, false).is_none() {
+        if self.hand_off_and_enqueue(owner, &mut permit, false).is_none() {
             // If the permit is free, this takes it now, so that a `lock` that follows at once comes
             // after the release.
             let permit = permit.or_else(|| owner.try_permit());
@@ -82,13 +82,13 @@ impl Releaser {
     }
 
     /// Hands the lock off to the next waiter of this client, and enqueues the rest.
-    fn hand_off(
+    fn hand_off_and_enqueue(
         &self,
         owner: &Arc<Owner>,
         permit: &mut Option<Permit>,
         confirm: bool,
     ) -> Option<Option<Confirmation>> {
-        hand_off(&self.handoffs, owner, permit, confirm, |job| {
+        hand_off_until_taken(&self.handoffs, owner, permit, confirm, |job| {
             // It fails only when the client's thread has ended. Then the lease ends the hold, and
             // the head, which that thread would have woken, asks Redis at that time.
             if self.jobs.send(job).is_err() {
@@ -327,7 +327,9 @@ async fn release_in_background(
     // The undo of a request that may still be on its way goes behind it, on its connection.
     let settled = release.connection.is_none();
     let mut jobs = Vec::new();
-    if settled && hand_off(handoffs, owner, &mut permit, false, |job| jobs.push(job)).is_some() {
+    if settled
+        && hand_off_until_taken(handoffs, owner, &mut permit, false, |job| jobs.push(job)).is_some()
+    {
         return jobs;
     }
     let give_up = clock::now() + config.command_timeout + release.lease;

@@ -3,8 +3,8 @@ use tokio_test::{assert_pending, assert_ready};
 
 use super::*;
 use crate::clock;
-use crate::clock::tests::suspend;
 use crate::error::{ErrorKind, Outcome};
+use crate::tests::suspended::suspend;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ proptest! {
                 }
                 _ => {}
             }
-            prop_assert_eq!(validity.until(at(now)), model.map(at));
+            prop_assert_eq!(validity.check(at(now)), model.map(at));
         }
     }
 }
@@ -95,8 +95,8 @@ fn a_term_is_not_lost_before_its_deadline() {
 fn a_look_at_a_passed_deadline_latches_the_loss() {
     let now = clock::now();
     let validity = Validity::new(now + MS);
-    assert_eq!(validity.until(now + MS), None);
-    assert_eq!(validity.until(now), None, "found good again by a look at an earlier time");
+    assert_eq!(validity.check(now + MS), None);
+    assert_eq!(validity.check(now), None, "found good again by a look at an earlier time");
     assert!(!validity.extend(now + HOUR, now));
     assert!(validity.is_lost());
 }

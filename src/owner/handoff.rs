@@ -87,7 +87,7 @@ impl HoldState {
         if !self.live.is_empty() || self.freeing || self.retention(now).is_some() {
             return None;
         }
-        let until = self.given_back.iter().map(|validity| validity.until(now)).min()??;
+        let until = self.given_back.iter().map(|validity| validity.check(now)).min()??;
         if until < now + LEAST {
             return None;
         }

@@ -55,7 +55,7 @@ impl Owner {
         // Outside the mutex, because it wakes tasks that await the loss.
         let mut valid = None;
         for validity in lost {
-            valid = Some(valid == Some(true) || validity.until(now).is_some());
+            valid = Some(valid == Some(true) || validity.check(now).is_some());
             validity.lose();
         }
         valid

@@ -34,7 +34,7 @@ impl HoldState {
     pub(crate) fn renewal(&mut self, now: Instant, period: Duration) -> Renewal {
         let watched = || self.live.iter().filter(|hold| hold.lease == Lease::Watchdog);
         let any = watched().next().is_some();
-        let valid = watched().filter_map(|hold| hold.validity.until(now)).min();
+        let valid = watched().filter_map(|hold| hold.validity.check(now)).min();
         match (valid, self.renewed_at) {
             _ if self.is_unsettled() => {
                 self.watched = false;
@@ -62,7 +62,7 @@ impl HoldState {
         let of_hold = |live: &&mut Hold| live.number == hold.number;
         let live = self.live.iter_mut().filter(|_| hold.generation == self.generation);
         let Some(live) = live.into_iter().find(of_hold) else { return false };
-        let Some(before) = live.validity.until(now) else { return false };
+        let Some(before) = live.validity.check(now) else { return false };
         let until = valid_until(sent, lease);
         if until > before && live.lease != Lease::Watchdog {
             // The margin of its deadline is that of this lease from now on.

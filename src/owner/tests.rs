@@ -182,7 +182,7 @@ fn a_hold_of_an_earlier_generation_gives_nothing_back_of_a_later_one() {
     assert_eq!(story.give_back(before), None);
     assert!(!story.owner.holds.lock().give_back(before), "it is lost, marked or not");
     assert!(gone.is_gone());
-    assert!(validity.until(story.now).is_some());
+    assert!(validity.check(story.now).is_some());
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_renewal_that_was_refused_says_nothing_of_a_later_generation() {
     story.owner.holds.lock().release_confirmed(pending);
     let (_, validity) = story.grant(Lease::Watchdog);
     assert_ne!(story.owner.lose(FoundBy::Renewal { generation }, story.now), Some(true));
-    assert!(validity.until(story.now).is_some());
+    assert!(validity.check(story.now).is_some());
 }
 
 #[test]
@@ -249,12 +249,12 @@ fn a_renewal_prolongs_default_leases_and_never_a_fixed_one() {
     let mut story = Story::new();
     let (_, fixed) = story.grant(WATCHDOG.into());
     let (hold, watched) = story.grant(Lease::Watchdog);
-    let as_granted = fixed.until(story.now);
+    let as_granted = fixed.check(story.now);
     story.now += WATCHDOG / 2;
     let mut holds = story.owner.holds.lock();
     assert!(holds.renewed(hold.generation, story.now, WATCHDOG, story.now));
-    assert_eq!(watched.until(story.now), Some(valid_until(story.now, WATCHDOG)));
-    assert_eq!(fixed.until(story.now), as_granted);
+    assert_eq!(watched.check(story.now), Some(valid_until(story.now, WATCHDOG)));
+    assert_eq!(fixed.check(story.now), as_granted);
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_renewal_that_is_confirmed_after_the_deadline_came_too_late() {
     story.now += WATCHDOG;
     let mut holds = story.owner.holds.lock();
     assert!(!holds.renewed(hold.generation, sent, WATCHDOG, story.now));
-    assert_eq!(validity.until(story.now), None);
+    assert_eq!(validity.check(story.now), None);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::{BackgroundRelease, Job};
 
 /// Hands the lock off to the next waiter of this client, if there is one: `None` if the caller has
 /// to release it. `then` gets the jobs of the background.
-pub(super) fn hand_off(
+pub(super) fn hand_off_until_taken(
     handoffs: &Handoffs,
     owner: &Arc<Owner>,
     permit: &mut Option<Permit>,

@@ -38,9 +38,10 @@ impl<'a> Unlock<'a> {
         begun: Instant,
     ) -> Self {
         let Granted { hold, validity, .. } = granted;
-        let ran_out = validity.until(begun).is_none();
+        let ran_out = validity.check(begun).is_none();
         let counts = owner.holds.lock().give_back(*hold);
-        let handed_off = counts.then(|| releaser.hand_off(owner, &mut None, true)).flatten();
+        let handed_off =
+            counts.then(|| releaser.hand_off_and_enqueue(owner, &mut None, true)).flatten();
         let lease = granted.longest_lease(begun);
         let session = OwnerSession::new(call, owner, releaser, None, lease);
         Self { session, validity, begun, ran_out, counts, handed_off }
@@ -86,7 +87,8 @@ impl<'a> Unlock<'a> {
     async fn hand_off_or_release(&mut self) -> Result<bool, Error> {
         let session = &mut self.session;
         let now = session.acquire_permit(self.begun).await?;
-        let hand_off = || session.releaser.hand_off(session.owner, &mut session.permit, true);
+        let hand_off =
+            || session.releaser.hand_off_and_enqueue(session.owner, &mut session.permit, true);
         match self.counts.then(hand_off).flatten() {
             None => session.send_release(now).await,
             Some(confirmation) => self.confirmed(confirmation).await,

@@ -42,7 +42,7 @@ impl Router {
             let Some(node) = at.take() else { break };
             told = self.replicated_at(&node, rewrite.clone(), replicas).await;
             let Err(Some(error)) = &told else { break };
-            at = self.follow(error, &address::name(&node.info())).map(|(other, _)| other);
+            at = self.note_redirect(error, &address::name(&node.info())).map(|(other, _)| other);
         }
         told
     }

@@ -208,7 +208,7 @@ impl Router {
                 true
             }
             Step::Redirect { at_once } => {
-                let Some((node, for_good)) = self.follow(&error, on.server()) else {
+                let Some((node, for_good)) = self.note_redirect(&error, on.server()) else {
                     return Err(nowhere_to_go(retry.repeated, error));
                 };
                 retry.asking = (!for_good).then_some(node);

@@ -129,6 +129,10 @@ impl Router {
         unsubscribe: &[Arc<str>],
         deadline: Instant,
     ) -> (Vec<Arc<str>>, Option<Error>) {
+        let refusal = |error: RedisError| match classify(&error) {
+            ErrorClass::Fatal(kind) => refused(kind, "a subscription", false, error),
+            _ => unavailable("a subscription has to wait", false, Some(error)),
+        };
         let mut pause = FIRST_PAUSE;
         loop {
             let asked = async {
@@ -138,21 +142,12 @@ impl Router {
                 }
             };
             let error = match clock::timeout_at(deadline, asked).await {
-                Ok(Ok((confirmed, error))) => {
-                    let error = error.map(|error| match classify(&error) {
-                        ErrorClass::Fatal(kind) => refused(kind, "a subscription", false, error),
-                        _ => unavailable("a subscription has to wait", false, Some(error)),
-                    });
-                    return (confirmed, error);
-                }
+                Ok(Ok((confirmed, error))) => return (confirmed, error.map(refusal)),
                 Ok(Err(error)) => Some(error),
                 Err(_) => None,
             };
             match error.as_ref().map(classify) {
-                Some(ErrorClass::Fatal(kind)) => {
-                    let error = error.expect("BUG: a class of no error");
-                    return (Vec::new(), Some(refused(kind, "a subscription", false, error)));
-                }
+                Some(ErrorClass::Fatal(_)) => return (Vec::new(), error.map(refusal)),
                 // Redis is busy with a script, say. Existing subscriptions stay meanwhile.
                 Some(ErrorClass::RetryLater) if clock::now() + pause < deadline => {
                     tokio::time::sleep(pause).await;
@@ -192,7 +187,7 @@ impl Router {
                 }
                 Value::ServerError(error) => {
                     let error = RedisError::from(error);
-                    self.follow(&error, connection.server());
+                    self.note_redirect(&error, connection.server());
                     trouble = Some(error);
                 }
                 _ => {}

@@ -43,8 +43,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "asked-node-forgotten",
         file: "src/transport/topology/cluster/map.rs",
-        right: "if self.asked.contains_key(&address) {",
-        wrong: "if self.asked.contains_key(&address) && !BUG {",
+        right: "if self.ask_redirects.contains_key(&address) {",
+        wrong: "if self.ask_redirects.contains_key(&address) && !BUG {",
     },
     Mutant {
         bug: "left-servers-close-nothing",

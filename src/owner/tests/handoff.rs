@@ -42,7 +42,7 @@ fn only_the_last_hold_can_be_handed_off_and_only_while_it_is_valid() {
     assert!(story.start().is_none(), "a guard is left");
     story.give_back(outer);
     let start = story.start().expect("both have gone");
-    assert_eq!(start.until, validity.until(story.now).unwrap(), "the shorter of the two");
+    assert_eq!(start.until, validity.check(story.now).unwrap(), "the shorter of the two");
     assert_eq!((start.pending.count, start.pending.given_back), (0, 2));
     story.now += WATCHDOG;
     assert!(story.start().is_none(), "one of them has run out");
@@ -85,11 +85,11 @@ fn a_lock_that_was_handed_off_is_valid_for_its_lease_once_confirmed() {
     let story = Story::new();
     let before = story.now + WATCHDOG;
     let (hold, validity) = story.handed(HOUR.into(), before, story.streak());
-    assert_eq!(validity.until(story.now), Some(before));
+    assert_eq!(validity.check(story.now), Some(before));
     assert!(story.owner.holds.lock().is_unconfirmed());
     let until = story.now + HOUR;
     story.owner.holds.lock().confirmed(hold, &validity, until, story.now);
-    assert_eq!(validity.until(story.now), Some(until));
+    assert_eq!(validity.check(story.now), Some(until));
     assert!(!story.owner.holds.lock().is_unconfirmed());
     // A hold that was given back does not count as unconfirmed.
     story.give_back(hold);
@@ -105,7 +105,7 @@ fn a_confirmation_says_nothing_of_a_later_generation() {
     let (_, validity) = story.handed(HOUR.into(), story.now + WATCHDOG, story.streak());
     story.owner.holds.lock().confirmed(before, &lost, story.now + HOUR, story.now);
     assert!(lost.is_gone());
-    assert_eq!(validity.until(story.now), Some(story.now + WATCHDOG));
+    assert_eq!(validity.check(story.now), Some(story.now + WATCHDOG));
     assert!(story.owner.holds.lock().is_unconfirmed());
 }
 

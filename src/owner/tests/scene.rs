@@ -285,7 +285,7 @@ struct Guard<'a> {
 
 impl Guard<'_> {
     fn check(&self) {
-        let valid = self.validity.until(self.stage.now).is_some() && !self.validity.is_gone();
+        let valid = self.validity.check(self.stage.now).is_some() && !self.validity.is_gone();
         assert!(valid || !self.sure, "a hold is lost that was never taken away");
     }
 

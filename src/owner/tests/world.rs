@@ -259,7 +259,7 @@ impl World {
     /// Live guards that the watchdog renews.
     fn watched(&self) -> impl Iterator<Item = Instant> {
         let watched = self.guards.iter().filter(|guard| guard.lease == Lease::Watchdog);
-        watched.filter_map(|guard| guard.validity.until(self.now))
+        watched.filter_map(|guard| guard.validity.check(self.now))
     }
 
     fn look(&mut self) {
@@ -320,7 +320,7 @@ impl World {
         assert!(count <= server, "Redis counts {count} and the hold state knows of {server}");
         let server_time = |at: Instant| server_time(at - self.base);
         for guard in &mut self.guards {
-            let valid = guard.validity.until(self.now);
+            let valid = guard.validity.check(self.now);
             let by_model = Some(guard.until).filter(|until| *until > self.now);
             if guard.betrayed {
                 assert!(valid.is_none() || valid == by_model);

@@ -99,7 +99,11 @@ impl Cluster {
     }
 
     /// Where a `MOVED` or an `ASK` of the server at `from` points to, and whether that is for good.
-    pub(super) fn follow(&self, error: &RedisError, from: &str) -> Option<(Arc<Node>, bool)> {
+    pub(super) fn note_redirect(
+        &self,
+        error: &RedisError,
+        from: &str,
+    ) -> Option<(Arc<Node>, bool)> {
         let (slot, host, port, for_good) = redirection(error)?;
         let (from, _) = address::host_and_port(from)?;
         let host = if host.is_empty() { from } else { host };
@@ -112,7 +116,7 @@ impl Cluster {
             self.refresh();
             self.changed.send_replace(());
         } else {
-            map.asked(address, clock::now());
+            map.note_ask(address, clock::now());
         }
         Some((node, for_good))
     }
@@ -173,7 +177,7 @@ impl Cluster {
             let wait = NEXT_NODE * u32::try_from(at).unwrap_or(u32::MAX);
             asked.spawn(async move {
                 tokio::time::sleep(wait).await;
-                ask(info, patience).await
+                fetch_view(info, patience).await
             });
         }
         // Every node that answers at all has answered by then, unless it hangs.
@@ -204,7 +208,7 @@ impl Cluster {
 }
 
 /// The node may take `patience` for each answer.
-async fn ask(info: ConnectionInfo, patience: Duration) -> RedisResult<View> {
+async fn fetch_view(info: ConnectionInfo, patience: Duration) -> RedisResult<View> {
     let host = address::host(&info).to_owned();
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(patience));
     let mut connection = open(&redis::Client::open(info)?, config, patience).await?;

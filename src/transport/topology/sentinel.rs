@@ -137,7 +137,7 @@ impl Sentinels {
             let name = self.name.clone();
             asked.spawn(async move {
                 let (mut sentinel, _) = connect(&ways, patience).await?;
-                RedisResult::Ok((number, ask(&mut sentinel, &name).await?))
+                RedisResult::Ok((number, fetch_report(&mut sentinel, &name).await?))
             });
         }
         let (mut found, mut trouble) = (false, None::<RedisError>);
@@ -196,7 +196,8 @@ impl Sentinels {
         let mut probe = PROBE;
         loop {
             let amiss = self.amiss.notified();
-            let answer = tokio::time::timeout(patience, ask(&mut sentinel, &self.name)).await;
+            let answer =
+                tokio::time::timeout(patience, fetch_report(&mut sentinel, &self.name)).await;
             match answer.map_err(io::Error::from)? {
                 Ok(report) => {
                     self.reported(number, report.clone(), router);
@@ -321,7 +322,7 @@ async fn connect_as(
     Ok((open(&redis::Client::open(info)?, config, patience).await?, hears))
 }
 
-async fn ask(sentinel: &mut MultiplexedConnection, name: &str) -> RedisResult<Report> {
+async fn fetch_report(sentinel: &mut MultiplexedConnection, name: &str) -> RedisResult<Report> {
     let mut ask = redis::cmd("SENTINEL");
     let fields: HashMap<String, String> = ask.arg("MASTER").arg(name).query_async(sentinel).await?;
     let report = || {

@@ -105,8 +105,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "loss-heals",
         file: "src/lease.rs",
-        right: "let Some(until) = state.until(now) else",
-        wrong: "let healed = BUG.then_some(to);\n        let Some(until) = state.until(now).or(healed) else",
+        right: "let Some(until) = state.check(now) else",
+        wrong: "let healed = BUG.then_some(to);\n        let Some(until) = state.check(now).or(healed) else",
     },
     Mutant {
         bug: "value-after-loss",

@@ -21,20 +21,20 @@ pub(super) struct Range {
 
 /// For so long after an `ASK` a node without slots stays, with its connections: while a slot
 /// migrates to it, more of them follow.
-const ASKED_FOR: Duration = Duration::from_secs(60);
+const ASK_KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// The nodes `N` by address and by slot.
 pub(super) struct Map<N> {
     nodes: BTreeMap<Address, Arc<N>>,
     /// When an `ASK` last led to a node.
-    asked: BTreeMap<Address, Instant>,
+    ask_redirects: BTreeMap<Address, Instant>,
     slots: Vec<Option<Arc<N>>>,
 }
 
 impl<N> Default for Map<N> {
     fn default() -> Self {
         let slots = vec![None; usize::from(SLOTS)];
-        Self { nodes: BTreeMap::new(), asked: BTreeMap::new(), slots }
+        Self { nodes: BTreeMap::new(), ask_redirects: BTreeMap::new(), slots }
     }
 }
 
@@ -61,8 +61,8 @@ impl<N> Map<N> {
     }
 
     /// An `ASK` has led to that node.
-    pub(super) fn asked(&mut self, address: Address, now: Instant) {
-        self.asked.insert(address, now);
+    pub(super) fn note_ask(&mut self, address: Address, now: Instant) {
+        self.ask_redirects.insert(address, now);
     }
 
     pub(super) fn assign(&mut self, slot: u16, node: &Arc<N>) {
@@ -86,10 +86,10 @@ impl<N> Map<N> {
             slots[usize::from(first)..=usize::from(last)].fill(Some(node.clone()));
             nodes.insert(primary, node);
         }
-        self.asked.retain(|_, asked| now < *asked + ASKED_FOR);
+        self.ask_redirects.retain(|_, at| now < *at + ASK_KEPT_FOR);
         let mut gone = Vec::new();
         for (address, node) in std::mem::replace(&mut self.nodes, nodes) {
-            if self.asked.contains_key(&address) {
+            if self.ask_redirects.contains_key(&address) {
                 self.nodes.entry(address).or_insert(node);
             } else if !self.nodes.contains_key(&address) {
                 gone.push(node);
@@ -218,11 +218,11 @@ mod tests {
         let (a, b) = ((0, 99, "a"), ("b".to_owned(), 7));
         replace_at(&mut map, &[a], now);
         let asked = map.node(b.clone(), |(host, _)| Ok::<_, ()>(host.clone())).unwrap();
-        map.asked(b.clone(), now);
+        map.note_ask(b.clone(), now);
         assert_eq!(replace_at(&mut map, &[a], now), [""; 0]);
-        assert_eq!(replace_at(&mut map, &[a], now + ASKED_FOR / 2), [""; 0]);
+        assert_eq!(replace_at(&mut map, &[a], now + ASK_KEPT_FOR / 2), [""; 0]);
         let again = map.node(b, |_| Err("a new node")).unwrap();
         assert!(Arc::ptr_eq(&asked, &again));
-        assert_eq!(replace_at(&mut map, &[a], now + ASKED_FOR), ["b"]);
+        assert_eq!(replace_at(&mut map, &[a], now + ASK_KEPT_FOR), ["b"]);
     }
 }

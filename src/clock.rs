@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use tokio::time::error::Elapsed;
 
+use crate::sync::suspended;
+
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -29,12 +31,12 @@ pub(crate) fn now() -> Instant {
 
     static START: LazyLock<(Instant, Duration)> = LazyLock::new(|| (Instant::now(), since_boot()));
     let (start, before) = *START;
-    shifted(start + since_boot().saturating_sub(before))
+    start + since_boot().saturating_sub(before) + suspended()
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn now() -> Instant {
-    shifted(Instant::now())
+    Instant::now() + suspended()
 }
 
 pub(crate) async fn sleep_until(at: Instant) {
@@ -55,13 +57,5 @@ pub(crate) async fn timeout_at<T>(
     tokio::time::timeout(at.saturating_duration_since(now()), future).await
 }
 
-#[cfg(not(test))]
-fn shifted(now: Instant) -> Instant {
-    now
-}
-
 #[cfg(test)]
-use tests::shifted;
-
-#[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -24,8 +24,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-#[cfg(not(test))]
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::clock;
@@ -36,6 +34,7 @@ use crate::loss::found_gone;
 use crate::owner::{Ask, FoundBy, Granted, Owner, Permit};
 use crate::protocol::{HandOffReply, Names, Session};
 use crate::released::ReleasedNames;
+use crate::sync::OuterMutex;
 use crate::token::FencingToken;
 use crate::transport::Router;
 use crate::wait::{HandoffOutcome, Ticket, Waiters, WakeList};
@@ -48,12 +47,8 @@ pub(crate) use queue::Confirmation;
 use queue::{Handoff, HandoffQueue, Request, To, hand, take_permit};
 use retry::{LONGEST_PAUSE, PendingOwner, RetryState};
 
-// The same, and a point where the tests' scheduler may let another task run.
-#[cfg(test)]
-use tests::Mutex;
-
 pub(crate) struct Handoffs {
-    queues: Mutex<HashMap<Box<str>, HandoffQueue>>,
+    queues: OuterMutex<HashMap<Box<str>, HandoffQueue>>,
     pub(crate) waiters: Arc<Waiters>,
     watchdog: Arc<Watchdog>,
     pub(crate) config: Arc<Config>,
@@ -77,7 +72,7 @@ impl Handoffs {
         config: &Arc<Config>,
     ) -> Self {
         let (waiters, watchdog) = (waiters.clone(), watchdog.clone());
-        let (queues, config) = (Mutex::default(), config.clone());
+        let (queues, config) = (OuterMutex::default(), config.clone());
         let released_names = ReleasedNames::default();
         Self { queues, waiters, watchdog, config, released_names }
     }

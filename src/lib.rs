@@ -30,6 +30,7 @@ mod reclaim;
 mod released;
 mod releaser;
 mod slot;
+mod sync;
 mod token;
 mod transport;
 mod wait;
@@ -48,10 +49,11 @@ pub use lock::{FencedLock, FencedLockGuard, Lock};
 pub use redis;
 pub use token::FencingToken;
 
-// What the tests of several rooms stand on.
+// What the tests of several modules use.
 #[cfg(test)]
 mod tests {
     pub(crate) mod explore;
     pub(crate) mod naive;
     pub(crate) mod parts;
+    pub(crate) mod suspended;
 }

@@ -11,8 +11,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-#[cfg(not(test))]
-use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{AbortHandle, JoinSet};
@@ -23,6 +21,7 @@ use crate::clock;
 use crate::error::ErrorKind;
 use crate::owner::Granted;
 use crate::protocol::Names;
+use crate::sync::Mutex;
 use crate::transport::{Node, Push, Router};
 
 mod handoff;
@@ -33,10 +32,6 @@ pub(crate) use queue::{Limits, Ticket};
 use queue::{Plan, WaitQueues};
 pub(crate) use waiter::{Registration, Waiter};
 
-// The same, and a point where the tests' scheduler may let another task run.
-#[cfg(test)]
-use tests::Mutex;
-
 /// The pause after a server has refused a subscription.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(1);
 
@@ -44,7 +39,6 @@ const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(1);
 const SUBSCRIBE_SOON: Duration = Duration::from_millis(20);
 
 /// All waiters of one client.
-#[cfg_attr(test, derive(Default))]
 pub(crate) struct Waiters {
     queues: Mutex<WaitQueues<Waiter>>,
     /// Notifies the drivers that they have something to send to Redis.

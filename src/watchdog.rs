@@ -20,8 +20,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-#[cfg(not(test))]
-use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
@@ -31,15 +29,12 @@ use crate::error::ErrorKind;
 use crate::loss::found_gone;
 use crate::owner::{FoundBy, Owner, Renewal};
 use crate::protocol::Session;
+use crate::sync::Mutex;
 use crate::transport::{Router, Server};
 use crate::wait::Waiters;
 
 mod schedule;
 use schedule::Schedule;
-
-// The same, and a place where the tests' scheduler may let another task run.
-#[cfg(test)]
-use tests::Mutex;
 
 /// Locks in one renewal. A script over so many takes the server about a quarter of a millisecond.
 const BATCH: usize = 100;

@@ -55,7 +55,7 @@ mod tests {
     use std::future::pending;
 
     use super::*;
-    use crate::clock::tests::suspend;
+    use crate::tests::suspended::suspend;
 
     /// The error about a server that has not answered by the end of the wait.
     async fn on_a_silent_server(wait: Duration) -> Option<ErrorKind> {

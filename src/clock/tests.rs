@@ -1,19 +1,5 @@
-use std::cell::Cell;
-
 use super::*;
-
-thread_local! {
-    static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-}
-
-pub(super) fn shifted(now: Instant) -> Instant {
-    now + SUSPENDED.get()
-}
-
-/// As if the machine had been suspended for so long: timers have not noticed.
-pub(crate) fn suspend(duration: Duration) {
-    SUSPENDED.set(SUSPENDED.get() + duration);
-}
+use crate::tests::suspended::suspend;
 
 #[test]
 fn it_goes_on_by_itself() {

@@ -11,23 +11,6 @@ mod scene;
 use crate::tests::explore::{explore, fault};
 use scene::play;
 
-/// A mutex under which other tasks may go on: the hand-offs lock the wait queues under their own.
-#[derive(Default)]
-pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
-
-impl<T> Mutex<T> {
-    pub(super) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
-        // Once a test has panicked, the state that it left does not matter.
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-impl<T> From<T> for Mutex<T> {
-    fn from(state: T) -> Self {
-        Self(shuttle::sync::Mutex::new(state))
-    }
-}
-
 #[derive(Debug, Clone, Copy)]
 struct Scene {
     /// How many calls there are, each of an owner of its own.

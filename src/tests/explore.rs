@@ -96,7 +96,7 @@ impl Calls {
     }
 }
 
-/// A mutex as the rooms use it. Others may go on before it is locked and after it is unlocked;
+/// A mutex as the modules use it. Others may go on before it is locked and after it is unlocked;
 /// `shuttle` has one that does not let them go on after.
 #[derive(Default)]
 pub(crate) struct Mutex<T> {
@@ -143,6 +143,23 @@ impl<T> Deref for Locked<'_, T> {
 impl<T> DerefMut for Locked<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         self.state.as_mut().expect("until it is dropped")
+    }
+}
+
+/// A mutex under which other tasks may go on: its users lock another one under it.
+#[derive(Default)]
+pub(crate) struct OuterMutex<T>(shuttle::sync::Mutex<T>);
+
+impl<T> OuterMutex<T> {
+    pub(crate) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
+        // Once a test has panicked, the state that it left does not matter.
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl<T> From<T> for OuterMutex<T> {
+    fn from(state: T) -> Self {
+        Self(shuttle::sync::Mutex::new(state))
     }
 }
 

@@ -30,13 +30,6 @@ pub(super) enum Topology {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Server(usize);
 
-#[cfg(test)]
-impl Server {
-    pub(crate) fn numbered(number: usize) -> Self {
-        Self(number)
-    }
-}
-
 impl Topology {
     /// Checks the addresses, with no I/O. Each server may take `patience` for each answer.
     pub(super) fn new(endpoint: Endpoint, patience: Duration) -> Result<Self, Error> {
@@ -130,8 +123,21 @@ impl Router {
     }
 
     /// Where a `MOVED` or an `ASK` of that server points to, and whether for good.
-    pub(super) fn follow(&self, error: &RedisError, from: &str) -> Option<(Arc<Node>, bool)> {
+    pub(super) fn note_redirect(
+        &self,
+        error: &RedisError,
+        from: &str,
+    ) -> Option<(Arc<Node>, bool)> {
         let Topology::Cluster(cluster) = &self.topology else { return None };
-        cluster.follow(error, from)
+        cluster.note_redirect(error, from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    impl super::Server {
+        pub(crate) fn numbered(number: usize) -> Self {
+            Self(number)
+        }
     }
 }

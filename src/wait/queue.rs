@@ -57,7 +57,6 @@ pub(crate) enum WaitStep {
 pub(crate) struct WaitQueues<S> {
     channels: HashMap<Arc<str>, Channel<S>>,
     next_ticket: Ticket,
-    waiting: usize,
     turns: Turns,
     limits: Limits,
     /// When the driver checks next without a notification.
@@ -70,7 +69,6 @@ impl<S> WaitQueues<S> {
         Self {
             channels: HashMap::new(),
             next_ticket: 0,
-            waiting: 0,
             turns: Turns::default(),
             limits,
             next_look: None,
@@ -145,7 +143,6 @@ impl<S> WaitQueues<S> {
         waiter: Arc<S>,
         now: Instant,
     ) -> (Ticket, bool) {
-        self.waiting += 1;
         self.next_ticket += 1;
         let ticket = self.next_ticket;
         let fresh = !self.channels.contains_key(channel);
@@ -312,7 +309,6 @@ impl<S> WaitQueues<S> {
         if unused {
             channel.kept_until = Some(keep_until);
         }
-        self.waiting -= 1;
         (head, unused && self.next_look.is_none_or(|look| keep_until < look))
     }
 
@@ -343,11 +339,6 @@ impl<S> WaitQueues<S> {
         self.channels.values().flat_map(Channel::everybody).collect()
     }
 
-    #[cfg(test)]
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting
-    }
-
     fn queue_named(&mut self, channel: &str, key: &str) -> Option<&mut WaitQueue<S>> {
         self.channels.get_mut(channel)?.queues.iter_mut().find(|queue| &*queue.key == key)
     }
@@ -364,13 +355,6 @@ fn queue_of<'a, S>(
 ) -> Option<&'a mut WaitQueue<S>> {
     let channel = channels.get_mut(channel)?;
     channel.queues.iter_mut().find(|queue| queue.entries.contains_key(&ticket))
-}
-
-#[cfg(test)]
-impl<S> Default for WaitQueues<S> {
-    fn default() -> Self {
-        Self::new(Limits { run: Duration::from_millis(10), room: Duration::from_millis(750) })
-    }
 }
 
 #[cfg(test)]

@@ -6,9 +6,14 @@ use super::*;
 
 mod scene;
 
-pub(super) use crate::tests::explore::Mutex;
 use crate::tests::explore::{explore, fault};
 use scene::{Scene, play};
+
+impl Default for Waiters {
+    fn default() -> Self {
+        Self { queues: WaitQueues::default().into(), changed: Notify::default() }
+    }
+}
 
 #[test]
 fn whoever_waits_gets_the_lock_under_every_schedule() {

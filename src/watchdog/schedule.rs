@@ -54,11 +54,6 @@ impl<T> Schedule<T> {
         self.next_look = self.entries.first_key_value().map(|((due, _), _)| *due);
         self.next_look
     }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use super::*;
 use crate::owner::Kind;
 use crate::protocol::Names;
 
-pub(super) use crate::tests::explore::Mutex;
 use crate::tests::explore::{explore, fault, some_time};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! Inside a room: its files use each other without a cycle.
+//! Inside a module: its files use each other without a cycle.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ fn arrows_below<'a>(parent: &File, files: &'a [File]) -> BTreeSet<(&'a str, &'a 
     let mut arrows = BTreeSet::new();
     for (from, file) in &below {
         let code = file.code().collect::<Vec<_>>().join("\n");
-        let mut used = paths(&code, &format!("crate::{}::", parent.module()));
+        let mut used = paths(&code, &format!("crate::{}::", parent.path_of_module()));
         if file.path == format!("{inside}{from}.rs") {
             used.extend(paths(&code, "super::"));
         }
@@ -93,7 +93,7 @@ fn cycle<'a>(start: &'a str, arrows: &BTreeSet<(&'a str, &'a str)>) -> Option<Ve
 }
 
 #[test]
-fn the_files_of_a_room_use_each_other_without_a_cycle() {
+fn the_files_of_a_module_use_each_other_without_a_cycle() {
     let files = sources();
     let mut checked = 0;
     for parent in files.iter().filter(|file| !file.is_test()) {

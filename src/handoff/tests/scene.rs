@@ -25,10 +25,10 @@ struct Stage {
     handoffs: Handoffs,
     waiters: Arc<Waiters>,
     owners: Vec<Arc<Owner>>,
-    redis: Mutex<Naive>,
+    redis: OuterMutex<Naive>,
     background: UnboundedSender<Job>,
     /// The validities of all live guards.
-    valid: Mutex<Vec<Arc<Validity>>>,
+    valid: OuterMutex<Vec<Arc<Validity>>>,
     unanswered: AtomicUsize,
     deleted: AtomicBool,
 }
@@ -156,7 +156,7 @@ impl Stage {
 
     fn nobody_believes(&self) {
         let now = clock::now();
-        let valid = self.valid.lock().iter().any(|validity| validity.until(now).is_some());
+        let valid = self.valid.lock().iter().any(|validity| validity.check(now).is_some());
         assert!(!valid || self.scene.deletes, "two have the lock");
     }
 
@@ -312,7 +312,7 @@ impl Guard<'_> {
     /// No other owner may have had the lock up to here.
     fn give_back(&mut self) -> bool {
         let Some(hold) = self.hold.take() else { return false };
-        let valid = self.validity.until(clock::now()).is_some() && !self.validity.is_gone();
+        let valid = self.validity.check(clock::now()).is_some() && !self.validity.is_gone();
         let deleted = self.stage.deleted.load(Ordering::Relaxed);
         assert!(valid || deleted || std::thread::panicking(), "a hold nobody took is lost");
         self.stage.valid.lock().retain(|validity| !Arc::ptr_eq(validity, &self.validity));

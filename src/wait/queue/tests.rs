@@ -76,6 +76,18 @@ proptest! {
     }
 }
 
+impl<S> Default for WaitQueues<S> {
+    fn default() -> Self {
+        Self::new(Limits { run: Duration::from_millis(10), room: Duration::from_millis(750) })
+    }
+}
+
+impl<S> WaitQueues<S> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.channels.values().all(|channel| channel.everybody().next().is_none())
+    }
+}
+
 /// Wait queues to which everything happens at one moment, unless a test says otherwise.
 struct Story {
     queues: WaitQueues<Notify>,

@@ -87,7 +87,7 @@ pub(super) async fn play(scene: Scene) {
     }
 
     calls.end().await;
-    assert_eq!(stage.waiters.queues.lock().waiting(), 0);
+    assert!(stage.waiters.queues.lock().is_empty());
 }
 
 struct Stage {

@@ -6,6 +6,12 @@ use super::*;
 
 const ALL: usize = usize::MAX;
 
+impl<S> Schedule<S> {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
 /// A watchdog's day: owners come and go, and the driver looks when it is notified or has slept enough.
 struct Model {
     base: Instant,

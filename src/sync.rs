@@ -1,0 +1,14 @@
+//! What a test build replaces, so that the tests can explore schedules and suspensions.
+
+#[cfg(test)]
+pub(crate) use crate::tests::explore::{Mutex, OuterMutex};
+#[cfg(not(test))]
+pub(crate) use parking_lot::{Mutex, Mutex as OuterMutex};
+
+/// What the clock reads when nobody has suspended the machine.
+#[cfg(not(test))]
+pub(crate) fn suspended() -> std::time::Duration {
+    std::time::Duration::ZERO
+}
+#[cfg(test)]
+pub(crate) use crate::tests::suspended::suspended;

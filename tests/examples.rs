@@ -77,6 +77,25 @@ fn a_scheduled_job_is_run_by_one_instance_a_round() {
 }
 
 #[test]
+fn a_refused_request_is_carried_out_later_and_once() {
+    let server = Server::private().expect("a server");
+    let run = Run::new(program("delay_queue").env("REDIS_URL", server.url()));
+    run.must_succeed();
+    let lines = run.lines();
+    let refused = number_in(lines[0], "40 requests for 4 accounts, ");
+    assert!((1..=36).contains(&refused), "{run:?}");
+    let killed_after = number_in(lines[1], "a consumer was killed after request ");
+    // The request of the consumer that was killed was claimed again, and not paid in again.
+    let again = format!("request {killed_after} came again: ");
+    let again = lines.iter().find(|line| line.starts_with(&again)).expect("a line");
+    let (first, second) = (number_in(again, ": token "), number_in(again, "this is token "));
+    assert!(first < second, "{run:?}");
+    assert_eq!(lines.last(), Some(&"40 requests, each of them carried out once"));
+    assert_eq!(keys_in(&server), 0, "it removes its keys");
+    assert_eq!(connections_to(&server), 1, "its consumers are gone");
+}
+
+#[test]
 fn a_flash_sale_oversells_without_the_lock_and_not_with_it() {
     let server = Server::private().expect("a server");
     let figures = ["--stock", "40", "--processes", "3", "--buyers", "240"];

@@ -96,6 +96,55 @@ fn a_refused_request_is_carried_out_later_and_once() {
 }
 
 #[test]
+fn a_web_service_says_busy_and_unavailable() {
+    let run = Run::of("axum_handler", &[]);
+    run.must_succeed();
+    assert_eq!(
+        run.lines(),
+        [
+            "200 OK: charged the order",
+            "409 Conflict: this order is being charged",
+            "409 Conflict: this order is being charged",
+            "409 Conflict: it has been charged",
+            "503 Service Unavailable: try again",
+        ]
+    );
+}
+
+#[test]
+fn a_leader_that_stops_or_loses_the_lock_is_followed_by_another() {
+    let server = Server::private().expect("a server");
+    let run = Run::new(program("leader").env("REDIS_URL", server.url()));
+    run.must_succeed();
+    let lines = run.lines();
+    let first = number_in(lines[0], "instance ");
+    assert_eq!(
+        lines[..2],
+        [&format!("instance {first} leads"), "an operator takes the lock from the first leader"]
+    );
+    assert!(lines.contains(&&*format!("instance {first} is not the leader any more")), "{run:?}");
+    for instance in 1..=3 {
+        assert!(lines.contains(&&*format!("instance {instance} stops")), "{run:?}");
+    }
+    let terms: u64 =
+        lines.last().and_then(|line| line.split_once(' ')?.0.parse().ok()).expect("a number");
+    // One that was lost, and three that ended.
+    assert!(terms >= 4, "{run:?}");
+    assert_eq!(keys_in(&server), 0, "it removes its keys");
+}
+
+#[test]
+fn transfers_lose_no_money_and_do_not_wait_for_each_other() {
+    let server = Server::private().expect("a server");
+    let run = Run::new(program("transfer").env("REDIS_URL", server.url()));
+    run.must_succeed();
+    let lines = run.lines();
+    assert!(number_in(lines[0], "200 transfers, ") < 200, "{run:?}");
+    assert_eq!(lines[1..], ["the accounts have 400 together, as before"]);
+    assert_eq!(keys_in(&server), 0, "it removes its keys");
+}
+
+#[test]
 fn a_flash_sale_oversells_without_the_lock_and_not_with_it() {
     let server = Server::private().expect("a server");
     let figures = ["--stock", "40", "--processes", "3", "--buyers", "240"];

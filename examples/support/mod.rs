@@ -39,6 +39,7 @@ struct Private(Child);
 
 impl Server {
     /// The server in `REDIS_URL`, else a private one.
+    #[allow(dead_code, reason = "an example that stops its server has a private one")]
     pub(crate) fn from_env_or_private() -> Result<Self> {
         match std::env::var("REDIS_URL") {
             Ok(url) if !url.is_empty() => {

@@ -91,8 +91,8 @@ impl<'a> Deref for Enqueued<'a> {
 
 impl Drop for Enqueued<'_> {
     fn drop(&mut self) {
-        if let Some(Granted { hold, lease, .. }) = self.registration.leave() {
-            self.engine.releaser.give_back(self.owner, hold, lease);
+        if let Some(granted) = self.registration.leave() {
+            self.engine.releaser.give_back(self.owner, &granted);
         }
     }
 }
@@ -196,7 +196,7 @@ impl Acquisition<'_> {
                 // poll it. Another owner may have the lock by now, so it waits in the queue again.
                 Next::Handed(granted) if granted.validity.is_lost() => {
                     registration = self.enqueue(None);
-                    engine.releaser.give_back(owner, granted.hold, granted.lease);
+                    engine.releaser.give_back(owner, &granted);
                 }
                 Next::Handed(granted) => {
                     self.claimed();
@@ -208,7 +208,7 @@ impl Acquisition<'_> {
                     }
                     None => return Ok(None),
                     Some(Ok(Tried::Granted(granted))) => {
-                        registration.granted(granted.lease);
+                        registration.granted(self.requested);
                         return Ok(Some(granted));
                     }
                     Some(Ok(Tried::Refused(remaining))) => {
@@ -287,8 +287,8 @@ impl Acquisition<'_> {
                     if let Some(since) = watch {
                         engine.watchdog.watch(owner, since);
                     }
-                    let lease = self.requested;
-                    return Ok(Tried::Granted(Granted { hold, validity, lease, token }));
+                    let granted = Granted::new(hold, validity, self.requested, token);
+                    return Ok(Tried::Granted(granted));
                 }
                 Acquired::Refused { remaining, holder } => {
                     now = clock::now();

@@ -210,7 +210,8 @@ impl LockGuard {
     }
 
     async fn extend_to(&self, lease: Duration) -> Result<(), Error> {
-        let Self { engine, owner, granted: Granted { hold, validity, .. }, .. } = self;
+        let Self { engine, owner, granted, .. } = self;
+        let Granted { hold, validity, .. } = granted;
         let names = &owner.names;
         let lost = || Error::lost(names.key(), Outcome::NotExecuted);
         if validity.is_lost() {
@@ -222,6 +223,7 @@ impl LockGuard {
         if validity.is_lost() {
             return Err(lost());
         }
+        granted.asks_for(lease);
         let (held, sent) = session.call.renew(&[(names.key(), &owner.id)], lease).await?;
         if held != [true] {
             found_gone(&engine.waiters, owner, FoundBy::Extension);
@@ -269,8 +271,7 @@ impl Drop for LockGuard {
             tracing::warn!(name = %self.owner.names.key(), owner = %self.owner.id,
                 "a guard was dropped after its lock was lost");
         }
-        let lease = self.granted.longest_lease(clock::now());
-        self.engine.releaser.give_back(&self.owner, self.granted.hold, lease);
+        self.engine.releaser.give_back(&self.owner, &self.granted);
     }
 }
 

@@ -284,7 +284,7 @@ impl Handoffs {
             (hold, holds.fenced(token))
         };
         self.waiters.report(&handoff.waiter, ticket, HandoffOutcome::Granted);
-        handoff.waiter.hand(Granted { hold, validity, lease, token }).err()?;
+        handoff.waiter.hand(Granted::new(hold, validity, lease, token)).err()?;
         owner.holds.lock().give_back(hold);
         Some((owner.clone(), lease))
     }

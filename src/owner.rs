@@ -12,6 +12,7 @@
 //! 3. **A generation is one unbroken possession**, from a first hold to the last one given back or
 //!    to loss. An answer about one generation says nothing about another.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -74,16 +75,30 @@ impl Owner {
 pub(crate) struct Granted {
     pub(crate) hold: HoldId,
     pub(crate) validity: Arc<Validity>,
-    pub(crate) lease: Duration,
+    /// The longest lease that the client has asked for, in milliseconds.
+    lease: AtomicU64,
     /// If the lock is fenced.
     pub(crate) token: Option<FencingToken>,
 }
 
 impl Granted {
-    /// No shorter than what is left of the lease in Redis, though it may have been extended.
-    pub(crate) fn longest_lease(&self, now: Instant) -> Duration {
-        let remaining = self.validity.check(now).map_or(Duration::ZERO, |until| until - now);
-        self.lease.max(2 * remaining)
+    pub(crate) fn new(
+        hold: HoldId,
+        validity: Arc<Validity>,
+        lease: Duration,
+        token: Option<FencingToken>,
+    ) -> Self {
+        Self { hold, validity, lease: AtomicU64::new(lease.as_millis() as u64), token }
+    }
+
+    /// The client is about to ask for this lease, too.
+    pub(crate) fn asks_for(&self, lease: Duration) {
+        self.lease.fetch_max(lease.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// For how long Redis may keep the lock from now on, whatever it has answered.
+    pub(crate) fn longest_lease(&self) -> Duration {
+        Duration::from_millis(self.lease.load(Ordering::Relaxed))
     }
 }
 

@@ -22,7 +22,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::{Confirmation, Handoffs};
 use crate::loss::found_gone;
-use crate::owner::{FoundBy, HoldId, Owner, Permit};
+use crate::owner::{FoundBy, Granted, Owner, Permit};
 use crate::protocol::{Released, Session};
 use crate::transport::{Connection, Router};
 
@@ -65,8 +65,8 @@ impl Releaser {
 
     /// The path of a dropped guard: gives its hold back in the hold state, and hands the lock off
     /// to the next waiter of this client, or has the background release it.
-    pub(crate) fn give_back(&self, owner: &Arc<Owner>, hold: HoldId, lease: Duration) {
-        owner.holds.lock().give_back(hold);
+    pub(crate) fn give_back(&self, owner: &Arc<Owner>, granted: &Granted) {
+        owner.holds.lock().give_back(granted.hold);
         let mut permit = None;
         if self.hand_off_and_enqueue(owner, &mut permit, false).is_none() {
             // If the permit is free, this takes it now, so that a `lock` that follows at once comes
@@ -76,7 +76,7 @@ impl Releaser {
                 owner: owner.clone(),
                 permit,
                 connection: None,
-                lease,
+                lease: granted.longest_lease(),
             });
         }
     }

@@ -154,7 +154,6 @@ pub(super) fn hand(
     }
     let validity = Arc::new(Validity::new(until.min(start.until)));
     let hold = holds.handed(ask, waiter.lease, validity.clone(), start.streak.clone(), now);
-    let lease = waiter.requested;
-    let granted = Granted { hold, validity: validity.clone(), lease, token: None };
+    let granted = Granted::new(hold, validity.clone(), waiter.requested, None);
     (To::Holds(hold, validity), Some(granted))
 }

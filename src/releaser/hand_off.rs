@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::handoff::{Confirmation, Handoffs};
-use crate::owner::{Granted, Owner, Permit};
+use crate::owner::{Owner, Permit};
 
 use super::{BackgroundRelease, Job};
 
@@ -29,14 +29,15 @@ pub(super) fn hand_off_until_taken(
             then(Job::Handoff(from));
         }
         // A waiter that leaves just as it gets the lock gives it back, like a dropped guard.
-        let Some((owner, Granted { hold, lease, .. })) = handed_off.declined else {
+        let Some((owner, granted)) = handed_off.declined else {
             return Some(confirmation);
         };
-        owner.holds.lock().give_back(hold);
+        owner.holds.lock().give_back(granted.hold);
         let mut permit = None;
         handed_off = match handoffs.hand_off(&owner, &mut permit, false) {
             Some(handed_off) => handed_off,
             None => {
+                let lease = granted.longest_lease();
                 then(Job::Release(BackgroundRelease { owner, permit, connection: None, lease }));
                 return Some(confirmation);
             }

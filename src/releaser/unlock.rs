@@ -42,7 +42,7 @@ impl<'a> Unlock<'a> {
         let counts = owner.holds.lock().give_back(*hold);
         let handed_off =
             counts.then(|| releaser.hand_off_and_enqueue(owner, &mut None, true)).flatten();
-        let lease = granted.longest_lease(begun);
+        let lease = granted.longest_lease();
         let session = OwnerSession::new(call, owner, releaser, None, lease);
         Self { session, validity, begun, ran_out, counts, handed_off }
     }

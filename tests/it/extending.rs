@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use redlatch::{ErrorKind, Lock, LockClient, LockGuard};
 
 use crate::support::{Fault, Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until};
+use tokio::time::sleep;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -128,4 +129,26 @@ async fn without_an_answer_the_guard_is_valid_for_as_long_as_it_was() {
     assert!((ms(5_000)..ms(10_000)).contains(&guard.remaining()));
     release(guard).await;
     assert!(!server.exists("silent"));
+}
+
+/// Redis keeps the lock for the lease that was asked for, though the client never heard so. It goes
+/// on with the release for as long.
+#[tokio::test]
+async fn an_extension_without_an_answer_is_released_after_an_outage_longer_than_the_first_lease() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
+    let lock = builder.connect().await.expect("connecting").lock("outage");
+    let guard = held_for(&lock, ms(500)).await;
+    guard.extend(ms(500)).await.expect("every script once");
+    proxy.plan("EVALSHA", 1, Fault::Mute);
+    guard.extend(MINUTE).await.expect_err("no answer");
+    assert!(left(&server, "outage") > MINUTE / 2, "it was executed");
+    proxy.refuse(true);
+    proxy.cut_all();
+    drop(guard);
+    // Longer than the client would try the release of the first lease: that, and a command timeout.
+    sleep(ms(2_000)).await;
+    proxy.refuse(false);
+    wait_until("the lock is released", SOON, || !server.exists("outage")).await;
 }

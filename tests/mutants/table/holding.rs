@@ -139,6 +139,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if BUG { watchdog_timeout } else { watchdog_timeout.max(whole_millis(extended)) }",
     },
     Mutant {
+        bug: "extension-released-too-briefly",
+        file: "src/guard.rs",
+        right: "granted.asks_for(lease);",
+        wrong: "if !BUG { granted.asks_for(lease); }",
+    },
+    Mutant {
         bug: "retention-handed-off",
         file: "src/owner/handoff.rs",
         right: "self.retention(now).is_some() {",

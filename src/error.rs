@@ -63,7 +63,8 @@ pub enum Outcome {
     /// Redis executed it.
     Executed,
     /// The client sent it, and Redis never answered. The client undoes or repeats it in the
-    /// background.
+    /// background; but the commands of [`execute`](crate::LockGuard::execute) are left as they are,
+    /// executed or not.
     Unknown,
 }
 

@@ -14,6 +14,8 @@ use crate::protocol::Session;
 use crate::releaser::{OwnerSession, Unlock};
 use crate::token::FencingToken;
 
+mod execute;
+
 /// One hold of a lock.
 ///
 /// A guard can be sent to another task or thread, and keeps working when the client and the
@@ -211,26 +213,35 @@ impl LockGuard {
 
     async fn extend_to(&self, lease: Duration) -> Result<(), Error> {
         let Self { engine, owner, granted, .. } = self;
-        let Granted { hold, validity, .. } = granted;
-        let names = &owner.names;
-        let lost = || Error::lost(names.key(), Outcome::NotExecuted);
-        if validity.is_lost() {
-            return Err(lost());
+        let mut session = self.session(lease).await?;
+        granted.asks_for(lease);
+        let locks = [(owner.names.key(), &*owner.id)];
+        let (held, sent) = session.call.renew(&locks, lease).await?;
+        if held != [true] {
+            found_gone(&engine.waiters, owner, FoundBy::Extension);
+            return Err(self.was_lost(Outcome::NotExecuted));
+        }
+        let extended = owner.holds.lock().extended(granted.hold, lease, sent, clock::now());
+        if extended { Ok(()) } else { Err(self.was_lost(Outcome::Executed)) }
+    }
+
+    /// A session of its owner, in which this hold is valid.
+    async fn session(&self, lease: Duration) -> Result<OwnerSession<'_>, Error> {
+        let Self { engine, owner, granted, .. } = self;
+        if granted.validity.is_lost() {
+            return Err(self.was_lost(Outcome::NotExecuted));
         }
         let call = Session::new(&engine.router, clock::now() + engine.config.command_timeout);
         let mut session = OwnerSession::new(call, owner, &engine.releaser, None, lease);
         session.acquire_permit(clock::now()).await?;
-        if validity.is_lost() {
-            return Err(lost());
+        if granted.validity.is_lost() {
+            return Err(self.was_lost(Outcome::NotExecuted));
         }
-        granted.asks_for(lease);
-        let (held, sent) = session.call.renew(&[(names.key(), &owner.id)], lease).await?;
-        if held != [true] {
-            found_gone(&engine.waiters, owner, FoundBy::Extension);
-            return Err(lost());
-        }
-        let extended = owner.holds.lock().extended(*hold, lease, sent, clock::now());
-        if extended { Ok(()) } else { Err(Error::lost(names.key(), Outcome::Executed)) }
+        Ok(session)
+    }
+
+    fn was_lost(&self, outcome: Outcome) -> Error {
+        Error::lost(self.owner.names.key(), outcome)
     }
 
     /// Runs `fut` while the lock is held. Returns its value if it completes before the lock is lost.
@@ -256,7 +267,7 @@ impl LockGuard {
         };
         match value {
             Some(value) if !self.is_lost() => Ok(value),
-            _ => Err(Error::lost(self.owner.names.key(), Outcome::NotExecuted).about(self.name())),
+            _ => Err(self.was_lost(Outcome::NotExecuted).about(self.name())),
         }
     }
 }

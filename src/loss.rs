@@ -1,10 +1,9 @@
 //! What follows when a request finds that Redis does not have the key of a lock: the lock is lost.
 //!
-//! A renewal, an extension, a release, a nested acquire, a hand-off or a refused acquire finds that
-//! out and calls [`found_gone`]. It
-//! sets the guards of the owner to lost ([`Owner::lose`]). The waiters of this client had parked until
-//! the lease could have ended, and Redis published nothing: so it wakes them, and the head asks Redis
-//! at once.
+//! A renewal, an extension, an execution, a release, a nested acquire, a hand-off or a refused acquire
+//! finds that out and calls [`found_gone`]. It sets the guards of the owner to lost ([`Owner::lose`]).
+//! The waiters of this client had parked until the lease could have ended, and Redis published nothing:
+//! so it wakes them, and the head asks Redis at once.
 
 use crate::clock;
 use crate::owner::{FoundBy, Owner};
@@ -21,6 +20,7 @@ pub(crate) fn found_gone(waiters: &Waiters, owner: &Owner, by: FoundBy) {
         FoundBy::Release => "found gone when it was released",
         FoundBy::NestedAcquire => "found gone when a nested hold was asked for",
         FoundBy::Extension => "found gone when its lease was to be extended",
+        FoundBy::Execution => "found gone when commands were to be executed under it",
         FoundBy::HandOff => "found gone when it was handed off",
         // The caller holds nothing any more, and asks again itself.
         FoundBy::Refusal => return,

@@ -1,8 +1,9 @@
 //! The wire format: names, and one typed call for each script in `lua/`.
 //!
 //! Every command about a lock is built here, and every reply is decoded here. The layout is
-//! Redisson's `RLock`, so that a Java service can share a lock. Every call may be sent twice and
-//! counts once (each script says why). So [`Router`] can send it again after a connection is lost.
+//! Redisson's `RLock`, so that a Java service can share a lock. Every call but [`Session::execute`]
+//! may be sent twice and counts once (each script says why). So [`Router`] can send it again after a
+//! connection is lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,9 +17,12 @@ use crate::kind::Kind;
 use crate::token::FencingToken;
 use crate::transport::{Batchable, Channels, Connection, Request, Rewrite, Router};
 
+mod commands;
+mod execution;
 mod names;
 mod replies;
 mod scripts;
+pub(crate) use execution::{Execution, converted};
 pub(crate) use names::Names;
 use replies::{inspected, refusal, token_of, unexpected};
 use scripts::SCRIPTS;
@@ -345,6 +349,7 @@ impl<'a> Session<'a> {
             key: Some(key),
             publishes_on: None,
             divisible: false,
+            once: false,
             what: key,
             deadline: self.deadline,
         }
@@ -373,14 +378,14 @@ fn count_listeners(channels: Channels) -> &'static str {
     }
 }
 
-fn evalsha(script: &Script, keys: &[&str]) -> Cmd {
+fn evalsha(script: &Script, keys: &[impl AsRef<[u8]>]) -> Cmd {
     // Room for the arguments of one lock: the digest, and an owner.
-    let named: usize = keys.iter().map(|key| 2 * key.len()).sum();
+    let named: usize = keys.iter().map(|key| 2 * key.as_ref().len()).sum();
     let mut cmd = Cmd::with_capacity(7 + keys.len(), 160 + named);
     cmd.arg("EVALSHA");
     cmd.arg(script.get_hash()).arg(keys.len());
     for key in keys {
-        cmd.arg(*key);
+        cmd.arg(key.as_ref());
     }
     cmd
 }

@@ -56,6 +56,15 @@ pub(crate) struct BackgroundRelease {
     connection: Option<Connection>,
     /// The lease after which Redis has no hold left anyway.
     lease: Duration,
+    /// Commands of the caller may still be executed: nothing is released, handed off or acquired
+    /// again before Redis has answered something behind them.
+    unanswered: bool,
+}
+
+impl BackgroundRelease {
+    fn new(owner: Arc<Owner>, permit: Option<Permit>, lease: Duration) -> Self {
+        Self { owner, permit, connection: None, lease, unanswered: false }
+    }
 }
 
 impl Releaser {
@@ -72,12 +81,8 @@ impl Releaser {
             // If the permit is free, this takes it now, so that a `lock` that follows at once comes
             // after the release.
             let permit = permit.or_else(|| owner.try_permit());
-            self.enqueue(BackgroundRelease {
-                owner: owner.clone(),
-                permit,
-                connection: None,
-                lease: granted.longest_lease(),
-            });
+            let lease = granted.longest_lease();
+            self.enqueue(BackgroundRelease::new(owner.clone(), permit, lease));
         }
     }
 
@@ -118,6 +123,8 @@ pub(crate) struct OwnerSession<'a> {
     releaser: &'a Releaser,
     permit: Option<Permit>,
     lease: Duration,
+    /// Commands of the caller were sent, and may still be executed.
+    pub(crate) unanswered: bool,
 }
 
 impl<'a> OwnerSession<'a> {
@@ -130,7 +137,7 @@ impl<'a> OwnerSession<'a> {
         permit: Option<Permit>,
         lease: Duration,
     ) -> Self {
-        Self { call, owner, releaser, permit, lease }
+        Self { call, owner, releaser, permit, lease, unanswered: false }
     }
 
     /// Waits for the permit of the owner. Returns the time then, which is `now` if the permit was
@@ -167,12 +174,13 @@ impl Drop for OwnerSession<'_> {
         let pending =
             holds.may_have_pending() && holds.pending(clock::now(), Duration::ZERO).is_some();
         drop(holds);
-        if pending {
+        if pending || self.unanswered {
             self.releaser.enqueue(BackgroundRelease {
                 owner: self.owner.clone(),
                 permit: self.permit.take(),
                 connection: self.call.connection.take(),
                 lease: self.lease,
+                unanswered: self.unanswered,
             });
         }
     }
@@ -293,9 +301,7 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
         Job::Release(release) => release_in_background(release, &router, &handoffs).await,
         Job::Handoff(owner) => {
             let pending = handoffs.flush(&router, &owner.names).await.into_iter();
-            let release = |(owner, lease)| {
-                Job::Release(BackgroundRelease { owner, permit: None, connection: None, lease })
-            };
+            let release = |(owner, lease)| Job::Release(BackgroundRelease::new(owner, None, lease));
             pending.map(release).collect()
         }
         Job::Drain(_) => Vec::new(),
@@ -310,7 +316,7 @@ pub(crate) async fn release_again(
     handoffs: &Handoffs,
 ) {
     let lease = handoffs.config.watchdog_timeout;
-    let release = BackgroundRelease { owner, permit: Some(permit), connection: None, lease };
+    let release = BackgroundRelease::new(owner, Some(permit), lease);
     release_in_background(release, router, handoffs).await;
 }
 
@@ -325,7 +331,7 @@ async fn release_in_background(
         None => Some(owner.permit().await),
     };
     // The undo of a request that may still be on its way goes behind it, on its connection.
-    let settled = release.connection.is_none();
+    let settled = release.connection.is_none() && !release.unanswered;
     let mut jobs = Vec::new();
     if settled
         && hand_off_until_taken(handoffs, owner, &mut permit, false, |job| jobs.push(job)).is_some()
@@ -334,29 +340,45 @@ async fn release_in_background(
     }
     let give_up = clock::now() + config.command_timeout + release.lease;
     let mut pause = Duration::from_millis(50);
-    while owner.holds.lock().pending(clock::now(), config.watchdog_timeout).is_some() {
+    loop {
         let now = clock::now();
+        let pending = owner.holds.lock().pending(now, config.watchdog_timeout).is_some();
+        if !pending && !release.unanswered {
+            return jobs;
+        }
         if now >= give_up {
-            tracing::warn!(name = %owner.names.key(), owner = %owner.id,
-                "a release could not be confirmed; its lease has ended");
+            if pending {
+                tracing::warn!(name = %owner.names.key(), owner = %owner.id,
+                    "a release could not be confirmed; its lease has ended");
+            }
             return jobs;
         }
         let mut call = Session::new(router, now + config.command_timeout);
         call.connection = release.connection.take();
-        match send_release(&mut call, owner, handoffs, now).await {
-            Ok(_) => {
-                tracing::debug!(name = %owner.names.key(), owner = %owner.id,
-                    "released in the background");
+        let answer = if !pending {
+            // Whatever it says, it comes behind the commands.
+            let inspected = call.inspect(&owner.names, &owner.id).await.map(drop);
+            inspected.or_else(|error| match error.kind() {
+                ErrorKind::NotALock => Ok(()),
+                _ => Err(error),
+            })
+        } else {
+            let released = send_release(&mut call, owner, handoffs, now).await.map(drop);
+            match &released {
+                Ok(()) => tracing::debug!(name = %owner.names.key(), owner = %owner.id,
+                    "released in the background"),
+                Err(error) => tracing::warn!(name = %owner.names.key(), owner = %owner.id, %error,
+                    "a release in the background failed; trying again"),
             }
-            Err(error) => {
-                tracing::warn!(name = %owner.names.key(), owner = %owner.id, %error,
-                    "a release in the background failed; trying again");
-                tokio::time::sleep(pause).await;
-                pause = (2 * pause).min(LONGEST_PAUSE);
-            }
+            released
+        };
+        if answer.is_ok() {
+            release.unanswered = false;
+        } else {
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }
-    jobs
 }
 
 #[cfg(test)]

@@ -4,15 +4,21 @@
 pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of a key.
-pub(crate) fn of(key: &str) -> u16 {
-    crc16(tag(key).as_bytes()) % SLOTS
+pub(crate) fn of(key: impl AsRef<[u8]>) -> u16 {
+    crc16(tag_of(key.as_ref())) % SLOTS
 }
 
 /// The part of a key that decides about its slot: what is between its first `{` and the next `}`,
 /// if there is something, or else the whole key.
 pub(crate) fn tag(key: &str) -> &str {
-    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-    tag.map(|(tag, _)| tag).filter(|tag| !tag.is_empty()).unwrap_or(key)
+    str::from_utf8(tag_of(key.as_bytes())).unwrap_or(key)
+}
+
+fn tag_of(key: &[u8]) -> &[u8] {
+    let position_of = |bytes: &[u8], brace| bytes.iter().position(|byte| *byte == brace);
+    let Some(open) = position_of(key, b'{') else { return key };
+    let rest = &key[open + 1..];
+    position_of(rest, b'}').filter(|close| *close > 0).map_or(key, |close| &rest[..close])
 }
 
 const fn table() -> [u16; 256] {

@@ -14,7 +14,8 @@
 //! ([`request`]), while the client's own thread keeps the topology up to date.
 //!
 //! 1. A request is sent again after its connection is lost, because every command of this crate may
-//!    be executed twice and count once. Nothing is sent again after its deadline.
+//!    be executed twice and count once. Those of a caller may not, and are not sent again. Nothing is
+//!    sent again after its deadline.
 //! 2. A connection on which an answer did not come in time gets no new requests, and what is still
 //!    under way on it does no harm (see `connection::stale`).
 
@@ -86,6 +87,8 @@ pub(crate) struct Request<'a> {
     pub(crate) key: Option<&'a str>,
     /// Whether it has several independent keys.
     pub(crate) divisible: bool,
+    /// Whether it is not sent again once Redis may have executed it.
+    pub(crate) once: bool,
     /// The channel on which it may publish a message.
     pub(crate) publishes_on: Option<&'a str>,
     /// What an error names as its subject.

@@ -105,9 +105,9 @@ const MODULES: &[(&str, &[&str])] = &[
     ("guide", &[]),
 ];
 
-/// Who may name the `redis` crate: the wire, the address in the public options, and the source of
-/// an error.
-const DRIVER: &[&str] = &["transport", "protocol", "builder", "error"];
+/// Who may name the `redis` crate: the wire, the address in the public options, the source of an error,
+/// and the commands that a guard executes.
+const DRIVER: &[&str] = &["transport", "protocol", "builder", "error", "guard", "lock"];
 
 /// What the tests of several modules use: only tests may use it.
 const TESTS: &str = "tests";
@@ -442,6 +442,7 @@ fn every_future_can_be_spawned(client: LockClient, lock: &'static Lock, guard: L
         guard.lost().await;
         let _ = guard.run_until_lost(async {}).await;
         let _ = guard.extend(SECOND).await;
+        let _: Result<(), Error> = guard.execute(&redlatch::redis::pipe()).await;
         guard.unlock().await
     });
 }

@@ -120,6 +120,23 @@ macro_rules! delegate_guard {
                 self.guard.run_until_lost(fut).await
             }
 
+            /// Executes commands on the same Redis, if this hold still exists there:
+            /// [`LockGuard::execute`].
+            ///
+            /// # Errors
+            ///
+            /// Those of that call.
+            ///
+            /// # Cancel safety
+            ///
+            /// That of that call, and the same costs.
+            pub async fn execute<T: redis::FromRedisValue>(
+                &self,
+                pipeline: &redis::Pipeline,
+            ) -> Result<T, Error> {
+                self.guard.execute(pipeline).await
+            }
+
             /// The name of the lock: [`LockGuard::name`].
             #[must_use]
             pub fn name(&self) -> &str {

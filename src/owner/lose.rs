@@ -18,6 +18,7 @@ pub(crate) enum FoundBy {
     Release,
     NestedAcquire,
     Extension,
+    Execution,
     HandOff,
     /// A first acquire, which was refused: another owner has the lock.
     Refusal,
@@ -33,6 +34,7 @@ impl Owner {
                 FoundBy::Release
                 | FoundBy::NestedAcquire
                 | FoundBy::Extension
+                | FoundBy::Execution
                 | FoundBy::HandOff => holds.lose_all(),
                 FoundBy::Renewal { generation } => {
                     if holds.generation != generation || holds.live.is_empty() {

@@ -13,6 +13,7 @@ pub(super) struct Scripts {
     pub(super) force_unlock: Script,
     pub(super) inspect: Script,
     pub(super) rewrite: Script,
+    pub(super) execute: Script,
     /// Many acquires and releases in one.
     pub(super) batch: Script,
 }
@@ -35,13 +36,14 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         force_unlock: Script::new(include_str!("../../lua/force_unlock.lua")),
         inspect: Script::new(include_str!("../../lua/inspect.lua")),
         rewrite: Script::new(include_str!("../../lua/rewrite.lua")),
+        execute: Script::new(include_str!("../../lua/execute.lua")),
         batch: Script::new(&batch),
     }
 });
 
 /// All of them, for servers to have before they are called.
 pub(crate) fn scripts() -> Vec<&'static Script> {
-    let Scripts { acquire, release, renew, hand_off, force_unlock, inspect, rewrite, batch } =
-        &*SCRIPTS;
-    vec![acquire, release, renew, hand_off, force_unlock, inspect, rewrite, batch]
+    let s = &*SCRIPTS;
+    let locks = [&s.acquire, &s.release, &s.renew, &s.hand_off, &s.force_unlock, &s.inspect];
+    [&locks[..], &[&s.rewrite, &s.execute, &s.batch]].concat()
 }

@@ -6,6 +6,7 @@ use super::scripts::Scripts;
 use super::*;
 
 mod batch;
+mod commands;
 mod headers;
 mod server;
 
@@ -72,9 +73,9 @@ fn a_lease_travels_as_whole_milliseconds_and_never_as_none() {
     }
 }
 
-fn all_scripts() -> [(&'static str, &'static Script); 8] {
-    let Scripts { acquire, release, renew, hand_off, force_unlock, inspect, rewrite, batch } =
-        &*SCRIPTS;
+fn all_scripts() -> [(&'static str, &'static Script); 9] {
+    let Scripts { acquire, release, renew, hand_off, .. } = &*SCRIPTS;
+    let Scripts { force_unlock, inspect, rewrite, execute, batch, .. } = &*SCRIPTS;
     [
         ("acquire", acquire),
         ("release", release),
@@ -83,6 +84,7 @@ fn all_scripts() -> [(&'static str, &'static Script); 8] {
         ("force_unlock", force_unlock),
         ("inspect", inspect),
         ("rewrite", rewrite),
+        ("execute", execute),
         ("batch", batch),
     ]
 }

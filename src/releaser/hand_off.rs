@@ -38,7 +38,7 @@ pub(super) fn hand_off_until_taken(
             Some(handed_off) => handed_off,
             None => {
                 let lease = granted.longest_lease();
-                then(Job::Release(BackgroundRelease { owner, permit, connection: None, lease }));
+                then(Job::Release(BackgroundRelease::new(owner, permit, lease)));
                 return Some(confirmation);
             }
         };

@@ -201,6 +201,10 @@ impl Router {
                 request.batch = None;
                 return Ok(None);
             }
+            Step::GiveUp => {
+                (retry.repeated, retry.cause) = (true, Some(error));
+                return Err(self.no_answer(connection, request, retry));
+            }
             Step::Reconnect => {
                 self.drop_connection(&on);
                 retry.repeated = true;

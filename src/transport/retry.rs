@@ -47,7 +47,10 @@ impl Retry {
     /// What the request does after this error.
     pub(super) fn next_step(&self, error: &RedisError, request: &Request<'_>) -> Step {
         let batched = request.batch.is_some();
-        next_step(error, batched, request.divisible, self.redirections)
+        match next_step(error, batched, request.divisible, self.redirections) {
+            Step::Reconnect if request.once => Step::GiveUp,
+            step => step,
+        }
     }
 }
 
@@ -58,6 +61,8 @@ pub(super) enum Step {
     Unbatch,
     /// The connection is lost. It is sent again at once on another one.
     Reconnect,
+    /// The connection is lost, and it may have been executed. It is not sent again.
+    GiveUp,
     /// It is sent again where the error points to: at once, or after a pause.
     Redirect { at_once: bool },
     /// It is sent again after a pause.

@@ -76,6 +76,8 @@ macro_rules! cases {
                 a_token_grows_with_every_hold_whoever_holds,
                 a_fenced_lock_and_a_plain_one_of_that_name_exclude_each_other,
                 a_fenced_guard_knows_what_every_guard_knows;
+            executing:
+                commands_are_executed_for_whoever_holds_the_lock_and_no_one_else;
             crowds:
                 one_connection_serves_the_waiters_of_several_names,
                 tasks_that_share_a_handle_nest_in_any_interleaving on 2;

@@ -28,6 +28,7 @@ mod crowds;
 mod distance;
 mod errors;
 mod exclusion;
+mod executing;
 mod extending;
 mod faults;
 mod fenced;

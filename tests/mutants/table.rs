@@ -1,6 +1,7 @@
 //! The bugs, by what they break. Each file below `table` has those of one part of the library.
 
 mod connections;
+mod executing;
 mod handing;
 mod holding;
 mod scripts;
@@ -11,6 +12,7 @@ use super::Mutant;
 pub(crate) fn mutants() -> impl Iterator<Item = &'static Mutant> {
     let tables = [
         MUTANTS,
+        executing::MUTANTS,
         holding::MUTANTS,
         handing::MUTANTS,
         waiting::MUTANTS,

@@ -17,7 +17,7 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     ("~redisson_lock_token:*", "redisson_lock_token:{lock:fenced}", &["counts tokens"]),
     ("&redisson_lock__channel:*", "redisson_lock__channel:{lock:", &["is woken"]),
     // What the client sends.
-    ("+evalsha", "evalsha", &["locks", "is forced"]),
+    ("+evalsha", "evalsha", &["locks", "executes", "is forced"]),
     ("+script|load", "script|load", &["learns scripts"]),
     // Each new connection loads all scripts.
     ("+script|exists", "script|exists", &[]),
@@ -150,6 +150,12 @@ async fn is_renewed(client: &LockClient) -> Deed {
     }
 }
 
+async fn executes(client: &LockClient) -> Deed {
+    let guard = client.lock("executes").lock().await?;
+    let none: Option<String> = guard.execute(redis::pipe().hget("lock:state", "field")).await?;
+    guard.unlock().await.map(|()| none.is_none())
+}
+
 async fn counts_tokens(client: &LockClient) -> Deed {
     let lock = client.fenced_lock("fenced");
     let guard = lock.lock().await?;
@@ -192,6 +198,7 @@ async fn deeds(server: &Server) -> Wrong {
     done.insert("is woken", is_woken(&mine, &other).await);
     done.insert("unsubscribes", unsubscribes(server).await);
     done.insert("is renewed", is_renewed(&mine).await);
+    done.insert("executes", executes(&mine).await);
     done.insert("counts tokens", counts_tokens(&mine).await);
     done.insert("is forced", is_forced(&mine, server).await);
     done.insert("is_locked", status.is_locked().await);

@@ -50,8 +50,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "no-undo",
         file: "src/releaser.rs",
-        right: "        if pending {\n            self.releaser",
-        wrong: "        if pending && !BUG {\n            self.releaser",
+        right: "if pending || self.unanswered {",
+        wrong: "if (pending && !BUG) || self.unanswered {",
     },
     Mutant {
         bug: "run-out-guards-count",

@@ -117,6 +117,8 @@ impl Everything {
         assert!(guard.lost().now_or_never().is_some(), "lost() waits");
         let run = guard.run_until_lost(async {}).now_or_never().expect("an answer at once");
         assert_eq!(run.expect_err("a lost guard").kind(), ErrorKind::Lost);
+        refused("extend", guard.extend(WATCHDOG_TIMEOUT));
+        refused("execute", guard.execute::<()>(redis::pipe().ping()));
         refused("unlock", nested.unlock());
         assert!(client.close().now_or_never().is_some(), "close() waits");
         drop((guard, lock, fenced, client));

@@ -1,0 +1,93 @@
+//! Commands of the caller, which Redis executes only while the lock is held.
+
+use redis::{FromRedisValue, Pipeline, Value};
+
+use crate::error::{Error, Outcome};
+use crate::loss::found_gone;
+use crate::owner::FoundBy;
+use crate::protocol::{Execution, converted};
+
+use super::LockGuard;
+
+impl LockGuard {
+    /// Executes the commands of a pipeline in the same Redis, if this hold still exists there; else
+    /// returns [`Lost`](crate::ErrorKind::Lost), and none of them is executed. Redis does both in one
+    /// script: no other holder comes in between, nor any other command. So for state that lives beside
+    /// the lock this closes the gap that no lease can close: a holder that is paused past its lease
+    /// changes nothing.
+    ///
+    /// One round trip; after a hand-off to this guard, it first waits until Redis has confirmed that.
+    /// Of several calls on the guards of one handle, each waits for the one before.
+    ///
+    /// The replies are converted as
+    /// [`query_async`](https://docs.rs/redis/latest/redis/struct.Pipeline.html#method.query_async) does
+    /// it, less those that the pipeline [ignores](Pipeline::ignore). If one is left, it may also stand
+    /// for itself, as below; a list of bytes needs the tuple, `(Vec<Vec<u8>>,)`. To make the pipeline
+    /// [`atomic`](Pipeline::atomic) changes nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: redlatch::LockGuard) -> Result<(), redlatch::Error> {
+    /// use redlatch::redis;
+    ///
+    /// let mut sale = redis::pipe();
+    /// sale.cmd("DECR").arg("{order}:left").cmd("RPUSH").arg("{order}:sold").arg("alice").ignore();
+    /// let left: i64 = guard.execute(&sale).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Which commands
+    ///
+    /// Those of Redis' own data types, and `PUBLISH`. The client has to know which keys a command has,
+    /// so it refuses those of modules, and `SORT` and `XREAD`; and it refuses those that no script may
+    /// run, or that block. In a [cluster](crate::LockClientBuilder::cluster) all keys have to be in the
+    /// slot of the lock: give them its hash tag. The names of keys are as they are in Redis: the
+    /// [`name_prefix`](crate::LockClientBuilder::name_prefix) is not put before them. A command has at
+    /// most 7,000 words. The user of Redis needs the permissions for the commands, and to read and write
+    /// their keys. As in every script, an integer above 2⁵³ is rounded in a reply.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost): Redis has executed nothing, and will not.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), before any I/O: the pipeline is empty, or
+    /// has a command or a key that it may not have.
+    /// [`Server`](crate::ErrorKind::Server) if Redis refused the script, if a command failed, or if the
+    /// replies do not convert. A script is not rolled back: the commands before one that failed stay
+    /// executed, and those behind it are not executed. The error names the command, and its
+    /// [outcome](Error::outcome) is `NotExecuted` if it was the first. That is so with
+    /// [`ignore_errors`](Pipeline::ignore_errors), too.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if Redis did not answer in time. If the outcome is
+    /// `Unknown`, Redis may have executed the commands, and may still do so while this handle holds the
+    /// lock, but not for longer: the client releases the lock, or hands it off, only once that is over.
+    /// It does not send them a second time, and undoes nothing: they are executed once at most. To find
+    /// out, read under the lock what they write. If a second time does no harm, call this again.
+    /// [`Closed`](crate::ErrorKind::Closed) in a [forked child](crate::LockClient#forking).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, Redis may or may not execute the commands, as with the outcome
+    /// `Unknown`.
+    pub async fn execute<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, Error> {
+        let about = |error: Error| error.about(self.name());
+        let Self { engine, owner, .. } = self;
+        engine.check_process().map_err(about)?;
+        let execution = Execution::new(pipeline, &owner.names, &owner.id, &engine.router);
+        let execute = self.execute_all(execution.map_err(about)?);
+        let replies = engine.process.bind(execute).await.map_err(about)?;
+        converted(pipeline, replies).await.map_err(about)
+    }
+
+    async fn execute_all(&self, execution: Execution) -> Result<Vec<Value>, Error> {
+        let Self { engine, owner, granted, .. } = self;
+        let mut session = self.session(granted.longest_lease()).await?;
+        session.unanswered = true;
+        let replies = session.call.execute(&owner.names, execution).await;
+        session.unanswered =
+            replies.as_ref().is_err_and(|error| error.outcome() == Outcome::Unknown);
+        let replies = replies?;
+        if replies.is_none() {
+            found_gone(&engine.waiters, owner, FoundBy::Execution);
+        }
+        replies.ok_or_else(|| self.was_lost(Outcome::NotExecuted))
+    }
+}

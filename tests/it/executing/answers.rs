@@ -1,0 +1,253 @@
+//! An answer that is lost, late or not awaited: the commands are executed once or not at all, and
+//! never when the handle does not hold the lock any more.
+
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::support::{Fault, turns};
+
+const FAULTS: [(Fault, i64); 2] = [(Fault::ResetBeforeSend, 0), (Fault::DropReplyAndReset, 1)];
+
+/// A client behind a proxy, whose scripts the server knows. No renewal comes in between.
+struct Scene {
+    server: Server,
+    proxy: Proxy,
+    client: LockClient,
+}
+
+impl Scene {
+    async fn new(command_timeout: Duration) -> Self {
+        let server = Server::start();
+        let proxy = Proxy::new(&server);
+        let builder = LockClient::builder().url(proxy.url(&server)).watchdog_timeout(2 * MINUTE);
+        let client = builder.command_timeout(command_timeout).connect().await.expect("connecting");
+        Self { server, proxy, client }
+    }
+
+    fn counted(&self) -> i64 {
+        self.server.ask::<Option<i64>>(&["GET", "count"]).unwrap_or(0)
+    }
+
+    /// Begins to count, and returns when the request is held back.
+    async fn held_back(&self, guard: &Arc<LockGuard>) -> JoinHandle<Result<i64, Error>> {
+        let (guard, held) = (guard.clone(), self.proxy.held());
+        self.proxy.plan("EVALSHA", 1, Fault::HoldBack);
+        let call = tokio::spawn(async move { guard.execute(&count()).await });
+        wait_until("a request that is held back", SOON, || self.proxy.held() > held).await;
+        call
+    }
+}
+
+fn count() -> Pipeline {
+    let mut count = pipe();
+    count.incr("count", 1);
+    count
+}
+
+fn sole(guard: Arc<LockGuard>) -> LockGuard {
+    Arc::into_inner(guard).expect("the only one")
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_unknown_and_the_commands_are_not_sent_again() {
+    for (fault, executions) in FAULTS {
+        let scene = Scene::new(SOON).await;
+        let guard = hold(&scene.client.lock("lost")).await;
+        executed::<i64>(&guard, &count()).await;
+        scene.proxy.plan("EVALSHA", 1, fault);
+        let answer = soon("an error", guard.execute::<i64>(&count())).await;
+        failed(answer, ErrorKind::Unavailable, Outcome::Unknown);
+        assert_eq!(scene.proxy.faults(), 1);
+        // The next ones come behind it.
+        assert_eq!(executed::<i64>(&guard, &count()).await, 2 + executions, "{fault:?}");
+        release(guard).await;
+        assert_eq!(scene.counted(), 2 + executions);
+    }
+}
+
+#[tokio::test]
+async fn what_was_not_sent_is_not_executed() {
+    let scene = Scene::new(ms(400)).await;
+    let guard = hold(&scene.client.lock("unreached")).await;
+    let attempts = scene.proxy.attempts();
+    scene.proxy.refuse(true);
+    let cut = scene.proxy.cut_all() as u64;
+    // By then it knows that its connections are gone.
+    wait_until("new ones", SOON, || scene.proxy.attempts() >= attempts + cut).await;
+    let answer = soon("an error", guard.execute::<i64>(&count())).await;
+    failed(answer, ErrorKind::Unavailable, Outcome::NotExecuted);
+    scene.proxy.refuse(false);
+    drop(guard);
+    wait_until("a free lock", SOON, || !scene.server.exists("unreached")).await;
+    assert_eq!(scene.counted(), 0);
+}
+
+#[tokio::test]
+async fn a_server_that_has_forgotten_the_script_executes_it_once() {
+    let scene = Scene::new(SOON).await;
+    let guard = hold(&scene.client.lock("flushed")).await;
+    scene.server.ask::<()>(&["SCRIPT", "FLUSH"]);
+    assert_eq!(executed::<i64>(&guard, &count()).await, 1);
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn what_was_not_answered_in_time_comes_to_nothing_once_anything_newer_is_sent() {
+    let scene = Scene::new(ms(1_500)).await;
+    let lock = scene.client.lock("late");
+    let guard = Arc::new(hold(&lock).await);
+    let call = scene.held_back(&guard).await;
+    let answer = soon("an error", call).await.expect("no panic");
+    failed(answer, ErrorKind::Unavailable, Outcome::Unknown);
+    // The same handle again: its field is the same.
+    release(sole(guard)).await;
+    let again = hold(&lock).await;
+    scene.proxy.let_go();
+    wait_until("its fate", SOON, || scene.proxy.fates_are_known()).await;
+    assert_eq!((scene.proxy.came_to_nothing(), scene.counted()), (1, 0));
+    release(again).await;
+}
+
+#[tokio::test]
+async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_nobody_awaits() {
+    let scene = Scene::new(SOON).await;
+    let (lock, next) = (scene.client.lock("dropped"), scene.client.lock("dropped"));
+    let guard = Arc::new(hold(&lock).await);
+    let waiter = tokio::spawn(async move { hold(&next).await });
+    wait_until("a waiter", SOON, || scene.server.subscribers("dropped") == 1).await;
+    scene.proxy.settled(ms(50)).await;
+    let call = scene.held_back(&guard).await;
+    call.abort();
+    assert!(call.await.expect_err("aborted").is_cancelled());
+    drop(sole(guard));
+    // It would have been handed off inside the client at once.
+    tokio::time::sleep(ms(200)).await;
+    assert!(!waiter.is_finished(), "another holder beside commands of the one before");
+    assert_eq!(scene.counted(), 0);
+    scene.proxy.let_go();
+    let next = soon("the lock", waiter).await.expect("no panic");
+    assert_eq!(scene.counted(), 1, "executed behind the hand-off, or not at all");
+    release(next).await;
+}
+
+#[tokio::test]
+async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_were_not_answered() {
+    let scene = Scene::new(ms(400)).await;
+    let (lock, next) = (scene.client.lock("silent"), scene.client.lock("silent"));
+    let guard = hold(&lock).await;
+    let waiter = tokio::spawn(async move { hold(&next).await });
+    wait_until("a waiter", SOON, || scene.server.subscribers("silent") == 1).await;
+    scene.proxy.settled(ms(50)).await;
+    // Nothing newer comes by that would have their connection closed.
+    scene.proxy.hold("CLIENT");
+    scene.proxy.plan("EVALSHA", 1, Fault::HoldBackFor(ms(1_200)));
+    let answer = guard.execute::<i64>(&count()).await;
+    drop(guard);
+    failed(answer, ErrorKind::Unavailable, Outcome::Unknown);
+    wait_until("the late commands", SOON, || {
+        let granted = waiter.is_finished();
+        let executed = scene.counted() == 1;
+        assert!(executed || !granted, "another holder beside commands of the one before");
+        executed
+    })
+    .await;
+    scene.proxy.let_go();
+    let next = soon("the lock", waiter).await.expect("no panic");
+    assert_eq!(scene.counted(), 1);
+    drop(next);
+    wait_until("a free lock", SOON, || !scene.server.exists("silent")).await;
+}
+
+#[tokio::test]
+async fn a_handle_acquires_again_only_behind_commands_that_nobody_awaits() {
+    let scene = Scene::new(SOON).await;
+    let lock = Arc::new(scene.client.lock("again"));
+    let guard = Arc::new(lock.lock_with_lease(ms(300)).await.expect("the lock"));
+    let call = scene.held_back(&guard).await;
+    call.abort();
+    assert!(call.await.expect_err("aborted").is_cancelled());
+    soon("the loss", guard.lost()).await;
+    wait_until("a free lock", SOON, || !scene.server.exists("again")).await;
+    // Its connection is another one, which nothing holds up.
+    let handle = lock.clone();
+    let again = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async move { hold(&handle).await })
+    });
+    tokio::time::sleep(ms(200)).await;
+    assert!(!scene.server.exists("again"), "acquired before the commands were over");
+    scene.proxy.let_go();
+    wait_until("the lock", SOON, || scene.server.exists("again")).await;
+    assert_eq!(scene.counted(), 0, "executed under the next hold");
+    let again = again.join().expect("no panic");
+    drop(guard);
+    release(again).await;
+}
+
+#[tokio::test]
+async fn a_guard_that_is_lost_while_it_waits_does_not_rely_on_the_next_hold() {
+    let scene = Scene::new(SOON).await;
+    let lock = Arc::new(scene.client.lock("behind"));
+    let guard = Arc::new(lock.lock_with_lease(ms(300)).await.expect("the lock"));
+    let first = scene.held_back(&guard).await;
+    let again = tokio::spawn(async move { hold(&lock).await });
+    turns(10).await;
+    let waiting = guard.clone();
+    let second = tokio::spawn(async move { waiting.execute::<i64>(&count()).await });
+    turns(10).await;
+    soon("the loss", guard.lost()).await;
+    wait_until("a free lock", SOON, || !scene.server.exists("behind")).await;
+    scene.proxy.let_go();
+    lost(soon("an error", first).await.expect("no panic"));
+    let again = soon("the lock", again).await.expect("no panic");
+    lost(soon("an error", second).await.expect("no panic"));
+    assert_eq!(scene.counted(), 0, "executed under the next hold");
+    release(again).await;
+}
+
+#[tokio::test]
+async fn a_future_that_is_dropped_anywhere_leaves_a_lock_that_works() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let guard = hold(&client.lock("anywhere")).await;
+    let (mut polls, mut before) = (0, 0);
+    loop {
+        let count = count();
+        let mut call = crate::support::Steps::new(guard.execute::<i64>(&count));
+        let value = call.take(polls).await;
+        drop(call);
+        polls += 1;
+        let now: i64 = executed(&guard, pipe().incr("count", 0)).await;
+        assert!((before..=before + 1).contains(&now), "executed {} times", now - before);
+        before = now;
+        if value.is_some() {
+            break;
+        }
+        assert!(polls < 60, "the call does not complete");
+    }
+    assert!(polls > 1 && before > 0, "nothing was dropped half-way");
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn a_guard_that_was_handed_the_lock_waits_until_redis_has_confirmed_that() {
+    let scene = Scene::new(SOON).await;
+    let (lock, next) = (scene.client.lock("handed"), scene.client.lock("handed"));
+    let guard = hold(&lock).await;
+    let waiter = tokio::spawn(async move { hold(&next).await });
+    wait_until("a waiter", SOON, || scene.server.subscribers("handed") == 1).await;
+    scene.proxy.settled(ms(50)).await;
+    let held = scene.proxy.held();
+    scene.proxy.plan("EVALSHA", 1, Fault::HoldBack);
+    let unlock = tokio::spawn(guard.unlock());
+    let guard = Arc::new(soon("the lock", waiter).await.expect("no panic"));
+    wait_until("a hand-off that is held back", SOON, || scene.proxy.held() > held).await;
+    let counting = guard.clone();
+    let call = tokio::spawn(async move { counting.execute::<i64>(&count()).await });
+    tokio::time::sleep(ms(100)).await;
+    assert!(!call.is_finished());
+    scene.proxy.let_go();
+    assert_eq!(soon("an answer", call).await.expect("no panic").expect("held"), 1);
+    soon("unlocking", unlock).await.expect("no panic").expect("unlocked");
+    release(sole(guard)).await;
+}

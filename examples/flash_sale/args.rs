@@ -1,12 +1,13 @@
 //! The command line.
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-/// Sells one stock from several processes, first without a lock and then with one.
+/// Sells one stock from several processes: without a lock, with one, and with one under which Redis
+/// itself executes the writes.
 ///
 /// Uses the Redis server in REDIS_URL, else starts a private one (redis-server or valkey-server, or
-/// meebis, which it installs under the target directory). Exits with 0 if the sale with the lock
+/// meebis, which it installs under the target directory). Exits with 0 if the sales with the lock
 /// sold exactly what was there and served nobody twice.
 #[derive(Parser)]
 #[command(name = "flash_sale", disable_help_subcommand = true)]
@@ -50,7 +51,37 @@ pub(crate) struct Assignment {
     #[arg(long)]
     pub(crate) shop: String,
     #[arg(long)]
-    pub(crate) locked: bool,
+    pub(crate) way: Way,
+}
+
+/// How the tills sell.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub(crate) enum Way {
+    /// Each as if it were alone
+    Unlocked,
+    /// One at a time, which has the lock
+    Locked,
+    /// The same, and Redis refuses the writes of one that has lost the lock
+    Executed,
+}
+
+impl Way {
+    /// What the till is told on its command line.
+    pub(crate) fn argument(self) -> &'static str {
+        match self {
+            Self::Unlocked => "unlocked",
+            Self::Locked => "locked",
+            Self::Executed => "executed",
+        }
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Unlocked => "without a lock",
+            Self::Locked => "with redlatch",
+            Self::Executed => "with execute",
+        }
+    }
 }
 
 /// What this process is.

@@ -1,10 +1,10 @@
-//! What came of it: the table, and whether the sale with the lock went as it must.
+//! What came of it: the table, and whether the sales with the lock went as they must.
 
 use std::collections::HashSet;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::args::Figures;
+use crate::args::{Figures, Way};
 use crate::shop::Books;
 
 /// The figures of one sale.
@@ -53,8 +53,8 @@ impl Outcome {
     }
 }
 
-/// Prints the table and the verdict. True if the sale with the lock has no fault.
-pub(crate) fn print(figures: Figures, unlocked: &Outcome, locked: &Outcome) -> bool {
+/// Prints the table and the verdicts. True if the sales with the lock have no fault.
+pub(crate) fn print(figures: Figures, outcomes: &[(Way, Outcome)]) -> bool {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header([
         "",
@@ -66,9 +66,9 @@ pub(crate) fn print(figures: Figures, unlocked: &Outcome, locked: &Outcome) -> b
         "waits",
         "seconds",
     ]);
-    for (name, sale) in [("without a lock", unlocked), ("with redlatch", locked)] {
+    for (way, sale) in outcomes {
         table.add_row([
-            name.to_owned(),
+            way.title().to_owned(),
             figures.stock.to_string(),
             figures.buyers.to_string(),
             sale.books.sold.len().to_string(),
@@ -82,15 +82,19 @@ pub(crate) fn print(figures: Figures, unlocked: &Outcome, locked: &Outcome) -> b
         column.set_cell_alignment(CellAlignment::Right);
     }
     println!("\n{table}\n");
-    match unlocked.oversold {
-        0 => println!("without a lock: nothing oversold this time; try more buyers."),
-        many => println!("without a lock: oversold by {many}."),
+    let mut without_fault = true;
+    for (way, sale) in outcomes {
+        let faults = sale.faults(figures);
+        let verdict = match (way, sale.oversold) {
+            (Way::Unlocked, 0) => "nothing oversold this time; try more buyers".to_owned(),
+            (Way::Unlocked, many) => format!("oversold by {many}"),
+            _ if faults.is_empty() => {
+                "sold exactly what was there, and nobody was served twice".to_owned()
+            }
+            _ => format!("WRONG: {}", faults.join("; ")),
+        };
+        println!("{}: {verdict}.", way.title());
+        without_fault &= *way == Way::Unlocked || faults.is_empty();
     }
-    let faults = locked.faults(figures);
-    if faults.is_empty() {
-        println!("with redlatch: sold exactly what was there, and nobody was served twice.");
-    } else {
-        println!("with redlatch: WRONG: {}.", faults.join("; "));
-    }
-    faults.is_empty()
+    without_fault
 }

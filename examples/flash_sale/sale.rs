@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::Figures;
+use crate::args::{Figures, Way};
 use crate::report::Outcome;
 use crate::shop::Shop;
 use crate::support::Result;
@@ -15,11 +15,10 @@ pub(crate) async fn run(
     shop: &Shop,
     tills: &mut Tills,
     figures: Figures,
-    locked: bool,
+    way: Way,
 ) -> Result<Outcome> {
     let orders = figures.orders();
-    let how = if locked { "with redlatch" } else { "without a lock" };
-    println!("{how}: {orders} orders for {} pieces", figures.stock);
+    println!("{}: {orders} orders for {} pieces", way.title(), figures.stock);
     shop.stock_up(figures.stock).await?;
     tills.start().await?;
     let started = Instant::now();
@@ -29,7 +28,7 @@ pub(crate) async fn run(
     if answers.total() != orders {
         return Err(format!("{orders} orders, but {} answers", answers.total()).into());
     }
-    let waits = locked.then_some(answers.waited);
+    let waits = (way != Way::Unlocked).then_some(answers.waited);
     Ok(Outcome::new(figures, shop.books().await?, answers.served, waits, seconds))
 }
 

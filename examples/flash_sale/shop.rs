@@ -1,10 +1,12 @@
-//! The shop: its books in Redis, and how it sells. There is no lock in here, and that is the point:
-//! what [`Shop::sell`] does is right if nobody else does it at the same time, and wrong otherwise.
+//! The shop: its books in Redis, and how it sells. It takes no lock, and that is the point: what
+//! [`Shop::sell`] does is right if nobody else does it at the same time, and wrong otherwise.
+//! [`Shop::sell_under`] writes nothing unless the lock is still held at that moment.
 
 use std::time::Duration;
 
-use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, Pipeline};
+use redlatch::LockGuard;
 
 use crate::support::Result;
 
@@ -52,6 +54,26 @@ impl Shop {
 
     /// One piece for this buyer: read, think, write.
     pub(crate) async fn sell(&self, buyer: u32) -> Result<Sale> {
+        let booking = match self.book(buyer).await? {
+            Ok(booking) => booking,
+            Err(refusal) => return Ok(refusal),
+        };
+        let () = booking.query_async(&mut self.redis.clone()).await?;
+        Ok(Sale::Sold)
+    }
+
+    /// The same, and Redis writes only if that guard's lock is still held.
+    pub(crate) async fn sell_under(&self, guard: &LockGuard, buyer: u32) -> Result<Sale> {
+        let booking = match self.book(buyer).await? {
+            Ok(booking) => booking,
+            Err(refusal) => return Ok(refusal),
+        };
+        let () = guard.execute(&booking).await?;
+        Ok(Sale::Sold)
+    }
+
+    /// Reads and thinks. Returns what there is to write, unless there is nothing to sell.
+    async fn book(&self, buyer: u32) -> Result<std::result::Result<Pipeline, Sale>> {
         let mut redis = self.redis.clone();
         let (pieces, earlier): (i64, Option<u64>) = redis::pipe()
             .get(self.stock())
@@ -61,22 +83,17 @@ impl Shop {
             .query_async(&mut redis)
             .await?;
         if earlier.is_some() {
-            return Ok(Sale::HasOneAlready);
+            return Ok(Err(Sale::HasOneAlready));
         }
         if pieces <= 0 {
-            return Ok(Sale::SoldOut);
+            return Ok(Err(Sale::SoldOut));
         }
         tokio::time::sleep(THINKING).await;
-        let () = redis::pipe()
-            .set_ex(self.stock(), pieces - 1, FORGOTTEN_AFTER_SECONDS)
-            .ignore()
-            .rpush(self.sold(), buyer)
-            .ignore()
-            .expire(self.sold(), FORGOTTEN_AFTER_SECONDS.cast_signed())
-            .ignore()
-            .query_async(&mut redis)
-            .await?;
-        Ok(Sale::Sold)
+        let mut booking = redis::pipe();
+        booking.set_ex(self.stock(), pieces - 1, FORGOTTEN_AFTER_SECONDS).ignore();
+        booking.rpush(self.sold(), buyer).ignore();
+        booking.expire(self.sold(), FORGOTTEN_AFTER_SECONDS.cast_signed()).ignore();
+        Ok(Ok(booking))
     }
 
     pub(crate) async fn books(&self) -> Result<Books> {
@@ -100,7 +117,7 @@ impl Shop {
         &self.name
     }
 
-    /// The name of the lock that every till takes in the second sale.
+    /// The name of the lock that every till takes, but in the first sale.
     pub(crate) fn lock(&self) -> &str {
         &self.lock
     }

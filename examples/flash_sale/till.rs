@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use redlatch::LockClient;
 use tokio::sync::mpsc;
 
-use crate::args::Assignment;
+use crate::args::{Assignment, Way};
 use crate::shop::{Sale, Shop};
 use crate::support::Result;
 
@@ -26,9 +26,9 @@ pub(crate) async fn serve(assignment: &Assignment) -> Result<()> {
     // there may be a password in it.
     let url = std::env::var("REDIS_URL")?;
     let shop = Shop::open(&url, &assignment.shop).await?;
-    let client = match assignment.locked {
-        true => Some(LockClient::connect(&url).await?),
-        false => None,
+    let client = match assignment.way {
+        Way::Unlocked => None,
+        Way::Locked | Way::Executed => Some(LockClient::connect(&url).await?),
     };
     let mut organiser = listen();
     say(READY)?;
@@ -36,7 +36,7 @@ pub(crate) async fn serve(assignment: &Assignment) -> Result<()> {
         return Ok(());
     }
     let orders = stream::iter(assignment.figures.orders_at(assignment.number))
-        .map(|buyer| order(&shop, client.as_ref(), buyer))
+        .map(|buyer| order(&shop, client.as_ref(), assignment.way, buyer))
         .buffer_unordered(AT_ONCE)
         .try_for_each(async |answer| say(answer));
     let done = tokio::select! {
@@ -51,7 +51,12 @@ pub(crate) async fn serve(assignment: &Assignment) -> Result<()> {
 }
 
 /// One order, inside the lock if there is one.
-async fn order(shop: &Shop, client: Option<&LockClient>, buyer: u32) -> Result<&'static str> {
+async fn order(
+    shop: &Shop,
+    client: Option<&LockClient>,
+    way: Way,
+    buyer: u32,
+) -> Result<&'static str> {
     let Some(client) = client else {
         return Ok(answer(shop.sell(buyer).await?, false));
     };
@@ -62,7 +67,10 @@ async fn order(shop: &Shop, client: Option<&LockClient>, buyer: u32) -> Result<&
         Some(guard) => (guard, false),
         None => (lock.lock().await?, true),
     };
-    let sale = guard.run_until_lost(shop.sell(buyer)).await??;
+    let sale = match way {
+        Way::Executed => shop.sell_under(&guard, buyer).await?,
+        _ => guard.run_until_lost(shop.sell(buyer)).await??,
+    };
     guard.unlock().await?;
     Ok(answer(sale, waited))
 }

@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 
-use crate::args::Figures;
+use crate::args::{Figures, Way};
 use crate::shop::Shop;
 use crate::support::Result;
 use crate::till;
@@ -20,12 +20,12 @@ pub(crate) struct Tills {
 }
 
 impl Tills {
-    pub(crate) fn open(url: &str, shop: &Shop, figures: Figures, locked: bool) -> Result<Self> {
+    pub(crate) fn open(url: &str, shop: &Shop, figures: Figures, way: Way) -> Result<Self> {
         let (heard, said) = mpsc::unbounded_channel();
         let mut tills = Self { processes: Vec::new(), pipes: Vec::new(), said };
         for number in 0..figures.processes {
             let mut command = Command::new(std::env::current_exe()?);
-            command.arg("till").args(["--shop", shop.name()]).args(locked.then_some("--locked"));
+            command.arg("till").args(["--shop", shop.name(), "--way", way.argument()]);
             for (argument, value) in [
                 ("--number", number),
                 ("--stock", figures.stock),

@@ -137,6 +137,20 @@ impl LockClientBuilder {
         self
     }
 
+    /// For how long the watchdog renews a lock, counted from the first hold of a handle until the last
+    /// is given back. After that the client logs a warning and renews no more: the lock ends with its
+    /// lease, at most a [`watchdog_timeout`](Self::watchdog_timeout) later, and its guards are lost as
+    /// they are when a renewal does not get through. So work that hangs does not keep others out for
+    /// ever. Set it longer than the longest work that is right.
+    ///
+    /// It limits neither an explicit lease nor [`extend`](crate::LockGuard::extend), and a nested hold
+    /// has its lease from its own acquire. A lock that is handed off counts anew. No limit unless set;
+    /// any.
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.config.max_hold = longest;
+        self
+    }
+
     /// How long a single command may take before a call returns
     /// [`Unavailable`](crate::ErrorKind::Unavailable). A call waits no longer for a connection
     /// either, but the client goes on making it, and gives each round trip of that as long. Set it

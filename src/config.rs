@@ -8,6 +8,7 @@ use crate::error::Error;
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     pub(crate) watchdog_timeout: Duration,
+    pub(crate) max_hold: Duration,
     pub(crate) command_timeout: Duration,
     pub(crate) outage_limit: Duration,
     pub(crate) name_prefix: String,
@@ -27,6 +28,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             watchdog_timeout: Duration::from_secs(30),
+            max_hold: Duration::MAX,
             command_timeout: Duration::from_secs(3),
             outage_limit: Duration::from_secs(30),
             name_prefix: String::new(),

@@ -135,6 +135,16 @@ pub(crate) struct PendingRelease {
     given_back: usize,
 }
 
+/// Times of one generation.
+#[derive(Default)]
+struct Rare {
+    generation: u64,
+    /// Until when the key stays after the last release.
+    held_until: Option<Instant>,
+    /// From when on the watchdog has renewed it, if there is a limit to that.
+    renewed_from: Option<Instant>,
+}
+
 #[derive(Default)]
 pub(crate) struct HoldState {
     generation: u64,
@@ -154,13 +164,22 @@ pub(crate) struct HoldState {
     registered: bool,
     /// When the watched leases were last known to be in force: what their renewal counts from.
     renewed_at: Option<Instant>,
-    /// Until when the key stays after the last release, and of which generation that is.
-    held_until: Option<Box<(u64, Instant)>>,
+    /// What few owners have.
+    rare: Option<Box<Rare>>,
     /// How the first hold of this generation came, if by a hand-off.
     origin: Option<Box<handoff::HandoffOrigin>>,
 }
 
 impl HoldState {
+    /// The rare times of this generation.
+    fn rare(&mut self) -> &mut Rare {
+        let rare = self.rare.get_or_insert_default();
+        if rare.generation != self.generation {
+            **rare = Rare { generation: self.generation, ..Rare::default() };
+        }
+        rare
+    }
+
     /// Whether any guard is live, valid or not.
     pub(crate) fn has_holds(&self) -> bool {
         !self.live.is_empty()

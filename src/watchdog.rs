@@ -12,7 +12,8 @@
 //!    a hundred thousand locks that are due at once hold up no other user's commands. Where answers
 //!    take long, batches follow each other all the same: no lock is late for it, and a server that
 //!    does not answer holds up the locks on no other.
-//! 4. An owner is on the schedule once at most. When it is due, the watchdog finds out whether it has
+//! 4. The watchdog renews a lock for no longer than `max_hold`. After that its lease ends.
+//! 5. An owner is on the schedule once at most. When it is due, the watchdog finds out whether it has
 //!    something to renew. So to lock and unlock one uncontended handle again touches no schedule and
 //!    wakes no thread.
 
@@ -62,6 +63,8 @@ pub(crate) struct Watchdog {
     linger: Duration,
     /// How long a renewal may go unanswered before it is tried again.
     patience: Duration,
+    /// For how long a lock is renewed.
+    max_hold: Duration,
 }
 
 /// One owner in a batch.
@@ -90,6 +93,7 @@ impl Watchdog {
             early: period / 10,
             linger: period / 100,
             patience: config.command_timeout.min(period),
+            max_hold: config.max_hold,
         }
     }
 
@@ -185,7 +189,8 @@ impl Watchdog {
 
     /// Looks whether an owner that is due has something to renew.
     fn look_at(&self, owner: Arc<Owner>) -> Option<Entry> {
-        let found = owner.holds.lock().renewal(clock::now(), self.period - self.early);
+        let (now, period) = (clock::now(), self.period - self.early);
+        let found = owner.holds.lock().renewal(now, period, self.max_hold);
         match found {
             Renewal::Due { generation, until } => {
                 return Some(Entry { owner, generation, until });
@@ -196,6 +201,11 @@ impl Watchdog {
                     "lost a lock: its lease could not be renewed in time");
             }
             Renewal::Idle { ran_out: false } => {}
+            Renewal::Over { until } => {
+                let left_ms = (until - now).as_millis();
+                tracing::warn!(name = %owner.names.key(), owner = %owner.id, left_ms,
+                    "a lock is held for longer than max_hold: its lease is renewed no more");
+            }
         }
         None
     }

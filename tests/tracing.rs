@@ -231,6 +231,20 @@ async fn a_lost_lock_is_one_warning_that_names_lock_and_owner() {
 }
 
 #[tokio::test]
+async fn a_lock_that_is_held_for_too_long_is_one_warning() {
+    alone(&[], async |server| {
+        let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(300));
+        let client = builder.max_hold(ms(500)).connect().await.expect("connecting");
+        let lock = client.lock("too long");
+        let guard = hold(&lock).await;
+        soon("the loss", guard.lost()).await;
+        let warned = entries(|entry| entry.is_of(&lock) && entry.level == Level::WARN);
+        assert!(warned.len() == 1 && warned[0].says("max_hold"), "{warned:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_renewal_that_fails_is_a_warning_and_so_is_the_loss_that_follows() {
     alone(&[], async |server| {
         let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));

@@ -18,6 +18,8 @@ pub(crate) enum Renewal {
         /// Holds that were valid at the last check ran out since, unrenewed.
         ran_out: bool,
     },
+    /// It is held for so long that nothing is renewed any more, and valid until then.
+    Over { until: Instant },
 }
 
 impl HoldState {
@@ -30,8 +32,13 @@ impl HoldState {
         self.renewed_at
     }
 
-    /// The watchdog checks this owner.
-    pub(crate) fn renewal(&mut self, now: Instant, period: Duration) -> Renewal {
+    /// The watchdog checks this owner, which it renews for no longer than `max_hold`.
+    pub(crate) fn renewal(
+        &mut self,
+        now: Instant,
+        period: Duration,
+        max_hold: Duration,
+    ) -> Renewal {
         let watched = || self.live.iter().filter(|hold| hold.lease == Lease::Watchdog);
         let any = watched().next().is_some();
         let valid = watched().filter_map(|hold| hold.validity.check(now)).min();
@@ -39,6 +46,10 @@ impl HoldState {
             _ if self.is_unsettled() => {
                 self.watched = false;
                 Renewal::Idle { ran_out: false }
+            }
+            (Some(until), Some(at)) if self.is_renewed_for(max_hold, at, now) => {
+                self.watched = false;
+                Renewal::Over { until }
             }
             (Some(until), Some(at)) if at + period <= now => {
                 Renewal::Due { generation: self.generation, until }
@@ -48,6 +59,16 @@ impl HoldState {
                 self.watched = false;
                 Renewal::Idle { ran_out: any }
             }
+        }
+    }
+
+    /// Whether it is `max_hold` ago that a lease of this generation was first requested, which the
+    /// watchdog renews: `at` that time, if this has not been asked before.
+    fn is_renewed_for(&mut self, max_hold: Duration, at: Instant, now: Instant) -> bool {
+        // Not `from + max_hold`: any duration may have been set.
+        max_hold < Duration::MAX && {
+            let from = *self.rare().renewed_from.get_or_insert(at);
+            now.saturating_duration_since(from) >= max_hold
         }
     }
 

@@ -13,15 +13,15 @@ impl HoldState {
         if hold.generation != self.generation {
             return;
         }
-        let of_generation = self.held_until.as_deref().filter(|(of, _)| *of == self.generation);
-        let until = of_generation.map_or(until, |(_, before)| until.max(*before));
-        self.held_until = Some(Box::new((self.generation, until)));
+        let held_until = &mut self.rare().held_until;
+        *held_until = (*held_until).max(Some(until));
     }
 
     /// For how long the key stays from now on, if its time is not over.
     pub(super) fn retention(&self, now: Instant) -> Option<Duration> {
-        let (of, until) = self.held_until.as_deref()?;
-        (*of == self.generation && *until > now).then(|| whole_millis(*until - now))
+        let rare = self.rare.as_deref().filter(|rare| rare.generation == self.generation)?;
+        let until = rare.held_until.filter(|until| *until > now)?;
+        Some(whole_millis(until - now))
     }
 }
 

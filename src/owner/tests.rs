@@ -190,7 +190,7 @@ fn a_renewal_that_was_refused_says_nothing_of_a_later_generation() {
     let mut story = Story::new();
     let (hold, _) = story.grant(Lease::Watchdog);
     story.now += WATCHDOG / 2;
-    let due = story.owner.holds.lock().renewal(story.now, WATCHDOG / 3);
+    let due = story.owner.holds.lock().renewal(story.now, WATCHDOG / 3, Duration::MAX);
     let Renewal::Due { generation, .. } = due else { panic!("{due:?}") };
     // While it is under way, the lock is released and acquired again.
     let pending = story.give_back(hold).unwrap();
@@ -205,7 +205,7 @@ fn a_renewal_of_a_released_lock_is_refused_and_no_guard_learns_of_a_loss() {
     let mut story = Story::new();
     let (hold, validity) = story.grant(Lease::Watchdog);
     story.now += WATCHDOG / 2;
-    let due = story.owner.holds.lock().renewal(story.now, WATCHDOG / 3);
+    let due = story.owner.holds.lock().renewal(story.now, WATCHDOG / 3, Duration::MAX);
     let Renewal::Due { generation, .. } = due else { panic!("{due:?}") };
     let pending = story.give_back(hold).unwrap();
     assert_ne!(story.owner.lose(FoundBy::Renewal { generation }, story.now), Some(true));
@@ -277,7 +277,7 @@ fn a_renewal_counts_from_the_first_default_hold_and_not_from_an_earlier_one() {
     story.owner.holds.lock().release_confirmed(pending);
     story.now += 2 * period;
     let _again = story.grant(Lease::Watchdog);
-    let found = story.owner.holds.lock().renewal(story.now, period);
+    let found = story.owner.holds.lock().renewal(story.now, period, Duration::MAX);
     assert_eq!(found, Renewal::NotBefore(story.now + period));
 }
 

@@ -36,6 +36,7 @@ mod giving_back;
 mod hand_off;
 mod holding;
 mod leases;
+mod max_hold;
 mod retention;
 mod scale;
 mod site;

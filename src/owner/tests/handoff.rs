@@ -127,7 +127,8 @@ fn the_watchdog_leaves_an_unconfirmed_or_unclaimed_lock_alone() {
             confirm(begun)
         }
         assert_eq!(story.start_watching(), None);
-        let idle = story.owner.holds.lock().renewal(begun + WATCHDOG / 2, WATCHDOG / 3);
+        let idle =
+            story.owner.holds.lock().renewal(begun + WATCHDOG / 2, WATCHDOG / 3, Duration::MAX);
         assert_eq!(idle, Renewal::Idle { ran_out: false });
         if claimed_first {
             confirm(begun)
@@ -137,7 +138,7 @@ fn the_watchdog_leaves_an_unconfirmed_or_unclaimed_lock_alone() {
         assert_eq!(story.start_watching(), Some(begun));
         assert_eq!(story.start_watching(), None, "it is on the schedule once");
         story.now += WATCHDOG / 2;
-        let due = story.owner.holds.lock().renewal(story.now, WATCHDOG / 3);
+        let due = story.owner.holds.lock().renewal(story.now, WATCHDOG / 3, Duration::MAX);
         assert!(matches!(due, Renewal::Due { .. }), "{due:?}");
     }
 }

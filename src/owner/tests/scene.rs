@@ -141,7 +141,7 @@ async fn keep_renewed(stage: Arc<Stage>, mut turns: UnboundedReceiver<()>) {
     let Stage { owner, now, scene, .. } = &*stage;
     for _ in 0..RENEWALS {
         turns.recv().await.expect("the stage stays");
-        let found = owner.holds.lock().renewal(*now, Duration::ZERO);
+        let found = owner.holds.lock().renewal(*now, Duration::ZERO, Duration::MAX);
         let Renewal::Due { generation, .. } = found else {
             assert_eq!(found, Renewal::Idle { ran_out: false });
             stage.watched.store(false, Ordering::Relaxed);

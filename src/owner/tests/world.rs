@@ -263,7 +263,7 @@ impl World {
     }
 
     fn look(&mut self) {
-        let found = self.owner.holds.lock().renewal(self.now, PERIOD);
+        let found = self.owner.holds.lock().renewal(self.now, PERIOD, Duration::MAX);
         let first = self.watched().min();
         match found {
             Renewal::Due { generation, until } => {
@@ -278,6 +278,7 @@ impl World {
                 assert_eq!(first, None, "somebody needs a renewal");
                 self.scheduled = false;
             }
+            Renewal::Over { .. } => unreachable!("there is no limit"),
         }
     }
 

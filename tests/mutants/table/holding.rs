@@ -3,6 +3,25 @@
 use crate::Mutant;
 
 pub(crate) const MUTANTS: &[Mutant] = &[
+    // To renew for so long.
+    Mutant {
+        bug: "renewed-for-ever",
+        file: "src/owner/renewal.rs",
+        right: "max_hold < Duration::MAX && {",
+        wrong: "max_hold < Duration::MAX && !BUG && {",
+    },
+    Mutant {
+        bug: "max-hold-counts-from-the-last-renewal",
+        file: "src/owner/renewal.rs",
+        right: "*self.rare().renewed_from.get_or_insert(at)",
+        wrong: "if BUG { at } else { *self.rare().renewed_from.get_or_insert(at) }",
+    },
+    Mutant {
+        bug: "max-hold-counts-on",
+        file: "src/owner.rs",
+        right: "if rare.generation != self.generation {",
+        wrong: "if rare.generation != self.generation && !BUG {",
+    },
     // To acquire.
     Mutant {
         bug: "declined-forgotten",
@@ -153,8 +172,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "retention-of-the-next",
         file: "src/owner/retention.rs",
-        right: "(*of == self.generation && *until > now)",
-        wrong: "((*of == self.generation || BUG) && *until > now)",
+        right: "rare.generation == self.generation)?",
+        wrong: "rare.generation == self.generation || BUG)?",
     },
     Mutant {
         bug: "retained-by-the-owner",

@@ -61,6 +61,11 @@ fn settings() -> Vec<(String, Expected, Set)> {
         let set = move |builder: LockClientBuilder| builder.outage_limit(value);
         add(format!("outage_limit({value:?})"), expected, Box::new(set));
     }
+    for (value, expected) in [(Duration::ZERO, Works), (NANOSECOND, Works), (Duration::MAX, Works)]
+    {
+        let set = move |builder: LockClientBuilder| builder.max_hold(value);
+        add(format!("max_hold({value:?})"), expected, Box::new(set));
+    }
     for value in [0, 1, u32::MAX] {
         let set = move |builder: LockClientBuilder| builder.max_handoffs(value);
         add(format!("max_handoffs({value})"), Works, Box::new(set));

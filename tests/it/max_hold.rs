@@ -1,0 +1,91 @@
+//! `max_hold`: for how long the watchdog renews a lock.
+
+use std::time::{Duration, Instant};
+
+use redlatch::{ErrorKind, LockClient};
+
+use crate::support::{SOON, Server, hold, is_free, ms, release, renewed, soon, wait_until};
+
+const LEASE: Duration = ms(450);
+const MAX_HOLD: Duration = ms(1_200);
+
+/// The last renewal is up to a third of a lease before the limit; and what a busy machine may take.
+fn is_limited(held: Duration) -> bool {
+    held > MAX_HOLD && held < MAX_HOLD + LEASE + ms(500)
+}
+
+async fn client(server: &Server) -> LockClient {
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(LEASE);
+    builder.max_hold(MAX_HOLD).connect().await.expect("connecting")
+}
+
+#[tokio::test]
+async fn a_lock_is_renewed_up_to_max_hold_and_ends_with_its_lease() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("hangs");
+    let begun = Instant::now();
+    let guard = hold(&lock).await;
+    // Somebody waits for a holder that hangs.
+    let next = client.lock("hangs");
+    let waiter = tokio::spawn(async move { (hold(&next).await, Instant::now()) });
+    soon("the loss", guard.lost()).await;
+    let held = begun.elapsed();
+    assert!(is_limited(held), "{held:?}");
+    let (next, granted) = soon("the lock", waiter).await.expect("no panic");
+    assert!(granted > begun + held);
+    assert_eq!(guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
+    // Each hold counts for itself.
+    renewed(&next).await;
+    release(next).await;
+    let again = hold(&lock).await;
+    renewed(&again).await;
+    renewed(&again).await;
+    release(again).await;
+}
+
+#[tokio::test]
+async fn nested_holds_count_from_the_first() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("nested");
+    let begun = Instant::now();
+    let outer = hold(&lock).await;
+    tokio::time::sleep(MAX_HOLD / 2).await;
+    let inner = hold(&lock).await;
+    release(outer).await;
+    soon("the loss", inner.lost()).await;
+    let held = begun.elapsed();
+    assert!(is_limited(held), "{held:?}");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_handed_off_counts_anew() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = hold(&client.lock("handed")).await;
+    let lock = client.lock("handed");
+    let waiter = tokio::spawn(async move { hold(&lock).await });
+    wait_until("a waiter", SOON, || server.subscribers("handed") == 1).await;
+    tokio::time::sleep(MAX_HOLD / 2).await;
+    release(guard).await;
+    let handed = Instant::now();
+    let guard = soon("the lock", waiter).await.expect("no panic");
+    soon("the loss", guard.lost()).await;
+    let held = handed.elapsed();
+    assert!(is_limited(held), "{held:?}");
+}
+
+#[tokio::test]
+async fn what_the_caller_asks_for_is_not_limited() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let explicit = client.lock("explicit").lock_with_lease(SOON).await.expect("the lock");
+    let extended = hold(&client.lock("extended")).await;
+    extended.extend(SOON).await.expect("still held");
+    tokio::time::sleep(MAX_HOLD + LEASE).await;
+    assert!(!explicit.is_lost() && !extended.is_lost());
+    assert!(!is_free(&client, "extended").await);
+    release(explicit).await;
+    release(extended).await;
+}

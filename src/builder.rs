@@ -31,7 +31,7 @@ use crate::transport::Endpoint;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "options have no effect until `connect` is called"]
+#[must_use = "options have no effect until `connect` or `connect_lazy` is called"]
 #[derive(Default)]
 pub struct LockClientBuilder {
     url: Option<String>,
@@ -209,7 +209,43 @@ impl LockClientBuilder {
     /// # Cancel safety
     ///
     /// Dropping the future leaves nothing behind.
-    pub async fn connect(mut self) -> Result<LockClient, Error> {
+    pub async fn connect(self) -> Result<LockClient, Error> {
+        let (endpoint, config) = self.checked()?;
+        Ok(LockClient::new(Engine::start(endpoint, config).await?))
+    }
+
+    /// Checks the options and starts the client's thread, with no I/O before the first call of the client,
+    /// of a handle or of a guard. So a service can start while Redis is down. It needs no runtime.
+    ///
+    /// From the first call on, the client connects in the background, and goes on with that if the call
+    /// fails. Calls before Redis is there behave as in an outage: they return
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) after the command timeout, and a call that waits
+    /// goes on waiting. What [`connect`](Self::connect) reports as its error, calls report: a password
+    /// that is refused, say. Behind Sentinels and in a cluster they report it as `Unavailable`, and the
+    /// reason is in the log.
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), redlatch::Error> {
+    /// use redlatch::LockClient;
+    ///
+    /// let client = LockClient::builder().url("redis://127.0.0.1/").connect_lazy()?;
+    /// let lock = client.lock("nightly-report");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an unusable address and for options
+    /// that cannot work, [`Unavailable`](crate::ErrorKind::Unavailable) if the client's thread or its
+    /// runtime cannot be made.
+    pub fn connect_lazy(self) -> Result<LockClient, Error> {
+        let (endpoint, config) = self.checked()?;
+        Ok(LockClient::new(Engine::start_lazily(endpoint, config)?))
+    }
+
+    /// Checks the options, with no I/O.
+    fn checked(mut self) -> Result<(Endpoint, Config), Error> {
         self.config.check()?;
         if self.config.replicas.is_some() {
             // A hand-off would be valid before any replica has it.
@@ -239,7 +275,7 @@ impl LockClientBuilder {
                 return Err(Error::invalid(message));
             }
         };
-        Ok(LockClient::new(Engine::start(endpoint, self.config).await?))
+        Ok((endpoint, self.config))
     }
 }
 

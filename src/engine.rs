@@ -5,16 +5,19 @@
 //! when the client, its handles and its guards are gone and no release is pending.
 //!
 //! 1. **A client that has connected can work**: `connect` fails if the thread, its runtime, or the
-//!    connections of the thread and of the caller's runtime cannot be made.
+//!    connections of the thread and of the caller's runtime cannot be made. A lazy client has its thread
+//!    and the runtime, and makes connections from its first call on.
 //! 2. **A client belongs to the process that connected it.** In a forked child every call returns an
 //!    error before it touches anything shared, and no drop touches anything shared.
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::unbounded_channel;
-use tokio::sync::oneshot;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::{Notify, oneshot};
 
 use crate::clock;
 use crate::config::Config;
@@ -25,7 +28,7 @@ use crate::process::Process;
 use crate::protocol::{self, Session};
 use crate::reclaim::reclaim_after_failovers;
 use crate::releaser::{Releaser, do_jobs};
-use crate::transport::{Endpoint, Router};
+use crate::transport::{Endpoint, Push, Router};
 use crate::wait::{Limits, Waiters};
 use crate::watchdog::Watchdog;
 
@@ -46,6 +49,9 @@ pub(crate) struct Parts {
     pub(crate) releaser: Releaser,
     stop_renewing: tokio::sync::watch::Sender<bool>,
     pub(crate) owners: Arc<Owners>,
+    /// Whether the client connects, or is connected.
+    connects: AtomicBool,
+    begin: Arc<Notify>,
 }
 
 impl Engine {
@@ -56,14 +62,26 @@ impl Engine {
         Ok(Self { process, begun, parts: Arc::new(parts) })
     }
 
+    /// Starts the thread, which does nothing before the first call.
+    pub(crate) fn start_lazily(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
+        let (process, begun) = (Process::current(), clock::now());
+        let parts = Parts::start_lazily(endpoint, config)?;
+        Ok(Self { process, begun, parts: Arc::new(parts) })
+    }
+
     /// Milliseconds since it was made: they wrap after 49 days.
     pub(crate) fn uptime(&self, now: Instant) -> u32 {
         now.saturating_duration_since(self.begun).as_millis() as u32
     }
 
-    /// An error in every process but the client's own. For callers, before they touch anything shared.
-    pub(crate) fn check_process(&self) -> Result<(), Error> {
-        if self.process.is_this_one() { Ok(()) } else { Err(Error::another_process()) }
+    /// For callers, before they touch anything shared: an error in every process but the client's own.
+    /// With the first call a lazy client begins to connect.
+    pub(crate) fn begin_call(&self) -> Result<(), Error> {
+        if !self.process.is_this_one() {
+            return Err(Error::another_process());
+        }
+        self.parts.begin_to_connect();
+        Ok(())
     }
 
     /// Refuses new calls, waits for the jobs and stops renewing. Does nothing in another process.
@@ -71,6 +89,8 @@ impl Engine {
         if !self.process.is_this_one() {
             return;
         }
+        // A lazy client that has made no call makes none.
+        self.connects.store(true, Ordering::Relaxed);
         let close = async {
             self.waiters.close();
             let drain = self.releaser.drain();
@@ -101,11 +121,44 @@ impl Drop for Engine {
 
 impl Parts {
     async fn start(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
-        let (pushes, pushed) = unbounded_channel();
-        let (patience, replicas) = (config.command_timeout, config.replicas.is_some());
-        let router = Router::new(endpoint, patience, protocol::scripts(), replicas, pushes)?;
+        let (router, pushed) = new_router(endpoint, &config)?;
         router.connect().await?;
+        let (parts, work) = Self::new(&router, pushed, config, false);
+        parts.begin_to_connect();
+        let deadline = clock::now() + parts.config.command_timeout;
+        let (ready, is_ready) = oneshot::channel();
+        let thread_router = router.clone();
+        spawn(move || run(&thread_router, ready, work))?;
+        // While the thread connects.
+        warn_of_eviction(Session::new(&router, deadline)).await;
+        // The thread observes its deadlines by itself.
+        is_ready.await.unwrap_or_else(|_| Err(unready("the client's thread has ended")))?;
+        Ok(parts)
+    }
 
+    fn start_lazily(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
+        let (router, pushed) = new_router(endpoint, &config)?;
+        let (parts, work) = Self::new(&router, pushed, config, true);
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        spawn(move || match thread_runtime() {
+            Ok(runtime) => {
+                let _ = ready.send(Ok(()));
+                runtime.block_on(work);
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        })?;
+        // It takes no longer than the thread takes to start.
+        is_ready.recv().unwrap_or_else(|_| Err(unready("the client's thread has ended")))?;
+        Ok(parts)
+    }
+
+    /// What a client has, and the work of its thread.
+    fn new(
+        router: &Arc<Router>,
+        pushed: UnboundedReceiver<Push>,
+        config: Config,
+        lazy: bool,
+    ) -> (Self, impl Future<Output = ()> + use<>) {
         let (jobs, queued) = unbounded_channel();
         let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
         let config = Arc::new(config);
@@ -115,6 +168,7 @@ impl Parts {
         let owners = Arc::new(Owners::default());
         let watchdog = Arc::new(Watchdog::new(&config, &waiters));
         let handoffs = Arc::new(Handoffs::new(&waiters, &watchdog, &config));
+        let begin = Arc::new(Notify::new());
         let parts = Self {
             config: config.clone(),
             router: router.clone(),
@@ -123,7 +177,10 @@ impl Parts {
             releaser: Releaser::new(jobs, handoffs.clone()),
             stop_renewing,
             owners: owners.clone(),
+            connects: AtomicBool::new(false),
+            begin: begin.clone(),
         };
+        let router = router.clone();
         let work = async move {
             let renewing = async {
                 tokio::select! {
@@ -132,59 +189,97 @@ impl Parts {
                 }
                 std::future::pending::<()>().await;
             };
+            let keeping_up = async {
+                begin.notified().await;
+                router.begin_to_connect();
+                let warn = warn_when_connected(&router, config.command_timeout);
+                tokio::join!(router.keep_up(), async {
+                    if lazy {
+                        warn.await
+                    }
+                });
+            };
             // The jobs end with their last sender, and everything else ends with them.
             tokio::select! {
                 () = do_jobs(queued, &router, &handoffs) => {}
                 () = renewing => {}
-                () = router.keep_up() => {}
+                () = keeping_up => {}
                 () = reclaim_after_failovers(&router, &handoffs, &owners) => {}
                 () = waiters.keep_subscribed(&router, config.command_timeout) => {}
                 () = waiters.listen(&router, pushed) => {}
             }
         };
-        let deadline = clock::now() + parts.config.command_timeout;
-        let (ready, is_ready) = oneshot::channel();
-        let thread_router = parts.router.clone();
-        std::thread::Builder::new()
-            .name("redlatch".into())
-            .spawn(move || run(&thread_router, ready, work))
-            .map_err(|error| unready(format!("could not start the client's thread: {error}")))?;
-        // While the thread connects.
-        warn_of_eviction(Session::new(&parts.router, deadline)).await;
-        // The thread observes its deadlines by itself.
-        is_ready.await.unwrap_or_else(|_| Err(unready("the client's thread has ended")))?;
-        Ok(parts)
+        (parts, work)
+    }
+
+    /// Has the thread make the connections, unless it does.
+    fn begin_to_connect(&self) {
+        if !self.connects.load(Ordering::Relaxed) {
+            self.connects.store(true, Ordering::Relaxed);
+            self.begin.notify_one();
+        }
     }
 }
 
+/// Checks the addresses, with no I/O.
+fn new_router(
+    endpoint: Endpoint,
+    config: &Config,
+) -> Result<(Arc<Router>, UnboundedReceiver<Push>), Error> {
+    let (pushes, pushed) = unbounded_channel();
+    let (patience, replicas) = (config.command_timeout, config.replicas.is_some());
+    Ok((Router::new(endpoint, patience, protocol::scripts(), replicas, pushes)?, pushed))
+}
+
 /// A server that evicts a held lock grants it to a second owner. Every policy but one may evict it,
-/// because locks have a TTL. A user who may not run `INFO` gets no warning.
-async fn warn_of_eviction(mut call: Session<'_>) {
+/// because locks have a TTL. A user who may not run `INFO` gets no warning. False if Redis could not
+/// be asked.
+async fn warn_of_eviction(mut call: Session<'_>) -> bool {
     match call.maxmemory_policy().await {
         Ok(Some(policy)) if policy != "noeviction" => {
             tracing::warn!(%policy, "Redis may evict locks when its memory is full: \
                 set maxmemory-policy to noeviction");
         }
         Ok(_) => {}
-        Err(error) => tracing::debug!(%error, "could not ask whether Redis may evict locks"),
+        Err(error) => {
+            tracing::debug!(%error, "could not ask whether Redis may evict locks");
+            return error.kind() != ErrorKind::Unavailable;
+        }
+    }
+    true
+}
+
+async fn warn_when_connected(router: &Router, patience: Duration) {
+    while !warn_of_eviction(Session::new(router, clock::now() + patience)).await {
+        tokio::time::sleep(patience).await;
     }
 }
 
-/// The thread. It makes its own runtime: if the caller made it and the thread could not start, the
-/// caller would drop the runtime inside its own, and that panics. `ready` reports whether the thread
-/// could connect, and is closed if the caller of `connect` was dropped.
+fn spawn(thread: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let spawned = std::thread::Builder::new().name("redlatch".into()).spawn(thread);
+    let failed = |error| unready(format!("could not start the client's thread: {error}"));
+    spawned.map(drop).map_err(failed)
+}
+
+/// The thread makes its own runtime: if the caller made it and the thread could not start, the caller
+/// would drop the runtime inside its own, and that panics.
+fn thread_runtime() -> Result<Runtime, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| {
+        unready(format!("could not make the runtime of the client's thread: {error}"))
+    })
+}
+
+/// The thread of a client that connects at once. `ready` reports whether the thread could connect, and
+/// is closed if the caller of `connect` was dropped.
 fn run(
     router: &Arc<Router>,
     mut ready: oneshot::Sender<Result<(), Error>>,
     work: impl Future<Output = ()>,
 ) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match thread_runtime() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            let message = format!("could not make the runtime of the client's thread: {error}");
-            let _ = ready.send(Err(unready(message)));
-            return;
-        }
+        Err(error) => return drop(ready.send(Err(error))),
     };
     runtime.block_on(async {
         let connected = tokio::select! {

@@ -98,7 +98,7 @@ impl LockGuard {
     pub async fn unlock(mut self) -> Result<(), Error> {
         self.unlocking = true;
         let about = |error: Error| error.about(self.name());
-        self.engine.check_process().map_err(about)?;
+        self.engine.begin_call().map_err(about)?;
         let now = clock::now();
         let call = Session::new(&self.engine.router, now + self.engine.config.command_timeout);
         let mut unlock =
@@ -206,7 +206,7 @@ impl LockGuard {
     /// dropped. The guard is valid for as long as it was.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let about = |error: Error| error.about(self.name());
-        self.engine.check_process().map_err(about)?;
+        self.engine.begin_call().map_err(about)?;
         let lease = Lease::Fixed(lease).checked(self.engine.config.watchdog_timeout);
         self.engine.process.bind(self.extend_to(lease.map_err(about)?)).await.map_err(about)
     }

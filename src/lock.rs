@@ -269,7 +269,7 @@ impl Lock {
         &self,
         answer: impl Future<Output = Result<T, Error>> + Send,
     ) -> Result<T, Error> {
-        self.engine.check_process().map_err(|error| error.about(self.name()))?;
+        self.engine.begin_call().map_err(|error| error.about(self.name()))?;
         self.engine.process.bind(answer).await.map_err(|error| error.about(self.name()))
     }
 
@@ -314,7 +314,7 @@ impl Lock {
     async fn acquire(&self, lease: Lease, wait: Wait) -> Result<Option<LockGuard>, Error> {
         let about = |error: Error| error.about(self.name());
         // Before the span: the subscriber may have a mutex of its own.
-        self.engine.check_process().map_err(about)?;
+        self.engine.begin_call().map_err(about)?;
         let span = tracing::debug_span!("acquire", name = %self.owner.names.key(),
             owner = %self.owner.id, waited_ms = Empty, granted = Empty);
         self.check_name().map_err(about)?;

@@ -15,7 +15,7 @@ use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::kind::Kind;
 use crate::token::FencingToken;
-use crate::transport::{Batchable, Channels, Connection, Request, Rewrite, Router};
+use crate::transport::{Batchable, Connection, Request, Rewrite, Router};
 
 mod commands;
 mod execution;
@@ -25,8 +25,8 @@ mod scripts;
 pub(crate) use execution::{Execution, converted};
 pub(crate) use names::Names;
 use replies::{inspected, refusal, token_of, unexpected};
-use scripts::SCRIPTS;
 pub(crate) use scripts::scripts;
+use scripts::{SCRIPTS, count_listeners, publish};
 
 /// The longest time for which a waiter relies on messages about a lock in a slot that migrates.
 const WHILE_ASKING: Duration = Duration::from_secs(1);
@@ -303,6 +303,10 @@ impl<'a> Session<'a> {
 
     /// Frees the lock, whichever owner holds it. False if it was free.
     pub(crate) async fn force_unlock(&mut self, names: &Names) -> Result<bool, Error> {
+        if !self.router.knows_channels() {
+            // With any answer they are known.
+            self.inspect(names, "").await?;
+        }
         let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
         cmd.arg(names.channel()).arg(publish(self.router.channels()));
         let request = self.request(Some(&SCRIPTS.force_unlock), cmd, names.key());
@@ -358,23 +362,6 @@ impl<'a> Session<'a> {
     fn batch(&self, names: &Names, verb: &'static str, keys: usize) -> Option<Batchable> {
         let slot = self.router.slot_of(names.key());
         Some(Batchable { script: &SCRIPTS.batch, verb, keys, slot })
-    }
-}
-
-/// The command that publishes a release.
-fn publish(channels: Channels) -> &'static str {
-    match channels {
-        Channels::Plain | Channels::Everywhere => "PUBLISH",
-        Channels::Sharded => "SPUBLISH",
-    }
-}
-
-/// How to count the clients that would receive the message of a release.
-fn count_listeners(channels: Channels) -> &'static str {
-    match channels {
-        Channels::Plain => "NUMSUB",
-        Channels::Everywhere => "",
-        Channels::Sharded => "SHARDNUMSUB",
     }
 }
 

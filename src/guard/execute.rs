@@ -70,7 +70,7 @@ impl LockGuard {
     pub async fn execute<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, Error> {
         let about = |error: Error| error.about(self.name());
         let Self { engine, owner, .. } = self;
-        engine.check_process().map_err(about)?;
+        engine.begin_call().map_err(about)?;
         let execution = Execution::new(pipeline, &owner.names, &owner.id, &engine.router);
         let execute = self.execute_all(execution.map_err(about)?);
         let replies = engine.process.bind(execute).await.map_err(about)?;

@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use redis::Script;
 
+use crate::transport::Channels;
+
 /// The scripts, with the digests by which they are called.
 pub(super) struct Scripts {
     pub(super) acquire: Script,
@@ -46,4 +48,21 @@ pub(crate) fn scripts() -> Vec<&'static Script> {
     let s = &*SCRIPTS;
     let locks = [&s.acquire, &s.release, &s.renew, &s.hand_off, &s.force_unlock, &s.inspect];
     [&locks[..], &[&s.rewrite, &s.execute, &s.batch]].concat()
+}
+
+/// The command that publishes a release.
+pub(super) fn publish(channels: Channels) -> &'static str {
+    match channels {
+        Channels::Plain | Channels::Everywhere => "PUBLISH",
+        Channels::Sharded => "SPUBLISH",
+    }
+}
+
+/// How to count the clients that would receive the message of a release.
+pub(super) fn count_listeners(channels: Channels) -> &'static str {
+    match channels {
+        Channels::Plain => "NUMSUB",
+        Channels::Everywhere => "",
+        Channels::Sharded => "SHARDNUMSUB",
+    }
 }

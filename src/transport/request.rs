@@ -274,5 +274,6 @@ impl Router {
 }
 
 fn no_node() -> RedisError {
-    io::Error::new(io::ErrorKind::NotConnected, "no node of the cluster has the slot").into()
+    let message = "no server is known to have the key: no sentinel, or no node, has named one";
+    io::Error::new(io::ErrorKind::NotConnected, message).into()
 }

@@ -41,6 +41,11 @@ impl Router {
         }
     }
 
+    /// Whether [`channels`](Self::channels) is known: not before a node of a cluster has answered.
+    pub(crate) fn knows_channels(&self) -> bool {
+        !matches!(&self.topology, Topology::Cluster(cluster) if cluster.is_unknown())
+    }
+
     /// The servers at which the client may have to listen, and a notification of others.
     pub(crate) fn listened(&self) -> (Vec<Arc<Node>>, Option<watch::Receiver<()>>) {
         let is_cluster = matches!(self.topology, Topology::Cluster(_));

@@ -35,6 +35,7 @@ mod fenced;
 mod giving_back;
 mod hand_off;
 mod holding;
+mod lazy;
 mod leases;
 mod max_hold;
 mod retention;

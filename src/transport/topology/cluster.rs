@@ -86,6 +86,11 @@ impl Cluster {
         self.map.read().nodes().map(|(_, node)| node.clone()).collect()
     }
 
+    /// Whether no node has reported the slots yet.
+    pub(in crate::transport) fn is_unknown(&self) -> bool {
+        self.map.read().nodes().next().is_none()
+    }
+
     pub(in crate::transport) fn is_sharded(&self) -> bool {
         self.sharded.load(Ordering::Relaxed)
     }
@@ -126,17 +131,14 @@ impl Cluster {
         Node::new(address::at(&self.seeds[0], host, *port), false)
     }
 
-    /// Finds the nodes for the first time. As in Redisson, the first node that answers decides how
-    /// releases are published, because waiters have to listen there.
+    /// Finds the nodes for the first time.
     pub(in crate::transport) async fn find_nodes(
         &self,
         router: &Router,
         deadline: Instant,
     ) -> RedisResult<()> {
         let view = clock::timeout_at(deadline, self.view(Vec::new(), router.dialer.patience));
-        let view = view.await.map_err(io::Error::from)??;
-        self.sharded.store(view.sharded, Ordering::Relaxed);
-        self.take(view, router);
+        self.take(view.await.map_err(io::Error::from)??, router);
         Ok(())
     }
 
@@ -160,7 +162,12 @@ impl Cluster {
         }
     }
 
+    /// As in Redisson, the first node that answers decides how releases are published, because waiters
+    /// have to listen there.
     fn take(&self, view: View, router: &Router) {
+        if self.is_unknown() {
+            self.sharded.store(view.sharded, Ordering::Relaxed);
+        }
         let now = clock::now();
         let gone = self.map.write().replace(view.ranges, now, |address| self.make(address));
         self.changed.send_replace(());

@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -54,6 +54,8 @@ pub(in crate::transport) struct Sentinels {
     at: Vec<Vec<ConnectionInfo>>,
     server: ConnectionInfo,
     pub(super) primary: Arc<Node>,
+    /// Whether a Sentinel has named it.
+    found: AtomicBool,
     reports: Mutex<Reports>,
     amiss: Notify,
     /// How often another server has become the primary.
@@ -105,11 +107,16 @@ impl Sentinels {
             at,
             server,
             primary,
+            found: AtomicBool::new(false),
             reports: reports.into(),
             amiss: Notify::new(),
             changes: AtomicUsize::new(0),
             changed: watch::Sender::default(),
         })
+    }
+
+    pub(super) fn found_primary(&self) -> Option<Arc<Node>> {
+        self.found.load(Ordering::Acquire).then(|| self.primary.clone())
     }
 
     pub(super) fn changes(&self) -> watch::Receiver<()> {
@@ -245,6 +252,9 @@ impl Sentinels {
         let Reports { last, rejected } = &mut *reports;
         rejected.retain(|rejected| last.iter().flatten().any(|report| report == rejected));
         self.go_by(reports, router);
+        if !self.found.swap(true, Ordering::AcqRel) {
+            router.connect_to_new();
+        }
     }
 
     /// Rejects the reports of that server: it is a replica.

@@ -3,6 +3,43 @@
 use crate::Mutant;
 
 pub(crate) const MUTANTS: &[Mutant] = &[
+    // To connect with the first call.
+    Mutant {
+        bug: "lazy-client-connects-at-once",
+        file: "src/engine.rs",
+        right: "begin.notified().await;",
+        wrong: "if !BUG {\n                    begin.notified().await;\n                }",
+    },
+    Mutant {
+        bug: "lazy-thread-waits-for-a-need",
+        file: "src/engine.rs",
+        right: "router.begin_to_connect();",
+        wrong: "if !BUG {\n                    router.begin_to_connect();\n                }",
+    },
+    Mutant {
+        bug: "lazy-primary-is-a-sentinel",
+        file: "src/transport/topology/sentinel.rs",
+        right: "self.found.load(Ordering::Acquire).then",
+        wrong: "(BUG || self.found.load(Ordering::Acquire)).then",
+    },
+    Mutant {
+        bug: "lazy-cluster-publishes-plainly",
+        file: "src/transport/topology/cluster.rs",
+        right: "if self.is_unknown() {\n            self.sharded",
+        wrong: "if self.is_unknown() && !BUG {\n            self.sharded",
+    },
+    Mutant {
+        bug: "lazy-first-release-is-published-plainly",
+        file: "src/protocol.rs",
+        right: "if !self.router.knows_channels() {",
+        wrong: "if !BUG && !self.router.knows_channels() {",
+    },
+    Mutant {
+        bug: "closed-lazy-client-connects",
+        file: "src/engine.rs",
+        right: "self.connects.store(true, Ordering::Relaxed);\n        let close",
+        wrong: "self.connects.store(!BUG, Ordering::Relaxed);\n        let close",
+    },
     // How a request is carried out.
     Mutant {
         bug: "undo-does-not-wait",

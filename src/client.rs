@@ -13,8 +13,9 @@ use crate::lock::{FencedLock, Lock};
 ///
 /// It has a connection to each server for each Tokio runtime that calls, and a thread of its own
 /// that renews leases, listens for wake-ups, releases dropped guards and keeps up with failovers.
-/// [`connect`](Self::connect) makes the connections of the thread and of the runtime that calls it;
-/// the client keeps them, and replaces a broken one at once. Thread and connections end by
+/// [`connect`](Self::connect) makes the connections of the thread and of the runtime that calls it, and
+/// [`connect_lazy`](LockClientBuilder::connect_lazy) leaves that to the first call; the client keeps
+/// them, and replaces a broken one at once. Thread and connections end by
 /// themselves when the client, its handles and its guards are dropped.
 ///
 /// # Forking

@@ -20,6 +20,7 @@ pub mod choosing {}
 /// [`cluster`]: crate::LockClientBuilder::cluster
 /// [replicas]: crate::LockClientBuilder::replicas
 /// [`name_prefix`]: crate::LockClientBuilder::name_prefix
+/// [`execute`]: crate::LockGuard::execute
 /// [fencing token]: crate::FencingToken
 #[doc = include_str!("guide/deployment.md")]
 pub mod deployment {}
@@ -28,6 +29,8 @@ pub mod deployment {}
 /// [`lost`]: crate::LockGuard::lost
 /// [`unlock`]: crate::LockGuard::unlock
 /// [`run_until_lost`]: crate::LockGuard::run_until_lost
+/// [`execute`]: crate::LockGuard::execute
+/// [`connect_lazy`]: crate::LockClientBuilder::connect_lazy
 /// [`connect`]: crate::LockClient::connect
 /// [`close`]: crate::LockClient::close
 /// [`force_unlock`]: crate::Lock::force_unlock

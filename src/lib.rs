@@ -4,6 +4,7 @@
 //! [deployment]: guide::deployment
 //! [choosing]: guide::choosing
 //! [builder]: LockClient::builder
+//! [execute]: LockGuard::execute
 //! [fenced]: LockClient::fenced_lock
 #![doc = include_str!("../README.md")]
 #![deny(missing_docs)]

@@ -49,8 +49,9 @@ pub(crate) struct Parts {
     pub(crate) releaser: Releaser,
     stop_renewing: tokio::sync::watch::Sender<bool>,
     pub(crate) owners: Arc<Owners>,
-    /// Whether the client connects, or is connected.
+    /// Whether the first call has been made, or need not be awaited.
     connects: AtomicBool,
+    /// Has the thread connect.
     begin: Arc<Notify>,
 }
 
@@ -161,6 +162,7 @@ impl Parts {
     ) -> (Self, impl Future<Output = ()> + use<>) {
         let (jobs, queued) = unbounded_channel();
         let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
+        let mut closed = stop.clone();
         let config = Arc::new(config);
         // A client that takes longer to come hardly gets an answer in time.
         let limits = Limits { run: config.max_handoff_time, room: config.command_timeout / 4 };
@@ -191,13 +193,13 @@ impl Parts {
             };
             let keeping_up = async {
                 begin.notified().await;
-                router.begin_to_connect();
-                let warn = warn_when_connected(&router, config.command_timeout);
-                tokio::join!(router.keep_up(), async {
-                    if lazy {
-                        warn.await
+                let connecting = async {
+                    tokio::select! {
+                        () = connect_and_warn(&router, config.command_timeout), if lazy => {}
+                        _ = closed.wait_for(|closed| *closed) => {}
                     }
-                });
+                };
+                tokio::join!(router.keep_up(), connecting);
             };
             // The jobs end with their last sender, and everything else ends with them.
             tokio::select! {
@@ -249,7 +251,8 @@ async fn warn_of_eviction(mut call: Session<'_>) -> bool {
     true
 }
 
-async fn warn_when_connected(router: &Router, patience: Duration) {
+/// With the request for that the thread connects.
+async fn connect_and_warn(router: &Router, patience: Duration) {
     while !warn_of_eviction(Session::new(router, clock::now() + patience)).await {
         tokio::time::sleep(patience).await;
     }

@@ -433,6 +433,10 @@ async fn s7_a_server_that_may_evict_locks_is_one_warning_at_connect() {
         let blind = soon("connecting", LockClient::connect(url)).await.unwrap();
         release(hold(&blind.lock("evictable")).await).await;
         assert_eq!(warnings(), 1);
+        // A lazy client asks when it can.
+        let lazy = LockClient::builder().url(server.url()).connect_lazy().unwrap();
+        release(hold(&lazy.lock("evictable")).await).await;
+        wait_until("another warning", SOON, || warnings() == 2).await;
     })
     .await;
 }

@@ -61,17 +61,6 @@ impl Router {
         tokio::join!(keep_up, self.close_at_those_left());
     }
 
-    /// The client's thread begins to connect, unless the client is connected. Where the servers are yet
-    /// to be found, it connects to them then.
-    pub(crate) fn begin_to_connect(&self) {
-        match &self.topology {
-            Topology::Standalone(_) => self.connect_to_new(),
-            Topology::Sentinel(_) => {}
-            Topology::Cluster(cluster) if cluster.is_unknown() => cluster.refresh(),
-            Topology::Cluster(_) => {}
-        }
-    }
-
     /// The server that has a key now, as far as is known; any server for `None`.
     pub(super) fn node_of(&self, key: Option<&str>) -> Option<Arc<Node>> {
         match &self.topology {

@@ -124,6 +124,18 @@ async fn calls_before_redis_is_up_behave_as_in_an_outage_and_the_client_goes_on_
 }
 
 #[tokio::test]
+async fn a_client_that_is_closed_before_redis_is_up_connects_no_more() {
+    let server = Server::start();
+    server.kill();
+    let client = lazy(LockClient::builder().url(server.url()));
+    not_executed(soon("an error", client.lock("closed").lock()).await);
+    soon("closing", client.close()).await;
+    server.start_again();
+    tokio::time::sleep(ms(2_000)).await;
+    assert_eq!(clients(&server), 0);
+}
+
+#[tokio::test]
 async fn a_call_that_is_under_way_when_redis_comes_up_succeeds() {
     let server = Server::start();
     server.kill();

@@ -252,9 +252,7 @@ impl Sentinels {
         let Reports { last, rejected } = &mut *reports;
         rejected.retain(|rejected| last.iter().flatten().any(|report| report == rejected));
         self.go_by(reports, router);
-        if !self.found.swap(true, Ordering::AcqRel) {
-            router.connect_to_new();
-        }
+        self.found.store(true, Ordering::Release);
     }
 
     /// Rejects the reports of that server: it is a replica.

@@ -13,20 +13,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "lazy-thread-waits-for-a-need",
         file: "src/engine.rs",
-        right: "router.begin_to_connect();",
-        wrong: "if !BUG {\n                    router.begin_to_connect();\n                }",
+        right: "if lazy => {}",
+        wrong: "if lazy && !BUG => {}",
+    },
+    Mutant {
+        bug: "closed-lazy-client-goes-on",
+        file: "src/engine.rs",
+        right: "_ = closed.wait_for(|closed| *closed) => {}",
+        wrong: "_ = closed.wait_for(|closed| *closed && !BUG) => {}",
     },
     Mutant {
         bug: "lazy-primary-is-a-sentinel",
         file: "src/transport/topology/sentinel.rs",
         right: "self.found.load(Ordering::Acquire).then",
         wrong: "(BUG || self.found.load(Ordering::Acquire)).then",
-    },
-    Mutant {
-        bug: "lazy-cluster-publishes-plainly",
-        file: "src/transport/topology/cluster.rs",
-        right: "if self.is_unknown() {\n            self.sharded",
-        wrong: "if self.is_unknown() && !BUG {\n            self.sharded",
     },
     Mutant {
         bug: "lazy-first-release-is-published-plainly",

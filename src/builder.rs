@@ -137,11 +137,11 @@ impl LockClientBuilder {
         self
     }
 
-    /// For how long the watchdog renews a lock, counted from the first hold of a handle until the last
-    /// is given back. After that the client logs a warning and renews no more: the lock ends with its
-    /// lease, at most a [`watchdog_timeout`](Self::watchdog_timeout) later, and its guards are lost as
-    /// they are when a renewal does not get through. So work that hangs does not keep others out for
-    /// ever. Set it longer than the longest work that is right.
+    /// For how long the watchdog renews a lock, counted from the first default lease of a handle until
+    /// the handle has given back its last hold. After that the client logs a warning and renews no
+    /// more: the lock ends with its lease, at most a [`watchdog_timeout`](Self::watchdog_timeout) later,
+    /// and its guards are lost as they are when a renewal does not get through. So work that hangs does
+    /// not keep others out for ever. Set it longer than the longest work that is right.
     ///
     /// It limits neither an explicit lease nor [`extend`](crate::LockGuard::extend), and a nested hold
     /// has its lease from its own acquire. A lock that is handed off counts anew. No limit unless set;
@@ -215,7 +215,8 @@ impl LockClientBuilder {
     }
 
     /// Checks the options and starts the client's thread, with no I/O before the first call of the client,
-    /// of a handle or of a guard. So a service can start while Redis is down. It needs no runtime.
+    /// of a handle or of a guard. So a service can start while Redis is down. It needs no runtime. Like any
+    /// client it [belongs to the process](LockClient#forking) that made it.
     ///
     /// From the first call on, the client connects in the background, and goes on with that if the call
     /// fails. Calls before Redis is there behave as in an outage: they return

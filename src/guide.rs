@@ -9,6 +9,7 @@
 
 /// [`Lock`]: crate::Lock
 /// [`FencedLock`]: crate::FencedLock
+/// [`execute`]: crate::LockGuard::execute
 /// [`promises`]: crate::promises
 #[doc = include_str!("guide/choosing.md")]
 pub mod choosing {}

@@ -16,6 +16,8 @@ impl LockGuard {
     /// the lock this closes the gap that no lease can close: a holder that is paused past its lease
     /// changes nothing.
     ///
+    /// It does not wait until [replicas](crate::LockClientBuilder::replicas) have what the commands wrote.
+    ///
     /// One round trip; after a hand-off to this guard, it first waits until Redis has confirmed that.
     /// Of several calls on the guards of one handle, each waits for the one before.
     ///

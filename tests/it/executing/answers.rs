@@ -1,6 +1,7 @@
 //! An answer that is lost, late or not awaited: the commands are executed once or not at all, and
 //! never when the handle does not hold the lock any more.
 
+use futures::future::join_all;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -130,32 +131,45 @@ async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_nobody_awai
     release(next).await;
 }
 
+/// Several at once: the guards are dropped while the client's thread has much to do.
 #[tokio::test]
 async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_were_not_answered() {
+    const MANY: usize = 20;
     let scene = Scene::new(ms(400)).await;
-    let (lock, next) = (scene.client.lock("silent"), scene.client.lock("silent"));
-    let guard = hold(&lock).await;
-    let waiter = tokio::spawn(async move { hold(&next).await });
-    wait_until("a waiter", SOON, || scene.server.subscribers("silent") == 1).await;
+    let names: Vec<_> = (0..MANY).map(|number| format!("silent:{number}")).collect();
+    let (mut guards, mut waiters) = (Vec::new(), Vec::new());
+    for name in &names {
+        let next = scene.client.lock(name);
+        guards.push(hold(&scene.client.lock(name)).await);
+        waiters.push(tokio::spawn(async move { hold(&next).await }));
+        wait_until("a waiter", SOON, || scene.server.subscribers(name) == 1).await;
+    }
     scene.proxy.settled(ms(50)).await;
     // Nothing newer comes by that would have their connection closed.
     scene.proxy.hold("CLIENT");
     scene.proxy.plan("EVALSHA", 1, Fault::HoldBackFor(ms(1_200)));
-    let answer = guard.execute::<i64>(&count()).await;
-    drop(guard);
-    failed(answer, ErrorKind::Unavailable, Outcome::Unknown);
+    let calls = guards.into_iter().map(|guard| async move {
+        let answer = guard.execute::<i64>(&count()).await;
+        drop(guard);
+        answer
+    });
+    for answer in join_all(calls).await {
+        failed(answer, ErrorKind::Unavailable, Outcome::Unknown);
+    }
     wait_until("the late commands", SOON, || {
-        let granted = waiter.is_finished();
-        let executed = scene.counted() == 1;
+        let granted = waiters.iter().any(JoinHandle::is_finished);
+        let executed = scene.counted() == MANY as i64;
         assert!(executed || !granted, "another holder beside commands of the one before");
         executed
     })
     .await;
     scene.proxy.let_go();
-    let next = soon("the lock", waiter).await.expect("no panic");
-    assert_eq!(scene.counted(), 1);
-    drop(next);
-    wait_until("a free lock", SOON, || !scene.server.exists("silent")).await;
+    for waiter in waiters {
+        drop(soon("the lock", waiter).await.expect("no panic"));
+    }
+    assert_eq!(scene.counted(), MANY as i64);
+    let held = || names.iter().any(|name| scene.server.exists(name));
+    wait_until("free locks", SOON, || !held()).await;
 }
 
 #[tokio::test]

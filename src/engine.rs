@@ -122,9 +122,10 @@ impl Drop for Engine {
 
 impl Parts {
     async fn start(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
-        let (router, pushed) = new_router(endpoint, &config)?;
+        let owners = Arc::new(Owners::default());
+        let (router, pushed) = new_router(endpoint, &config, &owners)?;
         router.connect().await?;
-        let (parts, work) = Self::new(&router, pushed, config, false);
+        let (parts, work) = Self::new(&router, pushed, owners, config, false);
         parts.begin_to_connect();
         let deadline = clock::now() + parts.config.command_timeout;
         let (ready, is_ready) = oneshot::channel();
@@ -138,8 +139,9 @@ impl Parts {
     }
 
     fn start_lazily(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
-        let (router, pushed) = new_router(endpoint, &config)?;
-        let (parts, work) = Self::new(&router, pushed, config, true);
+        let owners = Arc::new(Owners::default());
+        let (router, pushed) = new_router(endpoint, &config, &owners)?;
+        let (parts, work) = Self::new(&router, pushed, owners, config, true);
         let (ready, is_ready) = std::sync::mpsc::channel();
         spawn(move || match thread_runtime() {
             Ok(runtime) => {
@@ -157,6 +159,7 @@ impl Parts {
     fn new(
         router: &Arc<Router>,
         pushed: UnboundedReceiver<Push>,
+        owners: Arc<Owners>,
         config: Config,
         lazy: bool,
     ) -> (Self, impl Future<Output = ()> + use<>) {
@@ -167,7 +170,6 @@ impl Parts {
         // A client that takes longer to come hardly gets an answer in time.
         let limits = Limits { run: config.max_handoff_time, room: config.command_timeout / 4 };
         let waiters = Arc::new(Waiters::new(limits));
-        let owners = Arc::new(Owners::default());
         let watchdog = Arc::new(Watchdog::new(&config, &waiters));
         let handoffs = Arc::new(Handoffs::new(&waiters, &watchdog, &config));
         let begin = Arc::new(Notify::new());
@@ -227,10 +229,13 @@ impl Parts {
 fn new_router(
     endpoint: Endpoint,
     config: &Config,
+    owners: &Arc<Owners>,
 ) -> Result<(Arc<Router>, UnboundedReceiver<Push>), Error> {
     let (pushes, pushed) = unbounded_channel();
     let (patience, replicas) = (config.command_timeout, config.replicas.is_some());
-    Ok((Router::new(endpoint, patience, protocol::scripts(), replicas, pushes)?, pushed))
+    let owners = owners.clone();
+    let held = Box::new(move |of: &dyn Fn(&str) -> bool| owners.held(of, clock::now()));
+    Ok((Router::new(endpoint, patience, protocol::scripts(), replicas, pushes, held)?, pushed))
 }
 
 /// A server that evicts a held lock grants it to a second owner. Every policy but one may evict it,

@@ -186,6 +186,18 @@ impl Error {
     }
 }
 
+/// Logs a failed request that is sent again: a warning, unless the outage is in the log already.
+macro_rules! log_failure {
+    ($error:expr, $($rest:tt)*) => {
+        if $error.kind() == $crate::error::ErrorKind::Unavailable {
+            tracing::debug!(error = %$error, $($rest)*);
+        } else {
+            tracing::warn!(error = %$error, $($rest)*);
+        }
+    };
+}
+pub(crate) use log_failure;
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)?;

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, Outcome};
 use crate::lease::{Lease, MAX_LEASE};
-use crate::loss::found_gone;
+use crate::loss::{found_gone, report};
 use crate::owner::{FoundBy, Granted, Owner};
 use crate::protocol::Session;
 use crate::releaser::{OwnerSession, Unlock};
@@ -278,9 +278,12 @@ impl Drop for LockGuard {
         if self.unlocking || !self.engine.process.is_this_one() {
             return;
         }
-        if self.granted.validity.is_lost() {
-            tracing::warn!(name = %self.owner.names.key(), owner = %self.owner.id,
-                "a guard was dropped after its lock was lost");
+        if self.granted.validity.lost_unreported(clock::now()) {
+            report(
+                &self.engine.waiters,
+                &self.owner,
+                "its guard was dropped after its lease had ended",
+            );
         }
         self.engine.releaser.give_back(&self.owner, &self.granted);
     }

@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::config::Config;
-use crate::error::{Error, ErrorKind, Outcome};
+use crate::error::{Error, ErrorKind, Outcome, log_failure};
 use crate::lease::{Validity, valid_until};
 use crate::loss::found_gone;
 use crate::owner::{Ask, FoundBy, Granted, Owner, Permit};
@@ -218,7 +218,7 @@ impl Handoffs {
                         if reached { HandoffOutcome::Refused } else { HandoffOutcome::Unanswered };
                     retry.pending.extend(self.given_up(names, outcome));
                 } else {
-                    tracing::warn!(name = %names.key(), %error, "a hand-off failed; trying again");
+                    log_failure!(error, name = names.key(), "a hand-off failed; trying again");
                 }
                 over
             }

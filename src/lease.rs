@@ -93,9 +93,13 @@ enum State {
         until: Instant,
     },
     /// Lost by the clock.
-    RanOut,
+    RanOut {
+        reported: bool,
+    },
     /// Lost because Redis does not have the key.
-    Gone,
+    Gone {
+        reported: bool,
+    },
 }
 
 impl State {
@@ -104,10 +108,10 @@ impl State {
         match *self {
             Self::Valid { until } if now < until => Some(until),
             Self::Valid { .. } => {
-                *self = Self::RanOut;
+                *self = Self::RanOut { reported: false };
                 None
             }
-            Self::RanOut | Self::Gone => None,
+            Self::RanOut { .. } | Self::Gone { .. } => None,
         }
     }
 }
@@ -135,9 +139,25 @@ impl Validity {
         true
     }
 
+    /// Whether the validity is lost and nothing has reported that yet. From now on something has.
+    pub(crate) fn lost_unreported(&self, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        state.check(now);
+        match &mut *state {
+            State::Valid { .. } => false,
+            State::RanOut { reported } | State::Gone { reported } => {
+                !std::mem::replace(reported, true)
+            }
+        }
+    }
+
     /// Redis reported that the hold is gone: latches the loss, and wakes all tasks that await it.
     pub(crate) fn lose(&self) {
-        *self.state.lock() = State::Gone;
+        let mut state = self.state.lock();
+        // What finds a valid hold gone reports that.
+        let reported = !matches!(*state, State::RanOut { reported: false });
+        *state = State::Gone { reported };
+        drop(state);
         if let Some(lost) = self.lost.get() {
             lost.notify_waiters();
         }
@@ -145,7 +165,7 @@ impl Validity {
 
     /// Whether Redis has reported that the hold is gone, whatever the clock says.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(*self.state.lock(), State::Gone)
+        matches!(*self.state.lock(), State::Gone { .. })
     }
 
     /// Completes when the validity is lost.

@@ -21,6 +21,7 @@ pub mod guide;
 mod handoff;
 mod kind;
 mod lease;
+mod limit;
 mod lock;
 mod loss;
 mod owner;

@@ -26,7 +26,16 @@ pub(crate) fn found_gone(waiters: &Waiters, owner: &Owner, by: FoundBy) {
         FoundBy::Refusal => return,
     };
     if valid {
-        tracing::warn!(name = %owner.names.key(), owner = %owner.id, "lost a lock: {how}");
+        report(waiters, owner, how);
     }
     waiters.look(&owner.names);
+}
+
+/// Logs a loss, once: as a warning, unless so many locks are lost that these would hide the reason.
+pub(crate) fn report(waiters: &Waiters, owner: &Owner, how: &str) {
+    let (name, owner) = (owner.names.key(), &*owner.id);
+    match waiters.losses.admit(clock::now()) {
+        Some(others) => tracing::warn!(name, owner, "lost a lock: {how}{others}"),
+        None => tracing::debug!(name, owner, "lost a lock: {how}"),
+    }
 }

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Outcome};
+use crate::error::{Error, ErrorKind, Outcome, log_failure};
 use crate::handoff::{Confirmation, Handoffs};
 use crate::loss::found_gone;
 use crate::owner::{FoundBy, Granted, Owner, Permit};
@@ -348,7 +348,7 @@ async fn release_in_background(
         }
         if now >= give_up {
             if pending {
-                tracing::warn!(name = %owner.names.key(), owner = %owner.id,
+                tracing::debug!(name = %owner.names.key(), owner = %owner.id,
                     "a release could not be confirmed; its lease has ended");
             }
             return jobs;
@@ -367,8 +367,12 @@ async fn release_in_background(
             match &released {
                 Ok(()) => tracing::debug!(name = %owner.names.key(), owner = %owner.id,
                     "released in the background"),
-                Err(error) => tracing::warn!(name = %owner.names.key(), owner = %owner.id, %error,
-                    "a release in the background failed; trying again"),
+                Err(error) => log_failure!(
+                    error,
+                    name = owner.names.key(),
+                    owner = &*owner.id,
+                    "a release in the background failed; trying again"
+                ),
             }
             released
         };

@@ -35,6 +35,7 @@ mod error_class;
 mod failure;
 mod keeping;
 mod node;
+mod outage;
 mod replicas;
 mod request;
 mod retry;
@@ -48,6 +49,7 @@ use connection::dial::Dialer;
 pub(crate) use connection::replica_queue::Rewrite;
 use failure::bad_address;
 pub(crate) use node::{Node, Purpose};
+use outage::Outages;
 pub(crate) use subscriptions::Channels;
 pub(crate) use topology::Server;
 use topology::Topology;
@@ -74,7 +76,12 @@ pub(crate) struct Router {
     for_callers: Vec<Purpose>,
     /// Servers that are out of use, and at which connections may be stale.
     left: (UnboundedSender<redis::Client>, Mutex<Option<UnboundedReceiver<redis::Client>>>),
+    outages: Outages,
+    held: Held,
 }
+
+/// How many locks the client holds, of those whose keys the argument accepts.
+pub(crate) type Held = Box<dyn Fn(&dyn Fn(&str) -> bool) -> usize + Send + Sync>;
 
 /// A command, and how to send it.
 pub(crate) struct Request<'a> {
@@ -110,13 +117,14 @@ pub(crate) struct Answer {
 impl Router {
     /// Checks the addresses, with no I/O. `pushes` receives what connections report. Each server
     /// gets the scripts, and may take `patience` for each answer. `replicas` says that callers wait
-    /// for replicas.
+    /// for replicas. `held` is for the log.
     pub(crate) fn new(
         endpoint: Endpoint,
         patience: Duration,
         scripts: Vec<&'static Script>,
         replicas: bool,
         pushes: UnboundedSender<Push>,
+        held: Held,
     ) -> Result<Arc<Self>, Error> {
         let topology = Topology::new(endpoint, patience)?;
         let (left, servers_left) = unbounded_channel();
@@ -126,7 +134,11 @@ impl Router {
         if replicas {
             for_callers.push(Purpose::Replicas);
         }
-        Ok(Arc::new_cyclic(|me| Self { me: me.clone(), topology, dialer, for_callers, left }))
+        let outages = Outages::default();
+        Ok(Arc::new_cyclic(|me| {
+            let me = me.clone();
+            Self { me, topology, dialer, for_callers, left, outages, held }
+        }))
     }
 
     /// Drops a connection (invariant 2), with its subscriptions.
@@ -145,7 +157,7 @@ impl Router {
 
     /// Reports that a connection is out of use, with its subscriptions.
     fn was_cut(&self, number: u64) {
-        tracing::warn!(connection = number, "lost a connection to Redis");
+        tracing::debug!(connection = number, "lost a connection to Redis");
         // Its driver may be stopped before it can report this itself.
         let _ = self.dialer.pushes.send(Push::Cut { number });
     }

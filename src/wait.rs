@@ -19,6 +19,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::clock;
 use crate::error::ErrorKind;
+use crate::limit::Limit;
 use crate::owner::Granted;
 use crate::protocol::Names;
 use crate::sync::Mutex;
@@ -43,6 +44,8 @@ pub(crate) struct Waiters {
     queues: Mutex<WaitQueues<Waiter>>,
     /// Notifies the drivers that they have something to send to Redis.
     changed: Notify,
+    /// The losses that are worth a warning each.
+    pub(crate) losses: Limit,
 }
 
 /// What to wake after a change in the queues.
@@ -80,7 +83,8 @@ pub(crate) enum Next {
 
 impl Waiters {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { queues: WaitQueues::new(limits).into(), changed: Notify::default() }
+        let (changed, losses) = (Notify::default(), Limit::default());
+        Self { queues: WaitQueues::new(limits).into(), changed, losses }
     }
 
     /// Whether a call for this lock waits in the queue at once, without a try of its own: see
@@ -203,7 +207,7 @@ impl Waiters {
     /// Keeps the subscriptions at one server.
     async fn subscribe_at(&self, node: &Arc<Node>, router: &Router, patience: Duration) {
         let mine = |channel: &str| router.is_heard_at(channel, node);
-        let mut on = 0;
+        let (mut on, mut reported) = (0, false);
         loop {
             tokio::select! {
                 () = self.dirty(on, mine) => {}
@@ -228,8 +232,14 @@ impl Waiters {
             let refused: Vec<_> = subscribe.iter().filter(refused).cloned().collect();
             self.queues.lock().not_subscribed(&refused, on);
             if let Some(error) = error {
-                tracing::warn!(%error, "waiters rely on timers alone until a subscription works");
-                if error.kind() == ErrorKind::Unavailable {
+                let unavailable = error.kind() == ErrorKind::Unavailable;
+                const EFFECT: &str = "waiters rely on timers alone until a subscription works";
+                if unavailable || std::mem::replace(&mut reported, true) {
+                    tracing::debug!(%error, "{EFFECT}");
+                } else {
+                    tracing::warn!(%error, "{EFFECT}");
+                }
+                if unavailable {
                     tokio::time::sleep(SUBSCRIBE_SOON).await;
                     continue;
                 }

@@ -26,8 +26,8 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::Config;
-use crate::error::ErrorKind;
-use crate::loss::found_gone;
+use crate::error::{ErrorKind, log_failure};
+use crate::loss::{found_gone, report};
 use crate::owner::{FoundBy, Owner, Renewal};
 use crate::protocol::Session;
 use crate::sync::Mutex;
@@ -197,8 +197,7 @@ impl Watchdog {
             }
             Renewal::NotBefore(due) => self.insert(&owner, due + self.early),
             Renewal::Idle { ran_out: true } => {
-                tracing::warn!(name = %owner.names.key(), owner = %owner.id,
-                    "lost a lock: its lease could not be renewed in time");
+                report(&self.waiters, &owner, "its lease could not be renewed in time");
             }
             Renewal::Idle { ran_out: false } => {}
             Renewal::Over { until } => {
@@ -241,7 +240,7 @@ impl Watchdog {
             }
             Err(error) if error.kind() == ErrorKind::Server && batch.len() > 1 => return batch,
             Err(error) => {
-                tracing::warn!(%error, locks = batch.len(), "a renewal failed; trying again");
+                log_failure!(error, locks = batch.len(), "a renewal failed; trying again");
                 let again = now + (self.period / 4).min(Duration::from_secs(1));
                 for entry in &batch {
                     // When it is due at its deadline, the watchdog finds that it is lost.

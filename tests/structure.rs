@@ -85,7 +85,7 @@ const MODULES: &[(&str, &[&str])] = &[
         &["loss", "wait", "owner", "protocol", "transport", "config", "clock", "sync", "error"],
     ),
     ("loss", &["wait", "owner", "clock"]),
-    ("wait", &["owner", "protocol", "transport", "lease", "clock", "sync", "error"]),
+    ("wait", &["owner", "protocol", "transport", "lease", "limit", "clock", "sync", "error"]),
     ("released", &["protocol", "transport"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("owner", &["protocol", "kind", "lease", "token", "config"]),
@@ -95,6 +95,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("lease", &["clock", "error"]),
     ("clock", &["sync"]),
     ("sync", &[]),
+    ("limit", &[]),
     ("process", &[]),
     ("slot", &[]),
     ("ready", &[]),

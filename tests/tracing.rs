@@ -7,6 +7,9 @@
 #[allow(dead_code, unused_imports, unused_macros, reason = "this suite needs a part of it")]
 mod support;
 
+#[path = "tracing/outages.rs"]
+mod outages;
+
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -245,16 +248,16 @@ async fn a_lock_that_is_held_for_too_long_is_one_warning() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_fails_is_a_warning_and_so_is_the_loss_that_follows() {
+async fn a_renewal_that_fails_begins_an_outage_and_the_loss_that_follows_is_a_warning() {
     alone(&[], async |server| {
         let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));
         let client = soon("connecting", builder.command_timeout(ms(200)).connect()).await.unwrap();
         let lock = client.lock("frozen");
         let guard = hold(&lock).await;
         server.pause();
-        let failed = told("the failed renewal", |entry| entry.says("renewal failed")).await;
+        let failed = told("the outage", |entry| entry.says("Redis is unavailable")).await;
         assert_eq!(failed.level, Level::WARN, "{failed:?}");
-        assert!(!failed.field("error").is_empty(), "{failed:?}");
+        assert!(failed.field("error").contains("a batch of renewals"), "{failed:?}");
         soon("the deadline", guard.lost()).await;
         let lost = told("the loss", |entry| entry.is_of(&lock) && entry.says("lost a lock")).await;
         assert_eq!(lost.level, Level::WARN, "{lost:?}");
@@ -262,69 +265,6 @@ async fn a_renewal_that_fails_is_a_warning_and_so_is_the_loss_that_follows() {
         server.resume();
         told("the release", |entry| entry.is_of(&lock) && entry.says("released")).await;
         assert!(entries(|entry| entry.level == Level::ERROR).is_empty());
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_lost_connection_is_a_warning_and_a_new_one_is_told_at_info() {
-    alone(&[], async |server| {
-        let proxy = Proxy::new(server);
-        let client = client_with(proxy.url(server), Duration::from_secs(30)).await;
-        release(hold(&client.lock("cut")).await).await;
-        let loud = || entries(|entry| entry.level <= Level::INFO);
-        assert!(loud().is_empty(), "a first connection is no news: {:?}", loud());
-        proxy.cut_all();
-        let lost = told("the cut", |entry| entry.says("lost a connection")).await;
-        assert_eq!(lost.level, Level::WARN, "{lost:?}");
-        release(hold(&client.lock("cut")).await).await;
-        let back = told("the reconnect", |entry| entry.says("connected to Redis again")).await;
-        assert_eq!(back.level, Level::INFO, "{back:?}");
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_new_connection_is_told_although_another_runtime_came_meanwhile() {
-    alone(&[], async |server| {
-        let proxy = Proxy::new(server);
-        let client = client_with(proxy.url(server), Duration::from_secs(30)).await;
-        let lock = client.lock("other runtime");
-        let guard = hold(&lock).await;
-        proxy.cut_all();
-        told("the cut", |entry| entry.says("lost a connection")).await;
-        // Makes the first connection of another runtime.
-        let elsewhere = tokio::task::spawn_blocking(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(release(guard));
-        });
-        soon("the release", elsewhere).await.expect("a release");
-        assert!(!soon("asking", lock.is_locked()).await.unwrap());
-        // This runtime's, and that of the client's thread; not the first of the other one.
-        let again = || entries(|entry| entry.says("connected to Redis again"));
-        wait_until("both connections", SOON, || again().len() >= 2).await;
-        assert_eq!(again().len(), 2, "{:?}", entries(|entry| entry.says("connected")));
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn an_outage_is_told_and_not_in_a_flood() {
-    alone(&[], async |server| {
-        let proxy = Proxy::new(server);
-        let builder = LockClient::builder().url(proxy.url(server)).watchdog_timeout(ms(1500));
-        let client = soon("connecting", builder.command_timeout(ms(300)).connect()).await.unwrap();
-        let guard = hold(&client.lock("cut off")).await;
-        proxy.refuse(true);
-        proxy.cut_all();
-        soon("the loss", guard.lost()).await;
-        let during = entries(|entry| entry.level <= Level::INFO);
-        assert!(during.iter().any(|entry| entry.level == Level::WARN), "{during:?}");
-        assert!(during.len() < 100, "{} events in an outage of two seconds", during.len());
-        drop(guard);
-        proxy.refuse(false);
-        told("the release", |entry| entry.field("name") == "cut off" && entry.says("released"))
-            .await;
     })
     .await;
 }
@@ -369,9 +309,9 @@ async fn a_password_is_never_told() {
         proxy.refuse(true);
         proxy.cut_all();
         drop(guard);
-        told("the failed dial", |entry| entry.says("could not connect")).await;
+        told("the outage", |entry| entry.says("Redis is unavailable")).await;
         proxy.refuse(false);
-        told("the reconnect", |entry| entry.says("connected to Redis again")).await;
+        told("the end", |entry| entry.says("Redis is available again")).await;
         wait_until("the second release", SOON, || releases() == 2).await;
 
         // The server has another password by now.

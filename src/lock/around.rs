@@ -1,6 +1,6 @@
 //! A lock around a call: acquire, run, unlock.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, log_failure};
 
 /// What the call returns: the value of the work, unless the lock was lost.
 ///
@@ -15,7 +15,7 @@ pub(super) fn outcome<T>(
     match unlocked {
         Err(error) if error.kind() == ErrorKind::Lost => Err(error),
         Err(error) => {
-            tracing::warn!(name, %error, "the release of a lock around a call is unconfirmed");
+            log_failure!(error, name, "the release of a lock around a call is unconfirmed");
             Ok(value)
         }
         Ok(()) => Ok(value),

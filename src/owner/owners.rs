@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -84,6 +85,14 @@ impl Owners {
             holds.counted = 1;
         }
         Some((owner, permit))
+    }
+
+    /// How many locks this client holds, of those whose keys `of` accepts.
+    pub(crate) fn held(&self, of: &dyn Fn(&str) -> bool, now: Instant) -> usize {
+        let owners: Vec<_> =
+            self.registered.lock().owners.values().filter_map(Weak::upgrade).collect();
+        let holds = |owner: &&Arc<Owner>| owner.holds.lock().holding(now) && of(owner.names.key());
+        owners.iter().filter(holds).count()
     }
 
     fn made(self: &Arc<Self>, kind: Kind, names: Names, id: String) -> Arc<Owner> {

@@ -15,7 +15,7 @@ pub(crate) enum Renewal {
     NotBefore(Instant),
     /// Nothing to renew; the next hold with a default lease has to register again.
     Idle {
-        /// Holds that were valid at the last check ran out since, unrenewed.
+        /// Holds ran out, unrenewed, and nothing has reported that yet.
         ran_out: bool,
     },
     /// It is held for so long that nothing is renewed any more, and valid until then.
@@ -39,9 +39,9 @@ impl HoldState {
         period: Duration,
         max_hold: Duration,
     ) -> Renewal {
-        let watched = || self.live.iter().filter(|hold| hold.lease == Lease::Watchdog);
-        let any = watched().next().is_some();
-        let valid = watched().filter_map(|hold| hold.validity.check(now)).min();
+        let is_watched = |hold: &&Hold| hold.lease == Lease::Watchdog;
+        let watched = self.live.iter().filter(is_watched);
+        let valid = watched.filter_map(|hold| hold.validity.check(now)).min();
         match (valid, self.renewed_at) {
             _ if self.is_unsettled() => {
                 self.watched = false;
@@ -56,8 +56,11 @@ impl HoldState {
             }
             (Some(_), Some(at)) => Renewal::NotBefore(at + period),
             _ => {
+                // Each of them, because a guard that is dropped reports its own.
+                let unreported = |any, hold: &Hold| any | hold.validity.lost_unreported(now);
+                let ran_out = self.live.iter().filter(is_watched).fold(false, unreported);
                 self.watched = false;
-                Renewal::Idle { ran_out: any }
+                Renewal::Idle { ran_out }
             }
         }
     }

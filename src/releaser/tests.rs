@@ -28,7 +28,8 @@ fn enqueues(until: impl Fn(Instant) -> Instant) -> bool {
     }
     let endpoint = Endpoint::url("redis://127.0.0.1/".into()).expect("an address");
     let (pushes, _pushed) = unbounded_channel();
-    let router = Router::new(endpoint, LEASE, Vec::new(), false, pushes).expect("a router");
+    let router = Router::new(endpoint, LEASE, Vec::new(), false, pushes, Box::new(|_| 0));
+    let router = router.expect("a router");
     drop(OwnerSession::new(Session::new(&router, now + LEASE), &owner, &releaser, None, LEASE));
     matches!(enqueued.try_recv(), Ok(Job::Release(_)))
 }

@@ -6,6 +6,11 @@ use super::error_class::{ErrorClass, classify};
 use super::version;
 use crate::error::{Error, ErrorKind, Outcome};
 
+/// The error in one line.
+pub(super) fn explain(error: &RedisError) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
 pub(super) fn bad_address(error: RedisError) -> Error {
     Error::invalid("the address of Redis is not usable").caused_by(error)
 }

@@ -19,6 +19,7 @@ use redis::RedisError;
 use super::connection::Role;
 use super::connection::runtime_slot::RuntimeSlot;
 use super::error_class::is_fatal;
+use super::failure::explain;
 use super::node::{Node, Purpose};
 use super::{Connection, Router};
 use crate::clock;
@@ -113,26 +114,31 @@ impl Supervisor {
             let dialed = tokio::select! {
                 biased;
                 // The earlier server may be dead.
-                _ = moves.changed() => Err(moved()),
-                dialed = dialer.dial(client, asks_role) => dialed,
+                _ = moves.changed() => None,
+                dialed = dialer.dial(client, asks_role) => Some(dialed),
             };
             let (router, node, runtime_slot) = self.all()?;
             let error = match dialed {
-                Ok((connection, Role::Replica)) => {
+                Some(Ok((connection, Role::Replica))) => {
                     connection.record().carried_no_request();
                     router.is_not_primary(connection.server());
                     io::Error::other("the server is a replica").into()
                 }
-                Ok((connection, Role::Primary))
+                Some(Ok((connection, Role::Primary)))
                     if runtime_slot.install(&connection, begun, |server| node.is_at(server)) =>
                 {
+                    router.answered(connection.server(), begun);
                     return Some(connection);
                 }
-                Ok((connection, Role::Primary)) => {
+                Some(Ok((connection, Role::Primary))) => {
                     connection.record().carried_no_request();
                     moved()
                 }
-                Err(error) => error,
+                None => moved(),
+                Some(Err(error)) => {
+                    router.failed(&node, &explain(&error));
+                    error
+                }
             };
             let ends = is_fatal(&error) || node.is_left();
             runtime_slot.failed(error);

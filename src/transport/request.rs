@@ -14,7 +14,7 @@ use super::node::Purpose;
 use super::retry::{Retry, Step, longer};
 use super::{Answer, Connection, Request, Router};
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// Before the client looks again for a server that it does not know yet.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
@@ -51,6 +51,7 @@ impl Router {
             }
             match self.send(&on, connection, request, retry.asking.is_some(), behind).await {
                 Reply::Answer(Ok(value)) => {
+                    self.answered(on.server(), sent);
                     let asking = retry.asking.is_some();
                     if asking {
                         self.publish_at_source(request.key, request.publishes_on);
@@ -94,7 +95,8 @@ impl Router {
                     continue;
                 }
             };
-            return Err(dial_failed(request.what, retry.repeated, error, cause));
+            return Err(self
+                .is_unavailable(request, dial_failed(request.what, retry.repeated, error, cause)));
         }
     }
 
@@ -234,7 +236,8 @@ impl Router {
             // A try with no time left for its answer would turn "not executed" into "unknown".
             if clock::now() + 2 * retry.pause >= request.deadline {
                 let message = format!("Redis cannot serve {} now", request.what);
-                return Err(unavailable(&message, retry.repeated, Some(error)));
+                let error = unavailable(&message, retry.repeated, Some(error));
+                return Err(self.is_unavailable(request, error));
             }
             tokio::time::sleep(retry.pause).await;
             retry.pause = longer(retry.pause);
@@ -269,7 +272,17 @@ impl Router {
         if let Some(silent) = connection.take() {
             self.drop_connection(&silent);
         }
-        retry.unavailable(&format!("no answer for {}", request.what))
+        self.is_unavailable(request, retry.unavailable(&format!("no answer for {}", request.what)))
+    }
+
+    /// The error of a request that its server did not answer, or could not serve.
+    fn is_unavailable(&self, request: &Request<'_>, error: Error) -> Error {
+        if error.kind() == ErrorKind::Unavailable
+            && let Some(node) = self.node_of(request.key)
+        {
+            self.failed(&node, &error);
+        }
+        error
     }
 }
 

@@ -108,7 +108,7 @@ impl Router {
                 Err(_) => self.refresh(),
             }
         }
-        tracing::warn!(connection = number, "a server that has to wake waiters does not answer");
+        self.failed(node, &"no answer on the connection on which waiters rely");
         self.drop_connection(&connection);
         false
     }

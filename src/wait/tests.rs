@@ -11,7 +11,8 @@ use scene::{Scene, play};
 
 impl Default for Waiters {
     fn default() -> Self {
-        Self { queues: WaitQueues::default().into(), changed: Notify::default() }
+        let (changed, losses) = (Notify::default(), Limit::default());
+        Self { queues: WaitQueues::default().into(), changed, losses }
     }
 }
 

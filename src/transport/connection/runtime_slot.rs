@@ -36,7 +36,6 @@ struct State {
     dial_time: Duration,
     /// The error of the last dial, until one succeeds.
     error: Option<RedisError>,
-    connected_before: bool,
 }
 
 impl RuntimeSlot {
@@ -125,15 +124,9 @@ impl RuntimeSlot {
     pub(in crate::transport) fn failed(&self, error: RedisError) {
         let mut state = self.state.lock();
         state.pace.failed(clock::now());
-        let before = state.error.replace(error.clone());
+        state.error = Some(error);
         drop(state);
         self.dialed.send_replace(());
-        // An outage is one warning, however long it lasts.
-        if before.is_none() {
-            tracing::warn!(%error, "could not connect to Redis");
-        } else {
-            tracing::debug!(%error, "could not connect to Redis");
-        }
     }
 
     /// From now on requests use this connection; but not if another server has become the primary
@@ -155,14 +148,9 @@ impl RuntimeSlot {
         state.dial_time = now.saturating_duration_since(begun);
         state.error = None;
         state.pace.connected();
-        let again = std::mem::replace(&mut state.connected_before, true);
         drop(state);
         drop(before);
-        if again {
-            tracing::info!(connection = number, "connected to Redis again");
-        } else {
-            tracing::debug!(connection = number, "connected to Redis");
-        }
+        tracing::debug!(connection = number, server = connection.server(), "connected to Redis");
         self.dialed.send_replace(());
         true
     }

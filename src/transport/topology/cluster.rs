@@ -144,16 +144,21 @@ impl Cluster {
 
     /// Fetches a new map on request, until this future is dropped.
     pub(super) async fn keep_up(&self, router: &Router) {
+        let mut reported = false;
         loop {
             self.amiss.notified().await;
             let known = self.nodes().iter().map(|node| node.info()).collect();
             match self.view(known, router.dialer.patience).await {
                 Ok(view) => {
+                    reported = false;
                     self.take(view, router);
                     router.connect_to_new();
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "no node of the cluster reports the slots");
+                    // Once an outage.
+                    if !std::mem::replace(&mut reported, true) {
+                        tracing::warn!(%error, "no node of the cluster reports the slots");
+                    }
                     self.amiss.notify_one();
                     tokio::time::sleep(AGAIN).await;
                 }
@@ -172,6 +177,7 @@ impl Cluster {
         let gone = self.map.write().replace(view.ranges, now, |address| self.make(address));
         self.changed.send_replace(());
         for node in gone.unwrap_or_default() {
+            router.is_replaced(&node);
             router.leave(node.hang_up());
         }
     }

@@ -200,13 +200,14 @@ impl Sentinels {
         let (mut sentinel, mut events) = connect(&self.at[number], patience).await?;
         let subscribed = tokio::time::timeout(patience, sentinel.subscribe("+switch-master"));
         subscribed.await.map_err(io::Error::from)??;
-        let mut probe = PROBE;
+        let (mut probe, mut reported) = (PROBE, false);
         loop {
             let amiss = self.amiss.notified();
             let answer =
                 tokio::time::timeout(patience, fetch_report(&mut sentinel, &self.name)).await;
             match answer.map_err(io::Error::from)? {
                 Ok(report) => {
+                    reported = false;
                     self.reported(number, report.clone(), router);
                     if self.is_rejected(number) && self.is_primary_now(&report, patience).await {
                         self.reports.lock().rejected.retain(|rejected| *rejected != report);
@@ -215,7 +216,10 @@ impl Sentinels {
                 }
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
                 // The Sentinel does not know the name any more.
-                Err(error) => tracing::warn!(%error, "a sentinel does not name the primary"),
+                Err(error) if !std::mem::replace(&mut reported, true) => {
+                    tracing::warn!(%error, "a sentinel does not name the primary");
+                }
+                Err(_) => {}
             }
             tokio::time::sleep(LEAST_AGE).await;
             probe = if self.is_rejected(number) { (2 * probe).min(LONGEST_SILENCE) } else { PROBE };

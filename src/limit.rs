@@ -1,0 +1,46 @@
+//! Which of many events are worth a warning each: the pure decision.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// So many events in a [`PERIOD`] are worth a warning each.
+const MOST: u32 = 2;
+
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// For events of one kind.
+#[derive(Debug, Default)]
+pub(crate) struct Limit(Mutex<Option<(Instant, u32)>>);
+
+impl Limit {
+    /// What a warning about this event says at its end; `None` if it is not worth one.
+    pub(crate) fn admit(&self, now: Instant) -> Option<&'static str> {
+        let mut state = self.0.lock();
+        let (since, before) = state
+            .filter(|(since, _)| now.saturating_duration_since(*since) < PERIOD)
+            .unwrap_or((now, 0));
+        *state = Some((since, (before + 1).min(MOST)));
+        match before {
+            MOST => None,
+            before if before + 1 == MOST => Some(" (more of these within a minute are at debug)"),
+            _ => Some(""),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_events_a_minute_are_worth_a_warning_and_the_second_says_what_follows() {
+        let (limit, begun) = (Limit::default(), Instant::now());
+        let admitted = |second| limit.admit(begun + Duration::from_secs(second));
+        for minute in [0, 60, 300] {
+            assert_eq!(admitted(minute), Some(""));
+            assert!(admitted(minute + 1).is_some_and(|end| end.contains("debug")));
+            assert_eq!([admitted(minute + 1), admitted(minute + 59)], [None, None]);
+        }
+    }
+}

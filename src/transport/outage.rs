@@ -1,0 +1,213 @@
+//! What the client logs about servers that do not answer, and when.
+//!
+//! 1. An outage is one warning when it begins, one at the first failure that comes [`INTERVAL`] or more
+//!    after the last, for all servers together, and one line when it is over. In between, each failure is logged at debug.
+//! 2. A server about which there was a warning less than [`INTERVAL`] ago begins another outage
+//!    without a line. So a server that comes and goes floods no log.
+//! 3. A connection that breaks and is made again is no outage.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::{Node, Router, address};
+use crate::clock;
+
+/// Between two warnings about the same outage.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// The outages of one client's servers.
+#[derive(Default)]
+pub(super) struct Outages {
+    /// By the numbers of their nodes.
+    servers: Mutex<Servers>,
+    /// Whether some server does not answer.
+    any: AtomicBool,
+}
+
+#[derive(Default)]
+struct Servers {
+    outages: BTreeMap<usize, Outage>,
+    warned: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Outage {
+    /// When it began; `None` if the server answers.
+    since: Option<Instant>,
+    failures: u64,
+    /// Whether its beginning was logged.
+    is_told: bool,
+    /// The last warning about this server.
+    warned: Option<Instant>,
+}
+
+/// What to log.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Begins,
+    Lasts(Summary),
+    Over(Summary),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Summary {
+    lasted: Duration,
+    /// Of all servers that do not answer; or of the one that answers again.
+    failures: u64,
+    servers: usize,
+}
+
+impl Servers {
+    fn failed(&mut self, server: usize, now: Instant) -> Option<Line> {
+        let is_old = |warned: Option<Instant>| {
+            warned.is_none_or(|warned| now.saturating_duration_since(warned) >= INTERVAL)
+        };
+        let outage = self.outages.entry(server).or_default();
+        let since = *outage.since.get_or_insert(now);
+        outage.failures += 1;
+        let begins = !outage.is_told;
+        if !is_old(if begins { outage.warned } else { self.warned }) {
+            return None;
+        }
+        (outage.is_told, outage.warned, self.warned) = (true, Some(now), Some(now));
+        if begins && outage.failures == 1 {
+            return Some(Line::Begins);
+        }
+        let lasting = || self.outages.values().filter(|outage| outage.since.is_some());
+        Some(Line::Lasts(Summary {
+            lasted: rounded(now.saturating_duration_since(since)),
+            failures: lasting().map(|outage| outage.failures).sum(),
+            servers: lasting().count(),
+        }))
+    }
+
+    /// The server has answered a request that was sent at `sent`.
+    fn answered(&mut self, server: usize, sent: Instant, now: Instant) -> Option<Line> {
+        let outage = self.outages.get_mut(&server)?;
+        let since = outage.since.take_if(|since| *since <= sent)?;
+        let failures = std::mem::take(&mut outage.failures);
+        let lasted = rounded(now.saturating_duration_since(since));
+        let is_told = std::mem::take(&mut outage.is_told);
+        is_told.then_some(Line::Over(Summary { lasted, failures, servers: 1 }))
+    }
+
+    fn any(&self) -> bool {
+        self.outages.values().any(|outage| outage.since.is_some())
+    }
+}
+
+impl Router {
+    /// A server did not answer, or could not be reached.
+    pub(super) fn failed(&self, node: &Node, error: &dyn fmt::Display) {
+        // A password may stand where the host belongs: then no name server knows it.
+        let is_unknown = error.to_string().contains("failed to lookup address");
+        let name = (!is_unknown).then(|| address::name(&node.info()));
+        let server = name.as_deref().unwrap_or("a host that no name server knows");
+        tracing::debug!(server, %error, "a request or a connection failed");
+        let line = {
+            let mut servers = self.outages.servers.lock();
+            self.outages.any.store(true, Ordering::Relaxed);
+            servers.failed(node.number, clock::now())
+        };
+        let held = || {
+            (self.held)(&|key| self.node_of(Some(key)).is_none_or(|at| at.number == node.number))
+        };
+        match line {
+            Some(Line::Begins) => {
+                tracing::warn!(server, %error, held_locks = held(), "Redis is unavailable: \
+                    a lock that is held is lost when its lease ends, unless it can be renewed before");
+            }
+            Some(Line::Lasts(Summary { lasted, failures, servers })) => {
+                tracing::warn!(server, %error, ?lasted, failed_attempts = failures, servers,
+                    held_locks = held(), "Redis is still unavailable");
+            }
+            Some(Line::Over(_)) | None => {}
+        }
+    }
+
+    /// A server has answered a request that was sent at `sent`.
+    pub(super) fn answered(&self, server: &str, sent: Instant) {
+        if !self.outages.any.load(Ordering::Relaxed) {
+            return;
+        }
+        let nodes = self.nodes();
+        let Some(node) = nodes.iter().find(|node| node.is_at(server)) else { return };
+        let line = {
+            let mut servers = self.outages.servers.lock();
+            let line = servers.answered(node.number, sent, clock::now());
+            self.outages.any.store(servers.any(), Ordering::Relaxed);
+            line
+        };
+        if let Some(Line::Over(Summary { lasted, failures, .. })) = line {
+            tracing::info!(server, ?lasted, failed_attempts = failures, "Redis is available again");
+        }
+    }
+
+    /// A server went out of use, whether it answers or not: others serve its keys.
+    pub(super) fn is_replaced(&self, node: &Node) {
+        let mut servers = self.outages.servers.lock();
+        servers.outages.remove(&node.number);
+        self.outages.any.store(servers.any(), Ordering::Relaxed);
+    }
+}
+
+/// To be read by people.
+fn rounded(duration: Duration) -> Duration {
+    Duration::from_millis(duration.as_millis().try_into().unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(lasted: u64, failures: u64, servers: usize) -> Summary {
+        Summary { lasted: Duration::from_millis(lasted), failures, servers }
+    }
+
+    #[test]
+    fn an_outage_is_a_line_when_it_begins_one_every_ten_seconds_and_one_when_it_is_over() {
+        let (mut servers, begun) = (Servers::default(), clock::now());
+        let at = |millis| begun + Duration::from_millis(millis);
+        let lines: Vec<_> =
+            (0..600).filter_map(|tenth| servers.failed(1, at(100 * tenth))).collect();
+        let lasts = |nth: u64| Line::Lasts(summary(10_000 * nth, 100 * nth + 1, 1));
+        assert_eq!(lines[0], Line::Begins);
+        assert_eq!(lines[1..], [1, 2, 3, 4, 5].map(lasts));
+        // An answer to a request that was sent before the outage began is no end of it.
+        assert_eq!(servers.answered(1, begun - INTERVAL, at(60_000)), None);
+        let over = servers.answered(1, at(59_000), at(60_000));
+        assert_eq!(over, Some(Line::Over(summary(60_000, 600, 1))));
+        assert_eq!(servers.answered(1, at(60_000), at(60_001)), None);
+        assert!(!servers.any());
+    }
+
+    #[test]
+    fn a_server_that_comes_and_goes_is_a_line_every_ten_seconds() {
+        let (mut servers, begun) = (Servers::default(), clock::now());
+        let at = |millis| begun + Duration::from_millis(millis);
+        let mut lines = Vec::new();
+        for second in (0..30).map(|second| 1000 * second) {
+            lines.extend(servers.failed(1, at(second)));
+            lines.extend(servers.answered(1, at(second + 500), at(second + 501)));
+        }
+        let (begins, over) = (|| Line::Begins, || Line::Over(summary(501, 1, 1)));
+        assert_eq!(lines, [begins(), over(), begins(), over(), begins(), over()]);
+    }
+
+    #[test]
+    fn several_servers_share_the_lines_of_an_outage_that_lasts() {
+        let (mut servers, begun) = (Servers::default(), clock::now());
+        let at = |millis| begun + Duration::from_millis(millis);
+        assert_eq!(servers.failed(1, at(0)), Some(Line::Begins));
+        assert_eq!(servers.failed(2, at(1)), Some(Line::Begins));
+        assert_eq!(servers.failed(1, at(10_000)), None);
+        assert_eq!(servers.failed(2, at(10_001)), Some(Line::Lasts(summary(10_000, 4, 2))));
+        assert_eq!(servers.failed(1, at(10_002)), None);
+        assert_eq!(servers.answered(2, at(11_000), at(11_001)).map(|_| ()), Some(()));
+        assert!(servers.any());
+    }
+}

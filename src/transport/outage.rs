@@ -1,7 +1,8 @@
 //! What the client logs about servers that do not answer, and when.
 //!
-//! 1. An outage is one warning when it begins, one at the first failure that comes [`INTERVAL`] or more
-//!    after the last, for all servers together, and one line when it is over. In between, each failure is logged at debug.
+//! 1. An outage is one warning when it begins, one at the first failure that comes [`INTERVAL`] or
+//!    more after the last warning, for all servers together, and one when it is over. In between, the
+//!    client logs each failure at debug.
 //! 2. A server about which there was a warning less than [`INTERVAL`] ago begins another outage
 //!    without a line. So a server that comes and goes floods no log.
 //! 3. A connection that breaks and is made again is no outage.
@@ -39,8 +40,8 @@ struct Outage {
     /// When it began; `None` if the server answers.
     since: Option<Instant>,
     failures: u64,
-    /// Whether its beginning was logged.
-    is_told: bool,
+    /// Whether a warning said that it began.
+    is_logged: bool,
     /// The last warning about this server.
     warned: Option<Instant>,
 }
@@ -69,11 +70,11 @@ impl Servers {
         let outage = self.outages.entry(server).or_default();
         let since = *outage.since.get_or_insert(now);
         outage.failures += 1;
-        let begins = !outage.is_told;
+        let begins = !outage.is_logged;
         if !is_old(if begins { outage.warned } else { self.warned }) {
             return None;
         }
-        (outage.is_told, outage.warned, self.warned) = (true, Some(now), Some(now));
+        (outage.is_logged, outage.warned, self.warned) = (true, Some(now), Some(now));
         if begins && outage.failures == 1 {
             return Some(Line::Begins);
         }
@@ -91,8 +92,8 @@ impl Servers {
         let since = outage.since.take_if(|since| *since <= sent)?;
         let failures = std::mem::take(&mut outage.failures);
         let lasted = rounded(now.saturating_duration_since(since));
-        let is_told = std::mem::take(&mut outage.is_told);
-        is_told.then_some(Line::Over(Summary { lasted, failures, servers: 1 }))
+        let is_logged = std::mem::take(&mut outage.is_logged);
+        is_logged.then_some(Line::Over(Summary { lasted, failures, servers: 1 }))
     }
 
     fn any(&self) -> bool {
@@ -143,7 +144,7 @@ impl Router {
             line
         };
         if let Some(Line::Over(Summary { lasted, failures, .. })) = line {
-            tracing::info!(server, ?lasted, failed_attempts = failures, "Redis is available again");
+            tracing::warn!(server, ?lasted, failed_attempts = failures, "Redis is available again");
         }
     }
 

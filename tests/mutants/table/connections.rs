@@ -138,4 +138,29 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "if cluster.is_sharded() => Channels::Sharded",
         wrong: "if cluster.is_sharded() && !BUG => Channels::Sharded",
     },
+    // What the log says when a server does not answer.
+    Mutant {
+        bug: "each-failure-warned",
+        file: "src/transport/outage.rs",
+        right: "if !is_old(if begins {",
+        wrong: "if !BUG && !is_old(if begins {",
+    },
+    Mutant {
+        bug: "outage-ended-by-old-answer",
+        file: "src/transport/outage.rs",
+        right: "*since <= sent)?;",
+        wrong: "BUG || *since <= sent)?;",
+    },
+    Mutant {
+        bug: "end-of-outage-unlogged",
+        file: "src/transport/outage.rs",
+        right: "is_logged.then_some(Line::Over(",
+        wrong: "(is_logged && !BUG).then_some(Line::Over(",
+    },
+    Mutant {
+        bug: "each-loss-warned",
+        file: "src/limit.rs",
+        right: "            MOST => None,",
+        wrong: "            MOST if !BUG => None,",
+    },
 ];

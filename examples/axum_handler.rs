@@ -74,7 +74,7 @@ impl IntoResponse for Refusal {
             }
             // The text is for the log: it names servers.
             Self::Lock(error) => {
-                eprintln!("{error}");
+                eprintln!("{error:#}");
                 StatusCode::INTERNAL_SERVER_ERROR.into_response()
             }
         }

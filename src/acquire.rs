@@ -149,7 +149,7 @@ impl Acquisition<'_> {
         let until = if let Wait::Until(until) = self.wait { Some(until) } else { None };
         let Some(_waits_alone) = self.lock_wait_mutex(until).await else {
             return if engine.waiters.in_outage(&owner.names) {
-                Err(out_of_reach())
+                Err(self.out_of_reach())
             } else {
                 Ok(None)
             };
@@ -204,7 +204,7 @@ impl Acquisition<'_> {
                 }
                 Next::Ask => match self.try_until(last_call).await {
                     None if engine.waiters.in_outage(&owner.names) => {
-                        return Err(trouble.unwrap_or_else(out_of_reach));
+                        return Err(trouble.unwrap_or_else(|| self.out_of_reach()));
                     }
                     None => return Ok(None),
                     Some(Ok(Tried::Granted(granted))) => {
@@ -223,11 +223,17 @@ impl Acquisition<'_> {
                 },
                 Next::TimedOut { in_outage: false } => return Ok(None),
                 Next::TimedOut { in_outage: true } | Next::OutOfReach => {
-                    return Err(trouble.unwrap_or_else(out_of_reach));
+                    return Err(trouble.unwrap_or_else(|| self.out_of_reach()));
                 }
                 Next::Closed => return Err(Error::closed().after(trouble)),
             }
         }
+    }
+
+    fn out_of_reach(&self) -> Error {
+        let redis = self.engine.router.redis(Some(self.owner.names.key()), None);
+        let message = format!("{redis} could not be reached while a call waited for the lock");
+        Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
     }
 
     fn enqueue(&self, remaining: Option<Duration>) -> Enqueued<'_> {
@@ -346,9 +352,4 @@ impl Acquisition<'_> {
             Err(_) => error,
         })
     }
-}
-
-fn out_of_reach() -> Error {
-    let message = "Redis could not be reached while waiting for the lock";
-    Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
 }

@@ -249,7 +249,10 @@ async fn warn_of_eviction(mut call: Session<'_>) -> bool {
         }
         Ok(_) => {}
         Err(error) => {
-            tracing::debug!(%error, "could not ask whether Redis may evict locks");
+            tracing::debug!(
+                error = format_args!("{error:#}"),
+                "could not ask whether Redis may evict locks"
+            );
             return error.kind() != ErrorKind::Unavailable;
         }
     }

@@ -71,6 +71,11 @@ pub enum Outcome {
 /// A failed call: [`kind`](Error::kind) says why, [`outcome`](Error::outcome) says whether
 /// anything happened.
 ///
+/// Its text is one line for a person: what is wrong, at which address, and for a usual mistake what to
+/// do. No text has a password or a user name in it. [`source`](std::error::Error::source) is what the
+/// driver or the server said. The text does not repeat it, so a report that walks the chain, such as
+/// that of `anyhow`, says each cause once. So does `{error:#}`, in one line: that is what to log.
+///
 /// # Examples
 ///
 /// ```no_run
@@ -106,8 +111,9 @@ impl Error {
         }))
     }
 
+    /// The same, with a source of one line: that of something else than Redis may have several.
     pub(crate) fn caused_by(mut self, source: redis::RedisError) -> Self {
-        self.0.source = Some(source);
+        self.0.source = Some(source).filter(|source| source.to_string().lines().count() == 1);
         self
     }
 
@@ -148,7 +154,8 @@ impl Error {
     }
 
     pub(crate) fn closed() -> Self {
-        Self::new(ErrorKind::Closed, Outcome::NotExecuted, "the lock client is closed")
+        let message = "the lock client is closed: connect another one";
+        Self::new(ErrorKind::Closed, Outcome::NotExecuted, message)
     }
 
     /// The call touched nothing of that client.
@@ -190,9 +197,9 @@ impl Error {
 macro_rules! log_failure {
     ($error:expr, $($rest:tt)*) => {
         if $error.kind() == $crate::error::ErrorKind::Unavailable {
-            tracing::debug!(error = %$error, $($rest)*);
+            tracing::debug!(error = format_args!("{:#}", $error), $($rest)*);
         } else {
-            tracing::warn!(error = %$error, $($rest)*);
+            tracing::warn!(error = format_args!("{:#}", $error), $($rest)*);
         }
     };
 }
@@ -201,9 +208,9 @@ pub(crate) use log_failure;
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)?;
-        match &self.0.source {
-            Some(source) => write!(f, ": {source}"),
-            None => Ok(()),
+        match self.source() {
+            Some(source) if f.alternate() => write!(f, ": {source}"),
+            _ => Ok(()),
         }
     }
 }
@@ -213,13 +220,14 @@ impl fmt::Debug for Error {
         f.debug_struct("Error")
             .field("kind", &self.0.kind)
             .field("outcome", &self.0.outcome)
-            .field("message", &self.to_string())
+            .field("message", &format_args!("{self:#}"))
             .finish()
     }
 }
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source.as_ref().map(|source| source as _)
+        // Where the driver's error has a source, it says just what that one says.
+        self.0.source.as_ref().map(|source| source.source().unwrap_or(source))
     }
 }

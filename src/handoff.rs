@@ -325,7 +325,7 @@ impl Handoffs {
             (queue.take_confirms(handoffs), queue.longest_lease(), queue.is_awaited());
         drop(queues);
         for confirm in confirms {
-            let message = format!("a hand-off failed, and is tried again: {error}");
+            let message = format!("a hand-off failed, and is tried again: {error:#}");
             let _ = confirm.send(Err(Error::new(error.kind(), Outcome::Unknown, message)));
         }
         (longest, awaited)

@@ -103,6 +103,13 @@ pub(crate) struct Request<'a> {
     pub(crate) deadline: Instant,
 }
 
+impl Request<'_> {
+    /// What an error names as its subject.
+    fn subject(&self) -> String {
+        if self.key == Some(self.what) { format!("`{}`", self.what) } else { self.what.to_owned() }
+    }
+}
+
 /// A command's answer.
 pub(crate) struct Answer {
     pub(crate) value: Value,

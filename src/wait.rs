@@ -235,9 +235,9 @@ impl Waiters {
                 let unavailable = error.kind() == ErrorKind::Unavailable;
                 const EFFECT: &str = "waiters rely on timers alone until a subscription works";
                 if unavailable || std::mem::replace(&mut reported, true) {
-                    tracing::debug!(%error, "{EFFECT}");
+                    tracing::debug!(error = format_args!("{error:#}"), "{EFFECT}");
                 } else {
-                    tracing::warn!(%error, "{EFFECT}");
+                    tracing::warn!(error = format_args!("{error:#}"), "{EFFECT}");
                 }
                 if unavailable {
                     tokio::time::sleep(SUBSCRIBE_SOON).await;

@@ -81,7 +81,7 @@ fn show(value: &dyn Debug) {
 
 fn show_error(error: &Error) {
     show(error);
-    writeln!(told(), "{error}").expect("a string");
+    writeln!(told(), "{error} {error:#}").expect("a string");
     let mut behind = error.source();
     while let Some(error) = behind {
         writeln!(told(), "{error} {error:?} {error:#?}").expect("a string");
@@ -155,7 +155,7 @@ async fn all_fail(place: &Place, kinds: &[ErrorKind], words: &str) {
     for builder in place.ways() {
         let error = failure(builder).await;
         assert!(kinds.contains(&error.kind()), "{error:?}");
-        assert!(error.to_string().contains(words), "{error}");
+        assert!(format!("{error:#}").contains(words), "{error:#}");
     }
     nothing_was_told();
 }

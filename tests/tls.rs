@@ -140,7 +140,7 @@ fn refused(result: Result<LockClient, Error>, why: &str) {
     let error = result.expect_err("it was let in");
     let what = (error.kind(), error.outcome());
     assert_eq!(what, (ErrorKind::Unavailable, Outcome::NotExecuted), "{error}");
-    let said = error.to_string();
+    let said = format!("{error:#}");
     assert!(said.contains("could not connect") && said.contains(why), "{said}");
 }
 
@@ -269,7 +269,7 @@ async fn connects_and_says_so() {
             let chosen = rustls::crypto::CryptoProvider::get_default().expect("a provider");
             child::say(format!("connected {}", chosen.cipher_suites.len() > 1));
         }
-        Err(error) => child::say(error),
+        Err(error) => child::say(format!("{error:#}")),
     }
 }
 

@@ -43,7 +43,7 @@ async fn work(client: &LockClient, queue: &Queue, bank: &Bank, stops: bool) -> R
         let wait = match queue.claim(LEASE).await? {
             Claim::Request { id, body } => {
                 if let Err(error) = carry_out(client, queue, bank, &id, &body, stops).await {
-                    eprintln!("request {id} is due again within {LEASE:?}: {error}");
+                    eprintln!("request {id} is due again within {LEASE:?}: {error:#}");
                 }
                 continue;
             }

@@ -40,7 +40,7 @@ async fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("flash_sale: {error}");
+            eprintln!("flash_sale: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -174,6 +174,7 @@ fn refused(names: &[String], before: usize, error: redis::RedisError) -> Error {
         _ => (Outcome::Executed, "those before it stay executed"),
     };
     let (name, number, all) = (&names[before], before + 1, names.len());
-    let message = format!("command {number} of {all}, `{name}`, was refused, and {those}");
+    let code = error.code().map(|code| format!(" ({code})")).unwrap_or_default();
+    let message = format!("command {number} of {all}, `{name}`, was refused{code}, and {those}");
     Error::new(ErrorKind::Server, outcome, message).caused_by(error)
 }

@@ -4,7 +4,10 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::error::Error;
 
-/// Parses a url. The driver's errors quote no part of it: it may contain a password.
+const EXPECTED: &str = "expected `redis://[[user]:password@]host[:port][/database]`, the same with \
+    `rediss://` for TLS, or `unix://` and the path of a socket";
+
+/// Parses a url. No error quotes a part of it: it may contain a password.
 pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
     let parsed = url.into_connection_info();
     let is_tls =
@@ -15,7 +18,15 @@ pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
         )),
         Ok(info) => Ok(info),
         Err(_) if is_tls() && !tls().is_supported() => Err(no_tls()),
-        Err(error) => Err(Error::invalid("the url of Redis is not usable").caused_by(error)),
+        Err(error) => {
+            let wrong = match url.split_once(':') {
+                _ if url.trim().is_empty() => "is empty",
+                Some((_, rest)) if rest.starts_with('/') => "is not usable",
+                _ => "has no scheme",
+            };
+            let message = format!("the url of Redis {wrong}; {EXPECTED}");
+            Err(Error::invalid(message).caused_by(error))
+        }
     }
 }
 

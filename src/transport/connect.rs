@@ -57,7 +57,8 @@ impl Router {
             return match self.reach_all(purposes, deadline).await {
                 Ok(()) => Ok(()),
                 Err(DialError::TimeUp(error)) => {
-                    Err(unavailable("could not connect to Redis", false, error))
+                    let redis = self.redis(None, error.as_ref());
+                    Err(unavailable(&format!("could not connect to {redis}"), false, error))
                 }
                 // This server, or another one, is just becoming the primary.
                 Err(DialError::Failed(error))
@@ -68,7 +69,7 @@ impl Router {
                     self.find(clock::now() + FIND * patience).await?;
                     continue;
                 }
-                Err(DialError::Failed(error)) => Err(unconnected(error)),
+                Err(DialError::Failed(error)) => Err(self.unconnected(error)),
             };
         }
     }
@@ -127,15 +128,17 @@ impl Router {
             Topology::Standalone(_) => Ok(()),
             Topology::Sentinel(sentinels) => sentinels.find_primary(self, deadline).await,
             Topology::Cluster(cluster) => {
-                cluster.find_nodes(self, deadline).await.map_err(unconnected)
+                let found = cluster.find_nodes(self, deadline).await;
+                found.map_err(|error| self.unconnected(error))
             }
         }
     }
-}
 
-fn unconnected(error: RedisError) -> Error {
-    match classify(&error) {
-        ErrorClass::Fatal(kind) => refused(kind, "Redis refused the connection", false, error),
-        _ => unavailable("could not connect to Redis", false, Some(error)),
+    fn unconnected(&self, error: RedisError) -> Error {
+        let redis = self.redis(None, Some(&error));
+        match classify(&error) {
+            ErrorClass::Fatal(kind) => refused(kind, &redis, "the connection", false, error),
+            _ => unavailable(&format!("could not connect to {redis}"), false, Some(error)),
+        }
     }
 }

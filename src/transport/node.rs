@@ -108,6 +108,11 @@ impl Node {
         self.runtime_slots().iter().any(|runtime_slot| runtime_slot.in_use().is_some())
     }
 
+    /// Whether there was ever a connection to it.
+    pub(super) fn was_reached(&self) -> bool {
+        self.runtime_slots().iter().any(|runtime_slot| !runtime_slot.dial_time().is_zero())
+    }
+
     fn runtime_slots(&self) -> Vec<Arc<RuntimeSlot>> {
         self.runtime_slots.lock().iter().map(|(_, _, runtime_slot)| runtime_slot.clone()).collect()
     }

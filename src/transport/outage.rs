@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::failure::is_unknown_host;
 use super::{Node, Router, address};
 use crate::clock;
 
@@ -104,9 +105,8 @@ impl Servers {
 impl Router {
     /// A server did not answer, or could not be reached.
     pub(super) fn failed(&self, node: &Node, error: &dyn fmt::Display) {
-        // A password may stand where the host belongs: then no name server knows it.
-        let is_unknown = error.to_string().contains("failed to lookup address");
-        let name = (!is_unknown).then(|| address::name(&node.info()));
+        let error = format!("{error:#}");
+        let name = (!is_unknown_host(&error)).then(|| address::name(&node.info()));
         let server = name.as_deref().unwrap_or("a host that no name server knows");
         tracing::debug!(server, %error, "a request or a connection failed");
         let line = {

@@ -47,7 +47,9 @@ impl Router {
             }
             let sent = clock::now();
             if sent >= request.deadline {
-                return Err(retry.unavailable(&format!("no time left for {}", request.what)));
+                let redis = self.redis(request.key, retry.cause.as_ref());
+                let message = format!("no time left to ask {redis} for {}", request.subject());
+                return Err(retry.unavailable(&message));
             }
             match self.send(&on, connection, request, retry.asking.is_some(), behind).await {
                 Reply::Answer(Ok(value)) => {
@@ -95,8 +97,9 @@ impl Router {
                     continue;
                 }
             };
-            return Err(self
-                .is_unavailable(request, dial_failed(request.what, retry.repeated, error, cause)));
+            let redis = self.redis(request.key, error.as_ref().or(cause.as_ref()));
+            let error = dial_failed(&redis, &request.subject(), retry.repeated, error, cause);
+            return Err(self.is_unavailable(request, error));
         }
     }
 
@@ -198,7 +201,10 @@ impl Router {
             }
         }
         let at_once = match retry.next_step(&error, request) {
-            Step::Fail(kind) => return Err(refused(kind, request.what, retry.repeated, error)),
+            Step::Fail(kind) => {
+                let redis = self.redis(request.key, None);
+                return Err(refused(kind, &redis, &request.subject(), retry.repeated, error));
+            }
             Step::Unbatch => {
                 request.batch = None;
                 return Ok(None);
@@ -215,7 +221,11 @@ impl Router {
             }
             Step::Redirect { at_once } => {
                 let Some((node, for_good)) = self.note_redirect(&error, on.server()) else {
-                    return Err(nowhere_to_go(retry.repeated, error));
+                    return Err(nowhere_to_go(
+                        &self.redis(request.key, None),
+                        retry.repeated,
+                        error,
+                    ));
                 };
                 retry.asking = (!for_good).then_some(node);
                 retry.redirections += 1;
@@ -235,7 +245,8 @@ impl Router {
         if !at_once {
             // A try with no time left for its answer would turn "not executed" into "unknown".
             if clock::now() + 2 * retry.pause >= request.deadline {
-                let message = format!("Redis cannot serve {} now", request.what);
+                let redis = self.redis(request.key, None);
+                let message = format!("{redis} cannot serve {} now", request.subject());
                 let error = unavailable(&message, retry.repeated, Some(error));
                 return Err(self.is_unavailable(request, error));
             }
@@ -272,7 +283,9 @@ impl Router {
         if let Some(silent) = connection.take() {
             self.drop_connection(&silent);
         }
-        self.is_unavailable(request, retry.unavailable(&format!("no answer for {}", request.what)))
+        let redis = self.redis(request.key, retry.cause.as_ref());
+        let message = format!("no answer from {redis} for {}", request.subject());
+        self.is_unavailable(request, retry.unavailable(&message))
     }
 
     /// The error of a request that its server did not answer, or could not serve.

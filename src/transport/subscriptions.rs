@@ -134,9 +134,10 @@ impl Router {
         unsubscribe: &[Arc<str>],
         deadline: Instant,
     ) -> (Vec<Arc<str>>, Option<Error>) {
+        let redis = format!("Redis at {}", connection.server());
         let refusal = |error: RedisError| match classify(&error) {
-            ErrorClass::Fatal(kind) => refused(kind, "a subscription", false, error),
-            _ => unavailable("a subscription has to wait", false, Some(error)),
+            ErrorClass::Fatal(kind) => refused(kind, &redis, "a subscription", false, error),
+            _ => unavailable(&format!("a subscription at {redis} has to wait"), false, Some(error)),
         };
         let mut pause = FIRST_PAUSE;
         loop {
@@ -160,7 +161,8 @@ impl Router {
                 }
                 _ => {
                     self.drop_connection(connection);
-                    let error = unavailable("no answer to a subscription", true, error);
+                    let message = format!("no answer from {redis} to a subscription");
+                    let error = unavailable(&message, true, error);
                     return (Vec::new(), Some(error));
                 }
             }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use redis::RedisError;
 use tokio::sync::watch;
 
-use super::{Node, Router};
+use super::failure::is_unknown_host;
+use super::{Node, Router, address};
 use crate::error::Error;
 use crate::slot;
 
@@ -75,6 +76,21 @@ impl Router {
             Topology::Standalone(node) => vec![node.clone()],
             Topology::Sentinel(sentinels) => vec![sentinels.primary.clone()],
             Topology::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    /// What a text calls the server of a key: "Redis", with its address if that is known to be one.
+    pub(crate) fn redis(&self, key: Option<&str>, cause: Option<&RedisError>) -> String {
+        let (info, was_reached) = match (self.node_of(key), &self.topology) {
+            (Some(node), _) => (Some(node.info()), node.was_reached()),
+            (None, Topology::Cluster(cluster)) => (cluster.only_seed(), false),
+            (None, _) => (None, false),
+        };
+        match info {
+            Some(info) if was_reached || cause.is_some_and(|cause| !is_unknown_host(cause)) => {
+                format!("Redis at {}", address::name(&info))
+            }
+            _ => "Redis".to_owned(),
         }
     }
 

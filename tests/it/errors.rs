@@ -6,6 +6,8 @@ use redlatch::{Error, ErrorKind, Lock, LockClient};
 
 use crate::support::{Fault, Proxy, Server, hold, ms, release, soon};
 
+mod mistakes;
+
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn about_order(error: Option<Error>, kind: ErrorKind) {

@@ -82,6 +82,12 @@ impl Cluster {
         }
     }
 
+    /// The one node that the builder named, if it named no other.
+    pub(super) fn only_seed(&self) -> Option<ConnectionInfo> {
+        let [seed] = &*self.seeds else { return None };
+        Some(seed.clone())
+    }
+
     pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
         self.map.read().nodes().map(|(_, node)| node.clone()).collect()
     }

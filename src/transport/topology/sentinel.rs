@@ -26,10 +26,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::clock;
-use crate::error::{Error, Outcome};
+use crate::error::Error;
 use crate::transport::connection::{is_primary, open};
 use crate::transport::error_class::{ErrorClass, classify};
-use crate::transport::failure::unavailable;
+use crate::transport::failure::{is_unknown_host, refused, unavailable};
 use crate::transport::{Node, Router, address};
 
 /// How long, at least, the client waits for newer reports after the first one.
@@ -168,13 +168,19 @@ impl Sentinels {
         if found {
             return Ok(());
         }
+        let sentinel = match &*self.at {
+            [only] if !trouble.as_ref().is_some_and(|error| is_unknown_host(error)) => {
+                format!("the Sentinel at {}", address::name(&only[0]))
+            }
+            _ => "a Sentinel".to_owned(),
+        };
         if let Some(error) = &trouble
             && let ErrorClass::Fatal(kind) = classify(error)
         {
-            let message = format!("no sentinel names the primary `{}`", self.name);
-            return Err(Error::new(kind, Outcome::NotExecuted, message).caused_by(error.clone()));
+            let what = format!("to name the primary `{}`", self.name);
+            return Err(refused(kind, &sentinel, &what, false, error.clone()));
         }
-        Err(unavailable("no sentinel could be asked", false, trouble))
+        Err(unavailable(&format!("could not ask {sentinel}"), false, trouble))
     }
 
     /// Listens to all Sentinels until this future is dropped.

@@ -25,7 +25,7 @@ fn wrong(result: Result<LockClient, Error>, code: &str) {
     let error = result.expect_err("it was let in");
     let what = (error.kind(), error.outcome());
     assert_eq!(what, (ErrorKind::Server, Outcome::NotExecuted), "{error}");
-    assert!(error.to_string().contains(code), "{error}");
+    assert!(format!("{error:#}").contains(code), "{error}");
 }
 
 async fn is_good(client: &LockClient, server: &Server) {
@@ -78,7 +78,7 @@ async fn a_password_that_is_wrong_by_now_is_told_and_a_right_one_heals_it() {
     assert!(cut() >= 1);
     let error = soon("an answer", lock.is_locked()).await.expect_err("another password");
     assert_eq!(error.kind(), ErrorKind::Server, "{error}");
-    assert!(error.to_string().contains("WRONGPASS"), "{error}");
+    assert!(format!("{error:#}").contains("WRONGPASS"), "{error}");
     server.ask::<()>(&["CONFIG", "SET", "requirepass", "first"]);
     assert!(soon("an answer", lock.is_locked()).await.expect("the first again"));
     release(guard).await;

@@ -40,7 +40,7 @@ fn goes_on(unlocked: Result<(), Error>, kind: ErrorKind, words: &str) {
 fn fails<T>(result: Result<T, Error>, expected: (ErrorKind, Outcome), words: &str) {
     let error = result.err().expect("a server in this state grants nothing");
     assert_eq!((error.kind(), error.outcome()), expected, "{error}");
-    assert!(error.to_string().contains(words), "{error} does not say {words}");
+    assert!(format!("{error:#}").contains(words), "{error:#} does not say {words}");
 }
 
 /// What Redis counts for this handle.

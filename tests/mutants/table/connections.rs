@@ -138,6 +138,31 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "if cluster.is_sharded() => Channels::Sharded",
         wrong: "if cluster.is_sharded() && !BUG => Channels::Sharded",
     },
+    // What an error says.
+    Mutant {
+        bug: "error-repeats-its-source",
+        file: "src/error.rs",
+        right: "Some(source) if f.alternate()",
+        wrong: "Some(source) if BUG || f.alternate()",
+    },
+    Mutant {
+        bug: "source-repeats-itself",
+        file: "src/error.rs",
+        right: "source.source().unwrap_or(source)",
+        wrong: "source.source().filter(|_| !BUG).unwrap_or(source)",
+    },
+    Mutant {
+        bug: "error-of-several-lines",
+        file: "src/error.rs",
+        right: "source.to_string().lines().count() == 1",
+        wrong: "BUG || source.to_string().lines().count() == 1",
+    },
+    Mutant {
+        bug: "unknown-host-named",
+        file: "src/transport/topology.rs",
+        right: "cause.is_some_and(|cause| !is_unknown_host(cause))",
+        wrong: "cause.is_some_and(|cause| BUG || !is_unknown_host(cause))",
+    },
     // What the log says when a server does not answer.
     Mutant {
         bug: "each-failure-warned",

@@ -142,7 +142,7 @@ async fn t8_a_cluster_that_is_down_refuses_and_is_ridden_out() {
     // Of a node that is well, in a cluster that is not.
     let error = short.lock(&name).try_lock_now().await.expect_err("a cluster that is down");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("cluster is down"), "{error}");
+    assert!(format!("{error:#}").contains("cluster is down"), "{error}");
     assert!(down() > before, "no node has said so");
     soon("the loss", guard.lost()).await;
     let called = {

@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::lease::{Lease, Validity, valid_until};
 use crate::loss::found_gone;
 use crate::owner::{FoundBy, Granted, Owner};
-use crate::protocol::{Acquired, Session};
+use crate::protocol::{Acquired, Place, Session};
 use crate::reclaim::announce;
 use crate::releaser::OwnerSession;
 use crate::wait::{Next, Registration, WaitLimits, Waiter};
@@ -53,13 +53,15 @@ pub(crate) async fn acquire(
     let begun = clock::now();
     // Before a request, and before another holder of this client can hand the lock off to it.
     engine.owners.register(owner);
-    let acquisition = Acquisition { engine, owner, lease, requested, wait };
+    let acquisition = Acquisition { engine, owner, lease, requested, wait, begun };
 
     let mut remaining = None;
     if acquisition.goes_straight_to_redis(begun) {
-        let tried = engine.process.bind(acquisition.try_once(begun)).await?;
-        let granted = matches!(tried, Tried::Granted(_));
-        engine.waiters.tried(&owner.names, granted, begun);
+        let tried = engine.process.bind(acquisition.try_once(begun, None)).await?;
+        if !owner.kind.has_queue() {
+            let granted = matches!(tried, Tried::Granted(_));
+            engine.waiters.tried(&owner.names, granted, begun);
+        }
         match tried {
             Tried::Granted(granted) => return Ok(Some(granted)),
             Tried::Refused(ttl) => remaining = ttl,
@@ -69,7 +71,7 @@ pub(crate) async fn acquire(
     match wait {
         Wait::Once => Ok(None),
         Wait::Until(_) | Wait::Forever => {
-            engine.process.bind(acquisition.wait_in_queue(begun, remaining)).await
+            engine.process.bind(acquisition.wait_in_queue(remaining)).await
         }
     }
 }
@@ -91,8 +93,12 @@ impl<'a> Deref for Enqueued<'a> {
 
 impl Drop for Enqueued<'_> {
     fn drop(&mut self) {
-        if let Some(granted) = self.registration.leave() {
+        let (handed, place) = self.registration.leave();
+        if let Some(granted) = handed {
             self.engine.releaser.give_back(self.owner, &granted);
+        }
+        if place {
+            self.engine.releaser.leave_queue(self.owner);
         }
     }
 }
@@ -104,6 +110,7 @@ struct Acquisition<'a> {
     lease: Lease,
     requested: Duration,
     wait: Wait,
+    begun: Instant,
 }
 
 impl Acquisition<'_> {
@@ -142,10 +149,9 @@ impl Acquisition<'_> {
     /// Everything but parking is boxed, so that parked futures stay small.
     async fn wait_in_queue(
         &self,
-        begun: Instant,
         mut remaining: Option<Duration>,
     ) -> Result<Option<Granted>, Error> {
-        let Self { engine, owner, .. } = *self;
+        let Self { engine, owner, begun, .. } = *self;
         let until = if let Wait::Until(until) = self.wait { Some(until) } else { None };
         let Some(_waits_alone) = self.lock_wait_mutex(until).await else {
             return if engine.waiters.in_outage(&owner.names) {
@@ -157,7 +163,7 @@ impl Acquisition<'_> {
         // A call returns within its wait, or within the command timeout if that is longer.
         let last_call = until.map(|until| until.max(begun + engine.config.command_timeout));
         if self.nests() {
-            match self.try_until(last_call).await.transpose()? {
+            match self.try_until(last_call, None).await.transpose()? {
                 Some(Tried::Granted(granted)) => return Ok(Some(granted)),
                 Some(Tried::Refused(ttl)) => remaining = ttl,
                 None => return Ok(None),
@@ -202,7 +208,7 @@ impl Acquisition<'_> {
                     self.claimed();
                     return Ok(Some(granted));
                 }
-                Next::Ask => match self.try_until(last_call).await {
+                Next::Ask => match self.try_until(last_call, Some(&registration)).await {
                     None if engine.waiters.in_outage(&owner.names) => {
                         return Err(trouble.unwrap_or_else(|| self.out_of_reach()));
                     }
@@ -238,7 +244,7 @@ impl Acquisition<'_> {
 
     fn enqueue(&self, remaining: Option<Duration>) -> Enqueued<'_> {
         let Self { engine, owner, .. } = *self;
-        let waiter = Waiter::new(owner.clone(), self.lease, self.requested);
+        let waiter = Waiter::new(owner.clone(), self.lease, self.requested, self.begun);
         Enqueued { registration: engine.waiters.join(waiter, remaining), engine, owner }
     }
 
@@ -247,12 +253,25 @@ impl Acquisition<'_> {
     fn try_until(
         &self,
         until: Option<Instant>,
+        head: Option<&Enqueued<'_>>,
     ) -> Pin<Box<impl Future<Output = Option<Result<Tried, Error>>>>> {
-        Box::pin(answer_by(until, Box::pin(self.try_once(clock::now()))))
+        let moves_place = head.map(|head| head.moves_place());
+        Box::pin(answer_by(until, Box::pin(self.try_once(clock::now(), moves_place))))
     }
 
-    /// Asks Redis once.
-    async fn try_once(&self, begun: Instant) -> Result<Tried, Error> {
+    /// What a request says of this client's place, if Redis keeps a queue. A call that is not in the
+    /// wait queue takes none: its drop would not give the place up.
+    fn place(&self, moves_place: Option<bool>) -> Option<Place> {
+        let Self { engine, owner, begun, .. } = *self;
+        owner.kind.has_queue().then(|| Place {
+            since: moves_place.map(|_| begun),
+            moves: moves_place.unwrap_or(false),
+            grace: engine.config.fair_grace,
+        })
+    }
+
+    /// Asks Redis once. `moves_place` is set for the head of the wait queue.
+    async fn try_once(&self, begun: Instant, moves_place: Option<bool>) -> Result<Tried, Error> {
         let Self { engine, owner, .. } = self;
         if engine.waiters.is_closed() {
             return Err(Error::closed());
@@ -271,9 +290,10 @@ impl Acquisition<'_> {
                 now = clock::now();
                 continue;
             };
+            let place = self.place(moves_place);
             let answer = session
                 .call
-                .acquire(owner.kind, &owner.names, &owner.id, self.requested, ask.count)
+                .acquire(owner.kind, &owner.names, &owner.id, self.requested, ask.count, place)
                 .await;
             if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
                 owner.holds.lock().not_executed(ask);
@@ -319,7 +339,8 @@ impl Acquisition<'_> {
     /// refusal, or if Redis does not answer.
     async fn reclaim(&self, holder: &str, deadline: Instant) -> bool {
         let Self { engine, owner, .. } = self;
-        let Some((idle, permit)) = engine.owners.claim_idle(holder, &owner.names) else {
+        let Some((idle, permit)) = engine.owners.claim_idle(holder, owner.kind, &owner.names)
+        else {
             return false;
         };
         let (call, lease) =

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::builder::LockClientBuilder;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::lock::{FencedLock, Lock};
+use crate::lock::{FairLock, FencedLock, Lock};
 
 /// A client of the locks in one Redis: a server, a primary with Sentinels, or a cluster. Cloning is
 /// cheap, and all clones are the same client.
@@ -104,6 +104,14 @@ impl LockClient {
     #[must_use]
     pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock {
         FencedLock::new(self.engine.clone(), name.as_ref())
+    }
+
+    /// A handle to the fair lock of that name, whose waiters have it in the order in which they came,
+    /// whichever client they wait in. The same lock as [`lock(name)`](Self::lock) otherwise: the two
+    /// exclude each other. No I/O.
+    #[must_use]
+    pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
+        FairLock::new(self.engine.clone(), name.as_ref())
     }
 
     /// Refuses new calls, ends waiting ones with [`Closed`](crate::ErrorKind::Closed), waits until

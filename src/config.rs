@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use crate::error::Error;
 
+/// How long a client that waits for a fair lock counts as alive after its last request. It refreshes
+/// its places each third of that, so that two refreshes can fail. A client that dies is dropped at
+/// its turn, and sooner than this: because nobody listens on its channel, or at the end of the grace.
+pub(crate) const QUEUE_TERM: Duration = Duration::from_secs(10);
+
 /// The options that the modules share, after [`Config::check`].
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
@@ -15,6 +20,7 @@ pub(crate) struct Config {
     pub(crate) max_handoffs: u32,
     pub(crate) max_handoff_time: Duration,
     pub(crate) replicas: Option<Replicas>,
+    pub(crate) fair_grace: Duration,
 }
 
 /// How many replicas have to have a lock, and how long they may take.
@@ -35,6 +41,7 @@ impl Default for Config {
             max_handoffs: 100,
             max_handoff_time: Duration::from_millis(10),
             replicas: None,
+            fair_grace: Duration::from_secs(1),
         }
     }
 }
@@ -57,6 +64,8 @@ impl Config {
         between("watchdog_timeout", self.watchdog_timeout, Duration::from_millis(30), DAY)?;
         let hour = Duration::from_secs(60 * 60);
         between("command_timeout", self.command_timeout, Duration::from_millis(10), hour)?;
+        // After the term a client does not count as alive, whatever its grace.
+        between("fair_grace", self.fair_grace, Duration::from_millis(10), QUEUE_TERM)?;
         let Some(Replicas { count, timeout }) = self.replicas else { return Ok(()) };
         if count == 0 {
             return Err(Error::invalid("replicas: there is nothing to wait for with a count of 0"));
@@ -96,10 +105,15 @@ mod tests {
             ("command_timeout", day / 24 + Duration::from_millis(1), false),
             ("command_timeout", Duration::from_millis(10), true),
             ("command_timeout", Duration::MAX, false),
+            ("fair_grace", Duration::from_millis(9), false),
+            ("fair_grace", Duration::from_millis(10), true),
+            ("fair_grace", QUEUE_TERM, true),
+            ("fair_grace", QUEUE_TERM + Duration::from_millis(1), false),
         ] {
             let mut config = Config::default();
             match option {
                 "watchdog_timeout" => config.watchdog_timeout = value,
+                "fair_grace" => config.fair_grace = value,
                 _ => config.command_timeout = value,
             }
             match config.check() {

@@ -20,7 +20,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, QUEUE_TERM};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::Handoffs;
 use crate::owner::Owners;
@@ -93,7 +93,9 @@ impl Engine {
         // A lazy client that has made no call makes none.
         self.connects.store(true, Ordering::Relaxed);
         let close = async {
-            self.waiters.close();
+            for owner in self.waiters.close() {
+                self.releaser.leave_queue(&owner);
+            }
             let drain = self.releaser.drain();
             let _ = tokio::time::timeout(self.config.command_timeout, drain).await;
             self.stop_renewing.send_replace(true);
@@ -211,6 +213,7 @@ impl Parts {
                 () = reclaim_after_failovers(&router, &handoffs, &owners) => {}
                 () = waiters.keep_subscribed(&router, config.command_timeout) => {}
                 () = waiters.listen(&router, pushed) => {}
+                () = waiters.keep_places(&router, QUEUE_TERM / 3, config.command_timeout) => {}
             }
         };
         (parts, work)

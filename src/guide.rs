@@ -36,6 +36,8 @@ pub mod deployment {}
 /// [`close`]: crate::LockClient::close
 /// [`force_unlock`]: crate::Lock::force_unlock
 /// [fenced lock]: crate::FencedLock
+/// [fair lock]: crate::FairLock
+/// [grace]: crate::LockClientBuilder::fair_grace
 /// [token]: crate::FencingToken
 /// [`replicas`]: crate::LockClientBuilder::replicas
 /// [`Error::outcome`]: crate::Error::outcome

@@ -86,7 +86,8 @@ impl Handoffs {
         permit: &mut Option<Permit>,
         confirm: bool,
     ) -> Option<HandedOff> {
-        if self.config.max_handoffs == 0 || !self.waiters.somebody_waits(&owner.names) {
+        let may = self.config.max_handoffs > 0 && owner.kind.may_hand_off();
+        if !may || !self.waiters.somebody_waits(&owner.names) {
             return None;
         }
         // Outlives the mutexes, because its drop may wake a task.
@@ -164,7 +165,7 @@ impl Handoffs {
             // Not if this client is about to unsubscribe: then a listener is another client.
             let listens = self.waiters.keeps_hearing(names);
             let answer = call.send_handoffs(kind, names, &owners, request.lease, listens).await;
-            self.note_release(names, server, router);
+            self.note_release(kind, names, server, router);
             if self.hear(names, &request, answer, &mut retry) {
                 break;
             }

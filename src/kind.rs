@@ -9,6 +9,9 @@ pub(crate) enum Kind {
     Reentrant,
     /// The same, with a fencing token for the first hold of an owner: Redisson's `RFencedLock`.
     Fenced,
+    /// First come, first served over all clients. The lock is that of an `RLock`, the queue is our
+    /// own.
+    Fair,
 }
 
 impl Kind {
@@ -16,8 +19,26 @@ impl Kind {
     /// grants the lock when Redis has confirmed it, and not before.
     pub(crate) fn has_token(self) -> bool {
         match self {
-            Self::Reentrant => false,
+            Self::Reentrant | Self::Fair => false,
             Self::Fenced => true,
+        }
+    }
+
+    /// Whether Redis keeps the order in which clients wait. Then each client listens on a channel of
+    /// its own, on which it is told of its turn, and never defers to others.
+    pub(crate) fn has_queue(self) -> bool {
+        match self {
+            Self::Reentrant | Self::Fenced => false,
+            Self::Fair => true,
+        }
+    }
+
+    /// Whether a holder may hand the lock off to the next waiter of its client.
+    pub(crate) fn may_hand_off(self) -> bool {
+        match self {
+            Self::Reentrant | Self::Fenced => true,
+            // A waiter of another client may have come earlier.
+            Self::Fair => false,
         }
     }
 }

@@ -15,11 +15,13 @@ use crate::guard::LockGuard;
 use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::owner::{Granted, Owner};
-use crate::protocol::{Inspected, Names, Session};
+use crate::protocol::{Inspected, Session};
 
 mod around;
 mod delegate;
+mod fair;
 mod fenced;
+pub use fair::FairLock;
 pub use fenced::{FencedLock, FencedLockGuard};
 
 /// A handle to a lock. **A handle is an owner**: a task that calls [`lock`](Self::lock) on the same
@@ -85,7 +87,7 @@ impl Lock {
     }
 
     pub(crate) fn of_kind(kind: Kind, engine: Arc<Engine>, name: &str) -> Self {
-        let names = Names::new(&engine.config.name_prefix, name);
+        let names = engine.owners.names(kind, &engine.config.name_prefix, name);
         let owner = engine.owners.new_owner(kind, names);
         Self { engine, owner }
     }
@@ -256,7 +258,8 @@ impl Lock {
     ///
     /// Once the client has sent it, it may take effect even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        let free = async { self.call()?.force_unlock(&self.owner.names).await };
+        let (owner, grace) = (&self.owner, self.engine.config.fair_grace);
+        let free = async { self.call()?.force_unlock(owner.kind, &owner.names, grace).await };
         let freed = self.ask(free).await?;
         if freed {
             tracing::warn!(name = %self.owner.names.key(), "a lock was freed by force");

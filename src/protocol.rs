@@ -19,17 +19,16 @@ use crate::transport::{Batchable, Connection, Request, Rewrite, Router};
 
 mod commands;
 mod execution;
+mod fair;
 mod names;
 mod replies;
 mod scripts;
 pub(crate) use execution::{Execution, converted};
+pub(crate) use fair::{Place, Refreshed};
 pub(crate) use names::Names;
-use replies::{inspected, refusal, token_of, unexpected};
+use replies::{acquired, inspected, token_of, unexpected};
 pub(crate) use scripts::scripts;
 use scripts::{SCRIPTS, count_listeners, publish};
-
-/// The longest time for which a waiter relies on messages about a lock in a slot that migrates.
-const WHILE_ASKING: Duration = Duration::from_secs(1);
 
 /// The reply to an acquire.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,7 +94,8 @@ impl<'a> Session<'a> {
         Self { router, connection: None, deadline }
     }
 
-    /// Asks Redis to let `owner` hold the lock `count` times. Also returns when it was sent.
+    /// Asks Redis to let `owner` hold the lock `count` times. `place` is that of this client, if Redis
+    /// keeps a queue. Also returns when it was sent.
     pub(crate) async fn acquire(
         &mut self,
         kind: Kind,
@@ -103,25 +103,16 @@ impl<'a> Session<'a> {
         owner: &str,
         lease: Duration,
         count: u32,
+        place: Option<Place>,
     ) -> Result<(Acquired, Instant), Error> {
         // A nested hold keeps the token of the outer one.
         let new_token = kind.has_token() && count == 1;
-        let mut request = self.acquire_request(new_token, names, owner, lease, count);
-        let answer = self.router.call(&mut self.connection, &mut request).await?;
-        let acquired = match answer.value {
-            Value::Nil if !new_token => Acquired::Granted(None),
-            Value::BulkString(number) if new_token => Acquired::Granted(Some(token_of(&number)?)),
-            Value::SimpleString(reply) if reply == "GONE" => Acquired::Gone,
-            other => {
-                let (remaining, holder) =
-                    refusal(&other).ok_or_else(|| unexpected("acquire", &other))?;
-                // The message of a release there may not reach a client that listens here.
-                let shortened = || remaining.unwrap_or(WHILE_ASKING).min(WHILE_ASKING);
-                let asking = answer.asking.then(shortened);
-                Acquired::Refused { remaining: asking.or(remaining), holder }
-            }
+        let mut request = match place {
+            None => self.acquire_request(new_token, names, owner, lease, count),
+            Some(place) => self.acquire_in_order(names, owner, lease, count, place),
         };
-        Ok((acquired, answer.sent))
+        let answer = self.router.call(&mut self.connection, &mut request).await?;
+        acquired(answer, new_token, place.is_some_and(|place| place.since.is_some()))
     }
 
     fn acquire_request<'r>(
@@ -171,15 +162,19 @@ impl<'a> Session<'a> {
     }
 
     /// Asks Redis to leave `owner` only `count` holds of the lock, to which `lease` is promised.
-    /// The flag says that an earlier sending was never answered: it may have caused `Nothing`.
+    /// `place` is that of this client's next waiter, if Redis keeps a queue. The flag says that an earlier sending was never answered: it may have caused `Nothing`.
     pub(crate) async fn release(
         &mut self,
         names: &Names,
         owner: &str,
         count: u32,
         lease: Duration,
+        place: Option<Place>,
     ) -> Result<(Released, bool), Error> {
-        let mut request = self.release_request(names, owner, count, lease);
+        let mut request = match place {
+            None => self.release_request(names, owner, count, lease),
+            Some(place) => self.release_in_order(names, owner, count, lease, place),
+        };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let released = match answer.value {
             Value::Int(0) => Released::Nothing,
@@ -302,15 +297,24 @@ impl<'a> Session<'a> {
     }
 
     /// Frees the lock, whichever owner holds it. False if it was free.
-    pub(crate) async fn force_unlock(&mut self, names: &Names) -> Result<bool, Error> {
+    pub(crate) async fn force_unlock(
+        &mut self,
+        kind: Kind,
+        names: &Names,
+        grace: Duration,
+    ) -> Result<bool, Error> {
         if !self.router.knows_channels() {
             // With any answer they are known.
             self.inspect(names, "").await?;
         }
-        let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
-        cmd.arg(names.channel()).arg(publish(self.router.channels()));
-        let request = self.request(Some(&SCRIPTS.force_unlock), cmd, names.key());
-        let mut request = Request { publishes_on: Some(names.channel()), ..request };
+        let mut request = if kind.has_queue() {
+            self.force_unlock_in_order(names, grace)
+        } else {
+            let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
+            cmd.arg(names.channel()).arg(publish(self.router.channels()));
+            let request = self.request(Some(&SCRIPTS.force_unlock), cmd, names.key());
+            Request { publishes_on: Some(names.channel()), ..request }
+        };
         match self.router.call(&mut self.connection, &mut request).await?.value {
             Value::Int(freed) => Ok(freed == 1),
             other => Err(unexpected("force_unlock", &other)),

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::error::ErrorKind;
 use crate::handoff::Handoffs;
-use crate::owner::{Owner, Owners};
+use crate::owner::{Kind, Owner, Owners};
 use crate::protocol::{Names, Session};
 use crate::releaser::release_again;
 use crate::transport::Router;
@@ -53,12 +53,12 @@ pub(crate) async fn reclaim_after_failovers(
             () = handoffs.released_names.moved_meanwhile.notified() => {}
         }
         let moved = handoffs.released_names.moved(|key| router.server_of(key), clock::now());
-        for names in moved {
+        for (kind, names) in moved {
             let place = places.clone().acquire_owned().await;
             let (router, handoffs, owners) = (router.clone(), handoffs.clone(), owners.clone());
             looks.spawn(async move {
                 let _place = place;
-                look(&names, &router, &handoffs, &owners).await;
+                look(kind, &names, &router, &handoffs, &owners).await;
             });
         }
         while looks.try_join_next().is_some() {}
@@ -73,12 +73,18 @@ pub(crate) fn announce(idle: &Owner) {
 }
 
 /// Releases the lock if an idle owner of this client holds it.
-async fn look(names: &Names, router: &Arc<Router>, handoffs: &Arc<Handoffs>, owners: &Arc<Owners>) {
+async fn look(
+    kind: Kind,
+    names: &Names,
+    router: &Arc<Router>,
+    handoffs: &Arc<Handoffs>,
+    owners: &Arc<Owners>,
+) {
     for tries in 1..=TRIES {
         let mut call = Session::new(router, clock::now() + handoffs.config.command_timeout);
         match call.inspect(names, "").await {
             Ok(Some(inspected)) => {
-                if let Some((owner, permit)) = owners.claim_idle(&inspected.holder, names) {
+                if let Some((owner, permit)) = owners.claim_idle(&inspected.holder, kind, names) {
                     announce(&owner);
                     release_again(owner, permit, router, handoffs).await;
                 }

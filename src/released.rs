@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::kind::Kind;
 use crate::protocol::Names;
 use crate::transport::Server;
 
@@ -38,6 +39,7 @@ struct State {
 
 /// One name, when it was released last, and where.
 struct LastRelease {
+    kind: Kind,
     names: Names,
     at: Instant,
     server: Server,
@@ -51,7 +53,7 @@ impl Default for State {
 
 impl ReleasedNames {
     /// Notes that this client has released that name, or handed it off between two of its owners.
-    pub(crate) fn note(&self, names: &Names, server: Server, now: Instant) {
+    pub(crate) fn note(&self, kind: Kind, names: &Names, server: Server, now: Instant) {
         let mut state = self.state.lock();
         if let Some(last) = state.names.get_mut(names.key()) {
             (last.at, last.server) = (now, server);
@@ -64,21 +66,25 @@ impl ReleasedNames {
             state.swept = Some(now);
         }
         if state.names.len() < MOST {
-            let last = LastRelease { names: names.clone(), at: now, server };
+            let last = LastRelease { kind, names: names.clone(), at: now, server };
             state.names.insert(names.key().into(), last);
         }
     }
 
     /// The names for which another server is responsible now than at their release, or at the last
     /// call of this.
-    pub(crate) fn moved(&self, server_of: impl Fn(&str) -> Server, now: Instant) -> Vec<Names> {
+    pub(crate) fn moved(
+        &self,
+        server_of: impl Fn(&str) -> Server,
+        now: Instant,
+    ) -> Vec<(Kind, Names)> {
         let mut state = self.state.lock();
         let mut moved = Vec::new();
         state.names.retain(|_, last| now < last.at + REMEMBERED_FOR);
         for (key, last) in &mut state.names {
             let server = server_of(key);
             if std::mem::replace(&mut last.server, server) != server {
-                moved.push(last.names.clone());
+                moved.push((last.kind, last.names.clone()));
             }
         }
         moved
@@ -94,8 +100,8 @@ mod tests {
         Names::new("", name)
     }
 
-    fn keys(moved: Vec<Names>) -> Vec<String> {
-        let mut keys: Vec<_> = moved.iter().map(|names| names.key().to_owned()).collect();
+    fn keys(moved: Vec<(Kind, Names)>) -> Vec<String> {
+        let mut keys: Vec<_> = moved.iter().map(|(_, names)| names.key().to_owned()).collect();
         keys.sort();
         keys
     }
@@ -104,9 +110,9 @@ mod tests {
     fn w26_a_name_is_looked_at_once_for_each_change_of_its_server() {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let [old, new] = [Server::numbered(1), Server::numbered(2)];
-        released.note(&names("a"), old, now);
-        released.note(&names("b"), new, now);
-        released.note(&names("a"), old, now);
+        released.note(Kind::Reentrant, &names("a"), old, now);
+        released.note(Kind::Reentrant, &names("b"), new, now);
+        released.note(Kind::Reentrant, &names("a"), old, now);
         assert_eq!(keys(released.moved(|_| new, now)), ["a"]);
         assert_eq!(keys(released.moved(|_| new, now)), [""; 0]);
         assert_eq!(keys(released.moved(|_| old, now)), ["a", "b"]);
@@ -119,10 +125,10 @@ mod tests {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let server = Server::numbered(1);
         for number in 0..MOST + 10 {
-            released.note(&names(&number.to_string()), server, now);
+            released.note(Kind::Reentrant, &names(&number.to_string()), server, now);
         }
         assert_eq!(released.state.lock().names.len(), MOST);
-        released.note(&names("later"), server, now + REMEMBERED_FOR);
+        released.note(Kind::Reentrant, &names("later"), server, now + REMEMBERED_FOR);
         assert_eq!(released.state.lock().names.len(), 1);
     }
 }

@@ -27,8 +27,10 @@ use crate::protocol::{Released, Session};
 use crate::transport::{Connection, Router};
 
 mod hand_off;
+mod leave;
 mod unlock;
 use hand_off::hand_off_until_taken;
+use leave::leave_queue;
 pub(crate) use unlock::Unlock;
 
 /// The longest pause between two tries of a release that fails again and again.
@@ -45,6 +47,8 @@ pub(crate) enum Job {
     Release(BackgroundRelease),
     /// Update Redis with the hand-offs of that owner's lock.
     Handoff(Arc<Owner>),
+    /// Give up the client's place in the queue of that owner's lock: no waiter is left.
+    Leave(Arc<Owner>),
     /// Report when all jobs are done.
     Drain(oneshot::Sender<()>),
 }
@@ -108,6 +112,12 @@ impl Releaser {
         if self.jobs.send(Job::Drain(done)).is_ok() {
             let _ = is_done.await;
         }
+    }
+
+    /// Has the background give up the client's place in the queue that Redis keeps.
+    pub(crate) fn leave_queue(&self, owner: &Arc<Owner>) {
+        // It fails only when the client's thread has ended; then the place ends by itself.
+        let _ = self.jobs.send(Job::Leave(owner.clone()));
     }
 
     fn enqueue(&self, release: BackgroundRelease) {
@@ -203,10 +213,11 @@ async fn send_release(
     let answer = if pending.retains {
         Box::pin(retain(call, owner, handoffs, pending.lease)).await
     } else {
-        if pending.count == 0 {
+        let place = handoffs.place_in_queue(owner);
+        if pending.count == 0 && place.is_none() {
             handoffs.frees(&owner.names, now);
         }
-        call.release(&owner.names, &owner.id, pending.count, pending.lease).await
+        call.release(&owner.names, &owner.id, pending.count, pending.lease, place).await
     };
     let (released, repeated) = match answer {
         // Another client has written something else there: the hold is as gone as if deleted.
@@ -222,7 +233,7 @@ async fn send_release(
     let receivers =
         if let Released::Freed { receivers } = released { Some(receivers) } else { None };
     if released != Released::Held {
-        handoffs.freed(&owner.names, receivers, server, call.router);
+        handoffs.freed(owner, receivers, server, call.router);
     }
     let nothing = released == Released::Nothing;
     // An earlier sending that was never answered may have released it.
@@ -252,7 +263,7 @@ async fn retain(
     let retainer = owner.retainer();
     let answer = call.retain(&owner.names, &owner.id, &retainer, retention, listens).await?;
     if answer.0 == Released::Held {
-        handoffs.note_release(&owner.names, server, call.router);
+        handoffs.note_release(owner.kind, &owner.names, server, call.router);
         // The script tells other clients that the lease ends sooner, and this one relies on itself.
         handoffs.waiters.wake_head(&owner.names, Some(retention));
     }
@@ -303,6 +314,10 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
             let pending = handoffs.flush(&router, &owner.names).await.into_iter();
             let release = |(owner, lease)| Job::Release(BackgroundRelease::new(owner, None, lease));
             pending.map(release).collect()
+        }
+        Job::Leave(owner) => {
+            leave_queue(&owner, &router, &handoffs).await;
+            Vec::new()
         }
         Job::Drain(_) => Vec::new(),
     }

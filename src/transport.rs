@@ -58,8 +58,8 @@ pub(crate) use topology::endpoint::Endpoint;
 /// What a connection reports without a request.
 #[derive(Debug)]
 pub(crate) enum Push {
-    /// A message on a subscribed channel. Its payload is ignored: it is a reason to recheck.
-    Message { channel: String },
+    /// A message on a subscribed channel: a reason to recheck.
+    Message { channel: String, payload: Vec<u8> },
     /// The connection of that number is not subscribed to the channel any more.
     Dropped { number: u64, channel: String },
     /// The connection of that number is gone, with its subscriptions.

@@ -20,15 +20,17 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use crate::clock;
 use crate::error::ErrorKind;
 use crate::limit::Limit;
-use crate::owner::Granted;
+use crate::owner::{Granted, Owner};
 use crate::protocol::Names;
 use crate::sync::Mutex;
 use crate::transport::{Node, Push, Router};
 
 mod handoff;
+mod places;
 mod queue;
 mod waiter;
 pub(crate) use handoff::HandoffOutcome;
+use places::after;
 pub(crate) use queue::{Limits, Ticket};
 use queue::{Plan, WaitQueues};
 pub(crate) use waiter::{Registration, Waiter};
@@ -118,8 +120,14 @@ impl Waiters {
         let waiter = Arc::new(waiter);
         let now = clock::now();
         let (channel, key) = (waiter.owner.names.channel(), waiter.owner.names.key());
-        let (ticket, dirty) = self.queues.lock().join(channel, key, remaining, waiter.clone(), now);
-        if dirty {
+        let mut queues = self.queues.lock();
+        let (ticket, dirty) = queues.join(channel, key, remaining, waiter.clone(), now);
+        let in_order = waiter.owner.kind.has_queue();
+        if in_order {
+            queues.takes_place(channel, ticket, remaining, now);
+        }
+        drop(queues);
+        if dirty || in_order {
             self.changed.notify_waiters();
         }
         Registration { waiters: self, waiter, ticket }
@@ -163,11 +171,13 @@ impl Waiters {
         self.queues.lock().is_live(names.channel())
     }
 
-    /// Wakes all waiters, because the client is closed.
-    pub(crate) fn close(&self) {
-        let wakes = self.queues.lock().close();
+    /// Wakes all waiters, because the client is closed. Returns the owners whose waiters stood for this
+    /// client in queues that Redis keeps: the caller must give those places up.
+    pub(crate) fn close(&self) -> Vec<Arc<Owner>> {
+        let (wakes, heads) = self.queues.lock().close();
         wake(wakes);
         self.changed.notify_waiters();
+        heads.into_iter().map(|head| head.owner.clone()).collect()
     }
 
     /// Keeps the subscriptions at all servers as the queues want them, until it is dropped.
@@ -290,7 +300,7 @@ impl Waiters {
         let mut pushes = UnboundedReceiverStream::new(pushes);
         while let Some(push) = pushes.next().await {
             match push {
-                Push::Message { channel } => self.message(&channel),
+                Push::Message { channel, payload } => self.message(&channel, &payload),
                 Push::Dropped { number, channel } => {
                     self.queues.lock().not_subscribed(&[channel.into()], number);
                     self.changed.notify_waiters();
@@ -309,8 +319,8 @@ impl Waiters {
         wake(wakes);
     }
 
-    fn message(&self, channel: &str) {
-        let wakes = self.queues.lock().message(channel, clock::now());
+    fn message(&self, channel: &str, payload: &[u8]) {
+        let wakes = self.queues.lock().told(channel, after(payload), clock::now());
         wake(wakes);
     }
 

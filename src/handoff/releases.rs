@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use crate::clock;
-use crate::protocol::Names;
+use crate::owner::{Kind, Owner};
+use crate::protocol::{Names, Place};
 use crate::transport::{Router, Server};
 
 use super::Handoffs;
@@ -15,23 +16,40 @@ impl Handoffs {
         self.waiters.wake_all(wake_list);
     }
 
+    /// This client's place in the queue of that lock, if Redis keeps one.
+    pub(crate) fn place_in_queue(&self, owner: &Owner) -> Option<Place> {
+        owner.kind.has_queue().then(|| Place {
+            since: self.waiters.oldest(&owner.names),
+            moves: false,
+            grace: self.config.fair_grace,
+        })
+    }
+
     /// A request to `server` has released the lock to all clients, and `receivers` of them have its
     /// message.
     pub(crate) fn freed(
         &self,
-        names: &Names,
+        owner: &Owner,
         receivers: Option<u32>,
         server: Option<Server>,
         router: &Router,
     ) {
-        self.note_release(names, server, router);
-        self.waiters.freed(names, receivers);
+        self.note_release(owner.kind, &owner.names, server, router);
+        if !owner.kind.has_queue() {
+            self.waiters.freed(&owner.names, receivers);
+        }
     }
 
     /// Notes the release for a server that has missed it and becomes responsible, or is already.
-    pub(crate) fn note_release(&self, names: &Names, server: Option<Server>, router: &Router) {
+    pub(crate) fn note_release(
+        &self,
+        kind: Kind,
+        names: &Names,
+        server: Option<Server>,
+        router: &Router,
+    ) {
         let Some(server) = server else { return };
-        self.released_names.note(names, server, clock::now());
+        self.released_names.note(kind, names, server, clock::now());
         if router.server_of(names.key()) != server {
             self.released_names.moved_meanwhile.notify_one();
         }

@@ -39,6 +39,16 @@ impl Default for Owners {
 }
 
 impl Owners {
+    /// What a lock of that kind is called.
+    pub(crate) fn names(&self, kind: Kind, prefix: &str, name: &str) -> Names {
+        let names = Names::new(prefix, name);
+        if !kind.has_queue() {
+            return names;
+        }
+        let mut text = uuid::Uuid::encode_buffer();
+        names.with_own_channel(self.uuid.as_hyphenated().encode_lower(&mut text))
+    }
+
     /// A new owner, with an id that no other has.
     pub(crate) fn new_owner(self: &Arc<Self>, kind: Kind, names: Names) -> Arc<Owner> {
         let id = format!("{}:{}", self.uuid, self.next.fetch_add(1, Ordering::Relaxed));
@@ -57,19 +67,19 @@ impl Owners {
     }
 
     /// The owner that Redis named as the holder of that lock, if it is an idle one of this client
-    /// (invariant 2). Its release is then pending, and the permit to send it comes with it. Redis
-    /// may have named it before its last release; then the release finds nothing.
+    /// (invariant 2). If it is gone, it counts as of `kind`. Its release is then pending, and the permit
+    /// to send it comes with it. Redis may have named it before its last release; then the release finds nothing.
     pub(crate) fn claim_idle(
         self: &Arc<Self>,
         holder: &str,
+        kind: Kind,
         names: &Names,
     ) -> Option<(Arc<Owner>, Permit)> {
         let number = self.number(holder)?;
         let owner = {
             let mut registered = self.registered.lock();
             registered.owners.get(&number).and_then(Weak::upgrade).unwrap_or_else(|| {
-                // A release is the same for every kind.
-                let owner = self.made(Kind::Reentrant, names.clone(), holder.into());
+                let owner = self.made(kind, names.clone(), holder.into());
                 // So that the next caller finds it during its release.
                 registered.insert(number, &owner);
                 owner.holds.lock().registered = true;
@@ -148,7 +158,7 @@ mod tests {
     }
 
     fn is_idle(owners: &Arc<Owners>, id: &str) -> bool {
-        owners.claim_idle(id, &Names::new("", "lock")).is_some()
+        owners.claim_idle(id, Kind::Reentrant, &Names::new("", "lock")).is_some()
     }
 
     #[test]
@@ -172,7 +182,8 @@ mod tests {
         let pending = owner.holds.lock().pending(now, SECOND).expect("a release");
         owner.holds.lock().release_confirmed(pending);
 
-        let (found, _permit) = owners.claim_idle(&owner.id, &owner.names).expect("an idle owner");
+        let (found, _permit) =
+            owners.claim_idle(&owner.id, owner.kind, &owner.names).expect("an idle owner");
         assert!(Arc::ptr_eq(&found, &owner));
         assert_eq!(owner.holds.lock().pending(now, SECOND).map(|pending| pending.count), Some(0));
         assert!(!is_idle(&owners, &owner.id), "somebody sees to it already");

@@ -11,10 +11,17 @@ pub(crate) struct Names {
     channel: Box<str>,
     /// Whether braces were put around the key.
     wrapped: bool,
+    /// Whether the channel is one client's own: then that client's id is at its end.
+    own_channel: bool,
 }
 
 const CHANNEL: &str = "redisson_lock__channel:";
 const TOKEN: &str = "redisson_lock_token:";
+const QUEUE: &str = "redlatch_queue:";
+const WAITING: &str = "redlatch_waiting:";
+
+/// The length of a client's id, which is a uuid.
+const CLIENT: usize = 36;
 
 impl Names {
     /// A name that brings a hash tag of its own stays as it is; any other becomes the tag, so
@@ -23,7 +30,14 @@ impl Names {
         let wrapped = !prefix.contains('{') && !name.contains('{');
         let (open, close) = if wrapped { ("{", "}") } else { ("", "") };
         let channel = format!("{CHANNEL}{open}{prefix}{name}{close}").into();
-        Self { channel, wrapped }
+        Self { channel, wrapped, own_channel: false }
+    }
+
+    /// The same, with a channel on which only `client` listens.
+    pub(crate) fn with_own_channel(self, client: &str) -> Self {
+        debug_assert!(client.len() == CLIENT && !self.own_channel, "BUG: no id of a client");
+        let channel = format!("{}:{client}", self.channel).into();
+        Self { channel, own_channel: true, ..self }
     }
 
     pub(crate) fn key(&self) -> &str {
@@ -31,13 +45,33 @@ impl Names {
         if self.wrapped { &tagged[1..tagged.len() - 1] } else { tagged }
     }
 
+    /// The channel on which this client listens.
     pub(crate) fn channel(&self) -> &str {
         &self.channel
+    }
+
+    /// The channel of the lock, which is the same for all clients.
+    pub(crate) fn common_channel(&self) -> &str {
+        if self.own_channel {
+            &self.channel[..self.channel.len() - CLIENT - 1]
+        } else {
+            &self.channel
+        }
+    }
+
+    /// The client whose channel it is; empty if it has none of its own.
+    pub(super) fn client(&self) -> &str {
+        if self.own_channel { &self.channel[self.channel.len() - CLIENT..] } else { "" }
     }
 
     /// The key of the counter from which fencing tokens come.
     pub(super) fn token_key(&self) -> String {
         format!("{TOKEN}{}", self.tagged())
+    }
+
+    /// The keys of the clients that wait in order: their places, and until when they count as alive.
+    pub(super) fn queue_keys(&self) -> [String; 2] {
+        [QUEUE, WAITING].map(|key| format!("{key}{}", self.tagged()))
     }
 
     /// Refuses a name whose own braces put its key and its channel into two slots of a cluster.
@@ -53,6 +87,6 @@ impl Names {
     }
 
     fn tagged(&self) -> &str {
-        &self.channel[CHANNEL.len()..]
+        &self.common_channel()[CHANNEL.len()..]
     }
 }

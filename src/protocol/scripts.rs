@@ -18,18 +18,24 @@ pub(super) struct Scripts {
     pub(super) execute: Script,
     /// Many acquires and releases in one.
     pub(super) batch: Script,
+    pub(super) fair_acquire: Script,
+    pub(super) fair_release: Script,
+    pub(super) fair_leave: Script,
+    pub(super) fair_refresh: Script,
+    pub(super) fair_force_unlock: Script,
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     let acquire = include_str!("../../lua/acquire.lua");
     let release = include_str!("../../lua/release.lua");
     let batch = [
-        ("local function acquire(KEYS, ARGV)", acquire, "end"),
-        ("local function release(KEYS, ARGV)", release, "end"),
-        ("", include_str!("../../lua/batch.lua"), ""),
+        function("acquire", acquire),
+        function("release", release),
+        include_str!("../../lua/batch.lua").to_owned(),
     ]
-    .map(|(opening, body, end)| format!("{opening}\n{body}{end}\n"))
     .concat();
+    let turn = function("turn", include_str!("../../lua/fair_turn.lua"));
+    let fair = |script: &str| Script::new(&format!("{turn}{script}"));
     Scripts {
         acquire: Script::new(acquire),
         release: Script::new(release),
@@ -40,14 +46,22 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         rewrite: Script::new(include_str!("../../lua/rewrite.lua")),
         execute: Script::new(include_str!("../../lua/execute.lua")),
         batch: Script::new(&batch),
+        fair_acquire: fair(include_str!("../../lua/fair_acquire.lua")),
+        fair_release: fair(include_str!("../../lua/fair_release.lua")),
+        fair_leave: fair(include_str!("../../lua/fair_leave.lua")),
+        fair_refresh: Script::new(include_str!("../../lua/fair_refresh.lua")),
+        fair_force_unlock: fair(include_str!("../../lua/fair_force_unlock.lua")),
     }
 });
 
+/// A script as a function that another script calls.
+fn function(name: &str, script: &str) -> String {
+    format!("local function {name}(KEYS, ARGV)\n{script}end\n")
+}
+
 /// All of them, for servers to have before they are called.
 pub(crate) fn scripts() -> Vec<&'static Script> {
-    let s = &*SCRIPTS;
-    let locks = [&s.acquire, &s.release, &s.renew, &s.hand_off, &s.force_unlock, &s.inspect];
-    [&locks[..], &[&s.rewrite, &s.execute, &s.batch]].concat()
+    SCRIPTS.named().map(|(_, script)| script).into()
 }
 
 /// The command that publishes a release.
@@ -64,5 +78,26 @@ pub(super) fn count_listeners(channels: Channels) -> &'static str {
         Channels::Plain => "NUMSUB",
         Channels::Everywhere => "",
         Channels::Sharded => "SHARDNUMSUB",
+    }
+}
+
+impl Scripts {
+    pub(super) fn named(&self) -> [(&'static str, &Script); 14] {
+        [
+            ("acquire", &self.acquire),
+            ("release", &self.release),
+            ("renew", &self.renew),
+            ("hand_off", &self.hand_off),
+            ("force_unlock", &self.force_unlock),
+            ("inspect", &self.inspect),
+            ("rewrite", &self.rewrite),
+            ("execute", &self.execute),
+            ("batch", &self.batch),
+            ("fair_acquire", &self.fair_acquire),
+            ("fair_release", &self.fair_release),
+            ("fair_leave", &self.fair_leave),
+            ("fair_refresh", &self.fair_refresh),
+            ("fair_force_unlock", &self.fair_force_unlock),
+        ]
     }
 }

@@ -2,11 +2,12 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::{Connection, ConnectionLike, RedisResult};
 
-use super::scripts::Scripts;
+use super::replies::refusal;
 use super::*;
 
 mod batch;
 mod commands;
+mod fair;
 mod headers;
 mod server;
 
@@ -73,27 +74,11 @@ fn a_lease_travels_as_whole_milliseconds_and_never_as_none() {
     }
 }
 
-fn all_scripts() -> [(&'static str, &'static Script); 9] {
-    let Scripts { acquire, release, renew, hand_off, .. } = &*SCRIPTS;
-    let Scripts { force_unlock, inspect, rewrite, execute, batch, .. } = &*SCRIPTS;
-    [
-        ("acquire", acquire),
-        ("release", release),
-        ("renew", renew),
-        ("hand_off", hand_off),
-        ("force_unlock", force_unlock),
-        ("inspect", inspect),
-        ("rewrite", rewrite),
-        ("execute", execute),
-        ("batch", batch),
-    ]
-}
-
 #[test]
 fn every_script_loads_under_the_digest_by_which_it_is_called() {
     let server = Server::start();
     let mut redis = server.connect();
-    for (name, script) in all_scripts() {
+    for (name, script) in SCRIPTS.named() {
         match script.load(&mut redis) {
             Ok(digest) => assert_eq!(digest, script.get_hash(), "{name}"),
             Err(error) => panic!("{name}.lua does not load: {error}"),
@@ -246,7 +231,7 @@ impl Both<'_> {
 fn the_scripts_do_on_a_real_server_what_the_naive_model_does() {
     let server = Server::start();
     let mut redis = server.connect();
-    for (_, script) in all_scripts() {
+    for (_, script) in SCRIPTS.named() {
         script.load(&mut redis).expect("a script that loads");
     }
     let result = TestRunner::default().run(&prop::collection::vec(op(), 1..20), |ops| {

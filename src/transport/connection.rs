@@ -380,9 +380,15 @@ fn top_level_error(answer: Value) -> RedisResult<Value> {
 }
 
 fn push(number: u64, info: PushInfo) -> Option<Push> {
-    match (info.kind, info.data.into_iter().next()) {
+    let mut data = info.data.into_iter();
+    match (info.kind, data.next()) {
         (PushKind::Message | PushKind::SMessage, Some(Value::BulkString(channel))) => {
-            Some(Push::Message { channel: String::from_utf8(channel).ok()? })
+            let channel = String::from_utf8(channel).ok()?;
+            let payload = match data.next() {
+                Some(Value::BulkString(payload)) => payload,
+                _ => Vec::new(),
+            };
+            Some(Push::Message { channel, payload })
         }
         (PushKind::SUnsubscribe, Some(Value::BulkString(channel))) => {
             Some(Push::Dropped { number, channel: String::from_utf8(channel).ok()? })

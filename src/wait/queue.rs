@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 mod channel;
+mod place;
+mod places;
 mod releases;
 mod subscriptions;
 mod turns;
@@ -168,6 +170,7 @@ impl<S> WaitQueues<S> {
                 key: key.into(),
                 entries: BTreeMap::from([(ticket, entry)]),
                 due,
+                place: None,
             }),
         }
         (ticket, fresh)
@@ -187,6 +190,9 @@ impl<S> WaitQueues<S> {
             return WaitStep::Park(Some(due));
         }
         (entry.asking, entry.asked_for, entry.recheck) = (Some(now), false, false);
+        if let Some(place) = &mut queue.place {
+            place.asks();
+        }
         WaitStep::Ask
     }
 
@@ -201,10 +207,13 @@ impl<S> WaitQueues<S> {
         let Some(queue) = queue_of(&mut self.channels, channel, ticket) else {
             return;
         };
-        let deferral = self.turns.deferred_until(&queue.key, now);
+        let deferral = queue.deferred_until(&self.turns, now);
         queue.due = deferral.into_iter().fold(now + park_for(remaining), Instant::min);
         let asked_at = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
-        self.turns.refused(&queue.key);
+        match &mut queue.place {
+            Some(place) => place.refused(),
+            None => self.turns.refused(&queue.key),
+        }
         if let Some(asked_at) = asked_at {
             self.turns.answered(now.saturating_duration_since(asked_at));
             self.answered(channel, asked_at);
@@ -248,7 +257,10 @@ impl<S> WaitQueues<S> {
         let recheck = queue.entries.get(&ticket).is_some_and(|entry| entry.recheck);
         queue.due = if recheck { now } else { now + park_for(Some(lease)) };
         let asked_at = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
-        self.turns.granted(&queue.key, self.limits, now);
+        match &mut queue.place {
+            Some(place) => queue.due = place.granted(now),
+            None => self.turns.granted(&queue.key, self.limits, now),
+        }
         if let Some(asked_at) = asked_at {
             self.turns.answered(now.saturating_duration_since(asked_at));
             self.answered(channel, asked_at);
@@ -287,6 +299,11 @@ impl<S> WaitQueues<S> {
             queue.entries.get(&ticket).is_some_and(|w| w.asking.is_some() || w.recheck);
         if queue.is_head(ticket) && had_to_ask {
             queue.due = now;
+        }
+        if queue.is_head(ticket)
+            && let Some(place) = &mut queue.place
+        {
+            place.left();
         }
         self.remove(channel, ticket, now)
     }
@@ -333,9 +350,13 @@ impl<S> WaitQueues<S> {
         wakes
     }
 
-    /// The client was closed: all waiters leave.
-    pub(crate) fn close(&mut self) -> Wakes<S> {
+    /// The client was closed: all waiters leave. Also returns the heads whose places are given up.
+    pub(crate) fn close(&mut self) -> (Wakes<S>, Vec<Arc<S>>) {
         self.closed = true;
+        (self.everybody(), self.give_places_up())
+    }
+
+    fn everybody(&self) -> Wakes<S> {
         self.channels.values().flat_map(Channel::everybody).collect()
     }
 

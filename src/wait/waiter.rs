@@ -5,7 +5,7 @@
 //!    finds there. A holder that finds the grant slot closed gives back the lock that it brought.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -22,6 +22,8 @@ pub(crate) struct Waiter {
     pub(crate) lease: Lease,
     /// The lease in whole milliseconds.
     pub(crate) requested: Duration,
+    /// When its call began.
+    pub(super) since: Instant,
     pub(super) wake: Notify,
     grant_slot: Mutex<GrantSlot>,
 }
@@ -35,9 +37,14 @@ enum GrantSlot {
 }
 
 impl Waiter {
-    pub(crate) fn new(owner: Arc<Owner>, lease: Lease, requested: Duration) -> Self {
+    pub(crate) fn new(
+        owner: Arc<Owner>,
+        lease: Lease,
+        requested: Duration,
+        since: Instant,
+    ) -> Self {
         let grant_slot = GrantSlot::Empty.into();
-        Self { owner, lease, requested, wake: Notify::new(), grant_slot }
+        Self { owner, lease, requested, since, wake: Notify::new(), grant_slot }
     }
 
     /// Hands the lock to the waiter. If the waiter has left, the caller must give the lock back.
@@ -125,22 +132,27 @@ impl Registration<'_> {
     }
 
     /// Leaves the queue. Returns a lock that was handed off and not taken: the caller must give it
-    /// back.
-    pub(crate) fn leave(&self) -> Option<Granted> {
+    /// back. The flag says that this client has a place in a queue that Redis keeps, and no waiter: the
+    /// caller must give that up, too.
+    pub(crate) fn leave(&self) -> (Option<Granted>, bool) {
         let now = clock::now();
-        let (head, dirty) = self.waiters.queues.lock().leave(self.channel(), self.ticket, now);
+        let mut queues = self.waiters.queues.lock();
+        let (head, dirty) = queues.leave(self.channel(), self.ticket, now);
+        // Now: a driver that plans next forgets the queue.
+        let place = queues.gives_place_up(self.channel(), self.waiter.owner.names.key());
+        drop(queues);
         self.waiters.wake_all(WakeList { head, dirty });
-        self.waiter.take(GrantSlot::Closed)
+        (self.waiter.take(GrantSlot::Closed), place)
     }
 
-    fn channel(&self) -> &str {
+    pub(super) fn channel(&self) -> &str {
         self.waiter.owner.names.channel()
     }
 }
 
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
-        let handed = self.leave();
+        let (handed, _) = self.leave();
         debug_assert!(
             handed.is_none(),
             "BUG: a lock that was handed off went with its registration"

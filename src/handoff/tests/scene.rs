@@ -170,7 +170,7 @@ impl Stage {
 
     async fn lock(&self, me: usize) -> Guard<'_> {
         let owner = &self.owners[me];
-        let waiter = Waiter::new(owner.clone(), Lease::Watchdog, HOUR);
+        let waiter = Waiter::new(owner.clone(), Lease::Watchdog, HOUR, clock::now());
         let mut registration =
             Enqueued { stage: self, me, registration: Some(self.waiters.join(waiter, None)) };
         loop {
@@ -272,7 +272,9 @@ struct Enqueued<'a> {
 
 impl Drop for Enqueued<'_> {
     fn drop(&mut self) {
-        if let Some(granted) = self.registration.as_ref().and_then(Registration::leave) {
+        if let Some(granted) =
+            self.registration.as_ref().and_then(|registered| registered.leave().0)
+        {
             let owner = &self.stage.owners[self.me];
             owner.holds.lock().give_back(granted.hold);
             let mut permit = None;

@@ -89,7 +89,7 @@ fn state(redis: &mut Connection) -> Vec<Held> {
 #[test]
 fn batched_requests_are_answered_as_each_would_be_unbatched() {
     let server = Server::start();
-    for (_, script) in all_scripts() {
+    for (_, script) in SCRIPTS.named() {
         script.load(&mut server.connect()).expect("a script that loads");
     }
     let result = TestRunner::default().run(&prop::collection::vec(part(), 1..33), |parts| {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::place::QueuePlace;
 use super::turns::{Limits, Turns};
 use super::{LONGEST_PARK, Ticket, Wakes};
 
@@ -40,6 +41,8 @@ pub(super) struct WaitQueue<S> {
     pub(super) entries: BTreeMap<Ticket, Entry<S>>,
     /// When the head asks next.
     pub(super) due: Instant,
+    /// If Redis keeps a queue of the clients: this client's place in it.
+    pub(super) place: Option<QueuePlace>,
 }
 
 pub(super) struct Entry<S> {
@@ -67,7 +70,7 @@ impl<S> Channel<S> {
     /// The heads ask, except where this client defers to others.
     pub(super) fn ask_now(&mut self, turns: &Turns, now: Instant, wakes: &mut Wakes<S>) {
         for queue in &mut self.queues {
-            let deferral = turns.deferred_until(&queue.key, now);
+            let deferral = queue.deferred_until(turns, now);
             queue.ask_at(deferral.unwrap_or(now), deferral.is_some(), wakes);
         }
     }
@@ -81,7 +84,8 @@ impl<S> Channel<S> {
         wakes: &mut Wakes<S>,
     ) {
         for queue in &mut self.queues {
-            let deferral = turns.message(&queue.key, limits, now);
+            let turns = if queue.place.is_none() { Some(&mut *turns) } else { None };
+            let deferral = turns.and_then(|turns| turns.message(&queue.key, limits, now));
             queue.ask_at(deferral.unwrap_or(now), deferral.is_some(), wakes);
         }
     }
@@ -98,6 +102,11 @@ impl<S> WaitQueue<S> {
             head.recheck = if deferred_until { head.recheck && asks } else { head.recheck || asks };
             wakes.push(head.waiter.clone());
         }
+    }
+
+    /// Until when this client defers to others. Where Redis keeps a queue, it never does.
+    pub(super) fn deferred_until(&self, turns: &Turns, now: Instant) -> Option<Instant> {
+        if self.place.is_some() { None } else { turns.deferred_until(&self.key, now) }
     }
 
     pub(super) fn is_head(&self, ticket: Ticket) -> bool {

@@ -391,7 +391,7 @@ fn an_outage_needs_a_waiter_and_ends_with_an_answer_outside_the_queue_too() {
 #[test]
 fn a_closed_client_wakes_all_waiters_and_keeps_nothing() {
     let (mut story, [(first, one), (second, two)]) = Story::parked();
-    assert!(are(&story.queues.close(), &[&one, &two]));
+    assert!(are(&story.queues.close().0, &[&one, &two]));
     assert!(story.queues.closed);
     assert_eq!(story.plan(), Plan::default());
     assert!(story.queues.channels.is_empty());

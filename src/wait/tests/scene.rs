@@ -113,7 +113,8 @@ async fn call(stage: Arc<Stage>, me: usize) {
         waiters.answered(&names, clock::now());
     }
     let owner = Arc::new(Owner::new(Kind::Reentrant, names.clone(), me.to_string()));
-    let registration = waiters.join(Waiter::new(owner, Lease::Watchdog, HOUR), remaining);
+    let registration =
+        waiters.join(Waiter::new(owner, Lease::Watchdog, HOUR, clock::now()), remaining);
     let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, registration.ticket));
     loop {
         let next = registration.next(&WaitLimits { until: None, outage: None }).await;
@@ -232,7 +233,7 @@ async fn listen(stage: Arc<Stage>, mut pushes: UnboundedReceiver<Push>) {
     let waiters = &stage.waiters;
     while let Some(push) = pushes.recv().await {
         match push {
-            Push::Message { channel } => waiters.message(&channel),
+            Push::Message { channel, payload } => waiters.message(&channel, &payload),
             Push::Cut { number } => waiters.cut(number),
             Push::Dropped { .. } => unreachable!("no channel moves"),
         }
@@ -268,7 +269,7 @@ impl Server {
         if state.held[lock].take_if(|held| by.is_none_or(|by| *held == by)).is_some() {
             let channel = Names::new("", LOCKS[lock]).channel().to_owned();
             if state.subscribed.contains(&*channel) {
-                let _ = state.pushes.send(Push::Message { channel });
+                let _ = state.pushes.send(Push::Message { channel, payload: b"0".into() });
             }
         }
     }

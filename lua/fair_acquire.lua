@@ -1,0 +1,118 @@
+-- fair_acquire: let an owner reach a hold count if it is its client's turn, and give
+-- the client a place in the queue if not.
+--
+-- Comes behind the text of fair_turn, as the function `turn`.
+--
+-- KEYS[1]  the lock: a hash with one field, owner -> hold count
+-- KEYS[2]  its queue, as fair_turn has it
+-- KEYS[3]  its waiting clients, as fair_turn has them
+-- KEYS[4]  its fencing token, as acquire has it; left out if the lock is not fenced or
+--          the hold is a nested one
+-- ARGV[1]  owner
+-- ARGV[2]  lease in milliseconds, a whole number, at least 1
+-- ARGV[3]  hold count to reach: 1 for a first hold, more for a nested one
+-- ARGV[4]  the client that waits; empty for a call that takes no place
+-- ARGV[5]  how long its oldest waiter has waited, in microseconds
+-- ARGV[6]  term in milliseconds: how long the client counts as alive without a request
+-- ARGV[7]  LT to keep an older place; empty to set it, because the waiter that had it
+--          has left
+-- ARGV[8]  the channel of the lock
+-- ARGV[9]  how to publish on it, as fair_turn has it
+-- ARGV[10] whether that counts all subscribers, as fair_turn has it
+-- ARGV[11] grace in milliseconds, as fair_turn has it
+--
+-- Replies  nil         granted; the count is ARGV[3]
+--          string      granted; the fencing token of the hold
+--          an          array of two, refused: milliseconds until it may be worth asking
+--                      again (-1: the lock has no TTL), and the holder; the holder is
+--                      empty if the lock is free and another client has its turn
+--          +GONE       the outer holds, on which a nested one was to stand, no
+--                      longer exist; nothing was written
+--          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
+--
+-- What makes a hash a lock, why a lease is never shortened and what a token is, is in
+-- acquire. The count to reach is absolute, so this sent twice counts once.
+-- A place is not a number in a row but an age: the script computes the time at which
+-- the waiter came. So a place that was dropped, or lost with the server's data, is
+-- the same when the client asks again, and no clock of a client matters. A request
+-- that is sent again tells an age that is too low by now: LT keeps the older place.
+-- The place is written before the script looks whose turn it is: the asking waiter may
+-- be younger than the one that had the place.
+-- A client that asks has answered, so it has its full term again.
+-- The places expire after three terms: nothing is eternal.
+-- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
+-- between "it is not" and my place no release may pass.
+
+local fields = redis.call('HLEN', KEYS[1])
+local holder = nil
+if fields > 0 then
+  holder = redis.call('HRANDFIELD', KEYS[1])
+  if fields > 1 or not string.find(holder, '^.+:%-?%d+$') then
+    return redis.error_reply('WRONGTYPE the hash is not a lock')
+  end
+end
+if ARGV[3] ~= '1' then
+  if holder ~= ARGV[1] then
+    return redis.status_reply('GONE')
+  end
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  end
+  return nil
+end
+local mine = holder == ARGV[1]
+local waits = ARGV[4] ~= '' and not mine
+local whose = nil
+if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  local ms = math.floor(now / 1000)
+  if waits then
+    local ticket = string.format('%.0f', now - ARGV[5])
+    if ARGV[7] == 'LT' then
+      redis.call('ZADD', KEYS[2], 'LT', ticket, ARGV[4])
+    else
+      redis.call('ZADD', KEYS[2], ticket, ARGV[4])
+    end
+    redis.call('PEXPIRE', KEYS[2], 3 * ARGV[6])
+    redis.call('HSET', KEYS[3], ARGV[4], string.format('%.0f', ms + ARGV[6]))
+    redis.call('PEXPIRE', KEYS[3], 3 * ARGV[6])
+    if redis.call('HGET', KEYS[3], 'told') == ARGV[4] then
+      redis.call('HDEL', KEYS[3], 'told')
+    end
+  end
+  if not holder then
+    whose = turn({KEYS[2], KEYS[3]}, {ARGV[8], ARGV[9], ARGV[10], ARGV[11], ms, ARGV[4]})
+  end
+end
+if holder and not mine then
+  return {redis.call('PTTL', KEYS[1]), holder}
+end
+if whose and whose[1] ~= ARGV[4] then
+  return {math.max(1, whose[2]), ''}
+end
+if KEYS[4] then
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  if redis.call('INCR', KEYS[4]) < now then
+    redis.call('SET', KEYS[4], string.format('%.0f', now))
+  end
+end
+redis.call('HSET', KEYS[1], ARGV[1], '1')
+if not mine or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
+  if expires ~= 1 then
+    -- Not permitted, say: better no lock than one forever.
+    redis.call('DEL', KEYS[1])
+    return expires
+  end
+end
+if ARGV[4] ~= '' then
+  redis.call('ZREM', KEYS[2], ARGV[4])
+  redis.call('HDEL', KEYS[3], ARGV[4], 'told')
+end
+if KEYS[4] then
+  return redis.call('GET', KEYS[4])
+end
+return nil

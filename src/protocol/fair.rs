@@ -1,0 +1,151 @@
+//! The calls of the fair lock: the lock of an `RLock`, with a queue of clients beside it.
+
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Script, Value};
+
+use crate::clock;
+use crate::config::QUEUE_TERM;
+use crate::error::Error;
+use crate::transport::Request;
+
+use super::replies::unexpected;
+use super::scripts::SCRIPTS;
+use super::{Names, Session, count_listeners, evalsha, millis, publish};
+
+/// What a request says of this client's place in the queue of a lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// Since when the oldest waiter of this client has waited; `None` if none does.
+    pub(crate) since: Option<Instant>,
+    /// The oldest waiter may be younger than the one that Redis knows of.
+    pub(crate) moves: bool,
+    /// How long a client may take to come when it is told.
+    pub(crate) grace: Duration,
+}
+
+/// What Redis says of a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refreshed {
+    /// There is none: the client must ask again.
+    Gone,
+    Kept,
+    /// It is kept, and the lock is free.
+    Free,
+}
+
+impl Session<'_> {
+    pub(super) fn acquire_in_order<'r>(
+        &self,
+        names: &'r Names,
+        owner: &str,
+        lease: Duration,
+        count: u32,
+        place: Place,
+    ) -> Request<'r> {
+        let channels = self.router.channels();
+        let mut cmd = of_queue(&SCRIPTS.fair_acquire, names);
+        cmd.arg(owner).arg(millis(lease)).arg(count);
+        cmd.arg(place.since.map_or("", |_| names.client())).arg(age(place.since));
+        cmd.arg(millis(QUEUE_TERM)).arg(if place.moves { "" } else { "LT" });
+        cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
+        cmd.arg(millis(place.grace));
+        self.queue_request(&SCRIPTS.fair_acquire, cmd, names)
+    }
+
+    pub(super) fn release_in_order<'r>(
+        &self,
+        names: &'r Names,
+        owner: &str,
+        count: u32,
+        lease: Duration,
+        place: Place,
+    ) -> Request<'r> {
+        let channels = self.router.channels();
+        let mut cmd = of_queue(&SCRIPTS.fair_release, names);
+        cmd.arg(owner).arg(count).arg(millis(lease));
+        cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
+        cmd.arg(names.client()).arg(age(place.since));
+        cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace));
+        self.queue_request(&SCRIPTS.fair_release, cmd, names)
+    }
+
+    pub(super) fn force_unlock_in_order<'r>(
+        &self,
+        names: &'r Names,
+        grace: Duration,
+    ) -> Request<'r> {
+        let channels = self.router.channels();
+        let mut cmd = of_queue(&SCRIPTS.fair_force_unlock, names);
+        cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
+        cmd.arg(millis(grace));
+        self.queue_request(&SCRIPTS.fair_force_unlock, cmd, names)
+    }
+
+    /// Gives this client's place in the queue up.
+    pub(crate) async fn leave_queue(
+        &mut self,
+        names: &Names,
+        grace: Duration,
+    ) -> Result<(), Error> {
+        let channels = self.router.channels();
+        let mut cmd = of_queue(&SCRIPTS.fair_leave, names);
+        cmd.arg(names.client()).arg(names.common_channel());
+        cmd.arg(publish(channels)).arg(count_listeners(channels)).arg(millis(grace));
+        let mut request = self.queue_request(&SCRIPTS.fair_leave, cmd, names);
+        match self.router.call(&mut self.connection, &mut request).await?.value {
+            Value::Int(0 | 1) => Ok(()),
+            other => Err(unexpected("fair_leave", &other)),
+        }
+    }
+
+    /// Keeps this client's places in the queues of these locks. In a cluster they are all in one
+    /// slot.
+    pub(crate) async fn refresh_places(&mut self, all: &[&Names]) -> Result<Vec<Refreshed>, Error> {
+        let Some(first) = all.first() else { return Ok(Vec::new()) };
+        let queues: Vec<[String; 2]> = all.iter().map(|names| names.queue_keys()).collect();
+        let mut keys = Vec::with_capacity(3 * all.len());
+        for (names, [queue, waiting]) in all.iter().zip(&queues) {
+            keys.extend([names.key(), queue, waiting]);
+        }
+        let mut cmd = evalsha(&SCRIPTS.fair_refresh, &keys);
+        cmd.arg(first.client()).arg(millis(QUEUE_TERM));
+        let mut request = self.request(Some(&SCRIPTS.fair_refresh), cmd, first.key());
+        match self.router.call(&mut self.connection, &mut request).await?.value {
+            Value::Array(places) if places.len() == all.len() => {
+                places.iter().map(refreshed).collect()
+            }
+            other => Err(unexpected("fair_refresh", &other)),
+        }
+    }
+
+    fn queue_request<'r>(
+        &self,
+        script: &'static Script,
+        cmd: Cmd,
+        names: &'r Names,
+    ) -> Request<'r> {
+        let request = self.request(Some(script), cmd, names.key());
+        Request { publishes_on: Some(names.common_channel()), ..request }
+    }
+}
+
+fn of_queue(script: &Script, names: &Names) -> Cmd {
+    let [queue, waiting] = names.queue_keys();
+    evalsha(script, &[names.key(), &queue, &waiting])
+}
+
+/// In microseconds; empty if no waiter waits.
+fn age(since: Option<Instant>) -> String {
+    let age = since.map(|since| clock::now().saturating_duration_since(since));
+    age.map_or_else(String::new, |age| age.as_micros().to_string())
+}
+
+fn refreshed(place: &Value) -> Result<Refreshed, Error> {
+    match place {
+        Value::Int(0) => Ok(Refreshed::Gone),
+        Value::Int(1) => Ok(Refreshed::Kept),
+        Value::Int(2) => Ok(Refreshed::Free),
+        other => Err(unexpected("fair_refresh", other)),
+    }
+}

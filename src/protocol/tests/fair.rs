@@ -1,0 +1,374 @@
+//! The scripts of the fair lock on a real server, one call at a time.
+
+use redis::{Connection, ConnectionLike, FromRedisValue};
+
+use super::server::Server;
+use super::*;
+
+const LOCK: &str = "lock";
+const QUEUE: &str = "queue";
+const WAITING: &str = "waiting";
+const CHANNEL: &str = "channel";
+/// A lease, a term and a grace so long that the test ends before the smallest of them.
+const LEASE: u64 = 1_000_000;
+const TERM: u64 = 900_000;
+const GRACE: u64 = 90_000;
+const SECOND: u64 = 1_000_000;
+
+#[test]
+fn the_keys_of_a_queue_and_the_channels_have_the_tag_of_the_name() {
+    const CLIENT: &str = "0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968";
+    for name in ["lock", "{a}b", "x{a}b"] {
+        let plain = Names::new("p:", name);
+        let names = plain.clone().with_own_channel(CLIENT);
+        assert_eq!((names.key(), names.common_channel()), (plain.key(), plain.channel()));
+        assert_eq!(plain.common_channel(), plain.channel());
+        assert_eq!(names.channel(), format!("{}:{CLIENT}", plain.channel()));
+        assert_eq!((names.client(), plain.client()), (CLIENT, ""));
+        assert_eq!(names.token_key(), plain.token_key());
+        for key in names.queue_keys() {
+            assert_eq!(hashed(&key), hashed(names.key()), "{key}");
+        }
+        assert_eq!(hashed(names.channel()), hashed(names.key()));
+    }
+    assert_eq!(
+        Names::new("", "x").queue_keys(),
+        ["redlatch_queue:{x}".to_owned(), "redlatch_waiting:{x}".to_owned()]
+    );
+}
+
+struct Place<'a> {
+    client: &'a str,
+    age: u64,
+    moves: bool,
+}
+
+const NO_PLACE: Place<'static> = Place { client: "", age: 0, moves: false };
+
+/// The place of a client whose oldest waiter came so many seconds ago.
+fn since(client: &str, seconds: u64) -> Place<'_> {
+    Place { client, age: seconds * SECOND, moves: false }
+}
+
+struct Queue {
+    redis: Connection,
+    listening: Vec<redis::Connection>,
+    server: Server,
+}
+
+impl Queue {
+    fn new() -> Self {
+        let server = Server::start();
+        let mut redis = server.connect();
+        for (_, script) in SCRIPTS.named() {
+            script.load(&mut redis).expect("a script that loads");
+        }
+        Self { redis, listening: Vec::new(), server }
+    }
+
+    /// A connection that is subscribed to the channel of a client.
+    fn listens(&mut self, client: &str) -> usize {
+        let mut connection = self.server.connect();
+        let mut subscribe = redis::cmd("SUBSCRIBE");
+        subscribe.arg(format!("{CHANNEL}:{client}"));
+        connection.send_packed_command(&subscribe.get_packed_command()).unwrap();
+        connection.recv_response().unwrap();
+        self.listening.push(connection);
+        self.listening.len() - 1
+    }
+
+    /// The next message on that connection, which is there by now.
+    fn hears(&mut self, at: usize) -> Option<String> {
+        let connection = &mut self.listening[at];
+        connection.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let message = connection.recv_response().ok()?;
+        let (_, _, payload): (String, String, String) =
+            FromRedisValue::from_redis_value(message).ok()?;
+        Some(payload)
+    }
+
+    fn ask<T: FromRedisValue>(&mut self, command: &[&str]) -> T {
+        let (verb, args) = command.split_first().unwrap();
+        redis::cmd(verb).arg(args).query(&mut self.redis).expect("an answer")
+    }
+
+    fn run(&mut self, script: &Script, args: &[&dyn ToString]) -> Value {
+        let mut cmd = evalsha(script, &[LOCK, QUEUE, WAITING]);
+        for arg in args {
+            cmd.arg(arg.to_string());
+        }
+        self.redis.req_command(&cmd).expect("an answer")
+    }
+
+    fn acquire(&mut self, owner: &str, place: &Place<'_>) -> Value {
+        let keep = if place.moves { "" } else { "LT" };
+        self.run(
+            &SCRIPTS.fair_acquire,
+            &[
+                &owner,
+                &LEASE,
+                &1,
+                &place.client,
+                &place.age,
+                &TERM,
+                &keep,
+                &CHANNEL,
+                &"PUBLISH",
+                &1,
+                &GRACE,
+            ],
+        )
+    }
+
+    fn is_granted(&mut self, owner: &str, place: &Place<'_>) -> bool {
+        self.acquire(owner, place) == Value::Nil
+    }
+
+    /// Releases everything of `owner`, whose client has a waiter of that age, if any.
+    fn release(&mut self, owner: &str, client: &str, age: Option<u64>) -> Value {
+        let age = age.map_or_else(String::new, |seconds| (seconds * SECOND).to_string());
+        self.run(
+            &SCRIPTS.fair_release,
+            &[&owner, &0, &1, &CHANNEL, &"PUBLISH", &1, &client, &age, &TERM, &GRACE],
+        )
+    }
+
+    fn leave(&mut self, client: &str) -> Value {
+        self.run(&SCRIPTS.fair_leave, &[&client, &CHANNEL, &"PUBLISH", &1, &GRACE])
+    }
+
+    fn order(&mut self) -> Vec<String> {
+        self.ask(&["ZRANGE", QUEUE, "0", "-1"])
+    }
+
+    fn told(&mut self) -> Option<String> {
+        self.ask(&["HGET", WAITING, "told"])
+    }
+
+    fn assert_nothing_eternal(&mut self) {
+        for key in [LOCK, QUEUE, WAITING] {
+            assert_ne!(self.ask::<i64>(&["PTTL", key]), -1, "{key}");
+        }
+    }
+}
+
+fn refusal_of(reply: &Value) -> (u64, String) {
+    let (left, holder) = refusal(reply).expect("a refusal");
+    (left.map_or(0, millis), holder.into())
+}
+
+#[test]
+fn a_place_is_an_age_and_a_lower_one_moves_it_only_if_it_says_so() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    for (client, seconds) in [("x", 1), ("y", 3), ("z", 2)] {
+        let (left, holder) =
+            refusal_of(&queue.acquire(&format!("{client}:1"), &since(client, seconds)));
+        assert!(left > LEASE - 60_000 && holder == "a:1");
+    }
+    assert_eq!(queue.order(), ["y", "z", "x"]);
+    // A request that is sent again tells an age that is too low.
+    queue.acquire("y:1", &since("y", 0));
+    assert_eq!(queue.order(), ["y", "z", "x"]);
+    queue.acquire("y:2", &Place { moves: true, ..since("y", 0) });
+    assert_eq!(queue.order(), ["z", "x", "y"]);
+    queue.assert_nothing_eternal();
+    // Lost with all that the queue had.
+    queue.ask::<()>(&["DEL", QUEUE, WAITING]);
+    for (client, seconds) in [("x", 1), ("y", 0), ("z", 2)] {
+        queue.acquire(&format!("{client}:1"), &since(client, seconds));
+    }
+    assert_eq!(queue.order(), ["z", "x", "y"]);
+    queue.assert_nothing_eternal();
+}
+
+#[test]
+fn a_release_tells_the_next_and_when_the_second_has_to_look() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    for (client, seconds) in [("x", 1), ("y", 3), ("z", 2)] {
+        queue.acquire(&format!("{client}:1"), &since(client, seconds));
+    }
+    let [x, y, z] = ["x", "y", "z"].map(|client| queue.listens(client));
+    assert_eq!(queue.release("a:1", "a", None), Value::Int(2));
+    assert_eq!(queue.hears(y).as_deref(), Some("0"));
+    assert_eq!(queue.hears(z), Some((GRACE + 1).to_string()));
+    assert_eq!(queue.hears(x), None);
+    assert_eq!(queue.told().as_deref(), Some("y"));
+    // Once more: the field is gone.
+    assert_eq!(queue.release("a:1", "a", None), Value::Int(0));
+    assert_eq!(queue.hears(y), None);
+    // Nobody else has it now, with a place or without.
+    let (left, holder) = refusal_of(&queue.acquire("z:1", &since("z", 2)));
+    assert!((1..=GRACE).contains(&left) && holder.is_empty(), "{left} {holder}");
+    refusal_of(&queue.acquire("b:1", &NO_PLACE));
+    assert_eq!(queue.hears(y), None, "it was told before");
+    assert!(queue.is_granted("y:1", &since("y", 3)));
+    assert_eq!((queue.order(), queue.told()), (vec!["z".to_owned(), "x".to_owned()], None));
+    // Executed twice, as when the reply was lost.
+    assert!(queue.is_granted("y:1", &since("y", 3)));
+    assert_eq!(queue.ask::<u32>(&["HGET", LOCK, "y:1"]), 1);
+    assert_eq!(queue.release("y:1", "y", None), Value::Int(2));
+    assert_eq!(queue.hears(z).as_deref(), Some("0"));
+    queue.assert_nothing_eternal();
+}
+
+#[test]
+fn a_client_without_a_connection_is_passed_over_and_one_that_does_not_come_too() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    for (client, seconds) in [("dead", 5), ("x", 4), ("y", 3)] {
+        queue.acquire(&format!("{client}:1"), &since(client, seconds));
+    }
+    let [x, y] = ["x", "y"].map(|client| queue.listens(client));
+    queue.release("a:1", "a", None);
+    assert_eq!(queue.order(), ["x", "y"]);
+    assert_eq!(queue.hears(x).as_deref(), Some("0"));
+    assert_eq!(queue.hears(y), Some((GRACE + 1).to_string()));
+    // Its grace ends.
+    queue.ask::<()>(&["HSET", WAITING, "x", "1"]);
+    assert!(queue.is_granted("y:1", &since("y", 3)));
+    assert!(queue.order().is_empty());
+    // It was alive after all, and stands where it stood.
+    queue.acquire("z:1", &since("z", 2));
+    queue.acquire("x:1", &since("x", 4));
+    assert_eq!(queue.order(), ["x", "z"]);
+    queue.release("y:1", "y", Some(3));
+    assert_eq!(queue.order(), ["x", "y", "z"]);
+    assert_eq!(queue.hears(x).as_deref(), Some("0"));
+}
+
+#[test]
+fn a_client_that_leaves_passes_its_turn_on() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    queue.acquire("x:1", &since("x", 4));
+    queue.acquire("y:1", &since("y", 3));
+    let y = queue.listens("y");
+    let x = queue.listens("x");
+    queue.release("a:1", "a", None);
+    assert_eq!(queue.hears(y), Some((GRACE + 1).to_string()));
+    assert_eq!(queue.hears(x).as_deref(), Some("0"));
+    assert_eq!(queue.leave("x"), Value::Int(1));
+    assert_eq!(queue.hears(y).as_deref(), Some("0"));
+    assert_eq!(queue.leave("x"), Value::Int(0));
+    assert_eq!(queue.hears(y), None);
+    assert_eq!(queue.leave("y"), Value::Int(1));
+    assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 0, "something is left");
+}
+
+#[test]
+fn a_refresh_says_what_became_of_each_place() {
+    let mut queue = Queue::new();
+    queue.ask::<()>(&["HSET", "held", "a:1", "1"]);
+    for key in ["queue:held", "queue:free", "queue:told"] {
+        queue.ask::<()>(&["ZADD", key, "1", "me"]);
+    }
+    queue.ask::<()>(&["HSET", "waiting:told", "told", "me", "me", "1"]);
+    queue.ask::<()>(&["SET", "queue:text", "text"]);
+    let names = ["held", "free", "told", "text", "gone"];
+    let keys: Vec<String> = names
+        .iter()
+        .flat_map(|name| [(*name).to_owned(), format!("queue:{name}"), format!("waiting:{name}")])
+        .collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let mut cmd = evalsha(&SCRIPTS.fair_refresh, &keys);
+    cmd.arg("me").arg(TERM);
+    let reply: Vec<u8> = cmd.query(&mut queue.redis).unwrap();
+    assert_eq!(reply, [1, 2, 2, 0, 0]);
+    assert!(queue.ask::<u64>(&["HGET", "waiting:held", "me"]) > TERM);
+    assert_eq!(queue.ask::<u64>(&["HGET", "waiting:told", "me"]), 1, "it must come");
+    for key in ["queue:held", "waiting:held", "queue:told"] {
+        assert!(queue.ask::<i64>(&["PTTL", key]) > 0, "{key}");
+    }
+}
+
+#[test]
+fn a_call_drops_at_most_a_hundred_dead_clients() {
+    let mut queue = Queue::new();
+    for client in 0..250 {
+        queue.ask::<()>(&["ZADD", QUEUE, &client.to_string(), &format!("dead:{client}")]);
+    }
+    for left in [150, 50] {
+        let (again, holder) = refusal_of(&queue.acquire("a:1", &NO_PLACE));
+        assert_eq!((again, &*holder), (1, ""));
+        assert_eq!(queue.ask::<u32>(&["ZCARD", QUEUE]), left);
+    }
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+}
+
+#[test]
+fn a_release_and_a_leave_work_with_memory_full() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    queue.acquire("x:1", &since("x", 1));
+    let x = queue.listens("x");
+    queue.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(queue.release("a:1", "a", Some(2)), Value::Int(2));
+    // The client that releases has an older waiter, on whose channel nobody listens.
+    assert_eq!(queue.hears(x).as_deref(), Some("0"));
+    assert_eq!(queue.leave("x"), Value::Int(1));
+    queue.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    queue.assert_nothing_eternal();
+}
+
+#[test]
+fn a_hash_that_is_no_lock_is_refused_and_stays() {
+    let mut queue = Queue::new();
+    queue.ask::<()>(&["HSET", LOCK, "field", "1", "other", "2"]);
+    let scripts: [(&Script, &[&dyn ToString]); 3] = [
+        (
+            &SCRIPTS.fair_acquire,
+            &[&"a:1", &LEASE, &1, &"a", &1, &TERM, &"", &CHANNEL, &"PUBLISH", &1, &GRACE],
+        ),
+        (
+            &SCRIPTS.fair_release,
+            &[&"a:1", &0, &1, &CHANNEL, &"PUBLISH", &1, &"a", &"", &TERM, &GRACE],
+        ),
+        (&SCRIPTS.fair_force_unlock, &[&CHANNEL, &"PUBLISH", &1, &GRACE]),
+    ];
+    for (script, args) in scripts {
+        let mut cmd = evalsha(script, &[LOCK, QUEUE, WAITING]);
+        for arg in args {
+            cmd.arg(arg.to_string());
+        }
+        let error = match queue.redis.req_command(&cmd) {
+            Err(error) => error.to_string(),
+            Ok(Value::ServerError(error)) => format!("{error:?}"),
+            Ok(other) => panic!("{other:?}"),
+        };
+        assert!(error.contains("WRONGTYPE") || error.contains("not a lock"), "{error}");
+    }
+    assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 1);
+}
+
+#[test]
+fn force_tells_the_next_client() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    queue.acquire("x:1", &since("x", 1));
+    let x = queue.listens("x");
+    let args: [&dyn ToString; 4] = [&CHANNEL, &"PUBLISH", &1, &GRACE];
+    assert_eq!(queue.run(&SCRIPTS.fair_force_unlock, &args), Value::Int(1));
+    assert_eq!(queue.hears(x).as_deref(), Some("0"));
+    assert_eq!(queue.run(&SCRIPTS.fair_force_unlock, &args), Value::Int(0));
+    assert!(queue.is_granted("x:1", &since("x", 1)));
+}
+
+#[test]
+fn a_nested_hold_needs_its_outer_one_and_passes_everybody() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    queue.acquire("x:1", &since("x", 1));
+    let nested: [&dyn ToString; 11] =
+        [&"a:1", &LEASE, &2, &"", &"", &TERM, &"LT", &CHANNEL, &"PUBLISH", &1, &GRACE];
+    assert_eq!(queue.run(&SCRIPTS.fair_acquire, &nested), Value::Nil);
+    assert_eq!(queue.ask::<u32>(&["HGET", LOCK, "a:1"]), 2);
+    let held: [&dyn ToString; 10] =
+        [&"a:1", &1, &1, &CHANNEL, &"PUBLISH", &1, &"a", &"", &TERM, &GRACE];
+    let x = queue.listens("x");
+    assert_eq!(queue.run(&SCRIPTS.fair_release, &held), Value::Int(1));
+    assert_eq!(queue.hears(x).as_deref(), Some("0"), "the lease is shorter now");
+    queue.ask::<()>(&["DEL", LOCK]);
+    assert_eq!(queue.run(&SCRIPTS.fair_acquire, &nested), Value::SimpleString("GONE".into()));
+}

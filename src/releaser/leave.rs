@@ -1,0 +1,43 @@
+//! Gives up the client's place in a queue that Redis keeps, when its last waiter has gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock;
+use crate::config::QUEUE_TERM;
+use crate::handoff::Handoffs;
+use crate::owner::Owner;
+use crate::protocol::Session;
+use crate::transport::Router;
+
+use super::LONGEST_PAUSE;
+
+/// Tries until Redis has answered, or the place has ended by itself. `owner` is that of the last
+/// waiter.
+pub(super) async fn leave_queue(owner: &Arc<Owner>, router: &Router, handoffs: &Handoffs) {
+    let config = &handoffs.config;
+    let give_up = clock::now() + QUEUE_TERM;
+    // Behind its last request and the release that undoes it: that one would take the place again.
+    drop(clock::timeout_at(give_up, owner.permit()).await);
+    let mut pause = Duration::from_millis(50);
+    // Another waiter may have come and asked. Its request has moved the place.
+    while !handoffs.waiters.has_place(&owner.names) {
+        let mut call = Session::new(router, clock::now() + config.command_timeout);
+        match call.leave_queue(&owner.names, config.fair_grace).await {
+            Ok(()) => {
+                if handoffs.waiters.has_place(&owner.names) {
+                    handoffs.waiters.asks_for_place(&owner.names);
+                }
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(name = %owner.names.key(), %error, "could not leave a queue");
+            }
+        }
+        if clock::now() >= give_up {
+            return;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(LONGEST_PAUSE);
+    }
+}

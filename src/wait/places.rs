@@ -1,0 +1,85 @@
+//! The driver of this client's places in the queues that Redis keeps. [`super::queue::places`]
+//! knows them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::protocol::{Names, Refreshed, Session};
+use crate::transport::Router;
+
+use super::queue::LONGEST_PARK;
+use super::{Registration, Waiter, Waiters, wake};
+
+/// Places in one request.
+const BATCH: usize = 100;
+
+impl Waiters {
+    /// Since when the oldest waiter of this lock has waited.
+    pub(crate) fn oldest(&self, names: &Names) -> Option<Instant> {
+        let oldest = self.queues.lock().oldest_waiter(names.channel(), names.key());
+        oldest.map(|waiter| waiter.since)
+    }
+
+    /// Whether a waiter of this lock has asked for a place.
+    pub(crate) fn has_place(&self, names: &Names) -> bool {
+        self.queues.lock().has_place(names.channel(), names.key())
+    }
+
+    /// The head of this lock's queue asks now, because it may have no place.
+    pub(crate) fn asks_for_place(&self, names: &Names) {
+        let now = clock::now();
+        let wakes = self.queues.lock().asks_for_place(names.channel(), names.key(), now);
+        wake(wakes);
+    }
+
+    /// Keeps all places of this client until it is dropped: one request every `period` for up to
+    /// [`BATCH`] of them, in a cluster for those of a slot. A request may take `patience`.
+    pub(crate) async fn keep_places(&self, router: &Router, period: Duration, patience: Duration) {
+        loop {
+            let changed = self.changed.notified();
+            if !self.queues.lock().any_in_order() {
+                changed.await;
+                continue;
+            }
+            tokio::time::sleep(period).await;
+            let mut by_slot: BTreeMap<Option<u16>, Vec<Arc<Waiter>>> = BTreeMap::new();
+            for head in self.queues.lock().heads_with_places() {
+                by_slot.entry(router.slot_of(head.owner.names.key())).or_default().push(head);
+            }
+            for batch in by_slot.values().flat_map(|heads| heads.chunks(BATCH)) {
+                self.refresh(router, batch, patience).await;
+            }
+        }
+    }
+
+    async fn refresh(&self, router: &Router, heads: &[Arc<Waiter>], patience: Duration) {
+        let all: Vec<&Names> = heads.iter().map(|head| &head.owner.names).collect();
+        let mut call = Session::new(router, clock::now() + patience);
+        match call.refresh_places(&all).await {
+            Ok(places) => {
+                for (names, place) in all.iter().zip(places) {
+                    if place != Refreshed::Kept {
+                        self.asks_for_place(names);
+                    }
+                }
+            }
+            // A place that ends meanwhile is there again with the next request of its waiter.
+            Err(error) => tracing::debug!(%error, "could not refresh places in queues"),
+        }
+    }
+}
+
+impl Registration<'_> {
+    /// Whether the next request moves this client's place: an older waiter may have left.
+    pub(crate) fn moves_place(&self) -> bool {
+        self.waiters.queues.lock().moves_place(self.channel(), self.ticket)
+    }
+}
+
+/// When to ask, as a message says it. A message that is no number is that of a release.
+pub(super) fn after(payload: &[u8]) -> Duration {
+    let millis = std::str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
+    millis.map_or(Duration::ZERO, Duration::from_millis).min(LONGEST_PARK)
+}

@@ -1,0 +1,229 @@
+//! What this client knows of its place in a queue of clients that Redis keeps: pure state.
+//!
+//! 1. **The head of the wait queue stands for its client.** It asks as soon as it is the head of a
+//!    queue with no place, so that Redis knows how old the oldest waiter of this client is.
+//! 2. A place goes with a grant, and is given up when the last waiter leaves. A waiter that leaves
+//!    others behind costs nothing: the next request says how old the new head is, and moves the
+//!    place.
+//! 3. Where Redis keeps a queue, this client defers to nobody.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::channel::park_for;
+use super::place::QueuePlace;
+use super::{Ticket, WaitQueues, Wakes};
+
+impl<S> WaitQueues<S> {
+    /// The waiter has just joined a queue that Redis keeps, too.
+    pub(crate) fn takes_place(
+        &mut self,
+        channel: &str,
+        ticket: Ticket,
+        left: Option<Duration>,
+        now: Instant,
+    ) {
+        let live = self.is_live(channel);
+        let Some(queue) = self.queue_of(channel, ticket) else { return };
+        queue.place.get_or_insert(QueuePlace::default());
+        if queue.entries.len() == 1 {
+            queue.due =
+                if live { now } else { left.map_or(now, |left| now + park_for(Some(left))) };
+        }
+    }
+
+    /// Whether the head's next request moves the place.
+    pub(crate) fn moves_place(&mut self, channel: &str, ticket: Ticket) -> bool {
+        let queue = self.queue_of(channel, ticket);
+        queue.and_then(|queue| queue.place).is_some_and(|place| place.moves())
+    }
+
+    /// Whether a place is left with no waiter. From here on there is none.
+    pub(crate) fn gives_place_up(&mut self, channel: &str, key: &str) -> bool {
+        let Some(queue) = self.queue_named(channel, key) else { return false };
+        if !queue.entries.is_empty() {
+            return false;
+        }
+        queue.place.as_mut().is_some_and(|place| place.give_up())
+    }
+
+    /// Whether a waiter has asked for a place.
+    pub(crate) fn has_place(&mut self, channel: &str, key: &str) -> bool {
+        let queue = self.queue_named(channel, key);
+        queue.and_then(|queue| queue.place).is_some_and(|place| place.is_taken())
+    }
+
+    /// The heads of all queues in which this client has a place.
+    pub(crate) fn heads_with_places(&self) -> Vec<Arc<S>> {
+        let queues = self.channels.values().flat_map(|channel| &channel.queues);
+        let placed = queues.filter(|queue| queue.place.is_some_and(|place| place.is_taken()));
+        placed.filter_map(|queue| queue.head_waiter()).collect()
+    }
+
+    /// The same, when the client closes: from here on it has no place.
+    pub(super) fn give_places_up(&mut self) -> Vec<Arc<S>> {
+        let heads = self.heads_with_places();
+        for queue in self.channels.values_mut().flat_map(|channel| &mut channel.queues) {
+            if let Some(place) = &mut queue.place {
+                place.give_up();
+            }
+        }
+        heads
+    }
+
+    /// Whether a waiter of this client is in a queue that Redis keeps, too.
+    pub(crate) fn any_in_order(&self) -> bool {
+        let mut queues = self.channels.values().flat_map(|channel| &channel.queues);
+        queues.any(|queue| queue.place.is_some() && !queue.entries.is_empty())
+    }
+
+    /// The first waiter of a queue, whether or not it is asking.
+    pub(crate) fn oldest_waiter(&mut self, channel: &str, key: &str) -> Option<Arc<S>> {
+        self.queue_named(channel, key)?.head_waiter()
+    }
+
+    /// The head asks now: it has no place, or the lock is free.
+    pub(crate) fn asks_for_place(&mut self, channel: &str, key: &str, now: Instant) -> Wakes<S> {
+        let mut wakes = Wakes::new();
+        if let Some(queue) = self.queue_named(channel, key) {
+            queue.ask_at(now, false, &mut wakes);
+        }
+        wakes
+    }
+
+    /// A message came on a channel. If Redis keeps the queue of its locks, it says when to ask; in
+    /// any other case the head asks now.
+    pub(crate) fn told(&mut self, channel: &str, after: Duration, now: Instant) -> Wakes<S> {
+        if after.is_zero() {
+            return self.message(channel, now);
+        }
+        let mut wakes = Wakes::new();
+        let Some(of) = self.channels.get_mut(channel) else { return wakes };
+        if of.queues.iter().all(|queue| queue.place.is_none()) {
+            return self.message(channel, now);
+        }
+        for queue in &mut of.queues {
+            let due = queue.due.min(now + after);
+            queue.ask_at(due, false, &mut wakes);
+        }
+        wakes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait::queue::WaitStep;
+
+    const CHANNEL: &str = "channel";
+    const KEY: &str = "lock";
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    struct World {
+        queues: WaitQueues<u32>,
+        now: Instant,
+    }
+
+    impl World {
+        /// A queue whose channel is subscribed.
+        fn new() -> Self {
+            Self { queues: WaitQueues::default(), now: crate::clock::now() }
+        }
+
+        fn join(&mut self, waiter: u32) -> Ticket {
+            let left = Some(HOUR);
+            let (ticket, _) = self.queues.join(CHANNEL, KEY, left, waiter.into(), self.now);
+            self.queues.takes_place(CHANNEL, ticket, left, self.now);
+            self.queues.plan(self.now, 1, |_| true);
+            self.queues.subscribed(&[CHANNEL.into()], 1, self.now);
+            ticket
+        }
+
+        fn asks(&mut self, ticket: Ticket) -> bool {
+            self.queues.step(CHANNEL, ticket, self.now) == WaitStep::Ask
+        }
+
+        fn refused(&mut self, ticket: Ticket, left: Duration) {
+            self.queues.refused(CHANNEL, ticket, Some(left), self.now);
+        }
+    }
+
+    #[test]
+    fn the_next_head_asks_at_once_after_a_grant_and_moves_no_place() {
+        let mut world = World::new();
+        let (first, second) = (world.join(1), world.join(2));
+        assert!(world.asks(first));
+        world.refused(first, HOUR);
+        assert!(!world.asks(first) && !world.asks(second));
+        world.queues.message(CHANNEL, world.now);
+        assert!(world.asks(first));
+        let (head, _) = world.queues.granted(CHANNEL, first, HOUR, world.now);
+        assert_eq!(head.as_deref(), Some(&2));
+        assert!(world.asks(second), "Redis does not know that it waits");
+        assert!(!world.queues.moves_place(CHANNEL, second));
+    }
+
+    #[test]
+    fn a_head_that_leaves_has_the_next_request_move_the_place_until_redis_knows() {
+        let mut world = World::new();
+        let (first, second) = (world.join(1), world.join(2));
+        assert!(world.asks(first) && world.queues.moves_place(CHANNEL, first));
+        world.refused(first, HOUR);
+        assert!(!world.queues.moves_place(CHANNEL, first));
+        world.queues.leave(CHANNEL, first, world.now);
+        assert!(!world.asks(second), "it costs nothing");
+        assert!(!world.queues.gives_place_up(CHANNEL, KEY), "the second waits");
+        world.queues.message(CHANNEL, world.now);
+        for _ in 0..2 {
+            assert!(world.asks(second) && world.queues.moves_place(CHANNEL, second));
+            world.queues.unanswered(CHANNEL, second, Duration::ZERO, world.now);
+        }
+        assert!(world.asks(second));
+        world.refused(second, HOUR);
+        assert!(!world.queues.moves_place(CHANNEL, second));
+        world.queues.leave(CHANNEL, second, world.now);
+        assert!(world.queues.gives_place_up(CHANNEL, KEY));
+        assert!(!world.queues.gives_place_up(CHANNEL, KEY), "once");
+    }
+
+    #[test]
+    fn a_waiter_that_never_asked_or_was_granted_leaves_no_place() {
+        let mut world = World::new();
+        let first = world.join(1);
+        world.queues.leave(CHANNEL, first, world.now);
+        assert!(!world.queues.gives_place_up(CHANNEL, KEY));
+        let second = world.join(2);
+        assert!(world.asks(second) && world.queues.has_place(CHANNEL, KEY));
+        assert_eq!(world.queues.heads_with_places(), [2.into()]);
+        world.queues.granted(CHANNEL, second, HOUR, world.now);
+        assert!(!world.queues.gives_place_up(CHANNEL, KEY));
+        assert!(world.queues.heads_with_places().is_empty());
+        let third = world.join(3);
+        assert!(world.asks(third), "what it could have heard says nothing of its place");
+    }
+
+    #[test]
+    fn a_message_says_when_to_ask_and_never_later_than_before() {
+        let mut world = World::new();
+        let first = world.join(1);
+        assert!(world.asks(first));
+        world.refused(first, HOUR);
+        assert_eq!(world.queues.told(CHANNEL, ms(1_000), world.now).len(), 1);
+        assert_eq!(
+            world.queues.step(CHANNEL, first, world.now),
+            WaitStep::Park(Some(world.now + ms(1_000)))
+        );
+        world.queues.told(CHANNEL, ms(2_000), world.now);
+        assert!(!world.asks(first));
+        world.now += ms(1_000);
+        assert!(world.asks(first));
+        // The answer may be older than a message that comes meanwhile.
+        world.queues.told(CHANNEL, ms(1_000), world.now);
+        world.refused(first, HOUR);
+        assert!(world.asks(first));
+    }
+}

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redlatch::{
-    Error, ErrorKind, FencedLock, FencedLockGuard, FencingToken, Lease, Lock, LockClient,
+    Error, ErrorKind, FairLock, FencedLock, FencedLockGuard, FencingToken, Lease, Lock, LockClient,
     LockClientBuilder, LockGuard, Outcome,
 };
 
@@ -60,7 +60,10 @@ const MODULES: &[(&str, &[&str])] = &[
     ),
     // How a lock is given back: again, to Redis, or to the next of this client.
     ("reclaim", &["releaser", "handoff", "owner", "protocol", "transport", "clock", "error"]),
-    ("releaser", &["handoff", "loss", "owner", "protocol", "transport", "lease", "clock", "error"]),
+    (
+        "releaser",
+        &["handoff", "loss", "owner", "protocol", "transport", "lease", "config", "clock", "error"],
+    ),
     (
         "handoff",
         &[
@@ -86,7 +89,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ),
     ("loss", &["wait", "owner", "clock"]),
     ("wait", &["owner", "protocol", "transport", "lease", "limit", "clock", "sync", "error"]),
-    ("released", &["protocol", "transport"]),
+    ("released", &["kind", "protocol", "transport"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("owner", &["protocol", "kind", "lease", "token", "config"]),
     ("protocol", &["transport", "config", "clock", "slot", "kind", "token", "error"]),
@@ -411,6 +414,7 @@ fn every_public_type_can_be_shared_between_threads_and_outlives_its_maker() {
     is_shared::<LockClientBuilder>();
     is_shared::<Lock>();
     is_shared::<LockGuard>();
+    is_shared::<FairLock>();
     is_shared::<FencedLock>();
     is_shared::<FencedLockGuard>();
     is_shared::<FencingToken>();

@@ -78,6 +78,10 @@ macro_rules! cases {
                 a_fenced_guard_knows_what_every_guard_knows;
             executing:
                 commands_are_executed_for_whoever_holds_the_lock_and_no_one_else;
+            fair:
+                a_fair_lock_is_a_lock,
+                waiters_of_three_clients_are_served_in_the_order_in_which_they_came,
+                many_waiters_that_come_and_give_up_all_have_their_turns;
             crowds:
                 one_connection_serves_the_waiters_of_several_names,
                 tasks_that_share_a_handle_nest_in_any_interleaving on 2;

@@ -30,6 +30,7 @@ mod errors;
 mod exclusion;
 mod executing;
 mod extending;
+mod fair;
 mod faults;
 mod fenced;
 mod giving_back;

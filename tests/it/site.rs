@@ -174,6 +174,13 @@ impl Site {
             .map_or_else(|cluster| cluster.ask_at(&key, &command), |server| server.ask(&command))
     }
 
+    /// The same about a key that is derived from a name.
+    pub(crate) fn ask_key<T: FromRedisValue>(&self, command: &str, key: &str) -> T {
+        let command = [command, key];
+        self.server()
+            .map_or_else(|cluster| cluster.ask_at(key, &command), |server| server.ask(&command))
+    }
+
     pub(crate) fn exists(&self, name: &str) -> bool {
         self.ask("EXISTS", name, &[])
     }

@@ -59,6 +59,14 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     ("+incr", "incr", &["counts tokens"]),
     ("+set", "set", &["counts tokens"]),
     ("+get", "get", &["counts tokens"]),
+    // For fair locks alone.
+    ("~redlatch_*", "redlatch_", &["is served in order"]),
+    ("+exists", "exists", &["is served in order"]),
+    ("+zadd", "zadd", &["is served in order"]),
+    ("+zrange", "zrange", &["is served in order"]),
+    ("+zrem", "zrem", &["is served in order"]),
+    // A client takes its place for lost, and asks for it again.
+    ("+zscore", "zscore", &[]),
 ];
 
 /// Deeds that went wrong, and how.
@@ -117,6 +125,17 @@ async fn is_woken(client: &LockClient, other: &LockClient) -> Deed {
     let next = other.lock("woken");
     let waiting = tokio::spawn(async move { next.try_lock(ms(3_000), SOON).await });
     tokio::time::sleep(ms(100)).await;
+    guard.unlock().await?;
+    let Some(guard) = waiting.await.expect("a waiter")? else { return Ok(false) };
+    guard.unlock().await.map(|()| true)
+}
+
+/// From one client to another, which waits for so long that it has to refresh its place.
+async fn is_served_in_order(client: &LockClient, other: &LockClient) -> Deed {
+    let guard = client.fair_lock("fair").lock_with_lease(SOON).await?;
+    let next = other.fair_lock("fair");
+    let waiting = tokio::spawn(async move { next.try_lock(ms(6_000), SOON).await });
+    tokio::time::sleep(ms(4_000)).await;
     guard.unlock().await?;
     let Some(guard) = waiting.await.expect("a waiter")? else { return Ok(false) };
     guard.unlock().await.map(|()| true)
@@ -196,6 +215,7 @@ async fn deeds(server: &Server) -> Wrong {
     done.insert("is refused", is_refused(&mine, server).await);
     done.insert("hands off", hands_off(&mine).await);
     done.insert("is woken", is_woken(&mine, &other).await);
+    done.insert("is served in order", is_served_in_order(&mine, &other).await);
     done.insert("unsubscribes", unsubscribes(server).await);
     done.insert("is renewed", is_renewed(&mine).await);
     done.insert("executes", executes(&mine).await);

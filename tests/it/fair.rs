@@ -1,0 +1,416 @@
+//! The fair lock: first come, first served over all clients. Nobody barges, a waiter that goes gives
+//! its place up, a client that cannot come is passed over, and a place cannot be lost.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use redlatch::{ErrorKind, FairLock, Lease, LockClient, LockGuard};
+use tokio::task::JoinHandle;
+
+use crate::site::Site;
+use crate::support::{Fault, SOON, Server, connect, hold, ms, release, soon, wait_until};
+
+mod gone;
+mod lost;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The keys of a queue.
+fn queue_keys(name: &str) -> [String; 2] {
+    ["redlatch_queue", "redlatch_waiting"].map(|key| format!("{key}:{{{name}}}"))
+}
+
+/// The clients in the queue, those that came first in front.
+fn queue(server: &Server, name: &str) -> Vec<String> {
+    server.ask(&["ZRANGE", &queue_keys(name)[0], "0", "-1"])
+}
+
+/// The client that a handle belongs to.
+fn client_of(lock: &FairLock) -> String {
+    lock.owner().rsplit_once(':').expect("an owner").0.to_owned()
+}
+
+async fn fair_hold(lock: &FairLock) -> LockGuard {
+    soon("locking", lock.lock()).await.expect("locking")
+}
+
+/// Longer than a round trip, within which the order of two waiters is not promised.
+async fn apart() {
+    tokio::time::sleep(ms(30)).await;
+}
+
+/// A task that waits for the lock, and whose client stands in the queue by now. Who comes next comes
+/// later than a round trip.
+async fn waiter<T: Send + 'static>(
+    server: &Server,
+    lock: FairLock,
+    then: impl FnOnce(LockGuard) -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let name = lock.name().to_owned();
+    let client = client_of(&lock);
+    let task = tokio::spawn(async move { then(lock.lock().await.expect("a turn")) });
+    wait_until("a place in the queue", SOON, || queue(server, &name).contains(&client)).await;
+    apart().await;
+    task
+}
+
+/// Waits until nothing of that name is left in Redis, and that nothing is eternal until then.
+async fn nothing_is_left(server: &Server) {
+    wait_until("nothing left", SOON, || {
+        let keys: Vec<String> = server.ask(&["KEYS", "*"]);
+        for key in &keys {
+            assert_ne!(server.ask::<i64>(&["PTTL", key]), -1, "{key} has no end");
+        }
+        keys.is_empty()
+    })
+    .await;
+}
+
+pub(crate) async fn a_fair_lock_is_a_lock(site: Site) {
+    let client = site.connect().await;
+    let lock = client.fair_lock("simple");
+    assert_eq!(lock.name(), "simple");
+    let guard = fair_hold(&lock).await;
+    assert_eq!(site.holds("simple").keys().collect::<Vec<_>>(), [lock.owner()]);
+    assert!(lock.is_held().await.unwrap() && lock.is_locked().await.unwrap());
+    let inner = lock.try_lock_now().await.unwrap().expect("a nested hold");
+    assert_eq!(lock.hold_count().await.unwrap(), 2);
+    let other = lock.clone();
+    assert!(other.try_lock_now().await.unwrap().is_none());
+    assert!(other.try_lock(ms(30), MINUTE).await.unwrap().is_none());
+    release(inner).await;
+    assert!(other.is_locked().await.unwrap() && !other.is_held().await.unwrap());
+    release(guard).await;
+    let short = other.lock_with_lease(ms(200)).await.unwrap();
+    assert!(lock.remaining_lease().await.unwrap().is_some_and(|left| left <= ms(200)));
+    soon("the loss", short.lost()).await;
+    assert_eq!(short.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+    drop(fair_hold(&lock).await);
+    wait_until("a free lock", SOON, || !site.exists("simple")).await;
+    let guard = fair_hold(&lock).await;
+    assert!(other.force_unlock().await.unwrap());
+    assert!(!site.exists("simple"));
+    drop(guard);
+}
+
+pub(crate) async fn waiters_of_three_clients_are_served_in_the_order_in_which_they_came(
+    site: Site,
+) {
+    const WAITERS: usize = 12;
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(site.connect().await);
+    }
+    let holder = fair_hold(&clients[0].fair_lock("order")).await;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    // Not in rounds: one client comes twice in a row, too.
+    for number in 0..WAITERS {
+        let client = [0, 1, 2, 2, 1, 0, 0][number % 7];
+        let (lock, order) = (clients[client].fair_lock("order"), order.clone());
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            order.lock().unwrap().push(number);
+            release(guard).await;
+        }));
+        // The first of each client has a place when Redis knows its client, the others when they
+        // have run so far as to stand in the wait queue.
+        let key = site.key("order");
+        let known = || site.ask_key::<u64>("ZCARD", &format!("redlatch_queue:{{{key}}}"));
+        let expected = 3.min(number as u64 + 1);
+        wait_until("a place in the queue", SOON, || known() == expected).await;
+        apart().await;
+    }
+    release(holder).await;
+    for task in tasks {
+        soon("a turn", task).await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..WAITERS).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_call_that_does_not_wait_goes_before_nobody() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let guard = fair_hold(&one.fair_lock("barge")).await;
+    let (sender, held) = tokio::sync::oneshot::channel();
+    let waiting = waiter(&server, other.fair_lock("barge"), |guard| sender.send(guard)).await;
+    // Its client listens, and does not come: the lock is free, and its own.
+    let keys = queue_keys("barge");
+    let client = queue(&server, "barge").remove(0);
+    server.ask::<()>(&["DEL", "barge"]);
+    server.ask::<()>(&["HSET", &keys[1], "told", &client]);
+    assert!(one.fair_lock("barge").try_lock_now().await.unwrap().is_none());
+    drop(guard);
+    server.ask::<()>(&["HDEL", &keys[1], "told"]);
+    // The next that asks finds whose turn it is, and tells it.
+    assert!(one.fair_lock("barge").try_lock_now().await.unwrap().is_none());
+    release(soon("its turn", held).await.unwrap()).await;
+    assert!(waiting.await.unwrap().is_ok());
+    assert!(one.fair_lock("barge").try_lock_now().await.unwrap().is_some());
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_wait_that_is_over_gives_its_place_up_and_leaves_nothing() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let guard = fair_hold(&one.fair_lock("over")).await;
+    for _ in 0..3 {
+        assert!(other.fair_lock("over").try_lock(ms(60), MINUTE).await.unwrap().is_none());
+        wait_until("no place", SOON, || queue(&server, "over").is_empty()).await;
+    }
+    release(guard).await;
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_dropped_with_its_turn_passes_it_on() {
+    let server = Server::start();
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(connect(&server).await);
+    }
+    let guard = fair_hold(&clients[0].fair_lock("passed")).await;
+    let first = clients[1].fair_lock("passed");
+    let mut first = tokio_test::task::spawn(async move { first.lock().await });
+    wait_until("a place in the queue", SOON, || {
+        assert!(first.poll().is_pending());
+        queue(&server, "passed").len() == 1
+    })
+    .await;
+    let second = waiter(&server, clients[2].fair_lock("passed"), |guard| guard).await;
+    let begun = Instant::now();
+    release(guard).await;
+    // It is told, and never polled again.
+    wait_until("its turn", SOON, || first.is_woken()).await;
+    drop(first);
+    let guard = soon("the second", second).await.unwrap();
+    assert!(begun.elapsed() < ms(700), "only after the grace: {:?}", begun.elapsed());
+    release(guard).await;
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_waiter_that_leaves_others_behind_moves_the_place_of_its_client_back() {
+    let server = Server::start();
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(connect(&server).await);
+    }
+    let guard = fair_hold(&clients[0].fair_lock("back")).await;
+    let first = waiter(&server, clients[1].fair_lock("back"), drop).await;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let note = |name: &'static str| {
+        let order = order.clone();
+        move |guard| {
+            order.lock().unwrap().push(name);
+            drop::<LockGuard>(guard);
+        }
+    };
+    let second = waiter(&server, clients[2].fair_lock("back"), note("second")).await;
+    let third = waiter(&server, clients[1].fair_lock("back"), note("third")).await;
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    release(guard).await;
+    soon("the second", second).await.unwrap();
+    soon("the third", third).await.unwrap();
+    assert_eq!(*order.lock().unwrap(), ["second", "third"]);
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn waiters_that_came_between_two_of_another_client_are_served_between_them() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let guard = fair_hold(&one.fair_lock("between")).await;
+    let second = waiter(&server, other.fair_lock("between"), |guard| guard).await;
+    let lock = one.fair_lock("between");
+    let third = waiter(&server, lock, |guard| guard).await;
+    wait_until("two clients", SOON, || queue(&server, "between").len() == 2).await;
+    // A client that holds the lock has a waiter, and yet it is the other's turn.
+    release(guard).await;
+    let guard = soon("the second", second).await.unwrap();
+    assert!(!third.is_finished());
+    release(guard).await;
+    release(soon("the third", third).await.unwrap()).await;
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_client_that_closes_gives_its_places_up() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let guard = fair_hold(&one.fair_lock("closed")).await;
+    let lock = other.fair_lock("closed");
+    let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
+    wait_until("a place", SOON, || queue(&server, "closed").len() == 1).await;
+    soon("closing", other.close()).await;
+    assert!(queue(&server, "closed").is_empty());
+    assert_eq!(soon("an end", waiting).await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    release(guard).await;
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_plain_lock_and_a_fair_one_of_that_name_exclude_each_other() {
+    let site = Site::alone();
+    let (one, other) = (site.connect().await, site.connect().await);
+    let (plain, fair) = (one.lock("mixed"), other.fair_lock("mixed"));
+    let guard = hold(&plain).await;
+    assert!(fair.try_lock_now().await.unwrap().is_none());
+    let waiting = tokio::spawn({
+        let fair = fair.clone();
+        async move { fair.lock().await.unwrap() }
+    });
+    let key = site.key("mixed");
+    let places = || site.ask_key::<u64>("ZCARD", &format!("redlatch_queue:{{{key}}}"));
+    wait_until("a place", SOON, || places() == 1).await;
+    release(guard).await;
+    // Nobody tells it: it notices when it refreshes its place.
+    let guard = soon("a refresh", waiting).await.unwrap();
+    assert!(plain.try_lock_now().await.unwrap().is_none());
+    // The waiter of a plain lock is told.
+    let waiting = tokio::spawn(async move { plain.lock().await.unwrap() });
+    wait_until("a subscription", SOON, || site.subscribers("mixed") == 1).await;
+    let begun = Instant::now();
+    release(guard).await;
+    release(soon("a message", waiting).await.unwrap()).await;
+    assert!(begun.elapsed() < ms(1_500), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_forced_unlock_lets_the_first_in_the_queue_in() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let guard = fair_hold(&one.fair_lock("forced")).await;
+    let waiting = waiter(&server, other.fair_lock("forced"), |guard| guard).await;
+    let begun = Instant::now();
+    assert!(one.fair_lock("forced").force_unlock().await.unwrap());
+    release(soon("its turn", waiting).await.unwrap()).await;
+    assert!(begun.elapsed() < ms(1_500), "{:?}", begun.elapsed());
+    drop(guard);
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_hash_that_is_no_lock_is_refused_and_stays() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    server.ask::<()>(&["HSET", "hash", "field", "1", "other", "2"]);
+    server.ask::<()>(&["PEXPIRE", "hash", "60000"]);
+    let lock = client.fair_lock("hash");
+    for error in [
+        lock.lock().await.map(drop).unwrap_err(),
+        lock.try_lock_now().await.map(drop).unwrap_err(),
+        lock.force_unlock().await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::NotALock, "{error}");
+    }
+    let fields: u64 = server.ask(&["HLEN", "hash"]);
+    assert_eq!(fields, 2);
+}
+
+#[tokio::test]
+async fn a_client_that_waits_sends_a_request_every_three_seconds_at_most() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let (one, other) = (site.connect().await, site.client_through(&proxy).await);
+    let guard = fair_hold(&one.fair_lock("silent")).await;
+    let lock = other.fair_lock("silent");
+    let mut tasks = Vec::new();
+    for _ in 0..5 {
+        let lock = lock.clone();
+        tasks.push(tokio::spawn(async move { release(lock.lock().await.unwrap()).await }));
+    }
+    proxy.settled(ms(300)).await;
+    proxy.forget_commands();
+    // Two refreshes, and none of the waiters behind the first asks.
+    tokio::time::sleep(ms(7_000)).await;
+    assert_eq!(proxy.sent("EVALSHA"), 2, "{:?}", proxy.commands());
+    release(guard).await;
+    for task in tasks {
+        soon("a turn", task).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_uncontended_pair_costs_two_requests() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    let lock = client.fair_lock("cheap");
+    release(fair_hold(&lock).await).await;
+    proxy.forget_commands();
+    release(fair_hold(&lock).await).await;
+    assert_eq!(proxy.commands().into_iter().collect::<Vec<_>>(), [("EVALSHA".to_owned(), 2)]);
+}
+
+#[tokio::test]
+async fn a_grace_out_of_bounds_is_refused_before_anything_is_sent() {
+    for grace in [ms(9), ms(10_001)] {
+        let builder = LockClient::builder().url("redis://127.0.0.1:1/").fair_grace(grace);
+        let error = builder.connect().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_rights_that_the_guide_lists_are_enough() {
+    let server = Server::start();
+    let guide = include_str!("../../src/guide/deployment.md");
+    let (_, rights) = guide.split_once("ACL SETUSER app").expect("the rights");
+    let (rights, _) = rights.split_once("```").expect("their end");
+    let lines = rights.lines().map(|line| line.split('#').next().unwrap());
+    let rights: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
+    assert!(rights.contains(&"~redlatch_*") && rights.contains(&"+zadd"), "{rights:?}");
+    server.ask::<()>(&[&["ACL", "SETUSER", "app"], &rights[..]].concat());
+    // Only for the operator to look at, and not known to every version.
+    let _ = server.try_ask::<()>(&["ACL", "SETUSER", "app", "+client|setinfo"]);
+    let url = format!("redis://app:secret@127.0.0.1:{}/", server.port());
+    let connect = || LockClient::builder().url(url.as_str()).name_prefix("lock:").connect();
+    let (one, other) = (connect().await.unwrap(), connect().await.unwrap());
+    let guard = fair_hold(&one.fair_lock("least")).await;
+    let lock = other.fair_lock("least");
+    assert!(lock.try_lock(ms(50), MINUTE).await.unwrap().is_none());
+    let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
+    wait_until("a place", SOON, || queue(&server, "lock:least").len() == 1).await;
+    // It refreshes its place.
+    tokio::time::sleep(ms(3_600)).await;
+    release(guard).await;
+    let guard = soon("its turn", waiting).await.unwrap();
+    assert!(one.fair_lock("least").force_unlock().await.unwrap());
+    drop(guard);
+    nothing_is_left(&server).await;
+    assert_eq!(server.errors("NOPERM"), 0);
+}
+
+/// Every turn is one, whatever gives up meanwhile.
+pub(crate) async fn many_waiters_that_come_and_give_up_all_have_their_turns(site: Site) {
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let client = site.connect().await;
+        for patient in [true, true, false] {
+            let client = client.clone();
+            tasks.push(tokio::spawn(async move {
+                for round in 0..20 {
+                    let lock = client.fair_lock("crowd");
+                    if patient {
+                        release(soon("a turn", lock.lock()).await.unwrap()).await;
+                    } else if let Some(guard) =
+                        lock.try_lock(ms(round), Lease::Watchdog).await.unwrap()
+                    {
+                        drop(guard);
+                    }
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        crate::support::within(MINUTE, "the turns", task).await.unwrap();
+    }
+    wait_until("a free lock", SOON, || !site.exists("crowd")).await;
+    let key = site.key("crowd");
+    let places = || site.ask_key::<u64>("ZCARD", &format!("redlatch_queue:{{{key}}}"));
+    wait_until("no place", SOON, || places() == 0).await;
+}

@@ -1,0 +1,169 @@
+//! What gets lost: the queue, all data, replies, connections.
+
+use std::sync::{Arc, Mutex};
+
+use super::{Fault, SOON, Server, Site, connect, fair_hold, nothing_is_left, queue, queue_keys};
+use super::{apart, client_of, soon, wait_until, waiter};
+use crate::support::{Proxy, hold, ms, release};
+
+#[tokio::test]
+async fn the_order_outlives_the_queue_and_all_data() {
+    for all in [false, true] {
+        let server = Server::start();
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            clients.push(connect(&server).await);
+        }
+        let guard = fair_hold(&clients[0].fair_lock("order")).await;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        let mut expected = Vec::new();
+        for number in [2, 1, 3] {
+            let lock = clients[number].fair_lock("order");
+            expected.push(client_of(&lock));
+            let order = order.clone();
+            let then = move |guard| {
+                order.lock().unwrap().push(number);
+                drop(guard);
+            };
+            tasks.push(waiter(&server, lock, then).await);
+        }
+        assert_eq!(queue(&server, "order"), expected);
+        let keys = queue_keys("order");
+        server.ask::<()>(&["MULTI"]);
+        if all {
+            server.ask::<()>(&["FLUSHALL"]);
+            // So that the clients come back before it is free.
+            server.ask::<()>(&["HSET", "order", "somebody:1", "1"]);
+            server.ask::<()>(&["PEXPIRE", "order", "60000"]);
+        } else {
+            server.ask::<()>(&["DEL", &keys[0], &keys[1]]);
+        }
+        server.ask::<()>(&["EXEC"]);
+        assert!(queue(&server, "order").is_empty());
+        // They refresh their places, and hear that they have none.
+        wait_until("the old places", SOON, || queue(&server, "order") == expected).await;
+        if all {
+            assert!(clients[0].fair_lock("order").force_unlock().await.unwrap());
+            drop(guard);
+        } else {
+            release(guard).await;
+        }
+        for task in tasks {
+            soon("a turn", task).await.unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), [2, 1, 3]);
+        nothing_is_left(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_or_a_release_whose_reply_was_lost_counts_once() {
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    let lock = client.fair_lock("twice");
+    release(fair_hold(&lock).await).await;
+    for fault in [Fault::ResetBeforeSend, Fault::DropReplyAndReset] {
+        for of_release in [false, true] {
+            let faults = proxy.faults();
+            proxy.plan("EVALSHA", 1 + u64::from(of_release), fault);
+            let guard = fair_hold(&lock).await;
+            assert!(lock.clone().is_locked().await.unwrap());
+            if !of_release {
+                assert_eq!(lock.hold_count().await.unwrap(), 1);
+            }
+            release(guard).await;
+            assert_eq!(proxy.faults(), faults + 1);
+            assert!(!site.exists("twice"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_place_whose_reply_was_lost_is_where_it_was() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = redlatch::LockClient::builder().url(proxy.url(&server));
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let far = builder.connect().await.unwrap();
+    let guard = fair_hold(&one.fair_lock("place")).await;
+    // The first request takes no place: the second does, once the channel is subscribed.
+    proxy.plan("EVALSHA", 2, Fault::DropReplyAndReset);
+    let first = waiter(&server, far.fair_lock("place"), |guard| guard).await;
+    let second = waiter(&server, other.fair_lock("place"), |guard| guard).await;
+    let clients = queue(&server, "place");
+    wait_until("the fault", SOON, || proxy.faults() == 1).await;
+    proxy.settled(ms(200)).await;
+    assert_eq!(queue(&server, "place"), clients);
+    release(guard).await;
+    let guard = soon("the first", first).await.unwrap();
+    assert!(!second.is_finished());
+    release(guard).await;
+    release(soon("the second", second).await.unwrap()).await;
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_waiter_whose_connections_were_cut_keeps_its_place() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = redlatch::LockClient::builder().url(proxy.url(&server));
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let far = builder.connect().await.unwrap();
+    let guard = fair_hold(&one.fair_lock("cut")).await;
+    let first = waiter(&server, far.fair_lock("cut"), |guard| guard).await;
+    let second = waiter(&server, other.fair_lock("cut"), |guard| guard).await;
+    let channels = || server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS", "*{cut}*"]).len();
+    assert_eq!(channels(), 2);
+    proxy.cut_all();
+    wait_until("its subscription", SOON, || channels() == 2).await;
+    release(guard).await;
+    let guard = soon("the first", first).await.unwrap();
+    assert!(!second.is_finished());
+    release(guard).await;
+    release(soon("the second", second).await.unwrap()).await;
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_lets_the_first_in_the_queue_in() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let lock = one.fair_lock("ends");
+    let guard = lock.lock_with_lease(ms(700)).await.unwrap();
+    // The client of the holder came first, and its waiter has a place as any other.
+    let first = waiter(&server, one.fair_lock("ends"), |guard| guard).await;
+    let second = waiter(&server, other.fair_lock("ends"), |guard| guard).await;
+    let guard2 = soon("the end of the lease", first).await.unwrap();
+    assert!(guard.is_lost() && !second.is_finished());
+    release(guard2).await;
+    release(soon("the second", second).await.unwrap()).await;
+    nothing_is_left(&server).await;
+    // A plain lock of that name sees none of that.
+    release(hold(&one.lock("ends")).await).await;
+}
+
+#[tokio::test]
+async fn the_second_waiter_of_a_client_has_a_place_while_the_first_holds_the_lock() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let guard = fair_hold(&one.fair_lock("place")).await;
+    let (lock, client) = (one.fair_lock("place"), client_of(&one.fair_lock("place")));
+    let first = waiter(&server, lock, |guard| guard).await;
+    let lock = one.fair_lock("place");
+    let second = tokio::spawn(async move { lock.lock().await.unwrap() });
+    apart().await;
+    let third = waiter(&server, other.fair_lock("place"), |guard| guard).await;
+    release(guard).await;
+    let guard = soon("the first", first).await.unwrap();
+    wait_until("its place", SOON, || queue(&server, "place").first() == Some(&client)).await;
+    // So that it is the next when the lock goes without a release of its client, too.
+    assert!(other.fair_lock("place").force_unlock().await.unwrap());
+    let next = soon("the second", second).await.unwrap();
+    assert!(!third.is_finished());
+    drop(guard);
+    release(next).await;
+    release(soon("the third", third).await.unwrap()).await;
+    nothing_is_left(&server).await;
+}

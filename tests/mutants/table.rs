@@ -2,6 +2,7 @@
 
 mod connections;
 mod executing;
+mod fair;
 mod handing;
 mod holding;
 mod scripts;
@@ -18,6 +19,7 @@ pub(crate) fn mutants() -> impl Iterator<Item = &'static Mutant> {
         waiting::MUTANTS,
         connections::MUTANTS,
         scripts::MUTANTS,
+        fair::MUTANTS,
     ];
     tables.into_iter().flatten()
 }
@@ -64,8 +66,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "releases-end-no-turn",
         file: "src/releaser.rs",
-        right: "if pending.count == 0 {\n            handoffs.frees",
-        wrong: "if pending.count == 0 && !BUG {\n            handoffs.frees",
+        right: "if pending.count == 0 && place.is_none() {\n            handoffs.frees",
+        wrong: "if pending.count == 0 && place.is_none() && !BUG {\n            handoffs.frees",
     },
     // Failovers.
     Mutant {
@@ -83,8 +85,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "failover-forgets-releases",
         file: "src/reclaim.rs",
-        right: "for names in moved {",
-        wrong: "for names in moved.into_iter().filter(|_| !BUG) {",
+        right: "for (kind, names) in moved {",
+        wrong: "for (kind, names) in moved.into_iter().filter(|_| !BUG) {",
     },
     Mutant {
         bug: "holder-taken-for-idle",

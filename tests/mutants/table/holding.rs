@@ -26,8 +26,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "declined-forgotten",
         file: "src/acquire.rs",
-        right: "self.registration.leave() {",
-        wrong: "self.registration.leave().filter(|_| !BUG) {",
+        right: "= handed {",
+        wrong: "= handed.filter(|_| !BUG) {",
     },
     Mutant {
         bug: "unknown-is-no",

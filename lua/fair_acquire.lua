@@ -35,7 +35,7 @@
 -- A place is not a number in a row but an age: the script computes the time at which
 -- the waiter came. So a place that was dropped, or lost with the server's data, is
 -- the same when the client asks again, and no clock of a client matters. A request
--- that is sent again tells an age that is too low by now: LT keeps the older place.
+-- that is late on its way tells an age that is too low: LT keeps the older place.
 -- The place is written before the script looks whose turn it is: the asking waiter may
 -- be younger than the one that had the place.
 -- A client that asks has answered, so it has its full term again.

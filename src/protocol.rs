@@ -112,7 +112,7 @@ impl<'a> Session<'a> {
             Some(place) => self.acquire_in_order(names, owner, lease, count, place),
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
-        acquired(answer, new_token, place.is_some_and(|place| place.since.is_some()))
+        acquired(answer, new_token)
     }
 
     fn acquire_request<'r>(
@@ -162,7 +162,8 @@ impl<'a> Session<'a> {
     }
 
     /// Asks Redis to leave `owner` only `count` holds of the lock, to which `lease` is promised.
-    /// `place` is that of this client's next waiter, if Redis keeps a queue. The flag says that an earlier sending was never answered: it may have caused `Nothing`.
+    /// `place` is that of this client's next waiter, if Redis keeps a queue. The flag says that an
+    /// earlier sending was never answered: it may have caused `Nothing`.
     pub(crate) async fn release(
         &mut self,
         names: &Names,
@@ -352,6 +353,7 @@ impl<'a> Session<'a> {
     fn request<'r>(&self, script: Option<&'static Script>, cmd: Cmd, key: &'r str) -> Request<'r> {
         Request {
             cmd,
+            make: None,
             script,
             batch: None,
             key: Some(key),

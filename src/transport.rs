@@ -86,6 +86,8 @@ pub(crate) type Held = Box<dyn Fn(&dyn Fn(&str) -> bool) -> usize + Send + Sync>
 /// A command, and how to send it.
 pub(crate) struct Request<'a> {
     pub(crate) cmd: Cmd,
+    /// Makes the command for each sending, if it says for how long somebody has waited.
+    pub(crate) make: Option<Box<dyn Fn() -> Cmd + Send + Sync + 'a>>,
     /// The script that it calls, for a server that does not know it.
     pub(crate) script: Option<&'static Script>,
     /// Set if it may be sent in a batch.

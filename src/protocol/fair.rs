@@ -38,36 +38,44 @@ impl Session<'_> {
     pub(super) fn acquire_in_order<'r>(
         &self,
         names: &'r Names,
-        owner: &str,
+        owner: &'r str,
         lease: Duration,
         count: u32,
         place: Place,
     ) -> Request<'r> {
         let channels = self.router.channels();
-        let mut cmd = of_queue(&SCRIPTS.fair_acquire, names);
-        cmd.arg(owner).arg(millis(lease)).arg(count);
-        cmd.arg(place.since.map_or("", |_| names.client())).arg(age(place.since));
-        cmd.arg(millis(QUEUE_TERM)).arg(if place.moves { "" } else { "LT" });
-        cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
-        cmd.arg(millis(place.grace));
-        self.queue_request(&SCRIPTS.fair_acquire, cmd, names)
+        let make = move || {
+            let mut cmd = of_queue(&SCRIPTS.fair_acquire, names);
+            cmd.arg(owner).arg(millis(lease)).arg(count);
+            cmd.arg(place.since.map_or("", |_| names.client())).arg(age(place.since));
+            cmd.arg(millis(QUEUE_TERM)).arg(if place.moves { "" } else { "LT" });
+            cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
+            cmd.arg(millis(place.grace));
+            cmd
+        };
+        let request = self.queue_request(&SCRIPTS.fair_acquire, Cmd::new(), names);
+        Request { make: Some(Box::new(make)), ..request }
     }
 
     pub(super) fn release_in_order<'r>(
         &self,
         names: &'r Names,
-        owner: &str,
+        owner: &'r str,
         count: u32,
         lease: Duration,
         place: Place,
     ) -> Request<'r> {
         let channels = self.router.channels();
-        let mut cmd = of_queue(&SCRIPTS.fair_release, names);
-        cmd.arg(owner).arg(count).arg(millis(lease));
-        cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
-        cmd.arg(names.client()).arg(age(place.since));
-        cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace));
-        self.queue_request(&SCRIPTS.fair_release, cmd, names)
+        let make = move || {
+            let mut cmd = of_queue(&SCRIPTS.fair_release, names);
+            cmd.arg(owner).arg(count).arg(millis(lease));
+            cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
+            cmd.arg(names.client()).arg(age(place.since));
+            cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace));
+            cmd
+        };
+        let request = self.queue_request(&SCRIPTS.fair_release, Cmd::new(), names);
+        Request { make: Some(Box::new(make)), ..request }
     }
 
     pub(super) fn force_unlock_in_order<'r>(
@@ -135,7 +143,7 @@ fn of_queue(script: &Script, names: &Names) -> Cmd {
     evalsha(script, &[names.key(), &queue, &waiting])
 }
 
-/// In microseconds; empty if no waiter waits.
+/// In microseconds, at this moment; empty if no waiter waits.
 fn age(since: Option<Instant>) -> String {
     let age = since.map(|since| clock::now().saturating_duration_since(since));
     age.map_or_else(String::new, |age| age.as_micros().to_string())

@@ -12,13 +12,9 @@ use crate::transport::Answer;
 /// The longest time for which a waiter relies on messages about a lock in a slot that migrates.
 const WHILE_ASKING: Duration = Duration::from_secs(1);
 
-/// What an acquire was answered, and when it was sent. `new_token` says whether a grant has a token,
-/// `takes_place` whether the request said how old a waiter is.
-pub(super) fn acquired(
-    answer: Answer,
-    new_token: bool,
-    takes_place: bool,
-) -> Result<(Acquired, Instant), Error> {
+/// What an acquire was answered, and when it was sent. `new_token` says whether a grant has a
+/// token.
+pub(super) fn acquired(answer: Answer, new_token: bool) -> Result<(Acquired, Instant), Error> {
     let acquired = match answer.value {
         Value::Nil if !new_token => Acquired::Granted(None),
         Value::BulkString(number) if new_token => Acquired::Granted(Some(token_of(&number)?)),
@@ -29,9 +25,7 @@ pub(super) fn acquired(
             // The message of a release there may not reach a client that listens here.
             let shortened = || remaining.unwrap_or(WHILE_ASKING).min(WHILE_ASKING);
             let asking = answer.asking.then(shortened);
-            // The age of a waiter was too low when it was sent again: the next request says it.
-            let again = (answer.repeated && takes_place).then_some(Duration::ZERO);
-            Acquired::Refused { remaining: again.or(asking).or(remaining), holder }
+            Acquired::Refused { remaining: asking.or(remaining), holder }
         }
     };
     Ok((acquired, answer.sent))

@@ -51,6 +51,9 @@ impl Router {
                 let message = format!("no time left to ask {redis} for {}", request.subject());
                 return Err(retry.unavailable(&message));
             }
+            if let Some(make) = &request.make {
+                request.cmd = make();
+            }
             match self.send(&on, connection, request, retry.asking.is_some(), behind).await {
                 Reply::Answer(Ok(value)) => {
                     self.answered(on.server(), sent);

@@ -88,12 +88,19 @@ async fn a_place_whose_reply_was_lost_is_where_it_was() {
     let (one, other) = (connect(&server).await, connect(&server).await);
     let far = builder.connect().await.unwrap();
     let guard = fair_hold(&one.fair_lock("place")).await;
-    // The first request takes no place: the second does, once the channel is subscribed.
-    proxy.plan("EVALSHA", 2, Fault::DropReplyAndReset);
+    // The first request takes no place: the second does, once the channel is subscribed. It is sent
+    // again when the other client has a place.
+    for nth in [2, 3] {
+        proxy.plan("EVALSHA", nth, Fault::Mute);
+    }
     let first = waiter(&server, far.fair_lock("place"), |guard| guard).await;
     let second = waiter(&server, other.fair_lock("place"), |guard| guard).await;
     let clients = queue(&server, "place");
-    wait_until("the fault", SOON, || proxy.faults() == 1).await;
+    assert_eq!(clients.len(), 2);
+    assert!(proxy.cut_all() > 0);
+    wait_until("the second sending", SOON, || proxy.faults() == 2 && proxy.withheld() >= 2).await;
+    assert_eq!(queue(&server, "place"), clients);
+    assert!(proxy.cut_all() > 0);
     proxy.settled(ms(200)).await;
     assert_eq!(queue(&server, "place"), clients);
     release(guard).await;

@@ -88,6 +88,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "  type({KEYS[2], KEYS[3]}",
     },
     Mutant {
+        bug: "fair-age-is-that-of-the-first-sending",
+        file: "src/transport/request.rs",
+        right: "if let Some(make) = &request.make {",
+        wrong: "if let Some(make) = &request.make\n                && !(BUG && retry.repeated)\n            {",
+    },
+    Mutant {
         bug: "fair-place-outlives-its-waiters",
         file: "src/acquire.rs",
         right: "        if place {\n",

@@ -1,7 +1,8 @@
 -- fair_acquire: let an owner reach a hold count if it is its client's turn, and give
 -- the client a place in the queue if not.
 --
--- Comes behind the text of fair_turn, as the function `turn`.
+-- Comes behind the texts of fair_turn and fair_elsewhere, as the functions `turn` and
+-- `elsewhere`.
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
 -- KEYS[2]  its queue, as fair_turn has it
@@ -21,11 +22,14 @@
 -- ARGV[10] whether that counts all subscribers, as fair_turn has it
 -- ARGV[11] grace in milliseconds, as fair_turn has it
 --
--- Replies  nil         granted; the count is ARGV[3]
+-- Replies  nil         granted; the count is ARGV[3], which is more than 1
+--          number      granted; what fair_elsewhere says of the other clients
 --          string      granted; the fencing token of the hold
---          an          array of two, refused: milliseconds until it may be worth asking
---                      again (-1: the lock has no TTL), and the holder; the holder is
---                      empty if the lock is free and another client has its turn
+--          an          array, refused: milliseconds until it may be worth asking again
+--                      (-1: the lock has no TTL), and the holder; the holder is empty
+--                      if the lock is free and another client has its turn. A client
+--                      that waits is told what fair_elsewhere says, too, if there is
+--                      a holder
 --          +GONE       the outer holds, on which a nested one was to stand, no
 --                      longer exist; nothing was written
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
@@ -87,7 +91,10 @@ if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
   end
 end
 if holder and not mine then
-  return {redis.call('PTTL', KEYS[1]), holder}
+  if not waits then
+    return {redis.call('PTTL', KEYS[1]), holder}
+  end
+  return {redis.call('PTTL', KEYS[1]), holder, elsewhere({KEYS[2]}, {ARGV[4]})}
 end
 if whose and whose[1] ~= ARGV[4] then
   return {math.max(1, whose[2]), ''}
@@ -115,4 +122,4 @@ end
 if KEYS[4] then
   return redis.call('GET', KEYS[4])
 end
-return nil
+return elsewhere({KEYS[2]}, {ARGV[4]})

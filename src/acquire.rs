@@ -298,7 +298,10 @@ impl Acquisition<'_> {
             if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
                 owner.holds.lock().not_executed(ask);
             }
-            let (acquired, sent) = answer?;
+            let (acquired, sent, elsewhere) = answer?;
+            if let Some(elsewhere) = elsewhere {
+                engine.waiters.heard(&owner.names, elsewhere);
+            }
             match acquired {
                 Acquired::Granted(token) => {
                     if let Some(replicas) = engine.config.replicas {

@@ -16,7 +16,8 @@
 //!    awaited: the new holder has the lock when Redis has confirmed it, and cannot hand it off
 //!    before. So neither memory nor the time that `unlock` takes grows with a Redis that is far
 //!    away or hangs.
-//! 5. While other clients wait, a streak of hand-offs ends after a while (see [`crate::owner`]).
+//! 5. While other clients wait, a streak of hand-offs ends after a while (see [`crate::owner`]). Where
+//!    Redis keeps a queue, it ends as soon as a waiter of another client may have come earlier.
 //!
 //! Lock order: the handoff queues, the wait queues, a hold state. No waiter is woken meanwhile.
 
@@ -86,8 +87,7 @@ impl Handoffs {
         permit: &mut Option<Permit>,
         confirm: bool,
     ) -> Option<HandedOff> {
-        let may = self.config.max_handoffs > 0 && owner.kind.may_hand_off();
-        if !may || !self.waiters.somebody_waits(&owner.names) {
+        if self.config.max_handoffs == 0 || !self.waiters.somebody_waits(&owner.names) {
             return None;
         }
         // Outlives the mutexes, because its drop may wake a task.
@@ -145,6 +145,10 @@ impl Handoffs {
     /// Whether it is the turn of other clients, so that the owner has to release the lock. Returns
     /// which waiter the caller has to wake then.
     fn turn_ends(&self, owner: &Owner, now: Instant) -> Option<WakeList> {
+        if owner.kind.has_queue() {
+            // The order says whose turn it is.
+            return None;
+        }
         let others = owner.holds.lock().streak_is_over(&self.config, now)?;
         let (ends, wake_list) = self.waiters.turn_ends(&owner.names, Some(others), now);
         ends.then_some(wake_list)
@@ -164,7 +168,9 @@ impl Handoffs {
             let server = router.movable_server_of(names.key());
             // Not if this client is about to unsubscribe: then a listener is another client.
             let listens = self.waiters.keeps_hearing(names);
-            let answer = call.send_handoffs(kind, names, &owners, request.lease, listens).await;
+            let answer = call
+                .send_handoffs(kind, names, &owners, request.lease, listens, self.no_place(kind))
+                .await;
             self.note_release(kind, names, server, router);
             if self.hear(names, &request, answer, &mut retry) {
                 break;
@@ -188,7 +194,10 @@ impl Handoffs {
         let (handoffs, now) = (request.owners.len() - 1, clock::now());
         let mut lease = None;
         let over = match answer {
-            Ok((HandOffReply::Done { token, listening }, _)) => {
+            Ok((HandOffReply::Done { token, listening, elsewhere }, _)) => {
+                if let Some(elsewhere) = elsewhere {
+                    self.waiters.heard(names, elsewhere);
+                }
                 lease = Some(request.lease);
                 (retry.failures, retry.unanswered, retry.give_up) = (0, 0, None);
                 let (taken, over) = self.take(names, handoffs);

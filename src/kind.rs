@@ -32,13 +32,4 @@ impl Kind {
             Self::Fair => true,
         }
     }
-
-    /// Whether a holder may hand the lock off to the next waiter of its client.
-    pub(crate) fn may_hand_off(self) -> bool {
-        match self {
-            Self::Reentrant | Self::Fenced => true,
-            // A waiter of another client may have come earlier.
-            Self::Fair => false,
-        }
-    }
 }

@@ -20,13 +20,14 @@ use crate::transport::{Batchable, Connection, Request, Rewrite, Router};
 mod commands;
 mod execution;
 mod fair;
+mod hand_off;
 mod names;
 mod replies;
 mod scripts;
 pub(crate) use execution::{Execution, converted};
-pub(crate) use fair::{Place, Refreshed};
+pub(crate) use fair::{Elsewhere, Place, Refreshed};
 pub(crate) use names::Names;
-use replies::{acquired, inspected, token_of, unexpected};
+use replies::{acquired, inspected, unexpected};
 pub(crate) use scripts::scripts;
 use scripts::{SCRIPTS, count_listeners, publish};
 
@@ -67,6 +68,8 @@ pub(crate) enum HandOffReply {
         token: Option<FencingToken>,
         /// How many clients listen for a release; `None` if that is not known.
         listening: Option<u64>,
+        /// If Redis keeps a queue.
+        elsewhere: Option<Elsewhere>,
     },
 }
 
@@ -95,7 +98,8 @@ impl<'a> Session<'a> {
     }
 
     /// Asks Redis to let `owner` hold the lock `count` times. `place` is that of this client, if Redis
-    /// keeps a queue. Also returns when it was sent.
+    /// keeps a queue. Also returns when it was sent, and, if this client has the lock now and Redis
+    /// keeps a queue, who waits in others.
     pub(crate) async fn acquire(
         &mut self,
         kind: Kind,
@@ -104,7 +108,7 @@ impl<'a> Session<'a> {
         lease: Duration,
         count: u32,
         place: Option<Place>,
-    ) -> Result<(Acquired, Instant), Error> {
+    ) -> Result<(Acquired, Instant, Option<Elsewhere>), Error> {
         // A nested hold keeps the token of the outer one.
         let new_token = kind.has_token() && count == 1;
         let mut request = match place {
@@ -112,7 +116,9 @@ impl<'a> Session<'a> {
             Some(place) => self.acquire_in_order(names, owner, lease, count, place),
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
-        acquired(answer, new_token)
+        let elsewhere = Elsewhere::of(&answer, names);
+        let (acquired, sent) = acquired(answer, new_token)?;
+        Ok((acquired, sent, elsewhere))
     }
 
     fn acquire_request<'r>(
@@ -201,73 +207,6 @@ impl<'a> Session<'a> {
         let batch = self.batch(names, "release", 1);
         let publishes_on = Some(names.channel());
         Request { batch, publishes_on, ..self.request(Some(&SCRIPTS.release), cmd, names.key()) }
-    }
-
-    /// Moves the lock from each of these owners to the next; the last one has it for `lease`.
-    /// `listens` says whether this client is subscribed to the lock's channel. The flag says that
-    /// an earlier sending was never answered: it may have been executed, and `Nothing` is about the
-    /// time after it.
-    pub(crate) async fn send_handoffs(
-        &mut self,
-        kind: Kind,
-        names: &Names,
-        owners: &[&str],
-        lease: Duration,
-        listens: bool,
-    ) -> Result<(HandOffReply, bool), Error> {
-        let mut cmd = if kind.has_token() {
-            evalsha(&SCRIPTS.hand_off, &[names.key(), &names.token_key()])
-        } else {
-            evalsha(&SCRIPTS.hand_off, &[names.key()])
-        };
-        let channels = self.router.channels();
-        cmd.arg(names.channel()).arg(millis(lease)).arg(count_listeners(channels));
-        cmd.arg(publish(channels)).arg(u8::from(listens)).arg(owners);
-        let mut request = self.request(Some(&SCRIPTS.hand_off), cmd, names.key());
-        let answer = self.router.call(&mut self.connection, &mut request).await?;
-        let done = match answer.value {
-            Value::Int(0) => HandOffReply::Nothing,
-            Value::Array(mut reply) if reply.len() == 2 => {
-                let (token, listening) = (reply.pop(), reply.pop());
-                let token = match (token, kind.has_token()) {
-                    (Some(Value::BulkString(number)), true) => Some(token_of(&number)?),
-                    (Some(Value::Int(0)), false) => None,
-                    (other, _) => {
-                        return Err(unexpected("hand_off", &other.unwrap_or(Value::Nil)));
-                    }
-                };
-                let listening = match listening {
-                    Some(Value::Int(clients)) => {
-                        u64::try_from(clients).ok().filter(|_| !answer.asking)
-                    }
-                    other => return Err(unexpected("hand_off", &other.unwrap_or(Value::Nil))),
-                };
-                HandOffReply::Done { token, listening }
-            }
-            other => return Err(unexpected("hand_off", &other)),
-        };
-        Ok((done, answer.repeated))
-    }
-
-    /// Moves the lock from its owner to `retainer`, an owner that no handle is, for so long. Replies
-    /// like a release that leaves a hold.
-    pub(crate) async fn retain(
-        &mut self,
-        names: &Names,
-        owner: &str,
-        retainer: &str,
-        retention: Duration,
-        listens: bool,
-    ) -> Result<(Released, bool), Error> {
-        // The retainer needs no token.
-        let owners = [owner, retainer];
-        let (reply, repeated) =
-            self.send_handoffs(Kind::Reentrant, names, &owners, retention, listens).await?;
-        let released = match reply {
-            HandOffReply::Done { .. } => Released::Held,
-            HandOffReply::Nothing => Released::Nothing,
-        };
-        Ok((released, repeated))
     }
 
     /// Prolongs the leases of many locks, given as key and owner. Returns for each, in order,

@@ -261,7 +261,8 @@ async fn retain(
     let server = call.router.movable_server_of(owner.names.key());
     let listens = handoffs.waiters.keeps_hearing(&owner.names);
     let retainer = owner.retainer();
-    let answer = call.retain(&owner.names, &owner.id, &retainer, retention, listens).await?;
+    let place = handoffs.place_in_queue(owner);
+    let answer = call.retain(&owner.names, &owner.id, &retainer, retention, listens, place).await?;
     if answer.0 == Released::Held {
         handoffs.note_release(owner.kind, &owner.names, server, call.router);
         // The script tells other clients that the lease ends sooner, and this one relies on itself.

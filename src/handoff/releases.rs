@@ -16,13 +16,16 @@ impl Handoffs {
         self.waiters.wake_all(wake_list);
     }
 
-    /// This client's place in the queue of that lock, if Redis keeps one.
+    /// This client's place in the queue of that lock, if Redis keeps one, for a request that brings it
+    /// there.
     pub(crate) fn place_in_queue(&self, owner: &Owner) -> Option<Place> {
-        owner.kind.has_queue().then(|| Place {
-            since: self.waiters.oldest(&owner.names),
-            moves: false,
-            grace: self.config.fair_grace,
-        })
+        let since = || self.waiters.brings_place(&owner.names);
+        self.no_place(owner.kind).map(|place| Place { since: since(), ..place })
+    }
+
+    /// The same for a request that takes the place away.
+    pub(crate) fn no_place(&self, kind: Kind) -> Option<Place> {
+        kind.has_queue().then(|| Place { since: None, moves: false, grace: self.config.fair_grace })
     }
 
     /// A request to `server` has released the lock to all clients, and `receivers` of them have its

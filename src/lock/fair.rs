@@ -63,8 +63,9 @@ use super::delegate::{delegate, delegate_lock};
 ///
 /// | | round trips |
 /// |---|---|
-/// | an acquire, a release | 1, as for a plain lock: this one is never handed off inside the client |
-/// | a waiter whose client's turn comes | 1; and 1 by the next waiter of that client, for its place |
+/// | an acquire, a release | 1, as for a plain lock |
+/// | a turn of the next waiter of the same client, which came before all in others | 0 |
+/// | a waiter whose client's turn comes | 1; and 1 by the next waiter of that client, for its place, if the lock is held for longer than 10 ms |
 /// | a client that waits | 1 every 3.3 s, for up to 100 locks; in a cluster for those of a slot |
 /// | the last waiter of a client that leaves without the lock | 1 in the background |
 ///

@@ -7,7 +7,7 @@ use redis::{Cmd, Script, Value};
 use crate::clock;
 use crate::config::QUEUE_TERM;
 use crate::error::Error;
-use crate::transport::Request;
+use crate::transport::{Answer, Request};
 
 use super::replies::unexpected;
 use super::scripts::SCRIPTS;
@@ -22,6 +22,44 @@ pub(crate) struct Place {
     pub(crate) moves: bool,
     /// How long a client may take to come when it is told.
     pub(crate) grace: Duration,
+}
+
+/// Who waits in other clients while this one has the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    /// It is known of all who had a place in the queue then.
+    pub(crate) as_of: Instant,
+    /// Since when the oldest of them has waited; `None` if none does.
+    pub(crate) oldest: Option<Instant>,
+}
+
+impl Elsewhere {
+    /// The oldest has waited for `age` microseconds; for none if that is negative. The request that was
+    /// answered so was sent at `as_of`, and the age of a waiter of this client would count from then, too.
+    pub(super) fn new(as_of: Instant, age: i64) -> Option<Self> {
+        let age = u64::try_from(age).ok().map(Duration::from_micros);
+        let oldest = age.and_then(|age| as_of.checked_sub(age));
+        // No clock goes back so far: then nothing is known.
+        let known = age.is_none() || oldest.is_some();
+        known.then_some(Self { as_of, oldest })
+    }
+
+    /// What the answer to an acquire says, if this client has the lock now.
+    pub(super) fn of(answer: &Answer, names: &Names) -> Option<Self> {
+        let age = match &answer.value {
+            Value::Int(age) => *age,
+            Value::Array(parts) => match &**parts {
+                [_, Value::BulkString(holder), Value::Int(age)]
+                    if holder.starts_with(names.client().as_bytes()) =>
+                {
+                    *age
+                }
+                _ => return None,
+            },
+            _ => return None,
+        };
+        Self::new(answer.sent, age)
+    }
 }
 
 /// What Redis says of a place.
@@ -76,6 +114,23 @@ impl Session<'_> {
         };
         let request = self.queue_request(&SCRIPTS.fair_release, Cmd::new(), names);
         Request { make: Some(Box::new(make)), ..request }
+    }
+
+    /// `place` is left to this client; without a waiter in it, the place goes.
+    pub(super) fn hand_off_in_order<'r>(
+        &self,
+        names: &'r Names,
+        owners: &[&str],
+        lease: Duration,
+        place: Place,
+    ) -> Request<'r> {
+        let channels = self.router.channels();
+        let mut cmd = of_queue(&SCRIPTS.fair_hand_off, names);
+        cmd.arg(names.client()).arg(age(place.since));
+        cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace));
+        cmd.arg(names.common_channel()).arg(millis(lease)).arg("");
+        cmd.arg(publish(channels)).arg(0).arg(owners);
+        self.queue_request(&SCRIPTS.fair_hand_off, cmd, names)
     }
 
     pub(super) fn force_unlock_in_order<'r>(

@@ -16,7 +16,8 @@ const WHILE_ASKING: Duration = Duration::from_secs(1);
 /// token.
 pub(super) fn acquired(answer: Answer, new_token: bool) -> Result<(Acquired, Instant), Error> {
     let acquired = match answer.value {
-        Value::Nil if !new_token => Acquired::Granted(None),
+        // A number says how old the oldest waiter elsewhere is.
+        Value::Nil | Value::Int(_) if !new_token => Acquired::Granted(None),
         Value::BulkString(number) if new_token => Acquired::Granted(Some(token_of(&number)?)),
         Value::SimpleString(reply) if reply == "GONE" => Acquired::Gone,
         other => {
@@ -35,7 +36,8 @@ pub(super) fn acquired(answer: Answer, new_token: bool) -> Result<(Acquired, Ins
 pub(super) fn refusal(reply: &Value) -> Option<(Option<Duration>, Box<str>)> {
     let Value::Array(parts) = reply else { return None };
     match &**parts {
-        [Value::Int(ttl), Value::BulkString(holder)] => {
+        [Value::Int(ttl), Value::BulkString(holder)]
+        | [Value::Int(ttl), Value::BulkString(holder), Value::Int(_)] => {
             Some((lease_of(*ttl), String::from_utf8_lossy(holder).into()))
         }
         _ => None,

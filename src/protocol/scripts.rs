@@ -20,6 +20,7 @@ pub(super) struct Scripts {
     pub(super) batch: Script,
     pub(super) fair_acquire: Script,
     pub(super) fair_release: Script,
+    pub(super) fair_hand_off: Script,
     pub(super) fair_leave: Script,
     pub(super) fair_refresh: Script,
     pub(super) fair_force_unlock: Script,
@@ -28,6 +29,7 @@ pub(super) struct Scripts {
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     let acquire = include_str!("../../lua/acquire.lua");
     let release = include_str!("../../lua/release.lua");
+    let hand_off = include_str!("../../lua/hand_off.lua");
     let batch = [
         function("acquire", acquire),
         function("release", release),
@@ -35,19 +37,24 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     ]
     .concat();
     let turn = function("turn", include_str!("../../lua/fair_turn.lua"));
+    let elsewhere = function("elsewhere", include_str!("../../lua/fair_elsewhere.lua"));
+    let fair_hand_off = include_str!("../../lua/fair_hand_off.lua");
     let fair = |script: &str| Script::new(&format!("{turn}{script}"));
     Scripts {
         acquire: Script::new(acquire),
         release: Script::new(release),
         renew: Script::new(include_str!("../../lua/renew.lua")),
-        hand_off: Script::new(include_str!("../../lua/hand_off.lua")),
+        hand_off: Script::new(hand_off),
         force_unlock: Script::new(include_str!("../../lua/force_unlock.lua")),
         inspect: Script::new(include_str!("../../lua/inspect.lua")),
         rewrite: Script::new(include_str!("../../lua/rewrite.lua")),
         execute: Script::new(include_str!("../../lua/execute.lua")),
         batch: Script::new(&batch),
-        fair_acquire: fair(include_str!("../../lua/fair_acquire.lua")),
+        fair_acquire: fair(&format!("{elsewhere}{}", include_str!("../../lua/fair_acquire.lua"))),
         fair_release: fair(include_str!("../../lua/fair_release.lua")),
+        fair_hand_off: Script::new(
+            &[&elsewhere, &function("hand_off", hand_off), fair_hand_off].concat(),
+        ),
         fair_leave: fair(include_str!("../../lua/fair_leave.lua")),
         fair_refresh: Script::new(include_str!("../../lua/fair_refresh.lua")),
         fair_force_unlock: fair(include_str!("../../lua/fair_force_unlock.lua")),
@@ -82,7 +89,7 @@ pub(super) fn count_listeners(channels: Channels) -> &'static str {
 }
 
 impl Scripts {
-    pub(super) fn named(&self) -> [(&'static str, &Script); 14] {
+    pub(super) fn named(&self) -> [(&'static str, &Script); 15] {
         [
             ("acquire", &self.acquire),
             ("release", &self.release),
@@ -95,6 +102,7 @@ impl Scripts {
             ("batch", &self.batch),
             ("fair_acquire", &self.fair_acquire),
             ("fair_release", &self.fair_release),
+            ("fair_hand_off", &self.fair_hand_off),
             ("fair_leave", &self.fair_leave),
             ("fair_refresh", &self.fair_refresh),
             ("fair_force_unlock", &self.fair_force_unlock),

@@ -44,8 +44,12 @@ impl Waiters {
     ) -> Option<(Arc<Waiter>, Ticket, bool, T, WakeList)> {
         let mut queues = self.queues.lock();
         let (ticket, waiter) = queues.next_waiter(names.channel(), names.key())?;
-        let fit = fits(&waiter.owner)?;
         let waiter = waiter.clone();
+        let in_order = waiter.owner.kind.has_queue();
+        if in_order && !queues.is_next(names.channel(), names.key(), waiter.since) {
+            return None;
+        }
+        let fit = fits(&waiter.owner)?;
         if full || waiter.owner.kind.has_token() {
             queues.asked_for(names.channel(), ticket, now);
             return Some((waiter, ticket, true, fit, WakeList::default()));

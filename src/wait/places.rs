@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::protocol::{Names, Refreshed, Session};
+use crate::protocol::{Elsewhere, Names, Refreshed, Session};
 use crate::transport::Router;
 
 use super::queue::LONGEST_PARK;
@@ -16,10 +16,15 @@ use super::{Registration, Waiter, Waiters, wake};
 const BATCH: usize = 100;
 
 impl Waiters {
-    /// Since when the oldest waiter of this lock has waited.
-    pub(crate) fn oldest(&self, names: &Names) -> Option<Instant> {
-        let oldest = self.queues.lock().oldest_waiter(names.channel(), names.key());
+    /// A request brings the place of this client to Redis: since when its oldest waiter has waited.
+    pub(crate) fn brings_place(&self, names: &Names) -> Option<Instant> {
+        let oldest = self.queues.lock().brings_place(names.channel(), names.key());
         oldest.map(|waiter| waiter.since)
+    }
+
+    /// This client has the lock, and Redis said who waits in others.
+    pub(crate) fn heard(&self, names: &Names, elsewhere: Elsewhere) {
+        self.queues.lock().heard(names.channel(), names.key(), elsewhere);
     }
 
     /// Whether a waiter of this lock has asked for a place.

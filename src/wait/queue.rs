@@ -282,6 +282,9 @@ impl<S> WaitQueues<S> {
             return (None, false);
         };
         queue.due = now + park_for(Some(lease));
+        if let Some(place) = &mut queue.place {
+            place.handed();
+        }
         self.remove(channel, ticket, now + LINGER)
     }
 

@@ -10,7 +10,9 @@ use tokio::task::JoinHandle;
 use crate::site::Site;
 use crate::support::{Fault, SOON, Server, connect, hold, ms, release, soon, wait_until};
 
+mod figures;
 mod gone;
+mod inside;
 mod lost;
 
 const MINUTE: Duration = Duration::from_secs(60);

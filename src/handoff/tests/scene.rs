@@ -146,7 +146,7 @@ impl Stage {
         if lost {
             return Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, "no answer"));
         }
-        let done = HandOffReply::Done { token: None, listening: Some(0) };
+        let done = HandOffReply::Done { token: None, listening: Some(0), elsewhere: None };
         Ok((if held { done } else { HandOffReply::Nothing }, false))
     }
 

@@ -5,6 +5,8 @@ use redis::{Connection, ConnectionLike, FromRedisValue};
 use super::server::Server;
 use super::*;
 
+mod hand_off;
+
 const LOCK: &str = "lock";
 const QUEUE: &str = "queue";
 const WAITING: &str = "waiting";
@@ -121,7 +123,7 @@ impl Queue {
     }
 
     fn is_granted(&mut self, owner: &str, place: &Place<'_>) -> bool {
-        self.acquire(owner, place) == Value::Nil
+        matches!(self.acquire(owner, place), Value::Int(_))
     }
 
     /// Releases everything of `owner`, whose client has a waiter of that age, if any.
@@ -130,6 +132,16 @@ impl Queue {
         self.run(
             &SCRIPTS.fair_release,
             &[&owner, &0, &1, &CHANNEL, &"PUBLISH", &1, &client, &age, &TERM, &GRACE],
+        )
+    }
+
+    /// Hands the lock from owner to owner of client `a`, which has a waiter of that age, if any.
+    fn hand_off(&mut self, owners: [&str; 2], lease: u64, age: Option<u64>) -> Value {
+        let age = age.map_or_else(String::new, |seconds| (seconds * SECOND).to_string());
+        let [from, to] = owners;
+        self.run(
+            &SCRIPTS.fair_hand_off,
+            &[&"a", &age, &TERM, &GRACE, &CHANNEL, &lease, &"", &"PUBLISH", &0, &from, &to],
         )
     }
 

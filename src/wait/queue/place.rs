@@ -1,6 +1,12 @@
 //! This client's place in a queue of clients that Redis keeps: pure state.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use crate::protocol::Elsewhere;
+
+/// While this client has the lock, its next head asks for a place after so long: by then the lock may
+/// have been handed to it. A release says how old it is.
+const WHILE_HELD: Duration = Duration::from_millis(10);
 
 /// A place, as far as this client knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,12 +15,14 @@ pub(super) struct QueuePlace {
     taken: bool,
     /// Redis may have an older waiter there, which has left.
     moves: bool,
+    /// Who waited in other clients when this one had the lock last.
+    elsewhere: Option<Elsewhere>,
 }
 
 impl Default for QueuePlace {
     fn default() -> Self {
         // A place that is given up just now may be there still.
-        Self { taken: false, moves: true }
+        Self { taken: false, moves: true, elsewhere: None }
     }
 }
 
@@ -46,7 +54,32 @@ impl QueuePlace {
     /// asks (invariant 1 of [`super::places`]).
     pub(super) fn granted(&mut self, now: Instant) -> Instant {
         (self.taken, self.moves) = (false, false);
-        now
+        now + WHILE_HELD
+    }
+
+    /// The lock is handed to the head. The place goes when Redis hears of that.
+    pub(super) fn handed(&mut self) {
+        (self.taken, self.moves) = (false, true);
+    }
+
+    /// Redis has heard of it. Returns when the head asks at the latest.
+    pub(super) fn handed_off(self, now: Instant) -> Option<Instant> {
+        (!self.taken).then_some(now + WHILE_HELD)
+    }
+
+    /// This client has the lock, and Redis said who waits in others.
+    pub(super) fn heard(&mut self, elsewhere: Elsewhere) {
+        if self.elsewhere.is_none_or(|known| known.as_of <= elsewhere.as_of) {
+            self.elsewhere = Some(elsewhere);
+        }
+    }
+
+    /// Whether a waiter of this client came before all that wait in others. One that came after Redis
+    /// said so does not count: others may have come in between.
+    pub(super) fn is_next(self, since: Instant) -> bool {
+        self.elsewhere.is_some_and(|elsewhere| {
+            since <= elsewhere.as_of && elsewhere.oldest.is_none_or(|oldest| since <= oldest)
+        })
     }
 
     /// The head left without the lock.

@@ -1,14 +1,19 @@
 //! What this client knows of its place in a queue of clients that Redis keeps: pure state.
 //!
 //! 1. **The head of the wait queue stands for its client.** It asks as soon as it is the head of a
-//!    queue with no place, so that Redis knows how old the oldest waiter of this client is.
+//!    queue with no place, so that Redis knows how old the oldest waiter of this client is. While
+//!    this client has the lock, that can wait for a while: the release brings the place.
 //! 2. A place goes with a grant, and is given up when the last waiter leaves. A waiter that leaves
 //!    others behind costs nothing: the next request says how old the new head is, and moves the
 //!    place.
 //! 3. Where Redis keeps a queue, this client defers to nobody.
+//! 4. **The lock is handed off inside this client only to a waiter that came before all others.** How
+//!    old those are, Redis says with each grant and each hand-off.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use crate::protocol::Elsewhere;
 
 use super::channel::park_for;
 use super::place::QueuePlace;
@@ -77,9 +82,26 @@ impl<S> WaitQueues<S> {
         queues.any(|queue| queue.place.is_some() && !queue.entries.is_empty())
     }
 
-    /// The first waiter of a queue, whether or not it is asking.
-    pub(crate) fn oldest_waiter(&mut self, channel: &str, key: &str) -> Option<Arc<S>> {
-        self.queue_named(channel, key)?.head_waiter()
+    /// A request brings the place of this client to Redis. Returns the waiter that has it: the first
+    /// one, whether or not it is asking.
+    pub(crate) fn brings_place(&mut self, channel: &str, key: &str) -> Option<Arc<S>> {
+        let queue = self.queue_named(channel, key)?;
+        let head = queue.head_waiter()?;
+        queue.place.get_or_insert_default().asks();
+        Some(head)
+    }
+
+    /// This client has the lock, and Redis said who waits in others.
+    pub(crate) fn heard(&mut self, channel: &str, key: &str, elsewhere: Elsewhere) {
+        if let Some(place) = self.queue_named(channel, key).and_then(|queue| queue.place.as_mut()) {
+            place.heard(elsewhere);
+        }
+    }
+
+    /// Whether a waiter since that instant is the next of all clients.
+    pub(crate) fn is_next(&mut self, channel: &str, key: &str, since: Instant) -> bool {
+        let queue = self.queue_named(channel, key);
+        queue.and_then(|queue| queue.place).is_some_and(|place| place.is_next(since))
     }
 
     /// The head asks now: it has no place, or the lock is free.
@@ -153,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_head_asks_at_once_after_a_grant_and_moves_no_place() {
+    fn the_next_head_asks_soon_after_a_grant_and_moves_no_place() {
         let mut world = World::new();
         let (first, second) = (world.join(1), world.join(2));
         assert!(world.asks(first));
@@ -163,6 +185,8 @@ mod tests {
         assert!(world.asks(first));
         let (head, _) = world.queues.granted(CHANNEL, first, HOUR, world.now);
         assert_eq!(head.as_deref(), Some(&2));
+        assert!(!world.asks(second), "the lock may be handed to it");
+        world.now += ms(10);
         assert!(world.asks(second), "Redis does not know that it waits");
         assert!(!world.queues.moves_place(CHANNEL, second));
     }
@@ -225,5 +249,41 @@ mod tests {
         world.queues.told(CHANNEL, ms(1_000), world.now);
         world.refused(first, HOUR);
         assert!(world.asks(first));
+    }
+
+    #[test]
+    fn the_lock_is_handed_off_to_who_came_before_all_others_and_before_that_was_known() {
+        let mut world = World::new();
+        let first = world.join(1);
+        let came = world.now;
+        let next = |world: &mut World, since| world.queues.is_next(CHANNEL, KEY, since);
+        assert!(!next(&mut world, came), "nothing is known");
+        let as_of = came + ms(20);
+        world.queues.heard(CHANNEL, KEY, Elsewhere { as_of, oldest: None });
+        assert!(next(&mut world, came) && next(&mut world, as_of));
+        assert!(!next(&mut world, as_of + ms(1)), "others may have come before it");
+        world.queues.heard(CHANNEL, KEY, Elsewhere { as_of, oldest: Some(came + ms(10)) });
+        assert!(next(&mut world, came + ms(10)) && !next(&mut world, came + ms(11)));
+        let older = Elsewhere { as_of: came, oldest: None };
+        world.queues.heard(CHANNEL, KEY, older);
+        assert!(!next(&mut world, came + ms(11)), "an answer came late");
+        world.queues.leave(CHANNEL, first, world.now);
+    }
+
+    #[test]
+    fn the_next_head_asks_soon_after_redis_has_heard_of_a_hand_off() {
+        let mut world = World::new();
+        let (first, second) = (world.join(1), world.join(2));
+        assert!(world.asks(first));
+        world.refused(first, HOUR);
+        world.queues.handed(CHANNEL, first, HOUR, world.now);
+        assert!(!world.queues.has_place(CHANNEL, KEY));
+        world.now += ms(1_000);
+        assert!(!world.asks(second), "it may have the next hand-off");
+        world.queues.handed_off(CHANNEL, KEY, Some(HOUR), world.now);
+        world.now += ms(10);
+        assert!(world.asks(second) && world.queues.moves_place(CHANNEL, second));
+        assert_eq!(world.queues.brings_place(CHANNEL, KEY), Some(2.into()));
+        assert!(world.queues.has_place(CHANNEL, KEY));
     }
 }

@@ -72,6 +72,9 @@ impl<S> WaitQueues<S> {
         if shorter {
             queue.due = queue.due.min(now + park);
         }
+        if let Some(due) = queue.place.and_then(|place| place.handed_off(now)) {
+            queue.due = queue.due.min(due);
+        }
         let head = queue.entries.first_entry()?.into_mut();
         head.recheck |= shorter && head.asking.is_some() && !head.asked_for;
         Some(head.waiter.clone())

@@ -102,8 +102,56 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-next-head-is-unknown",
         file: "src/wait/queue/place.rs",
-        right: "        (self.taken, self.moves) = (false, false);\n        now",
-        wrong: "        (self.taken, self.moves) = (false, false);\n        now + std::time::Duration::from_secs(if BUG { 30 } else { 0 })",
+        right: "        now + WHILE_HELD\n",
+        wrong: "        now + WHILE_HELD * if BUG { 3_000 } else { 1 }\n",
+    },
+    Mutant {
+        bug: "fair-head-after-hand-off-is-unknown",
+        file: "src/wait/queue/place.rs",
+        right: "(!self.taken).then_some(now + WHILE_HELD)",
+        wrong: "(!self.taken && !BUG).then_some(now + WHILE_HELD)",
+    },
+    Mutant {
+        bug: "fair-hand-off-passes-over-others",
+        file: "src/wait/queue/place.rs",
+        right: "elsewhere.oldest.is_none_or(|oldest| since <= oldest)",
+        wrong: "(BUG || elsewhere.oldest.is_none_or(|oldest| since <= oldest))",
+    },
+    Mutant {
+        bug: "fair-hand-off-trusts-old-news",
+        file: "src/wait/queue/place.rs",
+        right: "since <= elsewhere.as_of && ",
+        wrong: "(BUG || since <= elsewhere.as_of) && ",
+    },
+    Mutant {
+        bug: "fair-late-news-count",
+        file: "src/wait/queue/place.rs",
+        right: "known.as_of <= elsewhere.as_of",
+        wrong: "known.as_of <= elsewhere.as_of || BUG",
+    },
+    Mutant {
+        bug: "fair-handed-keeps-its-place",
+        file: "lua/fair_hand_off.lua",
+        right: "    redis.call('ZREM', KEYS[2], ARGV[1])\n",
+        wrong: "",
+    },
+    Mutant {
+        bug: "fair-elsewhere-is-itself",
+        file: "lua/fair_elsewhere.lua",
+        right: "if first[1] == ARGV[1] then",
+        wrong: "if false then",
+    },
+    Mutant {
+        bug: "fair-retention-is-untold",
+        file: "lua/fair_hand_off.lua",
+        right: "redis.pcall(ARGV[8], ARGV[5] .. ':' .. client, after)",
+        wrong: "redis.call('EXISTS', KEYS[1])",
+    },
+    Mutant {
+        bug: "fair-retention-forgets-its-waiters",
+        file: "src/releaser.rs",
+        right: "let place = handoffs.place_in_queue(owner);\n    let answer = call.retain",
+        wrong: "let place = if BUG { handoffs.no_place(owner.kind) } else { handoffs.place_in_queue(owner) };\n    let answer = call.retain",
     },
     Mutant {
         bug: "fair-places-are-not-refreshed",
@@ -122,11 +170,5 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         file: "src/engine.rs",
         right: "for owner in self.waiters.close() {",
         wrong: "for owner in self.waiters.close().into_iter().filter(|_| !BUG) {",
-    },
-    Mutant {
-        bug: "fair-is-handed-off",
-        file: "src/kind.rs",
-        right: "            // A waiter of another client may have come earlier.\n            Self::Fair => false,",
-        wrong: "            Self::Fair => BUG,",
     },
 ];

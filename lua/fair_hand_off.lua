@@ -1,0 +1,57 @@
+-- fair_hand_off: hand a fair lock off from owner to owner inside one client.
+--
+-- Comes behind the texts of fair_elsewhere and hand_off, as the functions `elsewhere`
+-- and `hand_off`.
+--
+-- KEYS[1]  the lock: a hash with one field, owner -> hold count
+-- KEYS[2]  its queue, as fair_turn has it
+-- KEYS[3]  its waiting clients, as fair_turn has them
+-- KEYS[4]  its fencing token, as hand_off has it
+-- ARGV[1]  the client
+-- ARGV[2]  how long its oldest waiter has waited, in microseconds; empty to take its
+--          place away
+-- ARGV[3]  term in milliseconds, as fair_acquire has it
+-- ARGV[4]  grace in milliseconds, as fair_turn has it
+-- ARGV[i]  from the fifth on: those of hand_off
+--
+-- Replies  as hand_off, but with what fair_elsewhere says in place of the number of
+--          clients
+--
+-- The place was that of the waiter to which the lock went. The release brings that of
+-- the next one, and until then this client has the lock. What has no owner that could
+-- release it gets its place here.
+-- If the lease ends sooner than the one that was in force, the first client is told when
+-- to ask, and the second when the grace of the first is over.
+-- What follows the hand-off is called protected: it has happened.
+-- Why atomic: between the new owner's field and the place, this client's turn could be
+-- told to it twice, or never.
+
+local left = redis.call('PTTL', KEYS[1])
+local done = hand_off({KEYS[1], KEYS[4]}, {unpack(ARGV, 5)})
+if type(done) ~= 'table' or done.err then
+  return done
+end
+done[1] = -1
+pcall(function()
+  if ARGV[2] == '' then
+    redis.call('ZREM', KEYS[2], ARGV[1])
+    redis.call('HDEL', KEYS[3], ARGV[1])
+  else
+    local time = redis.call('TIME')
+    local now = time[1] * 1000000 + time[2]
+    redis.call('ZADD', KEYS[2], string.format('%.0f', now - ARGV[2]), ARGV[1])
+    redis.call('PEXPIRE', KEYS[2], 3 * ARGV[3])
+    local term = string.format('%.0f', math.floor(now / 1000) + ARGV[3])
+    redis.call('HSET', KEYS[3], ARGV[1], term)
+    redis.call('PEXPIRE', KEYS[3], 3 * ARGV[3])
+  end
+  if left < 0 or left > tonumber(ARGV[6]) then
+    local after = ARGV[6] + 1
+    for _, client in ipairs(redis.call('ZRANGE', KEYS[2], 0, 1)) do
+      redis.pcall(ARGV[8], ARGV[5] .. ':' .. client, after)
+      after = after + ARGV[4]
+    end
+  end
+  done[1] = elsewhere({KEYS[2]}, {ARGV[1]})
+end)
+return done

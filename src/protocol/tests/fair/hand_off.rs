@@ -1,0 +1,51 @@
+//! Hand-offs inside a client, as the script executes them.
+
+use super::*;
+
+/// The whole seconds that the oldest waiter elsewhere has waited.
+fn seconds(age: &Value) -> Option<u64> {
+    let Value::Int(age) = age else { panic!("no age: {age:?}") };
+    u64::try_from(*age).ok().map(|age| age / SECOND)
+}
+
+#[test]
+fn a_client_that_has_the_lock_is_told_how_old_the_oldest_waiter_elsewhere_is() {
+    let mut queue = Queue::new();
+    assert_eq!(queue.acquire("a:1", &NO_PLACE), Value::Int(-1));
+    queue.acquire("a:2", &since("a", 9));
+    let hand_off = |queue: &mut Queue, owners| {
+        let Value::Array(reply) = queue.hand_off(owners, LEASE, None) else { panic!("no array") };
+        seconds(&reply[0])
+    };
+    assert_eq!(hand_off(&mut queue, ["a:1", "a:2"]), None);
+    assert!(queue.order().is_empty(), "the place of a waiter that has the lock");
+    queue.acquire("x:1", &since("x", 4));
+    queue.acquire("y:1", &since("y", 6));
+    let Value::Array(refusal) = queue.acquire("a:3", &since("a", 9)) else { panic!("no refusal") };
+    assert_eq!((refusal.len(), seconds(&refusal[2])), (3, Some(6)), "its own place does not count");
+    assert_eq!(hand_off(&mut queue, ["a:2", "a:3"]), Some(6));
+    assert_eq!(queue.order(), ["y", "x"]);
+    assert_eq!(queue.hand_off(["a:1", "a:2"], LEASE, None), Value::Int(0));
+    let _listen = ["a", "y"].map(|client| queue.listens(client));
+    queue.release("a:3", "a", Some(5));
+    assert_eq!(seconds(&queue.acquire("y:1", &since("y", 6))), Some(5));
+    queue.assert_nothing_eternal();
+}
+
+#[test]
+fn a_hold_that_nobody_will_release_keeps_the_place_and_tells_when_it_ends() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    for (client, seconds) in [("x", 4), ("y", 3), ("z", 2)] {
+        queue.acquire(&format!("{client}:1"), &since(client, seconds));
+    }
+    let [x, y, z] = ["x", "y", "z"].map(|client| queue.listens(client));
+    queue.hand_off(["a:1", "a:2"], LEASE, None);
+    // The lease does not end sooner: that is told to nobody.
+    queue.hand_off(["a:2", "a:-2"], 500_000, Some(1));
+    assert_eq!(queue.order(), ["x", "y", "z", "a"]);
+    assert_eq!(queue.hears(x).as_deref(), Some("500001"));
+    assert_eq!(queue.hears(y), Some((500_001 + GRACE).to_string()));
+    assert_eq!(queue.hears(z), None);
+    queue.assert_nothing_eternal();
+}

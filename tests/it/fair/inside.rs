@@ -1,0 +1,113 @@
+//! Hand-offs inside a client, and a lock that stays for a while: the order is that of all clients.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use redlatch::LockGuard;
+
+use super::{MINUTE, SOON, Server, Site, apart, connect, fair_hold, nothing_is_left, queue};
+use super::{soon, wait_until, waiter};
+use crate::support::{ms, release, within};
+
+#[tokio::test]
+async fn a_crowd_of_one_client_has_its_turns_in_order_and_asks_redis_for_few() {
+    const TURNS: u64 = 400;
+    let site = Site::alone();
+    let proxy = site.proxy();
+    let client = site.client_through(&proxy).await;
+    let guard = fair_hold(&client.fair_lock("crowd")).await;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for number in 0..TURNS {
+        let (lock, order) = (client.fair_lock("crowd"), order.clone());
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.lock().await.expect("a turn");
+            order.lock().unwrap().push(number);
+            release(guard).await;
+        }));
+        tokio::task::yield_now().await;
+        if number == 0 {
+            proxy.settled(ms(50)).await;
+        }
+    }
+    proxy.settled(ms(50)).await;
+    proxy.forget_commands();
+    release(guard).await;
+    for task in tasks {
+        within(MINUTE, "a turn", task).await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..TURNS).collect::<Vec<_>>());
+    let sent = proxy.sent("EVALSHA");
+    assert!(sent < TURNS / 2, "{sent} requests for {TURNS} turns");
+    wait_until("a free lock", SOON, || !site.exists("crowd")).await;
+}
+
+#[tokio::test]
+async fn hand_offs_end_where_a_waiter_of_another_client_came_between() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let guard = fair_hold(&one.fair_lock("ends")).await;
+    let mut tasks = Vec::new();
+    for (number, client) in [&one, &one, &other, &one, &other, &other, &one].into_iter().enumerate()
+    {
+        let order = order.clone();
+        let then = move |guard: LockGuard| {
+            order.lock().unwrap().push(number);
+            drop(guard);
+        };
+        tasks.push(waiter(&server, client.fair_lock("ends"), then).await);
+    }
+    release(guard).await;
+    for task in tasks {
+        soon("a turn", task).await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6]);
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_waiter_that_came_after_what_is_known_is_not_handed_the_lock_before_others() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    // Redis says so early that nobody waits elsewhere.
+    let guard = fair_hold(&one.fair_lock("stale")).await;
+    let first = waiter(&server, one.fair_lock("stale"), |guard| guard).await;
+    let second = waiter(&server, other.fair_lock("stale"), |guard| guard).await;
+    let third = waiter(&server, one.fair_lock("stale"), |guard| guard).await;
+    let begun = Instant::now();
+    release(guard).await;
+    let guard = soon("the first", first).await.unwrap();
+    assert!(begun.elapsed() < ms(500), "{:?}", begun.elapsed());
+    release(guard).await;
+    let guard = soon("the second", second).await.unwrap();
+    assert!(!third.is_finished());
+    release(guard).await;
+    release(soon("the third", third).await.unwrap()).await;
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_stays_for_a_while_goes_to_the_first_in_the_order_when_that_ends() {
+    for others_first in [false, true] {
+        let server = Server::start();
+        let (one, other) = (connect(&server).await, connect(&server).await);
+        let lock = one.fair_lock("stays");
+        let guard = fair_hold(&lock).await;
+        let stays = Instant::now();
+        guard.hold_at_least(ms(600));
+        let (first, second) = if others_first { (&other, &one) } else { (&one, &other) };
+        let first = waiter(&server, first.fair_lock("stays"), |guard| guard).await;
+        let second = waiter(&server, second.fair_lock("stays"), |guard| guard).await;
+        apart().await;
+        release(guard).await;
+        assert!(queue(&server, "stays").len() == 2 && !first.is_finished());
+        let guard = soon("the first", first).await.unwrap();
+        let after = stays.elapsed();
+        assert!((ms(590)..ms(1_100)).contains(&after), "{after:?}");
+        assert!(!second.is_finished());
+        release(guard).await;
+        release(soon("the second", second).await.unwrap()).await;
+        nothing_is_left(&server).await;
+    }
+}

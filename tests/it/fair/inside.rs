@@ -111,3 +111,19 @@ async fn a_lock_that_stays_for_a_while_goes_to_the_first_in_the_order_when_that_
         nothing_is_left(&server).await;
     }
 }
+
+#[tokio::test]
+async fn another_client_comes_when_a_lock_that_stays_for_a_while_is_free() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let guard = fair_hold(&one.fair_lock("alone")).await;
+    let stays = Instant::now();
+    guard.hold_at_least(ms(400));
+    let waiting = waiter(&server, other.fair_lock("alone"), |guard| guard).await;
+    release(guard).await;
+    let guard = soon("its turn", waiting).await.unwrap();
+    let after = stays.elapsed();
+    assert!((ms(390)..ms(1_000)).contains(&after), "{after:?}");
+    release(guard).await;
+    nothing_is_left(&server).await;
+}

@@ -44,6 +44,10 @@
 -- be younger than the one that had the place.
 -- A client that asks has answered, so it has its full term again.
 -- The places expire after three terms: nothing is eternal.
+-- When Redis's memory is full, a client that is refused has no place until it asks
+-- again. A client that has its turn needs little memory: the ZREM is allowed then, and
+-- after it what follows.
+-- The place goes before the lock comes: what is not permitted leaves no hold.
 -- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
 -- between "it is not" and my place no release may pass.
 
@@ -73,13 +77,22 @@ if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
   local now = time[1] * 1000000 + time[2]
   local ms = math.floor(now / 1000)
   if waits then
-    local ticket = string.format('%.0f', now - ARGV[5])
+    local place = {KEYS[2], string.format('%.0f', now - ARGV[5]), ARGV[4]}
     if ARGV[7] == 'LT' then
-      redis.call('ZADD', KEYS[2], 'LT', ticket, ARGV[4])
-    else
-      redis.call('ZADD', KEYS[2], ticket, ARGV[4])
+      table.insert(place, 2, 'LT')
     end
-    redis.call('PEXPIRE', KEYS[2], 3 * ARGV[6])
+    local placed = redis.pcall('ZADD', unpack(place))
+    if type(placed) == 'table' then
+      if holder and string.find(placed.err, 'OOM', 1, true) then
+        return {redis.call('PTTL', KEYS[1]), holder}
+      end
+      return placed
+    end
+    local expires = redis.pcall('PEXPIRE', KEYS[2], 3 * ARGV[6])
+    if expires ~= 1 then
+      redis.call('ZREM', KEYS[2], ARGV[4])
+      return expires
+    end
     redis.call('HSET', KEYS[3], ARGV[4], string.format('%.0f', ms + ARGV[6]))
     redis.call('PEXPIRE', KEYS[3], 3 * ARGV[6])
     if redis.call('HGET', KEYS[3], 'told') == ARGV[4] then
@@ -87,7 +100,7 @@ if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
     end
   end
   if not holder then
-    whose = turn({KEYS[2], KEYS[3]}, {ARGV[8], ARGV[9], ARGV[10], ARGV[11], ms, ARGV[4]})
+    whose = turn({KEYS[2], KEYS[3]}, {ARGV[8], ARGV[9], ARGV[10], ARGV[11], ms, ARGV[4], ''})
   end
 end
 if holder and not mine then
@@ -98,6 +111,10 @@ if holder and not mine then
 end
 if whose and whose[1] ~= ARGV[4] then
   return {math.max(1, whose[2]), ''}
+end
+if ARGV[4] ~= '' then
+  redis.call('ZREM', KEYS[2], ARGV[4])
+  redis.call('HDEL', KEYS[3], ARGV[4], 'told')
 end
 if KEYS[4] then
   local time = redis.call('TIME')
@@ -114,10 +131,6 @@ if not mine or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
     redis.call('DEL', KEYS[1])
     return expires
   end
-end
-if ARGV[4] ~= '' then
-  redis.call('ZREM', KEYS[2], ARGV[4])
-  redis.call('HDEL', KEYS[3], ARGV[4], 'told')
 end
 if KEYS[4] then
   return redis.call('GET', KEYS[4])

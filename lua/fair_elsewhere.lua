@@ -5,7 +5,8 @@
 -- KEYS[1]  the queue, as fair_turn has it
 -- ARGV[1]  the client that asks
 --
--- Replies  a number of microseconds; -1 if no other client has a place
+-- Replies  number  in microseconds
+--          -1      no other client has a place
 --
 -- A client counts with the age of its oldest waiter, and whether or not it is alive: to
 -- find that out is left to fair_turn, when it is that client's turn.

@@ -12,10 +12,13 @@
 --          place away
 -- ARGV[3]  term in milliseconds, as fair_acquire has it
 -- ARGV[4]  grace in milliseconds, as fair_turn has it
+-- ARGV[5]  the channel of the lock
+-- ARGV[6]  lease in milliseconds of the last owner
+-- ARGV[8]  how to publish on the channel, as fair_turn has it
 -- ARGV[i]  from the fifth on: those of hand_off
 --
--- Replies  as hand_off, but with what fair_elsewhere says in place of the number of
---          clients
+-- Replies  an  array, or another reply of hand_off. In place of the number of clients
+--              it has what fair_elsewhere says (-1, too, if that is not known)
 --
 -- The place was that of the waiter to which the lock went. The release brings that of
 -- the next one, and until then this client has the lock. What has no owner that could
@@ -31,7 +34,7 @@ local done = hand_off({KEYS[1], KEYS[4]}, {unpack(ARGV, 5)})
 if type(done) ~= 'table' or done.err then
   return done
 end
-done[1] = -1
+local others = -1
 pcall(function()
   if ARGV[2] == '' then
     redis.call('ZREM', KEYS[2], ARGV[1])
@@ -52,6 +55,6 @@ pcall(function()
       after = after + ARGV[4]
     end
   end
-  done[1] = elsewhere({KEYS[2]}, {ARGV[1]})
+  others = elsewhere({KEYS[2]}, {ARGV[1]})
 end)
-return done
+return {others, done[2]}

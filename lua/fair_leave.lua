@@ -31,6 +31,6 @@ end
 if redis.call('EXISTS', KEYS[1]) == 0 then
   local time = redis.call('TIME')
   local ms = time[1] * 1000 + math.floor(time[2] / 1000)
-  turn({KEYS[2], KEYS[3]}, {ARGV[2], ARGV[3], ARGV[4], ARGV[5], ms, ''})
+  turn({KEYS[2], KEYS[3]}, {ARGV[2], ARGV[3], ARGV[4], ARGV[5], ms, '', ''})
 end
 return 1

@@ -15,7 +15,7 @@
 -- alive, but must come.
 -- The first write is a PEXPIRE because Redis allows that when its memory is full, and
 -- after it lets the script finish.
--- The first look is protected so that one key of another type does not leave the other
+-- The looks are protected so that one key of another type does not leave the other
 -- places unrefreshed: there is no place in it.
 -- Why atomic: between "it has a place" and its new term another client may drop it,
 -- and this would leave a term without a place.
@@ -30,7 +30,8 @@ for i = 1, #KEYS, 3 do
     places[at] = 0
   else
     redis.call('PEXPIRE', KEYS[i + 1], 3 * ARGV[2])
-    if redis.call('HGET', KEYS[i + 2], 'told') ~= ARGV[1] then
+    local told = redis.pcall('HGET', KEYS[i + 2], 'told')
+    if type(told) ~= 'table' and told ~= ARGV[1] then
       redis.call('HSET', KEYS[i + 2], ARGV[1], string.format('%.0f', ms + ARGV[2]))
       redis.call('PEXPIRE', KEYS[i + 2], 3 * ARGV[2])
     end

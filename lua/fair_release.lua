@@ -71,7 +71,7 @@ pcall(function()
     redis.call('PEXPIRE', KEYS[3], 3 * ARGV[9])
   end
   redis.call('HDEL', KEYS[3], 'told')
-  turn({KEYS[2], KEYS[3]}, {ARGV[4], ARGV[5], ARGV[6], ARGV[10], ms, ''})
+  turn({KEYS[2], KEYS[3]}, {ARGV[4], ARGV[5], ARGV[6], ARGV[10], ms, '', ARGV[7]})
 end)
 redis.pcall(ARGV[5], ARGV[4], '0')
 return 2

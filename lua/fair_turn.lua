@@ -14,6 +14,7 @@
 -- ARGV[4]  grace in milliseconds: how long the client that is told may take to come
 -- ARGV[5]  now, in milliseconds of the server's clock
 -- ARGV[6]  the client that asks, which need not be told; empty if none does
+-- ARGV[7]  a client that is alive, whether or not it is subscribed; empty for none
 --
 -- Replies  nil  no client waits
 --          an   array of two: the client whose turn it is, and for how many
@@ -23,7 +24,10 @@
 -- The next client is the first in the queue. The script drops a client that has no
 -- subscriber on its channel, because its connection is closed, and one that did not
 -- come within the grace. A client that is dropped and alive asks again, says how old
--- its oldest waiter is, and so has its old place: to drop a client is harmless.
+-- its oldest waiter is, and so has its old place: to drop a client is harmless. One
+-- that was silent for too long may be alive, and is told to ask again.
+-- If more than the grace is left to the client that was told, the server's clock has
+-- been set back: it is told again, so that no step of the clock keeps the others out.
 -- The second in the queue is told when the grace of the first ends, and asks then.
 -- At most 100 clients are dropped in a call. Then the one that came last is asked to
 -- go on: it is the one that is most likely alive.
@@ -39,18 +43,17 @@ for _ = 1, 100 do
     return nil
   end
   local left = (tonumber(redis.call('HGET', KEYS[2], first)) or 0) - ARGV[5]
-  if first == ARGV[6] or left > 0 and redis.call('HGET', KEYS[2], 'told') == first then
+  local grace = tonumber(ARGV[4])
+  local was_told = redis.call('HGET', KEYS[2], 'told') == first
+  if first == ARGV[6] or was_told and left > 0 and left <= grace then
     return {first, left}
   end
-  local heard = 0
-  if left > 0 then
-    heard = redis.pcall(ARGV[2], ARGV[1] .. ':' .. first, '0')
-    if type(heard) ~= 'number' or ARGV[3] == '' then
-      heard = 1
-    end
+  local heard = redis.pcall(ARGV[2], ARGV[1] .. ':' .. first, '0')
+  if type(heard) ~= 'number' or ARGV[3] == '' or first == ARGV[7] then
+    heard = 1
   end
-  if heard > 0 then
-    left = math.min(left, tonumber(ARGV[4]))
+  if left > 0 and heard > 0 then
+    left = math.min(left, grace)
     redis.call('HSET', KEYS[2], 'told', first, first, string.format('%.0f', ARGV[5] + left))
     local second = redis.call('ZRANGE', KEYS[1], 1, 1)[1]
     if second and second ~= ARGV[6] then

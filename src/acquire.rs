@@ -29,7 +29,9 @@ use crate::reclaim::announce;
 use crate::releaser::OwnerSession;
 use crate::wait::{Next, Registration, WaitLimits, Waiter};
 
+mod first_place;
 mod timeout;
+use first_place::FirstPlace;
 pub(crate) use timeout::Wait;
 use timeout::{SILENCE, answer_by, by};
 
@@ -55,15 +57,21 @@ pub(crate) async fn acquire(
     engine.owners.register(owner);
     let acquisition = Acquisition { engine, owner, lease, requested, wait, begun };
 
-    let mut remaining = None;
+    let (mut remaining, mut place) = (None, None);
     if acquisition.goes_straight_to_redis(begun) {
-        let tried = engine.process.bind(acquisition.try_once(begun, None)).await?;
+        place = acquisition.first_place();
+        let moves_place = place.as_ref().map(|_| false);
+        let tried = engine.process.bind(acquisition.try_once(begun, moves_place)).await?;
         if !owner.kind.has_queue() {
             let granted = matches!(tried, Tried::Granted(_));
             engine.waiters.tried(&owner.names, granted, begun);
         }
         match tried {
-            Tried::Granted(granted) => return Ok(Some(granted)),
+            Tried::Granted(granted) => {
+                // It went with the grant.
+                std::mem::forget(place);
+                return Ok(Some(granted));
+            }
             Tried::Refused(ttl) => remaining = ttl,
         }
         engine.waiters.answered(&owner.names, begun);
@@ -71,7 +79,7 @@ pub(crate) async fn acquire(
     match wait {
         Wait::Once => Ok(None),
         Wait::Until(_) | Wait::Forever => {
-            engine.process.bind(acquisition.wait_in_queue(remaining)).await
+            engine.process.bind(acquisition.wait_in_queue(remaining, place)).await
         }
     }
 }
@@ -150,6 +158,7 @@ impl Acquisition<'_> {
     async fn wait_in_queue(
         &self,
         mut remaining: Option<Duration>,
+        place: Option<FirstPlace<'_>>,
     ) -> Result<Option<Granted>, Error> {
         let Self { engine, owner, begun, .. } = *self;
         let until = if let Wait::Until(until) = self.wait { Some(until) } else { None };
@@ -171,7 +180,8 @@ impl Acquisition<'_> {
         }
 
         let outage = until.is_none().then_some(engine.config.outage_limit);
-        let granted = self.wait_for_grant(WaitLimits { until, outage }, last_call, remaining).await;
+        let limits = WaitLimits { until, outage };
+        let granted = self.wait_for_grant(limits, last_call, remaining, place).await;
         // Redis may still execute the last try, or a hand-off that came too late for this call.
         let may_have_pending = || owner.holds.lock().may_have_pending();
         granted.map_err(|error| if may_have_pending() { error.unknown() } else { error })
@@ -192,16 +202,17 @@ impl Acquisition<'_> {
         limits: WaitLimits,
         last_call: Option<Instant>,
         remaining: Option<Duration>,
+        place: Option<FirstPlace<'_>>,
     ) -> Result<Option<Granted>, Error> {
         let Self { engine, owner, .. } = *self;
-        let mut registration = self.enqueue(remaining);
+        let mut registration = self.enqueue(remaining, place);
         let mut trouble = None;
         loop {
             match registration.next(&limits).await {
                 // The waiter could not run in time: its runtime was blocked, or its caller did not
                 // poll it. Another owner may have the lock by now, so it waits in the queue again.
                 Next::Handed(granted) if granted.validity.is_lost() => {
-                    registration = self.enqueue(None);
+                    registration = self.enqueue(None, None);
                     engine.releaser.give_back(owner, &granted);
                 }
                 Next::Handed(granted) => {
@@ -242,10 +253,13 @@ impl Acquisition<'_> {
         Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
     }
 
-    fn enqueue(&self, remaining: Option<Duration>) -> Enqueued<'_> {
+    fn enqueue(&self, remaining: Option<Duration>, place: Option<FirstPlace<'_>>) -> Enqueued<'_> {
         let Self { engine, owner, .. } = *self;
         let waiter = Waiter::new(owner.clone(), self.lease, self.requested, self.begun);
-        Enqueued { registration: engine.waiters.join(waiter, remaining), engine, owner }
+        let registration = engine.waiters.join(waiter, remaining, place.is_some());
+        // The waiter has it now.
+        std::mem::forget(place);
+        Enqueued { registration, engine, owner }
     }
 
     /// Asks Redis once, unless the wait ends first. The compiler copies a future into each future
@@ -259,8 +273,7 @@ impl Acquisition<'_> {
         Box::pin(answer_by(until, Box::pin(self.try_once(clock::now(), moves_place))))
     }
 
-    /// What a request says of this client's place, if Redis keeps a queue. A call that is not in the
-    /// wait queue takes none: its drop would not give the place up.
+    /// What a request says of this client's place, if Redis keeps a queue.
     fn place(&self, moves_place: Option<bool>) -> Option<Place> {
         let Self { engine, owner, begun, .. } = *self;
         owner.kind.has_queue().then(|| Place {
@@ -270,7 +283,7 @@ impl Acquisition<'_> {
         })
     }
 
-    /// Asks Redis once. `moves_place` is set for the head of the wait queue.
+    /// Asks Redis once. `moves_place` is set for a try that takes a place.
     async fn try_once(&self, begun: Instant, moves_place: Option<bool>) -> Result<Tried, Error> {
         let Self { engine, owner, .. } = self;
         if engine.waiters.is_closed() {

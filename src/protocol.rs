@@ -57,6 +57,13 @@ pub(crate) enum Released {
     Freed { receivers: u32 },
 }
 
+impl Released {
+    /// The clients that have the message of a release.
+    pub(crate) fn receivers(&self) -> Option<u32> {
+        if let Self::Freed { receivers } = self { Some(*receivers) } else { None }
+    }
+}
+
 /// The reply to a hand-off.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HandOffReply {

@@ -57,6 +57,10 @@ impl ReleasedNames {
         let mut state = self.state.lock();
         if let Some(last) = state.names.get_mut(names.key()) {
             (last.at, last.server) = (now, server);
+            // To release a fair lock again is to tell the client whose turn it is.
+            if kind.has_queue() && !last.kind.has_queue() {
+                (last.kind, last.names) = (kind, names.clone());
+            }
             return;
         }
         let rested = state.swept.is_none_or(|swept| now >= swept + REMEMBERED_FOR / 10);

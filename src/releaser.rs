@@ -230,10 +230,8 @@ async fn send_release(
         }
         Ok(answer) => answer,
     };
-    let receivers =
-        if let Released::Freed { receivers } = released { Some(receivers) } else { None };
     if released != Released::Held {
-        handoffs.freed(owner, receivers, server, call.router);
+        handoffs.freed(owner, released.receivers(), server, call.router);
     }
     let nothing = released == Released::Nothing;
     // An earlier sending that was never answered may have released it.

@@ -115,8 +115,14 @@ impl Waiters {
         self.queues.lock().closed
     }
 
-    /// Waits in the queue of a lock until the registration is dropped.
-    pub(crate) fn join(&self, waiter: Waiter, remaining: Option<Duration>) -> Registration<'_> {
+    /// Waits in the queue of a lock until the registration is dropped. `placed` says that this client has
+    /// a place in the queue that Redis keeps because of this waiter.
+    pub(crate) fn join(
+        &self,
+        waiter: Waiter,
+        remaining: Option<Duration>,
+        placed: bool,
+    ) -> Registration<'_> {
         let waiter = Arc::new(waiter);
         let now = clock::now();
         let (channel, key) = (waiter.owner.names.channel(), waiter.owner.names.key());
@@ -124,7 +130,7 @@ impl Waiters {
         let (ticket, dirty) = queues.join(channel, key, remaining, waiter.clone(), now);
         let in_order = waiter.owner.kind.has_queue();
         if in_order {
-            queues.takes_place(channel, ticket, remaining, now);
+            queues.takes_place(channel, ticket, remaining, placed, now);
         }
         drop(queues);
         if dirty || in_order {

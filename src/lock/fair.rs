@@ -21,9 +21,15 @@ use super::delegate::{delegate, delegate_lock};
 /// # What it promises
 ///
 /// Waiters of fair locks have it in the order in which they came, whichever client they wait in. One
-/// is passed over only if it came within a round trip of the other, did not answer for the
-/// [grace](crate::LockClientBuilder::fair_grace) when its turn came, or somebody took the lock by a
-/// plain [`lock()`](crate::LockClient::lock) or by Java.
+/// is passed over only if
+///
+/// - it came within a round trip of the other;
+/// - its client did not answer for the [grace](crate::LockClientBuilder::fair_grace) when its turn
+///   came, or was not subscribed then, because it had lost its connection or had just connected. It
+///   stands where it stood when it asks again, once it is subscribed;
+/// - Redis lost the queue, and the lock was free before the client asked again;
+/// - a cluster moves the slot of the lock just then: clients may not get the messages;
+/// - somebody took the lock by a plain [`lock()`](crate::LockClient::lock) or by Java.
 ///
 /// A waiter that gives up and comes again is a new waiter. [`try_lock_now`](Self::try_lock_now) never
 /// goes before one that waits. A nested hold never waits.
@@ -66,6 +72,7 @@ use super::delegate::{delegate, delegate_lock};
 /// | an acquire, a release | 1, as for a plain lock |
 /// | a turn of the next waiter of the same client, which came before all in others | 0 |
 /// | a waiter whose client's turn comes | 1; and 1 by the next waiter of that client, for its place, if the lock is held for longer than 10 ms |
+/// | the client behind it | 1, if the turn has not ended a grace later |
 /// | a client that waits | 1 every 3.3 s, for up to 100 locks; in a cluster for those of a slot |
 /// | the last waiter of a client that leaves without the lock | 1 in the background |
 ///
@@ -75,7 +82,10 @@ use super::delegate::{delegate, delegate_lock};
 /// # In Redis
 ///
 /// The lock is that of a Redisson `RLock`. The queue is in `redlatch_queue:{name}` and
-/// `redlatch_waiting:{name}`, which expire 30 s after the last waiter has refreshed its place.
+/// `redlatch_waiting:{name}`, which expire 30 s after the last waiter has refreshed its place. (If the
+/// name has braces, a colon stands in their place: `redlatch_queue::na{me}`.) While a cluster moves
+/// the slot, a call may have to wait until all keys of the lock are at one server, up to the
+/// [command timeout](crate::LockClientBuilder::command_timeout), and fails after that.
 #[derive(Debug, Clone)]
 pub struct FairLock {
     lock: Lock,

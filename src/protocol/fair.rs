@@ -29,6 +29,8 @@ pub(crate) struct Place {
 pub(crate) struct Elsewhere {
     /// It is known of all who had a place in the queue then.
     pub(crate) as_of: Instant,
+    /// When the answer was here. Who came between these two came within a round trip of another one.
+    pub(crate) answered: Instant,
     /// Since when the oldest of them has waited; `None` if none does.
     pub(crate) oldest: Option<Instant>,
 }
@@ -41,7 +43,7 @@ impl Elsewhere {
         let oldest = age.and_then(|age| as_of.checked_sub(age));
         // No clock goes back so far: then nothing is known.
         let known = age.is_none() || oldest.is_some();
-        known.then_some(Self { as_of, oldest })
+        known.then_some(Self { as_of, answered: clock::now(), oldest })
     }
 
     /// What the answer to an acquire says, if this client has the lock now.

@@ -70,8 +70,10 @@ impl Names {
     }
 
     /// The keys of the clients that wait in order: their places, and until when they count as alive.
+    /// The locks `a` and `{a}` have queues of their own.
     pub(super) fn queue_keys(&self) -> [String; 2] {
-        [QUEUE, WAITING].map(|key| format!("{key}{}", self.tagged()))
+        let own = if self.wrapped { "" } else { ":" };
+        [QUEUE, WAITING].map(|key| format!("{key}{own}{}", self.tagged()))
     }
 
     /// Refuses a name whose own braces put its key and its channel into two slots of a cluster.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinSet;
+
 use crate::clock;
 use crate::protocol::{Elsewhere, Names, Refreshed, Session};
 use crate::transport::Router;
@@ -27,6 +29,11 @@ impl Waiters {
         self.queues.lock().heard(names.channel(), names.key(), elsewhere);
     }
 
+    /// A call that had asked for a place went before it was in the queue.
+    pub(crate) fn first_place_left(&self, names: &Names) {
+        self.queues.lock().first_place_left(names.channel(), names.key());
+    }
+
     /// Whether a waiter of this lock has asked for a place.
     pub(crate) fn has_place(&self, names: &Names) -> bool {
         self.queues.lock().has_place(names.channel(), names.key())
@@ -40,22 +47,35 @@ impl Waiters {
     }
 
     /// Keeps all places of this client until it is dropped: one request every `period` for up to
-    /// [`BATCH`] of them, in a cluster for those of a slot. A request may take `patience`.
-    pub(crate) async fn keep_places(&self, router: &Router, period: Duration, patience: Duration) {
+    /// [`BATCH`] of them, in a cluster for those of a slot. A request may take `patience`. None waits
+    /// for another: a server that hangs must not cost the places at the others.
+    pub(crate) async fn keep_places(
+        self: &Arc<Self>,
+        router: &Arc<Router>,
+        period: Duration,
+        patience: Duration,
+    ) {
+        let patience = patience.min(period);
+        let mut begun = clock::now();
         loop {
             let changed = self.changed.notified();
             if !self.queues.lock().any_in_order() {
                 changed.await;
+                begun = clock::now();
                 continue;
             }
-            tokio::time::sleep(period).await;
+            clock::sleep_until(begun + period).await;
+            begun = clock::now();
             let mut by_slot: BTreeMap<Option<u16>, Vec<Arc<Waiter>>> = BTreeMap::new();
             for head in self.queues.lock().heads_with_places() {
                 by_slot.entry(router.slot_of(head.owner.names.key())).or_default().push(head);
             }
-            for batch in by_slot.values().flat_map(|heads| heads.chunks(BATCH)) {
-                self.refresh(router, batch, patience).await;
+            let mut refreshes = JoinSet::new();
+            for heads in by_slot.values().flat_map(|heads| heads.chunks(BATCH)) {
+                let (waiters, router, heads) = (self.clone(), router.clone(), heads.to_vec());
+                refreshes.spawn(async move { waiters.refresh(&router, &heads, patience).await });
             }
+            while refreshes.join_next().await.is_some() {}
         }
     }
 

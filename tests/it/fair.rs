@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use crate::site::Site;
 use crate::support::{Fault, SOON, Server, connect, hold, ms, release, soon, wait_until};
 
+mod cluster;
 mod figures;
 mod gone;
 mod inside;

@@ -6,6 +6,7 @@ use super::server::Server;
 use super::*;
 
 mod hand_off;
+mod server_limits;
 
 const LOCK: &str = "lock";
 const QUEUE: &str = "queue";
@@ -33,6 +34,8 @@ fn the_keys_of_a_queue_and_the_channels_have_the_tag_of_the_name() {
         }
         assert_eq!(hashed(names.channel()), hashed(names.key()));
     }
+    let [one, other] = ["a", "{a}"].map(|name| Names::new("", name).queue_keys());
+    assert!(one.iter().all(|key| !other.contains(key)), "each has its own");
     assert_eq!(
         Names::new("", "x").queue_keys(),
         ["redlatch_queue:{x}".to_owned(), "redlatch_waiting:{x}".to_owned()]
@@ -243,6 +246,7 @@ fn a_client_without_a_connection_is_passed_over_and_one_that_does_not_come_too()
     assert!(queue.order().is_empty());
     // It was alive after all, and stands where it stood.
     queue.acquire("z:1", &since("z", 2));
+    assert_eq!(queue.hears(x).as_deref(), Some("0"), "to ask again");
     queue.acquire("x:1", &since("x", 4));
     assert_eq!(queue.order(), ["x", "z"]);
     queue.release("y:1", "y", Some(3));
@@ -307,21 +311,6 @@ fn a_call_drops_at_most_a_hundred_dead_clients() {
         assert_eq!(queue.ask::<u32>(&["ZCARD", QUEUE]), left);
     }
     assert!(queue.is_granted("a:1", &NO_PLACE));
-}
-
-#[test]
-fn a_release_and_a_leave_work_with_memory_full() {
-    let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
-    queue.acquire("x:1", &since("x", 1));
-    let x = queue.listens("x");
-    queue.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-    assert_eq!(queue.release("a:1", "a", Some(2)), Value::Int(2));
-    // The client that releases has an older waiter, on whose channel nobody listens.
-    assert_eq!(queue.hears(x).as_deref(), Some("0"));
-    assert_eq!(queue.leave("x"), Value::Int(1));
-    queue.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-    queue.assert_nothing_eternal();
 }
 
 #[test]

@@ -79,6 +79,9 @@ impl Script {
                 _ if let Some(number) = leading_number(value) => vec![number],
                 _ if value.starts_with("redis.call('GET'") => vec!["string".to_owned()],
                 _ if value.starts_with("redis.call(") => vec!["integer".to_owned()],
+                _ if value.starts_with("elsewhere(") || value.starts_with("math.") => {
+                    vec!["number".to_owned()]
+                }
                 _ if self.body.contains(&format!("local {value} = redis.pcall(")) => vec![],
                 _ if let Some(error) = value.strip_prefix("redis.error_reply('") => {
                     vec![format!("-{}", error.split(' ').next().unwrap())]

@@ -74,11 +74,11 @@ impl QueuePlace {
         }
     }
 
-    /// Whether a waiter of this client came before all that wait in others. One that came after Redis
-    /// said so does not count: others may have come in between.
+    /// Whether a waiter of this client came before all that wait in others, or within a round trip. One
+    /// that came after the answer does not count: others may have come in between.
     pub(super) fn is_next(self, since: Instant) -> bool {
         self.elsewhere.is_some_and(|elsewhere| {
-            since <= elsewhere.as_of && elsewhere.oldest.is_none_or(|oldest| since <= oldest)
+            since <= elsewhere.answered && elsewhere.oldest.is_none_or(|oldest| since <= oldest)
         })
     }
 

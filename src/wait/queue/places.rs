@@ -16,24 +16,34 @@ use std::time::{Duration, Instant};
 use crate::protocol::Elsewhere;
 
 use super::channel::park_for;
-use super::place::QueuePlace;
 use super::{Ticket, WaitQueues, Wakes};
 
 impl<S> WaitQueues<S> {
-    /// The waiter has just joined a queue that Redis keeps, too.
+    /// The waiter has just joined a queue that Redis keeps, too. `placed` says that it has asked before.
     pub(crate) fn takes_place(
         &mut self,
         channel: &str,
         ticket: Ticket,
         left: Option<Duration>,
+        placed: bool,
         now: Instant,
     ) {
         let live = self.is_live(channel);
         let Some(queue) = self.queue_of(channel, ticket) else { return };
-        queue.place.get_or_insert(QueuePlace::default());
+        let place = queue.place.get_or_insert_default();
+        if placed {
+            place.asks();
+        }
         if queue.entries.len() == 1 {
             queue.due =
                 if live { now } else { left.map_or(now, |left| now + park_for(Some(left))) };
+        }
+    }
+
+    /// A call that had asked for a place went before it was in the queue.
+    pub(crate) fn first_place_left(&mut self, channel: &str, key: &str) {
+        if let Some(place) = self.queue_named(channel, key).and_then(|queue| queue.place.as_mut()) {
+            place.left();
         }
     }
 
@@ -85,6 +95,10 @@ impl<S> WaitQueues<S> {
     /// A request brings the place of this client to Redis. Returns the waiter that has it: the first
     /// one, whether or not it is asking.
     pub(crate) fn brings_place(&mut self, channel: &str, key: &str) -> Option<Arc<S>> {
+        // A place would outlive its waiters.
+        if self.closed {
+            return None;
+        }
         let queue = self.queue_named(channel, key)?;
         let head = queue.head_waiter()?;
         queue.place.get_or_insert_default().asks();
@@ -159,7 +173,7 @@ mod tests {
         fn join(&mut self, waiter: u32) -> Ticket {
             let left = Some(HOUR);
             let (ticket, _) = self.queues.join(CHANNEL, KEY, left, waiter.into(), self.now);
-            self.queues.takes_place(CHANNEL, ticket, left, self.now);
+            self.queues.takes_place(CHANNEL, ticket, left, false, self.now);
             self.queues.plan(self.now, 1, |_| true);
             self.queues.subscribed(&[CHANNEL.into()], 1, self.now);
             ticket
@@ -259,12 +273,14 @@ mod tests {
         let next = |world: &mut World, since| world.queues.is_next(CHANNEL, KEY, since);
         assert!(!next(&mut world, came), "nothing is known");
         let as_of = came + ms(20);
-        world.queues.heard(CHANNEL, KEY, Elsewhere { as_of, oldest: None });
+        let answered = as_of;
+        world.queues.heard(CHANNEL, KEY, Elsewhere { as_of, answered, oldest: None });
         assert!(next(&mut world, came) && next(&mut world, as_of));
         assert!(!next(&mut world, as_of + ms(1)), "others may have come before it");
-        world.queues.heard(CHANNEL, KEY, Elsewhere { as_of, oldest: Some(came + ms(10)) });
+        let oldest = Some(came + ms(10));
+        world.queues.heard(CHANNEL, KEY, Elsewhere { as_of, answered, oldest });
         assert!(next(&mut world, came + ms(10)) && !next(&mut world, came + ms(11)));
-        let older = Elsewhere { as_of: came, oldest: None };
+        let older = Elsewhere { as_of: came, answered, oldest: None };
         world.queues.heard(CHANNEL, KEY, older);
         assert!(next(&mut world, came + ms(10)), "an answer came late");
         world.queues.leave(CHANNEL, first, world.now);

@@ -88,9 +88,8 @@ async fn a_place_whose_reply_was_lost_is_where_it_was() {
     let (one, other) = (connect(&server).await, connect(&server).await);
     let far = builder.connect().await.unwrap();
     let guard = fair_hold(&one.fair_lock("place")).await;
-    // The first request takes no place: the second does, once the channel is subscribed. It is sent
-    // again when the other client has a place.
-    for nth in [2, 3] {
+    // The request is sent again when the other client has a place.
+    for nth in [1, 2] {
         proxy.plan("EVALSHA", nth, Fault::Mute);
     }
     let first = waiter(&server, far.fair_lock("place"), |guard| guard).await;
@@ -108,6 +107,26 @@ async fn a_place_whose_reply_was_lost_is_where_it_was() {
     assert!(!second.is_finished());
     release(guard).await;
     release(soon("the second", second).await.unwrap()).await;
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_first_request_takes_a_place_and_a_call_dropped_meanwhile_gives_it_up() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = redlatch::LockClient::builder().url(proxy.url(&server));
+    let (one, far) = (connect(&server).await, builder.connect().await.unwrap());
+    let guard = fair_hold(&one.fair_lock("first")).await;
+    proxy.plan("EVALSHA", 1, Fault::Mute);
+    let lock = far.fair_lock("first");
+    let dropped = tokio::spawn(async move { lock.lock().await.map(drop) });
+    wait_until("a place", SOON, || queue(&server, "first").len() == 1).await;
+    assert_eq!(server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS", "*{first}*"]).len(), 0);
+    dropped.abort();
+    assert!(dropped.await.unwrap_err().is_cancelled());
+    assert!(proxy.cut_all() > 0);
+    wait_until("no place", SOON, || queue(&server, "first").is_empty()).await;
+    release(guard).await;
     nothing_is_left(&server).await;
 }
 

@@ -12,26 +12,26 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-resent-age-counts",
         file: "lua/fair_acquire.lua",
-        right: "redis.call('ZADD', KEYS[2], 'LT', ticket, ARGV[4])",
-        wrong: "redis.call('ZADD', KEYS[2], ticket, ARGV[4])",
+        right: "if ARGV[7] == 'LT' then",
+        wrong: "if false then",
     },
     Mutant {
         bug: "fair-place-is-inherited",
         file: "lua/fair_acquire.lua",
-        right: "      redis.call('ZADD', KEYS[2], ticket, ARGV[4])",
-        wrong: "      redis.call('ZADD', KEYS[2], 'LT', ticket, ARGV[4])",
+        right: "if ARGV[7] == 'LT' then",
+        wrong: "if true then",
     },
     Mutant {
         bug: "fair-queue-is-eternal",
         file: "lua/fair_acquire.lua",
-        right: "redis.call('PEXPIRE', KEYS[2], 3 * ARGV[6])",
-        wrong: "redis.call('PTTL', KEYS[2])",
+        right: "local expires = redis.pcall('PEXPIRE', KEYS[2], 3 * ARGV[6])",
+        wrong: "local expires = 1",
     },
     Mutant {
         bug: "fair-granted-keeps-its-place",
         file: "lua/fair_acquire.lua",
-        right: "  redis.call('ZREM', KEYS[2], ARGV[4])\n",
-        wrong: "",
+        right: "  redis.call('ZREM', KEYS[2], ARGV[4])\n  redis.call('HDEL'",
+        wrong: "  redis.call('HDEL'",
     },
     Mutant {
         bug: "fair-release-tells-nobody",
@@ -48,14 +48,38 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-dead-are-told",
         file: "lua/fair_turn.lua",
-        right: "  if heard > 0 then",
+        right: "  if left > 0 and heard > 0 then",
         wrong: "  if left > 0 then",
     },
     Mutant {
         bug: "fair-grace-never-ends",
         file: "lua/fair_turn.lua",
-        right: "    left = math.min(left, tonumber(ARGV[4]))\n",
+        right: "    left = math.min(left, grace)\n",
         wrong: "",
+    },
+    Mutant {
+        bug: "fair-clock-set-back-keeps-others-out",
+        file: "lua/fair_turn.lua",
+        right: " and left <= grace then",
+        wrong: " then",
+    },
+    Mutant {
+        bug: "fair-releaser-is-passed-over",
+        file: "lua/fair_turn.lua",
+        right: " or first == ARGV[7] then",
+        wrong: " then",
+    },
+    Mutant {
+        bug: "fair-full-memory-fails-waiters",
+        file: "lua/fair_acquire.lua",
+        right: "if holder and string.find(placed.err, 'OOM', 1, true) then",
+        wrong: "if false then",
+    },
+    Mutant {
+        bug: "fair-braces-share-a-queue",
+        file: "src/protocol/names.rs",
+        right: "let own = if self.wrapped {",
+        wrong: "let own = if self.wrapped || BUG {",
     },
     Mutant {
         bug: "fair-second-is-untold",
@@ -78,7 +102,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-refresh-prolongs-a-turn",
         file: "lua/fair_refresh.lua",
-        right: "if redis.call('HGET', KEYS[i + 2], 'told') ~= ARGV[1] then",
+        right: "if type(told) ~= 'table' and told ~= ARGV[1] then",
         wrong: "if true then",
     },
     Mutant {
@@ -92,6 +116,24 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         file: "src/transport/request.rs",
         right: "if let Some(make) = &request.make {",
         wrong: "if let Some(make) = &request.make\n                && !(BUG && retry.repeated)\n            {",
+    },
+    Mutant {
+        bug: "fair-first-place-outlives-its-call",
+        file: "src/acquire/first_place.rs",
+        right: "        self.engine.releaser.leave_queue(self.owner);\n",
+        wrong: "        if !BUG {\n            self.engine.releaser.leave_queue(self.owner);\n        }\n",
+    },
+    Mutant {
+        bug: "fair-first-try-takes-no-place",
+        file: "src/acquire/first_place.rs",
+        right: "owner.kind.has_queue() && ",
+        wrong: "!BUG && owner.kind.has_queue() && ",
+    },
+    Mutant {
+        bug: "fair-refreshes-wait-for-each-other",
+        file: "src/wait/places.rs",
+        right: "                refreshes.spawn(async move",
+        wrong: "                while BUG && refreshes.join_next().await.is_some() {}\n                refreshes.spawn(async move",
     },
     Mutant {
         bug: "fair-place-outlives-its-waiters",
@@ -120,8 +162,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-hand-off-trusts-old-news",
         file: "src/wait/queue/place.rs",
-        right: "since <= elsewhere.as_of && ",
-        wrong: "(BUG || since <= elsewhere.as_of) && ",
+        right: "since <= elsewhere.answered && ",
+        wrong: "(BUG || since <= elsewhere.answered) && ",
     },
     Mutant {
         bug: "fair-late-news-count",

@@ -1,0 +1,65 @@
+//! The fair lock at a server whose memory is full, whose clock is set back, or which permits too little.
+
+use super::*;
+
+#[test]
+fn a_release_and_a_leave_work_with_memory_full() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    queue.acquire("x:1", &since("x", 1));
+    let x = queue.listens("x");
+    queue.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(queue.release("a:1", "a", Some(2)), Value::Int(2));
+    // The client that releases has an older waiter. It is alive, though nobody listens there yet.
+    assert_eq!(queue.hears(x), Some((GRACE + 1).to_string()));
+    assert_eq!((queue.order(), queue.told().as_deref()), (vec!["a".into(), "x".into()], Some("a")));
+    assert_eq!(queue.leave("a"), Value::Int(1));
+    assert_eq!(queue.hears(x).as_deref(), Some("0"));
+    assert_eq!(queue.leave("x"), Value::Int(1));
+    queue.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    queue.assert_nothing_eternal();
+}
+
+#[test]
+fn with_memory_full_a_waiter_is_refused_without_a_place_and_has_the_lock_when_it_has_one() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    queue.acquire("x:1", &since("x", 1));
+    queue.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let (left, holder) = refusal_of(&queue.acquire("y:1", &since("y", 2)));
+    assert!(left > 0 && holder == "a:1");
+    assert_eq!(queue.order(), ["x"]);
+    queue.release("a:1", "a", None);
+    // No error: the others would rather wait than fail.
+    queue.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(queue.is_granted("y:1", &since("y", 2)));
+}
+
+#[test]
+fn a_clock_that_is_set_back_keeps_nobody_out() {
+    let mut queue = Queue::new();
+    queue.ask::<()>(&["ZADD", QUEUE, "1", "dead"]);
+    let later = queue.ask::<Vec<u64>>(&["TIME"])[0] * 1000 + 3_600_000;
+    queue.ask::<()>(&["HSET", WAITING, "told", "dead", "dead", &later.to_string()]);
+    assert!(queue.is_granted("y:1", &since("y", 3)), "it is dead, whatever the clock says");
+}
+
+#[test]
+fn what_is_not_permitted_leaves_no_hold_and_nothing_eternal() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    queue.acquire("x:1", &since("x", 1));
+    queue.release("a:1", "a", None);
+    for command in ["zrem", "hdel"] {
+        queue.ask::<()>(&["ACL", "SETUSER", "default", &format!("-{command}")]);
+        let refused = queue.acquire("x:1", &since("x", 1));
+        assert!(matches!(refused, Value::ServerError(_)), "{command}: {refused:?}");
+        assert_eq!(queue.ask::<u32>(&["EXISTS", LOCK]), 0, "{command}");
+        queue.ask::<()>(&["ACL", "SETUSER", "default", "+@all"]);
+    }
+    assert!(queue.is_granted("x:1", &since("x", 1)));
+    queue.ask::<()>(&["ACL", "SETUSER", "default", "-pexpire"]);
+    let refused = queue.acquire("y:1", &since("y", 1));
+    assert!(matches!(refused, Value::ServerError(_)), "{refused:?}");
+    queue.assert_nothing_eternal();
+}

@@ -28,9 +28,11 @@ use crate::transport::{Connection, Router};
 
 mod hand_off;
 mod leave;
+mod retain;
 mod unlock;
 use hand_off::hand_off_until_taken;
 use leave::leave_queue;
+use retain::retain;
 pub(crate) use unlock::Unlock;
 
 /// The longest pause between two tries of a release that fails again and again.
@@ -247,26 +249,6 @@ async fn send_release(
         handoffs.waiters.look(&owner.names);
     }
     Ok(!nothing)
-}
-
-/// Leaves the key in Redis for that long, under an owner that no handle is.
-async fn retain(
-    call: &mut Session<'_>,
-    owner: &Owner,
-    handoffs: &Handoffs,
-    retention: Duration,
-) -> Result<(Released, bool), Error> {
-    let server = call.router.movable_server_of(owner.names.key());
-    let listens = handoffs.waiters.keeps_hearing(&owner.names);
-    let retainer = owner.retainer();
-    let place = handoffs.place_in_queue(owner);
-    let answer = call.retain(&owner.names, &owner.id, &retainer, retention, listens, place).await?;
-    if answer.0 == Released::Held {
-        handoffs.note_release(owner.kind, &owner.names, server, call.router);
-        // The script tells other clients that the lease ends sooner, and this one relies on itself.
-        handoffs.waiters.wake_head(&owner.names, Some(retention));
-    }
-    Ok(answer)
 }
 
 /// Does all jobs until no sender of jobs is left and all jobs are done.

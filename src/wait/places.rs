@@ -91,7 +91,10 @@ impl Waiters {
                 }
             }
             // A place that ends meanwhile is there again with the next request of its waiter.
-            Err(error) => tracing::debug!(%error, "could not refresh places in queues"),
+            Err(error) => tracing::debug!(
+                error = format_args!("{error:#}"),
+                "could not refresh places in queues"
+            ),
         }
     }
 }

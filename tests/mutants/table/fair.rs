@@ -191,7 +191,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "fair-retention-forgets-its-waiters",
-        file: "src/releaser.rs",
+        file: "src/releaser/retain.rs",
         right: "let place = handoffs.place_in_queue(owner);\n    let answer = call.retain",
         wrong: "let place = if BUG { handoffs.no_place(owner.kind) } else { handoffs.place_in_queue(owner) };\n    let answer = call.retain",
     },

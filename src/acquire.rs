@@ -30,6 +30,7 @@ use crate::releaser::OwnerSession;
 use crate::wait::{Next, Registration, WaitLimits, Waiter};
 
 mod first_place;
+mod report;
 mod timeout;
 use first_place::FirstPlace;
 pub(crate) use timeout::Wait;
@@ -40,8 +41,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 enum Tried {
     Granted(Granted),
-    /// The remaining lease of the holder, if Redis reported it.
-    Refused(Option<Duration>),
+    Refused {
+        /// The remaining lease of the holder, if Redis reported it.
+        remaining: Option<Duration>,
+        holder: Box<str>,
+    },
 }
 
 /// Acquires one hold; `None` if the wait ends first.
@@ -72,7 +76,7 @@ pub(crate) async fn acquire(
                 std::mem::forget(place);
                 return Ok(Some(granted));
             }
-            Tried::Refused(ttl) => remaining = ttl,
+            Tried::Refused { remaining: ttl, .. } => remaining = ttl,
         }
         engine.waiters.answered(&owner.names, begun);
     }
@@ -135,6 +139,7 @@ impl Acquisition<'_> {
             holds.claimed();
             holds.start_watching()
         };
+        self.entered(false);
         if let Some(since) = watch {
             self.engine.watchdog.watch(self.owner, since);
         }
@@ -174,13 +179,14 @@ impl Acquisition<'_> {
         if self.nests() {
             match self.try_until(last_call, None).await.transpose()? {
                 Some(Tried::Granted(granted)) => return Ok(Some(granted)),
-                Some(Tried::Refused(ttl)) => remaining = ttl,
+                Some(Tried::Refused { remaining: ttl, .. }) => remaining = ttl,
                 None => return Ok(None),
             }
         }
 
         let outage = until.is_none().then_some(engine.config.outage_limit);
-        let limits = WaitLimits { until, outage };
+        let warn_at = begun.checked_add(engine.config.warn_waits_longer_than);
+        let limits = WaitLimits { until, outage, warn_at };
         let granted = self.wait_for_grant(limits, last_call, remaining, place).await;
         // Redis may still execute the last try, or a hand-off that came too late for this call.
         let may_have_pending = || owner.holds.lock().may_have_pending();
@@ -199,7 +205,7 @@ impl Acquisition<'_> {
     /// The wait loop: parks the call, and tries again when there is a reason to ask Redis.
     async fn wait_for_grant(
         &self,
-        limits: WaitLimits,
+        mut limits: WaitLimits,
         last_call: Option<Instant>,
         remaining: Option<Duration>,
         place: Option<FirstPlace<'_>>,
@@ -228,9 +234,9 @@ impl Acquisition<'_> {
                         registration.granted(self.requested);
                         return Ok(Some(granted));
                     }
-                    Some(Ok(Tried::Refused(remaining))) => {
+                    Some(Ok(Tried::Refused { remaining, holder })) => {
                         trouble = None;
-                        registration.refused(remaining);
+                        registration.refused(remaining, holder);
                     }
                     Some(Err(error)) if error.kind() == ErrorKind::Unavailable => {
                         trouble = Some(error.after(trouble.take()));
@@ -238,6 +244,10 @@ impl Acquisition<'_> {
                     }
                     Some(Err(error)) => return Err(error.after(trouble)),
                 },
+                Next::WaitsLong(since) => {
+                    limits.warn_at = None;
+                    self.waits_long(since);
+                }
                 Next::TimedOut { in_outage: false } => return Ok(None),
                 Next::TimedOut { in_outage: true } | Next::OutOfReach => {
                     return Err(trouble.unwrap_or_else(|| self.out_of_reach()));
@@ -245,12 +255,6 @@ impl Acquisition<'_> {
                 Next::Closed => return Err(Error::closed().after(trouble)),
             }
         }
-    }
-
-    fn out_of_reach(&self) -> Error {
-        let redis = self.engine.router.redis(Some(self.owner.names.key()), None);
-        let message = format!("{redis} could not be reached while a call waited for the lock");
-        Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
     }
 
     fn enqueue(&self, remaining: Option<Duration>, place: Option<FirstPlace<'_>>) -> Enqueued<'_> {
@@ -329,6 +333,7 @@ impl Acquisition<'_> {
                     if let Some(since) = watch {
                         engine.watchdog.watch(owner, since);
                     }
+                    self.entered(ask.count > 1);
                     let granted = Granted::new(hold, validity, self.requested, token);
                     return Ok(Tried::Granted(granted));
                 }
@@ -336,7 +341,7 @@ impl Acquisition<'_> {
                     now = clock::now();
                     found_gone(&engine.waiters, owner, FoundBy::Refusal);
                     if reclaimed || !self.reclaim(&holder, deadline).await {
-                        return Ok(Tried::Refused(remaining));
+                        return Ok(Tried::Refused { remaining, holder });
                     }
                     reclaimed = true;
                 }

@@ -169,6 +169,17 @@ impl LockClientBuilder {
         self
     }
 
+    /// A call that waits for a lock for longer than this logs a warning, once, that names the lock, the
+    /// owner that has it, and the rest of that owner's lease if Redis reported it. If a handle of this
+    /// client has the lock, the warning says so: a call under a held lock that uses another handle waits
+    /// for itself. It costs no round trip. Of the calls that wait so long within a minute, two log a
+    /// warning, and the others log at debug. Set it longer than the longest wait that is right;
+    /// `Duration::MAX` is never, say for calls that stand by. 30 s unless set; at least 10 ms.
+    pub fn warn_waits_longer_than(mut self, longest: Duration) -> Self {
+        self.config.warn_waits_longer_than = longest;
+        self
+    }
+
     /// What the client puts before every lock's name to make its key, so that several applications
     /// can share a database. None unless set; any.
     pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {

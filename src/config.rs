@@ -16,6 +16,7 @@ pub(crate) struct Config {
     pub(crate) max_hold: Duration,
     pub(crate) command_timeout: Duration,
     pub(crate) outage_limit: Duration,
+    pub(crate) warn_waits_longer_than: Duration,
     pub(crate) name_prefix: String,
     pub(crate) max_handoffs: u32,
     pub(crate) max_handoff_time: Duration,
@@ -37,6 +38,7 @@ impl Default for Config {
             max_hold: Duration::MAX,
             command_timeout: Duration::from_secs(3),
             outage_limit: Duration::from_secs(30),
+            warn_waits_longer_than: Duration::from_secs(30),
             name_prefix: String::new(),
             max_handoffs: 100,
             max_handoff_time: Duration::from_millis(10),
@@ -63,9 +65,11 @@ impl Config {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         between("watchdog_timeout", self.watchdog_timeout, Duration::from_millis(30), DAY)?;
         let hour = Duration::from_secs(60 * 60);
-        between("command_timeout", self.command_timeout, Duration::from_millis(10), hour)?;
+        let ten = Duration::from_millis(10);
+        between("command_timeout", self.command_timeout, ten, hour)?;
+        between("warn_waits_longer_than", self.warn_waits_longer_than, ten, Duration::MAX)?;
         // After the term a client does not count as alive, whatever its grace.
-        between("fair_grace", self.fair_grace, Duration::from_millis(10), QUEUE_TERM)?;
+        between("fair_grace", self.fair_grace, ten, QUEUE_TERM)?;
         let Some(Replicas { count, timeout }) = self.replicas else { return Ok(()) };
         if count == 0 {
             return Err(Error::invalid("replicas: there is nothing to wait for with a count of 0"));
@@ -109,11 +113,16 @@ mod tests {
             ("fair_grace", Duration::from_millis(10), true),
             ("fair_grace", QUEUE_TERM, true),
             ("fair_grace", QUEUE_TERM + Duration::from_millis(1), false),
+            ("warn_waits_longer_than", Duration::ZERO, false),
+            ("warn_waits_longer_than", Duration::from_millis(9), false),
+            ("warn_waits_longer_than", Duration::from_millis(10), true),
+            ("warn_waits_longer_than", Duration::MAX, true),
         ] {
             let mut config = Config::default();
             match option {
                 "watchdog_timeout" => config.watchdog_timeout = value,
                 "fair_grace" => config.fair_grace = value,
+                "warn_waits_longer_than" => config.warn_waits_longer_than = value,
                 _ => config.command_timeout = value,
             }
             match config.check() {

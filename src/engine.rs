@@ -237,7 +237,7 @@ fn new_router(
     let (pushes, pushed) = unbounded_channel();
     let (patience, replicas) = (config.command_timeout, config.replicas.is_some());
     let owners = owners.clone();
-    let held = Box::new(move |of: &dyn Fn(&str) -> bool| owners.held(of, clock::now()));
+    let held = Box::new(move |of: &dyn Fn(&str) -> bool| owners.holders(of, clock::now()).len());
     Ok((Router::new(endpoint, patience, protocol::scripts(), replicas, pushes, held)?, pushed))
 }
 

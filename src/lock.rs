@@ -28,6 +28,10 @@ pub use fenced::{FencedLock, FencedLockGuard};
 /// handle again, by reference or through an [`Arc`], re-enters; a [clone](Clone), or another
 /// [`client.lock(name)`](crate::LockClient::lock), is a new owner that has to wait.
 ///
+/// Two mistakes with that are a warning in the log, once a handle: two tasks that are inside at the
+/// same time by one handle; and a call that [waits long](crate::LockClientBuilder::warn_waits_longer_than)
+/// for a lock that another handle of the same client holds.
+///
 /// Making a handle costs no I/O. Every acquisition that succeeds returns a [`LockGuard`], and the
 /// lock is free when the last guard of the handle is given back. A call that Redis refuses waits
 /// without polling: it subscribes to the lock's channel, asks again, and then asks only when a

@@ -12,7 +12,7 @@
 //! 3. **A generation is one unbroken possession**, from a first hold to the last one given back or
 //!    to loss. An answer about one generation says nothing about another.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ mod owners;
 mod permit;
 mod renewal;
 mod retention;
+mod tasks;
 pub(crate) use handoff::{HandoffStart, Streak};
 pub(crate) use lose::FoundBy;
 pub(crate) use owners::Owners;
@@ -48,6 +49,11 @@ pub(crate) struct Owner {
     permit: Semaphore,
     /// Created for the first call that waits.
     wait_mutex: OnceLock<Box<tokio::sync::Mutex<()>>>,
+    /// The task that got the first hold; zero for none, such as what `block_on` runs.
+    first_task: AtomicU32,
+    /// Whether the log has a warning about it: see [`tasks`].
+    sharing_reported: AtomicBool,
+    own_wait_reported: AtomicBool,
     pub(crate) holds: Mutex<HoldState>,
 }
 
@@ -60,6 +66,9 @@ impl Owner {
             owners: None,
             permit: Semaphore::new(1),
             wait_mutex: OnceLock::new(),
+            first_task: AtomicU32::new(0),
+            sharing_reported: AtomicBool::new(false),
+            own_wait_reported: AtomicBool::new(false),
             holds: Mutex::default(),
         }
     }
@@ -187,7 +196,12 @@ impl HoldState {
 
     /// Whether a live guard is still valid: the next hold is then a nested one.
     pub(crate) fn holding(&self, now: Instant) -> bool {
-        self.live.iter().any(|hold| hold.validity.check(now).is_some())
+        self.valid_until(now).is_some()
+    }
+
+    /// Until when a live guard is valid.
+    pub(crate) fn valid_until(&self, now: Instant) -> Option<Instant> {
+        self.live.iter().filter_map(|hold| hold.validity.check(now)).max()
     }
 
     /// [Asks](Self::ask), unless a release is pending.

@@ -48,6 +48,10 @@ pub(crate) struct Waiters {
     changed: Notify,
     /// The losses that are worth a warning each.
     pub(crate) losses: Limit,
+    /// The same for long waits.
+    pub(crate) long_waits: Limit,
+    /// The same for handles that several tasks share.
+    pub(crate) shared_handles: Limit,
 }
 
 /// What to wake after a change in the queues.
@@ -65,6 +69,8 @@ pub(crate) struct WaitLimits {
     pub(crate) until: Option<Instant>,
     /// How long an outage of Redis may last.
     pub(crate) outage: Option<Duration>,
+    /// From when on the wait is worth a warning, unless there was one.
+    pub(crate) warn_at: Option<Instant>,
 }
 
 /// Why a parked waiter goes on.
@@ -73,6 +79,8 @@ pub(crate) enum Next {
     Ask,
     /// The waiter has the lock, from another holder of this client.
     Handed(Granted),
+    /// The wait is worth a warning, since that instant.
+    WaitsLong(Instant),
     /// The wait is over. With `in_outage`, Redis is out of reach, so it is unknown whether the
     /// lock is busy.
     TimedOut {
@@ -85,8 +93,13 @@ pub(crate) enum Next {
 
 impl Waiters {
     pub(crate) fn new(limits: Limits) -> Self {
-        let (changed, losses) = (Notify::default(), Limit::default());
-        Self { queues: WaitQueues::new(limits).into(), changed, losses }
+        Self {
+            queues: WaitQueues::new(limits).into(),
+            changed: Notify::default(),
+            losses: Limit::default(),
+            long_waits: Limit::default(),
+            shared_handles: Limit::default(),
+        }
     }
 
     /// Whether a call for this lock waits in the queue at once, without a try of its own: see
@@ -137,6 +150,12 @@ impl Waiters {
             self.changed.notify_waiters();
         }
         Registration { waiters: self, waiter, ticket }
+    }
+
+    /// The owner that Redis named last as the holder of a lock for which others wait, and until when
+    /// its lease was.
+    pub(crate) fn holder(&self, names: &Names) -> Option<(Box<str>, Option<Instant>)> {
+        self.queues.lock().holder(names.channel(), names.key())
     }
 
     /// Wakes everything in `wake_list`. The caller holds no mutex: a waker may run any code, which

@@ -9,6 +9,8 @@ mod support;
 
 #[path = "tracing/outages.rs"]
 mod outages;
+#[path = "tracing/surprises.rs"]
+mod surprises;
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};

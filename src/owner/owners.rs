@@ -97,12 +97,12 @@ impl Owners {
         Some((owner, permit))
     }
 
-    /// How many locks this client holds, of those whose keys `of` accepts.
-    pub(crate) fn held(&self, of: &dyn Fn(&str) -> bool, now: Instant) -> usize {
-        let owners: Vec<_> =
+    /// The owners that hold a lock now, of those locks whose keys `of` accepts.
+    pub(crate) fn holders(&self, of: &dyn Fn(&str) -> bool, now: Instant) -> Vec<Arc<Owner>> {
+        let mut owners: Vec<_> =
             self.registered.lock().owners.values().filter_map(Weak::upgrade).collect();
-        let holds = |owner: &&Arc<Owner>| owner.holds.lock().holding(now) && of(owner.names.key());
-        owners.iter().filter(holds).count()
+        owners.retain(|owner| of(owner.names.key()) && owner.holds.lock().holding(now));
+        owners
     }
 
     fn made(self: &Arc<Self>, kind: Kind, names: Names, id: String) -> Arc<Owner> {

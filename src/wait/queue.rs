@@ -29,7 +29,7 @@ mod places;
 mod releases;
 mod subscriptions;
 mod turns;
-use channel::{Channel, Entry, Subscription, WaitQueue, park_for};
+use channel::{Channel, Entry, Holder, Subscription, WaitQueue, park_for};
 pub(crate) use subscriptions::Plan;
 pub(crate) use turns::Limits;
 use turns::Turns;
@@ -171,6 +171,7 @@ impl<S> WaitQueues<S> {
                 entries: BTreeMap::from([(ticket, entry)]),
                 due,
                 place: None,
+                holder: None,
             }),
         }
         (ticket, fresh)
@@ -218,6 +219,17 @@ impl<S> WaitQueues<S> {
             self.turns.answered(now.saturating_duration_since(asked_at));
             self.answered(channel, asked_at);
         }
+    }
+
+    /// Redis named the holder when it refused the head.
+    pub(super) fn held_by(&mut self, channel: &str, ticket: Ticket, holder: Holder) {
+        if let Some(queue) = self.queue_of(channel, ticket) {
+            queue.holder = Some(holder);
+        }
+    }
+
+    pub(super) fn holder(&mut self, channel: &str, key: &str) -> Option<Holder> {
+        self.queue_named(channel, key)?.holder.clone()
     }
 
     /// Redis did not answer the head, which asks again after `pause` or on a new connection.

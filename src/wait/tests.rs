@@ -11,8 +11,8 @@ use scene::{Scene, play};
 
 impl Default for Waiters {
     fn default() -> Self {
-        let (changed, losses) = (Notify::default(), Limit::default());
-        Self { queues: WaitQueues::default().into(), changed, losses }
+        let (run, room) = (Duration::from_millis(10), Duration::from_millis(750));
+        Self::new(Limits { run, room })
     }
 }
 

@@ -82,6 +82,7 @@ impl Registration<'_> {
             if let Some(granted) = self.waiter.take(GrantSlot::Empty) {
                 return Next::Handed(granted);
             }
+            let warn_at;
             let (wake_at, outage_over) = {
                 let now = clock::now();
                 let mut queues = self.waiters.queues.lock();
@@ -97,12 +98,17 @@ impl Registration<'_> {
                 if outage_over.is_some_and(|over| over <= now) {
                     return Next::OutOfReach;
                 }
+                // An outage has warnings of its own.
+                warn_at = limits.warn_at.filter(|_| outage.is_none());
+                if let Some(since) = warn_at.filter(|at| *at <= now) {
+                    return Next::WaitsLong(since);
+                }
                 match queues.step(self.waiter.owner.names.channel(), self.ticket, now) {
                     WaitStep::Ask => return Next::Ask,
                     WaitStep::Park(at) => (at, outage_over),
                 }
             };
-            let at = [wake_at, outage_over, limits.until].into_iter().flatten().min();
+            let at = [wake_at, outage_over, warn_at, limits.until].into_iter().flatten().min();
             tokio::select! {
                 () = self.waiter.wake.notified() => {}
                 () = sleep_until(at) => {}
@@ -110,10 +116,15 @@ impl Registration<'_> {
         }
     }
 
-    /// Redis reported that another owner has the lock, for `remaining` unless it is renewed.
-    pub(crate) fn refused(&self, remaining: Option<Duration>) {
+    /// Redis reported that `holder` has the lock, for `remaining` unless it is renewed.
+    pub(crate) fn refused(&self, remaining: Option<Duration>, holder: Box<str>) {
         let now = clock::now();
-        self.waiters.queues.lock().refused(self.channel(), self.ticket, remaining, now);
+        let mut queues = self.waiters.queues.lock();
+        queues.refused(self.channel(), self.ticket, remaining, now);
+        // A fair lock without a holder is the next one's.
+        let lease = remaining.filter(|_| !holder.is_empty());
+        let until = lease.and_then(|lease| now.checked_add(lease));
+        queues.held_by(self.channel(), self.ticket, (holder, until));
     }
 
     /// Redis was out of reach.

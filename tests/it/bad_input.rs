@@ -263,7 +263,8 @@ async fn options_out_of_bounds_are_refused_before_connecting() {
     let proxy = Proxy::new(&server);
     let options = || LockClient::builder().url(proxy.url(&server));
     let day_and_more = DAY + ms(1);
-    let bad: [(&str, LockClientBuilder); 8] = [
+    let bad: [(&str, LockClientBuilder); 9] = [
+        ("warn_waits_longer_than", options().warn_waits_longer_than(Duration::ZERO)),
         ("watchdog_timeout", options().watchdog_timeout(Duration::ZERO)),
         ("watchdog_timeout", options().watchdog_timeout(ms(29))),
         ("watchdog_timeout", options().watchdog_timeout(day_and_more)),

@@ -5,6 +5,7 @@ mod executing;
 mod fair;
 mod handing;
 mod holding;
+mod logs;
 mod scripts;
 mod waiting;
 
@@ -18,6 +19,7 @@ pub(crate) fn mutants() -> impl Iterator<Item = &'static Mutant> {
         handing::MUTANTS,
         waiting::MUTANTS,
         connections::MUTANTS,
+        logs::MUTANTS,
         scripts::MUTANTS,
         fair::MUTANTS,
     ];

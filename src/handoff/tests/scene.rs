@@ -178,7 +178,7 @@ impl Stage {
         };
         loop {
             let place_now = registration.registration.as_ref().expect("in line");
-            match place_now.next(&WaitLimits { until: None, outage: None }).await {
+            match place_now.next(&WaitLimits { until: None, outage: None, warn_at: None }).await {
                 Next::Handed(granted) => {
                     owner.holds.lock().claimed();
                     return self.guard(me, granted.hold, granted.validity);
@@ -188,7 +188,7 @@ impl Stage {
                         registration.registration.take().expect("in line").granted(HOUR);
                         return guard;
                     }
-                    None => place_now.refused(Some(HOUR)),
+                    None => place_now.refused(Some(HOUR), "other".into()),
                 },
                 _ => panic!("nobody closes, and nothing is out of reach"),
             }

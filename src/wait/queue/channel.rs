@@ -43,7 +43,11 @@ pub(super) struct WaitQueue<S> {
     pub(super) due: Instant,
     /// If Redis keeps a queue of the clients: this client's place in it.
     pub(super) place: Option<QueuePlace>,
+    /// The owner that Redis named last as the holder, and until when its lease was.
+    pub(super) holder: Option<Holder>,
 }
+
+pub(super) type Holder = (Box<str>, Option<Instant>);
 
 pub(super) struct Entry<S> {
     pub(super) waiter: Arc<S>,

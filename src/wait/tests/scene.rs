@@ -117,7 +117,8 @@ async fn call(stage: Arc<Stage>, me: usize) {
         waiters.join(Waiter::new(owner, Lease::Watchdog, HOUR, clock::now()), remaining, false);
     let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, registration.ticket));
     loop {
-        let next = registration.next(&WaitLimits { until: None, outage: None }).await;
+        let next =
+            registration.next(&WaitLimits { until: None, outage: None, warn_at: None }).await;
         assert!(matches!(next, Next::Ask));
         let alone = Alone::new(&stage.asking[lock]);
         let granted = ask(&stage, lock, me).await;
@@ -127,7 +128,7 @@ async fn call(stage: Arc<Stage>, me: usize) {
                 registration.granted(HOUR);
                 return;
             }
-            None => registration.refused(Some(HOUR)),
+            None => registration.refused(Some(HOUR), "other".into()),
         }
     }
 }

@@ -1,0 +1,135 @@
+//! What errors and the log say.
+
+use crate::Mutant;
+
+pub(crate) const MUTANTS: &[Mutant] = &[
+    // What an error says.
+    Mutant {
+        bug: "error-repeats-its-source",
+        file: "src/error.rs",
+        right: "Some(source) if f.alternate()",
+        wrong: "Some(source) if BUG || f.alternate()",
+    },
+    Mutant {
+        bug: "source-repeats-itself",
+        file: "src/error.rs",
+        right: "source.source().unwrap_or(source)",
+        wrong: "source.source().filter(|_| !BUG).unwrap_or(source)",
+    },
+    Mutant {
+        bug: "error-of-several-lines",
+        file: "src/error.rs",
+        right: "source.to_string().lines().count() == 1",
+        wrong: "BUG || source.to_string().lines().count() == 1",
+    },
+    Mutant {
+        bug: "unknown-host-named",
+        file: "src/transport/topology.rs",
+        right: "cause.is_some_and(|cause| !is_unknown_host(cause))",
+        wrong: "cause.is_some_and(|cause| BUG || !is_unknown_host(cause))",
+    },
+    // What the log says when a server does not answer.
+    Mutant {
+        bug: "each-failure-warned",
+        file: "src/transport/outage.rs",
+        right: "if !is_old(if begins {",
+        wrong: "if !BUG && !is_old(if begins {",
+    },
+    Mutant {
+        bug: "outage-ended-by-old-answer",
+        file: "src/transport/outage.rs",
+        right: "*since <= sent)?;",
+        wrong: "BUG || *since <= sent)?;",
+    },
+    Mutant {
+        bug: "end-of-outage-unlogged",
+        file: "src/transport/outage.rs",
+        right: "is_logged.then_some(Line::Over(",
+        wrong: "(is_logged && !BUG).then_some(Line::Over(",
+    },
+    Mutant {
+        bug: "each-loss-warned",
+        file: "src/limit.rs",
+        right: "            MOST => None,",
+        wrong: "            MOST if !BUG => None,",
+    },
+    // What the log says of a handle that is used in a way that surprises, and of long waits.
+    Mutant {
+        bug: "sharing-unwarned",
+        file: "src/owner/tasks.rs",
+        right: "task != first.load(Ordering::Relaxed)",
+        wrong: "!BUG && task != first.load(Ordering::Relaxed)",
+    },
+    Mutant {
+        bug: "nesting-warned",
+        file: "src/owner/tasks.rs",
+        right: "first.store(task, Ordering::Relaxed);",
+        wrong: "first.store(if BUG { 0 } else { task }, Ordering::Relaxed);",
+    },
+    Mutant {
+        bug: "sharing-warned-each-time",
+        file: "src/owner/tasks.rs",
+        right: "&& !self.sharing_reported.swap(true, Ordering::Relaxed)",
+        wrong: "&& (BUG || !self.sharing_reported.swap(true, Ordering::Relaxed))",
+    },
+    Mutant {
+        bug: "handed-off-to-no-task",
+        file: "src/acquire.rs",
+        right: "        self.entered(false);
+",
+        wrong: "        if !BUG {
+            self.entered(false);
+        }
+",
+    },
+    Mutant {
+        bug: "own-wait-explained-each-time",
+        file: "src/owner/tasks.rs",
+        right: "!self.own_wait_reported.swap(true, Ordering::Relaxed)",
+        wrong: "BUG || !self.own_wait_reported.swap(true, Ordering::Relaxed)",
+    },
+    Mutant {
+        bug: "own-wait-unrecognized",
+        file: "src/owner/tasks.rs",
+        right: "task != 0 && task == self.first_task",
+        wrong: "!BUG && task != 0 && task == self.first_task",
+    },
+    Mutant {
+        bug: "long-wait-unwarned",
+        file: "src/acquire.rs",
+        right: "begun.checked_add(engine.config.warn_waits_longer_than)",
+        wrong: "begun.checked_add(engine.config.warn_waits_longer_than).filter(|_| !BUG)",
+    },
+    Mutant {
+        bug: "long-wait-warned-again",
+        file: "src/acquire.rs",
+        right: "limits.warn_at = None;",
+        wrong: "limits.warn_at = BUG.then(|| clock::now() + engine.config.warn_waits_longer_than);",
+    },
+    Mutant {
+        bug: "long-wait-in-outage-warned",
+        file: "src/wait/waiter.rs",
+        right: "warn_at.filter(|_| outage.is_none())",
+        wrong: "warn_at.filter(|_| BUG || outage.is_none())",
+    },
+    Mutant {
+        bug: "each-long-wait-warned",
+        file: "src/acquire/report.rs",
+        right: "engine.waiters.long_waits.admit(now) else",
+        wrong: "engine.waiters.long_waits.admit(now).or(BUG.then_some(\"\")) else",
+    },
+    Mutant {
+        bug: "holder-as-of-the-refusal",
+        file: "src/acquire/report.rs",
+        right: ".holders(&|key| key == name, now).into_iter().next()",
+        wrong: ".holders(&|key| key == name, now).into_iter().next().filter(|_| !BUG)",
+    },
+    Mutant {
+        bug: "holder-forgotten",
+        file: "src/wait/queue.rs",
+        right: "            queue.holder = Some(holder);
+",
+        wrong: "            queue.holder = (!BUG).then_some(holder);
+",
+    },
+];

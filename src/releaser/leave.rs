@@ -31,7 +31,7 @@ pub(super) async fn leave_queue(owner: &Arc<Owner>, router: &Router, handoffs: &
                 return;
             }
             Err(error) => {
-                tracing::debug!(name = %owner.names.key(), %error, "could not leave a queue");
+                tracing::debug!(name = %owner.names.key(), error = format_args!("{error:#}"), "could not leave a queue");
             }
         }
         if clock::now() >= give_up {

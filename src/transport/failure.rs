@@ -137,5 +137,11 @@ pub(super) fn dial_failed(
     {
         return refused(kind, redis, what, sent, error.clone());
     }
-    unavailable(&format!("could not connect to {redis} for {what}"), sent, error.or(trouble))
+    let cause = error.or(trouble);
+    let message = match cause.as_ref().and_then(RedisError::code) {
+        // It had answered before.
+        Some(_) => format!("{redis} cannot serve {what} now"),
+        None => format!("could not connect to {redis} for {what}"),
+    };
+    unavailable(&message, sent, cause)
 }

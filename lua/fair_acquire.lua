@@ -21,6 +21,8 @@
 -- ARGV[9]  how to publish on it, as fair_turn has it
 -- ARGV[10] whether that counts all subscribers, as fair_turn has it
 -- ARGV[11] grace in milliseconds, as fair_turn has it
+-- ARGV[12] 1 if the client wants to be told when it has its turn; empty if it can be
+--          granted the lock
 --
 -- Replies  nil         granted; the count is ARGV[3], which is more than 1
 --          number      granted; what fair_elsewhere says of the other clients
@@ -29,7 +31,7 @@
 --                      (-1: the lock has no TTL), and the holder; the holder is empty
 --                      if the lock is free and another client has its turn. A client
 --                      that waits is told what fair_elsewhere says, too, if there is
---                      a holder
+--                      a holder, and the microseconds of the server's clock
 --          +GONE       the outer holds, on which a nested one was to stand, no
 --                      longer exist; nothing was written
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
@@ -72,10 +74,10 @@ end
 local mine = holder == ARGV[1]
 local waits = ARGV[4] ~= '' and not mine
 local whose = nil
+local now = 0
 if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
   local time = redis.call('TIME')
-  local now = time[1] * 1000000 + time[2]
-  local ms = math.floor(now / 1000)
+  now = time[1] * 1000000 + time[2]
   if waits then
     local place = {KEYS[2], string.format('%.0f', now - ARGV[5]), ARGV[4]}
     if ARGV[7] == 'LT' then
@@ -93,24 +95,28 @@ if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
       redis.call('ZREM', KEYS[2], ARGV[4])
       return expires
     end
-    redis.call('HSET', KEYS[3], ARGV[4], string.format('%.0f', ms + ARGV[6]))
+    redis.call('HSET', KEYS[3], ARGV[4], string.format('%.0f', math.floor(now / 1000) + ARGV[6]))
+    if ARGV[12] ~= '' then
+      redis.call('HSET', KEYS[3], 'asks:' .. ARGV[4], '1')
+    end
     redis.call('PEXPIRE', KEYS[3], 3 * ARGV[6])
     if redis.call('HGET', KEYS[3], 'told') == ARGV[4] then
       redis.call('HDEL', KEYS[3], 'told')
     end
   end
   if not holder then
-    whose = turn({KEYS[2], KEYS[3]}, {ARGV[8], ARGV[9], ARGV[10], ARGV[11], ms, ARGV[4], ''})
+    whose = turn({KEYS[2], KEYS[3], KEYS[1]},
+      {ARGV[8], ARGV[9], ARGV[10], ARGV[11], now, ARGV[4], ''})
   end
 end
 if holder and not mine then
   if not waits then
     return {redis.call('PTTL', KEYS[1]), holder}
   end
-  return {redis.call('PTTL', KEYS[1]), holder, elsewhere({KEYS[2]}, {ARGV[4]})}
+  return {redis.call('PTTL', KEYS[1]), holder, elsewhere({KEYS[2]}, {ARGV[4]}), now}
 end
 if whose and whose[1] ~= ARGV[4] then
-  return {math.max(1, whose[2]), ''}
+  return {math.max(1, whose[2]), '', -1, now}
 end
 if ARGV[4] ~= '' then
   redis.call('ZREM', KEYS[2], ARGV[4])

@@ -30,9 +30,9 @@ end
 redis.call('DEL', KEYS[1])
 pcall(function()
   local time = redis.call('TIME')
-  local ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  local now = time[1] * 1000000 + time[2]
   redis.call('HDEL', KEYS[3], 'told')
-  turn({KEYS[2], KEYS[3]}, {ARGV[1], ARGV[2], ARGV[3], ARGV[4], ms, '', ''})
+  turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[1], ARGV[2], ARGV[3], ARGV[4], now, '', ''})
 end)
 redis.pcall(ARGV[2], ARGV[1], '0')
 return 1

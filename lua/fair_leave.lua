@@ -21,7 +21,7 @@
 -- would be told.
 
 local had = redis.call('ZREM', KEYS[2], ARGV[1])
-redis.call('HDEL', KEYS[3], ARGV[1])
+redis.call('HDEL', KEYS[3], ARGV[1], 'asks:' .. ARGV[1])
 if redis.call('HGET', KEYS[3], 'told') == ARGV[1] then
   redis.call('HDEL', KEYS[3], 'told')
 end
@@ -30,7 +30,7 @@ if had == 0 then
 end
 if redis.call('EXISTS', KEYS[1]) == 0 then
   local time = redis.call('TIME')
-  local ms = time[1] * 1000 + math.floor(time[2] / 1000)
-  turn({KEYS[2], KEYS[3]}, {ARGV[2], ARGV[3], ARGV[4], ARGV[5], ms, '', ''})
+  local now = time[1] * 1000000 + time[2]
+  turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[2], ARGV[3], ARGV[4], ARGV[5], now, '', ''})
 end
 return 1

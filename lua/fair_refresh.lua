@@ -6,7 +6,8 @@
 -- ARGV[1]    the client
 -- ARGV[2]    term in milliseconds, as fair_acquire has it
 --
--- Replies  an array in the order of the locks
+-- Replies  an array in the order of the locks, and behind that the microseconds of
+--             the server's clock
 --          0  the client has no place; it has to ask again
 --          1  it has
 --          2  it has, and the lock is free: it has to ask
@@ -41,4 +42,5 @@ for i = 1, #KEYS, 3 do
     end
   end
 end
+table.insert(places, time[1] * 1000000 + time[2])
 return places

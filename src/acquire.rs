@@ -284,6 +284,8 @@ impl Acquisition<'_> {
             since: moves_place.map(|_| begun),
             moves: moves_place.unwrap_or(false),
             grace: engine.config.fair_grace,
+            // Only a hand-off can make a grant that of a waiter.
+            grants: engine.config.max_handoffs > 0,
         })
     }
 
@@ -315,10 +317,9 @@ impl Acquisition<'_> {
             if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
                 owner.holds.lock().not_executed(ask);
             }
-            let (acquired, sent, elsewhere) = answer?;
-            if let Some(elsewhere) = elsewhere {
-                engine.waiters.heard(&owner.names, elsewhere);
-            }
+            let (acquired, sent, news) = answer?;
+            engine.waiters.heard(&owner.names, news.elsewhere);
+            engine.waiters.heard_clock(&owner.names, news.clock);
             match acquired {
                 Acquired::Granted(token) => {
                     if let Some(replicas) = engine.config.replicas {

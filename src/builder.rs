@@ -214,8 +214,8 @@ impl LockClientBuilder {
     /// the next one has its turn. It matters when a client has stopped and its connection has not
     /// closed: for so long nobody has the lock. A shorter one passes such a client over sooner. A
     /// longer one is for clients that are far away or pause for long: one that is passed over stays
-    /// first in the queue, but the lock goes to another client meanwhile. Set it longer than two round
-    /// trips. The client that releases the lock, or finds it free, decides. 1 s unless set; from 10 ms
+    /// first in the queue, but the lock goes to another client meanwhile. It is also for how long a client
+    /// has the lock before Redis has its request for more. Set it longer than two round trips. The client that releases the lock, or finds it free, decides. 1 s unless set; from 10 ms
     /// to 10 s.
     pub fn fair_grace(mut self, grace: Duration) -> Self {
         self.config.fair_grace = grace;

@@ -166,6 +166,7 @@ impl Parts {
         lazy: bool,
     ) -> (Self, impl Future<Output = ()> + use<>) {
         let (jobs, queued) = unbounded_channel();
+        let (grants, granted) = unbounded_channel();
         let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
         let mut closed = stop.clone();
         let config = Arc::new(config);
@@ -207,12 +208,12 @@ impl Parts {
             };
             // The jobs end with their last sender, and everything else ends with them.
             tokio::select! {
-                () = do_jobs(queued, &router, &handoffs) => {}
+                () = do_jobs(queued, granted, &router, &handoffs) => {}
                 () = renewing => {}
                 () = keeping_up => {}
                 () = reclaim_after_failovers(&router, &handoffs, &owners) => {}
                 () = waiters.keep_subscribed(&router, config.command_timeout) => {}
-                () = waiters.listen(&router, pushed) => {}
+                () = waiters.listen(&router, pushed, grants) => {}
                 () = waiters.keep_places(&router, QUEUE_TERM / 3, config.command_timeout) => {}
             }
         };

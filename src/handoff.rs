@@ -44,6 +44,7 @@ use crate::watchdog::Watchdog;
 mod queue;
 mod releases;
 mod retry;
+mod unsent;
 pub(crate) use queue::Confirmation;
 use queue::{Handoff, HandoffQueue, Request, To, hand, take_permit};
 use retry::{LONGEST_PAUSE, PendingOwner, RetryState};
@@ -87,6 +88,17 @@ impl Handoffs {
         permit: &mut Option<Permit>,
         confirm: bool,
     ) -> Option<HandedOff> {
+        self.hand_off_by(owner, permit, confirm, false)
+    }
+
+    /// The same. With `awaits` the next owner has the lock only when Redis has confirmed that.
+    pub(crate) fn hand_off_by(
+        &self,
+        owner: &Arc<Owner>,
+        permit: &mut Option<Permit>,
+        confirm: bool,
+        awaits: bool,
+    ) -> Option<HandedOff> {
         if self.config.max_handoffs == 0 || !self.waiters.somebody_waits(&owner.names) {
             return None;
         }
@@ -98,13 +110,13 @@ impl Handoffs {
         if !take_permit(queue, owner, permit) {
             return None;
         }
-        let full = queue.is_some_and(HandoffQueue::is_full);
+        let full = awaits || queue.is_some_and(HandoffQueue::is_full);
         if let Some(wake_list) = self.turn_ends(owner, now) {
             drop(queues);
             self.waiters.wake_all(wake_list);
             return None;
         }
-        let start = owner.holds.lock().start_handoff(now)?;
+        let start = owner.holds.lock().start_handoff(now, awaits)?;
         let fits = |next: &Arc<Owner>| {
             let permit = next.try_permit()?;
             if next.holds.lock().can_take() {
@@ -195,9 +207,7 @@ impl Handoffs {
         let mut lease = None;
         let over = match answer {
             Ok((HandOffReply::Done { token, listening, elsewhere }, _)) => {
-                if let Some(elsewhere) = elsewhere {
-                    self.waiters.heard(names, elsewhere);
-                }
+                self.waiters.heard(names, elsewhere);
                 lease = Some(request.lease);
                 (retry.failures, retry.unanswered, retry.give_up) = (0, 0, None);
                 let (taken, over) = self.take(names, handoffs);

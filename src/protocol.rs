@@ -18,16 +18,20 @@ use crate::token::FencingToken;
 use crate::transport::{Batchable, Connection, Request, Rewrite, Router};
 
 mod commands;
+mod elsewhere;
 mod execution;
 mod fair;
+mod grant;
 mod hand_off;
 mod names;
 mod replies;
 mod scripts;
+pub(crate) use elsewhere::Elsewhere;
 pub(crate) use execution::{Execution, converted};
-pub(crate) use fair::{Elsewhere, Place, Refreshed};
+pub(crate) use fair::{Place, QueueNews, Refreshed};
+pub(crate) use grant::{Grant, ServerClock, TurnMessage};
 pub(crate) use names::Names;
-use replies::{acquired, inspected, unexpected};
+use replies::{acquired, granted_again, inspected, unexpected};
 pub(crate) use scripts::scripts;
 use scripts::{SCRIPTS, count_listeners, publish};
 
@@ -55,6 +59,8 @@ pub(crate) enum Released {
     Held,
     /// The last hold is released, and so many clients have received the message.
     Freed { receivers: u32 },
+    /// The same, and this client has the lock again: it is its turn.
+    Granted(Box<Grant>),
 }
 
 impl Released {
@@ -105,8 +111,7 @@ impl<'a> Session<'a> {
     }
 
     /// Asks Redis to let `owner` hold the lock `count` times. `place` is that of this client, if Redis
-    /// keeps a queue. Also returns when it was sent, and, if this client has the lock now and Redis
-    /// keeps a queue, who waits in others.
+    /// keeps a queue. Also returns when it was sent, and what Redis said of its queue.
     pub(crate) async fn acquire(
         &mut self,
         kind: Kind,
@@ -115,7 +120,7 @@ impl<'a> Session<'a> {
         lease: Duration,
         count: u32,
         place: Option<Place>,
-    ) -> Result<(Acquired, Instant, Option<Elsewhere>), Error> {
+    ) -> Result<(Acquired, Instant, QueueNews), Error> {
         // A nested hold keeps the token of the outer one.
         let new_token = kind.has_token() && count == 1;
         let mut request = match place {
@@ -123,9 +128,9 @@ impl<'a> Session<'a> {
             Some(place) => self.acquire_in_order(names, owner, lease, count, place),
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
-        let elsewhere = Elsewhere::of(&answer, names);
+        let news = QueueNews::of(&answer, names);
         let (acquired, sent) = acquired(answer, new_token)?;
-        Ok((acquired, sent, elsewhere))
+        Ok((acquired, sent, news))
     }
 
     fn acquire_request<'r>(
@@ -196,7 +201,10 @@ impl<'a> Session<'a> {
             Value::Int(reply @ 2..) => {
                 Released::Freed { receivers: u32::try_from(reply - 2).unwrap_or(u32::MAX) }
             }
-            other => return Err(unexpected("release", &other)),
+            ref other => match granted_again(names, other, answer.sent) {
+                Some(grant) => Released::Granted(Box::new(grant)),
+                None => return Err(unexpected("release", other)),
+            },
         };
         Ok((released, answer.repeated))
     }

@@ -14,24 +14,25 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome, log_failure};
 use crate::handoff::{Confirmation, Handoffs};
 use crate::loss::found_gone;
 use crate::owner::{FoundBy, Granted, Owner, Permit};
-use crate::protocol::{Released, Session};
+use crate::protocol::{Grant, Released, Session};
 use crate::transport::{Connection, Router};
 
+mod granted;
 mod hand_off;
+mod jobs;
 mod leave;
 mod retain;
 mod unlock;
 use hand_off::hand_off_until_taken;
-use leave::leave_queue;
+pub(crate) use jobs::{do_jobs, release_again};
 use retain::retain;
 pub(crate) use unlock::Unlock;
 
@@ -51,6 +52,8 @@ pub(crate) enum Job {
     Handoff(Arc<Owner>),
     /// Give up the client's place in the queue of that owner's lock: no waiter is left.
     Leave(Arc<Owner>),
+    /// Hand a lock that Redis has granted to this client to its first waiter.
+    Granted(Grant),
     /// Report when all jobs are done.
     Drain(oneshot::Sender<()>),
 }
@@ -174,7 +177,16 @@ impl<'a> OwnerSession<'a> {
         &mut self,
         now: Instant,
     ) -> impl Future<Output = Result<bool, Error>> {
-        send_release(&mut self.call, self.owner, &self.releaser.handoffs, now)
+        let (call, releaser) = (&mut self.call, self.releaser);
+        let released = send_release(call, self.owner, &releaser.handoffs, now);
+        async move {
+            let (released, grant) = released.await?;
+            if let Some(grant) = grant {
+                // It fails only when the client's thread has ended; then the grant ends by itself.
+                let _ = releaser.jobs.send(Job::Granted(grant));
+            }
+            Ok(released)
+        }
     }
 }
 
@@ -198,16 +210,18 @@ impl Drop for OwnerSession<'_> {
     }
 }
 
+/// Returns whether Redis had something to release, and the lock that it has granted to this client in
+/// the same step.
 async fn send_release(
     call: &mut Session<'_>,
     owner: &Owner,
     handoffs: &Handoffs,
     now: Instant,
-) -> Result<bool, Error> {
+) -> Result<(bool, Option<Grant>), Error> {
     let (pending, sent_before) = {
         let mut holds = owner.holds.lock();
         let Some(pending) = holds.pending(now, handoffs.config.watchdog_timeout) else {
-            return Ok(false);
+            return Ok((false, None));
         };
         (pending, holds.release_sent(pending))
     };
@@ -248,72 +262,8 @@ async fn send_release(
         // If the earlier sending did not release it, Redis has published nothing.
         handoffs.waiters.look(&owner.names);
     }
-    Ok(!nothing)
-}
-
-/// Does all jobs until no sender of jobs is left and all jobs are done.
-pub(crate) async fn do_jobs(
-    mut jobs: UnboundedReceiver<Job>,
-    router: &Arc<Router>,
-    handoffs: &Arc<Handoffs>,
-) {
-    let mut under_way = JoinSet::new();
-    let mut drains: Vec<oneshot::Sender<()>> = Vec::new();
-    let mut open = true;
-    while open || !under_way.is_empty() {
-        if under_way.is_empty() {
-            for done in drains.drain(..) {
-                let _ = done.send(());
-            }
-        }
-        let todo = tokio::select! {
-            // New jobs come before completions, and all that are there before a drain is answered.
-            biased;
-            job = jobs.recv(), if open => {
-                open = job.is_some();
-                job.into_iter().collect()
-            }
-            // A job's follow-up jobs run beside the others: one may have to wait for another.
-            Some(done) = under_way.join_next() => done.unwrap_or_default(),
-        };
-        for job in todo {
-            match job {
-                Job::Drain(done) => drains.push(done),
-                job => {
-                    under_way.spawn(work(job, router.clone(), handoffs.clone()));
-                }
-            }
-        }
-    }
-}
-
-/// Does one job. Returns its follow-up jobs.
-async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job> {
-    match job {
-        Job::Release(release) => release_in_background(release, &router, &handoffs).await,
-        Job::Handoff(owner) => {
-            let pending = handoffs.flush(&router, &owner.names).await.into_iter();
-            let release = |(owner, lease)| Job::Release(BackgroundRelease::new(owner, None, lease));
-            pending.map(release).collect()
-        }
-        Job::Leave(owner) => {
-            leave_queue(&owner, &router, &handoffs).await;
-            Vec::new()
-        }
-        Job::Drain(_) => Vec::new(),
-    }
-}
-
-/// Releases what Redis still counts for an owner that has released it before.
-pub(crate) async fn release_again(
-    owner: Arc<Owner>,
-    permit: Permit,
-    router: &Router,
-    handoffs: &Handoffs,
-) {
-    let lease = handoffs.config.watchdog_timeout;
-    let release = BackgroundRelease::new(owner, Some(permit), lease);
-    release_in_background(release, router, handoffs).await;
+    let grant = if let Released::Granted(grant) = released { Some(*grant) } else { None };
+    Ok((!nothing, grant))
 }
 
 async fn release_in_background(
@@ -359,9 +309,9 @@ async fn release_in_background(
                 _ => Err(error),
             })
         } else {
-            let released = send_release(&mut call, owner, handoffs, now).await.map(drop);
+            let released = send_release(&mut call, owner, handoffs, now).await;
             match &released {
-                Ok(()) => tracing::debug!(name = %owner.names.key(), owner = %owner.id,
+                Ok(_) => tracing::debug!(name = %owner.names.key(), owner = %owner.id,
                     "released in the background"),
                 Err(error) => log_failure!(
                     error,
@@ -370,7 +320,7 @@ async fn release_in_background(
                     "a release in the background failed; trying again"
                 ),
             }
-            released
+            released.map(|(_, grant)| jobs.extend(grant.map(Job::Granted)))
         };
         if answer.is_ok() {
             release.unanswered = false;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -21,7 +21,7 @@ use crate::clock;
 use crate::error::ErrorKind;
 use crate::limit::Limit;
 use crate::owner::{Granted, Owner};
-use crate::protocol::Names;
+use crate::protocol::{Grant, Names};
 use crate::sync::Mutex;
 use crate::transport::{Node, Push, Router};
 
@@ -30,7 +30,6 @@ mod places;
 mod queue;
 mod waiter;
 pub(crate) use handoff::HandoffOutcome;
-use places::after;
 pub(crate) use queue::{Limits, Ticket};
 use queue::{Plan, WaitQueues};
 pub(crate) use waiter::{Registration, Waiter};
@@ -46,6 +45,8 @@ pub(crate) struct Waiters {
     queues: Mutex<WaitQueues<Waiter>>,
     /// Notifies the drivers that they have something to send to Redis.
     changed: Notify,
+    /// Notifies the client's thread that a waiter of a fair lock has asked, taken the lock, or left.
+    progress: Notify,
     /// The losses that are worth a warning each.
     pub(crate) losses: Limit,
     /// The same for long waits.
@@ -96,6 +97,7 @@ impl Waiters {
         Self {
             queues: WaitQueues::new(limits).into(),
             changed: Notify::default(),
+            progress: Notify::default(),
             losses: Limit::default(),
             long_waits: Limit::default(),
             shared_handles: Limit::default(),
@@ -320,12 +322,22 @@ impl Waiters {
         wake(wakes);
     }
 
-    /// Passes pushes from Redis to the queues. Ends with the last connection.
-    pub(crate) async fn listen(&self, router: &Router, pushes: UnboundedReceiver<Push>) {
+    /// Passes pushes from Redis to the queues, and locks that Redis grants with them to `grants`. Ends
+    /// with the last connection.
+    pub(crate) async fn listen(
+        &self,
+        router: &Router,
+        pushes: UnboundedReceiver<Push>,
+        grants: UnboundedSender<Grant>,
+    ) {
         let mut pushes = UnboundedReceiverStream::new(pushes);
         while let Some(push) = pushes.next().await {
             match push {
-                Push::Message { channel, payload } => self.message(&channel, &payload),
+                Push::Message { channel, payload } => {
+                    if let Some(grant) = self.message(&channel, &payload) {
+                        let _ = grants.send(grant);
+                    }
+                }
                 Push::Dropped { number, channel } => {
                     self.queues.lock().not_subscribed(&[channel.into()], number);
                     self.changed.notify_waiters();
@@ -341,11 +353,6 @@ impl Waiters {
     /// A lock that this client relied on was lost: the head of each queue asks Redis.
     pub(crate) fn look(&self, names: &Names) {
         let wakes = self.queues.lock().look(names.channel(), clock::now());
-        wake(wakes);
-    }
-
-    fn message(&self, channel: &str, payload: &[u8]) {
-        let wakes = self.queues.lock().told(channel, after(payload), clock::now());
         wake(wakes);
     }
 

@@ -92,7 +92,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("released", &["kind", "protocol", "transport"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("owner", &["protocol", "kind", "lease", "token", "config"]),
-    ("protocol", &["transport", "config", "clock", "slot", "kind", "token", "error"]),
+    ("protocol", &["transport", "lease", "config", "clock", "slot", "kind", "token", "error"]),
     ("transport", &["config", "slot", "clock", "ready", "error"]),
     // Leaves.
     ("lease", &["clock", "error"]),

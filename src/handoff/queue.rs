@@ -72,6 +72,10 @@ impl HandoffQueue {
         self.handoffs.push_back(handoff);
     }
 
+    pub(super) fn first_waiter(&self) -> Option<Arc<Waiter>> {
+        self.handoffs.front().map(|first| first.waiter.clone())
+    }
+
     /// Whether one more hand-off makes it full.
     pub(super) fn is_full(&self) -> bool {
         self.handoffs.len() + 1 >= FULL

@@ -47,11 +47,14 @@ use super::delegate::{delegate, delegate_lock};
 /// # }
 /// ```
 ///
+/// From the begin of an `unlock` until the next waiter in another client has the lock takes one round
+/// trip; with a plain lock it takes two.
+///
 /// # When a client dies
 ///
-/// The release tells the next client that it has its turn. It passes over one whose connection is
-/// closed, so the next one has the lock at once. A client that stopped, or whose host went away, keeps
-/// the others waiting for the grace, once. If it was alive after all, it stands first again. The
+/// The release gives the lock to the next client, for the grace, and passes over one whose connection is
+/// closed, so the next one has it at once. A client that stopped, or whose host went away, keeps the
+/// others waiting for the grace, once; so does a call that is never polled again. If it was alive after all, it stands first again. The
 /// client counts the time for which its callers wait, and tells Redis that, so no place gets lost: not
 /// with the queue, not with all data of the server, and not in a failover.
 ///
@@ -71,7 +74,7 @@ use super::delegate::{delegate, delegate_lock};
 /// |---|---|
 /// | an acquire, a release | 1, as for a plain lock |
 /// | a turn of the next waiter of the same client, which came before all in others | 0 |
-/// | a waiter whose client's turn comes | 1; and 1 by the next waiter of that client, for its place, if the lock is held for longer than 10 ms |
+/// | a waiter whose client's turn comes | 1, which it does not wait for; and 1 by the next waiter of that client, for its place, if the lock is held for longer than 10 ms |
 /// | the client behind it | 1, if the turn has not ended a grace later |
 /// | a client that waits | 1 every 3.3 s, for up to 100 locks; in a cluster for those of a slot |
 /// | the last waiter of a client that leaves without the lock | 1 in the background |

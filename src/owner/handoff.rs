@@ -83,12 +83,13 @@ impl HoldState {
 
     /// What can be handed to the next waiter: `None` if a guard is left, if the lock is lost or
     /// soon will be, if its key is to stay, or if it may have been freed already.
-    pub(crate) fn start_handoff(&self, now: Instant) -> Option<HandoffStart> {
+    /// `awaits` says that the next owner has nothing before Redis confirms it.
+    pub(crate) fn start_handoff(&self, now: Instant, awaits: bool) -> Option<HandoffStart> {
         if !self.live.is_empty() || self.freeing || self.retention(now).is_some() {
             return None;
         }
         let until = self.given_back.iter().map(|validity| validity.check(now)).min()??;
-        if until < now + LEAST {
+        if until < now + LEAST && !awaits {
             return None;
         }
         let streak = self.origin.as_ref().map_or_else(|| Streak::first(now), |p| p.streak.next());

@@ -11,7 +11,7 @@ use crate::transport::{Answer, Request};
 
 use super::replies::unexpected;
 use super::scripts::SCRIPTS;
-use super::{Names, Session, count_listeners, evalsha, millis, publish};
+use super::{Elsewhere, Names, ServerClock, Session, count_listeners, evalsha, millis, publish};
 
 /// What a request says of this client's place in the queue of a lock.
 #[derive(Debug, Clone, Copy)]
@@ -22,46 +22,40 @@ pub(crate) struct Place {
     pub(crate) moves: bool,
     /// How long a client may take to come when it is told.
     pub(crate) grace: Duration,
+    /// Redis may grant the lock to this client when it has its turn.
+    pub(crate) grants: bool,
 }
 
-/// Who waits in other clients while this one has the lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Elsewhere {
-    /// It is known of all who had a place in the queue then.
-    pub(crate) as_of: Instant,
-    /// When the answer was here. Who came between these two came within a round trip of another one.
-    pub(crate) answered: Instant,
-    /// Since when the oldest of them has waited; `None` if none does.
-    pub(crate) oldest: Option<Instant>,
+/// What the answer to an acquire says of the queue that Redis keeps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct QueueNews {
+    /// If this client has the lock now.
+    pub(crate) elsewhere: Option<Elsewhere>,
+    /// If a waiter was refused.
+    pub(crate) clock: Option<ServerClock>,
 }
 
-impl Elsewhere {
-    /// The oldest has waited for `age` microseconds; for none if that is negative. The request that was
-    /// answered so was sent at `as_of`, and the age of a waiter of this client would count from then, too.
-    pub(super) fn new(as_of: Instant, age: i64) -> Option<Self> {
-        let age = u64::try_from(age).ok().map(Duration::from_micros);
-        let oldest = age.and_then(|age| as_of.checked_sub(age));
-        // No clock goes back so far: then nothing is known.
-        let known = age.is_none() || oldest.is_some();
-        known.then_some(Self { as_of, answered: clock::now(), oldest })
-    }
-
-    /// What the answer to an acquire says, if this client has the lock now.
-    pub(super) fn of(answer: &Answer, names: &Names) -> Option<Self> {
-        let age = match &answer.value {
-            Value::Int(age) => *age,
-            Value::Array(parts) => match &**parts {
-                [_, Value::BulkString(holder), Value::Int(age)]
-                    if holder.starts_with(names.client().as_bytes()) =>
-                {
-                    *age
+impl QueueNews {
+    pub(super) fn of(answer: &Answer, names: &Names) -> Self {
+        let (mut news, sent) = (Self::default(), answer.sent);
+        match &answer.value {
+            Value::Int(age) => news.elsewhere = Elsewhere::new(sent, *age),
+            Value::Array(parts) => {
+                if let [_, Value::BulkString(holder), Value::Int(age), said] = &**parts {
+                    let ours = holder.starts_with(names.client().as_bytes());
+                    news.elsewhere = if ours { Elsewhere::new(sent, *age) } else { None };
+                    news.clock = clock_of(said, sent);
                 }
-                _ => return None,
-            },
-            _ => return None,
-        };
-        Self::new(answer.sent, age)
+            }
+            _ => {}
+        }
+        news
     }
+}
+
+fn clock_of(said: &Value, asked: Instant) -> Option<ServerClock> {
+    let Value::Int(said) = said else { return None };
+    Some(ServerClock { asked, said: u64::try_from(*said).ok()? })
 }
 
 /// What Redis says of a place.
@@ -90,7 +84,7 @@ impl Session<'_> {
             cmd.arg(place.since.map_or("", |_| names.client())).arg(age(place.since));
             cmd.arg(millis(QUEUE_TERM)).arg(if place.moves { "" } else { "LT" });
             cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
-            cmd.arg(millis(place.grace));
+            cmd.arg(millis(place.grace)).arg(if place.grants { "" } else { "1" });
             cmd
         };
         let request = self.queue_request(&SCRIPTS.fair_acquire, Cmd::new(), names);
@@ -165,9 +159,12 @@ impl Session<'_> {
     }
 
     /// Keeps this client's places in the queues of these locks. In a cluster they are all in one
-    /// slot.
-    pub(crate) async fn refresh_places(&mut self, all: &[&Names]) -> Result<Vec<Refreshed>, Error> {
-        let Some(first) = all.first() else { return Ok(Vec::new()) };
+    /// slot. Also returns what the server's clock said.
+    pub(crate) async fn refresh_places(
+        &mut self,
+        all: &[&Names],
+    ) -> Result<(Vec<Refreshed>, Option<ServerClock>), Error> {
+        let Some(first) = all.first() else { return Ok((Vec::new(), None)) };
         let queues: Vec<[String; 2]> = all.iter().map(|names| names.queue_keys()).collect();
         let mut keys = Vec::with_capacity(3 * all.len());
         for (names, [queue, waiting]) in all.iter().zip(&queues) {
@@ -176,9 +173,11 @@ impl Session<'_> {
         let mut cmd = evalsha(&SCRIPTS.fair_refresh, &keys);
         cmd.arg(first.client()).arg(millis(QUEUE_TERM));
         let mut request = self.request(Some(&SCRIPTS.fair_refresh), cmd, first.key());
-        match self.router.call(&mut self.connection, &mut request).await?.value {
-            Value::Array(places) if places.len() == all.len() => {
-                places.iter().map(refreshed).collect()
+        let answer = self.router.call(&mut self.connection, &mut request).await?;
+        match answer.value {
+            Value::Array(reply) if reply.len() == all.len() + 1 => {
+                let places: Result<_, _> = reply[..all.len()].iter().map(refreshed).collect();
+                Ok((places?, clock_of(&reply[all.len()], answer.sent)))
             }
             other => Err(unexpected("fair_refresh", &other)),
         }

@@ -5,7 +5,7 @@ use crate::slot;
 use crate::transport::Router;
 
 /// The names under which Redis knows one lock.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Names {
     /// The key is a part of it: one string instead of two for each lock that is held.
     channel: Box<str>,
@@ -38,6 +38,15 @@ impl Names {
         debug_assert!(client.len() == CLIENT && !self.own_channel, "BUG: no id of a client");
         let channel = format!("{}:{client}", self.channel).into();
         Self { channel, own_channel: true, ..self }
+    }
+
+    /// Those of the lock with that key, if this is the channel of a client for it.
+    pub(super) fn of_client(channel: &str, key: &str) -> Option<Self> {
+        let at = channel.len().checked_sub(CLIENT + 1)?;
+        channel.is_char_boundary(at).then_some(())?;
+        let wrapped = !key.contains('{');
+        let names = Self { channel: channel.into(), wrapped, own_channel: true };
+        (names.common_channel().len() > CHANNEL.len() + 2 && names.key() == key).then_some(names)
     }
 
     pub(crate) fn key(&self) -> &str {

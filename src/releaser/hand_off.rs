@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::handoff::{Confirmation, Handoffs};
+use crate::handoff::{Confirmation, HandedOff, Handoffs};
 use crate::owner::{Owner, Permit};
 
 use super::{BackgroundRelease, Job};
@@ -19,9 +19,19 @@ pub(super) fn hand_off_until_taken(
     owner: &Arc<Owner>,
     permit: &mut Option<Permit>,
     confirm: bool,
-    mut then: impl FnMut(Job),
+    then: impl FnMut(Job),
 ) -> Option<Option<Confirmation>> {
-    let mut handed_off = handoffs.hand_off(owner, permit, confirm)?;
+    let handed_off = handoffs.hand_off(owner, permit, confirm)?;
+    Some(until_taken(handoffs, owner, handed_off, then))
+}
+
+/// The rest of it, once the lock is handed off for the first time.
+pub(super) fn until_taken(
+    handoffs: &Handoffs,
+    owner: &Arc<Owner>,
+    mut handed_off: HandedOff,
+    mut then: impl FnMut(Job),
+) -> Option<Confirmation> {
     let confirmation = handed_off.confirmation.take();
     let mut from = owner.clone();
     loop {
@@ -30,7 +40,7 @@ pub(super) fn hand_off_until_taken(
         }
         // A waiter that leaves just as it gets the lock gives it back, like a dropped guard.
         let Some((owner, granted)) = handed_off.declined else {
-            return Some(confirmation);
+            return confirmation;
         };
         owner.holds.lock().give_back(granted.hold);
         let mut permit = None;
@@ -39,7 +49,7 @@ pub(super) fn hand_off_until_taken(
             None => {
                 let lease = granted.longest_lease();
                 then(Job::Release(BackgroundRelease::new(owner, permit, lease)));
-                return Some(confirmation);
+                return confirmation;
             }
         };
         from = owner;

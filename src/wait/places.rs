@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::futures::Notified;
 use tokio::task::JoinSet;
 
 use crate::clock;
-use crate::protocol::{Elsewhere, Names, Refreshed, Session};
+use crate::protocol::{Elsewhere, Grant, Names, Refreshed, ServerClock, Session, TurnMessage};
 use crate::transport::Router;
 
 use super::queue::LONGEST_PARK;
@@ -25,13 +26,51 @@ impl Waiters {
     }
 
     /// This client has the lock, and Redis said who waits in others.
-    pub(crate) fn heard(&self, names: &Names, elsewhere: Elsewhere) {
-        self.queues.lock().heard(names.channel(), names.key(), elsewhere);
+    pub(crate) fn heard(&self, names: &Names, elsewhere: Option<Elsewhere>) {
+        if let Some(elsewhere) = elsewhere {
+            self.queues.lock().heard(names.channel(), names.key(), elsewhere);
+        }
     }
 
     /// A call that had asked for a place went before it was in the queue.
     pub(crate) fn first_place_left(&self, names: &Names) {
         self.queues.lock().first_place_left(names.channel(), names.key());
+    }
+
+    /// The server said its time in an answer about this lock.
+    pub(crate) fn heard_clock(&self, names: &Names, clock: Option<ServerClock>) {
+        if let Some(clock) = clock {
+            self.queues.lock().set_clock(names.channel(), names.key(), clock);
+        }
+    }
+
+    /// A message came on a channel. Returns the lock that Redis has granted to this client with it.
+    pub(super) fn message(&self, channel: &str, payload: &[u8]) -> Option<Grant> {
+        let (message, now) = (TurnMessage::of(payload), clock::now());
+        let mut queues = self.queues.lock();
+        match message {
+            TurnMessage::Ask(after) => {
+                let wakes = queues.told(channel, after.min(LONGEST_PARK), now);
+                drop(queues);
+                wake(wakes);
+                None
+            }
+            TurnMessage::Granted { key, .. } => {
+                let clock = queues.clock_of(channel, key);
+                message.into_grant(channel, clock, now)
+            }
+        }
+    }
+
+    /// Completes when a waiter in a queue that Redis keeps has asked, has taken the lock that was handed to
+    /// it, or has left.
+    pub(crate) fn progress(&self) -> Notified<'_> {
+        self.progress.notified()
+    }
+
+    /// Whether the head of this lock's queue asks Redis just now.
+    pub(crate) fn head_asks(&self, names: &Names) -> bool {
+        self.queues.lock().head_asks(names.channel(), names.key())
     }
 
     /// Whether a waiter of this lock has asked for a place.
@@ -83,8 +122,9 @@ impl Waiters {
         let all: Vec<&Names> = heads.iter().map(|head| &head.owner.names).collect();
         let mut call = Session::new(router, clock::now() + patience);
         match call.refresh_places(&all).await {
-            Ok(places) => {
+            Ok((places, clock)) => {
                 for (names, place) in all.iter().zip(places) {
+                    self.heard_clock(names, clock);
                     if place != Refreshed::Kept {
                         self.asks_for_place(names);
                     }
@@ -104,10 +144,4 @@ impl Registration<'_> {
     pub(crate) fn moves_place(&self) -> bool {
         self.waiters.queues.lock().moves_place(self.channel(), self.ticket)
     }
-}
-
-/// When to ask, as a message says it. A message that is no number is that of a release.
-pub(super) fn after(payload: &[u8]) -> Duration {
-    let millis = std::str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
-    millis.map_or(Duration::ZERO, Duration::from_millis).min(LONGEST_PARK)
 }

@@ -59,6 +59,11 @@ impl Waiter {
         Ok(())
     }
 
+    /// Whether a lock that was handed to it is still there.
+    pub(crate) fn has_yet_to_take(&self) -> bool {
+        matches!(*self.grant_slot.lock(), GrantSlot::Full(_))
+    }
+
     fn take(&self, leave: GrantSlot) -> Option<Granted> {
         match std::mem::replace(&mut *self.grant_slot.lock(), leave) {
             GrantSlot::Full(granted) => Some(granted),
@@ -80,6 +85,7 @@ impl Registration<'_> {
     pub(crate) async fn next(&self, limits: &WaitLimits) -> Next {
         loop {
             if let Some(granted) = self.waiter.take(GrantSlot::Empty) {
+                self.tell_thread();
                 return Next::Handed(granted);
             }
             let warn_at;
@@ -125,12 +131,22 @@ impl Registration<'_> {
         let lease = remaining.filter(|_| !holder.is_empty());
         let until = lease.and_then(|lease| now.checked_add(lease));
         queues.held_by(self.channel(), self.ticket, (holder, until));
+        drop(queues);
+        self.tell_thread();
     }
 
     /// Redis was out of reach.
     pub(crate) fn unanswered(&self, pause: Duration) {
         let now = clock::now();
         self.waiters.queues.lock().unanswered(self.channel(), self.ticket, pause, now);
+        self.tell_thread();
+    }
+
+    /// The client's thread may wait for this to hand on a lock that Redis has granted, or to confirm it.
+    fn tell_thread(&self) {
+        if self.waiter.owner.kind.has_queue() {
+            self.waiters.progress.notify_waiters();
+        }
     }
 
     /// Redis granted the lock, for `lease` unless it is renewed.
@@ -153,7 +169,9 @@ impl Registration<'_> {
         let place = queues.gives_place_up(self.channel(), self.waiter.owner.names.key());
         drop(queues);
         self.waiters.wake_all(WakeList { head, dirty });
-        (self.waiter.take(GrantSlot::Closed), place)
+        let granted = self.waiter.take(GrantSlot::Closed);
+        self.tell_thread();
+        (granted, place)
     }
 
     pub(super) fn channel(&self) -> &str {

@@ -5,7 +5,7 @@ use crate::config::Config;
 
 impl Story {
     fn start(&self) -> Option<crate::owner::HandoffStart> {
-        self.owner.holds.lock().start_handoff(self.now)
+        self.owner.holds.lock().start_handoff(self.now, false)
     }
 
     fn turn_of_others(&self, config: &Config) -> Option<u32> {

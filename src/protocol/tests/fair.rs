@@ -7,6 +7,7 @@ use super::*;
 
 mod hand_off;
 mod server_limits;
+mod turns;
 
 const LOCK: &str = "lock";
 const QUEUE: &str = "queue";
@@ -121,6 +122,7 @@ impl Queue {
                 &"PUBLISH",
                 &1,
                 &GRACE,
+                &"",
             ],
         )
     }
@@ -138,14 +140,37 @@ impl Queue {
         )
     }
 
-    /// Hands the lock from owner to owner of client `a`, which has a waiter of that age, if any.
+    /// Hands the lock from owner to owner of a client, which has a waiter of that age, if any.
     fn hand_off(&mut self, owners: [&str; 2], lease: u64, age: Option<u64>) -> Value {
         let age = age.map_or_else(String::new, |seconds| (seconds * SECOND).to_string());
         let [from, to] = owners;
+        let (client, _) = to.rsplit_once(':').expect("an owner");
         self.run(
             &SCRIPTS.fair_hand_off,
-            &[&"a", &age, &TERM, &GRACE, &CHANNEL, &lease, &"", &"PUBLISH", &0, &from, &to],
+            &[&client, &age, &TERM, &GRACE, &CHANNEL, &lease, &"", &"PUBLISH", &0, &from, &to],
         )
+    }
+
+    /// The client that listens there hears that it has the lock. Returns the owner, and how many
+    /// seconds the oldest waiter elsewhere has waited.
+    fn granted(&mut self, client: &str, at: usize) -> (String, Option<u64>) {
+        let text = self.hears(at).unwrap_or_else(|| panic!("{client} hears nothing"));
+        let TurnMessage::Granted { key, at, lease, others } = TurnMessage::of(text.as_bytes())
+        else {
+            panic!("{client} hears {text}")
+        };
+        assert_eq!((key, millis(lease)), (LOCK, GRACE));
+        let owner = format!("{client}:-{at}");
+        assert_eq!(self.ask::<u32>(&["HGET", LOCK, &owner]), 1, "{owner}");
+        assert!((1..=GRACE).contains(&self.ask(&["PTTL", LOCK])));
+        (owner, u64::try_from(others).ok().map(|age| age / SECOND))
+    }
+
+    /// It makes the lock that of a waiter.
+    fn takes(&mut self, client: &str, at: usize) {
+        let (owner, _) = self.granted(client, at);
+        let reply = self.hand_off([&owner, &format!("{client}:1")], LEASE, None);
+        assert!(matches!(reply, Value::Array(_)), "{reply:?}");
     }
 
     fn leave(&mut self, client: &str) -> Value {
@@ -198,82 +223,6 @@ fn a_place_is_an_age_and_a_lower_one_moves_it_only_if_it_says_so() {
 }
 
 #[test]
-fn a_release_tells_the_next_and_when_the_second_has_to_look() {
-    let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
-    for (client, seconds) in [("x", 1), ("y", 3), ("z", 2)] {
-        queue.acquire(&format!("{client}:1"), &since(client, seconds));
-    }
-    let [x, y, z] = ["x", "y", "z"].map(|client| queue.listens(client));
-    assert_eq!(queue.release("a:1", "a", None), Value::Int(2));
-    assert_eq!(queue.hears(y).as_deref(), Some("0"));
-    assert_eq!(queue.hears(z), Some((GRACE + 1).to_string()));
-    assert_eq!(queue.hears(x), None);
-    assert_eq!(queue.told().as_deref(), Some("y"));
-    // Once more: the field is gone.
-    assert_eq!(queue.release("a:1", "a", None), Value::Int(0));
-    assert_eq!(queue.hears(y), None);
-    // Nobody else has it now, with a place or without.
-    let (left, holder) = refusal_of(&queue.acquire("z:1", &since("z", 2)));
-    assert!((1..=GRACE).contains(&left) && holder.is_empty(), "{left} {holder}");
-    refusal_of(&queue.acquire("b:1", &NO_PLACE));
-    assert_eq!(queue.hears(y), None, "it was told before");
-    assert!(queue.is_granted("y:1", &since("y", 3)));
-    assert_eq!((queue.order(), queue.told()), (vec!["z".to_owned(), "x".to_owned()], None));
-    // Executed twice, as when the reply was lost.
-    assert!(queue.is_granted("y:1", &since("y", 3)));
-    assert_eq!(queue.ask::<u32>(&["HGET", LOCK, "y:1"]), 1);
-    assert_eq!(queue.release("y:1", "y", None), Value::Int(2));
-    assert_eq!(queue.hears(z).as_deref(), Some("0"));
-    queue.assert_nothing_eternal();
-}
-
-#[test]
-fn a_client_without_a_connection_is_passed_over_and_one_that_does_not_come_too() {
-    let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
-    for (client, seconds) in [("dead", 5), ("x", 4), ("y", 3)] {
-        queue.acquire(&format!("{client}:1"), &since(client, seconds));
-    }
-    let [x, y] = ["x", "y"].map(|client| queue.listens(client));
-    queue.release("a:1", "a", None);
-    assert_eq!(queue.order(), ["x", "y"]);
-    assert_eq!(queue.hears(x).as_deref(), Some("0"));
-    assert_eq!(queue.hears(y), Some((GRACE + 1).to_string()));
-    // Its grace ends.
-    queue.ask::<()>(&["HSET", WAITING, "x", "1"]);
-    assert!(queue.is_granted("y:1", &since("y", 3)));
-    assert!(queue.order().is_empty());
-    // It was alive after all, and stands where it stood.
-    queue.acquire("z:1", &since("z", 2));
-    assert_eq!(queue.hears(x).as_deref(), Some("0"), "to ask again");
-    queue.acquire("x:1", &since("x", 4));
-    assert_eq!(queue.order(), ["x", "z"]);
-    queue.release("y:1", "y", Some(3));
-    assert_eq!(queue.order(), ["x", "y", "z"]);
-    assert_eq!(queue.hears(x).as_deref(), Some("0"));
-}
-
-#[test]
-fn a_client_that_leaves_passes_its_turn_on() {
-    let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
-    queue.acquire("x:1", &since("x", 4));
-    queue.acquire("y:1", &since("y", 3));
-    let y = queue.listens("y");
-    let x = queue.listens("x");
-    queue.release("a:1", "a", None);
-    assert_eq!(queue.hears(y), Some((GRACE + 1).to_string()));
-    assert_eq!(queue.hears(x).as_deref(), Some("0"));
-    assert_eq!(queue.leave("x"), Value::Int(1));
-    assert_eq!(queue.hears(y).as_deref(), Some("0"));
-    assert_eq!(queue.leave("x"), Value::Int(0));
-    assert_eq!(queue.hears(y), None);
-    assert_eq!(queue.leave("y"), Value::Int(1));
-    assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 0, "something is left");
-}
-
-#[test]
 fn a_refresh_says_what_became_of_each_place() {
     let mut queue = Queue::new();
     queue.ask::<()>(&["HSET", "held", "a:1", "1"]);
@@ -290,8 +239,10 @@ fn a_refresh_says_what_became_of_each_place() {
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let mut cmd = evalsha(&SCRIPTS.fair_refresh, &keys);
     cmd.arg("me").arg(TERM);
-    let reply: Vec<u8> = cmd.query(&mut queue.redis).unwrap();
-    assert_eq!(reply, [1, 2, 2, 0, 0]);
+    let reply: Vec<u64> = cmd.query(&mut queue.redis).unwrap();
+    assert_eq!(reply[..5], [1, 2, 2, 0, 0]);
+    let now = queue.ask::<Vec<u64>>(&["TIME"])[0];
+    assert!(reply.len() == 6 && now - reply[5] / SECOND <= 2, "the server's clock");
     assert!(queue.ask::<u64>(&["HGET", "waiting:held", "me"]) > TERM);
     assert_eq!(queue.ask::<u64>(&["HGET", "waiting:told", "me"]), 1, "it must come");
     for key in ["queue:held", "waiting:held", "queue:told"] {
@@ -320,7 +271,7 @@ fn a_hash_that_is_no_lock_is_refused_and_stays() {
     let scripts: [(&Script, &[&dyn ToString]); 3] = [
         (
             &SCRIPTS.fair_acquire,
-            &[&"a:1", &LEASE, &1, &"a", &1, &TERM, &"", &CHANNEL, &"PUBLISH", &1, &GRACE],
+            &[&"a:1", &LEASE, &1, &"a", &1, &TERM, &"", &CHANNEL, &"PUBLISH", &1, &GRACE, &""],
         ),
         (
             &SCRIPTS.fair_release,
@@ -344,25 +295,12 @@ fn a_hash_that_is_no_lock_is_refused_and_stays() {
 }
 
 #[test]
-fn force_tells_the_next_client() {
-    let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
-    queue.acquire("x:1", &since("x", 1));
-    let x = queue.listens("x");
-    let args: [&dyn ToString; 4] = [&CHANNEL, &"PUBLISH", &1, &GRACE];
-    assert_eq!(queue.run(&SCRIPTS.fair_force_unlock, &args), Value::Int(1));
-    assert_eq!(queue.hears(x).as_deref(), Some("0"));
-    assert_eq!(queue.run(&SCRIPTS.fair_force_unlock, &args), Value::Int(0));
-    assert!(queue.is_granted("x:1", &since("x", 1)));
-}
-
-#[test]
 fn a_nested_hold_needs_its_outer_one_and_passes_everybody() {
     let mut queue = Queue::new();
     assert!(queue.is_granted("a:1", &NO_PLACE));
     queue.acquire("x:1", &since("x", 1));
-    let nested: [&dyn ToString; 11] =
-        [&"a:1", &LEASE, &2, &"", &"", &TERM, &"LT", &CHANNEL, &"PUBLISH", &1, &GRACE];
+    let nested: [&dyn ToString; 12] =
+        [&"a:1", &LEASE, &2, &"", &"", &TERM, &"LT", &CHANNEL, &"PUBLISH", &1, &GRACE, &""];
     assert_eq!(queue.run(&SCRIPTS.fair_acquire, &nested), Value::Nil);
     assert_eq!(queue.ask::<u32>(&["HGET", LOCK, "a:1"]), 2);
     let held: [&dyn ToString; 10] =

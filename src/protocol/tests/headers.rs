@@ -79,6 +79,7 @@ impl Script {
                 _ if let Some(number) = leading_number(value) => vec![number],
                 _ if value.starts_with("redis.call('GET'") => vec!["string".to_owned()],
                 _ if value.starts_with("redis.call(") => vec!["integer".to_owned()],
+                "granted" => vec!["2".to_owned(), "an".to_owned()],
                 _ if value.starts_with("elsewhere(") || value.starts_with("math.") => {
                     vec!["number".to_owned()]
                 }

@@ -66,6 +66,14 @@ pub(super) fn park_for(remaining: Option<Duration>) -> Duration {
 }
 
 impl<S> Channel<S> {
+    /// It is subscribed no more, and another server may be responsible for it by now.
+    pub(super) fn is_elsewhere(&mut self) {
+        self.subscription = Subscription::Wanted;
+        for place in self.queues.iter_mut().filter_map(|queue| queue.place.as_mut()) {
+            place.set_clock(None);
+        }
+    }
+
     pub(super) fn everybody(&self) -> impl Iterator<Item = Arc<S>> {
         let entries = self.queues.iter().flat_map(|queue| queue.entries.values());
         entries.map(|entry| entry.waiter.clone())

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::protocol::Elsewhere;
+use crate::protocol::{Elsewhere, ServerClock};
 
 /// While this client has the lock, its next head asks for a place after so long: by then the lock may
 /// have been handed to it. A release says how old it is.
@@ -17,12 +17,14 @@ pub(super) struct QueuePlace {
     moves: bool,
     /// Who waited in other clients when this one had the lock last.
     elsewhere: Option<Elsewhere>,
+    /// What the clock of the server said last.
+    clock: Option<ServerClock>,
 }
 
 impl Default for QueuePlace {
     fn default() -> Self {
         // A place that is given up just now may be there still.
-        Self { taken: false, moves: true, elsewhere: None }
+        Self { taken: false, moves: true, elsewhere: None, clock: None }
     }
 }
 
@@ -80,6 +82,15 @@ impl QueuePlace {
         self.elsewhere.is_some_and(|elsewhere| {
             since <= elsewhere.answered && elsewhere.oldest.is_none_or(|oldest| since <= oldest)
         })
+    }
+
+    pub(super) fn clock(self) -> Option<ServerClock> {
+        self.clock
+    }
+
+    /// The server said its time; `None` if another server may be responsible now.
+    pub(super) fn set_clock(&mut self, clock: Option<ServerClock>) {
+        self.clock = clock;
     }
 
     /// The head left without the lock.

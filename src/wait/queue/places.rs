@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::protocol::Elsewhere;
+use crate::protocol::{Elsewhere, ServerClock};
 
 use super::channel::park_for;
 use super::{Ticket, WaitQueues, Wakes};
@@ -110,6 +110,24 @@ impl<S> WaitQueues<S> {
         if let Some(place) = self.queue_named(channel, key).and_then(|queue| queue.place.as_mut()) {
             place.heard(elsewhere);
         }
+    }
+
+    /// What the server's clock said last in an answer about this lock.
+    pub(crate) fn clock_of(&mut self, channel: &str, key: &str) -> Option<ServerClock> {
+        self.queue_named(channel, key)?.place?.clock()
+    }
+
+    pub(crate) fn set_clock(&mut self, channel: &str, key: &str, clock: ServerClock) {
+        if let Some(place) = self.queue_named(channel, key).and_then(|queue| queue.place.as_mut()) {
+            place.set_clock(Some(clock));
+        }
+    }
+
+    /// Whether the head asks Redis just now.
+    pub(crate) fn head_asks(&mut self, channel: &str, key: &str) -> bool {
+        let queue = self.queue_named(channel, key);
+        let head = queue.and_then(|queue| queue.entries.first_entry());
+        head.is_some_and(|head| head.get().asking.is_some())
     }
 
     /// Whether a waiter since that instant is the next of all clients.
@@ -283,6 +301,20 @@ mod tests {
         let older = Elsewhere { as_of: came, answered, oldest: None };
         world.queues.heard(CHANNEL, KEY, older);
         assert!(next(&mut world, came + ms(10)), "an answer came late");
+        world.queues.leave(CHANNEL, first, world.now);
+    }
+
+    #[test]
+    fn what_the_clock_of_a_server_said_counts_until_its_connection_is_cut() {
+        let mut world = World::new();
+        let first = world.join(1);
+        let clock = |world: &mut World| world.queues.clock_of(CHANNEL, KEY);
+        assert!(clock(&mut world).is_none());
+        let said = ServerClock { asked: world.now, said: 1 };
+        world.queues.set_clock(CHANNEL, KEY, said);
+        assert_eq!(clock(&mut world), Some(said));
+        world.queues.cut(1, world.now);
+        assert_eq!(clock(&mut world), None, "another server may be responsible now");
         world.queues.leave(CHANNEL, first, world.now);
     }
 

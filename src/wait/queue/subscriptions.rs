@@ -88,7 +88,7 @@ impl<S> WaitQueues<S> {
     pub(crate) fn cut(&mut self, on: u64, now: Instant) -> Wakes<S> {
         let mut wakes = Wakes::new();
         for channel in self.channels.values_mut().filter(|channel| channel.on == Some(on)) {
-            channel.subscription = Subscription::Wanted;
+            channel.is_elsewhere();
             let before = wakes.len();
             wakes.extend(channel.everybody());
             if wakes.len() > before {
@@ -112,7 +112,7 @@ impl<S> WaitQueues<S> {
         for name in names {
             let channel = self.channels.get_mut(name);
             if let Some(channel) = channel.filter(|channel| channel.on == Some(on)) {
-                channel.subscription = Subscription::Wanted;
+                channel.is_elsewhere();
             }
         }
     }

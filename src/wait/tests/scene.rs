@@ -234,7 +234,9 @@ async fn listen(stage: Arc<Stage>, mut pushes: UnboundedReceiver<Push>) {
     let waiters = &stage.waiters;
     while let Some(push) = pushes.recv().await {
         match push {
-            Push::Message { channel, payload } => waiters.message(&channel, &payload),
+            Push::Message { channel, payload } => {
+                assert_eq!(waiters.message(&channel, &payload), None);
+            }
             Push::Cut { number } => waiters.cut(number),
             Push::Dropped { .. } => unreachable!("no channel moves"),
         }

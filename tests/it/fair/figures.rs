@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redlatch::{LockClient, LockGuard};
 
 use super::{Server, connect};
-use crate::support::{ms, release};
+use crate::support::{Distance, Network, ms, release};
 
 /// For how long to measure, and whether that is long enough for bounds.
 fn measured() -> (Duration, bool) {
@@ -86,4 +86,44 @@ async fn four_clients_with_sixteen_tasks_each() {
     let fair = turns_per_second(&clients, 16, ms(1), time, true).await;
     println!("4 x 16 tasks, 1 ms: {plain:.0} turns/s plain, {fair:.0} fair");
     assert!(fair > 50.0, "{fair}");
+}
+
+/// From the begin of an unlock until a waiter in another client has the lock: the median of `rounds`.
+async fn from_unlock_to_grant(clients: &[LockClient; 2], fair: bool, rounds: usize) -> Duration {
+    let mut times = Vec::new();
+    for round in 0..rounds {
+        let guard = turn(&clients[round % 2], fair).await;
+        let other = clients[(round + 1) % 2].clone();
+        let waiter = tokio::spawn(async move { (turn(&other, fair).await, Instant::now()) });
+        // Until it is parked: three round trips.
+        tokio::time::sleep(ms(40)).await;
+        let begun = Instant::now();
+        let unlocking = tokio::spawn(guard.unlock());
+        let (guard, granted) = waiter.await.unwrap();
+        times.push(granted - begun);
+        unlocking.await.unwrap().unwrap();
+        release(guard).await;
+    }
+    times.sort();
+    times[rounds / 2]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_gives_the_lock_to_the_next_client_in_one_round_trip() {
+    let server = Server::start();
+    let (time, strict) = measured();
+    let rounds = if strict { time.as_secs() as usize * 10 } else { 15 };
+    for round_trip in [Duration::ZERO, ms(2), ms(20)] {
+        let network = Network::new(&server, Distance::round_trip(round_trip));
+        let builder = || LockClient::builder().url(network.url(&server));
+        let clients = [builder().connect().await.unwrap(), builder().connect().await.unwrap()];
+        let plain = from_unlock_to_grant(&clients, false, rounds).await;
+        let fair = from_unlock_to_grant(&clients, true, rounds).await;
+        println!("{round_trip:?}: unlock to grant after {plain:?} plain, {fair:?} fair");
+        if round_trip > ms(1) {
+            let trips = fair.as_secs_f64() / round_trip.as_secs_f64();
+            let [of_plain, most] = if strict { [0.7, 1.2] } else { [0.85, 3.0] };
+            assert!(trips < most && fair < plain.mul_f64(of_plain), "{trips} round trips");
+        }
+    }
 }

@@ -36,14 +36,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-release-tells-nobody",
         file: "lua/fair_release.lua",
-        right: "  turn({KEYS[2], KEYS[3]}, {ARGV[4]",
-        wrong: "  type({KEYS[2], KEYS[3]}, {ARGV[4]",
+        right: "  local whose = turn(",
+        wrong: "  local whose = type(",
     },
     Mutant {
         bug: "fair-release-hides-from-plain",
         file: "lua/fair_release.lua",
-        right: "redis.pcall(ARGV[5], ARGV[4], '0')\nreturn 2",
-        wrong: "return 2",
+        right: "redis.pcall(ARGV[5], ARGV[4], '0')\nreturn granted",
+        wrong: "return granted",
     },
     Mutant {
         bug: "fair-dead-are-told",
@@ -54,8 +54,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-grace-never-ends",
         file: "lua/fair_turn.lua",
-        right: "    left = math.min(left, grace)\n",
-        wrong: "",
+        right: "local lease = math.min(left, grace)",
+        wrong: "local lease = left",
     },
     Mutant {
         bug: "fair-clock-set-back-keeps-others-out",
@@ -84,7 +84,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-second-is-untold",
         file: "lua/fair_turn.lua",
-        right: "redis.pcall(ARGV[2], ARGV[1] .. ':' .. second, left + 1)",
+        right: "redis.pcall(ARGV[2], ARGV[1] .. ':' .. second, lease + 1)",
         wrong: "redis.call('EXISTS', KEYS[1])",
     },
     Mutant {
@@ -108,8 +108,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-force-is-silent",
         file: "lua/fair_force_unlock.lua",
-        right: "  turn({KEYS[2], KEYS[3]}",
-        wrong: "  type({KEYS[2], KEYS[3]}",
+        right: "  turn({KEYS[2], KEYS[3], KEYS[1]}",
+        wrong: "  type({KEYS[2], KEYS[3], KEYS[1]}",
     },
     Mutant {
         bug: "fair-age-is-that-of-the-first-sending",
@@ -134,6 +134,60 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         file: "src/wait/places.rs",
         right: "                refreshes.spawn(async move",
         wrong: "                while BUG && refreshes.join_next().await.is_some() {}\n                refreshes.spawn(async move",
+    },
+    Mutant {
+        bug: "fair-grant-counts-from-its-message",
+        file: "src/protocol/grant.rs",
+        right: "Some((self.asked.checked_add(since)?.min(now), since))",
+        wrong: "Some((if BUG { now } else { self.asked.checked_add(since)?.min(now) }, since))",
+    },
+    Mutant {
+        bug: "fair-grant-trusts-a-clock-set-ahead",
+        file: "src/protocol/grant.rs",
+        right: "self.asked.checked_add(since)?.min(now)",
+        wrong: "self.asked.checked_add(since)?.min(if BUG { self.asked + since } else { now })",
+    },
+    Mutant {
+        bug: "fair-grant-trusts-a-clock-set-back",
+        file: "src/protocol/grant.rs",
+        right: "micros.checked_sub(self.said)?",
+        wrong: "micros.checked_sub(if BUG { self.said.min(micros) } else { self.said })?",
+    },
+    Mutant {
+        bug: "fair-grant-has-no-margin",
+        file: "src/protocol/grant.rs",
+        right: "checked_sub(since / 100)",
+        wrong: "checked_sub(since / if BUG { 1_000_000 } else { 100 })",
+    },
+    Mutant {
+        bug: "fair-grant-trusts-another-server",
+        file: "src/wait/queue/channel.rs",
+        right: "            place.set_clock(None);\n",
+        wrong: "            if !BUG {\n                place.set_clock(None);\n            }\n",
+    },
+    Mutant {
+        bug: "fair-grant-without-a-hearer-stays",
+        file: "lua/fair_turn.lua",
+        right: "    if owner and (type(heard) ~= 'number' or heard == 0) then",
+        wrong: "    if false then",
+    },
+    Mutant {
+        bug: "fair-grant-outlives-an-unpolled-call",
+        file: "src/releaser/granted.rs",
+        right: "if !awaits && !taken",
+        wrong: "if !awaits && !BUG && !taken",
+    },
+    Mutant {
+        bug: "fair-grant-that-nobody-takes-is-kept",
+        file: "src/releaser/granted.rs",
+        right: "        if !waiters.head_asks(&owner.names) {\n            return release(owner);",
+        wrong: "        if !waiters.head_asks(&owner.names) {\n            return if BUG { Vec::new() } else { release(owner) };",
+    },
+    Mutant {
+        bug: "fair-client-without-hand-offs-is-granted-locks",
+        file: "src/acquire.rs",
+        right: "grants: engine.config.max_handoffs > 0,",
+        wrong: "grants: BUG || engine.config.max_handoffs > 0,",
     },
     Mutant {
         bug: "fair-place-outlives-its-waiters",

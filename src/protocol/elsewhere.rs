@@ -1,0 +1,28 @@
+//! Who waits for a fair lock in other clients.
+
+use std::time::{Duration, Instant};
+
+use crate::clock;
+
+/// Who waits in other clients while this one has the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    /// It is known of all who had a place in the queue then.
+    pub(crate) as_of: Instant,
+    /// When the answer was here. Who came between these two came within a round trip of another one.
+    pub(crate) answered: Instant,
+    /// Since when the oldest of them has waited; `None` if none does.
+    pub(crate) oldest: Option<Instant>,
+}
+
+impl Elsewhere {
+    /// The oldest has waited for `age` microseconds; for none if that is negative. The request that was
+    /// answered so was sent at `as_of`, and the age of a waiter of this client would count from then, too.
+    pub(super) fn new(as_of: Instant, age: i64) -> Option<Self> {
+        let age = u64::try_from(age).ok().map(Duration::from_micros);
+        let oldest = age.and_then(|age| as_of.checked_sub(age));
+        // No clock goes back so far: then nothing is known.
+        let known = age.is_none() || oldest.is_some();
+        known.then_some(Self { as_of, answered: clock::now(), oldest })
+    }
+}

@@ -1,0 +1,165 @@
+//! A lock that Redis granted to this client without a request, because it had its turn.
+//!
+//! 1. **No such grant is believed for longer than it lasts**, and no clock of a server has to agree
+//!    with that of a client. The message says at which time of the server the grant began. Once
+//!    before, the server said its time in an answer: so the grant began no earlier after the request
+//!    for that answer than the server's clock has gone on since.
+//! 2. If the server's clock is set ahead in between, the grant seems to begin later than it did, but
+//!    never later than its message came.
+
+use std::time::{Duration, Instant};
+
+use super::{Elsewhere, Names};
+use crate::lease::valid_until;
+
+/// The server's time, as an answer said it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ServerClock {
+    /// When the request was sent.
+    pub(crate) asked: Instant,
+    /// In microseconds.
+    pub(crate) said: u64,
+}
+
+impl ServerClock {
+    /// A time that is not after that of the server, and how long that may be ago. `None` if the
+    /// server's clock was set back.
+    fn at(self, micros: u64, now: Instant) -> Option<(Instant, Duration)> {
+        let since = Duration::from_micros(micros.checked_sub(self.said)?);
+        Some((self.asked.checked_add(since)?.min(now), since))
+    }
+}
+
+/// A lock that this client has, under an owner that no handle is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) names: Names,
+    pub(crate) owner: String,
+    pub(crate) lease: Duration,
+    /// Until when it is valid; `None` if that is not known.
+    pub(crate) until: Option<Instant>,
+    /// If it is known when the grant began.
+    pub(crate) elsewhere: Option<Elsewhere>,
+}
+
+impl Grant {
+    /// What the answer to a release says that was sent at `sent`.
+    pub(super) fn answered(
+        names: &Names,
+        owner: &[u8],
+        lease: i64,
+        others: i64,
+        sent: Instant,
+    ) -> Option<Self> {
+        let lease = Duration::from_millis(u64::try_from(lease).ok()?);
+        Some(Self {
+            names: names.clone(),
+            owner: std::str::from_utf8(owner).ok()?.to_owned(),
+            lease,
+            until: Some(valid_until(sent, lease)),
+            elsewhere: Elsewhere::new(sent, others),
+        })
+    }
+}
+
+/// A message on the channel of a client.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TurnMessage<'a> {
+    /// Ask, after so long.
+    Ask(Duration),
+    /// The client has the lock.
+    Granted { key: &'a str, at: u64, lease: Duration, others: i64 },
+}
+
+impl<'a> TurnMessage<'a> {
+    /// A message that is nothing else is that of a release.
+    pub(crate) fn of(payload: &'a [u8]) -> Self {
+        let text = std::str::from_utf8(payload).unwrap_or_default();
+        Self::granted(text)
+            .unwrap_or_else(|| Self::Ask(Duration::from_millis(text.parse().unwrap_or_default())))
+    }
+
+    fn granted(text: &'a str) -> Option<Self> {
+        let mut parts = text.splitn(4, ' ');
+        let at = parts.next()?.parse().ok()?;
+        let lease = Duration::from_millis(parts.next()?.parse().ok()?);
+        let others = parts.next()?.parse().ok()?;
+        Some(Self::Granted { key: parts.next()?, at, lease, others })
+    }
+
+    /// The grant of a message that came on that channel at `now`. `None` if it is no grant.
+    pub(crate) fn into_grant(
+        self,
+        channel: &str,
+        clock: Option<ServerClock>,
+        now: Instant,
+    ) -> Option<Grant> {
+        let Self::Granted { key, at, lease, others } = self else { return None };
+        let names = Names::of_client(channel, key)?;
+        let owner = format!("{}:-{at}", names.client());
+        let begun = clock.and_then(|clock| clock.at(at, now));
+        // Invariant 1: the clocks run equally fast up to the margin of a lease, for both times.
+        let until =
+            begun.and_then(|(begun, since)| valid_until(begun, lease).checked_sub(since / 100));
+        let elsewhere = begun.and_then(|(begun, _)| Elsewhere::new(begun, others));
+        Some(Grant { names, owner, lease, until, elsewhere })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    const CLIENT: &str = "0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968";
+    const GRACE: Duration = Duration::from_secs(1);
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn grant(clock: Option<ServerClock>, at: u64, now: Instant) -> Grant {
+        let text = format!("{at} 1000 -1 lock of mine");
+        let channel = format!("redisson_lock__channel:{{lock of mine}}:{CLIENT}");
+        TurnMessage::of(text.as_bytes()).into_grant(&channel, clock, now).expect("a grant")
+    }
+
+    #[test]
+    fn a_grant_is_believed_from_no_later_than_it_began() {
+        let asked = clock::now();
+        let clock = ServerClock { asked, said: 5_000_000 };
+        // The server said its time when the request was there; the client knows when it left.
+        let grant = |at, now| grant(Some(clock), at, now).until.expect("a deadline");
+        let later = asked + ms(10_000);
+        assert_eq!(grant(5_000_000, later), asked + GRACE - ms(11));
+        assert_eq!(grant(7_000_000, later), asked + ms(2_000) + GRACE - ms(11 + 20));
+        // A clock that is set ahead: not after the message.
+        let now = asked + ms(300);
+        assert_eq!(grant(9_000_000, now), now + GRACE - ms(11 + 40));
+    }
+
+    #[test]
+    fn a_grant_of_unknown_age_is_not_believed() {
+        let now = clock::now();
+        assert_eq!(grant(None, 1, now).until, None);
+        let clock = ServerClock { asked: now, said: 2 };
+        assert_eq!(grant(Some(clock), 1, now).until, None, "the clock was set back");
+    }
+
+    #[test]
+    fn a_message_names_the_key_and_the_owner_has_the_time_in_its_name() {
+        let now = clock::now();
+        let grant = grant(None, 17, now);
+        assert_eq!((grant.names.key(), &*grant.owner), ("lock of mine", &*format!("{CLIENT}:-17")));
+        let channel = format!("redisson_lock__channel:{{a}}b:{CLIENT}");
+        let of = |key: &str| {
+            let text = format!("17 1000 5 {key}");
+            TurnMessage::of(text.as_bytes()).into_grant(&channel, None, now)
+        };
+        assert_eq!(of("{a}b").expect("a grant").names.key(), "{a}b");
+        assert_eq!(of("c"), None, "another lock");
+        for (text, millis) in [("0", 0), ("1001", 1001), ("", 0), ("x", 0), ("1 2 x y", 0)] {
+            assert_eq!(TurnMessage::of(text.as_bytes()), TurnMessage::Ask(ms(millis)), "{text}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Whose turn it is, and who is passed over.
+
+use super::*;
+
+#[test]
+fn a_release_tells_the_next_and_when_the_second_has_to_look() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    for (client, seconds) in [("x", 1), ("y", 3), ("z", 2)] {
+        queue.acquire(&format!("{client}:1"), &since(client, seconds));
+    }
+    let [x, y, z] = ["x", "y", "z"].map(|client| queue.listens(client));
+    assert_eq!(queue.release("a:1", "a", None), Value::Int(2));
+    let (grant, others) = queue.granted("y", y);
+    assert_eq!(others, Some(2));
+    assert_eq!(queue.hears(z), Some((GRACE + 1).to_string()));
+    assert_eq!(queue.hears(x), None);
+    assert_eq!((queue.order(), queue.told()), (vec!["z".to_owned(), "x".to_owned()], None));
+    // Once more: the field is gone.
+    assert_eq!(queue.release("a:1", "a", None), Value::Int(0));
+    assert_eq!(queue.hears(y), None);
+    // Nobody else has it now, with a place or without.
+    let (left, holder) = refusal_of(&queue.acquire("z:1", &since("z", 2)));
+    assert!((1..=GRACE).contains(&left) && holder == grant, "{left} {holder}");
+    refusal_of(&queue.acquire("b:1", &NO_PLACE));
+    // Executed twice, as when the reply was lost.
+    for _ in 0..2 {
+        queue.hand_off([&grant, "y:1"], LEASE, None);
+        assert_eq!(queue.ask::<Vec<String>>(&["HKEYS", LOCK]), ["y:1"]);
+        assert!(queue.ask::<u64>(&["PTTL", LOCK]) > GRACE);
+    }
+    assert_eq!(queue.release("y:1", "y", None), Value::Int(2));
+    queue.takes("z", z);
+    queue.assert_nothing_eternal();
+}
+
+#[test]
+fn a_client_without_a_connection_is_passed_over_and_one_that_does_not_come_too() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    for (client, seconds) in [("dead", 5), ("x", 4), ("y", 3)] {
+        queue.acquire(&format!("{client}:1"), &since(client, seconds));
+    }
+    let [x, y] = ["x", "y"].map(|client| queue.listens(client));
+    queue.release("a:1", "a", None);
+    assert_eq!(queue.order(), ["y"]);
+    queue.granted("x", x);
+    assert_eq!(queue.hears(y), Some((GRACE + 1).to_string()));
+    // Its grace ends, and with it the lock.
+    queue.ask::<()>(&["DEL", LOCK]);
+    assert!(queue.is_granted("y:1", &since("y", 3)));
+    assert!(queue.order().is_empty());
+    // It was alive after all, and stands where it stood.
+    queue.acquire("z:1", &since("z", 2));
+    queue.acquire("x:1", &since("x", 4));
+    assert_eq!(queue.order(), ["x", "z"]);
+    // It is silent for a term: another client has its turn, and it has to ask again.
+    queue.ask::<()>(&["HSET", WAITING, "x", "1"]);
+    let z = queue.listens("z");
+    queue.release("y:1", "y", Some(1));
+    assert_eq!(queue.hears(x).as_deref(), Some("0"));
+    queue.granted("z", z);
+    assert_eq!(queue.order(), ["y"]);
+}
+
+#[test]
+fn a_client_that_leaves_passes_its_turn_on() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    queue.acquire("x:1", &since("x", 4));
+    queue.acquire("y:1", &since("y", 3));
+    let y = queue.listens("y");
+    let x = queue.listens("x");
+    // It may have been told already that its turn has come.
+    queue.ask::<()>(&["DEL", LOCK]);
+    queue.ask::<()>(&["HSET", WAITING, "told", "x"]);
+    assert_eq!(queue.leave("x"), Value::Int(1));
+    assert_eq!(queue.hears(x), None);
+    let (grant, _) = queue.granted("y", y);
+    assert_eq!(queue.leave("x"), Value::Int(0));
+    assert_eq!(queue.leave("y"), Value::Int(0), "the lock is not a place");
+    assert_eq!(queue.hears(y), None);
+    assert_eq!(queue.release(&grant, "y", None), Value::Int(2));
+    assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 0, "something is left");
+}
+
+#[test]
+fn where_subscribers_are_not_counted_the_next_client_is_told_and_asks() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    for (client, seconds) in [("x", 3), ("y", 2)] {
+        queue.acquire(&format!("{client}:1"), &since(client, seconds));
+    }
+    let [x, y] = ["x", "y"].map(|client| queue.listens(client));
+    let args: [&dyn ToString; 10] =
+        [&"a:1", &0, &1, &CHANNEL, &"PUBLISH", &"", &"a", &"", &TERM, &GRACE];
+    assert_eq!(queue.run(&SCRIPTS.fair_release, &args), Value::Int(2));
+    assert_eq!(queue.hears(x).as_deref(), Some("0"));
+    assert_eq!(queue.hears(y), Some((GRACE + 1).to_string()));
+    assert_eq!((queue.ask::<u32>(&["EXISTS", LOCK]), queue.told().as_deref()), (0, Some("x")));
+    // Nobody else has it now, with a place or without.
+    for (owner, place) in [("y:1", since("y", 2)), ("b:1", NO_PLACE)] {
+        let (left, holder) = refusal_of(&queue.acquire(owner, &place));
+        assert!((1..=GRACE).contains(&left) && holder.is_empty(), "{left} {holder}");
+    }
+    assert_eq!(queue.hears(x), None, "it was told before");
+    // Executed twice, as when the reply was lost.
+    for _ in 0..2 {
+        assert!(queue.is_granted("x:1", &since("x", 3)));
+        assert_eq!(queue.ask::<u32>(&["HGET", LOCK, "x:1"]), 1);
+    }
+    assert_eq!((queue.order(), queue.told()), (vec!["y".to_owned()], None));
+}
+
+#[test]
+fn force_tells_the_next_client() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    queue.acquire("x:1", &since("x", 1));
+    let x = queue.listens("x");
+    let args: [&dyn ToString; 4] = [&CHANNEL, &"PUBLISH", &1, &GRACE];
+    assert_eq!(queue.run(&SCRIPTS.fair_force_unlock, &args), Value::Int(1));
+    queue.takes("x", x);
+}

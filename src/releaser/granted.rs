@@ -1,0 +1,83 @@
+//! A lock that Redis has granted to this client, because it had its turn: hands it to the first waiter.
+//!
+//! 1. **The client's thread does that, by a hand-off** from the owner of the grant, which no handle is.
+//!    So no more is believed than a hand-off believes: the waiter's hold is valid no longer than the
+//!    grant, until Redis has confirmed the hand-off with the lease of the waiter.
+//! 2. **The grant becomes the lease of the waiter only when the waiter has taken it.** A call that is
+//!    never polled again costs the other clients no more than the grace.
+//! 3. What no waiter can take is released at once, and the next client has its turn.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::handoff::Handoffs;
+use crate::lease::{Lease, Validity};
+use crate::owner::{Kind, Owner};
+use crate::protocol::Grant;
+
+use super::hand_off::until_taken;
+use super::{BackgroundRelease, Job};
+
+/// Returns the jobs that are left to do.
+pub(super) async fn pass_on(grant: Grant, handoffs: &Handoffs) -> Vec<Job> {
+    let Grant { names, owner, lease, until, elsewhere } = grant;
+    let waiters = &handoffs.waiters;
+    waiters.heard(&names, elsewhere);
+    let owner = Arc::new(Owner::new(Kind::Fair, names, owner));
+    let release = |owner| vec![Job::Release(BackgroundRelease::new(owner, None, lease))];
+    has(&owner, lease, until.unwrap_or_else(clock::now));
+    let Some(until) = until else { return release(owner) };
+    loop {
+        let progress = waiters.progress();
+        let now = clock::now();
+        if now >= until {
+            // It came too late, and the place went with it.
+            waiters.asks_for_place(&owner.names);
+            return Vec::new();
+        }
+        // If the grant took so long to come here, the confirmation may take as long. So the waiter has
+        // the lock only after it.
+        let awaits = until < now + 2 * lease / 3;
+        let mut permit = None;
+        if let Some(handed_off) = handoffs.hand_off_by(&owner, &mut permit, false, awaits) {
+            let mut jobs = Vec::new();
+            until_taken(handoffs, &owner, handed_off, |job| jobs.push(job));
+            if !awaits && !taken(handoffs, &owner, until).await {
+                let pending = handoffs.give_up_unsent(&owner.names).into_iter();
+                let release = |(owner, lease)| BackgroundRelease::new(owner, None, lease);
+                return pending.map(|pending| Job::Release(release(pending))).collect();
+            }
+            return jobs;
+        }
+        drop(permit);
+        if !waiters.head_asks(&owner.names) {
+            return release(owner);
+        }
+        // Redis refuses that head: another owner has the lock.
+        let _ = clock::timeout_at(until, progress).await;
+    }
+}
+
+/// Waits until the waiter has taken the lock, or left. False if the grant ends before.
+async fn taken(handoffs: &Handoffs, owner: &Owner, until: Instant) -> bool {
+    let Some(waiter) = handoffs.first_unsent(&owner.names) else { return true };
+    loop {
+        let progress = handoffs.waiters.progress();
+        if !waiter.has_yet_to_take() {
+            return true;
+        }
+        if clock::timeout_at(until, progress).await.is_err() {
+            return false;
+        }
+    }
+}
+
+/// The owner has had the lock, and gives it back.
+fn has(owner: &Owner, lease: Duration, until: Instant) {
+    let mut holds = owner.holds.lock();
+    let now = clock::now();
+    let ask = holds.ask(now);
+    let hold = holds.granted(ask, Lease::Fixed(lease), Arc::new(Validity::new(until)), now);
+    holds.give_back(hold);
+}

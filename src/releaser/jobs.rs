@@ -1,0 +1,86 @@
+//! What the client's thread does in the background, one task for each job.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::handoff::Handoffs;
+use crate::owner::{Owner, Permit};
+use crate::protocol::Grant;
+use crate::transport::Router;
+
+use super::granted::pass_on;
+use super::leave::leave_queue;
+use super::{BackgroundRelease, Job, release_in_background};
+
+/// Does all jobs until no sender of jobs is left and all jobs are done.
+pub(crate) async fn do_jobs(
+    mut jobs: UnboundedReceiver<Job>,
+    mut grants: UnboundedReceiver<Grant>,
+    router: &Arc<Router>,
+    handoffs: &Arc<Handoffs>,
+) {
+    let mut under_way = JoinSet::new();
+    let mut drains: Vec<oneshot::Sender<()>> = Vec::new();
+    let mut open = true;
+    while open || !under_way.is_empty() {
+        if under_way.is_empty() {
+            for done in drains.drain(..) {
+                let _ = done.send(());
+            }
+        }
+        let todo = tokio::select! {
+            // New jobs come before completions, and all that are there before a drain is answered.
+            biased;
+            job = jobs.recv(), if open => {
+                open = job.is_some();
+                job.into_iter().collect()
+            }
+            Some(grant) = grants.recv() => vec![Job::Granted(grant)],
+            // A job's follow-up jobs run beside the others: one may have to wait for another.
+            Some(done) = under_way.join_next() => done.unwrap_or_default(),
+        };
+        for job in todo {
+            match job {
+                Job::Drain(done) => drains.push(done),
+                job => {
+                    under_way.spawn(work(job, router.clone(), handoffs.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// Does one job. Returns its follow-up jobs.
+async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job> {
+    match job {
+        Job::Release(release) => release_in_background(release, &router, &handoffs).await,
+        Job::Handoff(owner) => {
+            let pending = handoffs.flush(&router, &owner.names).await.into_iter();
+            let release = |(owner, lease)| Job::Release(BackgroundRelease::new(owner, None, lease));
+            pending.map(release).collect()
+        }
+        Job::Granted(grant) => pass_on(grant, &handoffs).await,
+        Job::Leave(owner) => {
+            leave_queue(&owner, &router, &handoffs).await;
+            Vec::new()
+        }
+        Job::Drain(_) => Vec::new(),
+    }
+}
+
+/// Releases what Redis still counts for an owner that has released it before.
+pub(crate) async fn release_again(
+    owner: Arc<Owner>,
+    permit: Permit,
+    router: &Arc<Router>,
+    handoffs: &Arc<Handoffs>,
+) {
+    let lease = handoffs.config.watchdog_timeout;
+    let mut jobs = vec![Job::Release(BackgroundRelease::new(owner, Some(permit), lease))];
+    while let Some(job) = jobs.pop() {
+        jobs.extend(work(job, router.clone(), handoffs.clone()).await);
+    }
+}

@@ -186,7 +186,7 @@ const MUTANTS: &[Mutant] = &[
         bug: "unlock-tells-nobody",
         file: "src/releaser/hand_off.rs",
         right: "            then(Job::Handoff(from));",
-        wrong: "            if !(BUG && confirm) {\n                then(Job::Handoff(from));\n            }",
+        wrong: "            if !(BUG && confirmation.is_some()) {\n                then(Job::Handoff(from));\n            }",
     },
     Mutant {
         bug: "late-hand-off-not-executed",

@@ -11,7 +11,7 @@ use super::{Server, connect};
 use crate::support::{Distance, Network, ms, release};
 
 /// For how long to measure, and whether that is long enough for bounds.
-fn measured() -> (Duration, bool) {
+pub(super) fn measured() -> (Duration, bool) {
     let seconds = std::env::var("REDLATCH_FAIR").ok().and_then(|text| text.parse().ok());
     seconds.map_or((ms(300), false), |seconds| (Duration::from_secs(seconds), true))
 }

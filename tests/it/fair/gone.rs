@@ -1,9 +1,10 @@
 //! Clients that cannot come when their turn comes.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redlatch::LockClient;
 
+use super::figures::measured;
 use super::{fair_hold, nothing_is_left, queue, waiter};
 use crate::support::{Child, SOON, Server, child, connect, ms, release, soon, wait_until};
 
@@ -103,4 +104,46 @@ async fn a_waiter_that_is_never_polled_is_passed_over_after_the_grace() {
     release(guard).await;
     release(soon("the first", first).await.unwrap().unwrap()).await;
     nothing_is_left(&server).await;
+}
+
+/// From the release until the next client has the lock, if the head of the queue has `gone` before.
+async fn passed_over(rounds: usize, gone: impl Fn(&mut Child)) -> Vec<Duration> {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let guard = fair_hold(&one.fair_lock("turn")).await;
+        let mut head = waiting_child(&server).await;
+        let lock = other.fair_lock("turn");
+        let waiting = waiter(&server, lock, |guard| (guard, Instant::now())).await;
+        gone(&mut head);
+        let begun = Instant::now();
+        release(guard).await;
+        let (guard, held) = soon("the next", waiting).await.unwrap();
+        times.push(held - begun);
+        head.kill();
+        head.ended();
+        release(guard).await;
+    }
+    times.sort();
+    times
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_head_costs_the_others_next_to_nothing_and_a_frozen_one_the_grace() {
+    const GRACE: Duration = Duration::from_secs(1);
+    let (_, strict) = measured();
+    let (kills, stops) = if strict { (300, 30) } else { (5, 1) };
+    let killed = passed_over(kills, |head| {
+        head.kill();
+        head.ended();
+    })
+    .await;
+    let frozen = passed_over(stops, |head| head.stop()).await;
+    let (p50, p99) = (killed[kills / 2], killed[kills * 99 / 100]);
+    println!("{kills} killed: p50 {p50:?}, p99 {p99:?}; {stops} frozen: {:?}", frozen[stops / 2]);
+    assert!(p99 < if strict { ms(20) } else { ms(300) }, "{p99:?}");
+    let (least, most) = (frozen[0], frozen[stops - 1]);
+    assert!(least >= GRACE - ms(10), "it was alive, for all that was known: {least:?}");
+    assert!(most < GRACE + if strict { ms(50) } else { ms(500) }, "{most:?}");
 }

@@ -122,3 +122,53 @@ fn force_tells_the_next_client() {
     assert_eq!(queue.run(&SCRIPTS.fair_force_unlock, &args), Value::Int(1));
     queue.takes("x", x);
 }
+
+/// What a release costs the server while so many clients wait that are all alive: microseconds, the
+/// median of many batches.
+fn cost_of_a_turn(clients: u64) -> f64 {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("holder:1", &NO_PLACE));
+    let mut listening = queue.server.connect();
+    for number in 0..clients {
+        let client = format!("client{number}");
+        queue.acquire(&format!("{client}:1"), &since(&client, clients - number));
+        let mut subscribe = redis::cmd("SUBSCRIBE");
+        subscribe.arg(format!("{CHANNEL}:{client}"));
+        listening.send_packed_command(&subscribe.get_packed_command()).unwrap();
+        listening.recv_response().unwrap();
+    }
+    let mut holder = "holder:1".to_owned();
+    let mut costs = Vec::new();
+    for batch in 0..40 {
+        queue.ask::<()>(&["CONFIG", "RESETSTAT"]);
+        for _ in 0..10 {
+            let (client, _) = holder.rsplit_once(':').expect("an owner");
+            let again = if client == "holder" { None } else { Some(0) };
+            assert_eq!(queue.release(&holder, client, again), Value::Int(2));
+            holder = queue.ask::<Vec<String>>(&["HKEYS", LOCK]).remove(0);
+        }
+        let stats: String = queue.ask(&["INFO", "commandstats"]);
+        let (_, calls) = stats.split_once("cmdstat_evalsha:").expect("its calls");
+        let (_, usec) = calls.split_once("usec_per_call=").expect("what they cost");
+        if batch > 0 {
+            costs.push(usec.split(',').next().unwrap().parse::<f64>().unwrap());
+        }
+    }
+    assert_eq!(queue.order().len() as u64, clients - 1, "nobody was dropped");
+    costs.sort_by(f64::total_cmp);
+    costs[costs.len() / 2]
+}
+
+#[test]
+fn a_turn_costs_the_server_the_same_however_many_clients_wait() {
+    // Others may keep the machine busy during one of them.
+    for last in [false, false, true] {
+        let (few, many) = (cost_of_a_turn(10), cost_of_a_turn(10_000));
+        let ratio = many / few;
+        println!("10 clients: {few} us a release; 10,000: {many} us, {ratio:.2} times as much");
+        if ratio < 1.5 {
+            return;
+        }
+        assert!(!last, "{few} us with 10 clients, {many} us with 10,000");
+    }
+}

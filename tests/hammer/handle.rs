@@ -1,23 +1,25 @@
-//! A lock under test, plain or fenced, and a hold of it; every call is written down.
+//! A lock under test, of one of the kinds, and a hold of it; every call is written down.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlatch::{Error, ErrorKind, FencedLock, FencedLockGuard, Lease, Lock, LockGuard};
+use redlatch::{Error, ErrorKind, FairLock, FencedLock, FencedLockGuard, Lease, Lock, LockGuard};
 
+use crate::names::Kind;
 use crate::record::{
     BELIEVED, Event, FENCED, How, NESTED, Outcome, Record, Recorder, WATCHDOG, now,
 };
 use crate::shop::Member;
 
-enum Kind {
+enum Of {
     Plain(Lock),
     Fenced(FencedLock),
+    Fair(FairLock),
 }
 
 /// One handle, which is one owner.
 pub(crate) struct Handle {
-    kind: Kind,
+    lock: Of,
     /// What its records have in common.
     pub(crate) base: Record,
     /// The number of its client.
@@ -53,26 +55,44 @@ pub(crate) struct Hold {
 
 /// Runs `$body` with the lock or guard inside.
 macro_rules! either {
-    ($kind:ident, $of:expr, $inner:ident => $body:expr) => {
+    (Of, $of:expr, $inner:ident => $body:expr) => {
         match $of {
-            $kind::Plain($inner) => $body,
-            $kind::Fenced($inner) => $body,
+            Of::Plain($inner) => $body,
+            Of::Fenced($inner) => $body,
+            Of::Fair($inner) => $body,
+        }
+    };
+    (Guard, $of:expr, $inner:ident => $body:expr) => {
+        match $of {
+            Guard::Plain($inner) => $body,
+            Guard::Fenced($inner) => $body,
+        }
+    };
+}
+
+macro_rules! call {
+    ($lock:expr, $ask:expr) => {
+        match $ask {
+            Ask::Lock => $lock.lock().await.map(Some),
+            Ask::WithLease(lease) => $lock.lock_with_lease(lease).await.map(Some),
+            Ask::Try(wait, lease) => $lock.try_lock(wait, lease).await,
+            Ask::Now => $lock.try_lock_now().await,
         }
     };
 }
 
 impl Handle {
-    pub(crate) fn new(member: &Member, name: &str, fenced: bool, mut base: Record) -> Self {
+    pub(crate) fn new(member: &Member, name: &str, kind: Kind, mut base: Record) -> Self {
         let Member { client, number, watchdog, .. } = member;
-        let kind = if fenced {
-            Kind::Fenced(client.fenced_lock(name))
-        } else {
-            Kind::Plain(client.lock(name))
+        let lock = match kind {
+            Kind::Plain => Of::Plain(client.lock(name)),
+            Kind::Fenced => Of::Fenced(client.fenced_lock(name)),
+            Kind::Fair => Of::Fair(client.fair_lock(name)),
         };
-        let owner = either!(Kind, &kind, lock => lock.owner());
+        let owner = either!(Of, &lock, lock => lock.owner());
         base.owner = owner.rsplit(':').next().and_then(|n| n.parse().ok()).expect("a number");
-        base.flags |= if fenced { FENCED } else { 0 };
-        Self { kind, base, client: *number, watchdog: *watchdog }
+        base.flags |= if kind == Kind::Fenced { FENCED } else { 0 };
+        Self { lock, base, client: *number, watchdog: *watchdog }
     }
 
     fn asked(&self, ask: Ask) -> (How, Lease, Duration) {
@@ -150,23 +170,10 @@ impl Handle {
     }
 
     async fn call(&self, ask: Ask) -> Result<Option<Guard>, Error> {
-        match (&self.kind, ask) {
-            (Kind::Plain(lock), Ask::Lock) => lock.lock().await.map(|g| Some(Guard::Plain(g))),
-            (Kind::Fenced(lock), Ask::Lock) => lock.lock().await.map(|g| Some(Guard::Fenced(g))),
-            (Kind::Plain(lock), Ask::WithLease(lease)) => {
-                lock.lock_with_lease(lease).await.map(|g| Some(Guard::Plain(g)))
-            }
-            (Kind::Fenced(lock), Ask::WithLease(lease)) => {
-                lock.lock_with_lease(lease).await.map(|g| Some(Guard::Fenced(g)))
-            }
-            (Kind::Plain(lock), Ask::Try(wait, lease)) => {
-                Ok(lock.try_lock(wait, lease).await?.map(Guard::Plain))
-            }
-            (Kind::Fenced(lock), Ask::Try(wait, lease)) => {
-                Ok(lock.try_lock(wait, lease).await?.map(Guard::Fenced))
-            }
-            (Kind::Plain(lock), Ask::Now) => Ok(lock.try_lock_now().await?.map(Guard::Plain)),
-            (Kind::Fenced(lock), Ask::Now) => Ok(lock.try_lock_now().await?.map(Guard::Fenced)),
+        match &self.lock {
+            Of::Plain(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Plain)),
+            Of::Fenced(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Fenced)),
+            Of::Fair(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Plain)),
         }
     }
 
@@ -174,7 +181,7 @@ impl Handle {
     pub(crate) async fn hold_count(&self, log: &Recorder, (task, req): (u16, u32)) {
         let base = Record { task, req, ..self.base };
         log.put(Record { t: now(), event: Event::StatusInv, ..base });
-        let answer = either!(Kind, &self.kind, lock => lock.hold_count().await);
+        let answer = either!(Of, &self.lock, lock => lock.hold_count().await);
         let ret = Record { t: now(), event: Event::StatusRet, ..base };
         log.put(match answer {
             Ok(count) => Record { aux: count.into(), outcome: Outcome::Done, ..ret },
@@ -186,7 +193,7 @@ impl Handle {
     pub(crate) async fn force_unlock(&self, log: &Recorder, (task, req): (u16, u32)) {
         let base = Record { task, req, ..self.base };
         log.put(Record { t: now(), event: Event::ForceInv, ..base });
-        let answer = either!(Kind, &self.kind, lock => lock.force_unlock().await);
+        let answer = either!(Of, &self.lock, lock => lock.force_unlock().await);
         let ret = Record { t: now(), event: Event::ForceRet, ..base };
         log.put(match answer {
             Ok(freed) => Record { aux: freed.into(), outcome: Outcome::Done, ..ret },

@@ -10,6 +10,13 @@ const STILL: u16 = 2;
 /// A few of them are in demand.
 const HOT: u16 = 5;
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Plain,
+    Fenced,
+    Fair,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Names {
     count: u16,
@@ -29,8 +36,13 @@ impl Names {
         if key % 5 == 4 { format!("n{{{key}}}") } else { format!("name-{key}") }
     }
 
-    pub(crate) fn is_fenced(self, key: u16) -> bool {
-        key.is_multiple_of(3)
+    /// How a name is locked. A few calls lock a fenced one with a plain handle.
+    pub(crate) fn kind(self, key: u16) -> Kind {
+        match key % 3 {
+            0 => Kind::Fenced,
+            1 => Kind::Fair,
+            _ => Kind::Plain,
+        }
     }
 
     pub(crate) fn is_tampered(self, key: u16) -> bool {

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::child::Assignment;
 use crate::handle::{Dropped, Handle};
-use crate::names::Names;
+use crate::names::{Kind, Names};
 use crate::record::{Event, Outcome, Record, Recorder, now};
 use crate::resource::Resource;
 use crate::support::sentinel::MASTER;
@@ -104,8 +104,8 @@ impl Shop {
     }
 
     /// A new owner.
-    pub(crate) fn handle(&self, member: &Member, key: u16, fenced: bool) -> Handle {
-        handle(member, self.names, key, fenced, &self.handles)
+    pub(crate) fn handle(&self, member: &Member, key: u16, kind: Kind) -> Handle {
+        handle(member, self.names, key, kind, &self.handles)
     }
 
     /// Closes the fleeting client at random moments, with everything that is under way on it. New
@@ -169,16 +169,16 @@ impl Member {
         log.put(Record { handle: number, token, aux, ..Record::new(Event::Client) });
         let watchdog = WATCHDOGS[number as usize % WATCHDOGS.len()];
         let mut member = Self { client, number, watchdog, shared: Vec::new() };
-        let of = |key| Arc::new(handle(&member, names, key, names.is_fenced(key), handles));
+        let of = |key| Arc::new(handle(&member, names, key, names.kind(key), handles));
         member.shared = names.all().map(of).collect();
         member
     }
 }
 
-fn handle(member: &Member, names: Names, key: u16, fenced: bool, handles: &AtomicU32) -> Handle {
+fn handle(member: &Member, names: Names, key: u16, kind: Kind, handles: &AtomicU32) -> Handle {
     let handle = handles.fetch_add(1, Ordering::Relaxed);
     let base = Record { key, handle, ..Record::default() };
-    Handle::new(member, &names.name(key), fenced, base)
+    Handle::new(member, &names.name(key), kind, base)
 }
 
 /// The first client goes straight to the server; so does every other of the fleeting ones.

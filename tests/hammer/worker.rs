@@ -10,6 +10,7 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::handle::{Ask, Handle, Hold};
+use crate::names::Kind;
 use crate::record::How;
 use crate::shop::Shop;
 
@@ -75,15 +76,18 @@ impl Worker {
         }
         match self.rng.u32(..20) {
             0 | 1 => member.shared[usize::from(key)].clone(),
-            // A fenced name can be locked with a plain handle too, and they exclude each other.
-            2 => Arc::new(self.shop.handle(&member, key, false)),
+            // A fenced name can be locked with a plain handle too, and they exclude each other. Waiters
+            // of a fair one hear late of a plain release.
+            2 if self.shop.names.kind(key) == Kind::Fenced => {
+                Arc::new(self.shop.handle(&member, key, Kind::Plain))
+            }
             3 => {
                 self.own[usize::from(key)] = None;
                 self.pick_handle()
             }
             _ => {
-                let fenced = self.shop.names.is_fenced(key);
-                let fresh = || Arc::new(self.shop.handle(&member, key, fenced));
+                let kind = self.shop.names.kind(key);
+                let fresh = || Arc::new(self.shop.handle(&member, key, kind));
                 self.own[usize::from(key)].get_or_insert_with(fresh).clone()
             }
         }
@@ -156,7 +160,7 @@ impl Worker {
         let _ = tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await;
         let key = self.shop.names.pick_still(&mut self.rng);
         let member = self.shop.pick_steady(&mut self.rng);
-        let handle = self.shop.handle(&member, key, self.shop.names.is_fenced(key));
+        let handle = self.shop.handle(&member, key, self.shop.names.kind(key));
         let ask = if self.rng.bool() { Ask::Lock } else { Ask::WithLease(ms(5000)) };
         let call = (self.task, self.shop.next_call());
         let giving_up = async { drop(stop.wait_for(|stop| *stop).await) };

@@ -30,6 +30,7 @@
 //! | H12 | what a call says of itself is true |
 //! | H13 | enough was done for silence to mean something, else the run is inconclusive |
 //! | H14 | a process that waits has its turn, however far away it is |
+//! | H15 | who waits for a fair lock has it in the order of the calls |
 //!
 //! H13 asks a run of half a minute for late requests, runtimes that ended and clients that were
 //! closed, and a run of five minutes for every kind of fault.

@@ -37,7 +37,7 @@ impl Names {
     }
 
     /// How a name is locked. A few calls lock a fenced one with a plain handle.
-    pub(crate) fn kind(self, key: u16) -> Kind {
+    pub(crate) fn kind(key: u16) -> Kind {
         match key % 3 {
             0 => Kind::Fenced,
             1 => Kind::Fair,

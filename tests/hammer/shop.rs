@@ -169,7 +169,7 @@ impl Member {
         log.put(Record { handle: number, token, aux, ..Record::new(Event::Client) });
         let watchdog = WATCHDOGS[number as usize % WATCHDOGS.len()];
         let mut member = Self { client, number, watchdog, shared: Vec::new() };
-        let of = |key| Arc::new(handle(&member, names, key, names.kind(key), handles));
+        let of = |key| Arc::new(handle(&member, names, key, Names::kind(key), handles));
         member.shared = names.all().map(of).collect();
         member
     }

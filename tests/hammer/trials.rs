@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use libtest_mimic::{Failed, Trial};
 
 use crate::check::{
-    count, exclusion, floor, liveness, notice, orphans, outcomes, resource, tokens, turns,
+    count, exclusion, floor, liveness, notice, order, orphans, outcomes, resource, tokens, turns,
 };
 use crate::run::{Length, Settings, Verdict, run};
 use crate::{calm, ear, record};
@@ -68,6 +68,8 @@ pub(crate) fn all() -> Vec<Trial> {
         outcomes::trials::what_was_not_executed_left_nothing,
         turns::trials::who_waits_for_a_few_turns_of_others_has_its_own,
         turns::trials::who_never_has_a_turn_is_found,
+        order::trials::who_came_first_has_it_first,
+        order::trials::who_passes_one_that_waits_is_found,
         floor::trials::enough_is_enough,
         floor::trials::a_long_run_needs_late_requests_and_every_kind,
         floor::trials::too_little_of_anything_is_too_little,

@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::handle::{Ask, Handle, Hold};
-use crate::names::Kind;
+use crate::names::{Kind, Names};
 use crate::record::How;
 use crate::shop::Shop;
 
@@ -78,7 +78,7 @@ impl Worker {
             0 | 1 => member.shared[usize::from(key)].clone(),
             // A fenced name can be locked with a plain handle too, and they exclude each other. Waiters
             // of a fair one hear late of a plain release.
-            2 if self.shop.names.kind(key) == Kind::Fenced => {
+            2 if Names::kind(key) == Kind::Fenced => {
                 Arc::new(self.shop.handle(&member, key, Kind::Plain))
             }
             3 => {
@@ -86,7 +86,7 @@ impl Worker {
                 self.pick_handle()
             }
             _ => {
-                let kind = self.shop.names.kind(key);
+                let kind = Names::kind(key);
                 let fresh = || Arc::new(self.shop.handle(&member, key, kind));
                 self.own[usize::from(key)].get_or_insert_with(fresh).clone()
             }
@@ -160,7 +160,7 @@ impl Worker {
         let _ = tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await;
         let key = self.shop.names.pick_still(&mut self.rng);
         let member = self.shop.pick_steady(&mut self.rng);
-        let handle = self.shop.handle(&member, key, self.shop.names.kind(key));
+        let handle = self.shop.handle(&member, key, Names::kind(key));
         let ask = if self.rng.bool() { Ask::Lock } else { Ask::WithLease(ms(5000)) };
         let call = (self.task, self.shop.next_call());
         let giving_up = async { drop(stop.wait_for(|stop| *stop).await) };

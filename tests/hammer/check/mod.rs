@@ -9,6 +9,7 @@ pub(crate) mod exclusion;
 pub(crate) mod floor;
 pub(crate) mod liveness;
 pub(crate) mod notice;
+pub(crate) mod order;
 pub(crate) mod orphans;
 pub(crate) mod outcomes;
 pub(crate) mod resource;
@@ -18,6 +19,9 @@ pub(crate) mod turns;
 
 /// Within that time a machine, if it is calm, is done with a release or a wake-up, however busy.
 pub(crate) const PROMPT: u64 = 600 * MS;
+
+/// Of the process that is farthest away.
+pub(crate) const ROUND_TRIP: u64 = 22 * MS;
 
 /// A rule that was broken, and the smallest window that shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,5 +61,6 @@ pub(crate) fn all(history: &History) -> Vec<Violation> {
     found.extend(orphans::check(history));
     found.extend(outcomes::check(history));
     found.extend(turns::check(history, &calm));
+    found.extend(order::check(history, &calm));
     found
 }

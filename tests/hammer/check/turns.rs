@@ -7,15 +7,12 @@ use std::collections::BTreeMap;
 
 use crate::calm::Calm;
 use crate::check::liveness::{Taken, taken};
-use crate::check::{PROMPT, Violation};
+use crate::check::{PROMPT, ROUND_TRIP, Violation};
 use crate::history::{Acquire, History, NEVER};
 use crate::record::{How, MS};
 
 /// How long a client may keep a lock from others: the default of `max_handoff_time`.
 const RUN: u64 = 10 * MS;
-
-/// Of the process that is farthest away.
-const ROUND_TRIP: u64 = 22 * MS;
 
 pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
     let keys = history.acquires.chunk_by(|a, b| a.key == b.key);

@@ -96,6 +96,21 @@ fn a_refused_request_is_carried_out_later_and_once() {
 }
 
 #[test]
+fn a_ticket_counter_serves_first_come_first_served_over_processes() {
+    let server = Server::private().expect("a server");
+    let run = Run::new(program("ticket_counter").env("REDIS_URL", server.url()));
+    run.must_succeed();
+    let lines = run.lines();
+    // One counter in three was killed: those of the customers 3, 6, 9 and 12.
+    let served = lines[1..9].iter().map(|line| number_in(line, "customer "));
+    assert_eq!(served.collect::<Vec<_>>(), [1, 2, 4, 5, 7, 8, 10, 11], "{run:?}");
+    let tickets = lines[1..9].iter().map(|line| number_in(line, "ticket "));
+    assert_eq!(tickets.collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>(), "{run:?}");
+    assert_eq!(lines[9..], ["8 tickets, first come, first served"]);
+    assert_eq!(connections_to(&server), 1, "its counters are gone");
+}
+
+#[test]
 fn a_web_service_says_busy_and_unavailable() {
     let run = Run::of("axum_handler", &[]);
     run.must_succeed();

@@ -11,7 +11,7 @@ mod support;
 
 use clap::Parser;
 
-use harness::{Contestant, Floor, Peer, Redlatch, serve};
+use harness::{Contestant, Fair, Floor, Peer, Redlatch, serve};
 
 #[derive(Parser)]
 struct Args {
@@ -24,11 +24,15 @@ async fn main() -> support::Result<()> {
     if let Some((name, url)) = harness::asked() {
         return match &*name {
             Floor::NAME => serve::<Floor>(&url).await,
+            Fair::NAME => serve::<Fair>(&url).await,
             _ => serve::<Redlatch>(&url).await,
         };
     }
-    let contestants = vec![Contestant::of::<Floor>()?, Contestant::of::<Redlatch>()?];
+    let mut contestants = vec![Contestant::of::<Floor>()?, Contestant::of::<Redlatch>()?];
     let mut options = Args::parse().options;
+    if options.fair {
+        contestants.push(Contestant::of::<Fair>()?);
+    }
     // `cargo bench` says so; `cargo test` does not, and has no time to look at times.
     options.counts |= !options.bench;
     harness::run(&options, contestants).await?;

@@ -33,7 +33,7 @@ pub(crate) use crew::{BEFORE, Contestant};
 )]
 pub(crate) use figures::Metric;
 pub(crate) use floor::Floor;
-pub(crate) use ours::Redlatch;
+pub(crate) use ours::{Fair, Redlatch};
 #[allow(unused_imports, reason = "the peers implement it, which are in only one of the two")]
 pub(crate) use peer::{Handle, Peer};
 pub(crate) use scenarios::Scenario;
@@ -63,6 +63,9 @@ pub(crate) struct Options {
     /// Put a network with this round trip between everybody and the server, like `1ms`
     #[arg(long, value_parser = round_trip)]
     pub(crate) rtt: Option<Duration>,
+    /// Also with fair locks
+    #[arg(long)]
+    pub(crate) fair: bool,
     /// Another build of this bench: the redlatch that is in it takes part as `before`
     #[arg(long)]
     pub(crate) before: Option<std::path::PathBuf>,

@@ -1,6 +1,6 @@
 //! redlatch itself, as its README shows it.
 
-use redlatch::{Lock, LockClient, LockGuard};
+use redlatch::{FairLock, Lock, LockClient, LockGuard};
 
 use super::peer::{Handle, Peer};
 use crate::support::Result;
@@ -26,6 +26,35 @@ impl Handle for Lock {
 
     async fn lock(&self) -> Result<LockGuard> {
         Ok(Lock::lock(self).await?)
+    }
+
+    async fn unlock(&self, guard: LockGuard) -> Result<()> {
+        Ok(guard.unlock().await?)
+    }
+}
+
+/// The same with fair locks.
+pub(crate) struct Fair(LockClient);
+
+impl Peer for Fair {
+    const NAME: &'static str = "redlatch-fair";
+
+    type Handle = FairLock;
+
+    async fn connect(url: &str) -> Result<Self> {
+        Ok(Self(LockClient::connect(url).await?))
+    }
+
+    fn handle(&self, name: &str) -> Result<FairLock> {
+        Ok(self.0.fair_lock(name))
+    }
+}
+
+impl Handle for FairLock {
+    type Guard = LockGuard;
+
+    async fn lock(&self) -> Result<LockGuard> {
+        Ok(FairLock::lock(self).await?)
     }
 
     async fn unlock(&self, guard: LockGuard) -> Result<()> {

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use contestants::{AsyncRedisLock, Distkit, Rlock, Rslock, redisson};
-use harness::{Contestant, Floor, Peer, Redlatch, serve};
+use harness::{Contestant, Fair, Floor, Peer, Redlatch, serve};
 use support::Result;
 
 /// Locks over Redis side by side, as ratios to the raw floor of the same run.
@@ -37,6 +37,7 @@ async fn main() -> Result<()> {
         return match &*name {
             Floor::NAME => serve::<Floor>(&url).await,
             Redlatch::NAME => serve::<Redlatch>(&url).await,
+            Fair::NAME => serve::<Fair>(&url).await,
             Rlock::NAME => serve::<Rlock>(&url).await,
             Rslock::NAME => serve::<Rslock>(&url).await,
             AsyncRedisLock::NAME => serve::<AsyncRedisLock>(&url).await,
@@ -53,8 +54,14 @@ async fn main() -> Result<()> {
         Contestant::of::<AsyncRedisLock>()?,
         Contestant::of::<Distkit>()?,
     ];
+    if args.options.fair {
+        contestants.push(Contestant::of::<Fair>()?);
+    }
     if let Some(target) = args.redisson {
-        contestants.push(redisson(&target)?);
+        contestants.push(redisson(&target, false)?);
+        if args.options.fair {
+            contestants.push(redisson(&target, true)?);
+        }
     }
     let board = harness::run(&args.options, contestants).await?;
     if let Some(svg) = args.svg {

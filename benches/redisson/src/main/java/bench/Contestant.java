@@ -42,8 +42,13 @@ public final class Contestant {
         contestant.client.shutdown(0, 1, TimeUnit.SECONDS);
     }
 
+    /** The fair lock is asked for by a property. */
+    private RLock lock(String name) {
+        return Boolean.getBoolean("fair") ? client.getFairLock(name) : client.getLock(name);
+    }
+
     private void warmUp() {
-        RLock lock = client.getLock("warm-up:" + ProcessHandle.current().pid());
+        RLock lock = lock("warm-up:" + ProcessHandle.current().pid());
         lock.lock();
         lock.unlock();
     }
@@ -73,7 +78,7 @@ public final class Contestant {
     }
 
     private void hold(String name) throws Exception {
-        RLock lock = client.getLock(name);
+        RLock lock = lock(name);
         lock.lock();
         say("held");
         orders.readLine();
@@ -83,7 +88,7 @@ public final class Contestant {
     }
 
     private void waitFor(String name) {
-        RLock lock = client.getLock(name);
+        RLock lock = lock(name);
         lock.lock();
         long got = nowMicros();
         lock.unlock();
@@ -100,7 +105,7 @@ public final class Contestant {
         List<Task> tasks = new ArrayList<>();
         for (int task = 0; task < Integer.parseInt(words[2]); task++) {
             String name = ownNames ? words[3] + ":" + task : words[3];
-            tasks.add(new Task(client.getLock(name), turns, hold, limit, go));
+            tasks.add(new Task(lock(name), turns, hold, limit, go));
         }
         tasks.forEach(Thread::start);
         say("set");

@@ -349,7 +349,7 @@ impl Acquire {
                 until = until.min(self.last_true.max(self.ret));
                 // Handed off inside a client by one whose key was taken away in its time, who had
                 // not heard of it: that was no hold from the beginning.
-                let before = |t1: u64| self.inv < t1 + LONGEST_LEASE;
+                let before = |t1: u64| self.inv < t1.saturating_add(LONGEST_LEASE);
                 if tampering.iter().any(|(t0, t1)| *t0 < self.ret && before(*t1)) {
                     until = self.ret;
                 }

@@ -70,7 +70,7 @@ for _ = 1, 100 do
   local message = '0'
   local lease = math.min(left, grace)
   local asks = 'asks:' .. first
-  if left > 0 and ARGV[3] ~= '' and redis.call('HEXISTS', KEYS[2], asks) == 0 then
+  if left > 0 and ARGV[3] ~= '' and not redis.call('HGET', KEYS[2], asks) then
     local now = string.format('%.0f', ARGV[5])
     owner = first .. ':-' .. now
     message = string.format('%s %d %.0f %s', now, lease, others, KEYS[3])

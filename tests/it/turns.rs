@@ -3,7 +3,7 @@
 //! What is bounded is how long a client that always waits goes without a turn. So these tests run one
 //! at a time, and no busy test beside them. (And late: tests begin in the order of their names.)
 //!
-//! The whole table of distances, holds and clients, which takes about four minutes:
+//! The whole table of distances, holds and clients, with the fair lock beside it, which takes about seven minutes:
 //!
 //! ```sh
 //! cargo test --release --test it -- --ignored --nocapture the_whole_table
@@ -118,13 +118,16 @@ fn the_whole_table() {
             row(&format!("8 and 1, {distance:?}"), &both, hold, time);
             let none = both.map(Player::without_hand_offs);
             row("  without hand-offs", &none, hold, time);
+            row("  fair", &both.map(Player::fair), hold, time);
             let far = [Player::ours(ms(0), 8), Player::ours(distance, 1)];
             row(&format!("8 at 0, 1 at {distance:?}"), &far, hold, time);
+            row("  fair", &far.map(Player::fair), hold, time);
             let alone = [Player::ours(ms(0), 1), Player::ours(distance, 1)];
             row(&format!("1 at 0, 1 at {distance:?}"), &alone, hold, time);
             let three =
                 [Player::ours(ms(0), 8), Player::ours(distance, 4), Player::ours(2 * distance, 1)];
             row(&format!("8 at 0, 4, 1 at twice {distance:?}"), &three, hold, time);
+            row("  fair", &three.map(Player::fair), hold, time);
         }
     }
     for comes_after in [ms(1), ms(4), ms(8), ms(20)] {

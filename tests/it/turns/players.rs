@@ -22,7 +22,7 @@ const RUN: Duration = ms(10);
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Player {
     /// A client that far away, with so many tasks.
-    Ours { distance: Distance, tasks: usize, max_handoffs: u32 },
+    Ours { distance: Distance, tasks: usize, max_handoffs: u32, fair: bool },
     /// A listener of another make beside the server, which needs so long to come.
     Foreign { comes_after: Duration },
 }
@@ -33,14 +33,22 @@ impl Player {
     }
 
     pub(crate) fn ours_at(distance: Distance, tasks: usize) -> Self {
-        Self::Ours { distance, tasks, max_handoffs: 100 }
+        Self::Ours { distance, tasks, max_handoffs: 100, fair: false }
     }
 
-    pub(crate) fn without_hand_offs(self) -> Self {
-        match self {
-            Self::Ours { distance, tasks, .. } => Self::Ours { distance, tasks, max_handoffs: 0 },
-            foreign => foreign,
+    pub(crate) fn without_hand_offs(mut self) -> Self {
+        if let Self::Ours { max_handoffs, .. } = &mut self {
+            *max_handoffs = 0;
         }
+        self
+    }
+
+    /// With the fair lock of that name.
+    pub(crate) fn fair(mut self) -> Self {
+        if let Self::Ours { fair, .. } = &mut self {
+            *fair = true;
+        }
+        self
     }
 
     fn reach(&self) -> Duration {
@@ -179,7 +187,7 @@ impl Field {
 
     /// Lets a player take its place, and connect.
     fn seat(&mut self, player: &Player) -> Seated {
-        let Player::Ours { distance, tasks, max_handoffs } = *player else {
+        let Player::Ours { distance, tasks, max_handoffs, fair } = *player else {
             let Player::Foreign { comes_after } = *player else { unreachable!() };
             self.networks.push(None);
             return Seated::Foreign(Foreign::new(&self.server, comes_after));
@@ -191,7 +199,7 @@ impl Field {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().expect("a runtime");
         let client = runtime.block_on(options.connect()).expect("connecting");
-        Seated::Ours { runtime, client, tasks }
+        Seated::Ours { runtime, client, tasks, fair }
     }
 
     /// How much later than it should a thread of this machine wakes up, until it is over.
@@ -280,7 +288,7 @@ fn evaluate(
 
 /// A player that is connected.
 enum Seated {
-    Ours { runtime: Runtime, client: LockClient, tasks: usize },
+    Ours { runtime: Runtime, client: LockClient, tasks: usize, fair: bool },
     Foreign(Foreign),
 }
 
@@ -288,8 +296,9 @@ impl Seated {
     /// Until the game is over.
     fn plays(self, number: usize, game: &Arc<Game>) {
         match self {
-            Self::Ours { runtime, client, tasks } => {
-                let takes_part = |_| runtime.spawn(take_part(client.clone(), number, game.clone()));
+            Self::Ours { runtime, client, tasks, fair } => {
+                let takes_part =
+                    |_| runtime.spawn(take_part(client.clone(), fair, number, game.clone()));
                 let tasks: Vec<_> = (0..tasks).map(takes_part).collect();
                 for task in tasks {
                     runtime.block_on(task).expect("no panic");
@@ -309,10 +318,11 @@ impl Seated {
 }
 
 /// One task of a client.
-async fn take_part(client: LockClient, number: usize, game: Arc<Game>) {
-    let lock = client.lock(NAME);
+async fn take_part(client: LockClient, fair: bool, number: usize, game: Arc<Game>) {
+    let (plain, in_order) = (client.lock(NAME), client.fair_lock(NAME));
     while !game.is_over() {
-        let guard = lock.lock().await.expect("the lock");
+        let guard = if fair { in_order.lock().await } else { plain.lock().await };
+        let guard = guard.expect("the lock");
         let from = Instant::now();
         tokio::time::sleep(game.hold).await;
         game.held(number, from);

@@ -93,7 +93,7 @@ fn panel(
         let length = (f64::from(width - LABELS - NUMBER) * bar.part).round().max(1.0) as i32;
         let corners =
             [(left + LABELS, middle - BAR / 2), (left + LABELS + length, middle + BAR / 2)];
-        let ours = matches!(bar.name, "plain" | "fenced");
+        let ours = matches!(bar.name, "plain" | "fenced" | "fair");
         let color = if ours { OURS } else { OTHERS };
         area.draw(&Rectangle::new(corners, color.filled()))?;
         let number = (left + LABELS + length + 6, middle);

@@ -14,7 +14,7 @@ use crate::worker::serve as work;
 
 use self::etcd::{Compared, Plain as Etcd};
 use self::postgres::{Advisory, ForUpdate, OneUpdate, UniqueRow, Version};
-use self::redlatch::{Fenced, Plain};
+use self::redlatch::{Fair, Fenced, Plain};
 
 pub(crate) use rows::prepare as prepare_postgres;
 
@@ -22,6 +22,7 @@ pub(crate) use rows::prepare as prepare_postgres;
 const RUST: &[(&str, Part)] = &[
     ("plain", Part::Lock),
     ("fenced", Part::Lock),
+    ("fair", Part::Lock),
     ("one UPDATE", Part::Statement),
     ("version column", Part::Optimistic),
     ("FOR UPDATE", Part::Lock),
@@ -40,6 +41,7 @@ pub(crate) async fn serve(name: &str, sites: &Sites) -> Result<()> {
     match name {
         "plain" => work::<Plain>(sites).await,
         "fenced" => work::<Fenced>(sites).await,
+        "fair" => work::<Fair>(sites).await,
         "one UPDATE" => work::<OneUpdate>(sites).await,
         "version column" => work::<Version>(sites).await,
         "FOR UPDATE" => work::<ForUpdate>(sites).await,

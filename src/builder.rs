@@ -215,10 +215,20 @@ impl LockClientBuilder {
     /// closed: for so long nobody has the lock. A shorter one passes such a client over sooner. A
     /// longer one is for clients that are far away or pause for long: one that is passed over stays
     /// first in the queue, but the lock goes to another client meanwhile. It is also for how long a client
-    /// has the lock before Redis has its request for more. Set it longer than two round trips. The client that releases the lock, or finds it free, decides. 1 s unless set; from 10 ms
-    /// to 10 s.
+    /// has the lock before Redis has its request for more. Set it longer than two round trips. The client
+    /// that releases the lock, or finds it free, decides. 1 s unless set; from 10 ms to 10 s.
     pub fn fair_grace(mut self, grace: Duration) -> Self {
         self.config.fair_grace = grace;
+        self
+    }
+
+    /// For how long this client, once it has a [fair lock](crate::FairLock) and begins to hand it off, may
+    /// serve its own waiters before older ones of other clients. A turn inside a client costs no round
+    /// trip: with 10 ms, say, more turns fit into a second where many tasks of several clients want the
+    /// lock, and a waiter may be passed over by waiters of another client for so long, each time that client
+    /// has the lock. Zero unless set: the order of arrival is that of all clients.
+    pub fn fair_turn(mut self, turn: Duration) -> Self {
+        self.config.fair_turn = turn;
         self
     }
 

@@ -22,6 +22,7 @@ pub(crate) struct Config {
     pub(crate) max_handoff_time: Duration,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) fair_grace: Duration,
+    pub(crate) fair_turn: Duration,
 }
 
 /// How many replicas have to have a lock, and how long they may take.
@@ -44,6 +45,7 @@ impl Default for Config {
             max_handoff_time: Duration::from_millis(10),
             replicas: None,
             fair_grace: Duration::from_secs(1),
+            fair_turn: Duration::ZERO,
         }
     }
 }

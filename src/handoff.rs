@@ -17,7 +17,7 @@
 //!    before. So neither memory nor the time that `unlock` takes grows with a Redis that is far
 //!    away or hangs.
 //! 5. While other clients wait, a streak of hand-offs ends after a while (see [`crate::owner`]). Where
-//!    Redis keeps a queue, it ends as soon as a waiter of another client may have come earlier.
+//!    Redis keeps a queue, it ends when one of another client may have come earlier, and `fair_turn` is over.
 //!
 //! Lock order: the handoff queues, the wait queues, a hold state. No waiter is woken meanwhile.
 
@@ -126,7 +126,8 @@ impl Handoffs {
             None
         };
         let longest = self.config.command_timeout.saturating_add(LONGEST_PAUSE);
-        let taken = self.waiters.take_next(&owner.names, full, longest, now, fits)?;
+        let turn = start.streak.is_within(self.config.fair_turn, now);
+        let taken = self.waiters.take_next(&owner.names, full, turn, longest, now, fits)?;
         let (waiter, ticket, awaits, to_permit, wake_list) = taken;
         owner.holds.lock().release_sent(start.pending);
 

@@ -58,6 +58,11 @@ impl Streak {
         self.others.store(others, Ordering::Relaxed);
     }
 
+    /// Whether it began less than that time ago.
+    pub(crate) fn is_within(&self, time: Duration, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < time
+    }
+
     /// How many others wait, if they have waited long enough.
     fn is_over(&self, config: &Config, now: Instant) -> Option<u32> {
         let others = self.others.load(Ordering::Relaxed);

@@ -26,7 +26,8 @@ impl Waiters {
     }
 
     /// Takes the next waiter from the queue of a lock that this client has, if `fits` accepts its
-    /// owner. The waiter has then left the queue. But if the lock is fenced or the handoff queue is
+    /// owner. Where Redis keeps a queue, it must be the next of all clients, unless it may go
+    /// `before_older` ones. The waiter has then left the queue. But if the lock is fenced or the handoff queue is
     /// `full`, the waiter parks until the client's thread calls [`report`](Self::report); the flag says
     /// so. The caller must [wake](Self::wake_all) the returned list.
     ///
@@ -38,6 +39,7 @@ impl Waiters {
         &self,
         names: &Names,
         full: bool,
+        before_older: bool,
         longest_request: Duration,
         now: Instant,
         fits: impl FnOnce(&Arc<Owner>) -> Option<T>,
@@ -46,7 +48,8 @@ impl Waiters {
         let (ticket, waiter) = queues.next_waiter(names.channel(), names.key())?;
         let waiter = waiter.clone();
         let in_order = waiter.owner.kind.has_queue();
-        if in_order && !queues.is_next(names.channel(), names.key(), waiter.since) {
+        if in_order && !before_older && !queues.is_next(names.channel(), names.key(), waiter.since)
+        {
             return None;
         }
         let fit = fits(&waiter.owner)?;

@@ -26,7 +26,8 @@
 --
 -- Replies  nil         granted; the count is ARGV[3], which is more than 1
 --          number      granted; what fair_elsewhere says of the other clients
---          string      granted; the fencing token of the hold
+--          an          array of a string and a number, granted: the fencing token of the
+--                      hold, and what fair_elsewhere says
 --          an          array, refused: milliseconds until it may be worth asking again
 --                      (-1: the lock has no TTL), and the holder; the holder is empty
 --                      if the lock is free and another client has its turn. A client
@@ -139,6 +140,6 @@ if not mine or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   end
 end
 if KEYS[4] then
-  return redis.call('GET', KEYS[4])
+  return {redis.call('GET', KEYS[4]), elsewhere({KEYS[2]}, {ARGV[4]})}
 end
 return elsewhere({KEYS[2]}, {ARGV[4]})

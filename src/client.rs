@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::builder::LockClientBuilder;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::lock::{FairLock, FencedLock, Lock};
+use crate::lock::{FairLock, FencedFairLock, FencedLock, Lock};
 
 /// A client of the locks in one Redis: a server, a primary with Sentinels, or a cluster. Cloning is
 /// cheap, and all clones are the same client.
@@ -112,6 +112,13 @@ impl LockClient {
     #[must_use]
     pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
         FairLock::new(self.engine.clone(), name.as_ref())
+    }
+
+    /// A handle to the fair lock of that name, whose guards have a [`FencingToken`](crate::FencingToken).
+    /// The four kinds of locks of a name exclude each other. No I/O.
+    #[must_use]
+    pub fn fenced_fair_lock(&self, name: impl AsRef<str>) -> FencedFairLock {
+        FencedFairLock::new(self.engine.clone(), name.as_ref())
     }
 
     /// Refuses new calls, ends waiting ones with [`Closed`](crate::ErrorKind::Closed), waits until

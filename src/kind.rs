@@ -12,6 +12,8 @@ pub(crate) enum Kind {
     /// First come, first served over all clients. The lock is that of an `RLock`, the queue is our
     /// own.
     Fair,
+    /// The same, with a fencing token.
+    FencedFair,
 }
 
 impl Kind {
@@ -20,7 +22,7 @@ impl Kind {
     pub(crate) fn has_token(self) -> bool {
         match self {
             Self::Reentrant | Self::Fair => false,
-            Self::Fenced => true,
+            Self::Fenced | Self::FencedFair => true,
         }
     }
 
@@ -29,7 +31,7 @@ impl Kind {
     pub(crate) fn has_queue(self) -> bool {
         match self {
             Self::Reentrant | Self::Fenced => false,
-            Self::Fair => true,
+            Self::Fair | Self::FencedFair => true,
         }
     }
 }

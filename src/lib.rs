@@ -45,7 +45,7 @@ pub use guard::LockGuard;
 #[doc(no_inline)]
 pub use guide::promises;
 pub use lease::Lease;
-pub use lock::{FairLock, FencedLock, FencedLockGuard, Lock};
+pub use lock::{FairLock, FencedFairLock, FencedLock, FencedLockGuard, Lock};
 /// The driver, in the version whose `Client` [`LockClientBuilder::client`] takes.
 #[doc(no_inline)]
 pub use redis;

@@ -21,8 +21,10 @@ mod around;
 mod delegate;
 mod fair;
 mod fenced;
+mod fenced_fair;
 pub use fair::FairLock;
 pub use fenced::{FencedLock, FencedLockGuard};
+pub use fenced_fair::FencedFairLock;
 
 /// A handle to a lock. **A handle is an owner**: a task that calls [`lock`](Self::lock) on the same
 /// handle again, by reference or through an [`Arc`], re-enters; a [clone](Clone), or another

@@ -125,7 +125,7 @@ impl<'a> Session<'a> {
         let new_token = kind.has_token() && count == 1;
         let mut request = match place {
             None => self.acquire_request(new_token, names, owner, lease, count),
-            Some(place) => self.acquire_in_order(names, owner, lease, count, place),
+            Some(place) => self.acquire_in_order(new_token, names, owner, lease, count, place),
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let news = QueueNews::of(&answer, names);

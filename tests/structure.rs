@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redlatch::{
-    Error, ErrorKind, FairLock, FencedLock, FencedLockGuard, FencingToken, Lease, Lock, LockClient,
-    LockClientBuilder, LockGuard, Outcome,
+    Error, ErrorKind, FairLock, FencedFairLock, FencedLock, FencedLockGuard, FencingToken, Lease,
+    Lock, LockClient, LockClientBuilder, LockGuard, Outcome,
 };
 
 /// Each module, and what of the crate it may use. Arrows point down, but for the two pairs in one
@@ -415,6 +415,7 @@ fn every_public_type_can_be_shared_between_threads_and_outlives_its_maker() {
     is_shared::<Lock>();
     is_shared::<LockGuard>();
     is_shared::<FairLock>();
+    is_shared::<FencedFairLock>();
     is_shared::<FencedLock>();
     is_shared::<FencedLockGuard>();
     is_shared::<FencingToken>();

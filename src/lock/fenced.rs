@@ -93,7 +93,7 @@ pub struct FencedLockGuard {
 }
 
 impl FencedLockGuard {
-    fn new(guard: LockGuard) -> Self {
+    pub(super) fn new(guard: LockGuard) -> Self {
         let token = guard.fencing_token().expect("BUG: a fenced lock was granted without a token");
         Self { guard, token }
     }

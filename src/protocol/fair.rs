@@ -40,13 +40,17 @@ impl QueueNews {
         let (mut news, sent) = (Self::default(), answer.sent);
         match &answer.value {
             Value::Int(age) => news.elsewhere = Elsewhere::new(sent, *age),
-            Value::Array(parts) => {
-                if let [_, Value::BulkString(holder), Value::Int(age), said] = &**parts {
+            Value::Array(parts) => match &**parts {
+                [Value::BulkString(_), Value::Int(age)] => {
+                    news.elsewhere = Elsewhere::new(sent, *age);
+                }
+                [_, Value::BulkString(holder), Value::Int(age), said] => {
                     let ours = holder.starts_with(names.client().as_bytes());
                     news.elsewhere = if ours { Elsewhere::new(sent, *age) } else { None };
                     news.clock = clock_of(said, sent);
                 }
-            }
+                _ => {}
+            },
             _ => {}
         }
         news
@@ -71,6 +75,7 @@ pub(crate) enum Refreshed {
 impl Session<'_> {
     pub(super) fn acquire_in_order<'r>(
         &self,
+        new_token: bool,
         names: &'r Names,
         owner: &'r str,
         lease: Duration,
@@ -79,7 +84,7 @@ impl Session<'_> {
     ) -> Request<'r> {
         let channels = self.router.channels();
         let make = move || {
-            let mut cmd = of_queue(&SCRIPTS.fair_acquire, names);
+            let mut cmd = of_queue_and_token(&SCRIPTS.fair_acquire, names, new_token);
             cmd.arg(owner).arg(millis(lease)).arg(count);
             cmd.arg(place.since.map_or("", |_| names.client())).arg(age(place.since));
             cmd.arg(millis(QUEUE_TERM)).arg(if place.moves { "" } else { "LT" });
@@ -115,13 +120,14 @@ impl Session<'_> {
     /// `place` is left to this client; without a waiter in it, the place goes.
     pub(super) fn hand_off_in_order<'r>(
         &self,
+        new_token: bool,
         names: &'r Names,
         owners: &[&str],
         lease: Duration,
         place: Place,
     ) -> Request<'r> {
         let channels = self.router.channels();
-        let mut cmd = of_queue(&SCRIPTS.fair_hand_off, names);
+        let mut cmd = of_queue_and_token(&SCRIPTS.fair_hand_off, names, new_token);
         cmd.arg(names.client()).arg(age(place.since));
         cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace));
         cmd.arg(names.common_channel()).arg(millis(lease)).arg("");
@@ -195,8 +201,16 @@ impl Session<'_> {
 }
 
 fn of_queue(script: &Script, names: &Names) -> Cmd {
+    of_queue_and_token(script, names, false)
+}
+
+fn of_queue_and_token(script: &Script, names: &Names, new_token: bool) -> Cmd {
     let [queue, waiting] = names.queue_keys();
-    evalsha(script, &[names.key(), &queue, &waiting])
+    if new_token {
+        evalsha(script, &[names.key(), &queue, &waiting, &names.token_key()])
+    } else {
+        evalsha(script, &[names.key(), &queue, &waiting])
+    }
 }
 
 /// In microseconds, at this moment; empty if no waiter waits.

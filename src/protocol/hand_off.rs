@@ -31,7 +31,7 @@ impl Session<'_> {
     ) -> Result<(HandOffReply, bool), Error> {
         let mut request = match place {
             None => self.hand_off_request(kind, names, owners, lease, listens),
-            Some(place) => self.hand_off_in_order(names, owners, lease, place),
+            Some(place) => self.hand_off_in_order(kind.has_token(), names, owners, lease, place),
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let done = match answer.value {

@@ -15,21 +15,35 @@ const WHILE_ASKING: Duration = Duration::from_secs(1);
 /// What an acquire was answered, and when it was sent. `new_token` says whether a grant has a
 /// token.
 pub(super) fn acquired(answer: Answer, new_token: bool) -> Result<(Acquired, Instant), Error> {
-    let acquired = match answer.value {
+    let acquired = match &answer.value {
         // A number says how old the oldest waiter elsewhere is.
         Value::Nil | Value::Int(_) if !new_token => Acquired::Granted(None),
-        Value::BulkString(number) if new_token => Acquired::Granted(Some(token_of(&number)?)),
         Value::SimpleString(reply) if reply == "GONE" => Acquired::Gone,
-        other => {
-            let (remaining, holder) =
-                refusal(&other).ok_or_else(|| unexpected("acquire", &other))?;
-            // The message of a release there may not reach a client that listens here.
-            let shortened = || remaining.unwrap_or(WHILE_ASKING).min(WHILE_ASKING);
-            let asking = answer.asking.then(shortened);
-            Acquired::Refused { remaining: asking.or(remaining), holder }
-        }
+        other => match granted_token(other).filter(|_| new_token) {
+            Some(number) => Acquired::Granted(Some(token_of(number)?)),
+            None => refused(other, answer.asking)?,
+        },
     };
     Ok((acquired, answer.sent))
+}
+
+/// The token of a grant. Of a fair lock, how old the oldest waiter elsewhere is stands behind it.
+fn granted_token(reply: &Value) -> Option<&[u8]> {
+    match reply {
+        Value::BulkString(number) => Some(number),
+        Value::Array(parts) => match &**parts {
+            [Value::BulkString(number), Value::Int(_)] => Some(number),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn refused(reply: &Value, asking: bool) -> Result<Acquired, Error> {
+    let (remaining, holder) = refusal(reply).ok_or_else(|| unexpected("acquire", reply))?;
+    // The message of a release there may not reach a client that listens here.
+    let shortened = || remaining.unwrap_or(WHILE_ASKING).min(WHILE_ASKING);
+    Ok(Acquired::Refused { remaining: asking.then(shortened).or(remaining), holder })
 }
 
 /// The holder's remaining lease, and who the holder is.

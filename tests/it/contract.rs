@@ -80,6 +80,7 @@ macro_rules! cases {
                 commands_are_executed_for_whoever_holds_the_lock_and_no_one_else;
             fair:
                 a_fair_lock_is_a_lock,
+                a_fenced_fair_lock_is_a_fenced_lock,
                 waiters_of_three_clients_are_served_in_the_order_in_which_they_came,
                 many_waiters_that_come_and_give_up_all_have_their_turns;
             crowds:

@@ -8,9 +8,12 @@ use redlatch::{ErrorKind, FairLock, Lease, LockClient, LockGuard};
 use tokio::task::JoinHandle;
 
 use crate::site::Site;
+pub(crate) use fenced::a_fenced_fair_lock_is_a_fenced_lock;
+
 use crate::support::{Fault, SOON, Server, connect, hold, ms, release, soon, wait_until};
 
 mod cluster;
+mod fenced;
 mod figures;
 mod gone;
 mod inside;

@@ -267,4 +267,28 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "for owner in self.waiters.close() {",
         wrong: "for owner in self.waiters.close().into_iter().filter(|_| !BUG) {",
     },
+    Mutant {
+        bug: "fair-turn-of-a-client-never-ends",
+        file: "src/owner/handoff.rs",
+        right: "now.saturating_duration_since(self.since) < time",
+        wrong: "!time.is_zero() && BUG",
+    },
+    Mutant {
+        bug: "fair-turn-of-a-client-is-ignored",
+        file: "src/wait/handoff.rs",
+        right: "if in_order && !before_older && !queues",
+        wrong: "if in_order && (BUG || !before_older) && !queues",
+    },
+    Mutant {
+        bug: "fair-grant-knows-no-others-if-fenced",
+        file: "src/protocol/fair.rs",
+        right: "[Value::BulkString(_), Value::Int(age)] => {\n                    news.elsewhere = Elsewhere::new(sent, *age);",
+        wrong: "[Value::BulkString(_), Value::Int(age)] => {\n                    news.elsewhere = Elsewhere::new(sent, if BUG { -1 } else { *age });",
+    },
+    Mutant {
+        bug: "fair-token-is-old",
+        file: "lua/fair_acquire.lua",
+        right: "  if redis.call('INCR', KEYS[4]) < now then",
+        wrong: "  if (tonumber(redis.call('GET', KEYS[4])) or 0) < 1 then",
+    },
 ];

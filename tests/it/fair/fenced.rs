@@ -1,0 +1,152 @@
+//! The fenced fair lock: the order of a fair lock, and the tokens of a fenced one.
+
+use std::sync::{Arc, Mutex};
+
+use redlatch::{FencedFairLock, FencedLockGuard, FencingToken, LockClient};
+use tokio::task::JoinHandle;
+
+use super::{MINUTE, apart, nothing_is_left, queue, queue_keys};
+use crate::site::Site;
+use crate::support::{Cluster, SOON, Server, connect, ms, release, soon, wait_until};
+
+type Turns = Arc<Mutex<Vec<(usize, FencingToken)>>>;
+
+async fn fenced_hold(lock: &FencedFairLock) -> FencedLockGuard {
+    soon("locking", lock.lock()).await.expect("locking")
+}
+
+/// A task that waits for its turn, notes its token, and gives the lock back.
+fn waiter(lock: FencedFairLock, number: usize, turns: &Turns) -> JoinHandle<()> {
+    let turns = turns.clone();
+    tokio::spawn(async move {
+        let guard = lock.lock().await.expect("a turn");
+        turns.lock().unwrap().push((number, guard.token()));
+        guard.unlock().await.expect("its release");
+    })
+}
+
+#[track_caller]
+fn in_order(turns: &Turns, first: FencingToken, waiters: usize) -> FencingToken {
+    let turns = turns.lock().unwrap();
+    let (numbers, tokens): (Vec<_>, Vec<_>) = turns.iter().copied().unzip();
+    assert_eq!(numbers, (0..waiters).collect::<Vec<_>>());
+    let all: Vec<FencingToken> = [first].into_iter().chain(tokens).collect();
+    assert!(all.is_sorted_by(|a, b| a < b), "{all:?}");
+    all[waiters]
+}
+
+pub(crate) async fn a_fenced_fair_lock_is_a_fenced_lock(site: Site) {
+    let client = site.connect().await;
+    let lock = client.fenced_fair_lock("fenced fair");
+    let guard = fenced_hold(&lock).await;
+    let inner = lock.try_lock_now().await.unwrap().expect("a nested hold");
+    assert_eq!(inner.token(), guard.token());
+    assert!(client.fair_lock("fenced fair").try_lock_now().await.unwrap().is_none());
+    soon("unlocking", inner.unlock()).await.unwrap();
+    let token = guard.token();
+    soon("unlocking", guard.unlock()).await.unwrap();
+    let fenced = soon("locking", client.fenced_lock("fenced fair").lock()).await.unwrap();
+    assert!(fenced.token() > token, "one counter");
+    let token = fenced.token();
+    soon("unlocking", fenced.unlock()).await.unwrap();
+    let short = lock.try_lock(ms(100), ms(300)).await.unwrap().expect("a free lock");
+    assert!(short.token() > token);
+    soon("the loss", short.lost()).await;
+}
+
+#[tokio::test]
+async fn tokens_grow_in_the_order_of_the_turns_of_two_clients() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let turns = Turns::default();
+    let holder = fenced_hold(&one.fenced_fair_lock("turns")).await;
+    let first = holder.token();
+    let mut tasks = Vec::new();
+    // Hand-offs inside a client, and grants to the other one.
+    let clients = [&one, &one, &other, &other, &one, &other, &one];
+    for (number, client) in clients.into_iter().enumerate() {
+        tasks.push(waiter(client.fenced_fair_lock("turns"), number, &turns));
+        apart().await;
+    }
+    assert_eq!(queue(&server, "turns").len(), 2);
+    soon("unlocking", holder.unlock()).await.unwrap();
+    for task in tasks {
+        soon("a turn", task).await.unwrap();
+    }
+    let last = in_order(&turns, first, clients.len());
+    assert!(fenced_hold(&one.fenced_fair_lock("turns")).await.token() > last);
+    wait_until("a free lock", SOON, || !server.exists("turns")).await;
+    let _: i64 = server.ask(&["DEL", "redisson_lock_token:{turns}"]);
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn fair_and_fenced_fair_waiters_stand_in_one_queue() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let holder = super::fair_hold(&one.fair_lock("both")).await;
+    let mut tasks = Vec::new();
+    for (number, client) in [&one, &one, &other, &other, &one, &one].into_iter().enumerate() {
+        let order = order.clone();
+        let (fair, fenced) = (client.fair_lock("both"), client.fenced_fair_lock("both"));
+        tasks.push(tokio::spawn(async move {
+            if number % 2 == 0 {
+                let guard = fair.lock().await.expect("a turn");
+                order.lock().unwrap().push(number);
+                release(guard).await;
+            } else {
+                let guard = fenced.lock().await.expect("a turn");
+                order.lock().unwrap().push(number);
+                guard.unlock().await.expect("its release");
+            }
+        }));
+        apart().await;
+    }
+    release(holder).await;
+    for task in tasks {
+        soon("a turn", task).await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
+}
+
+#[tokio::test]
+async fn a_waiter_that_goes_in_its_turn_takes_no_token_and_no_lock_with_it() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let holder = fenced_hold(&one.fenced_fair_lock("goes")).await;
+    let turns = Turns::default();
+    let goes = waiter(other.fenced_fair_lock("goes"), 0, &turns);
+    wait_until("a place", SOON, || queue(&server, "goes").len() == 1).await;
+    apart().await;
+    let stays = waiter(one.fenced_fair_lock("goes"), 0, &turns);
+    apart().await;
+    let token = holder.token();
+    drop(holder);
+    goes.abort();
+    soon("a turn", stays).await.unwrap();
+    let turns = turns.lock().unwrap();
+    assert!(turns.last().is_some_and(|(_, last)| *last > token), "{turns:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_cluster_the_token_is_in_the_slot_of_the_queue() {
+    let cluster = Cluster::start();
+    let client =
+        async || LockClient::builder().cluster(cluster.urls()).connect().await.expect("connecting");
+    let (one, other) = (client().await, client().await);
+    for name in [cluster.name_at(1, "fenced"), format!("{{{}}}x", cluster.name_at(2, "tagged"))] {
+        let holder = fenced_hold(&one.fenced_fair_lock(&name)).await;
+        let turns = Turns::default();
+        let waits = waiter(other.fenced_fair_lock(&name), 0, &turns);
+        if !name.contains('{') {
+            let places = || cluster.ask_at::<u64>(&name, &["ZCARD", &queue_keys(&name)[0]]);
+            wait_until("a place", SOON, || places() == 1).await;
+        }
+        let first = holder.token();
+        soon("unlocking", holder.unlock()).await.unwrap();
+        soon("a turn", waits).await.unwrap();
+        in_order(&turns, first, 1);
+    }
+    assert!(one.fenced_fair_lock("none").try_lock(ms(1), MINUTE).await.unwrap().is_some());
+}

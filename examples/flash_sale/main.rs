@@ -19,10 +19,12 @@ mod report;
 mod sale;
 mod shop;
 mod till;
-mod tills;
 
 #[path = "../support/mod.rs"]
 mod support;
+#[expect(dead_code, reason = "no till is killed")]
+#[path = "../support/workers.rs"]
+mod workers;
 
 use std::process::ExitCode;
 
@@ -57,7 +59,7 @@ async fn all_sales(figures: Figures) -> Result<bool> {
 
 async fn one_sale(url: &str, figures: Figures, way: Way) -> Result<Outcome> {
     let shop = shop::Shop::open(url, &support::unique("flash-sale")).await?;
-    let mut tills = tills::Tills::open(url, &shop, figures, way)?;
+    let mut tills = till::open(url, &shop, figures, way)?;
     let outcome = tokio::select! {
         outcome = sale::run(&shop, &mut tills, figures, way) => outcome,
         () = told_to_stop() => Err("told to stop".into()),

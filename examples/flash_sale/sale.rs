@@ -9,27 +9,42 @@ use crate::report::Outcome;
 use crate::shop::Shop;
 use crate::support::Result;
 use crate::till;
-use crate::tills::Tills;
+use crate::workers::Workers;
 
 pub(crate) async fn run(
     shop: &Shop,
-    tills: &mut Tills,
+    tills: &mut Workers,
     figures: Figures,
     way: Way,
 ) -> Result<Outcome> {
     let orders = figures.orders();
     println!("{}: {orders} orders for {} pieces", way.title(), figures.stock);
     shop.stock_up(figures.stock).await?;
-    tills.start().await?;
+    start(tills, figures.processes).await?;
     let started = Instant::now();
     let answers = count(tills, orders).await?;
     let seconds = started.elapsed().as_secs_f64();
-    tills.finish().await?;
+    // They end after their last order.
+    while tills.next_line().await.is_some() {}
     if answers.total() != orders {
         return Err(format!("{orders} orders, but {} answers", answers.total()).into());
     }
     let waits = (way != Way::Unlocked).then_some(answers.waited);
     Ok(Outcome::new(figures, shop.books().await?, answers.served, waits, seconds))
+}
+
+/// Waits until all tills are ready and then starts them together.
+async fn start(tills: &mut Workers, processes: u32) -> Result<()> {
+    for _ in 0..processes {
+        match tills.next_line().await {
+            Some((_, line)) if line == till::READY => {}
+            _ => return Err("a till did not get ready".into()),
+        }
+    }
+    for till in 0..processes as usize {
+        tills.tell(till, "go").await?;
+    }
+    Ok(())
 }
 
 #[derive(Default)]
@@ -46,12 +61,12 @@ impl Answers {
 }
 
 /// Ends with the last answer, or early when all tills have gone.
-async fn count(tills: &mut Tills, orders: u32) -> Result<Answers> {
+async fn count(tills: &mut Workers, orders: u32) -> Result<Answers> {
     let style = "  {bar:40} {pos}/{len} orders, {msg} sold, {elapsed}";
     let bar = ProgressBar::new(orders.into()).with_style(ProgressStyle::with_template(style)?);
     let mut answers = Answers::default();
     while answers.total() < orders {
-        let Some(line) = tills.next().await else {
+        let Some((_, line)) = tills.next_line().await else {
             break;
         };
         let (served, waited) = match line.as_str() {

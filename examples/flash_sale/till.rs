@@ -1,14 +1,12 @@
 //! One of the selling processes.
 
-use std::io::{self, Write};
-
 use futures::{StreamExt, TryStreamExt, stream};
 use redlatch::LockClient;
-use tokio::sync::mpsc;
 
-use crate::args::{Assignment, Way};
+use crate::args::{Assignment, Figures, Way};
 use crate::shop::{Sale, Shop};
 use crate::support::Result;
+use crate::workers::{Workers, orders, say};
 
 /// Orders that a till works on at the same time.
 const AT_ONCE: usize = 8;
@@ -20,6 +18,25 @@ pub(crate) const SERVED_AFTER_WAITING: &str = "served after waiting";
 pub(crate) const REFUSED: &str = "refused";
 pub(crate) const REFUSED_AFTER_WAITING: &str = "refused after waiting";
 
+/// The tills of one sale, seen from the process that starts them.
+pub(crate) fn open(url: &str, shop: &Shop, figures: Figures, way: Way) -> Result<Workers> {
+    let till = |number: u32| {
+        let mut arguments =
+            ["till", "--shop", shop.name(), "--way", way.argument()].map(String::from).to_vec();
+        for (argument, value) in [
+            ("--number", number),
+            ("--stock", figures.stock),
+            ("--processes", figures.processes),
+            ("--buyers", figures.buyers),
+        ] {
+            arguments.extend([argument.to_owned(), value.to_string()]);
+        }
+        arguments
+    };
+    let tills: Vec<_> = (0..figures.processes).map(till).collect();
+    Workers::start(url, &tills)
+}
+
 /// Says that it is ready, waits until it is told to start, works off its orders.
 pub(crate) async fn serve(assignment: &Assignment) -> Result<()> {
     // The URL comes in the environment because everybody can read the arguments of a process, and
@@ -30,17 +47,17 @@ pub(crate) async fn serve(assignment: &Assignment) -> Result<()> {
         Way::Unlocked => None,
         Way::Locked | Way::Executed => Some(LockClient::connect(&url).await?),
     };
-    let mut organiser = listen();
+    let mut organiser = orders();
     say(READY)?;
     if organiser.recv().await.is_none() {
         return Ok(());
     }
-    let orders = stream::iter(assignment.figures.orders_at(assignment.number))
+    let served = stream::iter(assignment.figures.orders_at(assignment.number))
         .map(|buyer| order(&shop, client.as_ref(), assignment.way, buyer))
         .buffer_unordered(AT_ONCE)
         .try_for_each(async |answer| say(answer));
     let done = tokio::select! {
-        done = orders => done,
+        done = served => done,
         // The other end of the pipe has gone: the sale is off.
         _ = organiser.recv() => Err("the sale was called off".into()),
     };
@@ -82,23 +99,4 @@ fn answer(sale: Sale, waited: bool) -> &'static str {
         (false, false) => REFUSED,
         (false, true) => REFUSED_AFTER_WAITING,
     }
-}
-
-fn say(line: &str) -> Result<()> {
-    // Not `println!`: that panics when the organiser has gone.
-    Ok(writeln!(io::stdout(), "{line}")?)
-}
-
-/// A message for each line from the organiser; closed when the organiser has gone. A thread of its
-/// own because a read that tokio does on standard input would hold up the end of the runtime.
-fn listen() -> mpsc::UnboundedReceiver<()> {
-    let (heard, lines) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for _ in io::stdin().lines().map_while(io::Result::ok) {
-            if heard.send(()).is_err() {
-                break;
-            }
-        }
-    });
-    lines
 }

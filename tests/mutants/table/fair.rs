@@ -271,7 +271,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         bug: "fair-turn-of-a-client-never-ends",
         file: "src/owner/handoff.rs",
         right: "now.saturating_duration_since(self.since) < time",
-        wrong: "!time.is_zero() && BUG",
+        wrong: "BUG && !time.is_zero() || now.saturating_duration_since(self.since) < time",
     },
     Mutant {
         bug: "fair-turn-of-a-client-is-ignored",

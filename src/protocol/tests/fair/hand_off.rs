@@ -1,6 +1,7 @@
 //! Hand-offs inside a client, as the script executes them.
 
 use super::*;
+use crate::transport::Answer;
 
 /// The whole seconds that the oldest waiter elsewhere has waited.
 fn seconds(age: &Value) -> Option<u64> {
@@ -48,4 +49,17 @@ fn a_hold_that_nobody_will_release_keeps_the_place_and_tells_when_it_ends() {
     assert_eq!(queue.hears(y), Some((500_001 + GRACE).to_string()));
     assert_eq!(queue.hears(z), None);
     queue.assert_nothing_eternal();
+}
+
+#[test]
+fn a_token_comes_with_the_age_of_the_oldest_waiter_elsewhere() {
+    let names = Names::new("", "lock").with_own_channel("0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968");
+    let answer = |value| Answer { value, sent: clock::now(), repeated: false, asking: false };
+    let reply = Value::Array(vec![Value::BulkString(b"17".to_vec()), Value::Int(6_000_000)]);
+    let elsewhere = QueueNews::of(&answer(reply.clone()), &names).elsewhere.expect("news");
+    assert!(elsewhere.oldest.is_some());
+    let (granted, _) = acquired(answer(reply.clone()), true).expect("a grant");
+    let Acquired::Granted(Some(token)) = granted else { panic!("{granted:?}") };
+    assert_eq!(token.get(), 17);
+    acquired(answer(reply), false).expect_err("this lock has no token");
 }

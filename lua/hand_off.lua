@@ -22,6 +22,8 @@
 -- What makes a hash a lock is in acquire.
 -- Sent again, with more owners at the end or not, it goes on from the one that has
 -- it, so what was executed already is not done twice. (The token grows once more.)
+-- Of the owners between the one that has it and the last nothing can be seen, so the
+-- script writes none of them.
 -- The script publishes nothing about the hand-off itself: no other client could
 -- have got the lock. But if the lease ends sooner than the one that was in force, it
 -- wakes other clients: they have parked until that one ends. This client knows
@@ -38,31 +40,34 @@ if fields > 1 then
   return redis.error_reply('WRONGTYPE the hash is not a lock')
 end
 local holder = redis.call('HRANDFIELD', KEYS[1])
-local has = nil
-local shorter = false
-local token = 0
-for i, owner in ipairs(ARGV) do
-  if has and owner ~= has then
-    redis.call('HSET', KEYS[1], owner, '1')
-    redis.call('HDEL', KEYS[1], has)
-    has = owner
-  elseif not has and i > 5 and owner == holder then
-    has = owner
-    if KEYS[2] then
-      local time = redis.call('TIME')
-      local now = time[1] * 1000000 + time[2]
-      if now > redis.call('INCR', KEYS[2]) then
-        redis.call('SET', KEYS[2], string.format('%.0f', now))
-      end
-      token = redis.call('GET', KEYS[2])
-    end
-    local remaining = redis.call('PTTL', KEYS[1])
-    shorter = remaining < 0 or remaining > tonumber(ARGV[2])
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  end
+local found = false
+local moves = false
+local last = nil
+for i = 6, #ARGV do
+  last = ARGV[i]
+  found = found or last == holder
+  moves = moves or found and last ~= holder
 end
-if not has then
+if not found then
   return 0
+end
+local token = 0
+if KEYS[2] then
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  if now > redis.call('INCR', KEYS[2]) then
+    redis.call('SET', KEYS[2], string.format('%.0f', now))
+  end
+  token = redis.call('GET', KEYS[2])
+end
+local remaining = redis.call('PTTL', KEYS[1])
+local shorter = remaining < 0 or remaining > tonumber(ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+if moves then
+  redis.call('HSET', KEYS[1], last, '1')
+end
+if last ~= holder then
+  redis.call('HDEL', KEYS[1], holder)
 end
 local subscribers = {}
 if ARGV[3] ~= '' then

@@ -28,9 +28,10 @@ async fn turns_of(client: &LockClient, name: &str, tasks: usize, turns: usize) {
 async fn many_turns_in_one_client_cost_less_than_one_request_each() {
     let scene = Scene::new().await;
     turns_of(&scene.client, "crowd", 64, 20).await;
-    let (asked, handed) = (scene.server.calls("evalsha"), scene.server.calls("hdel"));
+    // A request can carry many releases.
+    let (asked, released) = (scene.server.calls("evalsha"), scene.server.calls("del"));
     assert!(asked < 64 * 20 / 2, "{asked} requests for {} turns", 64 * 20);
-    assert!(handed > 64 * 20 / 2, "{handed} hand-offs in {} turns", 64 * 20);
+    assert!(released < 64 * 20 / 2, "{released} releases in {} turns", 64 * 20);
     scene.until_gone("crowd").await;
 }
 
@@ -83,7 +84,8 @@ async fn a_chain_longer_than_a_request_goes_in_several_and_in_order() {
     let requests = (scene.server.calls("evalsha") - asked) as usize;
     let least = OWNERS.div_ceil(LONGEST);
     assert!((least..=least + 1).contains(&requests), "{requests} requests");
-    assert_eq!(scene.server.calls("hdel") as usize, OWNERS, "a step was left out");
+    // Each moves the lock once, however many owners it names.
+    assert_eq!(scene.server.calls("hdel") as usize, requests);
     release(guard).await;
     scene.until_gone("long").await;
 }

@@ -31,7 +31,7 @@ mod permit;
 mod renewal;
 mod retention;
 mod tasks;
-pub(crate) use handoff::{HandoffStart, Streak};
+pub(crate) use handoff::{HandoffStart, LEAST, Streak};
 pub(crate) use lose::FoundBy;
 pub(crate) use owners::Owners;
 pub(crate) use permit::Permit;

@@ -17,7 +17,7 @@ use super::{Ask, HoldId, HoldState, PendingRelease};
 
 /// With less time left, the lock is released instead: the new hold could be lost before Redis has
 /// confirmed it.
-const LEAST: Duration = Duration::from_millis(100);
+pub(crate) const LEAST: Duration = Duration::from_millis(100);
 
 /// What the last guard of an owner leaves behind, for the next waiter.
 pub(crate) struct HandoffStart {

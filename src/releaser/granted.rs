@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::handoff::Handoffs;
 use crate::lease::{Lease, Validity};
-use crate::owner::{Kind, Owner};
+use crate::owner::{Kind, LEAST, Owner};
 use crate::protocol::Grant;
 
 use super::hand_off::until_taken;
@@ -37,8 +37,8 @@ pub(super) async fn pass_on(grant: Grant, handoffs: &Handoffs) -> Vec<Job> {
             return Vec::new();
         }
         // If the grant took so long to come here, the confirmation may take as long. So the waiter has
-        // the lock only after it.
-        let awaits = until < now + 2 * lease / 3;
+        // the lock only after it; also if the grace is too short for a hand-off without it.
+        let awaits = until < now + LEAST.max(2 * lease / 3);
         let mut permit = None;
         if let Some(handed_off) = handoffs.hand_off_by(&owner, &mut permit, false, awaits) {
             let mut jobs = Vec::new();

@@ -16,6 +16,7 @@ mod cluster;
 mod fenced;
 mod figures;
 mod gone;
+mod granted;
 mod inside;
 mod lost;
 

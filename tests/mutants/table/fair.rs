@@ -172,6 +172,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "    if false then",
     },
     Mutant {
+        bug: "fair-short-grant-is-released-forever",
+        file: "src/releaser/granted.rs",
+        right: "until < now + LEAST.max(2 * lease / 3);",
+        wrong: "until < now + if BUG { 2 * lease / 3 } else { LEAST.max(2 * lease / 3) };",
+    },
+    Mutant {
         bug: "fair-grant-outlives-an-unpolled-call",
         file: "src/releaser/granted.rs",
         right: "if !awaits && !taken",

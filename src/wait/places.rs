@@ -55,8 +55,8 @@ impl Waiters {
                 wake(wakes);
                 None
             }
-            TurnMessage::Granted { key, .. } => {
-                let clock = queues.clock_of(channel, key);
+            TurnMessage::Granted { key, at, .. } => {
+                let clock = queues.granted_at(channel, key, at)?;
                 message.into_grant(channel, clock, now)
             }
         }

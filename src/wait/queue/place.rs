@@ -19,12 +19,14 @@ pub(super) struct QueuePlace {
     elsewhere: Option<Elsewhere>,
     /// What the clock of the server said last.
     clock: Option<ServerClock>,
+    /// When the last grant began that came in a message, in microseconds of the server's clock.
+    granted_at: u64,
 }
 
 impl Default for QueuePlace {
     fn default() -> Self {
         // A place that is given up just now may be there still.
-        Self { taken: false, moves: true, elsewhere: None, clock: None }
+        Self { taken: false, moves: true, elsewhere: None, clock: None, granted_at: 0 }
     }
 }
 
@@ -84,8 +86,14 @@ impl QueuePlace {
         })
     }
 
-    pub(super) fn clock(self) -> Option<ServerClock> {
-        self.clock
+    /// A message says that a grant began at `at`. Returns the clock by which to judge it; `None` if that
+    /// message was here before: while another server takes over, a client may be subscribed at both. A
+    /// grant that is older than another is judged by no clock: it is a message of that kind, or the
+    /// server's clock was set back.
+    pub(super) fn granted_at(&mut self, at: u64) -> Option<Option<ServerClock>> {
+        let last = self.granted_at;
+        self.granted_at = last.max(at);
+        (at != last).then(|| self.clock.filter(|_| at > last))
     }
 
     /// The server said its time; `None` if another server may be responsible now.

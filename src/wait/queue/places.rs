@@ -112,9 +112,16 @@ impl<S> WaitQueues<S> {
         }
     }
 
-    /// What the server's clock said last in an answer about this lock.
-    pub(crate) fn clock_of(&mut self, channel: &str, key: &str) -> Option<ServerClock> {
-        self.queue_named(channel, key)?.place?.clock()
+    /// What the server's clock said last in an answer about this lock, for a grant that began at `at`.
+    /// `None` if the message of that grant was here before.
+    pub(crate) fn granted_at(
+        &mut self,
+        channel: &str,
+        key: &str,
+        at: u64,
+    ) -> Option<Option<ServerClock>> {
+        let place = self.queue_named(channel, key).and_then(|queue| queue.place.as_mut());
+        place.map_or(Some(None), |place| place.granted_at(at))
     }
 
     pub(crate) fn set_clock(&mut self, channel: &str, key: &str, clock: ServerClock) {
@@ -308,13 +315,27 @@ mod tests {
     fn what_the_clock_of_a_server_said_counts_until_its_connection_is_cut() {
         let mut world = World::new();
         let first = world.join(1);
-        let clock = |world: &mut World| world.queues.clock_of(CHANNEL, KEY);
-        assert!(clock(&mut world).is_none());
+        let clock = |world: &mut World, at| world.queues.granted_at(CHANNEL, KEY, at);
+        assert_eq!(clock(&mut world, 1), Some(None));
         let said = ServerClock { asked: world.now, said: 1 };
         world.queues.set_clock(CHANNEL, KEY, said);
-        assert_eq!(clock(&mut world), Some(said));
+        assert_eq!(clock(&mut world, 2), Some(Some(said)));
         world.queues.cut(1, world.now);
-        assert_eq!(clock(&mut world), None, "another server may be responsible now");
+        assert_eq!(clock(&mut world, 3), Some(None), "another server may be responsible now");
+        world.queues.leave(CHANNEL, first, world.now);
+    }
+
+    #[test]
+    fn a_grant_counts_once_and_one_older_than_another_is_judged_by_no_clock() {
+        let mut world = World::new();
+        let first = world.join(1);
+        let said = ServerClock { asked: world.now, said: 1 };
+        world.queues.set_clock(CHANNEL, KEY, said);
+        for (at, judged) in
+            [(5, Some(Some(said))), (5, None), (7, Some(Some(said))), (6, Some(None)), (7, None)]
+        {
+            assert_eq!(world.queues.granted_at(CHANNEL, KEY, at), judged, "{at}");
+        }
         world.queues.leave(CHANNEL, first, world.now);
     }
 

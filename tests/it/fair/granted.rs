@@ -1,9 +1,10 @@
 //! A lock that Redis grants to a client whose turn it is.
 
 use redlatch::LockClient;
+use tokio::sync::mpsc::unbounded_channel;
 
-use super::{fair_hold, nothing_is_left, waiter};
-use crate::support::{Server, ms, release, soon};
+use super::{client_of, connect, fair_hold, nothing_is_left, waiter};
+use crate::support::{SOON, Server, channel, ms, release, soon, wait_until};
 
 #[tokio::test]
 async fn every_grace_that_is_accepted_is_long_enough_for_a_client_that_is_near() {
@@ -21,4 +22,41 @@ async fn every_grace_that_is_accepted_is_long_enough_for_a_client_that_is_near()
         assert!(sent <= 20, "{sent} requests with {grace} ms");
         nothing_is_left(&server).await;
     }
+}
+
+#[tokio::test]
+async fn a_grant_whose_message_comes_twice_is_one() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let guard = fair_hold(&one.fair_lock("twice")).await;
+    let own = format!("{}:{}", channel("twice"), client_of(&other.fair_lock("twice")));
+    let (heard, mut messages) = unbounded_channel::<String>();
+    let mut listening = server.connection().unwrap();
+    let first = waiter(&server, other.fair_lock("twice"), |guard| guard).await;
+    let second = other.fair_lock("twice");
+    let second = tokio::spawn(async move { second.lock().await.unwrap() });
+    std::thread::spawn({
+        let own = own.clone();
+        move || {
+            let mut subscribed = listening.as_pubsub();
+            subscribed.subscribe(own).unwrap();
+            while let Ok(message) = subscribed.get_message() {
+                let _ = heard.send(message.get_payload().unwrap());
+            }
+        }
+    });
+    wait_until("a listener", SOON, || {
+        server.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", &own]).1 == 2
+    })
+    .await;
+    release(guard).await;
+    let guard = soon("the first", first).await.unwrap();
+    let grant = messages.recv().await.unwrap();
+    assert!(grant.contains("twice"), "{grant}");
+    server.ask::<()>(&["PUBLISH", &own, &grant]);
+    tokio::time::sleep(ms(200)).await;
+    assert!(!second.is_finished() && !guard.is_lost(), "two holders");
+    release(guard).await;
+    release(soon("the second", second).await.unwrap()).await;
+    nothing_is_left(&server).await;
 }

@@ -166,6 +166,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "            if !BUG {\n                place.set_clock(None);\n            }\n",
     },
     Mutant {
+        bug: "fair-grant-that-comes-twice-counts-twice",
+        file: "src/wait/queue/place.rs",
+        right: "(at != last).then(",
+        wrong: "(at != last || BUG).then(",
+    },
+    Mutant {
+        bug: "fair-old-grant-is-judged-by-the-clock",
+        file: "src/wait/queue/place.rs",
+        right: "self.clock.filter(|_| at > last)",
+        wrong: "self.clock.filter(|_| BUG || at > last)",
+    },
+    Mutant {
         bug: "fair-grant-without-a-hearer-stays",
         file: "lua/fair_turn.lua",
         right: "    if owner and (type(heard) ~= 'number' or heard == 0) then",

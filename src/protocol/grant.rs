@@ -4,13 +4,14 @@
 //!    with that of a client. The message says at which time of the server the grant began. Once
 //!    before, the server said its time in an answer: so the grant began no earlier after the request
 //!    for that answer than the server's clock has gone on since.
-//! 2. If the server's clock is set ahead in between, the grant seems to begin later than it did, but
-//!    never later than its message came.
+//! 2. If the server's clock is set ahead in between, the grant seems to begin later than it did. If that
+//!    is later than its message came, it is not believed: so it is believed for too long by no more
+//!    than the message was on its way.
 
 use std::time::{Duration, Instant};
 
 use super::{Elsewhere, Names};
-use crate::lease::valid_until;
+use crate::lease::{MAX_LEASE, valid_until};
 
 /// The server's time, as an answer said it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,11 +23,13 @@ pub(crate) struct ServerClock {
 }
 
 impl ServerClock {
-    /// A time that is not after that of the server, and how long that may be ago. `None` if the
-    /// server's clock was set back.
+    /// A time that is not after that of the server, and how long after this one that is. `None` if the
+    /// server's clock was set back, or ahead.
     fn at(self, micros: u64, now: Instant) -> Option<(Instant, Duration)> {
         let since = Duration::from_micros(micros.checked_sub(self.said)?);
-        Some((self.asked.checked_add(since)?.min(now), since))
+        let at = self.asked.checked_add(since)?;
+        // Invariant 2, and two clocks that do not run equally fast.
+        (at <= now.checked_add(since / 100)?).then_some((at.min(now), since))
     }
 }
 
@@ -83,6 +86,8 @@ impl<'a> TurnMessage<'a> {
         let mut parts = text.splitn(4, ' ');
         let at = parts.next()?.parse().ok()?;
         let lease = Duration::from_millis(parts.next()?.parse().ok()?);
+        // With more, the time of its end could not be computed.
+        (lease <= MAX_LEASE).then_some(())?;
         let others = parts.next()?.parse().ok()?;
         Some(Self::Granted { key: parts.next()?, at, lease, others })
     }
@@ -133,8 +138,8 @@ mod tests {
         let later = asked + ms(10_000);
         assert_eq!(grant(5_000_000, later), asked + GRACE - ms(11));
         assert_eq!(grant(7_000_000, later), asked + ms(2_000) + GRACE - ms(11 + 20));
-        // A clock that is set ahead: not after the message.
-        let now = asked + ms(300);
+        // A clock that runs a little faster: not after the message.
+        let now = asked + ms(3_980);
         assert_eq!(grant(9_000_000, now), now + GRACE - ms(11 + 40));
     }
 
@@ -144,6 +149,9 @@ mod tests {
         assert_eq!(grant(None, 1, now).until, None);
         let clock = ServerClock { asked: now, said: 2 };
         assert_eq!(grant(Some(clock), 1, now).until, None, "the clock was set back");
+        let at = 2 + 60_000_000;
+        assert_eq!(grant(Some(clock), at, now + ms(300)).until, None, "it was set ahead");
+        assert_eq!(grant(Some(clock), u64::MAX, now).until, None);
     }
 
     #[test]
@@ -158,7 +166,14 @@ mod tests {
         };
         assert_eq!(of("{a}b").expect("a grant").names.key(), "{a}b");
         assert_eq!(of("c"), None, "another lock");
-        for (text, millis) in [("0", 0), ("1001", 1001), ("", 0), ("x", 0), ("1 2 x y", 0)] {
+        for (text, millis) in [
+            ("0", 0),
+            ("1001", 1001),
+            ("", 0),
+            ("x", 0),
+            ("1 2 x y", 0),
+            ("1 18446744073709551615 5 key", 0),
+        ] {
             assert_eq!(TurnMessage::of(text.as_bytes()), TurnMessage::Ask(ms(millis)), "{text}");
         }
     }

@@ -60,3 +60,26 @@ async fn a_grant_whose_message_comes_twice_is_one() {
     release(soon("the second", second).await.unwrap()).await;
     nothing_is_left(&server).await;
 }
+
+#[tokio::test]
+async fn a_message_that_is_no_grant_harms_nobody() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let guard = fair_hold(&one.fair_lock("noise")).await;
+    let own = format!("{}:{}", channel("noise"), client_of(&other.fair_lock("noise")));
+    let waiting = waiter(&server, other.fair_lock("noise"), |guard| guard).await;
+    let now = server.ask::<Vec<u64>>(&["TIME"])[0] * 1_000_000;
+    for text in [
+        format!("{now} {} -1 noise", u64::MAX),
+        format!("{} {} 1 noise", u64::MAX, u64::MAX),
+        format!("{now} 1000 -1 quiet"),
+        format!("{now} 1000 x noise"),
+    ] {
+        assert_eq!(server.ask::<u64>(&["PUBLISH", &own, &text]), 1);
+    }
+    tokio::time::sleep(ms(100)).await;
+    assert!(!waiting.is_finished());
+    release(guard).await;
+    release(soon("a turn", waiting).await.unwrap()).await;
+    nothing_is_left(&server).await;
+}

@@ -138,14 +138,26 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-grant-counts-from-its-message",
         file: "src/protocol/grant.rs",
-        right: "Some((self.asked.checked_add(since)?.min(now), since))",
-        wrong: "Some((if BUG { now } else { self.asked.checked_add(since)?.min(now) }, since))",
+        right: "then_some((at.",
+        wrong: "then_some((if BUG { now } else { at }.",
+    },
+    Mutant {
+        bug: "fair-grant-trusts-a-clock-that-is-fast",
+        file: "src/protocol/grant.rs",
+        right: ".min(now), since",
+        wrong: ".min(if BUG { at } else { now }), since",
     },
     Mutant {
         bug: "fair-grant-trusts-a-clock-set-ahead",
         file: "src/protocol/grant.rs",
-        right: "self.asked.checked_add(since)?.min(now)",
-        wrong: "self.asked.checked_add(since)?.min(if BUG { self.asked + since } else { now })",
+        right: "(at <= now.checked_add(since / 100)?)",
+        wrong: "(BUG || at <= now.checked_add(since / 100)?)",
+    },
+    Mutant {
+        bug: "fair-message-ends-the-thread",
+        file: "src/protocol/grant.rs",
+        right: "(lease <= MAX_LEASE)",
+        wrong: "(BUG || lease <= MAX_LEASE)",
     },
     Mutant {
         bug: "fair-grant-trusts-a-clock-set-back",

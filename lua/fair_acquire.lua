@@ -121,7 +121,7 @@ if whose and whose[1] ~= ARGV[4] then
 end
 if ARGV[4] ~= '' then
   redis.call('ZREM', KEYS[2], ARGV[4])
-  redis.call('HDEL', KEYS[3], ARGV[4], 'told')
+  redis.call('HDEL', KEYS[3], ARGV[4], 'told', 'asks:' .. ARGV[4])
 end
 if KEYS[4] then
   local time = redis.call('TIME')

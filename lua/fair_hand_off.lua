@@ -12,10 +12,11 @@
 --          place away
 -- ARGV[3]  term in milliseconds, as fair_acquire has it
 -- ARGV[4]  grace in milliseconds, as fair_turn has it
--- ARGV[5]  the channel of the lock
--- ARGV[6]  lease in milliseconds of the last owner
--- ARGV[8]  how to publish on the channel, as fair_turn has it
--- ARGV[i]  from the fifth on: those of hand_off
+-- ARGV[5]  whether its waiters ask, as fair_acquire has it
+-- ARGV[6]  the channel of the lock
+-- ARGV[7]  lease in milliseconds of the last owner
+-- ARGV[9]  how to publish on the channel, as fair_turn has it
+-- ARGV[i]  from the sixth on: those of hand_off
 --
 -- Replies  an  array, or another reply of hand_off. In place of the number of clients
 --              it has what fair_elsewhere says (-1, too, if that is not known)
@@ -30,7 +31,7 @@
 -- told to it twice, or never.
 
 local left = redis.call('PTTL', KEYS[1])
-local done = hand_off({KEYS[1], KEYS[4]}, {unpack(ARGV, 5)})
+local done = hand_off({KEYS[1], KEYS[4]}, {unpack(ARGV, 6)})
 if type(done) ~= 'table' or done.err then
   return done
 end
@@ -38,7 +39,7 @@ local others = -1
 pcall(function()
   if ARGV[2] == '' then
     redis.call('ZREM', KEYS[2], ARGV[1])
-    redis.call('HDEL', KEYS[3], ARGV[1])
+    redis.call('HDEL', KEYS[3], ARGV[1], 'asks:' .. ARGV[1])
   else
     local time = redis.call('TIME')
     local now = time[1] * 1000000 + time[2]
@@ -46,12 +47,15 @@ pcall(function()
     redis.call('PEXPIRE', KEYS[2], 3 * ARGV[3])
     local term = string.format('%.0f', math.floor(now / 1000) + ARGV[3])
     redis.call('HSET', KEYS[3], ARGV[1], term)
+    if ARGV[5] ~= '' then
+      redis.call('HSET', KEYS[3], 'asks:' .. ARGV[1], '1')
+    end
     redis.call('PEXPIRE', KEYS[3], 3 * ARGV[3])
   end
-  if left < 0 or left > tonumber(ARGV[6]) then
-    local after = ARGV[6] + 1
+  if left < 0 or left > tonumber(ARGV[7]) then
+    local after = ARGV[7] + 1
     for _, client in ipairs(redis.call('ZRANGE', KEYS[2], 0, 1)) do
-      redis.pcall(ARGV[8], ARGV[5] .. ':' .. client, after)
+      redis.pcall(ARGV[9], ARGV[6] .. ':' .. client, after)
       after = after + ARGV[4]
     end
   end

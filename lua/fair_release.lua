@@ -16,6 +16,7 @@
 -- ARGV[8]  how long its oldest waiter has waited, in microseconds; empty if none waits
 -- ARGV[9]  term in milliseconds, as fair_acquire has it
 -- ARGV[10] grace in milliseconds, as fair_turn has it
+-- ARGV[11] whether its waiters ask, as fair_acquire has it
 --
 -- Replies  0           the owner holds nothing here; nothing was written
 --          1           held still, with the count ARGV[2] or fewer
@@ -70,6 +71,9 @@ pcall(function()
     redis.call('ZADD', KEYS[2], 'LT', ticket, ARGV[7])
     redis.call('PEXPIRE', KEYS[2], 3 * ARGV[9])
     redis.call('HSET', KEYS[3], ARGV[7], string.format('%.0f', math.floor(now / 1000) + ARGV[9]))
+    if ARGV[11] ~= '' then
+      redis.call('HSET', KEYS[3], 'asks:' .. ARGV[7], '1')
+    end
     redis.call('PEXPIRE', KEYS[3], 3 * ARGV[9])
   end
   redis.call('HDEL', KEYS[3], 'told')

@@ -284,8 +284,7 @@ impl Acquisition<'_> {
             since: moves_place.map(|_| begun),
             moves: moves_place.unwrap_or(false),
             grace: engine.config.fair_grace,
-            // Only a hand-off can make a grant that of a waiter.
-            grants: engine.config.max_handoffs > 0,
+            grants: engine.config.takes_grants(),
         })
     }
 

@@ -61,6 +61,11 @@ impl Config {
         self.watchdog_timeout / 3
     }
 
+    /// Whether Redis may grant a fair lock to this client: only a hand-off makes that a waiter's.
+    pub(crate) fn takes_grants(&self) -> bool {
+        self.max_handoffs > 0
+    }
+
     /// Refuses what can never work, before any I/O.
     pub(crate) fn check(&self) -> Result<(), Error> {
         const MILLISECOND: Duration = Duration::from_millis(1);

@@ -25,8 +25,8 @@ impl Handoffs {
 
     /// The same for a request that takes the place away.
     pub(crate) fn no_place(&self, kind: Kind) -> Option<Place> {
-        let grace = self.config.fair_grace;
-        kind.has_queue().then_some(Place { since: None, moves: false, grace, grants: true })
+        let (grace, grants) = (self.config.fair_grace, self.config.takes_grants());
+        kind.has_queue().then_some(Place { since: None, moves: false, grace, grants })
     }
 
     /// A request to `server` has released the lock to all clients, and `receivers` of them have its

@@ -89,7 +89,7 @@ impl Session<'_> {
             cmd.arg(place.since.map_or("", |_| names.client())).arg(age(place.since));
             cmd.arg(millis(QUEUE_TERM)).arg(if place.moves { "" } else { "LT" });
             cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
-            cmd.arg(millis(place.grace)).arg(if place.grants { "" } else { "1" });
+            cmd.arg(millis(place.grace)).arg(asks(place));
             cmd
         };
         let request = self.queue_request(&SCRIPTS.fair_acquire, Cmd::new(), names);
@@ -110,7 +110,7 @@ impl Session<'_> {
             cmd.arg(owner).arg(count).arg(millis(lease));
             cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
             cmd.arg(names.client()).arg(age(place.since));
-            cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace));
+            cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace)).arg(asks(place));
             cmd
         };
         let request = self.queue_request(&SCRIPTS.fair_release, Cmd::new(), names);
@@ -129,7 +129,7 @@ impl Session<'_> {
         let channels = self.router.channels();
         let mut cmd = of_queue_and_token(&SCRIPTS.fair_hand_off, names, new_token);
         cmd.arg(names.client()).arg(age(place.since));
-        cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace));
+        cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace)).arg(asks(place));
         cmd.arg(names.common_channel()).arg(millis(lease)).arg("");
         cmd.arg(publish(channels)).arg(0).arg(owners);
         self.queue_request(&SCRIPTS.fair_hand_off, cmd, names)
@@ -211,6 +211,11 @@ fn of_queue_and_token(script: &Script, names: &Names, new_token: bool) -> Cmd {
     } else {
         evalsha(script, &[names.key(), &queue, &waiting])
     }
+}
+
+/// Whether the client's waiters ask when it is told, because Redis may not grant it the lock.
+fn asks(place: Place) -> &'static str {
+    if place.grants { "" } else { "1" }
 }
 
 /// In microseconds, at this moment; empty if no waiter waits.

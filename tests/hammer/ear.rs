@@ -120,9 +120,10 @@ fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a str)> {
         {
             owners.iter().map(|who| (*key, *who)).collect()
         }
-        // The same of a fair lock, behind the client, its age, the term and the grace; and an acquire.
+        // The same of a fair lock, behind the client, its age, the term, the grace and whether it asks;
+        // and an acquire.
         ([key, queue, ..], _) if queue.starts_with("redlatch_queue:") => match args {
-            [_, _, _, _, channel, _, _, _, _, owners @ ..]
+            [_, _, _, _, _, channel, _, _, _, _, owners @ ..]
                 if channel.starts_with("redisson_lock__") =>
             {
                 owners.iter().map(|who| (*key, *who)).collect()

@@ -3,7 +3,7 @@
 use redlatch::LockClient;
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::{client_of, connect, fair_hold, nothing_is_left, waiter};
+use super::{client_of, connect, fair_hold, nothing_is_left, queue_keys, waiter};
 use crate::support::{SOON, Server, channel, ms, release, soon, wait_until};
 
 #[tokio::test]
@@ -81,5 +81,22 @@ async fn a_message_that_is_no_grant_harms_nobody() {
     assert!(!waiting.is_finished());
     release(guard).await;
     release(soon("a turn", waiting).await.unwrap()).await;
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_client_without_hand_offs_asks_whichever_request_brought_its_place() {
+    let server = Server::start();
+    let client = LockClient::builder().url(server.url()).max_handoffs(0);
+    let client = client.connect().await.unwrap();
+    let guard = fair_hold(&client.fair_lock("asks")).await;
+    let waiting = waiter(&server, client.fair_lock("asks"), |guard| guard).await;
+    // Redis forgets that its waiters ask.
+    server.ask::<()>(&["DEL", &queue_keys("asks")[1]]);
+    let before = server.calls("evalsha");
+    release(guard).await;
+    release(soon("its turn", waiting).await.unwrap()).await;
+    let sent = server.calls("evalsha") - before;
+    assert!(sent <= 20, "{sent} requests");
     nothing_is_left(&server).await;
 }

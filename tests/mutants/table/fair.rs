@@ -214,10 +214,28 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "        if !waiters.head_asks(&owner.names) {\n            return if BUG { Vec::new() } else { release(owner) };",
     },
     Mutant {
+        bug: "fair-asking-is-eternal",
+        file: "lua/fair_acquire.lua",
+        right: "'told', 'asks:' .. ARGV[4])",
+        wrong: "'told')",
+    },
+    Mutant {
+        bug: "fair-release-forgets-who-asks",
+        file: "lua/fair_release.lua",
+        right: "if ARGV[11] ~= '' then",
+        wrong: "if false then",
+    },
+    Mutant {
+        bug: "fair-retention-forgets-who-asks",
+        file: "lua/fair_hand_off.lua",
+        right: "if ARGV[5] ~= '' then",
+        wrong: "if false then",
+    },
+    Mutant {
         bug: "fair-client-without-hand-offs-is-granted-locks",
-        file: "src/acquire.rs",
-        right: "grants: engine.config.max_handoffs > 0,",
-        wrong: "grants: BUG || engine.config.max_handoffs > 0,",
+        file: "src/config.rs",
+        right: "        self.max_handoffs > 0\n",
+        wrong: "        BUG || self.max_handoffs > 0\n",
     },
     Mutant {
         bug: "fair-place-outlives-its-waiters",
@@ -270,7 +288,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-retention-is-untold",
         file: "lua/fair_hand_off.lua",
-        right: "redis.pcall(ARGV[8], ARGV[5] .. ':' .. client, after)",
+        right: "redis.pcall(ARGV[9], ARGV[6] .. ':' .. client, after)",
         wrong: "redis.call('EXISTS', KEYS[1])",
     },
     Mutant {

@@ -92,8 +92,8 @@ fn where_subscribers_are_not_counted_the_next_client_is_told_and_asks() {
         queue.acquire(&format!("{client}:1"), &since(client, seconds));
     }
     let [x, y] = ["x", "y"].map(|client| queue.listens(client));
-    let args: [&dyn ToString; 10] =
-        [&"a:1", &0, &1, &CHANNEL, &"PUBLISH", &"", &"a", &"", &TERM, &GRACE];
+    let args: [&dyn ToString; 11] =
+        [&"a:1", &0, &1, &CHANNEL, &"PUBLISH", &"", &"a", &"", &TERM, &GRACE, &""];
     assert_eq!(queue.run(&SCRIPTS.fair_release, &args), Value::Int(2));
     assert_eq!(queue.hears(x).as_deref(), Some("0"));
     assert_eq!(queue.hears(y), Some((GRACE + 1).to_string()));
@@ -110,6 +110,30 @@ fn where_subscribers_are_not_counted_the_next_client_is_told_and_asks() {
         assert_eq!(queue.ask::<u32>(&["HGET", LOCK, "x:1"]), 1);
     }
     assert_eq!((queue.order(), queue.told()), (vec!["y".to_owned()], None));
+}
+
+#[test]
+fn a_client_that_asks_is_told_whichever_request_brought_its_place_and_leaves_nothing() {
+    let mut queue = Queue::new();
+    let asks: [&dyn ToString; 12] =
+        [&"a:1", &LEASE, &1, &"a", &0, &TERM, &"LT", &CHANNEL, &"PUBLISH", &1, &GRACE, &"1"];
+    assert!(matches!(queue.run(&SCRIPTS.fair_acquire, &asks), Value::Int(_)));
+    assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 1, "more than the lock is left");
+    let release: [&dyn ToString; 11] =
+        [&"a:1", &0, &1, &CHANNEL, &"PUBLISH", &1, &"a", &SECOND, &TERM, &GRACE, &"1"];
+    assert_eq!(queue.run(&SCRIPTS.fair_release, &release), Value::Int(2));
+    assert_eq!((queue.ask::<u32>(&["EXISTS", LOCK]), queue.told().as_deref()), (0, Some("a")));
+    assert!(matches!(queue.run(&SCRIPTS.fair_acquire, &asks), Value::Int(_)));
+    let stays: [&dyn ToString; 12] = [
+        &"a", &SECOND, &TERM, &GRACE, &"1", &CHANNEL, &LEASE, &"", &"PUBLISH", &0, &"a:1", &"a:-1",
+    ];
+    assert!(matches!(queue.run(&SCRIPTS.fair_hand_off, &stays), Value::Array(_)));
+    queue.ask::<()>(&["DEL", LOCK]);
+    let a = queue.listens("a");
+    refusal_of(&queue.acquire("b:1", &NO_PLACE));
+    assert_eq!(queue.hears(a).as_deref(), Some("0"), "it cannot be granted the lock");
+    assert_eq!(queue.leave("a"), Value::Int(1));
+    assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 0, "something is left");
 }
 
 #[test]

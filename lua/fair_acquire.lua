@@ -48,8 +48,8 @@
 -- A client that asks has answered, so it has its full term again.
 -- The places expire after three terms: nothing is eternal.
 -- When Redis's memory is full, a client that is refused has no place until it asks
--- again. A client that has its turn needs little memory: the ZREM is allowed then, and
--- after it what follows.
+-- again. A client that has a place keeps it, and has the lock when it is its turn: the
+-- PEXPIRE is allowed then, and after it what follows.
 -- The place goes before the lock comes: what is not permitted leaves no hold.
 -- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
 -- between "it is not" and my place no release may pass.
@@ -86,10 +86,13 @@ if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
     end
     local placed = redis.pcall('ZADD', unpack(place))
     if type(placed) == 'table' then
-      if holder and string.find(placed.err, 'OOM', 1, true) then
+      local full = string.find(placed.err, 'OOM', 1, true)
+      if holder and full then
         return {redis.call('PTTL', KEYS[1]), holder}
       end
-      return placed
+      if not full or not redis.call('ZSCORE', KEYS[2], ARGV[4]) then
+        return placed
+      end
     end
     local expires = redis.pcall('PEXPIRE', KEYS[2], 3 * ARGV[6])
     if expires ~= 1 then

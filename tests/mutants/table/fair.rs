@@ -72,8 +72,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-full-memory-fails-waiters",
         file: "lua/fair_acquire.lua",
-        right: "if holder and string.find(placed.err, 'OOM', 1, true) then",
+        right: "if holder and full then",
         wrong: "if false then",
+    },
+    Mutant {
+        bug: "fair-full-memory-fails-the-next",
+        file: "lua/fair_acquire.lua",
+        right: "if not full or not redis.call('ZSCORE', KEYS[2], ARGV[4]) then",
+        wrong: "if true then",
     },
     Mutant {
         bug: "fair-braces-share-a-queue",

@@ -42,6 +42,25 @@ fn with_memory_full_a_waiter_is_refused_without_a_place_and_has_the_lock_when_it
 }
 
 #[test]
+fn with_memory_full_a_client_that_is_told_has_the_lock() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    queue.acquire("x:1", &since("x", 1));
+    let args: [&dyn ToString; 11] =
+        [&"a:1", &0, &1, &CHANNEL, &"PUBLISH", &"", &"a", &"", &TERM, &GRACE, &""];
+    assert_eq!(queue.run(&SCRIPTS.fair_release, &args), Value::Int(2));
+    assert_eq!(queue.told().as_deref(), Some("x"));
+    queue.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let refused = queue.acquire("y:1", &since("y", 2));
+    assert!(matches!(refused, Value::ServerError(_)), "without a place: {refused:?}");
+    assert!(queue.is_granted("x:1", &since("x", 1)));
+    assert_eq!(queue.ask::<Vec<String>>(&["HKEYS", LOCK]), ["x:1"]);
+    assert!(queue.order().is_empty());
+    queue.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    queue.assert_nothing_eternal();
+}
+
+#[test]
 fn a_clock_that_is_set_back_keeps_nobody_out() {
     let mut queue = Queue::new();
     queue.ask::<()>(&["ZADD", QUEUE, "1", "dead"]);

@@ -54,9 +54,14 @@ use super::delegate::{delegate, delegate_lock};
 ///
 /// The release gives the lock to the next client, for the grace, and passes over one whose connection is
 /// closed, so the next one has it at once. A client that stopped, or whose host went away, keeps the
-/// others waiting for the grace, once; so does a call that is never polled again. If it was alive after all, it stands first again. The
-/// client counts the time for which its callers wait, and tells Redis that, so no place gets lost: not
-/// with the queue, not with all data of the server, and not in a failover.
+/// others waiting for the grace, once; so does a call that is never polled again, if it waits in another
+/// client than the last holder. (In the same client the lock may be handed to it for its lease, as a
+/// plain lock is.) A client that was alive after all stands first again. The client counts the time for
+/// which its callers wait, and tells Redis that, so no place gets lost: not with the queue, not with all
+/// data of the server, and not in a failover.
+///
+/// While anybody is subscribed to a pattern that fits the channels of the clients, as with `PSUBSCRIBE *`,
+/// Redis counts them as subscribed, and a client that died costs the grace, too.
 ///
 /// # Beside other locks of this name
 ///

@@ -54,7 +54,8 @@ use super::delegate::{delegate, delegate_lock};
 ///
 /// The release gives the lock to the next client, for the grace, and passes over one whose connection is
 /// closed, so the next one has it at once. A client that stopped, or whose host went away, keeps the
-/// others waiting for the grace, once; so does a call that is never polled again, if it waits in another
+/// others waiting for the grace, once (and if the one behind it stopped, too, until the others refresh
+/// their places, within 3.3 s); so does a call that is never polled again, if it waits in another
 /// client than the last holder. (In the same client the lock may be handed to it for its lease, as a
 /// plain lock is.) A client that was alive after all stands first again. The client counts the time for
 /// which its callers wait, and tells Redis that, so no place gets lost: not with the queue, not with all

@@ -5,7 +5,7 @@
 //!    grant, until Redis has confirmed the hand-off with the lease of the waiter.
 //! 2. **The grant becomes the lease of the waiter only when the waiter has taken it.** A call that is
 //!    never polled again costs the other clients no more than the grace. (Where too little of the grace
-//!    is left for that, the waiter has the lock when Redis has confirmed it, for its lease.)
+//!    is left for that, or the lock is fenced, the waiter has it when Redis has confirmed it, for its lease.)
 //! 3. What no waiter can take is released at once, and the next client has its turn.
 
 use std::sync::Arc;

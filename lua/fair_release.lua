@@ -21,8 +21,6 @@
 -- Replies  0           the owner holds nothing here; nothing was written
 --          1           held still, with the count ARGV[2] or fewer
 --          2           freed: the next client was told, or has the lock
---          an          array: freed, and the client that releases has the lock again,
---                      under this owner; the lease; and what fair_elsewhere says
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
 -- What makes a hash a lock is in acquire; why the first write is a PEXPIRE or a DEL, and
@@ -58,7 +56,6 @@ if ARGV[2] ~= '0' then
   end
   return 1
 end
-local granted = 2
 redis.call('DEL', KEYS[1])
 pcall(function()
   if ARGV[8] == '' and redis.call('EXISTS', KEYS[2]) == 0 then
@@ -77,11 +74,7 @@ pcall(function()
     redis.call('PEXPIRE', KEYS[3], 3 * ARGV[9])
   end
   redis.call('HDEL', KEYS[3], 'told')
-  local whose = turn({KEYS[2], KEYS[3], KEYS[1]},
-    {ARGV[4], ARGV[5], ARGV[6], ARGV[10], now, '', ARGV[7]})
-  if whose and whose[3] and whose[1] == ARGV[7] then
-    granted = {whose[3], whose[2], whose[4]}
-  end
+  turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[4], ARGV[5], ARGV[6], ARGV[10], now, '', ARGV[7]})
 end)
 redis.pcall(ARGV[5], ARGV[4], '0')
-return granted
+return 2

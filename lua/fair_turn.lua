@@ -16,14 +16,13 @@
 -- ARGV[4]  grace in milliseconds: how long the client that is told may take to come
 -- ARGV[5]  now, in microseconds of the server's clock
 -- ARGV[6]  the client that asks, which need not be told; empty if none does
--- ARGV[7]  a client that is alive, whether or not it is subscribed, and need not be
---          told; empty for none
+-- ARGV[7]  the client that releases, which is alive, whether or not it is subscribed;
+--          empty for none
 --
 -- Replies  nil  no client waits
 --          an   array: the client whose turn it is, and for how many milliseconds
 --               more; the client is false if that is not known yet, but will be when
---               a client asks then. If the client was granted the lock, the owner that
---               has it comes third, and what fair_elsewhere says fourth
+--               a client asks then
 --
 -- The next client is the first in the queue. If the server counts subscribers, the
 -- script grants it the lock for the grace, under an owner that no handle is: the client
@@ -31,6 +30,8 @@
 -- request about an earlier grant can be about this one. The message says that time,
 -- for how long, what fair_elsewhere says, and the key. In any other case the message is
 -- 0, and the client asks.
+-- The client that releases is told, and asks: it may not be subscribed yet, and its
+-- reply could get lost, or nobody wait for it any more.
 -- The grant is written before it is published, and undone if nobody has heard it: no
 -- client may believe what was not written.
 -- The script drops a client that has no subscriber on its channel, because its
@@ -70,7 +71,8 @@ for _ = 1, 100 do
   local message = '0'
   local lease = math.min(left, grace)
   local asks = 'asks:' .. first
-  if left > 0 and ARGV[3] ~= '' and not redis.call('HGET', KEYS[2], asks) then
+  if left > 0 and ARGV[3] ~= '' and first ~= ARGV[7]
+    and not redis.call('HGET', KEYS[2], asks) then
     local now = string.format('%.0f', ARGV[5])
     owner = first .. ':-' .. now
     message = string.format('%s %d %.0f %s', now, lease, others, KEYS[3])
@@ -80,16 +82,13 @@ for _ = 1, 100 do
       owner, message = nil, '0'
     end
   end
-  local heard = 1
-  if not owner or first ~= ARGV[7] then
-    heard = redis.pcall(ARGV[2], ARGV[1] .. ':' .. first, message)
-    if owner and (type(heard) ~= 'number' or heard == 0) then
-      redis.call('DEL', KEYS[3])
-      owner = nil
-    end
-    if type(heard) ~= 'number' or ARGV[3] == '' or first == ARGV[7] then
-      heard = 1
-    end
+  local heard = redis.pcall(ARGV[2], ARGV[1] .. ':' .. first, message)
+  if owner and (type(heard) ~= 'number' or heard == 0) then
+    redis.call('DEL', KEYS[3])
+    owner = nil
+  end
+  if type(heard) ~= 'number' or ARGV[3] == '' or first == ARGV[7] then
+    heard = 1
   end
   if left > 0 and heard > 0 then
     if owner then
@@ -101,7 +100,7 @@ for _ = 1, 100 do
     if second and second ~= ARGV[6] then
       redis.pcall(ARGV[2], ARGV[1] .. ':' .. second, lease + 1)
     end
-    return {first, lease, owner, others}
+    return {first, lease}
   end
   redis.call('ZREM', KEYS[1], first)
   redis.call('HDEL', KEYS[2], first, asks)

@@ -31,7 +31,7 @@ pub(crate) use execution::{Execution, converted};
 pub(crate) use fair::{Place, QueueNews, Refreshed};
 pub(crate) use grant::{Grant, ServerClock, TurnMessage};
 pub(crate) use names::Names;
-use replies::{acquired, granted_again, inspected, unexpected};
+use replies::{acquired, inspected, unexpected};
 pub(crate) use scripts::scripts;
 use scripts::{SCRIPTS, count_listeners, publish};
 
@@ -59,8 +59,6 @@ pub(crate) enum Released {
     Held,
     /// The last hold is released, and so many clients have received the message.
     Freed { receivers: u32 },
-    /// The same, and this client has the lock again: it is its turn.
-    Granted(Box<Grant>),
 }
 
 impl Released {
@@ -201,10 +199,7 @@ impl<'a> Session<'a> {
             Value::Int(reply @ 2..) => {
                 Released::Freed { receivers: u32::try_from(reply - 2).unwrap_or(u32::MAX) }
             }
-            ref other => match granted_again(names, other, answer.sent) {
-                Some(grant) => Released::Granted(Box::new(grant)),
-                None => return Err(unexpected("release", other)),
-            },
+            other => return Err(unexpected("release", &other)),
         };
         Ok((released, answer.repeated))
     }

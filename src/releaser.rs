@@ -177,16 +177,7 @@ impl<'a> OwnerSession<'a> {
         &mut self,
         now: Instant,
     ) -> impl Future<Output = Result<bool, Error>> {
-        let (call, releaser) = (&mut self.call, self.releaser);
-        let released = send_release(call, self.owner, &releaser.handoffs, now);
-        async move {
-            let (released, grant) = released.await?;
-            if let Some(grant) = grant {
-                // It fails only when the client's thread has ended; then the grant ends by itself.
-                let _ = releaser.jobs.send(Job::Granted(grant));
-            }
-            Ok(released)
-        }
+        send_release(&mut self.call, self.owner, &self.releaser.handoffs, now)
     }
 }
 
@@ -210,18 +201,17 @@ impl Drop for OwnerSession<'_> {
     }
 }
 
-/// Returns whether Redis had something to release, and the lock that it has granted to this client in
-/// the same step.
+/// Returns whether Redis had something to release.
 async fn send_release(
     call: &mut Session<'_>,
     owner: &Owner,
     handoffs: &Handoffs,
     now: Instant,
-) -> Result<(bool, Option<Grant>), Error> {
+) -> Result<bool, Error> {
     let (pending, sent_before) = {
         let mut holds = owner.holds.lock();
         let Some(pending) = holds.pending(now, handoffs.config.watchdog_timeout) else {
-            return Ok((false, None));
+            return Ok(false);
         };
         (pending, holds.release_sent(pending))
     };
@@ -262,8 +252,7 @@ async fn send_release(
         // If the earlier sending did not release it, Redis has published nothing.
         handoffs.waiters.look(&owner.names);
     }
-    let grant = if let Released::Granted(grant) = released { Some(*grant) } else { None };
-    Ok((!nothing, grant))
+    Ok(!nothing)
 }
 
 async fn release_in_background(
@@ -320,7 +309,7 @@ async fn release_in_background(
                     "a release in the background failed; trying again"
                 ),
             }
-            released.map(|(_, grant)| jobs.extend(grant.map(Job::Granted)))
+            released.map(drop)
         };
         if answer.is_ok() {
             release.unanswered = false;

@@ -45,26 +45,6 @@ pub(crate) struct Grant {
     pub(crate) elsewhere: Option<Elsewhere>,
 }
 
-impl Grant {
-    /// What the answer to a release says that was sent at `sent`.
-    pub(super) fn answered(
-        names: &Names,
-        owner: &[u8],
-        lease: i64,
-        others: i64,
-        sent: Instant,
-    ) -> Option<Self> {
-        let lease = Duration::from_millis(u64::try_from(lease).ok()?);
-        Some(Self {
-            names: names.clone(),
-            owner: std::str::from_utf8(owner).ok()?.to_owned(),
-            lease,
-            until: Some(valid_until(sent, lease)),
-            elsewhere: Elsewhere::new(sent, others),
-        })
-    }
-}
-
 /// A message on the channel of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TurnMessage<'a> {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::{Acquired, Grant, Inspected, Names};
+use super::{Acquired, Inspected};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::token::FencingToken;
 use crate::transport::Answer;
@@ -53,17 +53,6 @@ pub(super) fn refusal(reply: &Value) -> Option<(Option<Duration>, Box<str>)> {
         [Value::Int(ttl), Value::BulkString(holder)]
         | [Value::Int(ttl), Value::BulkString(holder), Value::Int(_), Value::Int(_)] => {
             Some((lease_of(*ttl), String::from_utf8_lossy(holder).into()))
-        }
-        _ => None,
-    }
-}
-
-/// A release that gave the lock to the next waiter of the same client.
-pub(super) fn granted_again(names: &Names, reply: &Value, sent: Instant) -> Option<Grant> {
-    let Value::Array(parts) = reply else { return None };
-    match &**parts {
-        [Value::BulkString(owner), Value::Int(lease), Value::Int(others)] => {
-            Grant::answered(names, owner, *lease, *others, sent)
         }
         _ => None,
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use redlatch::LockClient;
 
 use super::figures::measured;
-use super::{fair_hold, nothing_is_left, queue, waiter};
-use crate::support::{Child, SOON, Server, child, connect, ms, release, soon, wait_until};
+use super::{client_of, fair_hold, nothing_is_left, queue, waiter};
+use crate::support::{Child, SOON, Server, channel, child, connect, ms, release, soon, wait_until};
 
 /// The role of a child: it waits for the lock, and says when it has it.
 #[test]
@@ -86,10 +86,12 @@ async fn a_waiter_that_is_never_polled_is_passed_over_after_the_grace() {
         (connect(&server).await, connect(&server).await, connect(&server).await);
     let guard = fair_hold(&one.fair_lock("turn")).await;
     let lock = slow.fair_lock("turn");
+    let own = format!("{}:{}", channel("turn"), client_of(&lock));
     let mut first = tokio_test::task::spawn(async move { lock.lock().await });
     wait_until("its place", SOON, || {
         assert!(first.poll().is_pending());
-        queue(&server, "turn").len() == 1
+        let (_, subscribed) = server.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", &own]);
+        queue(&server, "turn").len() == 1 && subscribed == 1
     })
     .await;
     let waiting = waiter(&server, other.fair_lock("turn"), |guard| (guard, Instant::now())).await;

@@ -36,14 +36,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-release-tells-nobody",
         file: "lua/fair_release.lua",
-        right: "  local whose = turn(",
-        wrong: "  local whose = type(",
+        right: "  turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[4]",
+        wrong: "  type({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[4]",
     },
     Mutant {
         bug: "fair-release-hides-from-plain",
         file: "lua/fair_release.lua",
-        right: "redis.pcall(ARGV[5], ARGV[4], '0')\nreturn granted",
-        wrong: "return granted",
+        right: "redis.pcall(ARGV[5], ARGV[4], '0')\nreturn 2",
+        wrong: "return 2",
     },
     Mutant {
         bug: "fair-dead-are-told",
@@ -62,6 +62,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         file: "lua/fair_turn.lua",
         right: " and left <= grace then",
         wrong: " then",
+    },
+    Mutant {
+        bug: "fair-releaser-is-granted-the-lock",
+        file: "lua/fair_turn.lua",
+        right: " and first ~= ARGV[7]\n",
+        wrong: "\n",
     },
     Mutant {
         bug: "fair-releaser-is-passed-over",
@@ -198,8 +204,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-grant-without-a-hearer-stays",
         file: "lua/fair_turn.lua",
-        right: "    if owner and (type(heard) ~= 'number' or heard == 0) then",
-        wrong: "    if false then",
+        right: "  if owner and (type(heard) ~= 'number' or heard == 0) then",
+        wrong: "  if false then",
     },
     Mutant {
         bug: "fair-short-grant-is-released-forever",

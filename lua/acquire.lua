@@ -13,6 +13,7 @@
 --                      (-1: it has none), and the holder, who is another owner
 --          +GONE       the outer holds, on which a nested one was to stand, no
 --                      longer exist; nothing was written
+--          +TAKEN      the same, and another owner has the lock
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
 -- A lock has one field, and that field is an owner: an id, a colon and a number.
@@ -38,8 +39,10 @@ if fields > 0 then
   end
 end
 if ARGV[3] ~= '1' then
-  if holder ~= ARGV[1] then
+  if not holder then
     return redis.status_reply('GONE')
+  elseif holder ~= ARGV[1] then
+    return redis.status_reply('TAKEN')
   end
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
   if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then

@@ -6,7 +6,8 @@
 -- ARGV[at]   for each command: of how many words it is,
 -- ARGV[i]    and then its words: its name and its arguments
 --
--- Replies  0  not held by that owner, or not a lock; nothing was written
+-- Replies  0          not held by that owner, or not a lock; nothing was written
+--          -1         held by another owner; nothing was written
 --          an         array in the order of the commands, as far as they were run
 --          reply      what the command replied; an error is the last one
 --
@@ -25,6 +26,9 @@ local held = fields == 1 and redis.call('HGET', KEYS[1], ARGV[1])
 if not held then
   if type(fields) == 'table' and not string.find(fields.err, 'WRONGTYPE', 1, true) then
     return fields
+  end
+  if fields == 1 and string.find(redis.call('HRANDFIELD', KEYS[1]), '^.+:%-?%d+$') then
+    return -1
   end
   return 0
 end

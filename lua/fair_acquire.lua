@@ -35,6 +35,7 @@
 --                      a holder, and the microseconds of the server's clock
 --          +GONE       the outer holds, on which a nested one was to stand, no
 --                      longer exist; nothing was written
+--          +TAKEN      the same, and another owner has the lock
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
 -- What makes a hash a lock, why a lease is never shortened and what a token is, is in
@@ -63,8 +64,10 @@ if fields > 0 then
   end
 end
 if ARGV[3] ~= '1' then
-  if holder ~= ARGV[1] then
+  if not holder then
     return redis.status_reply('GONE')
+  elseif holder ~= ARGV[1] then
+    return redis.status_reply('TAKEN')
   end
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
   if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then

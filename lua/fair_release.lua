@@ -19,6 +19,7 @@
 -- ARGV[11] whether its waiters ask, as fair_acquire has it
 --
 -- Replies  0           the owner holds nothing here; nothing was written
+--          -1          the same, and another owner has the lock
 --          1           held still, with the count ARGV[2] or fewer
 --          2           freed: the next client was told, or has the lock
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
@@ -39,6 +40,9 @@ if fields > 1 then
 end
 local held = fields == 1 and redis.call('HGET', KEYS[1], ARGV[1])
 if not held then
+  if fields == 1 and string.find(redis.call('HRANDFIELD', KEYS[1]), '^.+:%-?%d+$') then
+    return -1
+  end
   return 0
 end
 if ARGV[2] ~= '0' then

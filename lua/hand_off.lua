@@ -14,6 +14,7 @@
 --          after the other
 --
 -- Replies  0           none of them holds it; nothing was written
+--          -1          the same, and another owner has it
 --          an          array of two: how many clients are subscribed to the channel
 --                      (-1: that is not known), and the fencing token of the last
 --                      owner, which has it now (0 if it needs none)
@@ -49,6 +50,9 @@ for i = 6, #ARGV do
   moves = moves or found and last ~= holder
 end
 if not found then
+  if holder and string.find(holder, '^.+:%-?%d+$') then
+    return -1
+  end
   return 0
 end
 local token = 0

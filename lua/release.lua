@@ -8,6 +8,7 @@
 -- ARGV[5]  how: PUBLISH, or SPUBLISH in a cluster with sharded channels
 --
 -- Replies  0           the owner holds nothing here; nothing was written
+--          -1          the same, and another owner has the lock
 --          1           held still, with the count ARGV[2] or fewer
 --          2 + n       freed: the key is gone, and n clients received the message
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
@@ -32,6 +33,9 @@ if fields > 1 then
 end
 local held = fields == 1 and redis.call('HGET', KEYS[1], ARGV[1])
 if not held then
+  if fields == 1 and string.find(redis.call('HRANDFIELD', KEYS[1]), '^.+:%-?%d+$') then
+    return -1
+  end
   return 0
 end
 if ARGV[2] ~= '0' then

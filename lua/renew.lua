@@ -5,8 +5,9 @@
 -- ARGV[i+1]  the owner that holds the i-th lock as far as the client knows
 --
 -- Replies  an array in the order of the keys
---          1  still held by that owner; its lease is at least ARGV[1] from now
---          0  not held by that owner any more, or no longer a lock
+--          1   still held by that owner; its lease is at least ARGV[1] from now
+--          0   not held by that owner any more, or no longer a lock
+--          -1  held by another owner
 --
 -- If the user may not read one of them, the reply is that error; the locks before
 -- it have been prolonged.
@@ -27,6 +28,8 @@ for i, key in ipairs(KEYS) do
       redis.call('PEXPIRE', key, ARGV[1])
     end
     renewed[i] = 1
+  elseif fields == 1 and string.find(redis.call('HRANDFIELD', key), '^.+:%-?%d+$') then
+    renewed[i] = -1
   elseif type(fields) == 'table' and not string.find(fields.err, 'WRONGTYPE', 1, true) then
     return fields
   else

@@ -20,7 +20,7 @@ use tokio::sync::MutexGuard;
 use crate::clock;
 use crate::config::Replicas;
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Outcome};
+use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::lease::{Lease, Validity, valid_until};
 use crate::loss::found_gone;
 use crate::owner::{FoundBy, Granted, Owner};
@@ -339,7 +339,7 @@ impl Acquisition<'_> {
                 }
                 Acquired::Refused { remaining, holder } => {
                     now = clock::now();
-                    found_gone(&engine.waiters, owner, FoundBy::Refusal);
+                    found_gone(&engine.waiters, owner, FoundBy::Refusal, Loss::TakenOver);
                     if reclaimed || !self.reclaim(&holder, deadline).await {
                         return Ok(Tried::Refused { remaining, holder });
                     }
@@ -347,8 +347,8 @@ impl Acquisition<'_> {
                 }
                 // The outer holds were lost before this client noticed. `found_gone` reports that to
                 // their guards, and the next try of the loop is for a first hold.
-                Acquired::Gone => {
-                    found_gone(&engine.waiters, owner, FoundBy::NestedAcquire);
+                Acquired::Gone(loss) => {
+                    found_gone(&engine.waiters, owner, FoundBy::NestedAcquire, loss);
                     now = clock::now();
                 }
             }

@@ -3,6 +3,9 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+mod loss;
+pub use loss::Loss;
+
 /// Why a call failed.
 ///
 /// A lock that is busy is not an error: it is `Ok(None)`.
@@ -25,7 +28,7 @@ use std::fmt;
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The caller does not hold the lock any more: its lease ended, or another client deleted or took
-    /// the key. Work done under it may have run beside another holder's.
+    /// the key. Work done under it may have run beside another holder's. [`Error::loss`] says which.
     Lost,
     /// The client could not reach Redis in time, or Redis did not answer in time.
     Unavailable,
@@ -98,6 +101,7 @@ struct Inner {
     message: String,
     source: Option<redis::RedisError>,
     lock_name: Option<Box<str>>,
+    loss: Option<Loss>,
 }
 
 impl Error {
@@ -108,6 +112,7 @@ impl Error {
             message: message.into(),
             source: None,
             lock_name: None,
+            loss: None,
         }))
     }
 
@@ -149,8 +154,16 @@ impl Error {
 
     /// The outcome is that of a release, if there was one: after a guard's deadline Redis can still
     /// have its hold, and release it.
-    pub(crate) fn lost(name: &str, outcome: Outcome) -> Self {
-        Self::new(ErrorKind::Lost, outcome, format!("the lock `{name}` was lost"))
+    pub(crate) fn lost(name: &str, loss: Option<Loss>, outcome: Outcome) -> Self {
+        let message = match loss {
+            Some(loss) => format!("the lock `{name}` was lost: {loss}"),
+            None => {
+                format!("the lock `{name}` is lost to this process: it was forked from its holder")
+            }
+        };
+        let mut error = Self::new(ErrorKind::Lost, outcome, message);
+        error.0.loss = loss;
+        error
     }
 
     pub(crate) fn closed() -> Self {
@@ -182,6 +195,14 @@ impl Error {
     #[must_use]
     pub fn lock_name(&self) -> Option<&str> {
         self.0.lock_name.as_deref()
+    }
+
+    /// What became of the lock, if the error is [`Lost`](ErrorKind::Lost): the same that
+    /// [`loss`](crate::LockGuard::loss) of its guard says. `None` for every other kind, and in a
+    /// [forked child](crate::LockClient#forking), where a guard's hold is its parent's.
+    #[must_use]
+    pub fn loss(&self) -> Option<Loss> {
+        self.0.loss
     }
 
     /// Whether the same call may succeed later, with nothing changed but the time: Redis could not be

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::engine::Engine;
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Loss, Outcome};
 use crate::lease::{Lease, MAX_LEASE};
 use crate::loss::{found_gone, report};
 use crate::owner::{FoundBy, Granted, Owner};
@@ -152,6 +152,17 @@ impl LockGuard {
         !self.engine.process.is_this_one() || self.granted.validity.is_lost()
     }
 
+    /// What became of the lock, if the client knows that it is lost. The first finding stays, and is that
+    /// of every error about this loss. Local knowledge, no I/O. `None` in a
+    /// [forked child](crate::LockClient#forking), where the hold is its parent's.
+    #[must_use]
+    pub fn loss(&self) -> Option<Loss> {
+        if !self.engine.process.is_this_one() {
+            return None;
+        }
+        self.granted.validity.loss(clock::now())
+    }
+
     /// Completes when the lock is lost: at this hold's own deadline even if Redis is out of
     /// reach, or at the next renewal after the key was deleted, expired or taken. (The client does
     /// not renew an explicit lease: if another client deletes or takes the key, the guard is lost at
@@ -217,8 +228,8 @@ impl LockGuard {
         granted.asks_for(lease);
         let locks = [(owner.names.key(), &*owner.id)];
         let (held, sent) = session.call.renew(&locks, lease).await?;
-        if held != [true] {
-            found_gone(&engine.waiters, owner, FoundBy::Extension);
+        if let [Err(loss)] = *held {
+            found_gone(&engine.waiters, owner, FoundBy::Extension, loss);
             return Err(self.was_lost(Outcome::NotExecuted));
         }
         let extended = owner.holds.lock().extended(granted.hold, lease, sent, clock::now());
@@ -241,7 +252,7 @@ impl LockGuard {
     }
 
     fn was_lost(&self, outcome: Outcome) -> Error {
-        Error::lost(self.owner.names.key(), outcome)
+        Error::lost(self.owner.names.key(), self.loss(), outcome)
     }
 
     /// Runs `fut` while the lock is held. Returns its value if it completes before the lock is lost.
@@ -278,12 +289,10 @@ impl Drop for LockGuard {
         if self.unlocking || !self.engine.process.is_this_one() {
             return;
         }
-        if self.granted.validity.lost_unreported(clock::now()) {
-            report(
-                &self.engine.waiters,
-                &self.owner,
-                "its guard was dropped after its lease had ended",
-            );
+        if self.granted.validity.lost_unreported(clock::now())
+            && let Some(loss) = self.loss()
+        {
+            report(&self.engine.waiters, &self.owner, loss, "and then its guard was dropped");
         }
         self.engine.releaser.give_back(&self.owner, &self.granted);
     }

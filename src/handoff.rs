@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::config::Config;
-use crate::error::{Error, ErrorKind, Outcome, log_failure};
+use crate::error::{Error, ErrorKind, Loss, Outcome, log_failure};
 use crate::lease::{Validity, valid_until};
 use crate::loss::found_gone;
 use crate::owner::{Ask, FoundBy, Granted, Owner, Permit};
@@ -215,13 +215,13 @@ impl Handoffs {
                 retry.pending.extend(self.done(names, taken, token, listening, now));
                 over
             }
-            Ok((HandOffReply::Nothing, repeated)) => {
+            Ok((HandOffReply::Nothing(loss), repeated)) => {
                 let unanswered = if repeated { handoffs } else { retry.unanswered };
-                self.lose_unconfirmed(names, unanswered);
+                self.lose_unconfirmed(names, unanswered, loss);
                 true
             }
             Err(error) if error.kind() == ErrorKind::NotALock => {
-                self.lose_unconfirmed(names, retry.unanswered);
+                self.lose_unconfirmed(names, retry.unanswered, Loss::KeyGone);
                 true
             }
             Err(error) => {
@@ -313,16 +313,16 @@ impl Handoffs {
     /// Redis has the name under none of the owners. It may have executed the first hand-offs, in
     /// `unanswered` requests, and the lease of the last of these owners may have ended since. Then the
     /// owners before that one had the lock until they handed it off.
-    fn lose_unconfirmed(&self, names: &Names, unanswered: usize) {
+    fn lose_unconfirmed(&self, names: &Names, unanswered: usize, loss: Loss) {
         for (at, handoff) in self.take(names, usize::MAX).0.into_iter().enumerate() {
             let executed = at < unanswered;
             if executed {
                 handoff.from.holds.lock().release_confirmed(handoff.pending);
             } else {
-                found_gone(&self.waiters, &handoff.from, FoundBy::HandOff);
+                found_gone(&self.waiters, &handoff.from, FoundBy::HandOff, loss);
             }
             if at + 1 >= unanswered {
-                found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOff);
+                found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOff, loss);
             }
             if let Some(confirm) = handoff.confirm {
                 let _ = confirm.send(Ok(executed));

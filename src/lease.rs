@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, Loss};
 
 /// How long Redis keeps a lock that is not given back.
 ///
@@ -92,12 +92,12 @@ enum State {
     Valid {
         until: Instant,
     },
-    /// Lost by the clock.
-    RanOut {
-        reported: bool,
-    },
-    /// Lost because Redis does not have the key.
-    Gone {
+    Lost {
+        /// What was found out first.
+        loss: Loss,
+        /// Whether Redis has reported that it does not have the hold.
+        gone: bool,
+        /// Whether the log has it.
         reported: bool,
     },
 }
@@ -108,10 +108,10 @@ impl State {
         match *self {
             Self::Valid { until } if now < until => Some(until),
             Self::Valid { .. } => {
-                *self = Self::RanOut { reported: false };
+                *self = Self::Lost { loss: Loss::LeaseEnded, gone: false, reported: false };
                 None
             }
-            Self::RanOut { .. } | Self::Gone { .. } => None,
+            Self::Lost { .. } => None,
         }
     }
 }
@@ -130,6 +130,16 @@ impl Validity {
         self.check(clock::now()).is_none()
     }
 
+    /// What became of the lock, if the validity is lost.
+    pub(crate) fn loss(&self, now: Instant) -> Option<Loss> {
+        let mut state = self.state.lock();
+        state.check(now);
+        match *state {
+            State::Lost { loss, .. } => Some(loss),
+            State::Valid { .. } => None,
+        }
+    }
+
     /// Moves the deadline after a confirmed renewal or hand-off, never back. False if the validity was
     /// lost before the confirmation came (invariants 2 and 3).
     pub(crate) fn extend(&self, to: Instant, now: Instant) -> bool {
@@ -145,19 +155,25 @@ impl Validity {
         state.check(now);
         match &mut *state {
             State::Valid { .. } => false,
-            State::RanOut { reported } | State::Gone { reported } => {
-                !std::mem::replace(reported, true)
-            }
+            State::Lost { reported, .. } => !std::mem::replace(reported, true),
         }
     }
 
-    /// Redis reported that the hold is gone: latches the loss, and wakes all tasks that await it.
-    pub(crate) fn lose(&self) {
+    /// Redis reported that the hold is gone: latches the loss, if it is the first. The caller has to
+    /// [wake](Self::wake) those that await it, and to report the loss if the hold was valid, which this
+    /// returns.
+    pub(crate) fn lose(&self, loss: Loss, now: Instant) -> bool {
         let mut state = self.state.lock();
-        // What finds a valid hold gone reports that.
-        let reported = !matches!(*state, State::RanOut { reported: false });
-        *state = State::Gone { reported };
-        drop(state);
+        let valid = state.check(now).is_some();
+        match &mut *state {
+            State::Lost { gone, .. } => *gone = true,
+            state => *state = State::Lost { loss, gone: true, reported: true },
+        }
+        valid
+    }
+
+    /// Wakes all tasks that await the loss.
+    pub(crate) fn wake(&self) {
         if let Some(lost) = self.lost.get() {
             lost.notify_waiters();
         }
@@ -165,7 +181,7 @@ impl Validity {
 
     /// Whether Redis has reported that the hold is gone, whatever the clock says.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(*self.state.lock(), State::Gone { .. })
+        matches!(*self.state.lock(), State::Lost { gone: true, .. })
     }
 
     /// Completes when the validity is lost.

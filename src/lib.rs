@@ -40,7 +40,7 @@ mod watchdog;
 
 pub use builder::LockClientBuilder;
 pub use client::LockClient;
-pub use error::{Error, ErrorKind, Outcome};
+pub use error::{Error, ErrorKind, Loss, Outcome};
 pub use guard::LockGuard;
 #[doc(no_inline)]
 pub use guide::promises;

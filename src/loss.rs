@@ -6,6 +6,7 @@
 //! so it wakes them, and the head asks Redis at once.
 
 use crate::clock;
+use crate::error::Loss;
 use crate::owner::{FoundBy, Owner};
 use crate::wait::Waiters;
 
@@ -13,29 +14,29 @@ use crate::wait::Waiters;
 ///
 /// An owner without holds, such as one whose acquire Redis never executed, loses nothing: then no
 /// waiter counted on it.
-pub(crate) fn found_gone(waiters: &Waiters, owner: &Owner, by: FoundBy) {
-    let Some(valid) = owner.lose(by, clock::now()) else { return };
+pub(crate) fn found_gone(waiters: &Waiters, owner: &Owner, by: FoundBy, loss: Loss) {
+    let Some(valid) = owner.lose(by, loss, clock::now()) else { return };
     let how = match by {
-        FoundBy::Renewal { .. } => "the key expired, or was deleted or taken",
-        FoundBy::Release => "found gone when it was released",
-        FoundBy::NestedAcquire => "found gone when a nested hold was asked for",
-        FoundBy::Extension => "found gone when its lease was to be extended",
-        FoundBy::Execution => "found gone when commands were to be executed under it",
-        FoundBy::HandOff => "found gone when it was handed off",
+        FoundBy::Renewal { .. } => "found by a renewal",
+        FoundBy::Release => "found by its release",
+        FoundBy::NestedAcquire => "found by a nested acquire",
+        FoundBy::Extension => "found by an extension",
+        FoundBy::Execution => "found by an execution",
+        FoundBy::HandOff => "found by a hand-off",
         // The caller holds nothing any more, and asks again itself.
         FoundBy::Refusal => return,
     };
     if valid {
-        report(waiters, owner, how);
+        report(waiters, owner, loss, how);
     }
     waiters.look(&owner.names);
 }
 
 /// Logs a loss, once: as a warning, unless so many locks are lost that these would hide the reason.
-pub(crate) fn report(waiters: &Waiters, owner: &Owner, how: &str) {
+pub(crate) fn report(waiters: &Waiters, owner: &Owner, loss: Loss, how: &str) {
     let (name, owner) = (owner.names.key(), &*owner.id);
     match waiters.losses.admit(clock::now()) {
-        Some(others) => tracing::warn!(name, owner, "lost a lock: {how}{others}"),
-        None => tracing::debug!(name, owner, "lost a lock: {how}"),
+        Some(others) => tracing::warn!(name, owner, ?loss, "lost a lock: {loss}, {how}{others}"),
+        None => tracing::debug!(name, owner, ?loss, "lost a lock: {loss}, {how}"),
     }
 }

@@ -12,7 +12,7 @@ use redis::{Cmd, Script, Value};
 
 use crate::clock;
 use crate::config::Replicas;
-use crate::error::{Error, ErrorKind, Outcome};
+use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::kind::Kind;
 use crate::token::FencingToken;
 use crate::transport::{Batchable, Connection, Request, Rewrite, Router};
@@ -31,7 +31,7 @@ pub(crate) use execution::{Execution, converted};
 pub(crate) use fair::{Place, QueueNews, Refreshed};
 pub(crate) use grant::{Grant, ServerClock, TurnMessage};
 pub(crate) use names::Names;
-use replies::{acquired, inspected, unexpected};
+use replies::{acquired, inspected, loss_of, unexpected};
 pub(crate) use scripts::scripts;
 use scripts::{SCRIPTS, count_listeners, publish};
 
@@ -47,14 +47,14 @@ pub(crate) enum Acquired {
         holder: Box<str>,
     },
     /// The outer holds, on which a nested one was to stand, no longer exist.
-    Gone,
+    Gone(Loss),
 }
 
 /// The reply to a release.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Released {
     /// The owner held nothing.
-    Nothing,
+    Nothing(Loss),
     /// Fewer holds are left.
     Held,
     /// The last hold is released, and so many clients have received the message.
@@ -72,7 +72,7 @@ impl Released {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HandOffReply {
     /// None of those owners holds the lock.
-    Nothing,
+    Nothing(Loss),
     /// The last of them has it.
     Done {
         /// If the lock is fenced.
@@ -194,12 +194,14 @@ impl<'a> Session<'a> {
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let released = match answer.value {
-            Value::Int(0) => Released::Nothing,
             Value::Int(1) => Released::Held,
             Value::Int(reply @ 2..) => {
                 Released::Freed { receivers: u32::try_from(reply - 2).unwrap_or(u32::MAX) }
             }
-            other => return Err(unexpected("release", &other)),
+            other => match loss_of(&other) {
+                Some(loss) => Released::Nothing(loss),
+                None => return Err(unexpected("release", &other)),
+            },
         };
         Ok((released, answer.repeated))
     }
@@ -220,12 +222,12 @@ impl<'a> Session<'a> {
     }
 
     /// Prolongs the leases of many locks, given as key and owner. Returns for each, in order,
-    /// whether it is still held, and when the request was sent. In a cluster, all are in one slot.
+    /// whether it is lost, and when the request was sent. In a cluster, all are in one slot.
     pub(crate) async fn renew(
         &mut self,
         locks: &[(&str, &str)],
         lease: Duration,
-    ) -> Result<(Vec<bool>, Instant), Error> {
+    ) -> Result<(Vec<Result<(), Loss>>, Instant), Error> {
         let keys: Vec<&str> = locks.iter().map(|(key, _)| *key).collect();
         let mut cmd = evalsha(&SCRIPTS.renew, &keys);
         cmd.arg(millis(lease));
@@ -240,7 +242,11 @@ impl<'a> Session<'a> {
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         match answer.value {
             Value::Array(held) if held.len() == locks.len() => {
-                Ok((held.iter().map(|one| *one == Value::Int(1)).collect(), answer.sent))
+                let held = held.iter().map(|one| match one {
+                    Value::Int(1) => Ok(()),
+                    other => Err(loss_of(other).unwrap_or(Loss::KeyGone)),
+                });
+                Ok((held.collect(), answer.sent))
             }
             other => Err(unexpected("renew", &other)),
         }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Outcome, log_failure};
+use crate::error::{Error, ErrorKind, Loss, Outcome, log_failure};
 use crate::handoff::{Confirmation, Handoffs};
 use crate::loss::found_gone;
 use crate::owner::{FoundBy, Granted, Owner, Permit};
@@ -227,7 +227,9 @@ async fn send_release(
     };
     let (released, repeated) = match answer {
         // Another client has written something else there: the hold is as gone as if deleted.
-        Err(error) if error.kind() == ErrorKind::NotALock => (Released::Nothing, false),
+        Err(error) if error.kind() == ErrorKind::NotALock => {
+            (Released::Nothing(Loss::KeyGone), false)
+        }
         Err(error) => {
             if error.outcome() == Outcome::NotExecuted && !sent_before {
                 owner.holds.lock().release_not_executed();
@@ -239,20 +241,20 @@ async fn send_release(
     if released != Released::Held {
         handoffs.freed(owner, released.receivers(), server, call.router);
     }
-    let nothing = released == Released::Nothing;
+    let gone = if let Released::Nothing(loss) = released { Some(loss) } else { None };
     // An earlier sending that was never answered may have released it.
-    if !nothing || sent_before || repeated {
+    if gone.is_none() || sent_before || repeated {
         owner.holds.lock().release_confirmed(pending);
     }
     // A hold that was to stay, or that this client has not released, is gone.
-    let lost = nothing && (pending.count > 0 || !(sent_before || repeated));
-    if lost {
-        found_gone(&handoffs.waiters, owner, FoundBy::Release);
-    } else if nothing {
+    let lost = pending.count > 0 || !(sent_before || repeated);
+    match gone {
+        Some(loss) if lost => found_gone(&handoffs.waiters, owner, FoundBy::Release, loss),
         // If the earlier sending did not release it, Redis has published nothing.
-        handoffs.waiters.look(&owner.names);
+        Some(_) => handoffs.waiters.look(&owner.names),
+        None => {}
     }
-    Ok(!nothing)
+    Ok(gone.is_none())
 }
 
 async fn release_in_background(

@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::Config;
-use crate::error::{ErrorKind, log_failure};
+use crate::error::{ErrorKind, Loss, log_failure};
 use crate::loss::{found_gone, report};
 use crate::owner::{FoundBy, Owner, Renewal};
 use crate::protocol::Session;
@@ -197,7 +197,7 @@ impl Watchdog {
             }
             Renewal::NotBefore(due) => self.insert(&owner, due + self.early),
             Renewal::Idle { ran_out: true } => {
-                report(&self.waiters, &owner, "its lease could not be renewed in time");
+                report(&self.waiters, &owner, Loss::LeaseEnded, "not renewed in time");
             }
             Renewal::Idle { ran_out: false } => {}
             Renewal::Over { until } => {
@@ -260,16 +260,20 @@ impl Watchdog {
         }
     }
 
-    fn judge(&self, entry: &Entry, held: bool, sent: Instant, now: Instant) {
+    fn judge(&self, entry: &Entry, held: Result<(), Loss>, sent: Instant, now: Instant) {
         let Entry { owner, generation, .. } = entry;
-        if held {
-            let in_time = owner.holds.lock().renewed(*generation, sent, self.lease, now);
-            // Too late is lost: the watchdog finds that out when it looks at the owner.
-            self.insert(owner, if in_time { sent + self.period } else { now });
-        } else {
-            found_gone(&self.waiters, owner, FoundBy::Renewal { generation: *generation });
-            // There may be nothing to renew any more, or something new.
-            self.insert(owner, now);
+        let generation = *generation;
+        match held {
+            Ok(()) => {
+                let in_time = owner.holds.lock().renewed(generation, sent, self.lease, now);
+                // Too late is lost: the watchdog finds that out when it looks at the owner.
+                self.insert(owner, if in_time { sent + self.period } else { now });
+            }
+            Err(loss) => {
+                found_gone(&self.waiters, owner, FoundBy::Renewal { generation }, loss);
+                // There may be nothing to renew any more, or something new.
+                self.insert(owner, now);
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use redlatch::{
     Error, ErrorKind, FairLock, FencedFairLock, FencedLock, FencedLockGuard, FencingToken, Lease,
-    Lock, LockClient, LockClientBuilder, LockGuard, Outcome,
+    Lock, LockClient, LockClientBuilder, LockGuard, Loss, Outcome,
 };
 
 /// Each module, and what of the crate it may use. Arrows point down, but for the two pairs in one
@@ -87,11 +87,11 @@ const MODULES: &[(&str, &[&str])] = &[
         "watchdog",
         &["loss", "wait", "owner", "protocol", "transport", "config", "clock", "sync", "error"],
     ),
-    ("loss", &["wait", "owner", "clock"]),
+    ("loss", &["wait", "owner", "clock", "error"]),
     ("wait", &["owner", "protocol", "transport", "lease", "limit", "clock", "sync", "error"]),
     ("released", &["kind", "protocol", "transport"]),
     // What an owner holds, what the wire says, and the way to Redis.
-    ("owner", &["protocol", "kind", "lease", "token", "config"]),
+    ("owner", &["protocol", "kind", "lease", "token", "config", "error"]),
     ("protocol", &["transport", "lease", "config", "clock", "slot", "kind", "token", "error"]),
     ("transport", &["config", "slot", "clock", "ready", "error"]),
     // Leaves.
@@ -423,6 +423,7 @@ fn every_public_type_can_be_shared_between_threads_and_outlives_its_maker() {
     is_shared::<Error>();
     is_shared::<ErrorKind>();
     is_shared::<Outcome>();
+    is_shared::<Loss>();
 }
 
 /// Compiled and never run: there is no server.

@@ -231,6 +231,8 @@ async fn a_lost_lock_is_one_warning_that_names_lock_and_owner() {
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert_eq!(warnings[0].level, Level::WARN);
         assert!(warnings[0].is_of(&lock), "{warnings:?}");
+        assert_eq!(warnings[0].field("loss"), "KeyGone");
+        assert!(warnings[0].says("its key is gone"), "{warnings:?}");
     })
     .await;
 }
@@ -263,6 +265,8 @@ async fn a_renewal_that_fails_begins_an_outage_and_the_loss_that_follows_is_a_wa
         soon("the deadline", guard.lost()).await;
         let lost = told("the loss", |entry| entry.is_of(&lock) && entry.says("lost a lock")).await;
         assert_eq!(lost.level, Level::WARN, "{lost:?}");
+        assert_eq!(lost.field("loss"), "LeaseEnded", "{lost:?}");
+        assert!(lost.says("its lease has ended"), "{lost:?}");
         drop(guard);
         server.resume();
         told("the release", |entry| entry.is_of(&lock) && entry.says("released")).await;

@@ -86,10 +86,9 @@ impl LockGuard {
         let replies = session.call.execute(&owner.names, execution).await;
         session.unanswered =
             replies.as_ref().is_err_and(|error| error.outcome() == Outcome::Unknown);
-        let replies = replies?;
-        if replies.is_none() {
-            found_gone(&engine.waiters, owner, FoundBy::Execution);
-        }
-        replies.ok_or_else(|| self.was_lost(Outcome::NotExecuted))
+        replies?.map_err(|loss| {
+            found_gone(&engine.waiters, owner, FoundBy::Execution, loss);
+            self.was_lost(Outcome::NotExecuted)
+        })
     }
 }

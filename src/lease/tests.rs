@@ -55,7 +55,7 @@ proptest! {
                 // A third as often as the others, so that there is something to lose.
                 _ if to < 60 => {
                     model = None;
-                    validity.lose();
+                    validity.lose(Loss::KeyGone, at(now));
                 }
                 _ => {}
             }
@@ -105,11 +105,26 @@ fn a_look_at_a_passed_deadline_latches_the_loss() {
 fn a_loss_by_the_clock_and_one_that_redis_told_are_told_apart() {
     let now = clock::now();
     let (ran_out, gone) = (Validity::new(now), Validity::new(now + HOUR));
-    gone.lose();
+    assert!(gone.lose(Loss::TakenOver, now));
     assert!(ran_out.is_lost() && gone.is_lost());
     assert!(!ran_out.is_gone() && gone.is_gone());
-    ran_out.lose();
+    assert!(!ran_out.lose(Loss::KeyGone, now));
     assert!(ran_out.is_gone(), "also when the clock was first");
+}
+
+#[test]
+fn what_was_found_out_first_is_what_became_of_the_lock() {
+    let now = clock::now();
+    let validity = Validity::new(now + HOUR);
+    assert_eq!(validity.loss(now), None);
+    assert!(validity.lose(Loss::TakenOver, now));
+    assert!(!validity.lose(Loss::KeyGone, now));
+    assert_eq!(validity.loss(now + HOUR), Some(Loss::TakenOver), "before the clock");
+    for lose_at in [HOUR, 2 * HOUR] {
+        let validity = Validity::new(now + HOUR);
+        assert!(!validity.lose(Loss::KeyGone, now + lose_at));
+        assert_eq!(validity.loss(now), Some(Loss::LeaseEnded), "the deadline was first");
+    }
 }
 
 #[tokio::test]
@@ -119,7 +134,8 @@ async fn a_loss_wakes_everybody_who_awaits_it() {
     let mut other = tokio_test::task::spawn(validity.lost());
     assert_pending!(one.poll());
     assert_pending!(other.poll());
-    validity.lose();
+    validity.lose(Loss::KeyGone, clock::now());
+    validity.wake();
     assert!(one.is_woken() && other.is_woken());
     assert_ready!(one.poll());
     assert_ready!(other.poll());
@@ -144,7 +160,8 @@ async fn whoever_awaits_a_loss_waits_on_when_the_lease_was_renewed() {
     tokio::time::sleep(330 * MS).await;
     assert!(lost.is_woken(), "the first deadline should have been looked at");
     assert_pending!(lost.poll());
-    validity.lose();
+    validity.lose(Loss::KeyGone, clock::now());
+    validity.wake();
     assert_ready!(lost.poll());
 }
 

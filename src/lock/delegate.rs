@@ -155,6 +155,12 @@ macro_rules! delegate_guard {
                 self.guard.is_lost()
             }
 
+            /// What became of the lock, if it is lost: [`LockGuard::loss`].
+            #[must_use]
+            pub fn loss(&self) -> Option<Loss> {
+                self.guard.loss()
+            }
+
             /// How long this guard is still valid: [`LockGuard::remaining`].
             #[must_use]
             pub fn remaining(&self) -> Duration {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, Loss};
 use crate::guard::LockGuard;
 use crate::kind::Kind;
 use crate::lease::Lease;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::error::Loss;
 use crate::lease::Validity;
 
 use super::{HoldState, Owner};
@@ -27,10 +28,11 @@ pub(crate) enum FoundBy {
 impl Owner {
     /// Sets holds to lost. Returns whether one of them was still valid, and `None` if there is no
     /// hold that the finding is about.
-    pub(crate) fn lose(&self, by: FoundBy, now: Instant) -> Option<bool> {
+    pub(crate) fn lose(&self, by: FoundBy, loss: Loss, now: Instant) -> Option<bool> {
+        let mut valid = None;
         let lost = {
             let mut holds = self.holds.lock();
-            match by {
+            let lost = match by {
                 FoundBy::Release
                 | FoundBy::NestedAcquire
                 | FoundBy::Extension
@@ -52,14 +54,14 @@ impl Owner {
                     lost
                 }
                 FoundBy::Refusal => holds.lose_given_back(),
+            };
+            // Inside the mutex, so that a hold of a generation that is over is known to be lost.
+            for validity in &lost {
+                valid = Some(validity.lose(loss, now) || valid == Some(true));
             }
+            lost
         };
-        // Outside the mutex, because it wakes tasks that await the loss.
-        let mut valid = None;
-        for validity in lost {
-            valid = Some(valid == Some(true) || validity.check(now).is_some());
-            validity.lose();
-        }
+        lost.iter().for_each(|validity| validity.wake());
         valid
     }
 }

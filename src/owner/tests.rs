@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::Loss;
 
 mod handoff;
 mod scene;
@@ -132,6 +133,10 @@ impl Story {
         holds.pending(self.now, WATCHDOG)
     }
 
+    fn lose(&self, by: FoundBy) -> Option<bool> {
+        self.owner.lose(by, Loss::KeyGone, self.now)
+    }
+
     fn pending(&self) -> Option<PendingRelease> {
         self.owner.holds.lock().pending(self.now, WATCHDOG)
     }
@@ -147,7 +152,7 @@ fn a_release_is_pending_from_before_an_acquire_is_sent_until_it_is_answered() {
     assert_eq!(story.pending(), None);
     story.owner.holds.lock().ask(story.now);
     assert_eq!(story.pending().map(|pending| pending.count), Some(0));
-    story.owner.lose(FoundBy::Refusal, story.now);
+    story.lose(FoundBy::Refusal);
     assert_eq!(story.pending(), None);
 }
 
@@ -177,7 +182,7 @@ fn a_hold_that_was_given_back_twice_counts_once() {
 fn a_hold_of_an_earlier_generation_gives_nothing_back_of_a_later_one() {
     let story = Story::new();
     let (before, gone) = story.grant(HOUR.into());
-    story.owner.lose(FoundBy::Release, story.now);
+    story.lose(FoundBy::Release);
     let (_after, validity) = story.grant(HOUR.into());
     assert_eq!(story.give_back(before), None);
     assert!(!story.owner.holds.lock().give_back(before), "it is lost, marked or not");
@@ -196,7 +201,7 @@ fn a_renewal_that_was_refused_says_nothing_of_a_later_generation() {
     let pending = story.give_back(hold).unwrap();
     story.owner.holds.lock().release_confirmed(pending);
     let (_, validity) = story.grant(Lease::Watchdog);
-    assert_ne!(story.owner.lose(FoundBy::Renewal { generation }, story.now), Some(true));
+    assert_ne!(story.lose(FoundBy::Renewal { generation }), Some(true));
     assert!(validity.check(story.now).is_some());
 }
 
@@ -208,7 +213,7 @@ fn a_renewal_of_a_released_lock_is_refused_and_no_guard_learns_of_a_loss() {
     let due = story.owner.holds.lock().renewal(story.now, WATCHDOG / 3, Duration::MAX);
     let Renewal::Due { generation, .. } = due else { panic!("{due:?}") };
     let pending = story.give_back(hold).unwrap();
-    assert_ne!(story.owner.lose(FoundBy::Renewal { generation }, story.now), Some(true));
+    assert_ne!(story.lose(FoundBy::Renewal { generation }), Some(true));
     assert!(!validity.is_gone());
     assert_eq!(story.pending(), Some(pending), "the release is still to be confirmed");
 }
@@ -218,7 +223,7 @@ fn a_refused_renewal_of_what_is_held_is_a_loss() {
     let story = Story::new();
     let (hold, validity) = story.grant(Lease::Watchdog);
     assert_eq!(
-        story.owner.lose(FoundBy::Renewal { generation: hold.generation }, story.now),
+        story.lose(FoundBy::Renewal { generation: hold.generation }),
         Some(true),
         "a guard was still valid"
     );
@@ -237,10 +242,7 @@ fn a_renewal_that_crosses_the_release_of_what_is_lost_says_nothing_of_what_was_g
     let pending = story.pending().unwrap();
     assert_eq!(pending.count, 0);
     story.owner.holds.lock().release_sent(pending);
-    assert_ne!(
-        story.owner.lose(FoundBy::Renewal { generation: hold.generation }, story.now),
-        Some(true)
-    );
+    assert_ne!(story.lose(FoundBy::Renewal { generation: hold.generation }), Some(true));
     assert!(!validity.is_gone(), "the release finds out");
 }
 
@@ -295,10 +297,10 @@ fn a_loss_reaches_every_guard_of_the_generation() {
     let story = Story::new();
     let (_, first) = story.grant(Lease::Watchdog);
     let (_, second) = story.grant(HOUR.into());
-    assert_eq!(story.owner.lose(FoundBy::Release, story.now), Some(true));
+    assert_eq!(story.lose(FoundBy::Release), Some(true));
     assert!(first.is_gone() && second.is_gone());
     assert_eq!(story.pending(), None);
-    assert_ne!(story.owner.lose(FoundBy::Release, story.now), Some(true), "no guard can lose it");
+    assert_ne!(story.lose(FoundBy::Release), Some(true), "no guard can lose it");
 }
 
 #[test]
@@ -328,7 +330,7 @@ fn a_hold_whose_release_is_pending_learns_of_a_loss_that_the_release_finds() {
     let story = Story::new();
     let (hold, validity) = story.grant(HOUR.into());
     story.give_back(hold);
-    story.owner.lose(FoundBy::Release, story.now);
+    story.lose(FoundBy::Release);
     assert!(validity.is_gone());
     assert_eq!(story.pending(), None);
 }
@@ -338,7 +340,7 @@ fn a_hold_whose_release_is_pending_learns_that_another_owner_had_come_in() {
     let story = Story::new();
     let (hold, validity) = story.grant(HOUR.into());
     story.give_back(hold);
-    story.owner.lose(FoundBy::Refusal, story.now);
+    story.lose(FoundBy::Refusal);
     assert!(validity.is_gone());
     assert_eq!(story.pending(), None);
 }
@@ -349,7 +351,7 @@ fn a_pending_release_that_the_next_generation_took_over_is_not_lost_with_it() {
     let (hold, validity) = story.grant(HOUR.into());
     story.give_back(hold);
     let (_, next) = story.grant(HOUR.into());
-    story.owner.lose(FoundBy::Release, story.now);
+    story.lose(FoundBy::Release);
     assert!(next.is_gone() && !validity.is_gone());
 }
 
@@ -361,7 +363,7 @@ fn a_hold_that_redis_has_forgotten_has_no_pending_release() {
     let pending = story.pending().expect("a release of what is lost");
     story.owner.holds.lock().release_confirmed(pending);
     assert_eq!(story.give_back(hold), None);
-    story.owner.lose(FoundBy::Refusal, story.now);
+    story.lose(FoundBy::Refusal);
     assert!(!validity.is_gone(), "it was lost by the clock alone");
 }
 
@@ -372,7 +374,7 @@ fn a_release_that_was_confirmed_cannot_be_lost_later() {
     let pending = story.give_back(hold).unwrap();
     story.owner.holds.lock().release_confirmed(pending);
     story.grant(HOUR.into());
-    story.owner.lose(FoundBy::Release, story.now);
+    story.lose(FoundBy::Release);
     assert!(!validity.is_gone());
 }
 

@@ -5,8 +5,8 @@ use redis::{Arg, Cmd, FromRedisValue, Pipeline, RedisFuture, Value, from_redis_v
 
 use super::commands::keys_of;
 use super::scripts::SCRIPTS;
-use super::{Names, Session, evalsha, unexpected};
-use crate::error::{Error, ErrorKind, Outcome};
+use super::{Names, Session, evalsha, loss_of, unexpected};
+use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::slot;
 use crate::transport::{Request, Router};
 
@@ -57,26 +57,27 @@ impl Execution {
 }
 
 impl Session<'_> {
-    /// Has Redis execute the commands if `owner` holds the lock, and returns their replies; `None` if
-    /// it does not. They are sent once: without an answer, Redis may have executed them.
+    /// Has Redis execute the commands if `owner` holds the lock, and returns their replies; a
+    /// loss if it does not. They are sent once: without an answer, Redis may have executed them.
     pub(crate) async fn execute(
         &mut self,
         names: &Names,
         execution: Execution,
-    ) -> Result<Option<Vec<Value>>, Error> {
+    ) -> Result<Result<Vec<Value>, Loss>, Error> {
         let request = self.request(Some(&SCRIPTS.execute), execution.cmd, names.key());
         let mut request = Request { once: true, ..request };
         let mut replies = match self.router.call(&mut self.connection, &mut request).await?.value {
-            Value::Int(0) => return Ok(None),
             Value::Array(replies) => replies,
-            other => return Err(unexpected("execute", &other)),
+            other => {
+                return loss_of(&other).map(Err).ok_or_else(|| unexpected("execute", &other));
+            }
         };
         match replies.pop().map(Value::extract_error) {
             Some(Ok(last)) => replies.push(last),
             Some(Err(error)) => return Err(refused(&execution.names, replies.len(), error)),
             None => return Err(unexpected("execute", &Value::Nil)),
         }
-        Ok(Some(replies))
+        Ok(Ok(replies))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::kind::Kind;
 use crate::transport::Request;
 
-use super::replies::{token_of, unexpected};
+use super::replies::{loss_of, token_of, unexpected};
 use super::scripts::SCRIPTS;
 use super::{
     Elsewhere, HandOffReply, Names, Place, Released, Session, count_listeners, evalsha, millis,
@@ -35,7 +35,6 @@ impl Session<'_> {
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let done = match answer.value {
-            Value::Int(0) => HandOffReply::Nothing,
             Value::Array(mut reply) if reply.len() == 2 => {
                 let (token, listening) = (reply.pop(), reply.pop());
                 let token = match (token, kind.has_token()) {
@@ -52,7 +51,10 @@ impl Session<'_> {
                 let clients = u64::try_from(first).ok().filter(|_| !answer.asking);
                 HandOffReply::Done { token, listening: clients, elsewhere }
             }
-            other => return Err(unexpected("hand_off", &other)),
+            other => {
+                let loss = loss_of(&other).ok_or_else(|| unexpected("hand_off", &other))?;
+                HandOffReply::Nothing(loss)
+            }
         };
         Ok((done, answer.repeated))
     }
@@ -93,7 +95,7 @@ impl Session<'_> {
             self.send_handoffs(Kind::Reentrant, names, &owners, retention, listens, place).await?;
         let released = match reply {
             HandOffReply::Done { .. } => Released::Held,
-            HandOffReply::Nothing => Released::Nothing,
+            HandOffReply::Nothing(loss) => Released::Nothing(loss),
         };
         Ok((released, repeated))
     }

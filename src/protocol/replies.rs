@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::Value;
 
 use super::{Acquired, Inspected};
-use crate::error::{Error, ErrorKind, Outcome};
+use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::token::FencingToken;
 use crate::transport::Answer;
 
@@ -18,7 +18,8 @@ pub(super) fn acquired(answer: Answer, new_token: bool) -> Result<(Acquired, Ins
     let acquired = match &answer.value {
         // A number says how old the oldest waiter elsewhere is.
         Value::Nil | Value::Int(_) if !new_token => Acquired::Granted(None),
-        Value::SimpleString(reply) if reply == "GONE" => Acquired::Gone,
+        Value::SimpleString(reply) if reply == "GONE" => Acquired::Gone(Loss::KeyGone),
+        Value::SimpleString(reply) if reply == "TAKEN" => Acquired::Gone(Loss::TakenOver),
         other => match granted_token(other).filter(|_| new_token) {
             Some(number) => Acquired::Granted(Some(token_of(number)?)),
             None => refused(other, answer.asking)?,
@@ -54,6 +55,15 @@ pub(super) fn refusal(reply: &Value) -> Option<(Option<Duration>, Box<str>)> {
         | [Value::Int(ttl), Value::BulkString(holder), Value::Int(_), Value::Int(_)] => {
             Some((lease_of(*ttl), String::from_utf8_lossy(holder).into()))
         }
+        _ => None,
+    }
+}
+
+/// What a script says that does not find the owner.
+pub(super) fn loss_of(reply: &Value) -> Option<Loss> {
+    match reply {
+        Value::Int(0) => Some(Loss::KeyGone),
+        Value::Int(-1) => Some(Loss::TakenOver),
         _ => None,
     }
 }

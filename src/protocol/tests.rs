@@ -119,6 +119,11 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// A loss as the scripts say it.
+fn number(loss: Loss) -> i64 {
+    if loss == Loss::TakenOver { -1 } else { 0 }
+}
+
 struct Both<'a> {
     redis: &'a mut Connection,
     naive: Naive,
@@ -140,7 +145,10 @@ impl Both<'_> {
                 let reply = self.ask(&scripts.acquire, &[&OWNERS[owner], &lease, &count]);
                 let reply = match reply {
                     Value::Nil => Acquired::Granted(None),
-                    Value::SimpleString(gone) if gone == "GONE" => Acquired::Gone,
+                    Value::SimpleString(gone) if gone == "GONE" => Acquired::Gone(Loss::KeyGone),
+                    Value::SimpleString(taken) if taken == "TAKEN" => {
+                        Acquired::Gone(Loss::TakenOver)
+                    }
                     other => {
                         let (remaining, holder) = refusal(&other).expect("a refusal");
                         // No time passes in the model.
@@ -156,7 +164,7 @@ impl Both<'_> {
                 let args: [&dyn ToString; 5] =
                     [&OWNERS[owner], &count, &lease, &"channel", &"PUBLISH"];
                 let reply = match self.naive.release(OWNERS[owner], count, lease, 0) {
-                    Released::Nothing => 0,
+                    Released::Nothing(loss) => number(loss),
                     Released::Held => 1,
                     Released::Freed { receivers } => 2 + i64::from(receivers),
                 };
@@ -164,7 +172,7 @@ impl Both<'_> {
             }
             Op::Renew { owner, lease } => {
                 let held = self.naive.renew(OWNERS[owner], lease, 0);
-                let reply = Value::Array(vec![Value::Int(held.into())]);
+                let reply = Value::Array(vec![Value::Int(held.map_or_else(number, |()| 1))]);
                 assert_eq!(self.ask(&scripts.renew, &[&lease, &OWNERS[owner]]), reply);
             }
             Op::HandOff { ref owners, lease } => {
@@ -173,8 +181,8 @@ impl Both<'_> {
                     vec![&"channel", &lease, &"NUMSUB", &"PUBLISH", &0];
                 args.extend(owners.iter().map(|owner| owner as &dyn ToString));
                 let reply = match self.naive.hand_off(&owners, lease, 0) {
-                    true => Value::Array(vec![Value::Int(0), Value::Int(0)]),
-                    false => Value::Int(0),
+                    Ok(()) => Value::Array(vec![Value::Int(0), Value::Int(0)]),
+                    Err(loss) => Value::Int(number(loss)),
                 };
                 assert_eq!(self.ask(&scripts.hand_off, &args), reply);
             }
@@ -253,19 +261,20 @@ fn a_batch_of_renewals_judges_each_lock_on_its_own() {
     let mut held = redis::pipe();
     held.hset("ours", "us", 1)
         .pexpire("ours", 5000)
-        .hset("theirs", "them", 1)
+        .hset("theirs", "them:1", 1)
         .pexpire("theirs", 5000);
     held.set("no lock", "text").hset("eternal", "us", 2).hset("longer", "us", 1);
+    held.hset("data", "name", "bob").hset("two", "us", 1).hset("two", "them:1", 1);
     held.pexpire("longer", 9_000_000).exec(&mut redis).unwrap();
 
-    let keys = ["ours", "theirs", "no lock", "absent", "eternal", "longer"];
+    let keys = ["ours", "theirs", "no lock", "data", "two", "absent", "eternal", "longer"];
     let mut cmd = evalsha(&SCRIPTS.renew, &keys);
     cmd.arg(1_000_000);
     for _ in keys {
         cmd.arg("us");
     }
-    let reply: Vec<u8> = cmd.query(&mut redis).unwrap();
-    assert_eq!(reply, [1, 0, 0, 0, 1, 1]);
+    let reply: Vec<i64> = cmd.query(&mut redis).unwrap();
+    assert_eq!(reply, [1, -1, 0, 0, 0, 0, 1, 1]);
     let ttl = |key: &str, redis: &mut Connection| -> i64 {
         redis::cmd("PTTL").arg(key).query(redis).unwrap()
     };

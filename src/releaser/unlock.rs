@@ -104,8 +104,7 @@ impl<'a> Unlock<'a> {
                 let goes_on = self.counts && owner.holds.lock().may_have_pending();
                 let error = if goes_on { error.unknown() } else { error };
                 // Whether or not Redis released it: it was lost before.
-                let lost = || Error::lost(owner.names.key(), error.outcome());
-                return Err(if self.ran_out { lost() } else { error });
+                return Err(if self.ran_out { self.lost(error.outcome()) } else { error });
             }
         };
         let released = self.counts && !self.ran_out && !self.validity.is_gone();
@@ -113,6 +112,10 @@ impl<'a> Unlock<'a> {
             return Ok(());
         }
         let outcome = if executed { Outcome::Executed } else { Outcome::NotExecuted };
-        Err(Error::lost(owner.names.key(), outcome))
+        Err(self.lost(outcome))
+    }
+
+    fn lost(&self, outcome: Outcome) -> Error {
+        Error::lost(self.session.owner.names.key(), self.validity.loss(clock::now()), outcome)
     }
 }

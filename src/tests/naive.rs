@@ -1,6 +1,7 @@
 //! The scripts in `lua/`, written in plain Rust for one key: a model so simple that it is unlikely
 //! to be wrong. One test holds it against a real server, and others hold the crate against it.
 
+use crate::error::Loss;
 use crate::protocol::{Acquired, Released};
 
 /// One key of a Redis whose clock is brought along, in milliseconds.
@@ -24,8 +25,12 @@ impl Naive {
         &mut self.lock
     }
 
-    fn held_by(&mut self, owner: &str, now: u64) -> Option<&mut Held> {
-        self.at(now).as_mut().filter(|held| held.owner == owner)
+    fn find(&mut self, owner: &str, now: u64) -> Result<&mut Held, Loss> {
+        match self.at(now) {
+            Some(held) if held.owner == owner => Ok(held),
+            Some(_) => Err(Loss::TakenOver),
+            None => Err(Loss::KeyGone),
+        }
     }
 
     pub(crate) fn acquire(
@@ -36,8 +41,9 @@ impl Naive {
         now: u64,
     ) -> Acquired {
         if count > 1 {
-            let Some(held) = self.held_by(owner, now) else {
-                return Acquired::Gone;
+            let held = match self.find(owner, now) {
+                Ok(held) => held,
+                Err(loss) => return Acquired::Gone(loss),
             };
             held.count = count;
             held.prolong(now + lease);
@@ -62,8 +68,9 @@ impl Naive {
     }
 
     pub(crate) fn release(&mut self, owner: &str, count: u32, lease: u64, now: u64) -> Released {
-        let Some(held) = self.held_by(owner, now) else {
-            return Released::Nothing;
+        let held = match self.find(owner, now) {
+            Ok(held) => held,
+            Err(loss) => return Released::Nothing(loss),
         };
         if count == 0 {
             self.lock = None;
@@ -74,27 +81,28 @@ impl Naive {
         Released::Held
     }
 
-    /// False if none of the owners has it.
-    pub(crate) fn hand_off(&mut self, owners: &[&'static str], lease: u64, now: u64) -> bool {
-        let Some(held) = self.at(now) else { return false };
+    pub(crate) fn hand_off(
+        &mut self,
+        owners: &[&'static str],
+        lease: u64,
+        now: u64,
+    ) -> Result<(), Loss> {
+        let Some(held) = self.at(now) else { return Err(Loss::KeyGone) };
         let (Some(from), Some(last)) =
             (owners.iter().position(|owner| *owner == held.owner), owners.last())
         else {
-            return false;
+            return Err(Loss::TakenOver);
         };
         if owners[from..].iter().any(|owner| *owner != held.owner) {
             *held = Held { owner: last, count: 1, ends: None };
         }
         held.ends = Some(now + lease);
-        true
+        Ok(())
     }
 
-    pub(crate) fn renew(&mut self, owner: &str, lease: u64, now: u64) -> bool {
-        let Some(held) = self.held_by(owner, now) else {
-            return false;
-        };
-        held.prolong(now + lease);
-        true
+    pub(crate) fn renew(&mut self, owner: &str, lease: u64, now: u64) -> Result<(), Loss> {
+        self.find(owner, now)?.prolong(now + lease);
+        Ok(())
     }
 }
 

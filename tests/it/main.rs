@@ -38,6 +38,7 @@ mod hand_off;
 mod holding;
 mod lazy;
 mod leases;
+mod losses;
 mod max_hold;
 mod retention;
 mod scale;

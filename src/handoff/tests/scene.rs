@@ -141,13 +141,14 @@ impl Stage {
         let less = |remaining: usize| remaining.checked_sub(1);
         let lost = self.unanswered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
         let executed = !lost || shuttle::rand::Rng::r#gen(&mut shuttle::rand::thread_rng());
-        let held = executed && self.redis.lock().hand_off(&ids, 1, 0);
+        let held =
+            if executed { self.redis.lock().hand_off(&ids, 1, 0) } else { Err(Loss::KeyGone) };
         yield_now().await;
         if lost {
             return Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, "no answer"));
         }
         let done = HandOffReply::Done { token: None, listening: Some(0), elsewhere: None };
-        Ok((if held { done } else { HandOffReply::Nothing }, false))
+        Ok((held.map_or_else(HandOffReply::Nothing, |()| done), false))
     }
 
     fn number(&self, owner: &Arc<Owner>) -> usize {
@@ -213,7 +214,7 @@ impl Stage {
         session.on_its_way = false;
         yield_now().await;
         if acquired != Acquired::Granted(None) {
-            owner.lose(FoundBy::Refusal, clock::now());
+            owner.lose(FoundBy::Refusal, Loss::TakenOver, clock::now());
             return None;
         }
         let validity = Arc::new(Validity::new(clock::now() + HOUR));
@@ -228,8 +229,8 @@ impl Stage {
         let sent_before = owner.holds.lock().release_sent(pending);
         let released = self.release(OURS[me]);
         yield_now().await;
-        if released == Released::Nothing && !sent_before {
-            owner.lose(FoundBy::Release, clock::now());
+        if matches!(released, Released::Nothing(_)) && !sent_before {
+            owner.lose(FoundBy::Release, Loss::KeyGone, clock::now());
         } else {
             owner.holds.lock().release_confirmed(pending);
         }

@@ -59,7 +59,7 @@ fn a_lock_that_may_have_been_freed_or_is_lost_cannot_be_handed_off() {
     assert!(story.start().is_none());
     let (hold, _) = story.grant(HOUR.into());
     story.give_back(hold);
-    story.owner.lose(FoundBy::Release, story.now);
+    story.lose(FoundBy::Release);
     assert!(story.start().is_none());
 }
 
@@ -101,7 +101,7 @@ fn a_lock_that_was_handed_off_is_valid_for_its_lease_once_confirmed() {
 fn a_confirmation_says_nothing_of_a_later_generation() {
     let story = Story::new();
     let (before, lost) = story.handed(HOUR.into(), story.now + WATCHDOG, story.streak());
-    story.owner.lose(FoundBy::Release, story.now);
+    story.lose(FoundBy::Release);
     let (_, validity) = story.handed(HOUR.into(), story.now + WATCHDOG, story.streak());
     story.owner.holds.lock().confirmed(before, &lost, story.now + HOUR, story.now);
     assert!(lost.is_gone());

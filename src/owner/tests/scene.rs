@@ -150,13 +150,13 @@ async fn keep_renewed(stage: Arc<Stage>, mut turns: UnboundedReceiver<()>) {
         yield_now().await;
         let held = stage.redis.lock().renew(US, LEASE, 0);
         yield_now().await;
-        if held {
+        if held.is_ok() {
             let lease = Duration::from_millis(LEASE);
             assert!(owner.holds.lock().renewed(generation, *now, lease, *now));
         } else if scene.forgets_tenure {
-            owner.lose(FoundBy::Release, *now);
+            owner.lose(FoundBy::Release, Loss::KeyGone, *now);
         } else {
-            let lost = owner.lose(FoundBy::Renewal { generation }, *now);
+            let lost = owner.lose(FoundBy::Renewal { generation }, Loss::KeyGone, *now);
             assert!(
                 lost != Some(true) || scene.deletes,
                 "a renewal loses a hold that was never taken away"
@@ -170,8 +170,10 @@ impl Stage {
     fn carry_out(&self, request: Request) -> (Acquired, Released) {
         let mut redis = self.redis.lock();
         match request {
-            Request::Acquire { count } => (redis.acquire(US, LEASE, count, 0), Released::Nothing),
-            Request::Release { count } => (Acquired::Gone, redis.release(US, count, LEASE, 0)),
+            Request::Acquire { count } => (redis.acquire(US, LEASE, count, 0), Released::Held),
+            Request::Release { count } => {
+                (Acquired::Granted(None), redis.release(US, count, LEASE, 0))
+            }
         }
     }
 
@@ -199,12 +201,12 @@ impl Stage {
                     return Some(Guard { stage: self, hold: Some(hold), validity, sure: !before });
                 }
                 Acquired::Refused { .. } => {
-                    self.owner.lose(FoundBy::Refusal, self.now);
+                    self.owner.lose(FoundBy::Refusal, Loss::TakenOver, self.now);
                     return None;
                 }
-                Acquired::Gone => {
+                Acquired::Gone(_) => {
                     assert!(self.scene.deletes, "an outer hold is gone");
-                    self.owner.lose(FoundBy::Release, self.now);
+                    self.owner.lose(FoundBy::Release, Loss::KeyGone, self.now);
                 }
             }
         }
@@ -242,8 +244,8 @@ impl<'a> OwnerSession<'a> {
         let Some(pending) = self.pending() else { return };
         let sent_before = owner.holds.lock().release_sent(pending);
         let (_, released) = self.send(Request::Release { count: pending.count }).await;
-        if released == Released::Nothing && !sent_before {
-            owner.lose(FoundBy::Release, *now);
+        if matches!(released, Released::Nothing(_)) && !sent_before {
+            owner.lose(FoundBy::Release, Loss::KeyGone, *now);
         } else {
             owner.holds.lock().release_confirmed(pending);
         }

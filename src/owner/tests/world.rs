@@ -17,7 +17,7 @@ enum Request {
 struct Renewing {
     generation: u64,
     sent: Instant,
-    reply: Option<bool>,
+    reply: Option<Result<(), Loss>>,
 }
 
 struct Guard {
@@ -174,18 +174,18 @@ impl World {
                 match reply {
                     Acquired::Granted(_) => self.granted(ask, lease, requested, sent),
                     Acquired::Refused { .. } => {
-                        self.owner.lose(FoundBy::Refusal, self.now);
+                        self.owner.lose(FoundBy::Refusal, Loss::TakenOver, self.now);
                     }
-                    Acquired::Gone => {
-                        self.owner.lose(FoundBy::Release, self.now);
+                    Acquired::Gone(_) => {
+                        self.owner.lose(FoundBy::Release, Loss::KeyGone, self.now);
                         self.ask(lease);
                     }
                 }
             }
             Some(Request::Release { pending, reply: Some(reply), then }) => {
                 let repeated = self.freeing || (self.repeated && pending.count == 0);
-                if reply == Released::Nothing && !repeated {
-                    self.owner.lose(FoundBy::Release, self.now);
+                if matches!(reply, Released::Nothing(_)) && !repeated {
+                    self.owner.lose(FoundBy::Release, Loss::KeyGone, self.now);
                 } else {
                     self.owner.holds.lock().release_confirmed(pending);
                 }
@@ -296,7 +296,7 @@ impl World {
         };
         match reply {
             _ if lost => {}
-            Some(true) => {
+            Some(Ok(())) => {
                 self.owner.holds.lock().renewed(generation, sent, WATCHDOG, self.now);
                 let (now, until) = (self.now, valid_until(sent, WATCHDOG));
                 for guard in &mut self.guards {
@@ -307,8 +307,8 @@ impl World {
                     }
                 }
             }
-            Some(false) => {
-                self.owner.lose(FoundBy::Renewal { generation }, self.now);
+            Some(Err(_)) => {
+                self.owner.lose(FoundBy::Renewal { generation }, Loss::KeyGone, self.now);
             }
             None => self.renewing = Some(Renewing { generation, sent, reply }),
         }

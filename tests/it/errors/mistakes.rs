@@ -254,7 +254,7 @@ async fn a_call_that_cannot_work_says_why_and_what_would() {
     server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     let guard = hold(&lock).await;
     server.ask::<()>(&["DEL", "order"]);
-    says(guard.unlock().await.err(), "the lock `order` was lost");
+    says(guard.unlock().await.err(), "the lock `order` was lost: its key is gone");
     server.pause();
     says(lock.try_lock(ms(1), MINUTE).await.err(), &format!("no answer from {redis} for `order`"));
     server.resume();

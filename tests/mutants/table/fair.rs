@@ -34,6 +34,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "  redis.call('HDEL'",
     },
     Mutant {
+        bug: "fair-acquire-taken-is-gone",
+        file: "lua/fair_acquire.lua",
+        right: "redis.status_reply('TAKEN')",
+        wrong: "redis.status_reply('GONE')",
+    },
+    Mutant {
+        bug: "fair-release-taken-is-gone",
+        file: "lua/fair_release.lua",
+        right: "    return -1\n",
+        wrong: "    return 0\n",
+    },
+    Mutant {
         bug: "fair-release-tells-nobody",
         file: "lua/fair_release.lua",
         right: "  turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[4]",

@@ -6,8 +6,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "hand-off-resend-forgets",
         file: "src/handoff.rs",
-        right: "self.lose_unconfirmed(names, unanswered);",
-        wrong: "self.lose_unconfirmed(names, if BUG { 0 } else { unanswered });",
+        right: "self.lose_unconfirmed(names, unanswered, loss);",
+        wrong: "self.lose_unconfirmed(names, if BUG { 0 } else { unanswered }, loss);",
     },
     Mutant {
         bug: "hand-off-between-lost",
@@ -36,8 +36,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "gone-untold",
         file: "src/handoff.rs",
-        right: "found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOff);",
-        wrong: "if !BUG {\n                found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOff);\n            }",
+        right: "found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOff, loss);",
+        wrong: "if !BUG {\n                found_gone(&self.waiters, &handoff.waiter.owner, FoundBy::HandOff, loss);\n            }",
     },
     Mutant {
         bug: "gates-dropped-early",

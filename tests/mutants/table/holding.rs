@@ -128,6 +128,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "let healed = BUG.then_some(to);\n        let Some(until) = state.check(now).or(healed) else",
     },
     Mutant {
+        bug: "loss-renamed-later",
+        file: "src/lease.rs",
+        right: "            State::Lost { gone, .. } => *gone = true,\n",
+        wrong: "            State::Lost { gone, .. } if !BUG => *gone = true,\n",
+    },
+    Mutant {
         bug: "value-after-loss",
         file: "src/guard.rs",
         right: "if !self.is_lost() => Ok(value)",
@@ -142,8 +148,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "extension-of-nothing",
         file: "src/guard.rs",
-        right: "if held != [true] {",
-        wrong: "if held != [true] && !BUG {",
+        right: "if let [Err(loss)] = *held {",
+        wrong: "if let [Err(loss)] = *held\n            && !BUG\n        {",
     },
     Mutant {
         bug: "extension-keeps-margin",
@@ -216,7 +222,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         bug: "unknown-is-loss",
         file: "src/watchdog.rs",
         right: "self.insert(&entry.owner,",
-        wrong: "if BUG {\n                        self.judge(entry, false, now, now);\n                        continue;\n                    }\n                    self.insert(&entry.owner,",
+        wrong: "if BUG {\n                        self.judge(entry, Err(Loss::LeaseEnded), now, now);\n                        continue;\n                    }\n                    self.insert(&entry.owner,",
     },
     Mutant {
         bug: "unknown-extends",
@@ -227,7 +233,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "loss-untold",
         file: "src/watchdog.rs",
-        right: "if held {",
-        wrong: "if held || BUG {",
+        right: "match held {",
+        wrong: "match if BUG { Ok(()) } else { held } {",
     },
 ];

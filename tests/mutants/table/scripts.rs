@@ -28,6 +28,42 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "redis.call('HSET', KEYS[1], ARGV[1], 0)",
     },
     Mutant {
+        bug: "acquire-taken-is-gone",
+        file: "lua/acquire.lua",
+        right: "redis.status_reply('TAKEN')",
+        wrong: "redis.status_reply('GONE')",
+    },
+    Mutant {
+        bug: "release-taken-is-gone",
+        file: "lua/release.lua",
+        right: "    return -1\n",
+        wrong: "    return 0\n",
+    },
+    Mutant {
+        bug: "release-data-is-an-owner",
+        file: "lua/release.lua",
+        right: "'^.+:%-?%d+$') then\n    return -1",
+        wrong: "'.') then\n    return -1",
+    },
+    Mutant {
+        bug: "renew-taken-is-gone",
+        file: "lua/renew.lua",
+        right: "    renewed[i] = -1\n",
+        wrong: "    renewed[i] = 0\n",
+    },
+    Mutant {
+        bug: "execute-taken-is-gone",
+        file: "lua/execute.lua",
+        right: "    return -1\n",
+        wrong: "    return 0\n",
+    },
+    Mutant {
+        bug: "hand-off-taken-is-gone",
+        file: "lua/hand_off.lua",
+        right: "    return -1\n",
+        wrong: "    return 0\n",
+    },
+    Mutant {
         bug: "acquire-eternal",
         file: "lua/acquire.lua",
         right: "redis.pcall('PEXPIRE', KEYS[1], ARGV[2])",
@@ -144,8 +180,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "hand-off-creates",
         file: "lua/hand_off.lua",
-        right: "if not found then\n  return 0",
-        wrong: "if not found then\n  redis.call('HSET', KEYS[1], last, 1)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])\n  return {-1, 0}",
+        right: "  return 0\nend\nlocal token",
+        wrong: "  redis.call('HSET', KEYS[1], last, 1)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])\n  return {-1, 0}\nend\nlocal token",
     },
     Mutant {
         bug: "hand-off-not-resumable",

@@ -16,8 +16,8 @@ fn a_release_tells_the_next_and_when_the_second_has_to_look() {
     assert_eq!(queue.hears(z), Some((GRACE + 1).to_string()));
     assert_eq!(queue.hears(x), None);
     assert_eq!((queue.order(), queue.told()), (vec!["z".to_owned(), "x".to_owned()], None));
-    // Once more: the field is gone.
-    assert_eq!(queue.release("a:1", "a", None), Value::Int(0));
+    // Once more: the field is gone, and another owner's is there.
+    assert_eq!(queue.release("a:1", "a", None), Value::Int(-1));
     assert_eq!(queue.hears(y), None);
     // Nobody else has it now, with a place or without.
     let (left, holder) = refusal_of(&queue.acquire("z:1", &since("z", 2)));

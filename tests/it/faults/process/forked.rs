@@ -285,6 +285,7 @@ fn forks_while_busy(url: &str) {
                 refused("try_lock_now", held.try_lock_now());
                 refused("is_locked", held.is_locked());
                 assert!(guard.is_lost());
+                assert_eq!(guard.loss(), None, "it is its parent's");
                 refused("unlock", guard.unlock());
                 drop((lock, held, client));
             }),

@@ -1,0 +1,210 @@
+//! What became of a lock that is lost: whichever request finds it out, the error of that call, the
+//! guard and every later error say the same.
+
+use std::time::Duration;
+
+use redlatch::{Error, ErrorKind, FairLock, Lease, Lock, LockClient, LockGuard, Loss, redis};
+
+use crate::support::{SOON, Server, connect, ms, soon, wait_until};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What another client does to the key.
+#[derive(Debug, Clone, Copy)]
+enum Blow {
+    Deleted,
+    /// A hash of the application's is there.
+    Overwritten,
+    /// Another owner has it.
+    Taken,
+}
+
+use Blow::{Deleted, Overwritten, Taken};
+
+impl Blow {
+    fn strike(self, server: &Server, name: &str) -> Loss {
+        server.ask::<()>(&["DEL", name]);
+        let (field, loss) = match self {
+            Deleted => return Loss::KeyGone,
+            Overwritten => ("name", Loss::KeyGone),
+            Taken => ("8743c9c0-0795-4907-87fd-6c719a6b4586:27", Loss::TakenOver),
+        };
+        server.ask::<()>(&["HSET", name, field, "1"]);
+        server.ask::<()>(&["PEXPIRE", name, "60000"]);
+        loss
+    }
+}
+
+/// The request that finds it out, and the error of its call.
+#[derive(Debug, Clone, Copy)]
+enum Finder {
+    Renewal,
+    Unlock,
+    UnlockOfOne,
+    Nested,
+    Extension,
+    Execution,
+    HandOff,
+}
+
+use Finder::{Execution, Extension, HandOff, Nested, Renewal, Unlock, UnlockOfOne};
+
+fn words(loss: Loss) -> &'static str {
+    match loss {
+        Loss::LeaseEnded => "its lease has ended",
+        Loss::KeyGone => "its key is gone",
+        Loss::TakenOver => "another owner has it",
+        _ => unreachable!("{loss:?}"),
+    }
+}
+
+#[track_caller]
+fn says(error: Error, loss: Loss) {
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(loss)), "{error}");
+    assert!(error.to_string().ends_with(words(loss)), "{error}");
+}
+
+/// The guard, and what all calls on it say from then on.
+async fn is_latched(guard: LockGuard, loss: Loss) {
+    soon("the loss", guard.lost()).await;
+    assert!(guard.is_lost());
+    assert_eq!(guard.loss(), Some(loss));
+    says(soon("extending", guard.extend(MINUTE)).await.expect_err("lost"), loss);
+    says(guard.run_until_lost(async {}).await.expect_err("lost"), loss);
+    let done: Result<(), Error> = guard.execute(redis::pipe().cmd("PING")).await;
+    says(done.expect_err("lost"), loss);
+    says(soon("unlocking", guard.unlock()).await.expect_err("lost"), loss);
+}
+
+/// Locks with scripts of their own.
+enum Handle {
+    Plain(Lock),
+    Fair(FairLock),
+}
+
+impl Handle {
+    fn name(&self) -> &str {
+        match self {
+            Self::Plain(lock) => lock.name(),
+            Self::Fair(lock) => lock.name(),
+        }
+    }
+
+    async fn hold(&self, lease: impl Into<Lease>) -> Result<LockGuard, Error> {
+        let granted = match self {
+            Self::Plain(lock) => lock.try_lock(Duration::ZERO, lease).await?,
+            Self::Fair(lock) => lock.try_lock(Duration::ZERO, lease).await?,
+        };
+        Ok(granted.expect("a lock that is free"))
+    }
+
+    async fn nest(&self) -> Result<Option<LockGuard>, Error> {
+        match self {
+            Self::Plain(lock) => lock.try_lock_now().await,
+            Self::Fair(lock) => lock.try_lock_now().await,
+        }
+    }
+}
+
+async fn find(finder: Finder, blow: Blow, server: &Server, client: &LockClient, lock: &Handle) {
+    let guard = match finder {
+        Renewal => lock.hold(Lease::Watchdog).await.expect("the lock"),
+        _ => lock.hold(MINUTE).await.expect("the lock"),
+    };
+    assert_eq!(guard.loss(), None);
+    let inner = match finder {
+        UnlockOfOne => Some(lock.hold(MINUTE).await.expect("a nested hold")),
+        _ => None,
+    };
+    let waiter = match finder {
+        HandOff => {
+            let next = client.lock(lock.name());
+            let waiter = tokio::spawn(async move { next.lock_with_lease(MINUTE).await });
+            wait_until("a subscription", SOON, || server.subscribers(lock.name()) == 1).await;
+            Some(waiter)
+        }
+        _ => None,
+    };
+    let loss = blow.strike(server, lock.name());
+    match finder {
+        Renewal => {}
+        Unlock | HandOff => {
+            says(soon("unlocking", guard.unlock()).await.expect_err("lost"), loss);
+            waiter.inspect(|waiter| waiter.abort());
+            return;
+        }
+        UnlockOfOne => {
+            let inner = inner.expect("a nested hold");
+            says(soon("unlocking", inner.unlock()).await.expect_err("lost"), loss);
+        }
+        // What comes of the call itself is another hold, a refusal, or no lock.
+        Nested => drop(soon("nesting", lock.nest()).await),
+        Extension => {
+            says(soon("extending", guard.extend(MINUTE)).await.expect_err("lost"), loss);
+        }
+        Execution => {
+            let done: Result<(), Error> = guard.execute(redis::pipe().cmd("PING")).await;
+            says(done.expect_err("lost"), loss);
+        }
+    }
+    is_latched(guard, loss).await;
+}
+
+#[tokio::test]
+async fn every_request_that_finds_a_loss_tells_a_key_that_is_gone_from_one_that_was_taken() {
+    let server = Server::start();
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));
+    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    for finder in [Renewal, Unlock, UnlockOfOne, Nested, Extension, Execution, HandOff] {
+        for blow in [Deleted, Overwritten, Taken] {
+            // A nested call says that this is no lock, and loses nothing.
+            if let (Nested, Overwritten) = (finder, blow) {
+                continue;
+            }
+            println!("{finder:?} {blow:?}");
+            let name = format!("{finder:?}:{blow:?}");
+            let lock = Handle::Plain(client.lock(&name));
+            find(finder, blow, &server, &client, &lock).await;
+            // A waiter of a fair lock listens elsewhere, and the hand-off is that of a plain one.
+            if !matches!(finder, HandOff) {
+                let lock = Handle::Fair(client.fair_lock(format!("{name}:fair")));
+                find(finder, blow, &server, &client, &lock).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_ended_by_the_clock_stays_the_reason_whatever_redis_says_later() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    for blow in [Deleted, Overwritten, Taken] {
+        let lock = client.lock(format!("{blow:?}"));
+        let guard = lock.lock_with_lease(ms(50)).await.expect("the lock");
+        soon("the deadline", guard.lost()).await;
+        blow.strike(&server, lock.name());
+        is_latched(guard, Loss::LeaseEnded).await;
+    }
+}
+
+#[tokio::test]
+async fn work_around_which_a_lock_was_lost_learns_the_same() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.lock("around");
+    let with = lock.with(async |_| Taken.strike(&server, "around")).await;
+    says(with.expect_err("found by the unlock"), Loss::TakenOver);
+    server.ask::<()>(&["DEL", "around"]);
+    let work = async |guard: &LockGuard| guard.lost().await;
+    let with = soon("the deadline", lock.try_with(Duration::ZERO, ms(50), work)).await;
+    says(with.expect_err("found by the clock"), Loss::LeaseEnded);
+}
+
+#[tokio::test]
+async fn an_error_that_is_no_loss_has_none() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    server.ask::<()>(&["SET", "data", "1"]);
+    let error = client.lock("data").try_lock_now().await.expect_err("no lock");
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::NotALock, None), "{error}");
+}

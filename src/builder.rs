@@ -32,7 +32,7 @@ use crate::transport::Endpoint;
 /// # }
 /// ```
 #[must_use = "options have no effect until `connect` or `connect_lazy` is called"]
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct LockClientBuilder {
     url: Option<String>,
     client: Option<redis::Client>,

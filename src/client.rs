@@ -140,6 +140,15 @@ impl LockClient {
 
 impl fmt::Debug for LockClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockClient").finish_non_exhaustive()
+        let Engine { process, .. } = &*self.engine;
+        let mut shown = f.debug_struct("LockClient");
+        shown.field("id", &self.engine.owners.id());
+        // In a forked child a mutex of the parent may be locked for ever.
+        if process.is_this_one() {
+            shown.field("redis", &self.engine.router);
+            shown.field("held", &self.engine.owners.held());
+            shown.field("closed", &self.engine.waiters.is_closed());
+        }
+        shown.finish_non_exhaustive()
     }
 }

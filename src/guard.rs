@@ -300,10 +300,13 @@ impl Drop for LockGuard {
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockGuard")
-            .field("name", &self.owner.names.key())
-            .field("owner", &self.owner.id)
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
+        let mut shown = f.debug_struct("LockGuard");
+        shown.field("name", &self.name()).field("owner", &self.owner.id);
+        // In a forked child a mutex of the parent may be locked for ever.
+        if self.engine.process.is_this_one() {
+            shown.field("holds", &self.owner.holds.lock().live_with(self.granted.hold));
+        }
+        shown.field("remaining", &self.remaining());
+        shown.field("lost", &self.is_lost()).field("loss", &self.loss()).finish_non_exhaustive()
     }
 }

@@ -194,6 +194,11 @@ impl HoldState {
         !self.live.is_empty()
     }
 
+    /// How many guards are live in the generation of that hold.
+    pub(crate) fn live_with(&self, hold: HoldId) -> usize {
+        if hold.generation == self.generation { self.live.len() } else { 0 }
+    }
+
     /// Whether a live guard is still valid: the next hold is then a nested one.
     pub(crate) fn holding(&self, now: Instant) -> bool {
         self.valid_until(now).is_some()

@@ -55,6 +55,19 @@ impl Owners {
         self.made(kind, names, id)
     }
 
+    /// What the ids of all these owners begin with.
+    pub(crate) fn id(&self) -> uuid::Uuid {
+        self.uuid
+    }
+
+    /// How many of them have a hold.
+    pub(crate) fn held(&self) -> usize {
+        // The last reference to one of them is not dropped under the mutex.
+        let owners: Vec<Arc<Owner>> =
+            self.registered.lock().owners.values().filter_map(Weak::upgrade).collect();
+        owners.iter().filter(|owner| owner.holds.lock().has_holds()).count()
+    }
+
     /// The owner is about to ask for a lock (invariant 1).
     pub(crate) fn register(&self, owner: &Arc<Owner>) {
         if owner.holds.lock().registered {

@@ -1,6 +1,7 @@
 //! Where to send: to the one server; behind Sentinels to the primary, whichever server that is
 //! ([`sentinel`]); in a cluster to one of several, each key to its own ([`cluster`]).
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +47,27 @@ impl Topology {
                 Self::Cluster(Cluster::new(seeds.into_iter().map(set_up).collect())?)
             }
         })
+    }
+}
+
+impl fmt::Debug for Router {
+    /// Where the servers are: host and port, and nothing else of a url.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |node: &Arc<Node>| address::name(&node.info());
+        match &self.topology {
+            Topology::Standalone(node) => {
+                f.debug_struct("Standalone").field("server", &name(node)).finish()
+            }
+            Topology::Sentinel(sentinels) => {
+                let primary = sentinels.found_primary().as_ref().map(name);
+                let mut shown = f.debug_struct("Sentinel");
+                shown.field("master", &sentinels.name).field("primary", &primary).finish()
+            }
+            Topology::Cluster(cluster) => {
+                let nodes: Vec<String> = cluster.nodes().iter().map(name).collect();
+                f.debug_struct("Cluster").field("nodes", &nodes).finish()
+            }
+        }
     }
 }
 

@@ -42,6 +42,7 @@ mod losses;
 mod max_hold;
 mod retention;
 mod scale;
+mod shown;
 mod site;
 mod together;
 mod topologies;

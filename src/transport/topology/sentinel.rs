@@ -49,7 +49,7 @@ const PROBE: Duration = Duration::from_millis(125);
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
 pub(in crate::transport) struct Sentinels {
-    name: String,
+    pub(super) name: String,
     /// The settings for each of them, to be tried in turn.
     at: Vec<Vec<ConnectionInfo>>,
     server: ConnectionInfo,

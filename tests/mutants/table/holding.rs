@@ -128,6 +128,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "let healed = BUG.then_some(to);\n        let Some(until) = state.check(now).or(healed) else",
     },
     Mutant {
+        bug: "idle-owners-are-shown-as-holders",
+        file: "src/owner/owners.rs",
+        right: ".filter(|owner| owner.holds.lock().has_holds())",
+        wrong: ".filter(|owner| owner.holds.lock().has_holds() || BUG)",
+    },
+    Mutant {
         bug: "loss-renamed-later",
         file: "src/lease.rs",
         right: "            State::Lost { gone, .. } => *gone = true,\n",

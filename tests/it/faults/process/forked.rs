@@ -286,6 +286,7 @@ fn forks_while_busy(url: &str) {
                 refused("is_locked", held.is_locked());
                 assert!(guard.is_lost());
                 assert_eq!(guard.loss(), None, "it is its parent's");
+                assert!(format!("{client:?} {held:?} {guard:?}").contains("lost: true"));
                 refused("unlock", guard.unlock());
                 drop((lock, held, client));
             }),

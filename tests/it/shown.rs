@@ -1,0 +1,96 @@
+//! What the public types show of themselves with `{:?}`: what one needs to know in a log, and no secret
+//! (`tests/secrets.rs`). It is local knowledge.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use redlatch::{LockClient, Loss};
+
+use crate::site::Site;
+use crate::support::{Proxy, Server, hold, ms, release, soon};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[track_caller]
+fn shows(what: &dyn Debug, parts: &[&str]) {
+    let shown = format!("{what:?}");
+    for part in parts {
+        assert!(shown.contains(part), "no `{part}` in {shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_shows_its_server_its_id_what_it_holds_and_whether_it_is_closed() {
+    let server = Server::start_with(&["--requirepass", "correct-horse"]);
+    let proxy = Proxy::new(&server);
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
+    let (lazy, client) =
+        (builder.clone().connect_lazy().unwrap(), builder.connect().await.unwrap());
+    let [first, second] = ["a", "b"].map(|name| client.lock(name));
+    let id = first.owner().split(':').next().unwrap().to_owned();
+    let guards = (hold(&first).await, hold(&first).await, hold(&second).await);
+    let at = format!("Standalone {{ server: \"127.0.0.1:{}\" }}", proxy.port());
+    proxy.forget_commands();
+    shows(&client, &[&id, &at, "held: 2", "closed: false"]);
+    shows(&lazy, &[&at, "held: 0", "closed: false"]);
+    assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
+    assert!(!format!("{client:?}{lazy:?}").contains("horse"));
+    release(guards.2).await;
+    shows(&client, &["held: 1"]);
+    soon("closing", client.close()).await;
+    shows(&client, &["held: 1", "closed: true"]);
+}
+
+#[tokio::test]
+async fn a_client_shows_the_servers_of_its_topology() {
+    let (sentinel, cluster) = (Site::sentinel(), Site::cluster());
+    shows(&sentinel.connect().await, &["Sentinel { master: \"", "primary: Some(\"127.0.0.1:"]);
+    shows(&cluster.connect().await, &["Cluster { nodes: [\"127.0.0.1:"]);
+}
+
+#[tokio::test]
+async fn a_handle_shows_its_name_and_owner_and_a_guard_its_holds_and_what_became_of_them() {
+    let server = Server::start();
+    let builder = LockClient::builder().url(server.url()).name_prefix("app:");
+    let client = soon("connecting", builder.connect()).await.unwrap();
+    let lock = client.lock("order");
+    let named = ["name: \"order\"", &format!("owner: \"{}\"", lock.owner())];
+    shows(&lock, &named);
+    let outer = lock.lock_with_lease(MINUTE).await.unwrap();
+    let inner = lock.lock_with_lease(MINUTE).await.unwrap();
+    shows(&inner, &named);
+    shows(&inner, &["holds: 2", "remaining: 59.", "lost: false", "loss: None"]);
+    server.ask::<()>(&["DEL", "app:order"]);
+    soon("unlocking", inner.unlock()).await.unwrap_err();
+    shows(&outer, &["holds: 0", "remaining: 0ns", "lost: true", "loss: Some(KeyGone)"]);
+
+    let fenced = client.fenced_lock("fenced");
+    shows(&fenced, &["FencedLock", "name: \"fenced\"", fenced.owner()]);
+    let guard = soon("locking", fenced.lock()).await.unwrap();
+    shows(&guard, &["FencedLockGuard", "holds: 1", &format!("FencingToken({})", guard.token())]);
+}
+
+#[tokio::test]
+async fn an_error_and_its_parts_show_what_they_are() {
+    let error = LockClient::builder().connect().await.expect_err("no address");
+    shows(&error, &["kind: InvalidArgument", "outcome: NotExecuted", "message: where is Redis?"]);
+    shows(&Loss::TakenOver, &["TakenOver"]);
+}
+
+#[tokio::test]
+async fn a_builder_shows_its_options_and_its_clone_is_another_client() {
+    let server = Server::start_with(&["--requirepass", "correct-horse"]);
+    let builder = LockClient::builder().url(server.url()).name_prefix("app:");
+    let builder = builder.watchdog_timeout(Duration::from_secs(7));
+    let builder = builder.sentinel_credentials("watch", "battery");
+    let other = builder.clone();
+    for builder in [&builder, &other] {
+        shows(builder, &["name_prefix: \"app:\"", "watchdog_timeout: 7s"]);
+        let shown = format!("{builder:?} {builder:#?}");
+        assert!(!shown.contains("horse") && !shown.contains("battery"), "{shown}");
+    }
+    let builder = LockClient::builder().url(server.url());
+    let clients = [builder.clone().connect().await.unwrap(), builder.connect().await.unwrap()];
+    let owners = clients.map(|client| client.lock("a").owner().to_owned());
+    assert_ne!(owners[0].split(':').next(), owners[1].split(':').next());
+}

@@ -239,6 +239,10 @@ impl LockClientBuilder {
     /// Those of [`LockClient::connect`], and
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options that cannot work.
     ///
+    /// # Panics
+    ///
+    /// As for [every call](crate::Lock#panics).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves nothing behind.

@@ -33,6 +33,13 @@ use crate::lock::{FairLock, FencedFairLock, FencedLock, Lock};
 /// a raw system call made is taken for its parent. So is code that another library runs in the child
 /// by `pthread_atfork`, if it registered before the first client of the process connected.
 ///
+/// # Paused time
+///
+/// Tests can pause the time of their runtime (`#[tokio::test(start_paused = true)]`,
+/// `tokio::time::pause`). Redis does not know of that, so the client goes by real time there, too: its
+/// waits, its leases and its timeouts take as long as ever, and it does not spin meanwhile. A timeout that
+/// the test puts around a call is the runtime's, and ends as soon as nothing else is ready to run.
+///
 /// # Examples
 ///
 /// ```no_run
@@ -69,6 +76,10 @@ impl LockClient {
     /// the server load the scripts, and tries all that once. Each connection takes three or four round
     /// trips, two more with TLS, and each of those may take the command timeout. If the server's
     /// `maxmemory-policy` may evict locks, the client logs a warning.
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](crate::Lock#panics).
     ///
     /// # Cancel safety
     ///
@@ -128,6 +139,10 @@ impl LockClient {
     /// A guard that outlives it is lost at its deadline; until then `unlock` still works, and
     /// dropping it still gives the lock back. Closing again does no harm. In a
     /// [forked child](Self#forking) it does nothing.
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](crate::Lock#panics).
     ///
     /// # Cancel safety
     ///

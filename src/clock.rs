@@ -8,19 +8,34 @@
 //! 2. Tokio's timers stand still in a suspension. So no sleep is longer than [`LONGEST_SLEEP`],
 //!    which is how late a sleeping task notices a deadline that passed meanwhile. A task that calls
 //!    [`now`] knows at once.
+//! 3. **No timer ends early.** A test can pause the time of its runtime: then Tokio's timers end as soon
+//!    as the runtime is idle, while Redis takes its real time. So every sleep and every timeout is made
+//!    here, and goes on by the timers of another runtime if Tokio's has ended too soon. The same makes
+//!    them work outside of a runtime.
 
+use std::io;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use tokio::time::error::Elapsed;
+use tokio::runtime::{self, Handle};
+use tokio::task::JoinSet;
 
 use crate::sync::suspended;
 
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
+/// The time was up.
+#[derive(Debug)]
+pub(crate) struct Elapsed;
+
+impl From<Elapsed> for io::Error {
+    fn from(_: Elapsed) -> Self {
+        io::ErrorKind::TimedOut.into()
+    }
+}
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn now() -> Instant {
-    use std::sync::LazyLock;
-
     use rustix::time::{ClockId, clock_gettime};
 
     fn since_boot() -> Duration {
@@ -45,8 +60,39 @@ pub(crate) async fn sleep_until(at: Instant) {
         if remaining.is_zero() {
             return;
         }
-        tokio::time::sleep(remaining.min(LONGEST_SLEEP)).await;
+        sleep(remaining.min(LONGEST_SLEEP)).await;
     }
+}
+
+/// If the machine is suspended meanwhile, this takes that much longer.
+pub(crate) async fn sleep(duration: Duration) {
+    let begun = now();
+    if Handle::try_current().is_ok() {
+        tokio::time::sleep(duration).await;
+    }
+    let rest = duration.saturating_sub(now().saturating_duration_since(begun));
+    if !rest.is_zero() {
+        Box::pin(sleep_elsewhere(rest)).await;
+    }
+}
+
+/// Sleeps by the timers of another runtime, whose time nobody pauses (invariant 3).
+async fn sleep_elsewhere(duration: Duration) {
+    static ELSEWHERE: LazyLock<Option<Handle>> = LazyLock::new(|| {
+        let runtime = runtime::Builder::new_current_thread().enable_time().build().ok()?;
+        let handle = runtime.handle().clone();
+        let thread = std::thread::Builder::new().name("redlatch-clock".into());
+        thread.spawn(move || runtime.block_on(std::future::pending::<()>())).ok()?;
+        Some(handle)
+    });
+    let Some(elsewhere) = &*ELSEWHERE else {
+        // There is no room for a thread. Whoever waits for this looks at the clock and comes again.
+        return std::thread::sleep(duration.min(Duration::from_millis(1)));
+    };
+    // Its drop ends the task.
+    let mut sleep = JoinSet::new();
+    sleep.spawn_on(async move { tokio::time::sleep(duration).await }, elsewhere);
+    sleep.join_next().await;
 }
 
 /// For requests and the like: if the machine is suspended meanwhile, this fails that much later.
@@ -54,7 +100,27 @@ pub(crate) async fn timeout_at<T>(
     at: Instant,
     future: impl Future<Output = T>,
 ) -> Result<T, Elapsed> {
-    tokio::time::timeout(at.saturating_duration_since(now()), future).await
+    timeout(at.saturating_duration_since(now()), future).await
+}
+
+/// The same, from now on.
+pub(crate) async fn timeout<T>(
+    duration: Duration,
+    future: impl Future<Output = T>,
+) -> Result<T, Elapsed> {
+    tokio::select! {
+        biased;
+        value = future => Ok(value),
+        () = sleep(duration) => Err(Elapsed),
+    }
+}
+
+/// An answer that has to come within that time.
+pub(crate) async fn within<T, E: From<io::Error>>(
+    duration: Duration,
+    answer: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    timeout(duration, answer).await.map_err(io::Error::from)?
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
@@ -58,6 +58,7 @@ pub(crate) struct Parts {
 impl Engine {
     /// Connects once, so that a wrong address or password shows here, and starts the thread.
     pub(crate) async fn start(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
+        check_runtime()?;
         let (process, begun) = (Process::current(), clock::now());
         let parts = process.bind(Parts::start(endpoint, config)).await?;
         Ok(Self { process, begun, parts: Arc::new(parts) })
@@ -75,12 +76,13 @@ impl Engine {
         now.saturating_duration_since(self.begun).as_millis() as u32
     }
 
-    /// For callers, before they touch anything shared: an error in every process but the client's own.
-    /// With the first call a lazy client begins to connect.
+    /// For callers, before they touch anything shared: an error in every process but the client's own,
+    /// and outside of a runtime. With the first call a lazy client begins to connect.
     pub(crate) fn begin_call(&self) -> Result<(), Error> {
         if !self.process.is_this_one() {
             return Err(Error::another_process());
         }
+        check_runtime()?;
         self.parts.begin_to_connect();
         Ok(())
     }
@@ -97,7 +99,7 @@ impl Engine {
                 self.releaser.leave_queue(&owner);
             }
             let drain = self.releaser.drain();
-            let _ = tokio::time::timeout(self.config.command_timeout, drain).await;
+            let _ = clock::timeout(self.config.command_timeout, drain).await;
             self.stop_renewing.send_replace(true);
             self.router.hang_up();
         };
@@ -229,6 +231,12 @@ impl Parts {
     }
 }
 
+/// Connections need a runtime that drives them.
+fn check_runtime() -> Result<(), Error> {
+    let outside = |_| Error::invalid("outside of a Tokio runtime: await this call inside one");
+    Handle::try_current().map(drop).map_err(outside)
+}
+
 /// Checks the addresses, with no I/O.
 fn new_router(
     endpoint: Endpoint,
@@ -266,7 +274,7 @@ async fn warn_of_eviction(mut call: Session<'_>) -> bool {
 /// With the request for that the thread connects.
 async fn connect_and_warn(router: &Router, patience: Duration) {
     while !warn_of_eviction(Session::new(router, clock::now() + patience)).await {
-        tokio::time::sleep(patience).await;
+        clock::sleep(patience).await;
     }
 }
 

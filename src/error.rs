@@ -32,7 +32,8 @@ pub enum ErrorKind {
     Lost,
     /// The client could not reach Redis in time, or Redis did not answer in time.
     Unavailable,
-    /// An argument or an option that can never work; the client sent nothing.
+    /// An argument or an option that can never work, or a call outside of a Tokio runtime; the client
+    /// sent nothing.
     InvalidArgument,
     /// The key holds something that is not a lock: another type, or a hash that is none. A lock is a
     /// hash with one field, `<id>:<number>`. The client left it untouched.

@@ -80,7 +80,8 @@ impl LockGuard {
     /// the lock off to the next waiter of this client, or frees it and wakes one waiter of each
     /// client. An earlier one leaves the lock held.
     ///
-    /// One round trip. Needs a Tokio runtime, any one; a drop needs none.
+    /// One round trip. Needs a Tokio runtime, any one; a drop needs none. Outside of one this is an error,
+    /// and gives the hold back as a drop does.
     ///
     /// # Errors
     ///
@@ -91,14 +92,19 @@ impl LockGuard {
     /// [`Closed`](crate::ErrorKind::Closed): this process is a [forked
     /// child](crate::LockClient#forking), and the hold is its parent's.
     ///
+    /// # Panics
+    ///
+    /// As for [every call](crate::Lock#panics).
+    ///
     /// # Cancel safety
     ///
     /// The client gives the hold back even if this future is dropped before it completes. The
     /// release then goes on in the background.
     pub async fn unlock(mut self) -> Result<(), Error> {
+        // If this fails, the drop gives the hold back.
+        self.engine.begin_call().map_err(|error| error.about(self.name()))?;
         self.unlocking = true;
         let about = |error: Error| error.about(self.name());
-        self.engine.begin_call().map_err(about)?;
         let now = clock::now();
         let call = Session::new(&self.engine.router, now + self.engine.config.command_timeout);
         let mut unlock =
@@ -170,6 +176,10 @@ impl LockGuard {
     ///
     /// No I/O of its own.
     ///
+    /// # Panics
+    ///
+    /// As for [every call](crate::Lock#panics).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future has no effect; a later call completes at once if the lock is lost by then.
@@ -210,6 +220,10 @@ impl LockGuard {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `lease` is zero or longer than a
     /// hundred years, [`Server`](crate::ErrorKind::Server) if Redis refused the command, and
     /// [`Closed`](crate::ErrorKind::Closed) in a [forked child](crate::LockClient#forking).
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](crate::Lock#panics).
     ///
     /// # Cancel safety
     ///
@@ -266,6 +280,10 @@ impl LockGuard {
     ///
     /// [`Lost`](crate::ErrorKind::Lost), also if `fut` was ready but the deadline had passed by
     /// then. Never both the value and the error.
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](crate::Lock#panics).
     ///
     /// # Cancel safety
     ///

@@ -173,7 +173,7 @@ impl Handoffs {
         let mut retry = RetryState::default();
         while let Some(request) = self.request(names) {
             if retry.failures > 0 {
-                tokio::time::sleep(retry.pause()).await;
+                clock::sleep(retry.pause()).await;
             }
             let owners: Vec<&str> = request.owners.iter().map(|owner| &*owner.id).collect();
             let kind = request.owners.last().expect("BUG: a hand-off by no owner").kind;

@@ -15,13 +15,13 @@ use crate::guard::LockGuard;
 use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::owner::{Granted, Owner};
-use crate::protocol::{Inspected, Session};
 
 mod around;
 mod delegate;
 mod fair;
 mod fenced;
 mod fenced_fair;
+mod inspect;
 pub use fair::FairLock;
 pub use fenced::{FencedLock, FencedLockGuard};
 pub use fenced_fair::FencedFairLock;
@@ -54,7 +54,14 @@ pub use fenced_fair::FencedFairLock;
 /// timeout, [`NotALock`](crate::ErrorKind::NotALock) when the key holds something else, which the
 /// call leaves untouched, [`Server`](crate::ErrorKind::Server) when Redis refused the command, and
 /// [`Closed`](crate::ErrorKind::Closed) after the client was closed, and in a
-/// [forked child](crate::LockClient#forking).
+/// [forked child](crate::LockClient#forking). Outside of a Tokio runtime it is
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), and in one without I/O
+/// ([`enable_io`](tokio::runtime::Builder::enable_io)) `Unavailable`.
+///
+/// # Panics
+///
+/// Every call that is awaited, of a client, a handle or a guard, can panic in a Tokio runtime without
+/// timers ([`enable_time`](tokio::runtime::Builder::enable_time)).
 ///
 /// # Examples
 ///
@@ -111,6 +118,10 @@ impl Lock {
     /// `Unavailable` after the command timeout; one that waits already keeps waiting in an outage, up
     /// to the [outage limit](crate::LockClientBuilder::outage_limit).
     ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves the wait queue. The client gives a grant that was on its way back
@@ -132,6 +143,10 @@ impl Lock {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `lease` is zero or longer than a
     /// hundred years. The client rounds it up to whole milliseconds.
     ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
     /// # Cancel safety
     ///
     /// That of [`lock`](Self::lock).
@@ -150,6 +165,10 @@ impl Lock {
     /// As for [`lock_with_lease`](Self::lock_with_lease). If an outage begins while the call waits,
     /// it keeps waiting until `wait` is over. If the outage still lasts then, the error is
     /// `Unavailable`, because the client does not know whether the lock is busy.
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
     ///
     /// # Cancel safety
     ///
@@ -170,6 +189,10 @@ impl Lock {
     ///
     /// As for [every call](Self#errors).
     ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
     /// # Cancel safety
     ///
     /// That of [`lock`](Self::lock).
@@ -187,122 +210,6 @@ impl Lock {
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.owner.id
-    }
-
-    /// Asks Redis whether any owner holds the lock. One round trip.
-    ///
-    /// # Errors
-    ///
-    /// As for [every call](Self#errors).
-    ///
-    /// # Cancel safety
-    ///
-    /// It only reads; dropping it has no effect.
-    pub async fn is_locked(&self) -> Result<bool, Error> {
-        let inspect = async { self.call()?.inspect(&self.owner.names, &self.owner.id).await };
-        let inspected = self.ask(inspect).await?;
-        Ok(inspected.is_some())
-    }
-
-    /// Asks Redis whether this handle holds the lock. One round trip; after a hand-off to this
-    /// handle, it first waits until Redis has confirmed that.
-    ///
-    /// # Errors
-    ///
-    /// As for [every call](Self#errors).
-    ///
-    /// # Cancel safety
-    ///
-    /// It only reads; dropping it has no effect.
-    pub async fn is_held(&self) -> Result<bool, Error> {
-        Ok(self.hold_count().await? > 0)
-    }
-
-    /// How many holds Redis counts for this handle; zero if it does not hold the lock. One round
-    /// trip, like [`is_held`](Self::is_held).
-    ///
-    /// # Errors
-    ///
-    /// As for [every call](Self#errors).
-    ///
-    /// # Cancel safety
-    ///
-    /// It only reads; dropping it has no effect.
-    pub async fn hold_count(&self) -> Result<u32, Error> {
-        let inspected = self.ask(self.inspect_settled()).await?;
-        Ok(inspected.map_or(0, |inspected| inspected.count))
-    }
-
-    /// Asks Redis what is left of the lease of the current holder; `None` if the lock is free,
-    /// [`Duration::MAX`] if another client removed the key's TTL. One round trip.
-    ///
-    /// A guard's own [`remaining`](LockGuard::remaining) is the figure to act on.
-    ///
-    /// # Errors
-    ///
-    /// As for [every call](Self#errors).
-    ///
-    /// # Cancel safety
-    ///
-    /// It only reads; dropping it has no effect.
-    pub async fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
-        let inspected = self.ask(self.inspect_settled()).await?;
-        Ok(inspected.map(|inspected| inspected.remaining.unwrap_or(Duration::MAX)))
-    }
-
-    /// Frees the lock, whichever owner holds it, and wakes one waiter of each client. False if it was
-    /// free. One round trip.
-    ///
-    /// For operators: the holder learns that the lock is lost only at its next renewal, or at the end
-    /// of its explicit lease.
-    ///
-    /// # Errors
-    ///
-    /// As for [every call](Self#errors).
-    ///
-    /// # Cancel safety
-    ///
-    /// Once the client has sent it, it may take effect even if the future is dropped.
-    pub async fn force_unlock(&self) -> Result<bool, Error> {
-        let (owner, grace) = (&self.owner, self.engine.config.fair_grace);
-        let free = async { self.call()?.force_unlock(owner.kind, &owner.names, grace).await };
-        let freed = self.ask(free).await?;
-        if freed {
-            tracing::warn!(name = %self.owner.names.key(), "a lock was freed by force");
-        }
-        Ok(freed)
-    }
-
-    /// Runs one command, in the client's own process only.
-    async fn ask<T>(
-        &self,
-        answer: impl Future<Output = Result<T, Error>> + Send,
-    ) -> Result<T, Error> {
-        self.engine.begin_call().map_err(|error| error.about(self.name()))?;
-        self.engine.process.bind(answer).await.map_err(|error| error.about(self.name()))
-    }
-
-    fn call(&self) -> Result<Session<'_>, Error> {
-        self.check_name()?;
-        if self.engine.waiters.is_closed() {
-            return Err(Error::closed());
-        }
-        let deadline = clock::now() + self.engine.config.command_timeout;
-        Ok(Session::new(&self.engine.router, deadline))
-    }
-
-    /// Inspects the lock for a question about this handle. If another handle of this client has
-    /// handed the lock off to it, first waits until Redis has confirmed that.
-    async fn inspect_settled(&self) -> Result<Option<Inspected>, Error> {
-        let mut call = self.call()?;
-        if self.owner.holds.lock().is_unconfirmed() {
-            let permit = clock::timeout_at(call.deadline, self.owner.permit()).await;
-            drop(permit.map_err(|_| {
-                let message = "Redis has not confirmed that the lock was handed off";
-                Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
-            })?);
-        }
-        call.inspect(&self.owner.names, &self.owner.id).await
     }
 
     fn check_name(&self) -> Result<(), Error> {

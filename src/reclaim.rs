@@ -63,7 +63,7 @@ pub(crate) async fn reclaim_after_failovers(
         }
         while looks.try_join_next().is_some() {}
         // While slots move, there is one change after the other.
-        tokio::time::sleep(BETWEEN_CHANGES).await;
+        clock::sleep(BETWEEN_CHANGES).await;
     }
 }
 
@@ -91,7 +91,7 @@ async fn look(
                 return;
             }
             Err(error) if error.kind() == ErrorKind::Unavailable => {
-                tokio::time::sleep(PAUSE * tries).await;
+                clock::sleep(PAUSE * tries).await;
             }
             Ok(None) | Err(_) => return,
         }

@@ -316,7 +316,7 @@ async fn release_in_background(
         if answer.is_ok() {
             release.unanswered = false;
         } else {
-            tokio::time::sleep(pause).await;
+            clock::sleep(pause).await;
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }

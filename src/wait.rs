@@ -277,14 +277,14 @@ impl Waiters {
                     tracing::warn!(error = format_args!("{error:#}"), "{EFFECT}");
                 }
                 if unavailable {
-                    tokio::time::sleep(SUBSCRIBE_SOON).await;
+                    clock::sleep(SUBSCRIBE_SOON).await;
                     continue;
                 }
                 // Redis answers requests, even if it does not subscribe these channels.
                 for channel in &refused {
                     self.queues.lock().answered(channel, asked_at);
                 }
-                tokio::time::sleep(SUBSCRIBE_AGAIN).await;
+                clock::sleep(SUBSCRIBE_AGAIN).await;
             }
         }
     }
@@ -294,7 +294,7 @@ impl Waiters {
     async fn dead(&self, node: &Arc<Node>, router: &Router, on: u64, patience: Duration) {
         loop {
             // Longer than any request takes: a waiter that is parked for less costs no request.
-            tokio::time::sleep(3 * patience / 2).await;
+            clock::sleep(3 * patience / 2).await;
             let counts = self.queues.lock().counts_on(on);
             if counts && !router.still_listens(node, on, patience).await {
                 return;

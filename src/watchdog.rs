@@ -121,7 +121,7 @@ impl Watchdog {
                 let places =
                     places.entry(server).or_insert_with(|| Semaphore::new(UNDER_WAY).into());
                 // If there is no permit within the pace, the batch goes without one.
-                let place = tokio::time::timeout(PACE, places.clone().acquire_owned()).await;
+                let place = clock::timeout(PACE, places.clone().acquire_owned()).await;
                 let (watchdog, router) = (self.clone(), router.clone());
                 tokio::spawn(async move {
                     watchdog.renew_by_slot(&router, batch).await;

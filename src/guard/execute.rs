@@ -65,6 +65,10 @@ impl LockGuard {
     /// out, read under the lock what they write. If a second time does no harm, call this again.
     /// [`Closed`](crate::ErrorKind::Closed) in a [forked child](crate::LockClient#forking).
     ///
+    /// # Panics
+    ///
+    /// As for [every call](crate::Lock#panics).
+    ///
     /// # Cancel safety
     ///
     /// If the future is dropped, Redis may or may not execute the commands, as with the outcome

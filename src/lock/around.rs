@@ -43,6 +43,10 @@ macro_rules! lock_around {
             /// the value and the error. If Redis does not confirm the release in time, the value comes
             /// all the same, with a warning in the log, and the release goes on in the background.
             ///
+            /// # Panics
+            ///
+            /// As for [every call](crate::Lock#panics), and if `work` does.
+            ///
             /// # Cancel safety
             ///
             /// Dropping the future drops `work` where it awaits, and the client gives the lock back in
@@ -61,6 +65,10 @@ macro_rules! lock_around {
             ///
             /// As for [`try_lock`](Self::try_lock), and [`Lost`](crate::ErrorKind::Lost) as for
             /// [`with`](Self::with).
+            ///
+            /// # Panics
+            ///
+            /// As for [every call](crate::Lock#panics), and if `work` does.
             ///
             /// # Cancel safety
             ///

@@ -14,6 +14,10 @@ macro_rules! delegate {
             ///
             /// Those of that call.
             ///
+            /// # Panics
+            ///
+            /// As that call.
+            ///
             /// # Cancel safety
             ///
             /// That of that call, and the same costs.
@@ -91,6 +95,10 @@ macro_rules! delegate_guard {
             ///
             /// Those of that call.
             ///
+            /// # Panics
+            ///
+            /// As that call.
+            ///
             /// # Cancel safety
             ///
             /// The client gives the hold back even if this future is dropped.
@@ -99,6 +107,10 @@ macro_rules! delegate_guard {
             }
 
             /// Completes when the lock is lost: [`LockGuard::lost`].
+            ///
+            /// # Panics
+            ///
+            /// As that call.
             ///
             /// # Cancel safety
             ///
@@ -113,6 +125,10 @@ macro_rules! delegate_guard {
             ///
             /// Those of that call.
             ///
+            /// # Panics
+            ///
+            /// As that call.
+            ///
             /// # Cancel safety
             ///
             /// Dropping the future drops `fut`; the hold stays.
@@ -126,6 +142,10 @@ macro_rules! delegate_guard {
             /// # Errors
             ///
             /// Those of that call.
+            ///
+            /// # Panics
+            ///
+            /// As that call.
             ///
             /// # Cancel safety
             ///

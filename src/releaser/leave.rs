@@ -37,7 +37,7 @@ pub(super) async fn leave_queue(owner: &Arc<Owner>, router: &Router, handoffs: &
         if clock::now() >= give_up {
             return;
         }
-        tokio::time::sleep(pause).await;
+        clock::sleep(pause).await;
         pause = (2 * pause).min(LONGEST_PAUSE);
     }
 }

@@ -356,9 +356,9 @@ pub(super) async fn open(
         ConnectionAddr::TcpTls { .. } => 4,
         _ => 2,
     };
-    let config = config.set_connection_timeout(Some(patience * round_trips));
-    let connected = client.get_multiplexed_async_connection_with_config(&config).await;
-    connected.map_err(version::understood)
+    let config = config.set_connection_timeout(None);
+    let connected = client.get_multiplexed_async_connection_with_config(&config);
+    clock::within(patience * round_trips, connected).await.map_err(version::understood)
 }
 
 /// From the answer to `INFO server`.

@@ -156,6 +156,12 @@ impl Supervisor {
 impl Drop for Supervisor {
     fn drop(&mut self) {
         if let Some(runtime_slot) = self.runtime_slot.upgrade() {
+            if std::thread::panicking() {
+                // Callers would wait for the dial, and start it again and again.
+                let message =
+                    "the task that connects panicked: the runtime may have no I/O enabled";
+                runtime_slot.failed(io::Error::other(message).into());
+            }
             runtime_slot.has_no_supervisor();
         }
     }

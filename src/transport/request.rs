@@ -115,7 +115,7 @@ impl Router {
         let Some(node) = retry.asking.clone().or_else(|| self.node_of(request.key)) else {
             // Until some node has the slot, or reports it.
             self.refresh();
-            if clock::timeout_at(deadline, tokio::time::sleep(LEAST_PAUSE)).await.is_err() {
+            if clock::timeout_at(deadline, clock::sleep(LEAST_PAUSE)).await.is_err() {
                 return Err(DialError::TimeUp(Some(no_node())));
             }
             return Err(DialError::Failed(no_node()));
@@ -143,7 +143,7 @@ impl Router {
                 if classify(&error) == ErrorClass::ConnectionLost {
                     self.drop_connection(on);
                 }
-                tokio::time::sleep(retry.pause).await;
+                clock::sleep(retry.pause).await;
                 retry.pause = longer(retry.pause);
                 retry.cause = Some(error);
                 Ok(false)
@@ -253,7 +253,7 @@ impl Router {
                 let error = unavailable(&message, retry.repeated, Some(error));
                 return Err(self.is_unavailable(request, error));
             }
-            tokio::time::sleep(retry.pause).await;
+            clock::sleep(retry.pause).await;
             retry.pause = longer(retry.pause);
         }
         retry.cause = Some(error);

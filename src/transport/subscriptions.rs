@@ -69,7 +69,7 @@ impl Router {
         tell.arg(channel).arg("0");
         let patience = self.dialer.patience;
         tokio::spawn(async move {
-            let told = tokio::time::timeout(patience, connection.send(&tell)).await;
+            let told = clock::timeout(patience, connection.send(&tell)).await;
             if !matches!(told, Ok(Ok(_))) {
                 tracing::debug!("could not publish a release in a slot that migrates");
             }
@@ -156,7 +156,7 @@ impl Router {
                 Some(ErrorClass::Fatal(_)) => return (Vec::new(), error.map(refusal)),
                 // Redis is busy with a script, say. Existing subscriptions stay meanwhile.
                 Some(ErrorClass::RetryLater) if clock::now() + pause < deadline => {
-                    tokio::time::sleep(pause).await;
+                    clock::sleep(pause).await;
                     pause = longer(pause);
                 }
                 _ => {

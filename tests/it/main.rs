@@ -40,6 +40,8 @@ mod lazy;
 mod leases;
 mod losses;
 mod max_hold;
+mod outside;
+mod paused;
 mod retention;
 mod scale;
 mod shown;

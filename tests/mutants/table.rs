@@ -294,8 +294,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "dial-is-one-command",
         file: "src/transport/connection.rs",
-        right: "Some(patience * round_trips)",
-        wrong: "Some(patience * if BUG { 1 } else { round_trips })",
+        right: "within(patience * round_trips,",
+        wrong: "within(patience * if BUG { 1 } else { round_trips },",
     },
     Mutant {
         bug: "replicas-connected-late",

@@ -4,15 +4,15 @@
 //! (see [`super::stale`]). So the first request takes one round trip. If the server refuses some of
 //! that, the requests do it.
 
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{RedisError, RedisResult, Script};
+use redis::{RedisResult, Script};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::stale::Servers;
 use super::{Connection, ConnectionInfo, Role};
+use crate::clock;
 use crate::transport::error_class::{ErrorClass, classify};
 use crate::transport::{Push, address};
 
@@ -48,10 +48,8 @@ impl Dialer {
         let info = ConnectionInfo { number, server, client };
         let connection = Connection::dial(info, self.patience, self.pushes.clone()).await?;
         let introduced = connection.introduce(&self.servers, asks_role, &self.scripts);
-        let introduced = tokio::time::timeout(self.patience, introduced).await;
-        let (role, missing) = introduced.map_err(io::Error::from)??;
-        let prepared = tokio::time::timeout(self.patience, prepare(&connection, missing)).await;
-        let prepared = prepared.map_err(io::Error::from).map_err(RedisError::from).flatten();
+        let (role, missing) = clock::within(self.patience, introduced).await?;
+        let prepared = clock::within(self.patience, prepare(&connection, missing)).await;
         prepared.inspect_err(|_| connection.record().carried_no_request())?;
         Ok((connection, role))
     }

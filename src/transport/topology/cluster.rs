@@ -166,10 +166,10 @@ impl Cluster {
                         tracing::warn!(%error, "no node of the cluster reports the slots");
                     }
                     self.amiss.notify_one();
-                    tokio::time::sleep(AGAIN).await;
+                    clock::sleep(AGAIN).await;
                 }
             }
-            tokio::time::sleep(LEAST_AGE).await;
+            clock::sleep(LEAST_AGE).await;
         }
     }
 
@@ -195,7 +195,7 @@ impl Cluster {
         for (at, info) in known.into_iter().enumerate() {
             let wait = NEXT_NODE * u32::try_from(at).unwrap_or(u32::MAX);
             asked.spawn(async move {
-                tokio::time::sleep(wait).await;
+                clock::sleep(wait).await;
                 fetch_view(info, patience).await
             });
         }
@@ -229,11 +229,13 @@ impl Cluster {
 /// The node may take `patience` for each answer.
 async fn fetch_view(info: ConnectionInfo, patience: Duration) -> RedisResult<View> {
     let host = address::host(&info).to_owned();
-    let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(patience));
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let mut connection = open(&redis::Client::open(info)?, config, patience).await?;
+    let mut ask =
+        async |cmd: &Cmd| clock::within(patience, connection.req_packed_command(cmd)).await;
     let mut slots = Cmd::new();
     slots.arg("CLUSTER").arg("SLOTS");
-    let slots = connection.req_packed_command(&slots).await?.extract_error()?;
+    let slots = ask(&slots).await?.extract_error()?;
     let Some(ranges) = map::parse(&slots, &host) else {
         let nonsense = "CLUSTER SLOTS was answered with something else";
         return Err((redis::ErrorKind::Parse, nonsense).into());
@@ -244,7 +246,7 @@ async fn fetch_view(info: ConnectionInfo, patience: Duration) -> RedisResult<Vie
     }
     let mut state = Cmd::new();
     state.arg("CLUSTER").arg("INFO");
-    let is_ok = match connection.req_packed_command(&state).await {
+    let is_ok = match ask(&state).await {
         Ok(Value::BulkString(info)) => {
             !String::from_utf8_lossy(&info).contains("cluster_state:fail")
         }
@@ -255,7 +257,7 @@ async fn fetch_view(info: ConnectionInfo, patience: Duration) -> RedisResult<Vie
     };
     let mut listeners = Cmd::new();
     listeners.arg("PUBSUB").arg("SHARDNUMSUB");
-    let sharded = match connection.req_packed_command(&listeners).await {
+    let sharded = match ask(&listeners).await {
         Ok(Value::ServerError(_)) => false,
         Ok(_) => true,
         Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),

@@ -1,12 +1,12 @@
 //! Servers that are out of use. The client's thread has them close the stale connections.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::RedisResult;
 use tokio::task::JoinSet;
 
+use crate::clock;
 use crate::transport::{Connection, Router};
 
 /// How often the client's thread tries to reach a server that is out of use.
@@ -40,7 +40,7 @@ impl Router {
                         Err(error) => tracing::debug!(%error, "stale connections are not closed"),
                     }
                     drop(router);
-                    tokio::time::sleep(PAUSE * tries).await;
+                    clock::sleep(PAUSE * tries).await;
                 }
             });
             while closers.try_join_next().is_some() {}
@@ -51,7 +51,7 @@ impl Router {
 async fn close_at(router: &Router, client: &redis::Client) -> RedisResult<()> {
     let (connection, _) = router.dialer.dial(client.clone(), false).await?;
     // The dial has done it, unless the server could not.
-    let closed = tokio::time::timeout(router.dialer.patience, connection.close_stale()).await;
+    let closed = clock::within(router.dialer.patience, connection.close_stale()).await;
     connection.record().carried_no_request();
-    closed.map_err(io::Error::from)?
+    closed
 }

@@ -144,7 +144,7 @@ impl Sentinels {
             let name = self.name.clone();
             asked.spawn(async move {
                 let (mut sentinel, _) = connect(&ways, patience).await?;
-                RedisResult::Ok((number, fetch_report(&mut sentinel, &name).await?))
+                RedisResult::Ok((number, fetch_report(&mut sentinel, &name, patience).await?))
             });
         }
         let (mut found, mut trouble) = (false, None::<RedisError>);
@@ -193,7 +193,7 @@ impl Sentinels {
                     if let Err(error) = sentinels.listen(number, &router).await {
                         tracing::debug!(%error, "a sentinel does not answer");
                     }
-                    tokio::time::sleep(AGAIN).await;
+                    clock::sleep(AGAIN).await;
                 }
             });
         }
@@ -204,14 +204,11 @@ impl Sentinels {
     async fn listen(&self, number: usize, router: &Router) -> RedisResult<()> {
         let patience = router.dialer.patience;
         let (mut sentinel, mut events) = connect(&self.at[number], patience).await?;
-        let subscribed = tokio::time::timeout(patience, sentinel.subscribe("+switch-master"));
-        subscribed.await.map_err(io::Error::from)??;
+        clock::within(patience, sentinel.subscribe("+switch-master")).await?;
         let (mut probe, mut reported) = (PROBE, false);
         loop {
             let amiss = self.amiss.notified();
-            let answer =
-                tokio::time::timeout(patience, fetch_report(&mut sentinel, &self.name)).await;
-            match answer.map_err(io::Error::from)? {
+            match fetch_report(&mut sentinel, &self.name, patience).await {
                 Ok(report) => {
                     reported = false;
                     self.reported(number, report.clone(), router);
@@ -227,7 +224,7 @@ impl Sentinels {
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(LEAST_AGE).await;
+            clock::sleep(LEAST_AGE).await;
             probe = if self.is_rejected(number) { (2 * probe).min(LONGEST_SILENCE) } else { PROBE };
             let silence = if probe > PROBE { probe } else { LONGEST_SILENCE };
             tokio::select! {
@@ -235,7 +232,7 @@ impl Sentinels {
                 event = events.recv() => if event != Some(Event::Switch) {
                     return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
                 },
-                () = tokio::time::sleep(silence) => {}
+                () = clock::sleep(silence) => {}
             }
         }
     }
@@ -251,7 +248,7 @@ impl Sentinels {
         let info = address::at(&self.server, &report.host, report.port);
         let asked = async {
             let (mut server, _) = connect_as(info, patience).await?;
-            server.send_packed_command(&redis::cmd("ROLE")).await
+            clock::within(patience, server.send_packed_command(&redis::cmd("ROLE"))).await
         };
         matches!(asked.await, Ok(role) if is_primary(&role))
     }
@@ -334,15 +331,19 @@ async fn connect_as(
         PushKind::Disconnection => events.send(Event::End),
         _ => Ok(()),
     };
-    let config = redis::AsyncConnectionConfig::new()
-        .set_response_timeout(Some(patience))
-        .set_push_sender(tell);
+    let config =
+        redis::AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(tell);
     Ok((open(&redis::Client::open(info)?, config, patience).await?, hears))
 }
 
-async fn fetch_report(sentinel: &mut MultiplexedConnection, name: &str) -> RedisResult<Report> {
+async fn fetch_report(
+    sentinel: &mut MultiplexedConnection,
+    name: &str,
+    patience: Duration,
+) -> RedisResult<Report> {
     let mut ask = redis::cmd("SENTINEL");
-    let fields: HashMap<String, String> = ask.arg("MASTER").arg(name).query_async(sentinel).await?;
+    let fields = clock::within(patience, ask.arg("MASTER").arg(name).query_async(sentinel));
+    let fields: HashMap<String, String> = fields.await?;
     let report = || {
         let field = |name: &str| fields.get(name);
         Some(Report {

@@ -49,7 +49,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "asks-unconfirmed",
-        file: "src/lock.rs",
+        file: "src/lock/inspect.rs",
         right: "if self.owner.holds.lock().is_unconfirmed() {",
         wrong: "if self.owner.holds.lock().is_unconfirmed() && !BUG {",
     },
@@ -81,8 +81,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "release-tried-once",
         file: "src/releaser.rs",
-        right: "tokio::time::sleep(pause).await;",
-        wrong: "if BUG {\n                    return jobs;\n                }\n                tokio::time::sleep(pause).await;",
+        right: "clock::sleep(pause).await;",
+        wrong: "if BUG {\n                    return jobs;\n                }\n                clock::sleep(pause).await;",
     },
     Mutant {
         bug: "refusal-keeps-the-lock",
@@ -99,8 +99,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "close-forgets",
         file: "src/engine.rs",
-        right: "let drain = self.releaser.drain();\n            let _ = tokio::time::timeout(self.config.command_timeout, drain).await;",
-        wrong: "if !BUG {\n                let drain = self.releaser.drain();\n                let _ = tokio::time::timeout(self.config.command_timeout, drain).await;\n            }",
+        right: "let drain = self.releaser.drain();\n            let _ = clock::timeout(self.config.command_timeout, drain).await;",
+        wrong: "if !BUG {\n                let drain = self.releaser.drain();\n                let _ = clock::timeout(self.config.command_timeout, drain).await;\n            }",
+    },
+    // Where and when a call runs.
+    Mutant {
+        bug: "paused-timers-are-believed",
+        file: "src/clock.rs",
+        right: "if !rest.is_zero() {",
+        wrong: "if !rest.is_zero() && !BUG {",
+    },
+    Mutant {
+        bug: "calls-outside-go-on",
+        file: "src/engine.rs",
+        right: "check_runtime()?;\n        self.parts",
+        wrong: "if !BUG {\n            check_runtime()?;\n        }\n        self.parts",
     },
     // What an owner holds.
     Mutant {

@@ -1,0 +1,124 @@
+//! Calls outside of a Tokio runtime, and in runtimes that cannot do everything: an error where the
+//! client can tell, and the panics that the documentation names.
+
+use std::future::pending;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use futures::executor;
+use redlatch::{Error, ErrorKind, LockClient, Outcome, redis};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::support::{SOON, Server, block_until, hold, ms};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn refused<T>(call: impl Future<Output = Result<T, Error>>) {
+    let error = executor::block_on(call).err().expect("a refusal");
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert_eq!(error.outcome(), Outcome::NotExecuted, "{error}");
+    assert!(error.to_string().contains("Tokio runtime"), "{error}");
+}
+
+#[test]
+fn a_call_outside_of_a_runtime_is_an_error_or_works_and_never_panics() {
+    let server = Server::start();
+    let runtime = Runtime::new().expect("a runtime");
+    refused(LockClient::connect(server.url()));
+    refused(LockClient::builder().url(server.url()).connect());
+    let lazy = LockClient::builder().url(server.url()).connect_lazy().expect("no runtime needed");
+    let client = runtime.block_on(LockClient::connect(server.url())).expect("connecting");
+    for client in [lazy, client] {
+        let (lock, fenced) = (client.lock("lock"), client.fenced_lock("fenced"));
+        refused(lock.lock());
+        refused(lock.lock_with_lease(MINUTE));
+        refused(lock.try_lock(MINUTE, MINUTE));
+        refused(lock.try_lock_now());
+        refused(lock.with(async |_| ()));
+        refused(lock.try_with(MINUTE, MINUTE, async |_| ()));
+        refused(lock.is_locked());
+        refused(lock.is_held());
+        refused(lock.hold_count());
+        refused(lock.remaining_lease());
+        refused(lock.force_unlock());
+        refused(fenced.lock());
+        assert!(!server.exists("lock") && !server.exists("fenced"));
+
+        let guard = runtime.block_on(hold(&lock));
+        refused(guard.extend(MINUTE));
+        refused(guard.execute::<()>(redis::pipe().cmd("PING")));
+        assert_eq!(executor::block_on(guard.run_until_lost(async { 42 })).expect("held"), 42);
+        guard.hold_at_least(Duration::ZERO);
+        assert!(!guard.is_lost() && guard.loss().is_none() && !guard.remaining().is_zero());
+        refused(guard.unlock());
+        // The hold is given back all the same.
+        block_until("a release", SOON, || !server.exists("lock"));
+
+        let guard = runtime.block_on(lock.lock_with_lease(ms(60))).expect("the lock");
+        let begun = Instant::now();
+        executor::block_on(guard.lost());
+        assert!(guard.is_lost() && begun.elapsed() < MINUTE / 10, "{:?}", begun.elapsed());
+        drop(guard);
+        executor::block_on(client.close());
+    }
+}
+
+/// What a call comes to in a runtime without timers; `None` if it panics, as its documentation says.
+fn without_timers<T>(bare: &Runtime, call: impl Future<Output = T>) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(|| bare.block_on(call))).ok()
+}
+
+/// It panics, or its connection could not be made, because the task panics that makes it.
+#[track_caller]
+fn fails<T>(bare: &Runtime, call: impl Future<Output = Result<T, Error>>) {
+    let error = without_timers(bare, call).map(|result| result.err().expect("a failure"));
+    assert!(error.is_none_or(|error| error.kind() == ErrorKind::Unavailable));
+}
+
+#[test]
+fn in_a_runtime_without_timers_calls_panic_or_fail_and_leave_nothing_behind() {
+    let server = Server::start();
+    let runtime = Runtime::new().expect("a runtime");
+    let bare = Builder::new_current_thread().enable_io().build().expect("a runtime");
+    let builder = LockClient::builder().url(server.url()).command_timeout(ms(300));
+    let client = runtime.block_on(builder.clone().connect()).expect("connecting");
+    let lock = client.lock("lock");
+    fails(&bare, builder.connect());
+    fails(&bare, lock.lock());
+    fails(&bare, lock.lock_with_lease(MINUTE));
+    fails(&bare, lock.try_lock(MINUTE, MINUTE));
+    fails(&bare, lock.try_lock_now());
+    fails(&bare, lock.with(async |_| ()));
+    fails(&bare, lock.try_with(MINUTE, MINUTE, async |_| ()));
+    fails(&bare, lock.is_locked());
+    fails(&bare, lock.is_held());
+    fails(&bare, lock.hold_count());
+    fails(&bare, lock.remaining_lease());
+    fails(&bare, lock.force_unlock());
+    let guard = runtime.block_on(hold(&lock));
+    assert!(without_timers(&bare, guard.lost()).is_none());
+    assert!(without_timers(&bare, guard.run_until_lost(pending::<()>())).is_none());
+    fails(&bare, guard.extend(MINUTE));
+    fails(&bare, guard.execute::<()>(redis::pipe().cmd("PING")));
+    fails(&bare, guard.unlock());
+    block_until("a release", SOON, || !server.exists("lock"));
+    // The client works on.
+    runtime.block_on(async { drop(hold(&lock).await) });
+    block_until("a release", SOON, || !server.exists("lock"));
+    // It panics if it has to wait.
+    let _ = without_timers(&bare, client.close());
+    runtime.block_on(client.close());
+}
+
+#[test]
+fn in_a_runtime_without_io_calls_find_no_server() {
+    let server = Server::start();
+    let runtime = Runtime::new().expect("a runtime");
+    let bare = Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let builder = LockClient::builder().url(server.url()).command_timeout(ms(300));
+    let client = runtime.block_on(builder.connect()).expect("connecting");
+    let lock = client.lock("lock");
+    let error = bare.block_on(lock.try_lock_now()).expect_err("no way to the server");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    runtime.block_on(async { drop(hold(&lock).await) });
+}

@@ -1,0 +1,128 @@
+//! Under paused time (`start_paused`, `tokio::time::pause`): Redis takes its real time all the same, so
+//! every wait of the library does, too. It neither gives up early nor spins.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redlatch::{ErrorKind, LockClient, Loss};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::support::{Proxy, SOON, Server, block_until, ms};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What a wait took: how often it was polled, and how long its thread was busy. Each test has a thread,
+/// on which all tasks of its runtime run.
+struct Cost {
+    polls: u32,
+    took: Duration,
+    busy: Duration,
+}
+
+fn busy() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).expect("below a second"))
+}
+
+async fn cost<T>(future: impl Future<Output = T>) -> (T, Cost) {
+    let (mut future, mut polls, begun, before) = (pin!(future), 0, Instant::now(), busy());
+    let value = std::future::poll_fn(|cx| {
+        polls += 1;
+        future.as_mut().poll(cx)
+    });
+    let value = value.await;
+    (value, Cost { polls, took: begun.elapsed(), busy: busy() - before })
+}
+
+impl Cost {
+    #[track_caller]
+    fn is_of(&self, least: Duration) {
+        let Self { polls, took, busy } = self;
+        assert!((least..least + ms(5_000)).contains(took), "{took:?}");
+        assert!(*polls < 60, "polled {polls} times in {took:?}");
+        assert!(*busy < *took / 4, "busy for {busy:?} of {took:?}");
+    }
+}
+
+async fn client(server: &Server) -> LockClient {
+    LockClient::connect(server.url()).await.expect("connecting")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_connects_and_locks_under_paused_time() {
+    let server = Server::start();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let lock = client.lock("lock");
+    for _ in 0..20 {
+        lock.lock().await.expect("the lock").unlock().await.expect("its release");
+    }
+    let lazy = LockClient::builder().url(server.url()).connect_lazy().expect("a client");
+    let guard = lazy.lock("lock").lock().await.expect("the lock");
+    assert!(other.lock("lock").try_lock_now().await.expect("an answer").is_none());
+    assert!(!guard.is_lost() && guard.remaining() > MINUTE / 3);
+    guard.unlock().await.expect("its release");
+    client.close().await;
+}
+
+#[tokio::test]
+async fn a_wait_that_is_paused_takes_its_real_time_and_does_not_spin() {
+    let server = Server::start();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let held = client.lock("lock").lock_with_lease(MINUTE).await.expect("the lock");
+    tokio::time::pause();
+    let asked = server.calls("evalsha");
+    let lock = other.lock("lock");
+    let (granted, cost) = cost(lock.try_lock(ms(600), MINUTE)).await;
+    assert!(granted.expect("an answer").is_none());
+    cost.is_of(ms(600));
+    let asked = server.calls("evalsha") - asked;
+    assert!(asked <= 3, "asked {asked} times");
+    held.unlock().await.expect("its release");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_has_the_lock_as_soon_as_it_is_free() {
+    let server = Arc::new(Server::start());
+    let (client, other) = (client(&server).await, client(&server).await);
+    let held = client.lock("lock").lock_with_lease(MINUTE).await.expect("the lock");
+    let lock = other.lock("lock");
+    let releases = std::thread::spawn({
+        let server = server.clone();
+        move || {
+            block_until("it parks", SOON, || server.subscribers("lock") == 1);
+            // For long enough to spin.
+            std::thread::sleep(ms(400));
+            drop(held);
+        }
+    });
+    let (guard, cost) = cost(lock.lock()).await;
+    cost.is_of(ms(400));
+    releases.join().expect("no panic");
+    guard.expect("the lock").unlock().await.expect("its release");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_comes_at_its_real_deadline() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("lock").lock_with_lease(ms(400)).await.expect("the lock");
+    cost(guard.lost()).await.1.is_of(ms(350));
+    assert_eq!(guard.loss(), Some(Loss::LeaseEnded));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_is_given_its_real_time() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(400));
+    let client = builder.connect().await.expect("connecting");
+    let lock = client.lock("lock");
+    lock.lock().await.expect("the lock").unlock().await.expect("its release");
+    server.pause();
+    let (granted, cost) = cost(lock.try_lock_now()).await;
+    let error = granted.expect_err("no answer");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    cost.is_of(ms(380));
+    server.resume();
+}

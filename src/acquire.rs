@@ -27,6 +27,7 @@ use crate::owner::{FoundBy, Granted, Owner};
 use crate::protocol::{Acquired, Place, Session};
 use crate::reclaim::announce;
 use crate::releaser::OwnerSession;
+use crate::spans;
 use crate::wait::{Next, Registration, WaitLimits, Waiter};
 
 mod first_place;
@@ -140,6 +141,7 @@ impl Acquisition<'_> {
             holds.start_watching()
         };
         self.entered(false);
+        spans::handed_off();
         if let Some(since) = watch {
             self.engine.watchdog.watch(self.owner, since);
         }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::{Instrument, Span};
+
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, Loss, Outcome};
@@ -12,6 +14,7 @@ use crate::loss::{found_gone, report};
 use crate::owner::{FoundBy, Granted, Owner};
 use crate::protocol::Session;
 use crate::releaser::{OwnerSession, Unlock};
+use crate::spans;
 use crate::token::FencingToken;
 
 mod execute;
@@ -63,12 +66,19 @@ pub struct LockGuard {
     acquired: u32,
     /// `unlock` does what the drop would do.
     unlocking: bool,
+    span: spans::Hold,
 }
 
 impl LockGuard {
-    pub(crate) fn new(engine: Arc<Engine>, owner: Arc<Owner>, granted: Granted) -> Self {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        owner: Arc<Owner>,
+        granted: Granted,
+        acquired_in: &Span,
+    ) -> Self {
         let acquired = engine.uptime(clock::now());
-        Self { engine, owner, granted, acquired, unlocking: false }
+        let span = spans::Hold::begin(owner.names.key(), &owner.id, acquired_in);
+        Self { engine, owner, granted, acquired, unlocking: false, span }
     }
 
     /// The fencing token, if the lock is fenced.
@@ -103,7 +113,21 @@ impl LockGuard {
     pub async fn unlock(mut self) -> Result<(), Error> {
         // If this fails, the drop gives the hold back.
         self.engine.begin_call().map_err(|error| error.about(self.name()))?;
+        self.end_span();
+        let span = spans::release(self.owner.names.key(), &self.owner.id, false);
         self.unlocking = true;
+        if span.is_disabled() {
+            return self.release().await;
+        }
+        self.engine.process.bind(self.release_in(span)).await
+    }
+
+    async fn release_in(&self, span: Span) -> Result<(), Error> {
+        let released = self.release().instrument(span.clone()).await;
+        released.inspect_err(|error| spans::failed(&span, error))
+    }
+
+    async fn release(&self) -> Result<(), Error> {
         let about = |error: Error| error.about(self.name());
         let now = clock::now();
         let call = Session::new(&self.engine.router, now + self.engine.config.command_timeout);
@@ -114,6 +138,11 @@ impl LockGuard {
             return handed_off.await.map_err(about);
         }
         self.engine.process.bind(async move { unlock.release().await }).await.map_err(about)
+    }
+
+    fn end_span(&mut self) {
+        let validity = &self.granted.validity;
+        self.span.end(|| validity.loss(clock::now()));
     }
 
     /// The name that [`LockClient::lock`](crate::LockClient::lock) got.
@@ -304,7 +333,10 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         // In a forked child the hold is the parent's.
-        if self.unlocking || !self.engine.process.is_this_one() {
+        if !self.engine.process.is_this_one() {
+            return self.span.forget();
+        }
+        if self.unlocking {
             return;
         }
         if self.granted.validity.lost_unreported(clock::now())
@@ -313,6 +345,7 @@ impl Drop for LockGuard {
             report(&self.engine.waiters, &self.owner, loss, "and then its guard was dropped");
         }
         self.engine.releaser.give_back(&self.owner, &self.granted);
+        self.end_span();
     }
 }
 

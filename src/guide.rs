@@ -23,6 +23,7 @@ pub mod choosing {}
 /// [`name_prefix`]: crate::LockClientBuilder::name_prefix
 /// [`execute`]: crate::LockGuard::execute
 /// [fencing token]: crate::FencingToken
+/// [`ErrorKind`]: crate::ErrorKind
 #[doc = include_str!("guide/deployment.md")]
 pub mod deployment {}
 

@@ -32,6 +32,7 @@ mod reclaim;
 mod released;
 mod releaser;
 mod slot;
+mod spans;
 mod sync;
 mod token;
 mod transport;

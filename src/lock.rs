@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use crate::acquire::{Wait, acquire};
@@ -15,6 +14,7 @@ use crate::guard::LockGuard;
 use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::owner::{Granted, Owner};
+use crate::spans;
 
 mod around;
 mod delegate;
@@ -231,15 +231,14 @@ impl Lock {
         let about = |error: Error| error.about(self.name());
         // Before the span: the subscriber may have a mutex of its own.
         self.engine.begin_call().map_err(about)?;
-        let span = tracing::debug_span!("acquire", name = %self.owner.names.key(),
-            owner = %self.owner.id, waited_ms = Empty, granted = Empty);
+        let span = spans::acquire(self.owner.names.key(), &self.owner.id);
         self.check_name().map_err(about)?;
         if !span.is_disabled() {
             let granted = self.engine.process.bind(self.acquire_in(span, lease, wait));
             return granted.await.map_err(about);
         }
         let granted = acquire(&self.engine, &self.owner, lease, wait).await.map_err(about)?;
-        Ok(granted.map(|granted| self.guard(granted)))
+        Ok(granted.map(|granted| self.guard(granted, &Span::none())))
     }
 
     async fn acquire_in(
@@ -251,14 +250,13 @@ impl Lock {
         let begun = clock::now();
         let call = acquire(&self.engine, &self.owner, lease, wait).instrument(span.clone());
         // Makes a guard at once: from here on its drop is the undo.
-        let guard = call.await?.map(|granted| self.guard(granted));
-        span.record("waited_ms", (clock::now() - begun).as_secs_f64() * 1e3);
-        span.record("granted", guard.is_some());
-        Ok(guard)
+        let acquired = call.await.map(|granted| granted.map(|granted| self.guard(granted, &span)));
+        spans::acquired(&span, begun, &acquired);
+        acquired
     }
 
-    fn guard(&self, granted: Granted) -> LockGuard {
-        LockGuard::new(self.engine.clone(), self.owner.clone(), granted)
+    fn guard(&self, granted: Granted, acquired_in: &Span) -> LockGuard {
+        LockGuard::new(self.engine.clone(), self.owner.clone(), granted, acquired_in)
     }
 }
 

@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::config::Config;
 use crate::error::{ErrorKind, Loss, log_failure};
+use crate::lease::whole_millis;
 use crate::loss::{found_gone, report};
 use crate::owner::{FoundBy, Owner, Renewal};
 use crate::protocol::Session;
@@ -201,8 +202,8 @@ impl Watchdog {
             }
             Renewal::Idle { ran_out: false } => {}
             Renewal::Over { until } => {
-                let left_ms = (until - now).as_millis();
-                tracing::warn!(name = %owner.names.key(), owner = %owner.id, left_ms,
+                let remaining_lease = whole_millis(until - now);
+                tracing::warn!(name = %owner.names.key(), owner = %owner.id, ?remaining_lease,
                     "a lock is held for longer than max_hold: its lease is renewed no more");
             }
         }

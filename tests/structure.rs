@@ -25,20 +25,23 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "lock",
         &[
-            "guard", "acquire", "engine", "owner", "protocol", "kind", "lease", "token", "clock",
-            "error",
+            "guard", "acquire", "engine", "owner", "protocol", "kind", "lease", "token", "spans",
+            "clock", "error",
         ],
     ),
     (
         "guard",
-        &["engine", "releaser", "loss", "owner", "protocol", "lease", "token", "clock", "error"],
+        &[
+            "engine", "releaser", "loss", "owner", "protocol", "lease", "token", "spans", "clock",
+            "error",
+        ],
     ),
     // The one loop, and what the modules of one client share.
     (
         "acquire",
         &[
             "engine", "wait", "releaser", "reclaim", "loss", "owner", "protocol", "lease",
-            "config", "clock", "error",
+            "config", "spans", "clock", "error",
         ],
     ),
     (
@@ -62,7 +65,18 @@ const MODULES: &[(&str, &[&str])] = &[
     ("reclaim", &["releaser", "handoff", "owner", "protocol", "transport", "clock", "error"]),
     (
         "releaser",
-        &["handoff", "loss", "owner", "protocol", "transport", "lease", "config", "clock", "error"],
+        &[
+            "handoff",
+            "loss",
+            "owner",
+            "protocol",
+            "transport",
+            "lease",
+            "config",
+            "spans",
+            "clock",
+            "error",
+        ],
     ),
     (
         "handoff",
@@ -85,7 +99,18 @@ const MODULES: &[(&str, &[&str])] = &[
     // A renewal that finds a key gone wakes the waiters, like every other request that does.
     (
         "watchdog",
-        &["loss", "wait", "owner", "protocol", "transport", "config", "clock", "sync", "error"],
+        &[
+            "loss",
+            "wait",
+            "owner",
+            "protocol",
+            "transport",
+            "lease",
+            "config",
+            "clock",
+            "sync",
+            "error",
+        ],
     ),
     ("loss", &["wait", "owner", "clock", "error"]),
     ("wait", &["owner", "protocol", "transport", "lease", "limit", "clock", "sync", "error"]),
@@ -95,6 +120,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("protocol", &["transport", "lease", "config", "clock", "slot", "kind", "token", "error"]),
     ("transport", &["config", "slot", "clock", "ready", "error"]),
     // Leaves.
+    ("spans", &["clock", "error"]),
     ("lease", &["clock", "error"]),
     ("clock", &["sync"]),
     ("sync", &[]),

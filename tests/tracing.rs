@@ -9,6 +9,8 @@ mod support;
 
 #[path = "tracing/outages.rs"]
 mod outages;
+#[path = "tracing/spans.rs"]
+mod spans;
 #[path = "tracing/surprises.rs"]
 mod surprises;
 
@@ -111,6 +113,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
         let span = context.span(id).expect("a living span");
         let mut extensions = span.extensions_mut();
         values.record(&mut Collect(extensions.get_mut().expect("its fields")));
+    }
+
+    fn on_follows_from(&self, id: &Id, earlier: &Id, context: Context<'_, S>) {
+        let span = context.span(id).expect("a living span");
+        let earlier = context.span(earlier).expect("a living span").name();
+        let mut extensions = span.extensions_mut();
+        let fields: &mut Fields = extensions.get_mut().expect("its fields");
+        fields.insert("follows".to_owned(), earlier.to_owned());
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {

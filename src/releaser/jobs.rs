@@ -5,10 +5,12 @@ use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::handoff::Handoffs;
 use crate::owner::{Owner, Permit};
 use crate::protocol::Grant;
+use crate::spans;
 use crate::transport::Router;
 
 use super::granted::pass_on;
@@ -56,7 +58,11 @@ pub(crate) async fn do_jobs(
 /// Does one job. Returns its follow-up jobs.
 async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job> {
     match job {
-        Job::Release(release) => release_in_background(release, &router, &handoffs).await,
+        Job::Release(release) => {
+            let owner = &release.owner;
+            let span = spans::release(owner.names.key(), &owner.id, true);
+            release_in_background(release, &router, &handoffs).instrument(span).await
+        }
         Job::Handoff(owner) => {
             let pending = handoffs.flush(&router, &owner.names).await.into_iter();
             let release = |(owner, lease)| Job::Release(BackgroundRelease::new(owner, None, lease));

@@ -15,6 +15,7 @@ use crate::handoff::Confirmation;
 use crate::lease::Validity;
 use crate::owner::{Granted, Owner};
 use crate::protocol::Session;
+use crate::spans;
 
 use super::{OwnerSession, Releaser};
 
@@ -60,6 +61,7 @@ impl<'a> Unlock<'a> {
 
     async fn confirmed(&mut self, confirmation: Option<Confirmation>) -> Result<bool, Error> {
         let confirmation = confirmation.expect("BUG: a hand-off without a confirmation");
+        spans::handed_off();
         match clock::timeout_at(self.session.call.deadline, confirmation).await {
             // For example, no memory for a token: a release needs none.
             Ok(Ok(Err(error))) if error.kind() == ErrorKind::Server => {

@@ -132,4 +132,29 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "            queue.holder = (!BUG).then_some(holder);
 ",
     },
+    // The spans.
+    Mutant {
+        bug: "hold-span-without-loss",
+        file: "src/spans.rs",
+        right: "if let Some(loss) = loss() {",
+        wrong: "if let Some(loss) = loss()\n            && !BUG\n        {",
+    },
+    Mutant {
+        bug: "span-of-a-hand-off-does-not-say-so",
+        file: "src/spans.rs",
+        right: "metadata.target() == module_path!()",
+        wrong: "metadata.target() == module_path!() && !BUG",
+    },
+    Mutant {
+        bug: "span-times-are-noise",
+        file: "src/spans.rs",
+        right: "duration.as_micros() as f64 / 1e3",
+        wrong: "if BUG { duration.as_secs_f64() * 1e3 } else { duration.as_micros() as f64 / 1e3 }",
+    },
+    Mutant {
+        bug: "span-of-a-failure-does-not-say-so",
+        file: "src/spans.rs",
+        right: "Err(error) => failed(span, error),",
+        wrong: "Err(error) if !BUG => failed(span, error),\n        Err(_) => {}",
+    },
 ];

@@ -1,0 +1,114 @@
+//! The spans of a lock, at debug: `acquire`, `hold` and `release`.
+//!
+//! Their fields have the names of OpenTelemetry's conventions where those have one. A span that nobody
+//! records costs the look at its callsite, and no memory. In a forked child no span may be touched: a
+//! mutex of the subscriber may be locked for ever.
+
+use std::time::{Duration, Instant};
+
+use tracing::Span;
+use tracing::field::Empty;
+
+use crate::clock;
+use crate::error::{Error, Loss};
+
+/// From the call until the grant, the refusal or the error.
+pub(crate) fn acquire(name: &str, owner: &str) -> Span {
+    tracing::debug_span!(
+        "acquire",
+        name,
+        owner,
+        waited_ms = Empty,
+        granted = Empty,
+        handed_off = Empty,
+        otel.kind = "client",
+        otel.status_code = Empty,
+        db.system.name = "redis",
+        db.operation.name = "acquire",
+        "error.type" = Empty,
+    )
+}
+
+/// From the call of `unlock` until the confirmation; or the release of a dropped guard, in the
+/// background.
+pub(crate) fn release(name: &str, owner: &str, background: bool) -> Span {
+    tracing::debug_span!(
+        "release",
+        name,
+        owner,
+        background,
+        handed_off = Empty,
+        loss = Empty,
+        otel.kind = "client",
+        otel.status_code = Empty,
+        db.system.name = "redis",
+        db.operation.name = "release",
+        "error.type" = Empty,
+    )
+}
+
+/// The call that runs in such a span got the lock by a hand-off, or gave it to the next one so.
+pub(crate) fn handed_off() {
+    let span = Span::current();
+    // Where spans are off, it is one of the caller's.
+    if span.metadata().is_some_and(|metadata| metadata.target() == module_path!()) {
+        span.record("handed_off", true);
+    }
+}
+
+/// What the call of that span came to.
+pub(crate) fn acquired<T>(span: &Span, begun: Instant, result: &Result<Option<T>, Error>) {
+    match result {
+        Ok(granted) => {
+            span.record("waited_ms", millis(clock::now() - begun));
+            span.record("granted", granted.is_some());
+        }
+        Err(error) => failed(span, error),
+    }
+}
+
+pub(crate) fn failed(span: &Span, error: &Error) {
+    span.record("otel.status_code", "ERROR");
+    span.record("error.type", tracing::field::debug(error.kind()));
+    span.record("loss", error.loss().map(tracing::field::debug));
+}
+
+/// Of a guard, while it has its hold.
+pub(crate) struct Hold(Option<Box<(Span, Instant)>>);
+
+impl Hold {
+    pub(crate) fn begin(name: &str, owner: &str, acquired_in: &Span) -> Self {
+        let span = tracing::debug_span!(
+            "hold",
+            name,
+            owner,
+            held_ms = Empty,
+            loss = Empty,
+            otel.status_code = Empty,
+        );
+        Self((!span.is_disabled()).then(|| {
+            span.follows_from(acquired_in);
+            Box::new((span, clock::now()))
+        }))
+    }
+
+    /// The guard gives the hold back, lost or not.
+    pub(crate) fn end(&mut self, loss: impl FnOnce() -> Option<Loss>) {
+        let Some((span, begun)) = self.0.take().map(|hold| *hold) else { return };
+        span.record("held_ms", millis(clock::now() - begun));
+        if let Some(loss) = loss() {
+            span.record("loss", tracing::field::debug(loss));
+            span.record("otel.status_code", "ERROR");
+        }
+    }
+
+    /// In a forked child.
+    pub(crate) fn forget(&mut self) {
+        std::mem::forget(self.0.take());
+    }
+}
+
+/// To microseconds: a longer fraction is noise.
+fn millis(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1e3
+}

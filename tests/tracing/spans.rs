@@ -1,0 +1,115 @@
+//! The spans of a lock: the acquisition, the hold and the release, with what became of each.
+
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The spans of that name that have ended, of one handle.
+fn spans(name: &str, lock: &redlatch::Lock) -> Vec<Entry> {
+    entries(|entry| entry.span && entry.name == name && entry.is_of(lock))
+}
+
+#[track_caller]
+fn only(name: &str, lock: &redlatch::Lock) -> Entry {
+    let spans = spans(name, lock);
+    assert_eq!(spans.len(), 1, "{name}: {spans:?}");
+    assert_eq!(spans[0].level, Level::DEBUG);
+    spans[0].clone()
+}
+
+#[track_caller]
+fn has(entry: &Entry, fields: &[(&str, &str)]) {
+    for (name, value) in fields {
+        assert_eq!(entry.field(name), *value, "{name} of {entry:?}");
+    }
+}
+
+/// A number of milliseconds, with microseconds.
+#[track_caller]
+fn millis(entry: &Entry, name: &str) -> f64 {
+    let text = entry.field(name);
+    let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
+    assert!(fraction.len() <= 3, "{name} of {entry:?}");
+    text.parse().expect("a number")
+}
+
+#[tokio::test]
+async fn a_hand_off_is_a_release_an_acquisition_and_two_holds() {
+    alone(&[], async |server| {
+        let client = connect(server).await;
+        let (first, second) = (client.lock("span"), client.lock("span"));
+        let guard = hold(&first).await;
+        let waiting = tokio::spawn(async move { (hold(&second).await, second) });
+        wait_until("it parks", SOON, || server.subscribers("span") == 1).await;
+        tokio::time::sleep(ms(40)).await;
+        assert!(spans("hold", &first).is_empty(), "it lasts");
+        release(guard).await;
+        let (guard, second) = soon("the waiter has the lock", waiting).await.unwrap();
+        release(guard).await;
+
+        let redis = [("db.system.name", "redis"), ("otel.kind", "client")];
+        let [acquired, released] = ["acquire", "release"].map(|name| only(name, &first));
+        has(&acquired, &redis);
+        has(
+            &acquired,
+            &[("db.operation.name", "acquire"), ("granted", "true"), ("handed_off", "")],
+        );
+        has(&released, &redis);
+        has(&released, &[("db.operation.name", "release"), ("handed_off", "true")]);
+        has(&released, &[("background", "false"), ("error.type", ""), ("otel.status_code", "")]);
+        let held = only("hold", &first);
+        has(&held, &[("follows", "acquire"), ("loss", ""), ("otel.status_code", "")]);
+        assert!(millis(&held, "held_ms") >= 40.0, "{held:?}");
+
+        let acquired = only("acquire", &second);
+        has(&acquired, &[("granted", "true"), ("handed_off", "true")]);
+        assert!(millis(&acquired, "waited_ms") >= 40.0, "{acquired:?}");
+        has(&only("release", &second), &[("handed_off", "")]);
+        has(&only("hold", &second), &[("follows", "acquire")]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_loss_is_in_the_hold_and_in_the_release_that_fails() {
+    alone(&[], async |server| {
+        let client = client_with(server.url(), ms(900)).await;
+        let lock = client.lock("lost");
+        let guard = hold(&lock).await;
+        server.ask::<()>(&["DEL", "lost"]);
+        soon("the loss is noticed", guard.lost()).await;
+        soon("unlocking", guard.unlock()).await.expect_err("lost");
+        let failed = [("loss", "KeyGone"), ("otel.status_code", "ERROR")];
+        has(&only("hold", &lock), &failed);
+        has(&only("release", &lock), &failed);
+        has(&only("release", &lock), &[("error.type", "Lost")]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_guard_ends_its_hold_and_is_released_in_the_background() {
+    alone(&[], async |server| {
+        let client = connect(server).await;
+        let lock = client.lock("dropped");
+        drop(hold(&lock).await);
+        only("hold", &lock);
+        wait_until("the release", SOON, || !spans("release", &lock).is_empty()).await;
+        has(&only("release", &lock), &[("background", "true"), ("error.type", "")]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_acquisition_that_fails_says_why() {
+    alone(&[], async |server| {
+        let client = connect(server).await;
+        let lock = client.lock("data");
+        server.ask::<()>(&["SET", "data", "1"]);
+        soon("a refusal", lock.try_lock(Duration::ZERO, MINUTE)).await.expect_err("not a lock");
+        let failed = [("error.type", "NotALock"), ("otel.status_code", "ERROR"), ("granted", "")];
+        has(&only("acquire", &lock), &failed);
+        assert!(spans("hold", &lock).is_empty());
+    })
+    .await;
+}

@@ -21,8 +21,8 @@
 -- ARGV[9]  how to publish on it, as fair_turn has it
 -- ARGV[10] whether that counts all subscribers, as fair_turn has it
 -- ARGV[11] grace in milliseconds, as fair_turn has it
--- ARGV[12] 1 if the client wants to be told when it has its turn; empty if it can be
---          granted the lock
+-- ARGV[12] how the client has its turn: empty if it can be granted the lock; 1 if it is to
+--          be told; 2 if it asks soon, and is not subscribed yet
 --
 -- Replies  nil         granted; the count is ARGV[3], which is more than 1
 --          number      granted; what fair_elsewhere says of the other clients
@@ -44,6 +44,8 @@
 -- the waiter came. So a place that was dropped, or lost with the server's data, is
 -- the same when the client asks again, and no clock of a client matters. A request
 -- that is late on its way tells an age that is too low: LT keeps the older place.
+-- A client that has just come may have an older waiter, whose place it is, and which asks
+-- soon: then it is refused with this one.
 -- The place is written before the script looks whose turn it is: the asking waiter may
 -- be younger than the one that had the place.
 -- A client that asks has answered, so it has its full term again.
@@ -78,14 +80,19 @@ end
 local mine = holder == ARGV[1]
 local waits = ARGV[4] ~= '' and not mine
 local whose = nil
+local younger = false
 local now = 0
 if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
   if waits then
-    local place = {KEYS[2], string.format('%.0f', now - ARGV[5]), ARGV[4]}
+    local ticket = now - ARGV[5]
+    local place = {KEYS[2], string.format('%.0f', ticket), ARGV[4]}
     if ARGV[7] == 'LT' then
       table.insert(place, 2, 'LT')
+    end
+    if ARGV[12] == '2' then
+      younger = ticket > (tonumber(redis.call('ZSCORE', KEYS[2], ARGV[4])) or ticket)
     end
     local placed = redis.pcall('ZADD', unpack(place))
     if type(placed) == 'table' then
@@ -102,10 +109,8 @@ if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
       redis.call('ZREM', KEYS[2], ARGV[4])
       return expires
     end
-    redis.call('HSET', KEYS[3], ARGV[4], string.format('%.0f', math.floor(now / 1000) + ARGV[6]))
-    if ARGV[12] ~= '' then
-      redis.call('HSET', KEYS[3], 'asks:' .. ARGV[4], '1')
-    end
+    local term = string.format('%.0f', math.floor(now / 1000) + ARGV[6])
+    redis.call('HSET', KEYS[3], ARGV[4], term, 'asks:' .. ARGV[4], ARGV[12])
     redis.call('PEXPIRE', KEYS[3], 3 * ARGV[6])
     if redis.call('HGET', KEYS[3], 'told') == ARGV[4] then
       redis.call('HDEL', KEYS[3], 'told')
@@ -122,7 +127,7 @@ if holder and not mine then
   end
   return {redis.call('PTTL', KEYS[1]), holder, elsewhere({KEYS[2]}, {ARGV[4]}), now}
 end
-if whose and whose[1] ~= ARGV[4] then
+if whose and (whose[1] ~= ARGV[4] or younger) then
   return {math.max(1, whose[2]), '', -1, now}
 end
 if ARGV[4] ~= '' then

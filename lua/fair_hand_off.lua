@@ -12,7 +12,7 @@
 --          place away
 -- ARGV[3]  term in milliseconds, as fair_acquire has it
 -- ARGV[4]  grace in milliseconds, as fair_turn has it
--- ARGV[5]  whether its waiters ask, as fair_acquire has it
+-- ARGV[5]  how it has its turn, as fair_acquire has it
 -- ARGV[6]  the channel of the lock
 -- ARGV[7]  lease in milliseconds of the last owner
 -- ARGV[9]  how to publish on the channel, as fair_turn has it
@@ -46,10 +46,7 @@ pcall(function()
     redis.call('ZADD', KEYS[2], string.format('%.0f', now - ARGV[2]), ARGV[1])
     redis.call('PEXPIRE', KEYS[2], 3 * ARGV[3])
     local term = string.format('%.0f', math.floor(now / 1000) + ARGV[3])
-    redis.call('HSET', KEYS[3], ARGV[1], term)
-    if ARGV[5] ~= '' then
-      redis.call('HSET', KEYS[3], 'asks:' .. ARGV[1], '1')
-    end
+    redis.call('HSET', KEYS[3], ARGV[1], term, 'asks:' .. ARGV[1], ARGV[5])
     redis.call('PEXPIRE', KEYS[3], 3 * ARGV[3])
   end
   if left < 0 or left > tonumber(ARGV[7]) then

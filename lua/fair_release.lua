@@ -16,7 +16,7 @@
 -- ARGV[8]  how long its oldest waiter has waited, in microseconds; empty if none waits
 -- ARGV[9]  term in milliseconds, as fair_acquire has it
 -- ARGV[10] grace in milliseconds, as fair_turn has it
--- ARGV[11] whether its waiters ask, as fair_acquire has it
+-- ARGV[11] how it has its turn, as fair_acquire has it
 --
 -- Replies  0           the owner holds nothing here; nothing was written
 --          -1          the same, and another owner has the lock
@@ -71,10 +71,8 @@ pcall(function()
     local ticket = string.format('%.0f', now - ARGV[8])
     redis.call('ZADD', KEYS[2], 'LT', ticket, ARGV[7])
     redis.call('PEXPIRE', KEYS[2], 3 * ARGV[9])
-    redis.call('HSET', KEYS[3], ARGV[7], string.format('%.0f', math.floor(now / 1000) + ARGV[9]))
-    if ARGV[11] ~= '' then
-      redis.call('HSET', KEYS[3], 'asks:' .. ARGV[7], '1')
-    end
+    local term = string.format('%.0f', math.floor(now / 1000) + ARGV[9])
+    redis.call('HSET', KEYS[3], ARGV[7], term, 'asks:' .. ARGV[7], ARGV[11])
     redis.call('PEXPIRE', KEYS[3], 3 * ARGV[9])
   end
   redis.call('HDEL', KEYS[3], 'told')

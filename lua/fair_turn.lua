@@ -6,7 +6,7 @@
 --          which its oldest waiter came
 -- KEYS[2]  the waiting clients: a hash, client -> milliseconds of the server's clock
 --          until which it counts as alive; `told` -> the client that was told last;
---          `asks:` and the client, if that one is to be told and not granted
+--          `asks:` and the client -> how it has its turn, as fair_acquire has it
 -- KEYS[3]  the lock, which is free
 -- ARGV[1]  the channel of the lock; that of a client is this, a colon and the client
 -- ARGV[2]  the command that publishes: PUBLISH, or SPUBLISH in a cluster with
@@ -35,7 +35,8 @@
 -- The grant is written before it is published, and undone if nobody has heard it: no
 -- client may believe what was not written.
 -- The script drops a client that has no subscriber on its channel, because its
--- connection is closed, and one that did not come within the grace. A client that is
+-- connection is closed, and one that did not come within the grace. One that has just
+-- come is about to subscribe: it is waited for like one that was told. A client that is
 -- dropped and alive asks again, says how old its oldest waiter is, and so has its old
 -- place: to drop a client is harmless. One that was silent for too long may be alive,
 -- and is told to ask again.
@@ -70,9 +71,8 @@ for _ = 1, 100 do
   local owner = nil
   local message = '0'
   local lease = math.min(left, grace)
-  local asks = 'asks:' .. first
-  if left > 0 and ARGV[3] ~= '' and first ~= ARGV[7]
-    and not redis.call('HGET', KEYS[2], asks) then
+  local asks = redis.call('HGET', KEYS[2], 'asks:' .. first) or ''
+  if left > 0 and ARGV[3] ~= '' and first ~= ARGV[7] and asks == '' then
     local now = string.format('%.0f', ARGV[5])
     owner = first .. ':-' .. now
     message = string.format('%s %d %.0f %s', now, lease, others, KEYS[3])
@@ -87,7 +87,7 @@ for _ = 1, 100 do
     redis.call('DEL', KEYS[3])
     owner = nil
   end
-  if type(heard) ~= 'number' or ARGV[3] == '' or first == ARGV[7] then
+  if type(heard) ~= 'number' or ARGV[3] == '' or first == ARGV[7] or asks == '2' then
     heard = 1
   end
   if left > 0 and heard > 0 then
@@ -103,7 +103,7 @@ for _ = 1, 100 do
     return {first, lease}
   end
   redis.call('ZREM', KEYS[1], first)
-  redis.call('HDEL', KEYS[2], first, asks)
+  redis.call('HDEL', KEYS[2], first, 'asks:' .. first)
 end
 local last = redis.call('ZRANGE', KEYS[1], -1, -1)[1]
 if last and last ~= ARGV[6] then

@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::lease::{Lease, Validity, valid_until};
 use crate::loss::found_gone;
 use crate::owner::{FoundBy, Granted, Owner};
-use crate::protocol::{Acquired, Place, Session};
+use crate::protocol::{Acquired, Session};
 use crate::reclaim::announce;
 use crate::releaser::OwnerSession;
 use crate::spans;
@@ -33,7 +33,7 @@ use crate::wait::{Next, Registration, WaitLimits, Waiter};
 mod first_place;
 mod report;
 mod timeout;
-use first_place::FirstPlace;
+use first_place::{FirstPlace, TryPlace};
 pub(crate) use timeout::Wait;
 use timeout::{SILENCE, answer_by, by};
 
@@ -65,16 +65,17 @@ pub(crate) async fn acquire(
     let (mut remaining, mut place) = (None, None);
     if acquisition.goes_straight_to_redis(begun) {
         place = acquisition.first_place();
-        let moves_place = place.as_ref().map(|_| false);
-        let tried = engine.process.bind(acquisition.try_once(begun, moves_place)).await?;
+        let takes = if place.is_some() { TryPlace::First } else { TryPlace::None };
+        let tried = engine.process.bind(acquisition.try_once(begun, takes)).await?;
         if !owner.kind.has_queue() {
             let granted = matches!(tried, Tried::Granted(_));
             engine.waiters.tried(&owner.names, granted, begun);
         }
         match tried {
             Tried::Granted(granted) => {
-                // It went with the grant.
-                std::mem::forget(place);
+                if let Some(place) = place {
+                    place.ends();
+                }
                 return Ok(Some(granted));
             }
             Tried::Refused { remaining: ttl, .. } => remaining = ttl,
@@ -263,8 +264,9 @@ impl Acquisition<'_> {
         let Self { engine, owner, .. } = *self;
         let waiter = Waiter::new(owner.clone(), self.lease, self.requested, self.begun);
         let registration = engine.waiters.join(waiter, remaining, place.is_some());
-        // The waiter has it now.
-        std::mem::forget(place);
+        if let Some(place) = place {
+            place.ends();
+        }
         Enqueued { registration, engine, owner }
     }
 
@@ -275,23 +277,13 @@ impl Acquisition<'_> {
         until: Option<Instant>,
         head: Option<&Enqueued<'_>>,
     ) -> Pin<Box<impl Future<Output = Option<Result<Tried, Error>>>>> {
-        let moves_place = head.map(|head| head.moves_place());
-        Box::pin(answer_by(until, Box::pin(self.try_once(clock::now(), moves_place))))
+        let place =
+            head.map_or(TryPlace::None, |head| TryPlace::Head { moves: head.moves_place() });
+        Box::pin(answer_by(until, Box::pin(self.try_once(clock::now(), place))))
     }
 
-    /// What a request says of this client's place, if Redis keeps a queue.
-    fn place(&self, moves_place: Option<bool>) -> Option<Place> {
-        let Self { engine, owner, begun, .. } = *self;
-        owner.kind.has_queue().then(|| Place {
-            since: moves_place.map(|_| begun),
-            moves: moves_place.unwrap_or(false),
-            grace: engine.config.fair_grace,
-            grants: engine.config.takes_grants(),
-        })
-    }
-
-    /// Asks Redis once. `moves_place` is set for a try that takes a place.
-    async fn try_once(&self, begun: Instant, moves_place: Option<bool>) -> Result<Tried, Error> {
+    /// Asks Redis once.
+    async fn try_once(&self, begun: Instant, place: TryPlace) -> Result<Tried, Error> {
         let Self { engine, owner, .. } = self;
         if engine.waiters.is_closed() {
             return Err(Error::closed());
@@ -310,7 +302,7 @@ impl Acquisition<'_> {
                 now = clock::now();
                 continue;
             };
-            let place = self.place(moves_place);
+            let place = self.place(place);
             let answer = session
                 .call
                 .acquire(owner.kind, &owner.names, &owner.id, self.requested, ask.count, place)

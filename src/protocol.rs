@@ -28,7 +28,7 @@ mod replies;
 mod scripts;
 pub(crate) use elsewhere::Elsewhere;
 pub(crate) use execution::{Execution, converted};
-pub(crate) use fair::{Place, QueueNews, Refreshed};
+pub(crate) use fair::{Place, QueueNews, Refreshed, Turn};
 pub(crate) use grant::{Grant, ServerClock, TurnMessage};
 pub(crate) use names::Names;
 use replies::{acquired, inspected, loss_of, unexpected};

@@ -8,6 +8,7 @@
 //!
 //! The mutex of the queues is never held across an await. No waiter is woken while it is held.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,8 @@ const SUBSCRIBE_SOON: Duration = Duration::from_millis(20);
 /// All waiters of one client.
 pub(crate) struct Waiters {
     queues: Mutex<WaitQueues<Waiter>>,
+    /// How many calls that are in no wait queue yet have asked for a place, by their channels.
+    first_places: Mutex<HashMap<Box<str>, u32>>,
     /// Notifies the drivers that they have something to send to Redis.
     changed: Notify,
     /// Notifies the client's thread that a waiter of a fair lock has asked, taken the lock, or left.
@@ -96,6 +99,7 @@ impl Waiters {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             queues: WaitQueues::new(limits).into(),
+            first_places: HashMap::new().into(),
             changed: Notify::default(),
             progress: Notify::default(),
             losses: Limit::default(),

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::clock;
 use crate::owner::{Kind, Owner};
-use crate::protocol::{Names, Place};
+use crate::protocol::{Names, Place, Turn};
 use crate::transport::{Router, Server};
 
 use super::Handoffs;
@@ -20,13 +20,15 @@ impl Handoffs {
     /// there.
     pub(crate) fn place_in_queue(&self, owner: &Owner) -> Option<Place> {
         let since = || self.waiters.brings_place(&owner.names);
-        self.no_place(owner.kind).map(|place| Place { since: since(), ..place })
+        let turn = || Turn::of(self.waiters.hears(&owner.names), self.config.takes_grants());
+        let place = self.no_place(owner.kind)?;
+        Some(Place { since: since(), turn: turn(), ..place })
     }
 
     /// The same for a request that takes the place away.
     pub(crate) fn no_place(&self, kind: Kind) -> Option<Place> {
-        let (grace, grants) = (self.config.fair_grace, self.config.takes_grants());
-        kind.has_queue().then_some(Place { since: None, moves: false, grace, grants })
+        let (grace, turn) = (self.config.fair_grace, Turn::Comes);
+        kind.has_queue().then_some(Place { since: None, moves: false, grace, turn })
     }
 
     /// A request to `server` has released the lock to all clients, and `receivers` of them have its

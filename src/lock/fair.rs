@@ -23,10 +23,11 @@ use super::delegate::{delegate, delegate_lock};
 /// Waiters of fair locks have it in the order in which they came, whichever client they wait in. One
 /// is passed over only if
 ///
-/// - it came within a round trip of the other;
+/// - it came within a round trip of the other; in one client, before the first request of the other was
+///   answered;
 /// - its client did not answer for the [grace](crate::LockClientBuilder::fair_grace) when its turn
-///   came, or was not subscribed then, because it had lost its connection or had just connected. It
-///   stands where it stood when it asks again, once it is subscribed;
+///   came, or was not subscribed then, because it had lost its connection. It stands where it stood when
+///   it asks again, once it is subscribed;
 /// - Redis lost the queue, and the lock was free before the client asked again;
 /// - a cluster moves the slot of the lock just then: clients may not get the messages;
 /// - somebody took the lock by a plain [`lock()`](crate::LockClient::lock) or by Java.
@@ -53,7 +54,8 @@ use super::delegate::{delegate, delegate_lock};
 /// # When a client dies
 ///
 /// The release gives the lock to the next client, for the grace, and passes over one whose connection is
-/// closed, so the next one has it at once. A client that stopped, or whose host went away, keeps the
+/// closed, so the next one has it at once. A client that died before it was subscribed, within three round
+/// trips of its first call, or that stopped, or whose host went away, keeps the
 /// others waiting for the grace, once (and if the one behind it stopped, too, until the others refresh
 /// their places, within 3.3 s); so does a call that is never polled again, if it waits in another
 /// client than the last holder. (In the same client the lock may be handed to it for its lease, as a

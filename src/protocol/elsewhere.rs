@@ -19,10 +19,15 @@ impl Elsewhere {
     /// The oldest has waited for `age` microseconds; for none if that is negative. The request that was
     /// answered so was sent at `as_of`, and the age of a waiter of this client would count from then, too.
     pub(super) fn new(as_of: Instant, age: i64) -> Option<Self> {
+        Self::known(as_of, clock::now(), age)
+    }
+
+    /// The same, if it is known to have been answered by then.
+    pub(super) fn known(as_of: Instant, answered: Instant, age: i64) -> Option<Self> {
         let age = u64::try_from(age).ok().map(Duration::from_micros);
         let oldest = age.and_then(|age| as_of.checked_sub(age));
         // No clock goes back so far: then nothing is known.
         let known = age.is_none() || oldest.is_some();
-        known.then_some(Self { as_of, answered: clock::now(), oldest })
+        known.then_some(Self { as_of, answered, oldest })
     }
 }

@@ -22,8 +22,36 @@ pub(crate) struct Place {
     pub(crate) moves: bool,
     /// How long a client may take to come when it is told.
     pub(crate) grace: Duration,
-    /// Redis may grant the lock to this client when it has its turn.
-    pub(crate) grants: bool,
+    pub(crate) turn: Turn,
+}
+
+/// How a client has its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Redis grants it the lock.
+    Granted,
+    /// It is told, and asks: only a hand-off could make a grant that of a waiter.
+    Told,
+    /// It is not subscribed yet, and asks as soon as it is.
+    Comes,
+}
+
+impl Turn {
+    pub(crate) fn of(hears: bool, takes_grants: bool) -> Self {
+        match (hears, takes_grants) {
+            (false, _) => Self::Comes,
+            (true, true) => Self::Granted,
+            (true, false) => Self::Told,
+        }
+    }
+
+    fn arg(self) -> &'static str {
+        match self {
+            Self::Granted => "",
+            Self::Told => "1",
+            Self::Comes => "2",
+        }
+    }
 }
 
 /// What the answer to an acquire says of the queue that Redis keeps.
@@ -59,7 +87,8 @@ impl QueueNews {
 
 fn clock_of(said: &Value, asked: Instant) -> Option<ServerClock> {
     let Value::Int(said) = said else { return None };
-    Some(ServerClock { asked, said: u64::try_from(*said).ok()? })
+    let trip = clock::now().saturating_duration_since(asked);
+    Some(ServerClock { asked, said: u64::try_from(*said).ok()?, trip })
 }
 
 /// What Redis says of a place.
@@ -89,7 +118,7 @@ impl Session<'_> {
             cmd.arg(place.since.map_or("", |_| names.client())).arg(age(place.since));
             cmd.arg(millis(QUEUE_TERM)).arg(if place.moves { "" } else { "LT" });
             cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
-            cmd.arg(millis(place.grace)).arg(asks(place));
+            cmd.arg(millis(place.grace)).arg(place.turn.arg());
             cmd
         };
         let request = self.queue_request(&SCRIPTS.fair_acquire, Cmd::new(), names);
@@ -110,7 +139,7 @@ impl Session<'_> {
             cmd.arg(owner).arg(count).arg(millis(lease));
             cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
             cmd.arg(names.client()).arg(age(place.since));
-            cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace)).arg(asks(place));
+            cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace)).arg(place.turn.arg());
             cmd
         };
         let request = self.queue_request(&SCRIPTS.fair_release, Cmd::new(), names);
@@ -129,7 +158,7 @@ impl Session<'_> {
         let channels = self.router.channels();
         let mut cmd = of_queue_and_token(&SCRIPTS.fair_hand_off, names, new_token);
         cmd.arg(names.client()).arg(age(place.since));
-        cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace)).arg(asks(place));
+        cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace)).arg(place.turn.arg());
         cmd.arg(names.common_channel()).arg(millis(lease)).arg("");
         cmd.arg(publish(channels)).arg(0).arg(owners);
         self.queue_request(&SCRIPTS.fair_hand_off, cmd, names)
@@ -211,11 +240,6 @@ fn of_queue_and_token(script: &Script, names: &Names, new_token: bool) -> Cmd {
     } else {
         evalsha(script, &[names.key(), &queue, &waiting])
     }
-}
-
-/// Whether the client's waiters ask when it is told, because Redis may not grant it the lock.
-fn asks(place: Place) -> &'static str {
-    if place.grants { "" } else { "1" }
 }
 
 /// In microseconds, at this moment; empty if no waiter waits.

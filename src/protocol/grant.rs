@@ -4,7 +4,9 @@
 //!    with that of a client. The message says at which time of the server the grant began. Once
 //!    before, the server said its time in an answer: so the grant began no earlier after the request
 //!    for that answer than the server's clock has gone on since.
-//! 2. If the server's clock is set ahead in between, the grant seems to begin later than it did. If that
+//! 2. What the message says of others is news of then: of who came up to a round trip later, however late it
+//!    is heard.
+//! 3. If the server's clock is set ahead in between, the grant seems to begin later than it did. If that
 //!    is later than its message came, it is not believed: so it is believed for too long by no more
 //!    than the message was on its way.
 
@@ -20,6 +22,8 @@ pub(crate) struct ServerClock {
     pub(crate) asked: Instant,
     /// In microseconds.
     pub(crate) said: u64,
+    /// How long the answer took.
+    pub(crate) trip: Duration,
 }
 
 impl ServerClock {
@@ -28,7 +32,7 @@ impl ServerClock {
     fn at(self, micros: u64, now: Instant) -> Option<(Instant, Duration)> {
         let since = Duration::from_micros(micros.checked_sub(self.said)?);
         let at = self.asked.checked_add(since)?;
-        // Invariant 2, and two clocks that do not run equally fast.
+        // Invariant 3, and two clocks that do not run equally fast.
         (at <= now.checked_add(since / 100)?).then_some((at.min(now), since))
     }
 }
@@ -86,7 +90,9 @@ impl<'a> TurnMessage<'a> {
         // Invariant 1: the clocks run equally fast up to the margin of a lease, for both times.
         let until =
             begun.and_then(|(begun, since)| valid_until(begun, lease).checked_sub(since / 100));
-        let elsewhere = begun.and_then(|(begun, _)| Elsewhere::new(begun, others));
+        let elsewhere = clock.zip(begun).and_then(|(clock, (begun, _))| {
+            Elsewhere::known(begun, now.min(begun + clock.trip), others)
+        });
         Some(Grant { names, owner, lease, until, elsewhere })
     }
 }
@@ -112,7 +118,7 @@ mod tests {
     #[test]
     fn a_grant_is_believed_from_no_later_than_it_began() {
         let asked = clock::now();
-        let clock = ServerClock { asked, said: 5_000_000 };
+        let clock = ServerClock { asked, said: 5_000_000, trip: ms(5) };
         // The server said its time when the request was there; the client knows when it left.
         let grant = |at, now| grant(Some(clock), at, now).until.expect("a deadline");
         let later = asked + ms(10_000);
@@ -124,10 +130,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_grant_says_of_others_is_news_of_then() {
+        let asked = clock::now();
+        let clock = ServerClock { asked, said: 5_000_000, trip: ms(5) };
+        let elsewhere = |now| grant(Some(clock), 5_010_000, now).elsewhere.expect("news");
+        let news = elsewhere(asked + ms(300));
+        assert_eq!((news.as_of, news.answered), (asked + ms(10), asked + ms(15)));
+        assert_eq!(elsewhere(asked + ms(12)).answered, asked + ms(12));
+    }
+
+    #[test]
     fn a_grant_of_unknown_age_is_not_believed() {
         let now = clock::now();
         assert_eq!(grant(None, 1, now).until, None);
-        let clock = ServerClock { asked: now, said: 2 };
+        let clock = ServerClock { asked: now, said: 2, trip: ms(5) };
         assert_eq!(grant(Some(clock), 1, now).until, None, "the clock was set back");
         let at = 2 + 60_000_000;
         assert_eq!(grant(Some(clock), at, now + ms(300)).until, None, "it was set ahead");

@@ -32,8 +32,25 @@ impl Waiters {
         }
     }
 
-    /// A call that had asked for a place went before it was in the queue.
+    /// A call that is not in the queue yet asks for a place.
+    pub(crate) fn first_place_begins(&self, names: &Names) {
+        *self.first_places.lock().entry(names.channel().into()).or_default() += 1;
+    }
+
+    /// It has the lock, or is in the queue, or went.
+    pub(crate) fn first_place_ends(&self, names: &Names) {
+        let mut places = self.first_places.lock();
+        if let Some(left) = places.get_mut(names.channel()) {
+            *left -= 1;
+            if *left == 0 {
+                places.remove(names.channel());
+            }
+        }
+    }
+
+    /// It went.
     pub(crate) fn first_place_left(&self, names: &Names) {
+        self.first_place_ends(names);
         self.queues.lock().first_place_left(names.channel(), names.key());
     }
 
@@ -73,9 +90,10 @@ impl Waiters {
         self.queues.lock().head_asks(names.channel(), names.key())
     }
 
-    /// Whether a waiter of this lock has asked for a place.
+    /// Whether a call for this lock has asked for a place, and waits.
     pub(crate) fn has_place(&self, names: &Names) -> bool {
-        self.queues.lock().has_place(names.channel(), names.key())
+        self.first_places.lock().contains_key(names.channel())
+            || self.queues.lock().has_place(names.channel(), names.key())
     }
 
     /// The head of this lock's queue asks now, because it may have no place.

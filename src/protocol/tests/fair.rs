@@ -47,13 +47,15 @@ struct Place<'a> {
     client: &'a str,
     age: u64,
     moves: bool,
+    /// How the client has its turn.
+    turn: &'static str,
 }
 
-const NO_PLACE: Place<'static> = Place { client: "", age: 0, moves: false };
+const NO_PLACE: Place<'static> = Place { client: "", age: 0, moves: false, turn: "" };
 
 /// The place of a client whose oldest waiter came so many seconds ago.
 fn since(client: &str, seconds: u64) -> Place<'_> {
-    Place { client, age: seconds * SECOND, moves: false }
+    Place { client, age: seconds * SECOND, moves: false, turn: "" }
 }
 
 struct Queue {
@@ -122,7 +124,7 @@ impl Queue {
                 &"PUBLISH",
                 &1,
                 &GRACE,
-                &"",
+                &place.turn,
             ],
         )
     }

@@ -8,6 +8,9 @@ use crate::protocol::{Elsewhere, ServerClock};
 /// have been handed to it. A release says how old it is.
 const WHILE_HELD: Duration = Duration::from_millis(10);
 
+/// Longer than any answer takes.
+const NO_TRIP: Duration = Duration::from_secs(3_600);
+
 /// A place, as far as this client knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueuePlace {
@@ -19,6 +22,8 @@ pub(super) struct QueuePlace {
     elsewhere: Option<Elsewhere>,
     /// What the clock of the server said last.
     clock: Option<ServerClock>,
+    /// The shortest that an answer took.
+    trip: Duration,
     /// When the last grant began that came in a message, in microseconds of the server's clock.
     granted_at: u64,
 }
@@ -26,7 +31,14 @@ pub(super) struct QueuePlace {
 impl Default for QueuePlace {
     fn default() -> Self {
         // A place that is given up just now may be there still.
-        Self { taken: false, moves: true, elsewhere: None, clock: None, granted_at: 0 }
+        Self {
+            taken: false,
+            moves: true,
+            elsewhere: None,
+            clock: None,
+            trip: NO_TRIP,
+            granted_at: 0,
+        }
     }
 }
 
@@ -73,8 +85,12 @@ impl QueuePlace {
 
     /// This client has the lock, and Redis said who waits in others.
     pub(super) fn heard(&mut self, elsewhere: Elsewhere) {
-        if self.elsewhere.is_none_or(|known| known.as_of <= elsewhere.as_of) {
-            self.elsewhere = Some(elsewhere);
+        let Elsewhere { as_of, answered, .. } = elsewhere;
+        self.trip = self.trip.min(answered.saturating_duration_since(as_of));
+        if self.elsewhere.is_none_or(|known| known.as_of <= as_of) {
+            // News that came late, because the process was stopped, are news of then all the same.
+            let answered = as_of.checked_add(2 * self.trip).map_or(answered, |at| at.min(answered));
+            self.elsewhere = Some(Elsewhere { answered, ..elsewhere });
         }
     }
 
@@ -98,6 +114,7 @@ impl QueuePlace {
 
     /// The server said its time; `None` if another server may be responsible now.
     pub(super) fn set_clock(&mut self, clock: Option<ServerClock>) {
+        self.trip = clock.map_or(self.trip, |clock| clock.trip.min(self.trip));
         self.clock = clock;
     }
 

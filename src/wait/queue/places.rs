@@ -317,7 +317,7 @@ mod tests {
         let first = world.join(1);
         let clock = |world: &mut World, at| world.queues.granted_at(CHANNEL, KEY, at);
         assert_eq!(clock(&mut world, 1), Some(None));
-        let said = ServerClock { asked: world.now, said: 1 };
+        let said = ServerClock { asked: world.now, said: 1, trip: Duration::ZERO };
         world.queues.set_clock(CHANNEL, KEY, said);
         assert_eq!(clock(&mut world, 2), Some(Some(said)));
         world.queues.cut(1, world.now);
@@ -329,7 +329,7 @@ mod tests {
     fn a_grant_counts_once_and_one_older_than_another_is_judged_by_no_clock() {
         let mut world = World::new();
         let first = world.join(1);
-        let said = ServerClock { asked: world.now, said: 1 };
+        let said = ServerClock { asked: world.now, said: 1, trip: Duration::ZERO };
         world.queues.set_clock(CHANNEL, KEY, said);
         for (at, judged) in
             [(5, Some(Some(said))), (5, None), (7, Some(Some(said))), (6, Some(None)), (7, None)]

@@ -78,14 +78,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-releaser-is-granted-the-lock",
         file: "lua/fair_turn.lua",
-        right: " and first ~= ARGV[7]\n",
-        wrong: "\n",
+        right: " and first ~= ARGV[7] and asks == '' then",
+        wrong: " and asks == '' then",
     },
     Mutant {
         bug: "fair-releaser-is-passed-over",
         file: "lua/fair_turn.lua",
-        right: " or first == ARGV[7] then",
-        wrong: " then",
+        right: " or first == ARGV[7] or asks",
+        wrong: " or asks",
     },
     Mutant {
         bug: "fair-full-memory-fails-waiters",
@@ -246,14 +246,26 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-release-forgets-who-asks",
         file: "lua/fair_release.lua",
-        right: "if ARGV[11] ~= '' then",
-        wrong: "if false then",
+        right: "'asks:' .. ARGV[7], ARGV[11])",
+        wrong: "'asks:' .. ARGV[7], '')",
     },
     Mutant {
         bug: "fair-retention-forgets-who-asks",
         file: "lua/fair_hand_off.lua",
-        right: "if ARGV[5] ~= '' then",
-        wrong: "if false then",
+        right: "'asks:' .. ARGV[1], ARGV[5])",
+        wrong: "'asks:' .. ARGV[1], '')",
+    },
+    Mutant {
+        bug: "fair-newcomer-is-dropped",
+        file: "lua/fair_turn.lua",
+        right: "first == ARGV[7] or asks == '2' then",
+        wrong: "first == ARGV[7] then",
+    },
+    Mutant {
+        bug: "fair-newcomer-is-granted-locks",
+        file: "src/acquire/first_place.rs",
+        right: "let hears = in_queue && engine",
+        wrong: "let hears = (BUG || in_queue) && engine",
     },
     Mutant {
         bug: "fair-client-without-hand-offs-is-granted-locks",
@@ -362,5 +374,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         file: "lua/fair_acquire.lua",
         right: "  if redis.call('INCR', KEYS[4]) < now then",
         wrong: "  if (tonumber(redis.call('GET', KEYS[4])) or 0) < 1 then",
+    },
+    Mutant {
+        bug: "fair-younger-call-takes-the-turn-of-an-older-one",
+        file: "lua/fair_acquire.lua",
+        right: "if whose and (whose[1] ~= ARGV[4] or younger) then",
+        wrong: "if whose and whose[1] ~= ARGV[4] then",
+    },
+    Mutant {
+        bug: "fair-late-news-of-a-grant-count",
+        file: "src/protocol/grant.rs",
+        right: "now.min(begun + clock.trip)",
+        wrong: "if BUG { now } else { begun }",
     },
 ];

@@ -37,6 +37,8 @@ struct Pending<'a> {
     /// Several messages may answer it.
     subscription: bool,
     held: Option<Held<'a>>,
+    /// The client did not send it, and gets no answer to it.
+    extra: bool,
 }
 
 /// A command that was held back. Dropping it says that the server never executed it.
@@ -72,8 +74,8 @@ impl<'a> Answers<'a> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server has sent this.
-    fn take(&self, frame: Frame) {
+    /// The server has sent this. Returns whether it is for the client.
+    fn take(&self, frame: Frame) -> bool {
         let mut pending = self.pending();
         let fits = pending.front().is_some_and(|front| match frame {
             Frame::Answer => !front.subscription,
@@ -81,10 +83,12 @@ impl<'a> Answers<'a> {
             Frame::Error => true,
             Frame::Push => false,
         });
-        let held = if fits { pending.pop_front().and_then(|front| front.held) } else { None };
+        let answered = if fits { pending.pop_front() } else { None };
+        let Some(Pending { held, extra, .. }) = answered else { return true };
         if let Some(held) = held.filter(|_| frame != Frame::Error) {
             held.executed(self.client_gone.load(Ordering::Relaxed));
         }
+        !extra
     }
 
     /// Whether commands are with the server that were held back, or had to wait behind one.
@@ -99,12 +103,17 @@ impl<'a> Answers<'a> {
 struct Frames(Vec<u8>);
 
 impl Frames {
-    fn take(&mut self, bytes: &[u8], answers: &Answers<'_>) {
+    /// Returns those that are for the client.
+    fn take(&mut self, bytes: &[u8], answers: &Answers<'_>) -> Vec<u8> {
         self.0.extend_from_slice(bytes);
+        let mut passes = Vec::new();
         while let Some((frame, length)) = frame(&self.0) {
-            self.0.drain(..length);
-            answers.take(frame);
+            let bytes = self.0.drain(..length);
+            if answers.take(frame) {
+                passes.extend(bytes);
+            }
         }
+        passes
     }
 }
 
@@ -145,7 +154,7 @@ async fn fates(from: &mut ReadHalf<'_>, answers: &Answers<'_>, frames: &mut Fram
     let mut buffer = [0; 16 * 1024];
     while !answers.pending().is_empty() {
         match from.read(&mut buffer).await {
-            Ok(length @ 1..) => frames.take(&buffer[..length], answers),
+            Ok(length @ 1..) => drop(frames.take(&buffer[..length], answers)),
             _ => return,
         }
     }
@@ -184,7 +193,11 @@ async fn requests<'a>(
                 }
                 Some(Fault::HoldBack) | None => {}
             }
-            answers.pending().push_back(Pending { subscription, held });
+            answers.pending().push_back(Pending { subscription, held, extra: false });
+            if shared.repeats(&verb) {
+                answers.pending().push_back(Pending { subscription, held: None, extra: true });
+                buffer.extend_from_within(..);
+            }
             to.write_all(&buffer).await?;
             buffer = rest;
         }
@@ -231,7 +244,7 @@ async fn replies(
         if length == 0 {
             return Ok(());
         }
-        frames.take(&buffer[..length], answers);
+        let passes = frames.take(&buffer[..length], answers);
         let mute = answers.mute.load(Ordering::Relaxed);
         let reset = answers.reset.load(Ordering::Relaxed);
         if mute || reset || shared.switches.borrow().stall_replies {
@@ -245,6 +258,8 @@ async fn replies(
             continue;
         }
         shared.until(|switches| !switches.stall_replies).await;
-        to.write_all(&buffer[..length]).await?;
+        // Whole frames only if some are left out.
+        let repeats = shared.repeats.load(Ordering::Relaxed);
+        to.write_all(if repeats { &passes } else { &buffer[..length] }).await?;
     }
 }

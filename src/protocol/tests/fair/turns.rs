@@ -137,6 +137,32 @@ fn a_client_that_asks_is_told_whichever_request_brought_its_place_and_leaves_not
 }
 
 #[test]
+fn a_client_that_has_just_come_is_waited_for_until_it_is_subscribed() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("h:1", &NO_PLACE));
+    queue.acquire("a:1", &Place { turn: "2", ..since("a", 9) });
+    queue.acquire("b:1", &since("b", 4));
+    let b = queue.listens("b");
+    queue.release("h:1", "h", None);
+    assert_eq!((queue.order(), queue.told().as_deref()), (vec!["a".into(), "b".into()], Some("a")));
+    assert_eq!(queue.hears(b), Some((GRACE + 1).to_string()), "it looks when that is over");
+    // A younger call of the same client does not have the turn of its older one.
+    let younger = queue.acquire("a:2", &Place { turn: "2", ..since("a", 1) });
+    assert_eq!(refusal_of(&younger).1, "", "the lock is free");
+    assert!(!queue.is_granted("b:1", &since("b", 4)));
+    let a = queue.listens("a");
+    assert!(queue.is_granted("a:1", &since("a", 9)));
+    queue.acquire("a:2", &since("a", 1));
+    queue.release("a:1", "a", None);
+    queue.takes("b", b);
+    assert_eq!(queue.hears(a), Some((GRACE + 1).to_string()));
+    queue.release("b:1", "b", None);
+    // From then on it is granted the lock.
+    assert_eq!(queue.granted("a", a).1, None);
+    queue.assert_nothing_eternal();
+}
+
+#[test]
 fn force_tells_the_next_client() {
     let mut queue = Queue::new();
     assert!(queue.is_granted("a:1", &NO_PLACE));

@@ -2,16 +2,11 @@
 
 use crate::error::{Error, ErrorKind, log_failure};
 
-/// What the call returns: the value of the work, unless the lock was lost.
+/// What the call returns once the work is done: its value, unless the lock was lost by then.
 ///
 /// The work is done if only the release could not be confirmed: the client goes on with that in the
 /// background.
-pub(super) fn outcome<T>(
-    name: &str,
-    value: Result<T, Error>,
-    unlocked: Result<(), Error>,
-) -> Result<T, Error> {
-    let value = value?;
+pub(super) fn outcome<T>(name: &str, value: T, unlocked: Result<(), Error>) -> Result<T, Error> {
     match unlocked {
         Err(error) if error.kind() == ErrorKind::Lost => Err(error),
         Err(error) => {
@@ -40,7 +35,7 @@ macro_rules! lock_around {
             ///
             /// As for [`lock`](Self::lock), and [`Lost`](crate::ErrorKind::Lost) if the lock was lost
             /// before it was given back: then `work` may have run beside another holder's. Never both
-            /// the value and the error. If Redis does not confirm the release in time, the value comes
+            /// the value and the error, and the error comes at once. If Redis does not confirm the release in time, the value comes
             /// all the same, with a warning in the log, and the release goes on in the background.
             ///
             /// # Panics
@@ -53,7 +48,7 @@ macro_rules! lock_around {
             /// the background.
             pub async fn with<T>(&self, work: impl AsyncFnOnce(&$Guard) -> T) -> Result<T, Error> {
                 let guard = self.lock().await?;
-                let value = guard.run_until_lost(work(&guard)).await;
+                let value = guard.run_until_lost(work(&guard)).await?;
                 around::outcome(self.name(), value, guard.unlock().await)
             }
 
@@ -80,7 +75,7 @@ macro_rules! lock_around {
                 work: impl AsyncFnOnce(&$Guard) -> T,
             ) -> Result<Option<T>, Error> {
                 let Some(guard) = self.try_lock(wait, lease).await? else { return Ok(None) };
-                let value = guard.run_until_lost(work(&guard)).await;
+                let value = guard.run_until_lost(work(&guard)).await?;
                 around::outcome(self.name(), value, guard.unlock().await).map(Some)
             }
         }

@@ -1,7 +1,7 @@
 //! A caller's commands, which Redis executes only while an owner holds a lock.
 
 use redis::aio::ConnectionLike;
-use redis::{Arg, Cmd, FromRedisValue, Pipeline, RedisFuture, Value, from_redis_value_ref};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisFuture, Value, from_redis_value_ref};
 
 use super::commands::keys_of;
 use super::scripts::SCRIPTS;
@@ -33,7 +33,10 @@ impl Execution {
                 "there is nothing to execute: the pipeline has no commands",
             ));
         }
-        let commands: Vec<Vec<&[u8]>> = pipeline.cmd_iter().map(words).collect();
+        // As they would be sent: the driver says in no other way where a scan goes on.
+        let packed: Vec<Vec<u8>> = pipeline.cmd_iter().map(Cmd::get_packed_command).collect();
+        let commands: Vec<Vec<&[u8]>> =
+            packed.iter().map(|packed| words(packed).unwrap_or_default()).collect();
         let name = |words: &[&[u8]]| words.first().map_or("".into(), |name| text(name));
         let mut keys = vec![names.key().as_bytes()];
         for words in &commands {
@@ -131,13 +134,23 @@ impl ConnectionLike for Replies {
     }
 }
 
-fn words(cmd: &Cmd) -> Vec<&[u8]> {
-    let word = |arg| match arg {
-        Arg::Simple(word) => word,
-        // Of a scan that begins.
-        _ => b"0".as_slice(),
-    };
-    cmd.args_iter().map(word).collect()
+/// Those of a command in the form in which it is sent.
+fn words(packed: &[u8]) -> Option<Vec<&[u8]>> {
+    let (many, mut rest) = number(packed)?;
+    let mut words = Vec::with_capacity(many);
+    for _ in 0..many {
+        let (length, word) = number(rest)?;
+        words.push(word.get(..length)?);
+        rest = word.get(length + 2..)?;
+    }
+    Some(words)
+}
+
+/// The number in a line such as `$12`, and what follows it.
+fn number(packed: &[u8]) -> Option<(usize, &[u8])> {
+    let end = packed.windows(2).position(|pair| pair == b"\r\n")?;
+    let number = str::from_utf8(packed.get(1..end)?).ok()?.parse().ok()?;
+    Some((number, packed.get(end + 2..)?))
 }
 
 fn text(word: &[u8]) -> String {

@@ -117,7 +117,9 @@ fn forbidden(text: &str) -> String {
     let what = match command {
         Some((command, _)) => format!("run `{command}`"),
         None if text.contains("channel") => "use the channel of the lock".to_owned(),
-        None if text.contains("key") => "use the key of the lock".to_owned(),
+        None if text.contains("key") => {
+            "use the key of the lock, or of a command under it".to_owned()
+        }
         None => "run a command that a script of redlatch calls".to_owned(),
     };
     format!(

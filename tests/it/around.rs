@@ -1,7 +1,7 @@
 //! A lock around a call: `with` and `try_with`.
 
 use std::future::pending;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redlatch::{ErrorKind, Lease, LockClient};
 use tokio::sync::oneshot;
@@ -69,6 +69,22 @@ async fn a_lock_that_is_lost_stops_the_work() {
     let work = async |_: &_| pending::<()>().await;
     let lost = lock.try_with(Duration::ZERO, ms(200), work).await;
     assert_eq!(lost.expect_err("the lease ended").kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn a_loss_comes_at_once_though_the_server_hangs() {
+    let server = Server::start();
+    let lock = connect(&server).await.lock("hangs");
+    let begun = Instant::now();
+    let work = async |_: &_| {
+        server.pause();
+        pending::<()>().await
+    };
+    let lost = lock.try_with(Duration::ZERO, ms(400), work).await;
+    assert_eq!(lost.expect_err("the lease ended").kind(), ErrorKind::Lost);
+    // To await the release would take the command timeout.
+    assert!(begun.elapsed() < ms(2_000), "{:?}", begun.elapsed());
+    server.resume();
 }
 
 #[tokio::test]

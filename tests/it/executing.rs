@@ -314,6 +314,29 @@ async fn a_server_that_may_not_write_now_executes_nothing() {
 }
 
 #[tokio::test]
+async fn a_scan_goes_on_where_its_cursor_is() {
+    let server = Server::start();
+    let guard = hold(&connect(&server).await.lock("scan")).await;
+    let members: Vec<String> = (0..1_000).map(|number| format!("member-{number}")).collect();
+    let mut add = pipe();
+    add.sadd("set", &members).ignore();
+    executed::<()>(&guard, &add).await;
+    let (mut cursor, mut found, mut pages) = (0, 0, 0);
+    loop {
+        let mut scan = pipe();
+        scan.add_command(cmd("SSCAN").arg("set").cursor_arg(cursor).to_owned());
+        let (next, page) = executed::<(u64, Vec<String>)>(&guard, &scan).await;
+        (cursor, found, pages) = (next, found + page.len(), pages + 1);
+        if cursor == 0 || pages > 1_000 {
+            break;
+        }
+    }
+    assert_eq!((found, cursor), (1_000, 0), "{pages} pages");
+    assert!(pages > 1);
+    release(guard).await;
+}
+
+#[tokio::test]
 async fn a_user_needs_the_commands_and_to_write_all_keys() {
     let server = Server::start();
     let user = ["ACL", "SETUSER", "app", "on", ">pw", "+@all", "-decr", "&*", "~lock:*", "~mine"];

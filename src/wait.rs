@@ -54,6 +54,8 @@ pub(crate) struct Waiters {
     pub(crate) losses: Limit,
     /// The same for long waits.
     pub(crate) long_waits: Limit,
+    /// The same for locks that are held for longer than `max_hold`.
+    pub(crate) long_holds: Limit,
     /// The same for handles that several tasks share.
     pub(crate) shared_handles: Limit,
 }
@@ -104,6 +106,7 @@ impl Waiters {
             progress: Notify::default(),
             losses: Limit::default(),
             long_waits: Limit::default(),
+            long_holds: Limit::default(),
             shared_handles: Limit::default(),
         }
     }

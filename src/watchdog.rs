@@ -202,9 +202,11 @@ impl Watchdog {
             }
             Renewal::Idle { ran_out: false } => {}
             Renewal::Over { until } => {
-                let remaining_lease = whole_millis(until - now);
-                tracing::warn!(name = %owner.names.key(), owner = %owner.id, ?remaining_lease,
-                    "a lock is held for longer than max_hold: its lease is renewed no more");
+                let (remaining_lease, said) = (whole_millis(until - now), &self.waiters.long_holds);
+                if let Some(more) = said.admit(now) {
+                    tracing::warn!(name = %owner.names.key(), owner = %owner.id, ?remaining_lease,
+                        "a lock is held for longer than max_hold: its lease is renewed no more{more}");
+                }
             }
         }
         None

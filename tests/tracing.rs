@@ -257,6 +257,18 @@ async fn a_lock_that_is_held_for_too_long_is_one_warning() {
         soon("the loss", guard.lost()).await;
         let warned = entries(|entry| entry.is_of(&lock) && entry.level == Level::WARN);
         assert!(warned.len() == 1 && warned[0].says("max_hold"), "{warned:?}");
+
+        // A crowd of them is one more, which says that the rest is not told.
+        let many: Vec<_> = (0..10).map(|number| client.lock(format!("many {number}"))).collect();
+        let mut guards = Vec::new();
+        for lock in &many {
+            guards.push(hold(lock).await);
+        }
+        for guard in guards {
+            soon("the loss", guard.lost()).await;
+        }
+        let warned = entries(|entry| entry.says("max_hold") && entry.level == Level::WARN);
+        assert!(warned.len() == 2 && warned[1].says("debug"), "{warned:?}");
     })
     .await;
 }

@@ -123,3 +123,26 @@ impl QueuePlace {
         self.moves = true;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn news_that_came_late_are_news_of_then() {
+        let (begun, ms) = (clock::now(), Duration::from_millis);
+        let mut place = QueuePlace::default();
+        let mut hear = |asked, took, since| {
+            let as_of = begun + ms(asked);
+            place.heard(Elsewhere { as_of, answered: as_of + ms(took), oldest: None });
+            place.is_next(begun + ms(since))
+        };
+        assert!(hear(0, 5, 5));
+        assert!(!hear(10, 5, 16));
+        // The process was stopped before it read the answer.
+        assert!(hear(100, 400, 110));
+        assert!(!hear(600, 400, 611));
+        assert!(hear(1_000, 8, 1_008), "a little slower");
+    }
+}

@@ -306,8 +306,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-late-news-count",
         file: "src/wait/queue/place.rs",
-        right: "known.as_of <= elsewhere.as_of",
-        wrong: "known.as_of <= elsewhere.as_of || BUG",
+        right: "known.as_of <= as_of)",
+        wrong: "known.as_of <= as_of || BUG)",
     },
     Mutant {
         bug: "fair-handed-keeps-its-place",
@@ -386,5 +386,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         file: "src/protocol/grant.rs",
         right: "now.min(begun + clock.trip)",
         wrong: "if BUG { now } else { begun }",
+    },
+    Mutant {
+        bug: "fair-news-of-a-stopped-process-count",
+        file: "src/wait/queue/place.rs",
+        right: "self.elsewhere = Some(Elsewhere { answered, ..elsewhere });",
+        wrong: "self.elsewhere = Some(if BUG { elsewhere } else { Elsewhere { answered, ..elsewhere } });",
+    },
+    Mutant {
+        bug: "fair-leaver-takes-the-place-of-the-next-call",
+        file: "src/wait/places.rs",
+        right: "self.first_places.lock().contains_key(names.channel())\n            ||",
+        wrong: "!BUG && self.first_places.lock().contains_key(names.channel())\n            ||",
     },
 ];

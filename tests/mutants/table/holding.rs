@@ -255,4 +255,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "match held {",
         wrong: "match if BUG { Ok(()) } else { held } {",
     },
+    Mutant {
+        bug: "max-hold-warns-of-each",
+        file: "src/watchdog.rs",
+        right: "if let Some(more) = said.admit(now) {",
+        wrong: "if let Some(more) = said.admit(now).or(BUG.then_some(\"\")) {",
+    },
+    Mutant {
+        bug: "around-awaits-what-is-lost",
+        file: "src/lock/around.rs",
+        right: "else { return Ok(None) };\n                let value = guard.run_until_lost(work(&guard)).await?;",
+        wrong: "else { return Ok(None) };\n                let value = match guard.run_until_lost(work(&guard)).await {\n                    Err(_) if BUG => return Err(guard.unlock().await.expect_err(\"lost\")),\n                    value => value?,\n                };",
+    },
 ];

@@ -60,6 +60,8 @@ pub(crate) struct WaitQueues<S> {
     channels: HashMap<Arc<str>, Channel<S>>,
     next_ticket: Ticket,
     turns: Turns,
+    /// How long an answer takes that says who waits in other clients.
+    trip: Duration,
     limits: Limits,
     /// When the driver checks next without a notification.
     next_look: Option<Instant>,
@@ -72,6 +74,7 @@ impl<S> WaitQueues<S> {
             channels: HashMap::new(),
             next_ticket: 0,
             turns: Turns::default(),
+            trip: Duration::from_secs(3_600),
             limits,
             next_look: None,
             closed: false,

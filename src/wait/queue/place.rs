@@ -8,9 +8,6 @@ use crate::protocol::{Elsewhere, ServerClock};
 /// have been handed to it. A release says how old it is.
 const WHILE_HELD: Duration = Duration::from_millis(10);
 
-/// Longer than any answer takes.
-const NO_TRIP: Duration = Duration::from_secs(3_600);
-
 /// A place, as far as this client knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueuePlace {
@@ -22,8 +19,6 @@ pub(super) struct QueuePlace {
     elsewhere: Option<Elsewhere>,
     /// What the clock of the server said last.
     clock: Option<ServerClock>,
-    /// The shortest that an answer took.
-    trip: Duration,
     /// When the last grant began that came in a message, in microseconds of the server's clock.
     granted_at: u64,
 }
@@ -31,14 +26,7 @@ pub(super) struct QueuePlace {
 impl Default for QueuePlace {
     fn default() -> Self {
         // A place that is given up just now may be there still.
-        Self {
-            taken: false,
-            moves: true,
-            elsewhere: None,
-            clock: None,
-            trip: NO_TRIP,
-            granted_at: 0,
-        }
+        Self { taken: false, moves: true, elsewhere: None, clock: None, granted_at: 0 }
     }
 }
 
@@ -85,12 +73,8 @@ impl QueuePlace {
 
     /// This client has the lock, and Redis said who waits in others.
     pub(super) fn heard(&mut self, elsewhere: Elsewhere) {
-        let Elsewhere { as_of, answered, .. } = elsewhere;
-        self.trip = self.trip.min(answered.saturating_duration_since(as_of));
-        if self.elsewhere.is_none_or(|known| known.as_of <= as_of) {
-            // News that came late, because the process was stopped, are news of then all the same.
-            let answered = as_of.checked_add(2 * self.trip).map_or(answered, |at| at.min(answered));
-            self.elsewhere = Some(Elsewhere { answered, ..elsewhere });
+        if self.elsewhere.is_none_or(|known| known.as_of <= elsewhere.as_of) {
+            self.elsewhere = Some(elsewhere);
         }
     }
 
@@ -114,35 +98,11 @@ impl QueuePlace {
 
     /// The server said its time; `None` if another server may be responsible now.
     pub(super) fn set_clock(&mut self, clock: Option<ServerClock>) {
-        self.trip = clock.map_or(self.trip, |clock| clock.trip.min(self.trip));
         self.clock = clock;
     }
 
     /// The head left without the lock.
     pub(super) fn left(&mut self) {
         self.moves = true;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock;
-
-    #[test]
-    fn news_that_came_late_are_news_of_then() {
-        let (begun, ms) = (clock::now(), Duration::from_millis);
-        let mut place = QueuePlace::default();
-        let mut hear = |asked, took, since| {
-            let as_of = begun + ms(asked);
-            place.heard(Elsewhere { as_of, answered: as_of + ms(took), oldest: None });
-            place.is_next(begun + ms(since))
-        };
-        assert!(hear(0, 5, 5));
-        assert!(!hear(10, 5, 16));
-        // The process was stopped before it read the answer.
-        assert!(hear(100, 400, 110));
-        assert!(!hear(600, 400, 611));
-        assert!(hear(1_000, 8, 1_008), "a little slower");
     }
 }

@@ -107,9 +107,22 @@ impl<S> WaitQueues<S> {
 
     /// This client has the lock, and Redis said who waits in others.
     pub(crate) fn heard(&mut self, channel: &str, key: &str, elsewhere: Elsewhere) {
+        let elsewhere = self.news_of_then(elsewhere);
         if let Some(place) = self.queue_named(channel, key).and_then(|queue| queue.place.as_mut()) {
             place.heard(elsewhere);
         }
+    }
+
+    /// The same, and no news of later than of twice the time that answers take. An answer that takes
+    /// longer may have been there for a while: the process was stopped.
+    fn news_of_then(&mut self, elsewhere: Elsewhere) -> Elsewhere {
+        let Elsewhere { as_of, answered, .. } = elsewhere;
+        let took = answered.saturating_duration_since(as_of);
+        // A network may become slower.
+        let slower = self.trip + self.trip / 8 + Duration::from_micros(1);
+        self.trip = took.min(slower);
+        let answered = as_of.checked_add(2 * self.trip).map_or(answered, |at| at.min(answered));
+        Elsewhere { answered, ..elsewhere }
     }
 
     /// What the server's clock said last in an answer about this lock, for a grant that began at `at`.
@@ -174,6 +187,8 @@ impl<S> WaitQueues<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock;
+    use crate::wait::Limits;
     use crate::wait::queue::WaitStep;
 
     const CHANNEL: &str = "channel";
@@ -354,5 +369,27 @@ mod tests {
         assert!(world.asks(second) && world.queues.moves_place(CHANNEL, second));
         assert_eq!(world.queues.brings_place(CHANNEL, KEY), Some(2.into()));
         assert!(world.queues.has_place(CHANNEL, KEY));
+    }
+
+    #[test]
+    fn news_that_came_late_are_news_of_then() {
+        let (begun, ms) = (clock::now(), Duration::from_millis);
+        let limits = Limits { run: Duration::ZERO, room: Duration::ZERO };
+        let mut queues = WaitQueues::<()>::new(limits);
+        let mut until = |asked, took| {
+            let as_of = begun + ms(asked);
+            let news = Elsewhere { as_of, answered: as_of + ms(took), oldest: None };
+            queues.news_of_then(news).answered - begun
+        };
+        assert_eq!(until(0, 8), ms(8));
+        assert_eq!(until(10, 12), ms(22), "a little slower");
+        // The process was stopped before it read the answer.
+        assert!(until(100, 400) < ms(125));
+        assert!(until(600, 400) < ms(625));
+        // The network has become slower.
+        for at in 0..20 {
+            until(2_000 + at, 80);
+        }
+        assert_eq!(until(3_000, 80), ms(3_080));
     }
 }

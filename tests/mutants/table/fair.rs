@@ -306,8 +306,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-late-news-count",
         file: "src/wait/queue/place.rs",
-        right: "known.as_of <= as_of)",
-        wrong: "known.as_of <= as_of || BUG)",
+        right: "known.as_of <= elsewhere.as_of",
+        wrong: "known.as_of <= elsewhere.as_of || BUG",
     },
     Mutant {
         bug: "fair-handed-keeps-its-place",
@@ -389,9 +389,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "fair-news-of-a-stopped-process-count",
-        file: "src/wait/queue/place.rs",
-        right: "self.elsewhere = Some(Elsewhere { answered, ..elsewhere });",
-        wrong: "self.elsewhere = Some(if BUG { elsewhere } else { Elsewhere { answered, ..elsewhere } });",
+        file: "src/wait/queue/places.rs",
+        right: "        self.trip = took.min(slower);",
+        wrong: "        self.trip = if BUG { took } else { took.min(slower) };",
     },
     Mutant {
         bug: "fair-leaver-takes-the-place-of-the-next-call",

@@ -1,9 +1,10 @@
-//! The wire protocol as two models, of which every state is visited.
+//! The wire protocol as three models, of which every state is visited.
 //!
 //! The model in this folder has clients of one handle each: crashes, lost requests, replies and
 //! messages, cut connections, leases that end, calls that are dropped. The model in `handoff` has
-//! clients of several handles, which hand the lock off inside the client; its own page says what
-//! is in it. All that follows is about the first.
+//! clients of several handles, which hand the lock off inside the client; the one in `fair` has the
+//! queue of a fair lock, and grants on release. Their own pages say what is in them. All that follows
+//! is about the first.
 //!
 //! ```sh
 //! cargo test --test models -- --nocapture                               # as in every run
@@ -70,6 +71,7 @@
 //! request on another, mends it, a new owner number only in part.
 
 mod client;
+mod fair;
 mod handoff;
 mod properties;
 mod protocol;

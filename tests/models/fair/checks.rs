@@ -1,0 +1,156 @@
+//! The spaces that are visited, and the bugs that are seen.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::properties::*;
+use super::*;
+use crate::{assert_violates, check, is_full};
+
+const NEVER: Role = Role { calls: [0, 0], grants: true };
+const ONE: Role = Role { calls: [1, 0], grants: true };
+/// Its message is `0`, and its head asks.
+const IS_TOLD: Role = Role { grants: false, ..ONE };
+/// Two callers, the second of which waits behind the first.
+const TWO: Role = Role { calls: [1, 1], grants: true };
+/// One caller that comes again.
+const AGAIN: Role = Role { calls: [2, 0], grants: true };
+
+fn fair(roles: [Role; 3], faults: u8) -> Fair {
+    Fair { roles, faults, bug: None, every_step: false, next_place_counts: false }
+}
+
+fn every_step(roles: [Role; 3], faults: u8) -> Fair {
+    Fair { every_step: true, ..fair(roles, faults) }
+}
+
+/// Visits all states, and follows all certain steps from each.
+fn check_all(what: &str, model: Fair, states: usize, depth: usize) {
+    check(what, model.clone(), states, depth);
+    assert_certain_steps_end(&model);
+}
+
+/// No way of certain steps leads back to where it began.
+fn assert_certain_steps_end(model: &Fair) {
+    let id = |state: &State| {
+        let mut hasher = DefaultHasher::new();
+        state.hash(&mut hasher);
+        hasher.finish()
+    };
+    let mut ended: HashMap<u64, bool> = HashMap::new();
+    let mut begins = vec![model.initial()];
+    let mut steps = Vec::new();
+    while let Some(begin) = begins.pop() {
+        let mut way: Vec<(State, Option<Vec<State>>)> = vec![(begin, None)];
+        while let Some((state, next)) = way.last_mut() {
+            let this = id(state);
+            if next.is_none() {
+                if let Some(ended) = ended.get(&this) {
+                    assert!(ended, "certain steps lead back to {state:#?}");
+                    way.pop();
+                    continue;
+                }
+                ended.insert(this, false);
+                model.steps(state, &mut steps);
+                let mut certain = Vec::new();
+                for step in steps.drain(..) {
+                    let after = model.after(state, step);
+                    if step.is_certain() { certain.push(after) } else { begins.push(after) }
+                }
+                *next = Some(certain);
+            }
+            match next.as_mut().and_then(Vec::pop) {
+                Some(after) => way.push((after, None)),
+                None => {
+                    ended.insert(this, true);
+                    way.pop();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn three_clients_wait_in_order_and_a_fault_breaks_nothing() {
+    check("3 clients, 1 fault", fair([ONE; 3], 1), 157_474, 37);
+    assert_certain_steps_end(&fair([ONE; 3], 0));
+}
+
+#[test]
+fn a_client_with_two_waiters_hands_off_in_order() {
+    check_all("2 waiters and 1", fair([TWO, ONE, NEVER], 0), 29_248, 30);
+}
+
+#[test]
+fn a_client_that_cannot_be_granted_the_lock_is_told() {
+    check_all("2 clients and 1 that is told", fair([ONE, ONE, IS_TOLD], 0), 16_194, 29);
+}
+
+#[test]
+fn larger_spaces() {
+    if is_full() {
+        assert_certain_steps_end(&fair([ONE; 3], 1));
+        check("3 clients, 2 faults", fair([ONE; 3], 2), 1_695_882, 43);
+        check_all("2 waiters and 1, 1 fault", fair([TWO, ONE, NEVER], 1), 641_430, 36);
+        check_all("2 waiters and 2 clients", fair([TWO, ONE, ONE], 0), 1_856_193, 42);
+        check_all("3 clients, one of them twice", fair([AGAIN, ONE, ONE], 0), 253_583, 41);
+        let told = fair([ONE, ONE, IS_TOLD], 1);
+        check_all("2 clients and 1 that is told, 1 fault", told, 345_230, 37);
+        check_all("3 clients, every step", every_step([ONE; 3], 0), 114_646, 42);
+        let two = every_step([ONE, ONE, NEVER], 2);
+        check_all("2 clients, 2 faults, every step", two, 48_242, 41);
+    }
+}
+
+#[test]
+fn each_bug_of_a_fair_lock_violates_the_property_that_is_there_for_it() {
+    for (bug, roles, faults, property) in [
+        (Bug::BelievedFromArrival, [ONE; 3], 1, EXCLUSION),
+        (Bug::OwnLeaseAtOnce, [ONE; 3], 1, EXCLUSION),
+        (Bug::ReleaseUnchecked, [ONE; 3], 1, EXCLUSION),
+        (Bug::AgeForgotten, [ONE; 3], 1, ORDER),
+        (Bug::OthersIgnored, [TWO, ONE, NEVER], 0, ORDER),
+        (Bug::AnsweredIgnored, [TWO, AGAIN, NEVER], 0, ORDER),
+        (Bug::GrantStays, [ONE; 3], 0, NO_ETERNAL_KEY),
+        (Bug::UnheardGrantStays, [ONE; 3], 0, GRANT_GOES_ON),
+        (Bug::UntakenGrantStays, [ONE; 3], 1, END),
+        (Bug::HandOffKeepsPlace, [ONE; 3], 0, PLACE),
+        (Bug::LeaveForgotten, [ONE; 3], 1, PLACE),
+        (Bug::ReleaseUntold, [ONE; 3], 0, TOLD),
+        (Bug::LeaveUntold, [ONE, ONE, IS_TOLD], 1, TOLD),
+        (Bug::SecondUntold, [ONE; 3], 1, TOLD),
+        (Bug::NoRefresh, [ONE; 3], 1, END),
+    ] {
+        let model = Fair { bug: Some(bug), ..fair(roles, faults) };
+        assert_violates(&format!("{bug:?}"), model, property);
+    }
+    if is_full() {
+        let told = Role { grants: false, ..TWO };
+        let stays = Fair { bug: Some(Bug::PlaceStays), ..fair([told, ONE, ONE], 1) };
+        assert_violates("PlaceStays", stays, ORDER);
+    }
+}
+
+/// What the order does not have yet.
+///
+/// A hand-off takes the client's place away, also if the next waiter has asked meanwhile. That one
+/// asks again when the lease that it knows of ends, or when the client looks after its places.
+///
+/// And a hand-off that finds the grant ended leaves the place, if the waiter had asked while the grant
+/// was on its way. The first try of the client's next call keeps that place: it counts as older.
+#[test]
+fn a_hand_off_takes_too_much_away_or_too_little() {
+    if is_full() {
+        let counts = Fair { next_place_counts: true, ..fair([TWO, AGAIN, NEVER], 1) };
+        assert_violates("a place that a hand-off takes away", counts, ORDER);
+        let left = fair([AGAIN, AGAIN, NEVER], 1);
+        assert_violates("a place that a hand-off leaves behind", left, ORDER);
+    }
+}
+
+/// The state is copied for every transition.
+#[test]
+fn a_state_is_small() {
+    let size = size_of::<State>();
+    assert!(size <= 512, "{size} bytes");
+}

@@ -1,0 +1,171 @@
+//! What must hold in every state, and what must be reached for the check to mean something.
+
+use stateright::{Model, Property};
+
+use super::Fair;
+use super::state::{Call, Client, GRANT, Owner, Reply, Request, Sent, State};
+use super::steps::Step;
+
+pub(crate) const EXCLUSION: &str =
+    "at most one waiter of all clients believes that it has the lock";
+pub(crate) const HOLDER: &str = "whoever believes it is of the client that has the lock in Redis";
+pub(crate) const ORDER: &str = "no waiter is passed over by one that came later";
+pub(crate) const NO_ETERNAL_KEY: &str = "no key is without a TTL";
+pub(crate) const GRANT_GOES_ON: &str = "a grant is on its way to a waiter, or back";
+pub(crate) const TOLD: &str = "a free lock for which a client waits is on its way to somebody";
+pub(crate) const PLACE: &str = "a place is that of a waiter, or is about to be given up";
+pub(crate) const END: &str = "at rest nobody waits or holds, and no key and no place is there";
+
+impl Model for Fair {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.initial()]
+    }
+
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        self.steps(state, steps);
+    }
+
+    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+        Some(self.after(last, step))
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::always(EXCLUSION, |_, state: &State| {
+                owners(state).filter(|(_, owner)| owner.relies()).count() <= 1
+            }),
+            Property::always(HOLDER, |_, state: &State| {
+                let has = |c: usize| state.key.is_some_and(|key| key.client == c);
+                owners(state).all(|(c, owner)| !owner.relies() || has(c))
+            }),
+            Property::always(ORDER, |_, state: &State| !state.passed_over),
+            Property::always(NO_ETERNAL_KEY, |_, state: &State| {
+                state.key.is_none_or(|key| key.has_ttl)
+            }),
+            Property::always(GRANT_GOES_ON, |_, state: &State| {
+                let granted = state.key.filter(|key| key.owner == GRANT && !state.grant_lost);
+                granted.is_none_or(|key| state.clients[key.client].has_grant())
+            }),
+            Property::always(TOLD, |_, state: &State| {
+                let free = state.key.is_none() && state.told.is_none() && !state.untold;
+                !free
+                    || !state.clients.iter().any(hears)
+                    || state.clients.iter().any(is_about_to_ask)
+            }),
+            Property::always(PLACE, |_, state: &State| {
+                let left = |client: &Client| client.up && client.place > 0 && !client.keeps_place();
+                state.overdue || !state.clients.iter().any(left)
+            }),
+            Property::always(END, |model: &Self, state: &State| {
+                is_settled(state) || model.goes_on(state)
+            }),
+        ];
+        if self.bug.is_none() {
+            let reached = REACHED.iter().filter(|(possible, ..)| possible(self));
+            properties.extend(reached.map(|&(_, name, seen)| Property::sometimes(name, seen)));
+        }
+        properties
+    }
+}
+
+impl Fair {
+    /// Whether something happens for certain.
+    fn goes_on(&self, state: &State) -> bool {
+        let mut steps = Vec::new();
+        self.steps(state, &mut steps);
+        steps.into_iter().any(Step::is_certain)
+    }
+}
+
+fn owners(state: &State) -> impl Iterator<Item = (usize, &Owner)> {
+    let clients = state.clients.iter().enumerate();
+    clients.flat_map(|(c, client)| client.owners.iter().map(move |owner| (c, owner)))
+}
+
+/// A waiter has its place and would hear that it has its turn.
+fn hears(client: &Client) -> bool {
+    let stands = client.owners.iter().any(|owner| owner.stands && owner.call == Call::Waiting);
+    stands && client.up && client.subscribed && client.place > 0 && !client.lapsed
+}
+
+fn is_about_to_ask(client: &Client) -> bool {
+    let hears = client.ask || client.ask_later || client.due;
+    let asks = client.head_calls(Call::Asking) || client.leaves || client.leaving;
+    client.up && (hears || asks)
+}
+
+fn is_settled(state: &State) -> bool {
+    let is_done = |owner: &Owner| owner.call == Call::None && owner.hold.is_none();
+    let left = |client: &Client| client.place > 0 && !client.lapsed;
+    let empty = state.key.is_none() && !state.clients.iter().any(left);
+    empty && owners(state).all(|(_, owner)| is_done(owner))
+}
+
+type Possible = fn(&Fair) -> bool;
+type Seen = fn(&Fair, &State) -> bool;
+
+const ALWAYS: Possible = |_| true;
+const WITH_FAULTS: Possible = |model| model.faults > 0;
+const WITH_TWO: Possible = |model| model.roles.iter().any(|role| role.calls[1] > 0);
+const WITH_TOLD: Possible = |model| model.roles.iter().any(|role| !role.grants);
+const OF_THREE: Possible = |model| model.roles.iter().all(|role| role.calls[0] > 0);
+
+/// The states without which the check would mean little, and where they can be reached.
+const REACHED: &[(Possible, &str, Seen)] = &[
+    (ALWAYS, "a waiter has a grant that Redis has not made its lease", |_, state| {
+        let granted = state.key.is_some_and(|key| key.owner == GRANT);
+        granted && owners(state).any(|(_, owner)| owner.relies() && owner.call == Call::None)
+    }),
+    (ALWAYS, "a waiter awaits that", |_, state| {
+        owners(state).any(|(_, owner)| owner.call == Call::Awaiting)
+    }),
+    (ALWAYS, "a grant is heard of by a client that cannot know how old it is", |_, state| {
+        state.clients.iter().any(|client| client.owners[GRANT].is_leaving())
+    }),
+    (ALWAYS, "a grant comes while the head asks, or waits for it", |_, state| {
+        let granted = |client: &Client| client.granted || client.owners[GRANT].hold.is_some();
+        state.clients.iter().any(|client| granted(client) && client.head_calls(Call::Asking))
+    }),
+    (WITH_TWO, "the client that releases is granted the lock again", |_, state| {
+        owners(state).any(|(_, owner)| {
+            owner.exchange.is_some_and(|exchange| {
+                let release = matches!(exchange.request, Request::Release { .. });
+                release && exchange.reply == Some(Reply::Granted)
+            })
+        })
+    }),
+    (WITH_TWO, "a hold is handed off inside a client", |_, state| {
+        let inside = |client: &Client| client.hand_off.is_some_and(|it| it.from != GRANT);
+        state.clients.iter().any(inside)
+    }),
+    (OF_THREE, "two clients have a place, and the second is to ask later", |_, state| {
+        state.queue().nth(1).is_some() && state.clients.iter().any(|client| client.ask_later)
+    }),
+    (WITH_TOLD, "a client has its turn, and the lock is free", |_, state| {
+        state.told.is_some() && state.key.is_none()
+    }),
+    (ALWAYS, "a client is alive, and its place is gone", |_, state| {
+        state.clients.iter().any(|client| {
+            let lost = client.taken && client.place == 0 && client.head_calls(Call::Waiting);
+            lost && state.key.is_some_and(|key| !std::ptr::eq(&state.clients[key.client], client))
+        })
+    }),
+    (WITH_FAULTS, "a grant has ended when the hand-off comes to Redis", |_, state| {
+        let lost = |client: &Client| client.hand_off.is_some_and(|it| it.sent == Sent::Done(false));
+        state.clients.iter().any(lost)
+    }),
+    (WITH_FAULTS, "a waiter takes what it was handed too late", |_, state| {
+        owners(state).any(|(_, owner)| owner.call == Call::Handed && !owner.relies())
+    }),
+    (WITH_FAULTS, "a waiter is dropped with the lock in its hands", |_, state| {
+        let dropped =
+            |client: &Client| client.hand_off.is_some_and(|it| client.owners[it.to].is_leaving());
+        state.clients.iter().any(dropped)
+    }),
+    (WITH_FAULTS, "a client crashes that has the lock", |_, state| {
+        state.key.is_some_and(|key| !state.clients[key.client].up)
+    }),
+];

@@ -1,0 +1,233 @@
+//! What the server does: `lua/fair_{turn,acquire,release,leave,refresh,hand_off}.lua` in the
+//! abstract, and what ends by itself.
+
+use super::state::{Call, GRANT, Key, Reply, Request, Sent, Since, State};
+use super::{Bug, Fair};
+
+impl Fair {
+    pub(super) fn execute(&self, state: &mut State, c: usize, o: usize, request: Request) -> Reply {
+        match request {
+            Request::Acquire { since, moves } => self.acquire(state, (c, o), since, moves),
+            Request::Release { brings } => self.release(state, (c, o), brings),
+        }
+    }
+
+    /// `lua/fair_turn.lua`: whose turn the free lock is.
+    fn turn(&self, state: &mut State, asks: Option<usize>, own: Option<usize>) -> Option<usize> {
+        loop {
+            let mut queue = state.queue();
+            let Some(first) = queue.next() else {
+                state.told = None;
+                return None;
+            };
+            let second = queue.next();
+            let client = &mut state.clients[first];
+            let alive = !client.lapsed;
+            if asks == Some(first) || state.told == Some(first) && alive {
+                return Some(first);
+            }
+            let grants = alive && client.grants;
+            client.ask |= client.subscribed && !grants;
+            let unheard = self.bug == Some(Bug::UnheardGrantStays) && grants;
+            if alive && (own == Some(first) || client.subscribed || unheard) {
+                if grants {
+                    client.granted |= own != Some(first) && client.subscribed;
+                    client.place = 0;
+                    state.told = None;
+                    self.set_key(state, first, GRANT);
+                } else {
+                    state.told = Some(first);
+                }
+                if let Some(second) = second.filter(|second| asks != Some(*second)) {
+                    let second = &mut state.clients[second];
+                    second.ask_later |= second.subscribed && self.bug != Some(Bug::SecondUntold);
+                }
+                return Some(first);
+            }
+            drop_place(state, first);
+        }
+    }
+
+    fn acquire(
+        &self,
+        state: &mut State,
+        (c, o): (usize, usize),
+        since: Since,
+        moves: bool,
+    ) -> Reply {
+        let mine = state.key.filter(|key| (key.client, key.owner) == (c, o));
+        if mine.is_none() {
+            let client = &mut state.clients[c];
+            let keeps = !moves && client.place > 0 || self.bug == Some(Bug::PlaceStays);
+            client.place = if keeps && client.place > 0 { client.place.min(since) } else { since };
+            client.lapsed = false;
+            client.owners[o].stands = client.subscribed;
+            if state.told == Some(c) {
+                state.told = None;
+            }
+            if let Some(key) = state.key {
+                if key.client == c {
+                    self.set_key(state, c, key.owner);
+                }
+                return Reply::Refused;
+            }
+            if self.turn(state, Some(c), None) != Some(c) {
+                return Reply::Refused;
+            }
+        }
+        state.clients[c].place = 0;
+        state.clients[c].owners[o].stands = false;
+        state.told = None;
+        self.set_key(state, c, o);
+        // It was decided when the first one of two requests was executed.
+        if let Some((key, mine)) = state.key.as_mut().zip(mine) {
+            key.stood = mine.stood;
+        }
+        Reply::Granted
+    }
+
+    fn release(&self, state: &mut State, (c, o): (usize, usize), brings: Since) -> Reply {
+        if !state.has(c, o) && self.bug != Some(Bug::ReleaseUnchecked) {
+            return Reply::Nothing;
+        }
+        state.key = None;
+        state.grant_lost = false;
+        if brings > 0 {
+            let client = &mut state.clients[c];
+            let place = if client.place > 0 { client.place } else { brings };
+            (client.place, client.lapsed) = (place.min(brings), false);
+            for owner in client.owners.iter_mut().filter(|owner| owner.since == brings) {
+                owner.stands = client.subscribed;
+            }
+        }
+        state.told = None;
+        if self.bug != Some(Bug::ReleaseUntold) {
+            self.turn(state, None, Some(c));
+        }
+        if state.has(c, GRANT) && !state.clients[c].granted {
+            return Reply::Granted;
+        }
+        Reply::Released
+    }
+
+    pub(super) fn leave_queue(&self, state: &mut State, c: usize) {
+        let had = std::mem::take(&mut state.clients[c].place) > 0;
+        if state.told == Some(c) {
+            state.told = None;
+        }
+        if had && state.key.is_none() && self.bug != Some(Bug::LeaveUntold) {
+            self.turn(state, None, None);
+        }
+    }
+
+    pub(super) fn refresh(&self, state: &mut State, c: usize) {
+        state.clients[c].lapsed &= state.told == Some(c);
+    }
+
+    /// `lua/fair_hand_off.lua`, which takes the client's place away.
+    pub(super) fn hand_off(&self, state: &mut State, c: usize) {
+        let Some(mut hand_off) = state.clients[c].hand_off else { return };
+        let has = state.has(c, hand_off.from) || state.has(c, hand_off.to);
+        hand_off.sent = Sent::Done(has);
+        state.clients[c].hand_off = Some(hand_off);
+        if has {
+            if self.bug != Some(Bug::HandOffKeepsPlace) {
+                let client = &mut state.clients[c];
+                client.place = 0;
+                if !self.next_place_counts {
+                    client.owners.iter_mut().for_each(|owner| owner.stands = false);
+                }
+            }
+            let timers = state.clients.map(|client| client.timer);
+            self.set_key(state, c, hand_off.to);
+            for (client, timer) in state.clients.iter_mut().zip(timers) {
+                client.timer = timer;
+            }
+        }
+    }
+
+    /// The key has an owner, and a TTL of which no waiter knows.
+    fn set_key(&self, state: &mut State, client: usize, owner: usize) {
+        let first = state.queue().find(|c| *c != client);
+        let oldest = first.map_or(0, |first| state.clients[first].place);
+        let has_ttl = owner != GRANT || self.bug != Some(Bug::GrantStays);
+        let stood = state.standing();
+        let same = state.key.is_some_and(|key| (key.client, key.owner) == (client, owner));
+        state.key = Some(Key { client, owner, has_ttl, oldest, stood });
+        if !same {
+            (state.grant_lost, state.untold) = (false, false);
+            state.clients.iter_mut().for_each(|client| client.timer = false);
+        }
+    }
+
+    /// A lease or a grant ends. What is believed because of it has ended before (see
+    /// [`Hold`](super::state::Hold)), and what is on its way finds nothing.
+    pub(super) fn expire(&self, state: &mut State) {
+        let Some(key) = state.key.take() else { return };
+        state.grant_lost = false;
+        let client = &mut state.clients[key.client];
+        let unconfirmed = client.hand_off.map(|hand_off| hand_off.to);
+        for (o, owner) in client.owners.iter_mut().enumerate() {
+            let own_lease = self.bug == Some(Bug::OwnLeaseAtOnce) && unconfirmed == Some(o);
+            if let Some(hold) = owner.hold.as_mut().filter(|_| !own_lease) {
+                hold.valid = false;
+            }
+            if key.owner == GRANT {
+                owner.stands &= client.place > 0;
+                if let Some(exchange) = &mut owner.exchange
+                    && matches!(exchange.request, Request::Release { .. })
+                    && (exchange.reply == Some(Reply::Granted)
+                        || o == GRANT && exchange.reply.is_none())
+                {
+                    exchange.reply = Some(Reply::Nothing);
+                }
+            }
+        }
+        // It publishes nothing.
+        state.untold |= key.owner != GRANT;
+        if key.owner == GRANT {
+            let late = std::mem::take(&mut client.granted);
+            client.due |= client.owners[GRANT].hold.take().is_some();
+            if self.bug == Some(Bug::BelievedFromArrival) {
+                client.late = late;
+            } else {
+                client.ask |= late;
+            }
+            match &mut client.hand_off {
+                Some(hand_off) if client.owners[hand_off.to].call == Call::Handed => {
+                    // The grant is to be released: that finds nothing, and the head asks.
+                    (client.hand_off, client.due) = (None, true);
+                }
+                Some(hand_off) => hand_off.sent = Sent::Done(false),
+                None => {}
+            }
+        }
+        state.timers_end();
+    }
+
+    /// The client that was told has not come.
+    pub(super) fn end_grace(&self, state: &mut State) {
+        if let Some(told) = state.told {
+            state.clients[told].lapsed = true;
+        }
+        state.timers_end();
+    }
+}
+
+/// The script drops a client: it may be dead.
+fn drop_place(state: &mut State, c: usize) {
+    let client = &mut state.clients[c];
+    (client.place, client.lapsed) = (0, false);
+    client.owners.iter_mut().for_each(|owner| owner.stands = false);
+    if state.told == Some(c) {
+        state.told = None;
+    }
+}
+
+impl State {
+    fn timers_end(&mut self) {
+        for client in &mut self.clients {
+            client.due |= std::mem::take(&mut client.timer);
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! What there is: the lock's hash, its queue, three clients with their waiters, and what is on its
+//! way between them.
+
+pub(crate) const CLIENTS: usize = 3;
+
+/// The handles of a client, of one caller each.
+pub(crate) const HANDLES: usize = 2;
+
+/// Behind them the owner of a grant, which no handle is. Each grant has another one; what is still
+/// on its way of one that has ended finds nothing, so the model settles it when the grant ends.
+pub(crate) const GRANT: usize = HANDLES;
+
+/// When a waiter came: how many of those that wait came before it, from one. Zero: none.
+pub(crate) type Since = u8;
+
+/// Waiters of all clients, one bit each.
+pub(crate) type Set = u8;
+
+/// What a client relies on. The one assumption about time: *all that a client believes on the
+/// strength of a key has ended before the key's TTL ends*. For a grant, the deadline counts from
+/// the time of the server that its message says (`src/protocol/grant.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Hold {
+    pub(crate) valid: bool,
+    /// Its guard has gone; of a grant: it is to be released.
+    pub(crate) leaving: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Call {
+    #[default]
+    None,
+    /// The first try, outside the wait queue.
+    Trying,
+    Waiting,
+    Asking,
+    /// It has the lock when Redis has confirmed a hand-off.
+    Awaiting,
+    /// It has the lock by a hand-off, and was not polled yet.
+    Handed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Request {
+    Acquire {
+        since: Since,
+        moves: bool,
+    },
+    /// It brings the place of the client's first waiter.
+    Release {
+        brings: Since,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Reply {
+    /// Of an acquire, or of a release: this client has the lock again.
+    Granted,
+    Refused,
+    Released,
+    /// The owner held nothing.
+    Nothing,
+}
+
+/// A request for one owner, whose permit is taken meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Exchange {
+    /// An acquire that was dropped is on the connection before this, its undo: how old it was.
+    pub(crate) ahead: Since,
+    pub(crate) request: Request,
+    /// `None`: on its way to the server.
+    pub(crate) reply: Option<Reply>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Owner {
+    /// Calls that it may still begin.
+    pub(crate) calls: u8,
+    pub(crate) call: Call,
+    /// Its place in the client's wait queue, from one; zero if it is not there.
+    pub(crate) seat: u8,
+    pub(crate) since: Since,
+    pub(crate) hold: Option<Hold>,
+    pub(crate) exchange: Option<Exchange>,
+    /// Not of the library: it has asked for a place, and did nothing by which it could lose it.
+    pub(crate) stands: bool,
+    /// Not of the library: those that stood when it came. None of them may be passed over.
+    pub(crate) behind: Set,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Sent {
+    /// Kept back until the waiter has taken the lock.
+    No,
+    OnItsWay,
+    Done(bool),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct HandOff {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) sent: Sent,
+}
+
+/// Who waits in other clients, as a grant or a hand-off said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Elsewhere {
+    pub(crate) oldest: Since,
+    /// The first that came after the answer.
+    pub(crate) answered: Since,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Client {
+    pub(crate) up: bool,
+    /// It can be granted the lock.
+    pub(crate) grants: bool,
+    pub(crate) owners: [Owner; HANDLES + 1],
+    pub(crate) hand_off: Option<HandOff>,
+
+    // What the server knows of it.
+    /// Its place in the queue: when its oldest waiter came.
+    pub(crate) place: Since,
+    /// The term, or the grace, of its place has ended.
+    pub(crate) lapsed: bool,
+    pub(crate) subscribed: bool,
+
+    // Messages that are on their way.
+    pub(crate) ask: bool,
+    /// It is to ask when the lease or the grace of another one has ended.
+    pub(crate) ask_later: bool,
+    pub(crate) granted: bool,
+    /// A bug: the same of a grant that has ended.
+    pub(crate) late: bool,
+
+    // The wait queue.
+    /// The head asks.
+    pub(crate) due: bool,
+    /// The head asks when the lease or the grace that it knows of has ended.
+    pub(crate) timer: bool,
+    pub(crate) clock: bool,
+    pub(crate) taken: bool,
+    pub(crate) moves: bool,
+    pub(crate) elsewhere: Option<Elsewhere>,
+    /// The place is to be given up, ...
+    pub(crate) leaves: bool,
+    /// ... and the request for that is on its way.
+    pub(crate) leaving: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub(crate) client: usize,
+    pub(crate) owner: usize,
+    pub(crate) has_ttl: bool,
+    /// What the script said of the other clients.
+    pub(crate) oldest: Since,
+    /// Not of the library: those that stood then.
+    pub(crate) stood: Set,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    pub(crate) key: Option<Key>,
+    /// The client that was told, and has yet to come.
+    pub(crate) told: Option<usize>,
+    pub(crate) clients: [Client; CLIENTS],
+    /// Faults that may still happen.
+    pub(crate) faults: u8,
+    /// Not of the library: a waiter was passed over.
+    pub(crate) passed_over: bool,
+    /// Not of the library: what would tell a waiter of a free lock was lost.
+    pub(crate) untold: bool,
+    /// Not of the library: a client was so late that its place can be left behind.
+    pub(crate) overdue: bool,
+    /// Not of the library: so was what would tell a client of the grant.
+    pub(crate) grant_lost: bool,
+}
+
+pub(crate) fn bit(c: usize, o: usize) -> Set {
+    1 << (c * HANDLES + o)
+}
+
+impl Owner {
+    pub(crate) fn relies(&self) -> bool {
+        self.hold.is_some_and(|hold| hold.valid && !hold.leaving)
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.hold.is_some_and(|hold| hold.leaving)
+    }
+
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self.call, Call::Trying | Call::Waiting | Call::Asking)
+    }
+
+    pub(crate) fn wait_ends(&mut self, call: Call) {
+        (self.call, self.stands, self.behind) = (call, false, 0);
+    }
+}
+
+impl Client {
+    /// The first in the wait queue.
+    pub(crate) fn head(&self) -> Option<usize> {
+        self.owners.iter().position(|owner| owner.seat == 1)
+    }
+
+    pub(crate) fn head_calls(&self, call: Call) -> bool {
+        self.head().is_some_and(|head| self.owners[head].call == call)
+    }
+
+    pub(crate) fn waiting(&self) -> u8 {
+        self.owners.iter().map(|owner| owner.seat).max().unwrap_or(0)
+    }
+
+    pub(crate) fn join(&mut self, o: usize) {
+        self.owners[o].seat = self.waiting() + 1;
+        self.owners[o].call = Call::Waiting;
+        self.due |= self.waiting() == 1 && self.subscribed;
+    }
+
+    pub(crate) fn leave(&mut self, o: usize) {
+        let seat = std::mem::take(&mut self.owners[o].seat);
+        let behind = |owner: &&mut Owner| seat > 0 && owner.seat > seat;
+        self.owners.iter_mut().filter(behind).for_each(|owner| owner.seat -= 1);
+    }
+
+    pub(crate) fn is_in_hand_off(&self, o: usize) -> bool {
+        self.hand_off.is_some_and(|hand_off| hand_off.from == o || hand_off.to == o)
+    }
+
+    /// Whether a grant of this client will reach a waiter or go back.
+    pub(crate) fn has_grant(&self) -> bool {
+        let replied = |owner: &Owner| {
+            owner.exchange.is_some_and(|exchange| {
+                let release = matches!(exchange.request, Request::Release { .. });
+                release && exchange.reply == Some(Reply::Granted)
+            })
+        };
+        let grant = &self.owners[GRANT];
+        let goes_back = grant.exchange.is_some_and(|exchange| exchange.reply.is_none());
+        let goes_on = self.is_in_hand_off(GRANT) || self.granted || goes_back;
+        self.up && (goes_on || grant.hold.is_some() || self.owners.iter().any(replied))
+    }
+
+    /// Whether the key goes without its TTL.
+    pub(crate) fn gives_back(&self, owner: usize) -> bool {
+        if owner == GRANT {
+            return self.has_grant();
+        }
+        let owner_has = |owner: &Owner| owner.hold.is_some() || owner.exchange.is_some();
+        self.up && (owner_has(&self.owners[owner]) || self.is_in_hand_off(owner))
+    }
+
+    /// Whether its place is that of a waiter, or is about to go.
+    pub(crate) fn keeps_place(&self) -> bool {
+        let asks = |owner: &Owner| owner.waits() || owner.exchange.is_some();
+        let goes = self.leaves || self.leaving || self.hand_off.is_some();
+        self.up && (self.taken || goes || self.owners.iter().any(asks))
+    }
+
+    /// Whether it makes a difference if it crashes.
+    pub(crate) fn is_busy(&self) -> bool {
+        let busy = |owner: &Owner| {
+            owner.call != Call::None || owner.hold.is_some() || owner.exchange.is_some()
+        };
+        self.place > 0 || self.subscribed || self.owners.iter().any(busy)
+    }
+
+    /// Whether a client that was told comes for the lock.
+    pub(crate) fn comes(&self) -> bool {
+        self.up && (self.ask || self.due || self.head_calls(Call::Asking))
+    }
+
+    fn each_since(&mut self, each: &mut impl FnMut(&mut Since)) {
+        each(&mut self.place);
+        if let Some(elsewhere) = &mut self.elsewhere {
+            each(&mut elsewhere.oldest);
+        }
+        for owner in &mut self.owners {
+            each(&mut owner.since);
+            if let Some(exchange) = &mut owner.exchange {
+                each(&mut exchange.ahead);
+                match &mut exchange.request {
+                    Request::Acquire { since, .. } => each(since),
+                    Request::Release { brings } => each(brings),
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// The clients in the queue, the first one first.
+    pub(crate) fn queue(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut queue = [0, 1, 2].map(|c: usize| (self.clients[c].place, c));
+        queue.sort_unstable();
+        queue.into_iter().filter(|(place, _)| *place > 0).map(|(_, c)| c)
+    }
+
+    /// Those that stand and wait.
+    pub(crate) fn standing(&self) -> Set {
+        let mut set = 0;
+        for (c, client) in self.clients.iter().enumerate() {
+            for (o, owner) in client.owners.iter().enumerate() {
+                if owner.stands && owner.waits() {
+                    set |= bit(c, o);
+                }
+            }
+        }
+        set
+    }
+
+    pub(crate) fn has(&self, c: usize, o: usize) -> bool {
+        self.key.is_some_and(|key| (key.client, key.owner) == (c, o))
+    }
+
+    pub(crate) fn next_since(&mut self) -> Since {
+        let mut last = 0;
+        self.each_since(&mut |since| last = last.max(*since));
+        last + 1
+    }
+
+    fn each_since(&mut self, each: &mut impl FnMut(&mut Since)) {
+        if let Some(key) = &mut self.key {
+            each(&mut key.oldest);
+        }
+        self.clients.iter_mut().for_each(|client| client.each_since(each));
+    }
+
+    /// Counts those that came from one again.
+    pub(crate) fn renumber(&mut self) {
+        let mut used = 0_u32;
+        self.each_since(&mut |since| used |= 1 << *since);
+        used &= !1;
+        let rank = |since: Since| (used & ((1 << since) - 1)).count_ones() as Since + 1;
+        self.each_since(&mut |since| *since = if *since == 0 { 0 } else { rank(*since) });
+        for elsewhere in self.clients.iter_mut().filter_map(|client| client.elsewhere.as_mut()) {
+            elsewhere.answered = rank(elsewhere.answered);
+        }
+    }
+
+    /// Nobody passes over one that does not wait.
+    pub(crate) fn forget_others(&mut self) {
+        let mut waiting = 0;
+        for (c, client) in self.clients.iter().enumerate() {
+            for (o, _) in client.owners.iter().enumerate().filter(|(_, owner)| owner.waits()) {
+                waiting |= bit(c, o);
+            }
+        }
+        if let Some(key) = &mut self.key {
+            key.stood &= waiting;
+        }
+        for owner in self.clients.iter_mut().flat_map(|client| &mut client.owners) {
+            owner.behind &= waiting;
+        }
+    }
+
+    /// Clients that do and know the same are interchangeable.
+    pub(crate) fn sort(&mut self) {
+        for (a, b) in [(0, 1), (1, 2), (0, 1)] {
+            if self.clients[a] > self.clients[b] {
+                self.swap(a, b);
+            }
+        }
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.clients.swap(a, b);
+        let swapped = |c: usize| {
+            if c == a {
+                b
+            } else if c == b {
+                a
+            } else {
+                c
+            }
+        };
+        let mask = bit(0, HANDLES) - 1;
+        let swap = |set: &mut Set| {
+            let of = |c: usize| (*set >> (c * HANDLES)) & mask;
+            *set = (0..CLIENTS).fold(0, |all, c| all | of(c) << (swapped(c) * HANDLES));
+        };
+        if let Some(key) = &mut self.key {
+            key.client = swapped(key.client);
+            swap(&mut key.stood);
+        }
+        self.told = self.told.map(swapped);
+        for owner in self.clients.iter_mut().flat_map(|client| &mut client.owners) {
+            swap(&mut owner.behind);
+        }
+    }
+}

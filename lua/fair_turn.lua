@@ -93,7 +93,7 @@ for _ = 1, 100 do
   if left > 0 and heard > 0 then
     if owner then
       redis.call('ZREM', KEYS[1], first)
-      redis.call('HDEL', KEYS[2], first, 'told')
+      redis.call('HDEL', KEYS[2], first, 'told', 'asks:' .. first)
     else
       redis.call('HSET', KEYS[2], 'told', first, first, string.format('%.0f', ms + lease))
     end

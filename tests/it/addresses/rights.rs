@@ -65,8 +65,7 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     ("+zadd", "zadd", &["is served in order"]),
     ("+zrange", "zrange", &["is served in order"]),
     ("+zrem", "zrem", &["is served in order"]),
-    // A client takes its place for lost, and asks for it again.
-    ("+zscore", "zscore", &[]),
+    ("+zscore", "zscore", &["is served in order"]),
 ];
 
 /// Deeds that went wrong, and how.

@@ -153,7 +153,7 @@ async fn a_user_who_is_not_let_in_or_may_not_do_a_thing_reads_which() {
     );
     for (rule, what) in [
         (&["~*", "&*", "+@all", "-evalsha"][..], "run `evalsha`"),
-        (&["~mine:*", "&*", "+@all"], "use the key of the lock"),
+        (&["~mine:*", "&*", "+@all"], "use the key of the lock, or of a command under it"),
     ] {
         let user = [&["ACL", "SETUSER", "app", "reset", "on", ">s3cr3t"], rule].concat();
         server.ask::<()>(&user);

@@ -399,4 +399,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "self.first_places.lock().contains_key(names.channel())\n            ||",
         wrong: "!BUG && self.first_places.lock().contains_key(names.channel())\n            ||",
     },
+    Mutant {
+        bug: "fair-grant-leaves-how-it-came",
+        file: "lua/fair_turn.lua",
+        right: "      redis.call('HDEL', KEYS[2], first, 'told', 'asks:' .. first)\n",
+        wrong: "      redis.call('HDEL', KEYS[2], first, 'told')\n",
+    },
 ];

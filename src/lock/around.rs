@@ -22,13 +22,13 @@ macro_rules! lock_around {
     ($Handle:ty => $Guard:ty) => {
         impl $Handle {
             /// Acquires the lock as [`lock`](Self::lock) does, runs `work`, and awaits the
-            /// [`unlock`](LockGuard::unlock). Returns the value of `work`.
+            /// [`unlock`](crate::LockGuard::unlock). Returns the value of `work`.
             ///
             /// If the lock is lost before `work` completes, drops `work` where it awaits (see
-            /// [`LockGuard::run_until_lost`]). If `work` panics, the client gives the lock back in the
+            /// [`LockGuard::run_until_lost`](crate::LockGuard::run_until_lost)). If `work` panics, the client gives the lock back in the
             /// background. A call of `with` on the same handle inside `work` nests.
             ///
-            /// Costs what [`lock`](Self::lock) and [`unlock`](LockGuard::unlock) cost: two round trips
+            /// Costs what [`lock`](Self::lock) and [`unlock`](crate::LockGuard::unlock) cost: two round trips
             /// if the lock is free.
             ///
             /// # Errors

@@ -67,7 +67,7 @@ impl Lock {
     /// Asks Redis what is left of the lease of the current holder; `None` if the lock is free,
     /// [`Duration::MAX`] if another client removed the key's TTL. One round trip.
     ///
-    /// A guard's own [`remaining`](LockGuard::remaining) is the figure to act on.
+    /// A guard's own [`remaining`](crate::LockGuard::remaining) is the figure to act on.
     ///
     /// # Errors
     ///

@@ -9,6 +9,8 @@
 
 /// [`Lock`]: crate::Lock
 /// [`FencedLock`]: crate::FencedLock
+/// [`FairLock`]: crate::FairLock
+/// [`FencedFairLock`]: crate::FencedFairLock
 /// [`execute`]: crate::LockGuard::execute
 /// [`promises`]: crate::promises
 #[doc = include_str!("guide/choosing.md")]

@@ -23,8 +23,10 @@ impl LockGuard {
     ///
     /// The replies are converted as
     /// [`query_async`](https://docs.rs/redis/latest/redis/struct.Pipeline.html#method.query_async) does
-    /// it, less those that the pipeline [ignores](Pipeline::ignore). If one is left, it may also stand
-    /// for itself, as below; a list of bytes needs the tuple, `(Vec<Vec<u8>>,)`. To make the pipeline
+    /// it, less those that the pipeline [ignores](Pipeline::ignore). One that is left alone may also stand
+    /// for itself, as below, if the driver does not convert the list of it. As `Vec<u8>` a string is its
+    /// bytes: of the list, the driver would make a number of its digits. A list of strings as
+    /// `Vec<Vec<u8>>` needs the tuple for that, `(Vec<Vec<u8>>,)`. To make the pipeline
     /// [`atomic`](Pipeline::atomic) changes nothing.
     ///
     /// ```no_run
@@ -40,19 +42,29 @@ impl LockGuard {
     ///
     /// # Which commands
     ///
-    /// Those of Redis' own data types, and `PUBLISH`. The client has to know which keys a command has,
-    /// so it refuses those of modules, and `SORT` and `XREAD`; and it refuses those that no script may
-    /// run, or that block. In a [cluster](crate::LockClientBuilder::cluster) all keys have to be in the
-    /// slot of the lock: give them its hash tag. The names of keys are as they are in Redis: the
-    /// [`name_prefix`](crate::LockClientBuilder::name_prefix) is not put before them. A command has at
-    /// most 7,000 words. The user of Redis needs the permissions for the commands, and to read and write
-    /// their keys. As in every script, an integer above 2⁵³ is rounded in a reply.
+    /// Those of Redis' own data types, and `PUBLISH` and `SPUBLISH`. The client has to know which keys a
+    /// command has, so it refuses those of modules, and `SORT` and `XREAD`; and it refuses those that no
+    /// script may run, or that block. In a [cluster](crate::LockClientBuilder::cluster) all keys, and the
+    /// channels of `SPUBLISH`, have to be in the slot of the lock: give them its hash tag. The names of keys
+    /// are as they are in Redis: the [`name_prefix`](crate::LockClientBuilder::name_prefix) is not put before
+    /// them. The user of Redis needs the permissions for the commands, and to read and write their keys. As
+    /// in every script, an integer above 2⁵³ is rounded in a reply.
+    ///
+    /// A command has at most 7,000 words, of 512 MiB each, and the pipeline a million, with its keys counted
+    /// twice. (A server with a smaller `proto-max-bulk-len` refuses a longer word, and closes the
+    /// connection.) While Redis executes it, Redis answers no one else.
+    ///
+    /// While a cluster moves the slot, the node executes the commands that has the lock and all their keys: the
+    /// client follows `ASK` and `MOVED`, and such a node has executed nothing. As long as no node has all of
+    /// them, because the keys are on both sides, or one of them does not exist yet (`TRYAGAIN`), the client
+    /// asks again; by the command timeout the error is `Unavailable`, and the outcome `NotExecuted`. A
+    /// command that uses a key which one before it has deleted fails during that time, as in every script.
     ///
     /// # Errors
     ///
     /// [`Lost`](crate::ErrorKind::Lost): Redis has executed nothing, and will not.
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), before any I/O: the pipeline is empty, or
-    /// has a command or a key that it may not have.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), before any I/O: the pipeline is empty or
+    /// too large, or has a command or a key that it may not have.
     /// [`Server`](crate::ErrorKind::Server) if Redis refused the script, if a command failed, or if the
     /// replies do not convert. A script is not rolled back: the commands before one that failed stay
     /// executed, and those behind it are not executed. The error names the command, and its

@@ -13,10 +13,13 @@ pub(super) enum Keys {
     From(usize, usize),
     /// That word says how many keys follow it; there is one more key at the other word.
     Counted(usize, Option<usize>),
+    /// None, and a channel that belongs to a slot, as a key does: the first word behind the name.
+    Channel,
 }
 
-pub(super) const COMMANDS: [(Keys, &str); 9] = [
+pub(super) const COMMANDS: [(Keys, &str); 10] = [
     (Keys::None, "ECHO PING PUBLISH TIME"),
+    (Keys::Channel, "SPUBLISH"),
     (
         Keys::At(1, 1),
         "APPEND BITCOUNT BITFIELD BITFIELD_RO BITPOS DECR DECRBY DUMP EXPIRE EXPIREAT EXPIRETIME \
@@ -25,7 +28,7 @@ pub(super) const COMMANDS: [(Keys, &str); 9] = [
          HMSET HPERSIST HPEXPIRE HPEXPIREAT HPEXPIRETIME HPTTL HRANDFIELD HSCAN HSET HSETEX HSETNX \
          HSTRLEN HTTL HVALS INCR INCRBY INCRBYFLOAT LINDEX LINSERT LLEN LPOP LPOS LPUSH LPUSHX LRANGE \
          LREM LSET LTRIM PERSIST PEXPIRE PEXPIREAT PEXPIRETIME PFADD PSETEX PTTL RESTORE RPOP RPUSH \
-         RPUSHX SADD SCARD SET SETBIT SETEX SETNX SETRANGE SISMEMBER SMEMBERS SMISMEMBER SPOP SPUBLISH \
+         RPUSHX SADD SCARD SET SETBIT SETEX SETNX SETRANGE SISMEMBER SMEMBERS SMISMEMBER SPOP \
          SRANDMEMBER SREM SSCAN STRLEN SUBSTR TTL TYPE XACK XACKDEL XADD XAUTOCLAIM XCLAIM XDEL XDELEX \
          XLEN XPENDING XRANGE XREVRANGE XSETID XTRIM ZADD ZCARD ZCOUNT ZINCRBY ZLEXCOUNT ZMSCORE ZPOPMAX \
          ZPOPMIN ZRANDMEMBER ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZRANK ZREM ZREMRANGEBYLEX ZREMRANGEBYRANK \
@@ -44,6 +47,14 @@ pub(super) const COMMANDS: [(Keys, &str); 9] = [
     (Keys::Counted(2, Some(1)), "ZDIFFSTORE ZINTERSTORE ZUNIONSTORE"),
 ];
 
+/// The channel of a command that belongs to a slot.
+pub(super) fn sharded_channel_of<'a>(words: &[&'a [u8]]) -> Option<&'a [u8]> {
+    match words {
+        [name, channel, ..] if name.eq_ignore_ascii_case(b"SPUBLISH") => Some(channel),
+        _ => None,
+    }
+}
+
 /// The keys among the words of a command. `None` if they are not known, or if the command is one that
 /// no script may run, or that would be another one in a script: one that blocks, say.
 pub(super) fn keys_of<'a>(words: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
@@ -52,6 +63,7 @@ pub(super) fn keys_of<'a>(words: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
     let (keys, _) = COMMANDS.iter().find(is_there)?;
     Some(match *keys {
         Keys::None => Vec::new(),
+        Keys::Channel => words.get(1).map(|_| Vec::new())?,
         Keys::At(first, last) => words.get(first..=last)?.to_vec(),
         Keys::From(first, step) => words
             .get(first..)

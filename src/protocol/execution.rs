@@ -1,9 +1,9 @@
 //! A caller's commands, which Redis executes only while an owner holds a lock.
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, FromRedisValue, Pipeline, RedisFuture, Value, from_redis_value_ref};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisFuture, Value, from_redis_value};
 
-use super::commands::keys_of;
+use super::commands::{keys_of, sharded_channel_of};
 use super::scripts::SCRIPTS;
 use super::{Names, Session, evalsha, loss_of, unexpected};
 use crate::error::{Error, ErrorKind, Loss, Outcome};
@@ -12,6 +12,13 @@ use crate::transport::{Request, Router};
 
 /// The stack of Lua has room for 8,000 words of a command.
 const MOST_WORDS: usize = 7_000;
+
+/// Redis 6.2 takes 1,048,576 words in a request, later ones more. Each command has one beside its own,
+/// and its keys twice.
+const MOST_IN_ALL: usize = 1_000_000;
+
+/// What Redis takes as one word (its default for `proto-max-bulk-len`).
+const LONGEST_WORD: usize = 512 << 20;
 
 /// The one command that stands for all of them.
 pub(crate) struct Execution {
@@ -41,14 +48,21 @@ impl Execution {
         let mut keys = vec![names.key().as_bytes()];
         for words in &commands {
             let known = keys_of(words).ok_or_else(|| unknown(&name(words)))?;
-            if words.len() > MOST_WORDS {
-                let message = format!("{} has more than {MOST_WORDS} words: split it", name(words));
-                return Err(Error::invalid(message));
-            }
+            check_size(words).map_err(|size| too_large(&name(words), size))?;
             for key in &known {
                 check_key(key, names, router)?;
             }
+            if let Some(channel) = sharded_channel_of(words) {
+                check_slot("channel", channel, names, router)?;
+            }
             keys.extend(known);
+        }
+        let all = keys.len() + commands.iter().map(|words| 1 + words.len()).sum::<usize>();
+        if all > MOST_IN_ALL {
+            return Err(too_large(
+                "the pipeline",
+                format!("has more than {MOST_IN_ALL} words and keys"),
+            ));
         }
         let mut cmd = evalsha(&SCRIPTS.execute, &keys);
         cmd.arg(owner);
@@ -93,14 +107,15 @@ pub(crate) async fn converted<T: FromRedisValue>(
     let replies: Result<Value, _> = pipeline.query_async(&mut Replies(replies)).await;
     let converted = replies.and_then(|all| {
         let single = match &all {
-            Value::Array(replies) if replies.len() == 1 => &replies[0],
-            _ => &all,
+            Value::Array(replies) if replies.len() == 1 => replies[0].clone(),
+            _ => return Ok(from_redis_value(all)?),
         };
-        // As a list of one string, bytes would be a number for each string.
-        let (first, second) =
-            if matches!(single, Value::BulkString(_)) { (single, &all) } else { (&all, single) };
-        Ok(from_redis_value_ref(first)
-            .or_else(|error| from_redis_value_ref(second).map_err(|_| error))?)
+        // Of a list of strings, bytes would be a number for each string.
+        let string = || Value::Array(vec![Value::BulkString(b"string".to_vec())]);
+        let itself =
+            matches!(single, Value::BulkString(_)) && from_redis_value::<T>(string()).is_err();
+        let (first, second) = if itself { (single, all) } else { (all, single) };
+        Ok(from_redis_value(first).or_else(|error| from_redis_value(second).map_err(|_| error))?)
     });
     converted.map_err(|error| {
         let message = "Redis has executed the commands, and their replies are of another type";
@@ -164,15 +179,36 @@ fn unknown(command: &str) -> Error {
     ))
 }
 
+fn check_size(words: &[&[u8]]) -> Result<(), String> {
+    if words.len() > MOST_WORDS {
+        return Err(format!("has more than {MOST_WORDS} words"));
+    }
+    match words.iter().map(|word| word.len()).max() {
+        Some(longest) if longest > LONGEST_WORD => {
+            Err(format!("has a word of more than {LONGEST_WORD} bytes"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn too_large(what: &str, size: String) -> Error {
+    Error::invalid(format!("{what} {size}: split it"))
+}
+
 fn check_key(key: &[u8], names: &Names, router: &Router) -> Result<(), Error> {
     let lock = names.key();
     if key == lock.as_bytes() {
         let message = format!("the key `{lock}` is the lock itself: no command may use it");
         return Err(Error::invalid(message));
     }
+    check_slot("key", key, names, router)
+}
+
+fn check_slot(what: &str, key: &[u8], names: &Names, router: &Router) -> Result<(), Error> {
+    let lock = names.key();
     if router.slot_of(lock).is_some_and(|slot| slot != slot::of(key)) {
         return Err(Error::invalid(format!(
-            "in a cluster the key `{}` has to be in the slot of the lock `{lock}`: \
+            "in a cluster the {what} `{}` has to be in the slot of the lock `{lock}`: \
              give both the same hash tag, as in `{{{}}}:stock`",
             text(key),
             slot::tag(lock),
@@ -191,4 +227,17 @@ fn refused(names: &[String], before: usize, error: redis::RedisError) -> Error {
     let code = error.code().map(|code| format!(" ({code})")).unwrap_or_default();
     let message = format!("command {number} of {all}, `{name}`, was refused{code}, and {those}");
     Error::new(ErrorKind::Server, outcome, message).caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_as_long_as_redis_takes_it() {
+        let long = vec![0; LONGEST_WORD + 1];
+        check_size(&[b"SET", b"key", &long[1..]]).expect("it fits");
+        let size = check_size(&[b"SET", b"key", &long]).expect_err("too long");
+        assert!(size.contains("536870912 bytes"), "{size}");
+    }
 }

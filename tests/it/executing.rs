@@ -8,10 +8,12 @@ use redis::{Pipeline, Value, cmd, pipe};
 use redlatch::{Error, ErrorKind, LockClient, LockGuard, Outcome};
 
 use crate::site::Site;
+use crate::support::cluster::shards_channels;
 use crate::support::{Cluster, Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until};
 
 mod answers;
 mod pauses;
+mod slots;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -147,6 +149,38 @@ async fn replies_are_converted_as_the_driver_does_it() {
     release(guard).await;
 }
 
+#[tokio::test]
+async fn one_reply_is_what_the_driver_makes_of_it_for_every_type_that_the_driver_takes() {
+    let server = Server::start();
+    let guard = hold(&connect(&server).await.lock("types")).await;
+    let mut driver = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut replies = pipe();
+    replies.set("text", "text").set("digits", 1234).rpush("list", &["a", "b"]).rpush("digit", 7);
+    executed::<()>(&guard, &replies).await;
+    for read in [
+        pipe().get("text").clone(),
+        pipe().get("digits").clone(),
+        pipe().get("none").clone(),
+        pipe().strlen("text").clone(),
+        pipe().lrange("list", 0, -1).clone(),
+        pipe().lrange("digit", 0, -1).clone(),
+        pipe().lrange("none", 0, -1).clone(),
+        pipe().get("text").get("digits").clone(),
+    ] {
+        macro_rules! same {
+            ($($T:ty),*) => {$(
+                if let Ok(expected) = read.query::<$T>(&mut driver) {
+                    assert_eq!(executed::<$T>(&guard, &read).await, expected, "{:?}", read);
+                }
+            )*};
+        }
+        same!(Value, Option<Value>, Vec<Value>, (Value,), Vec<Option<String>>, Vec<String>);
+        same!(Vec<Vec<String>>, Vec<Vec<Vec<u8>>>, (Vec<String>,), (Vec<Vec<u8>>,), Vec<i64>);
+        same!((Vec<u8>, Vec<u8>), (Vec<String>, Vec<i64>), (String, i64), (Option<Vec<u8>>,));
+    }
+    release(guard).await;
+}
+
 /// The same list, and nothing else.
 trait ClearAndRange {
     fn clear_and_range(&mut self, key: &str) -> &Self;
@@ -195,6 +229,43 @@ async fn arguments_may_be_any_bytes_and_replies_may_be_large() {
     release(guard).await;
 }
 
+/// So many words and keys, with those that the request has of its own.
+fn words(many: usize) -> Pipeline {
+    let (mut pipeline, mut left) = (pipe(), many - 1);
+    while left > 0 {
+        // Its name, its key twice, and what says of how many words it is.
+        let members = left.min(6_000) - 4;
+        pipeline.rpush("many", vec![0; members]);
+        left -= members + 4;
+    }
+    pipeline
+}
+
+#[tokio::test]
+async fn as_many_words_as_a_pipeline_may_have_are_executed() {
+    let server = Server::start();
+    let guard = hold(&connect(&server).await.lock("largest")).await;
+    executed::<()>(&guard, &words(1_000_000)).await;
+    assert_eq!(server.ask::<usize>(&["LLEN", "many"]), 1_000_000 - 1 - 4 * 167);
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn a_word_that_this_server_does_not_take_is_an_error_and_executes_nothing() {
+    let server = Server::start();
+    server.ask::<()>(&["CONFIG", "SET", "proto-max-bulk-len", "1048576"]);
+    let guard = hold(&connect(&server).await.lock("smaller")).await;
+    let large = "x".repeat((1 << 20) + 1);
+    let answer = guard.execute::<()>(&set("large", &large)).await;
+    // It closes the connection behind the error, which may be lost then.
+    let error = answer.expect_err("too large");
+    let is_known = (error.kind(), error.outcome()) == (ErrorKind::Server, Outcome::NotExecuted);
+    assert!(is_known || error.outcome() == Outcome::Unknown, "{error:?}");
+    assert!(!server.exists("large"));
+    executed::<()>(&guard, &set("large", &large[1..])).await;
+    release(guard).await;
+}
+
 #[tokio::test]
 async fn what_may_not_be_executed_is_refused_before_any_request() {
     let server = Server::start();
@@ -212,6 +283,7 @@ async fn what_may_not_be_executed_is_refused_before_any_request() {
         (command(&["GET"]), "GET"),
         (command(&["DEL", "other", "refused"]), "the lock itself"),
         (command(&[&["RPUSH", "list"], &["word"; 7_000][..]].concat()), "split it"),
+        (words(1_000_001), "the pipeline has more than 1000000 words and keys: split it"),
         (set("a", "1").cmd("WATCH").arg("a").clone(), "WATCH"),
     ] {
         let answer = guard.execute::<()>(&commands).await;
@@ -410,6 +482,47 @@ async fn in_a_cluster_all_keys_are_in_the_slot_of_the_lock() {
     assert_eq!(soon("the count", execution).await.expect("no panic"), 2);
     assert_eq!(cluster.ask_at::<i64>("{stock}", &["GET", "{stock}:left"]), 2);
     release(Arc::into_inner(guard).expect("the only one")).await;
+}
+
+/// A channel is no key, though a cluster has it in a slot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sharded_message_is_sent_in_the_slot_of_the_lock_and_needs_no_right_to_a_key() {
+    let cluster = Cluster::start();
+    if !shards_channels(&cluster.nodes()[0]) {
+        return;
+    }
+    let user =
+        ["ACL", "SETUSER", "app", "on", ">pw", "+@all", "&*", "~{shop}:lock", "~{shop}:left"];
+    cluster.nodes().iter().for_each(|node| node.ask(&user));
+    let urls =
+        cluster.nodes().iter().map(|node| format!("redis://app:pw@127.0.0.1:{}", node.port()));
+    let builder = LockClient::builder().cluster(urls).command_timeout(SOON);
+    let client = builder.connect().await.expect("connecting");
+    let guard = hold(&client.lock("{shop}:lock")).await;
+    let calls = cluster.calls("evalsha");
+    let mut elsewhere = pipe();
+    elsewhere.incr("{shop}:left", 1).cmd("spublish").arg("news").arg("text");
+    let answer = guard.execute::<()>(&elsewhere).await;
+    let message = failed(answer, ErrorKind::InvalidArgument, Outcome::NotExecuted);
+    assert!(message.contains("the channel `news` has to be in the slot"), "{message}");
+    assert_eq!(cluster.calls("evalsha"), calls, "a node was asked");
+
+    let node = &cluster.nodes()[cluster.node_of("{shop}")];
+    let mut listener = redis::Client::open(node.url()).unwrap().get_connection().unwrap();
+    cmd("SSUBSCRIBE").arg("{shop}:news").exec(&mut listener).expect("subscribed");
+    let mut here = pipe();
+    here.incr("{shop}:left", 1).cmd("SPUBLISH").arg("{shop}:news").arg("text");
+    assert_eq!(executed::<(i64, i64)>(&guard, &here).await, (1, 1));
+
+    // While the slot moves: the lock and the key are where they were, and the channel is no key that is
+    // missing there.
+    let to = (cluster.node_of("{shop}") + 1) % 3;
+    let move_ = cluster.begin_move(cluster.slot_of("{shop}"), to);
+    assert_eq!(executed::<(i64, i64)>(&guard, &here).await, (2, 1));
+    move_.migrate_keys();
+    move_.finish();
+    assert_eq!(executed::<(i64, i64)>(&guard, &here).await, (3, 0));
+    release(guard).await;
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ fn the_keys_of_a_command_are_where_its_kind_has_them() {
         ("ZUNION 2 a b WITHSCORES", "a b"),
         ("ZUNIONSTORE to 2 a b WEIGHTS 1 2", "a b to"),
         ("PUBLISH channel text", ""),
+        ("SPUBLISH channel text", ""),
     ] {
         assert_eq!(keys(command).as_deref(), Some(expected), "{command}");
     }
@@ -47,6 +48,7 @@ fn a_command_is_refused_whose_keys_are_not_known() {
         "",
         "SET",
         "RENAME a",
+        "SPUBLISH",
         "DEL",
         "ZUNION x a",
         "ZUNION 3 a b",
@@ -88,6 +90,8 @@ fn the_server_has_the_keys_there_and_lets_a_script_run_the_command() {
                 Keys::None => (0, 0, 0),
                 // Its parts have them.
                 Keys::At(2, 2) => continue,
+                // The server counts it among the keys, but asks for no permission for that.
+                Keys::Channel => (1, 1, 1),
                 Keys::At(first, last) => (first as i64, last as i64, 1),
                 Keys::From(first, step) => (first as i64, -1, step as i64),
                 Keys::Counted(..) => {

@@ -265,3 +265,25 @@ async fn a_guard_that_was_handed_the_lock_waits_until_redis_has_confirmed_that()
     soon("unlocking", unlock).await.expect("no panic").expect("unlocked");
     release(sole(guard)).await;
 }
+
+/// A refusal is an answer, too. Else the handle would wait until the lease could have ended.
+#[tokio::test]
+async fn a_handle_goes_on_behind_commands_that_nobody_awaits_whatever_redis_answers() {
+    let scene = Scene::new(SOON).await;
+    let narrow = |keys| scene.server.ask::<()>(&["ACL", "SETUSER", "narrow", "resetkeys", keys]);
+    scene.server.ask::<()>(&["ACL", "SETUSER", "narrow", "on", ">pass", "~*", "&*", "+@all"]);
+    let url = scene.proxy.url(&scene.server).replace("redis://", "redis://narrow:pass@");
+    let builder = LockClient::builder().url(url).watchdog_timeout(2 * MINUTE);
+    let client = builder.command_timeout(ms(1_500)).connect().await.expect("connecting");
+    let guard = Arc::new(hold(&client.lock("refused")).await);
+    let call = scene.held_back(&guard).await;
+    call.abort();
+    assert!(call.await.expect_err("aborted").is_cancelled());
+    narrow("~other");
+    scene.proxy.let_go();
+    let answer = soon("an answer", guard.extend(MINUTE)).await;
+    failed(answer, ErrorKind::Server, Outcome::NotExecuted);
+    narrow("~*");
+    soon("an answer", guard.extend(MINUTE)).await.expect("still held");
+    release(sole(guard)).await;
+}

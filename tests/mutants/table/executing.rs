@@ -64,6 +64,42 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if key == lock.as_bytes() && !BUG {",
     },
     Mutant {
+        bug: "refusals-settle-nothing",
+        file: "src/releaser.rs",
+        right: "if error.is_reply() { Ok(()) }",
+        wrong: "if error.is_reply() && !BUG { Ok(()) }",
+    },
+    Mutant {
+        bug: "pipeline-of-any-size",
+        file: "src/protocol/execution.rs",
+        right: "if all > MOST_IN_ALL {",
+        wrong: "if all > MOST_IN_ALL && !BUG {",
+    },
+    Mutant {
+        bug: "channels-are-keys",
+        file: "src/protocol/commands.rs",
+        right: "Keys::Channel => words.get(1).map(|_| Vec::new())?,",
+        wrong: "Keys::Channel => words.get(1).map(|channel| if BUG { vec![*channel] } else { Vec::new() })?,",
+    },
+    Mutant {
+        bug: "channels-of-any-slot",
+        file: "src/protocol/commands.rs",
+        right: "if name.eq_ignore_ascii_case(b\"SPUBLISH\") =>",
+        wrong: "if name.eq_ignore_ascii_case(b\"SPUBLISH\") && !BUG =>",
+    },
+    Mutant {
+        bug: "single-string-unlisted",
+        file: "src/protocol/execution.rs",
+        right: "&& from_redis_value::<T>(string()).is_err();",
+        wrong: "&& (BUG || from_redis_value::<T>(string()).is_err());",
+    },
+    Mutant {
+        bug: "redirected-commands-given-up",
+        file: "src/transport/retry.rs",
+        right: "step => step,",
+        wrong: "Step::Redirect { .. } | Step::Pause { .. } if request.once && BUG => Step::GiveUp,\n            step => step,",
+    },
+    Mutant {
         bug: "bytes-are-numbers",
         file: "src/protocol/execution.rs",
         right: "matches!(single, Value::BulkString(_))",

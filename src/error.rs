@@ -103,6 +103,7 @@ struct Inner {
     source: Option<redis::RedisError>,
     lock_name: Option<Box<str>>,
     loss: Option<Loss>,
+    is_reply: bool,
 }
 
 impl Error {
@@ -114,7 +115,18 @@ impl Error {
             source: None,
             lock_name: None,
             loss: None,
+            is_reply: false,
         }))
+    }
+
+    /// The same, for the server's reply to the request itself.
+    pub(crate) fn replied(mut self) -> Self {
+        self.0.is_reply = true;
+        self
+    }
+
+    pub(crate) fn is_reply(&self) -> bool {
+        self.0.is_reply
     }
 
     /// The same, with a source of one line: that of something else than Redis may have several.
@@ -215,15 +227,17 @@ impl Error {
     }
 }
 
-/// Logs a failed request that is sent again: a warning, unless the outage is in the log already.
+/// Logs a failed request that is sent again: at debug if the outage is in the log already, or enough about
+/// others that Redis refuses, else a warning.
 macro_rules! log_failure {
-    ($error:expr, $($rest:tt)*) => {
-        if $error.kind() == $crate::error::ErrorKind::Unavailable {
-            tracing::debug!(error = format_args!("{:#}", $error), $($rest)*);
-        } else {
-            tracing::warn!(error = format_args!("{:#}", $error), $($rest)*);
+    ($error:expr, $waiters:expr, $($rest:tt)*) => {{
+        let refused = $error.kind() != $crate::error::ErrorKind::Unavailable;
+        match refused.then(|| $waiters.refused()).flatten() {
+            Some(failed_attempts) => tracing::warn!(
+                error = format_args!("{:#}", $error), failed_attempts, $($rest)*),
+            None => tracing::debug!(error = format_args!("{:#}", $error), $($rest)*),
         }
-    };
+    }};
 }
 pub(crate) use log_failure;
 

@@ -114,7 +114,9 @@ impl LockGuard {
         // If this fails, the drop gives the hold back.
         self.engine.begin_call().map_err(|error| error.about(self.name()))?;
         self.end_span();
-        let span = spans::release(self.owner.names.key(), &self.owner.id, false);
+        let key = self.owner.names.key();
+        let server = || self.engine.router.address_of(key);
+        let span = spans::release(key, &self.owner.id, false, server);
         self.unlocking = true;
         if span.is_disabled() {
             return self.release().await;
@@ -168,7 +170,10 @@ impl LockGuard {
     /// measures the time that this guard was held modulo 49 days, and takes a hundred years for more.
     ///
     /// A process that dies before it releases the lock leaves it for its lease, however long `least`
-    /// is. [`force_unlock`](crate::Lock::force_unlock) frees it.
+    /// is. If a failover misses the release, this client tells the new primary until when the lock stays;
+    /// but the handle itself may acquire it there before, and a failover can lose the key as [it can
+    /// any lock](crate::promises#anything-about-a-redis-that-forgets).
+    /// [`force_unlock`](crate::Lock::force_unlock) frees it.
     pub fn hold_at_least(&self, least: Duration) {
         if !self.engine.process.is_this_one() {
             return;

@@ -181,10 +181,10 @@ impl Handoffs {
             let server = router.movable_server_of(names.key());
             // Not if this client is about to unsubscribe: then a listener is another client.
             let listens = self.waiters.keeps_hearing(names);
-            let answer = call
-                .send_handoffs(kind, names, &owners, request.lease, listens, self.no_place(kind))
-                .await;
-            self.note_release(kind, names, server, router);
+            let place = self.no_place(kind);
+            let answer =
+                call.send_handoffs(kind, names, &owners, request.lease, listens, place).await;
+            self.note_release(kind, names, server, None, router);
             if self.hear(names, &request, answer, &mut retry) {
                 break;
             }
@@ -204,7 +204,7 @@ impl Handoffs {
         answer: Result<(HandOffReply, bool), Error>,
         retry: &mut RetryState,
     ) -> bool {
-        let (handoffs, now) = (request.owners.len() - 1, clock::now());
+        let (handoffs, now, name) = (request.owners.len() - 1, clock::now(), names.key());
         let mut lease = None;
         let over = match answer {
             Ok((HandOffReply::Done { token, listening, elsewhere }, _)) => {
@@ -234,12 +234,13 @@ impl Handoffs {
                 // No later hand-off starts from one that is awaited.
                 let over = awaited || now >= *retry.give_up.get_or_insert(now + longest);
                 if over {
-                    let reached = error.kind() != ErrorKind::Unavailable;
-                    let outcome =
-                        if reached { HandoffOutcome::Refused } else { HandoffOutcome::Unanswered };
+                    let outcome = match error.kind() {
+                        ErrorKind::Unavailable => HandoffOutcome::Unanswered,
+                        _ => HandoffOutcome::Refused,
+                    };
                     retry.pending.extend(self.given_up(names, outcome));
                 } else {
-                    log_failure!(error, name = names.key(), "a hand-off failed; trying again");
+                    log_failure!(error, self.waiters, name, "a hand-off failed; trying again");
                 }
                 over
             }

@@ -29,6 +29,24 @@ impl Limit {
     }
 }
 
+/// The least time between two warnings about what goes on.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// For events of one kind that come again until what is wrong is put right.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats(Mutex<Option<(Instant, u64)>>);
+
+impl Repeats {
+    /// How many events there were since the last warning, with this one; `None` if it is not worth one.
+    pub(crate) fn admit(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock();
+        let (warned, before) = state.unwrap_or((now, 0));
+        let is_worth_one = state.is_none() || now.saturating_duration_since(warned) >= INTERVAL;
+        *state = Some(if is_worth_one { (now, 0) } else { (warned, before + 1) });
+        is_worth_one.then_some(before + 1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +60,15 @@ mod tests {
             assert!(admitted(minute + 1).is_some_and(|end| end.contains("debug")));
             assert_eq!([admitted(minute + 1), admitted(minute + 59)], [None, None]);
         }
+    }
+
+    #[test]
+    fn what_goes_on_is_worth_a_warning_at_once_and_one_every_ten_seconds_with_their_number() {
+        let (repeats, begun) = (Repeats::default(), Instant::now());
+        let admitted = |tenth: u64| repeats.admit(begun + Duration::from_millis(100 * tenth));
+        let warnings: Vec<_> =
+            (0..250).filter_map(|tenth| Some((tenth, admitted(tenth)?))).collect();
+        assert_eq!(warnings, [(0, 1), (100, 100), (200, 100)]);
+        assert_eq!(admitted(10_000), Some(50));
     }
 }

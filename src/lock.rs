@@ -31,7 +31,8 @@ pub use fenced_fair::FencedFairLock;
 /// [`client.lock(name)`](crate::LockClient::lock), is a new owner that has to wait.
 ///
 /// Two mistakes with that are a warning in the log, once a handle: two tasks that are inside at the
-/// same time by one handle; and a call that [waits long](crate::LockClientBuilder::warn_waits_longer_than)
+/// same time by one handle (the client cannot tell them from a task that nests under a guard which was
+/// moved to it; that is no mistake); and a call that [waits long](crate::LockClientBuilder::warn_waits_longer_than)
 /// for a lock that another handle of the same client holds.
 ///
 /// Making a handle costs no I/O. Every acquisition that succeeds returns a [`LockGuard`], and the
@@ -231,7 +232,9 @@ impl Lock {
         let about = |error: Error| error.about(self.name());
         // Before the span: the subscriber may have a mutex of its own.
         self.engine.begin_call().map_err(about)?;
-        let span = spans::acquire(self.owner.names.key(), &self.owner.id);
+        let key = self.owner.names.key();
+        let server = || self.engine.router.address_of(key);
+        let span = spans::acquire(key, &self.owner.id, server);
         self.check_name().map_err(about)?;
         if !span.is_disabled() {
             let granted = self.engine.process.bind(self.acquire_in(span, lease, wait));

@@ -144,7 +144,7 @@ pub(crate) struct PendingRelease {
     given_back: usize,
 }
 
-/// Times of one generation.
+/// What few generations have.
 #[derive(Default)]
 struct Rare {
     generation: u64,
@@ -152,6 +152,8 @@ struct Rare {
     held_until: Option<Instant>,
     /// From when on the watchdog has renewed it, if there is a limit to that.
     renewed_from: Option<Instant>,
+    /// Redis has released the lock before, and a server has missed that.
+    release_missed: bool,
 }
 
 #[derive(Default)]
@@ -180,7 +182,7 @@ pub(crate) struct HoldState {
 }
 
 impl HoldState {
-    /// The rare times of this generation.
+    /// What this generation has of these.
     fn rare(&mut self) -> &mut Rare {
         let rare = self.rare.get_or_insert_default();
         if rare.generation != self.generation {

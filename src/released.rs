@@ -43,6 +43,8 @@ struct LastRelease {
     names: Names,
     at: Instant,
     server: Server,
+    /// Until when the key was to stay after that release.
+    held_until: Option<Instant>,
 }
 
 impl Default for State {
@@ -53,10 +55,17 @@ impl Default for State {
 
 impl ReleasedNames {
     /// Notes that this client has released that name, or handed it off between two of its owners.
-    pub(crate) fn note(&self, kind: Kind, names: &Names, server: Server, now: Instant) {
+    pub(crate) fn note(
+        &self,
+        kind: Kind,
+        names: &Names,
+        server: Server,
+        held_until: Option<Instant>,
+        now: Instant,
+    ) {
         let mut state = self.state.lock();
         if let Some(last) = state.names.get_mut(names.key()) {
-            (last.at, last.server) = (now, server);
+            (last.at, last.server, last.held_until) = (now, server, held_until);
             // To release a fair lock again is to tell the client whose turn it is.
             if kind.has_queue() && !last.kind.has_queue() {
                 (last.kind, last.names) = (kind, names.clone());
@@ -70,9 +79,14 @@ impl ReleasedNames {
             state.swept = Some(now);
         }
         if state.names.len() < MOST {
-            let last = LastRelease { kind, names: names.clone(), at: now, server };
+            let last = LastRelease { kind, names: names.clone(), at: now, server, held_until };
             state.names.insert(names.key().into(), last);
         }
+    }
+
+    /// Until when the key was to stay after the last release of that name.
+    pub(crate) fn held_until(&self, names: &Names) -> Option<Instant> {
+        self.state.lock().names.get(names.key())?.held_until
     }
 
     /// The names for which another server is responsible now than at their release, or at the last
@@ -114,9 +128,9 @@ mod tests {
     fn w26_a_name_is_looked_at_once_for_each_change_of_its_server() {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let [old, new] = [Server::numbered(1), Server::numbered(2)];
-        released.note(Kind::Reentrant, &names("a"), old, now);
-        released.note(Kind::Reentrant, &names("b"), new, now);
-        released.note(Kind::Reentrant, &names("a"), old, now);
+        released.note(Kind::Reentrant, &names("a"), old, None, now);
+        released.note(Kind::Reentrant, &names("b"), new, None, now);
+        released.note(Kind::Reentrant, &names("a"), old, None, now);
         assert_eq!(keys(released.moved(|_| new, now)), ["a"]);
         assert_eq!(keys(released.moved(|_| new, now)), [""; 0]);
         assert_eq!(keys(released.moved(|_| old, now)), ["a", "b"]);
@@ -129,10 +143,10 @@ mod tests {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let server = Server::numbered(1);
         for number in 0..MOST + 10 {
-            released.note(Kind::Reentrant, &names(&number.to_string()), server, now);
+            released.note(Kind::Reentrant, &names(&number.to_string()), server, None, now);
         }
         assert_eq!(released.state.lock().names.len(), MOST);
-        released.note(Kind::Reentrant, &names("later"), server, now + REMEMBERED_FOR);
+        released.note(Kind::Reentrant, &names("later"), server, None, now + REMEMBERED_FOR);
         assert_eq!(released.state.lock().names.len(), 1);
     }
 }

@@ -210,6 +210,7 @@ async fn send_release(
 ) -> Result<bool, Error> {
     let (pending, sent_before) = {
         let mut holds = owner.holds.lock();
+        holds.hold_again_until(|| handoffs.released_names.held_until(&owner.names));
         let Some(pending) = holds.pending(now, handoffs.config.watchdog_timeout) else {
             return Ok(false);
         };
@@ -293,12 +294,9 @@ async fn release_in_background(
         let mut call = Session::new(router, now + config.command_timeout);
         call.connection = release.connection.take();
         let answer = if !pending {
-            // Whatever it says, it comes behind the commands.
+            // Whatever the reply says, it comes behind the commands.
             let inspected = call.inspect(&owner.names, &owner.id).await.map(drop);
-            inspected.or_else(|error| match error.kind() {
-                ErrorKind::NotALock => Ok(()),
-                _ => Err(error),
-            })
+            inspected.or_else(|error| if error.is_reply() { Ok(()) } else { Err(error) })
         } else {
             let released = send_release(&mut call, owner, handoffs, now).await;
             match &released {
@@ -306,6 +304,7 @@ async fn release_in_background(
                     "released in the background"),
                 Err(error) => log_failure!(
                     error,
+                    handoffs.waiters,
                     name = owner.names.key(),
                     owner = &*owner.id,
                     "a release in the background failed; trying again"

@@ -12,9 +12,12 @@ use tracing::field::Empty;
 use crate::clock;
 use crate::error::{Error, Loss};
 
+/// Host and port of a server, or the path of its socket.
+type Address = Option<(String, Option<u16>)>;
+
 /// From the call until the grant, the refusal or the error.
-pub(crate) fn acquire(name: &str, owner: &str) -> Span {
-    tracing::debug_span!(
+pub(crate) fn acquire(name: &str, owner: &str, server: impl FnOnce() -> Address) -> Span {
+    let span = tracing::debug_span!(
         "acquire",
         name,
         owner,
@@ -24,15 +27,23 @@ pub(crate) fn acquire(name: &str, owner: &str) -> Span {
         otel.kind = "client",
         otel.status_code = Empty,
         db.system.name = "redis",
+        server.address = Empty,
+        server.port = Empty,
         db.operation.name = "acquire",
         "error.type" = Empty,
-    )
+    );
+    at(span, server)
 }
 
 /// From the call of `unlock` until the confirmation; or the release of a dropped guard, in the
 /// background.
-pub(crate) fn release(name: &str, owner: &str, background: bool) -> Span {
-    tracing::debug_span!(
+pub(crate) fn release(
+    name: &str,
+    owner: &str,
+    background: bool,
+    server: impl FnOnce() -> Address,
+) -> Span {
+    let span = tracing::debug_span!(
         "release",
         name,
         owner,
@@ -42,9 +53,22 @@ pub(crate) fn release(name: &str, owner: &str, background: bool) -> Span {
         otel.kind = "client",
         otel.status_code = Empty,
         db.system.name = "redis",
+        server.address = Empty,
+        server.port = Empty,
         db.operation.name = "release",
         "error.type" = Empty,
-    )
+    );
+    at(span, server)
+}
+
+fn at(span: Span, server: impl FnOnce() -> Address) -> Span {
+    if !span.is_disabled()
+        && let Some((address, port)) = server()
+    {
+        span.record("server.address", address);
+        span.record("server.port", port);
+    }
+    span
 }
 
 /// The call that runs in such a span got the lock by a hand-off, or gave it to the next one so.

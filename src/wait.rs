@@ -20,7 +20,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::clock;
 use crate::error::ErrorKind;
-use crate::limit::Limit;
+use crate::limit::{Limit, Repeats};
 use crate::owner::{Granted, Owner};
 use crate::protocol::{Grant, Names};
 use crate::sync::Mutex;
@@ -56,6 +56,8 @@ pub(crate) struct Waiters {
     pub(crate) long_waits: Limit,
     /// The same for locks that are held for longer than `max_hold`.
     pub(crate) long_holds: Limit,
+    /// For requests that Redis refuses.
+    refusals: Repeats,
     /// The same for handles that several tasks share.
     pub(crate) shared_handles: Limit,
 }
@@ -105,10 +107,17 @@ impl Waiters {
             changed: Notify::default(),
             progress: Notify::default(),
             losses: Limit::default(),
+            refusals: Repeats::default(),
             long_waits: Limit::default(),
             long_holds: Limit::default(),
             shared_handles: Limit::default(),
         }
+    }
+
+    /// Redis has refused a request that the client tries again. Returns how many of these there were since
+    /// the last warning about them, if this one is worth another.
+    pub(crate) fn refused(&self) -> Option<u64> {
+        self.refusals.admit(clock::now())
     }
 
     /// Whether a call for this lock waits in the queue at once, without a try of its own: see

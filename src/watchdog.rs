@@ -243,7 +243,8 @@ impl Watchdog {
             }
             Err(error) if error.kind() == ErrorKind::Server && batch.len() > 1 => return batch,
             Err(error) => {
-                log_failure!(error, locks = batch.len(), "a renewal failed; trying again");
+                let locks = batch.len();
+                log_failure!(error, self.waiters, locks, "a renewal failed; trying again");
                 let again = now + (self.period / 4).min(Duration::from_secs(1));
                 for entry in &batch {
                     // When it is due at its deadline, the watchdog finds that it is lost.

@@ -9,6 +9,8 @@ mod support;
 
 #[path = "tracing/outages.rs"]
 mod outages;
+#[path = "tracing/refusals.rs"]
+mod refusals;
 #[path = "tracing/spans.rs"]
 mod spans;
 #[path = "tracing/surprises.rs"]

@@ -18,8 +18,9 @@ impl Acquisition<'_> {
 
     /// This task got a hold, `nested` in others of its handle or not. Logs it if tasks share the handle.
     pub(super) fn entered(&self, nested: bool) {
-        const SHARED: &str = "two tasks hold a lock at the same time, because a handle re-enters \
-            and they share one: a task that has to wait for the others needs a clone of it";
+        const SHARED: &str = "two tasks hold a lock at the same time, unless its guard was moved to \
+            this one: a handle re-enters, and they share one; a task that has to wait for the others \
+            needs a clone of it";
         if !self.owner.entered(nested) {
             return;
         }

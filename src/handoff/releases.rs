@@ -40,22 +40,24 @@ impl Handoffs {
         server: Option<Server>,
         router: &Router,
     ) {
-        self.note_release(owner.kind, &owner.names, server, router);
+        self.note_release(owner.kind, &owner.names, server, None, router);
         if !owner.kind.has_queue() {
             self.waiters.freed(&owner.names, receivers);
         }
     }
 
-    /// Notes the release for a server that has missed it and becomes responsible, or is already.
+    /// Notes the release for a server that has missed it and becomes responsible, or is already. The
+    /// key stays until `held_until`.
     pub(crate) fn note_release(
         &self,
         kind: Kind,
         names: &Names,
         server: Option<Server>,
+        held_until: Option<Instant>,
         router: &Router,
     ) {
         let Some(server) = server else { return };
-        self.released_names.note(kind, names, server, clock::now());
+        self.released_names.note(kind, names, server, held_until, clock::now());
         if router.server_of(names.key()) != server {
             self.released_names.moved_meanwhile.notify_one();
         }

@@ -2,24 +2,36 @@
 
 use crate::error::{Error, ErrorKind, log_failure};
 
-/// What the call returns once the work is done: its value, unless the lock was lost by then.
-///
-/// The work is done if only the release could not be confirmed: the client goes on with that in the
-/// background.
-pub(super) fn outcome<T>(name: &str, value: T, unlocked: Result<(), Error>) -> Result<T, Error> {
-    match unlocked {
-        Err(error) if error.kind() == ErrorKind::Lost => Err(error),
-        Err(error) => {
-            log_failure!(error, name, "the release of a lock around a call is unconfirmed");
-            Ok(value)
+use super::Lock;
+
+impl Lock {
+    /// What the call returns once the work is done: its value, unless the lock was lost by then.
+    ///
+    /// The work is done if only the release could not be confirmed: the client goes on with that in the
+    /// background.
+    pub(super) fn outcome<T>(&self, value: T, unlocked: Result<(), Error>) -> Result<T, Error> {
+        match unlocked {
+            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+            Err(error) => {
+                let (waiters, name, owner) =
+                    (&self.engine.waiters, self.owner.names.key(), self.owner());
+                log_failure!(
+                    error,
+                    waiters,
+                    name,
+                    owner,
+                    "the release of a lock around a call is unconfirmed"
+                );
+                Ok(value)
+            }
+            Ok(()) => Ok(value),
         }
-        Ok(()) => Ok(value),
     }
 }
 
 /// The calls of a handle that take the work to do.
 macro_rules! lock_around {
-    ($Handle:ty => $Guard:ty) => {
+    ($Handle:ident$(.$field:ident)? => $Guard:ty) => {
         impl $Handle {
             /// Acquires the lock as [`lock`](Self::lock) does, runs `work`, and awaits the
             /// [`unlock`](crate::LockGuard::unlock). Returns the value of `work`.
@@ -49,7 +61,7 @@ macro_rules! lock_around {
             pub async fn with<T>(&self, work: impl AsyncFnOnce(&$Guard) -> T) -> Result<T, Error> {
                 let guard = self.lock().await?;
                 let value = guard.run_until_lost(work(&guard)).await?;
-                around::outcome(self.name(), value, guard.unlock().await)
+                self$(.$field)?.outcome(value, guard.unlock().await)
             }
 
             /// The same if the lock can be acquired within `wait`, as [`try_lock`](Self::try_lock)
@@ -76,7 +88,7 @@ macro_rules! lock_around {
             ) -> Result<Option<T>, Error> {
                 let Some(guard) = self.try_lock(wait, lease).await? else { return Ok(None) };
                 let value = guard.run_until_lost(work(&guard)).await?;
-                around::outcome(self.name(), value, guard.unlock().await).map(Some)
+                self$(.$field)?.outcome(value, guard.unlock().await).map(Some)
             }
         }
     };

@@ -13,7 +13,7 @@ use crate::kind::Kind;
 use crate::lease::Lease;
 
 use super::Lock;
-use super::around::{self, lock_around};
+use super::around::lock_around;
 use super::delegate::{delegate, delegate_lock};
 
 /// A [`Lock`] that is first come, first served, over all clients.
@@ -23,8 +23,7 @@ use super::delegate::{delegate, delegate_lock};
 /// Waiters of fair locks have it in the order in which they came, whichever client they wait in. One
 /// is passed over only if
 ///
-/// - it came within a round trip of the other; in one client, before the first request of the other was
-///   answered;
+/// - it came within a round trip of the other;
 /// - its client did not answer for the [grace](crate::LockClientBuilder::fair_grace) when its turn
 ///   came, or was not subscribed then, because it had lost its connection. It stands where it stood when
 ///   it asks again, once it is subscribed;
@@ -109,4 +108,4 @@ impl FairLock {
 }
 
 delegate_lock!(FairLock => LockGuard, std::convert::identity);
-lock_around!(FairLock => LockGuard);
+lock_around!(FairLock.lock => LockGuard);

@@ -14,7 +14,7 @@ use crate::lease::Lease;
 use crate::token::FencingToken;
 
 use super::Lock;
-use super::around::{self, lock_around};
+use super::around::lock_around;
 use super::delegate::{delegate, delegate_guard, delegate_lock};
 
 /// A [`Lock`] whose guards have a [`token`](FencedLockGuard::token).
@@ -69,7 +69,7 @@ impl FencedLock {
 }
 
 delegate_lock!(FencedLock => FencedLockGuard, FencedLockGuard::new);
-lock_around!(FencedLock => FencedLockGuard);
+lock_around!(FencedLock.lock => FencedLockGuard);
 
 /// One hold of a fenced lock: a [`LockGuard`] with a token.
 ///

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::kind::Kind;
 use crate::lease::Lease;
 
-use super::around::{self, lock_around};
+use super::around::lock_around;
 use super::delegate::{delegate, delegate_lock};
 use super::{FencedLockGuard, Lock};
 
@@ -55,4 +55,4 @@ impl FencedFairLock {
 }
 
 delegate_lock!(FencedFairLock => FencedLockGuard, FencedLockGuard::new);
-lock_around!(FencedFairLock => FencedLockGuard);
+lock_around!(FencedFairLock.lock => FencedLockGuard);

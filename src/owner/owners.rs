@@ -106,6 +106,7 @@ impl Owners {
                 return None;
             }
             holds.counted = 1;
+            holds.rare().release_missed = true;
         }
         Some((owner, permit))
     }

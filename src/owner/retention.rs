@@ -17,6 +17,14 @@ impl HoldState {
         *held_until = (*held_until).max(Some(until));
     }
 
+    /// If a server has missed the last release of this generation: that left the key until `until()`.
+    pub(crate) fn hold_again_until(&mut self, until: impl FnOnce() -> Option<Instant>) {
+        if self.rare.is_some() && self.rare().release_missed {
+            let held_until = &mut self.rare().held_until;
+            *held_until = (*held_until).max(until());
+        }
+    }
+
     /// For how long the key stays from now on, if its time is not over.
     pub(super) fn retention(&self, now: Instant) -> Option<Duration> {
         let rare = self.rare.as_deref().filter(|rare| rare.generation == self.generation)?;

@@ -7,7 +7,8 @@ use super::Owner;
 
 impl Owner {
     /// The running task got a hold, `nested` in others of this owner or not. True if another task got
-    /// the first one: then both are inside, which few users expect. True once.
+    /// the first one: then both are inside, which few users expect, unless the guard was moved to this
+    /// task, which cannot be told. True once.
     pub(crate) fn entered(&self, nested: bool) -> bool {
         let (task, first) = (running_task(), &self.first_task);
         if !nested {

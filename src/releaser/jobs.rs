@@ -59,8 +59,8 @@ pub(crate) async fn do_jobs(
 async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job> {
     match job {
         Job::Release(release) => {
-            let owner = &release.owner;
-            let span = spans::release(owner.names.key(), &owner.id, true);
+            let (owner, key) = (&release.owner, release.owner.names.key());
+            let span = spans::release(key, &owner.id, true, || router.address_of(key));
             release_in_background(release, &router, &handoffs).instrument(span).await
         }
         Job::Handoff(owner) => {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::clock;
 use crate::error::Error;
 use crate::handoff::Handoffs;
 use crate::owner::Owner;
@@ -15,12 +16,13 @@ pub(super) async fn retain(
     retention: Duration,
 ) -> Result<(Released, bool), Error> {
     let server = call.router.movable_server_of(owner.names.key());
+    let until = clock::now() + retention;
     let listens = handoffs.waiters.keeps_hearing(&owner.names);
     let retainer = owner.retainer();
     let place = handoffs.place_in_queue(owner);
     let answer = call.retain(&owner.names, &owner.id, &retainer, retention, listens, place).await?;
     if answer.0 == Released::Held {
-        handoffs.note_release(owner.kind, &owner.names, server, call.router);
+        handoffs.note_release(owner.kind, &owner.names, server, Some(until), call.router);
         // The script tells other clients that the lease ends sooner, and this one relies on itself.
         handoffs.waiters.wake_head(&owner.names, Some(retention));
     }

@@ -85,6 +85,16 @@ pub(super) fn name(info: &ConnectionInfo) -> String {
     info.addr().to_string()
 }
 
+/// Host and port, or the path of a socket.
+pub(super) fn parts(info: &ConnectionInfo) -> (String, Option<u16>) {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            (host.clone(), Some(*port))
+        }
+        socket => (socket.to_string(), None),
+    }
+}
+
 /// A host and a port as `MOVED` has them; an IPv6 address has colons of its own.
 pub(super) fn host_and_port(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;

@@ -206,7 +206,8 @@ impl Router {
         let at_once = match retry.next_step(&error, request) {
             Step::Fail(kind) => {
                 let redis = self.redis(request.key, None);
-                return Err(refused(kind, &redis, &request.subject(), retry.repeated, error));
+                let what = request.subject();
+                return Err(refused(kind, &redis, &what, retry.repeated, error).replied());
             }
             Step::Unbatch => {
                 request.batch = None;

@@ -116,6 +116,12 @@ impl Router {
         }
     }
 
+    /// Host and port of the server of a key, or the path of its socket, if it is known to be one.
+    pub(crate) fn address_of(&self, key: &str) -> Option<(String, Option<u16>)> {
+        let node = self.node_of(Some(key)).filter(|node| node.was_reached())?;
+        Some(address::parts(&node.info()))
+    }
+
     /// Identifies the server of a key.
     pub(crate) fn server_of(&self, key: &str) -> Server {
         match &self.topology {

@@ -47,7 +47,13 @@ async fn a_hand_off_is_a_release_an_acquisition_and_two_holds() {
         let (guard, second) = soon("the waiter has the lock", waiting).await.unwrap();
         release(guard).await;
 
-        let redis = [("db.system.name", "redis"), ("otel.kind", "client")];
+        let port = server.port().to_string();
+        let redis = [
+            ("db.system.name", "redis"),
+            ("otel.kind", "client"),
+            ("server.address", "127.0.0.1"),
+            ("server.port", &port),
+        ];
         let [acquired, released] = ["acquire", "release"].map(|name| only(name, &first));
         has(&acquired, &redis);
         has(
@@ -96,6 +102,7 @@ async fn a_dropped_guard_ends_its_hold_and_is_released_in_the_background() {
         only("hold", &lock);
         wait_until("the release", SOON, || !spans("release", &lock).is_empty()).await;
         has(&only("release", &lock), &[("background", "true"), ("error.type", "")]);
+        has(&only("release", &lock), &[("server.port", &server.port().to_string())]);
     })
     .await;
 }

@@ -206,6 +206,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "format!(\"{client}:-{number}\")",
         wrong: "if BUG { self.id.to_string() } else { format!(\"{client}:-{number}\") }",
     },
+    Mutant {
+        bug: "missed-retention-forgotten",
+        file: "src/owner/retention.rs",
+        right: "if self.rare.is_some() && self.rare().release_missed {",
+        wrong: "if self.rare.is_some() && self.rare().release_missed && !BUG {",
+    },
     // To renew.
     Mutant {
         bug: "lost-start",

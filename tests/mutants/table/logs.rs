@@ -53,6 +53,24 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "            MOST => None,",
         wrong: "            MOST if !BUG => None,",
     },
+    Mutant {
+        bug: "each-refusal-warned",
+        file: "src/limit.rs",
+        right: "let is_worth_one = state.is_none() ||",
+        wrong: "let is_worth_one = BUG || state.is_none() ||",
+    },
+    Mutant {
+        bug: "named-without-prefix",
+        file: "src/lock/around.rs",
+        right: "(&self.engine.waiters, self.owner.names.key(), self.owner());",
+        wrong: "(&self.engine.waiters, if BUG { self.name() } else { self.owner.names.key() }, self.owner());",
+    },
+    Mutant {
+        bug: "spans-of-no-server",
+        file: "src/spans.rs",
+        right: "if !span.is_disabled()\n        && let Some((address, port)) = server()",
+        wrong: "if !span.is_disabled()\n        && let Some((address, port)) = server().filter(|_| !BUG)",
+    },
     // What the log says of a handle that is used in a way that surprises, and of long waits.
     Mutant {
         bug: "sharing-unwarned",
@@ -104,7 +122,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         bug: "long-wait-warned-again",
         file: "src/acquire.rs",
         right: "limits.warn_at = None;",
-        wrong: "limits.warn_at = BUG.then(|| clock::now() + engine.config.warn_waits_longer_than);",
+        wrong: "limits.warn_at = limits.warn_at.filter(|_| BUG);",
+    },
+    Mutant {
+        bug: "long-wait-is-not-woken",
+        file: "src/wait/long.rs",
+        right: "} else if at > before {",
+        wrong: "} else if at > before && !BUG {",
     },
     Mutant {
         bug: "long-wait-in-outage-warned",
@@ -126,7 +150,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "holder-forgotten",
-        file: "src/wait/queue.rs",
+        file: "src/wait/queue/releases.rs",
         right: "            queue.holder = Some(holder);
 ",
         wrong: "            queue.holder = (!BUG).then_some(holder);

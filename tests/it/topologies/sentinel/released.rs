@@ -69,6 +69,28 @@ async fn w26_a_release_that_the_new_primary_missed_keeps_nobody_out() {
     another_gets(new, "dropped").await;
 }
 
+/// The new primary still counts the hold, for ten minutes, and its handle is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_stays_until_a_time_stays_until_then_at_a_primary_that_missed_its_release() {
+    let pair = Pair::start().await;
+    let [noticed, asked_for] = ["noticed", "asked for"];
+    let guards = [hold(&pair.client.lock(noticed)).await, hold(&pair.client.lock(asked_for)).await];
+    pair.replica_is_cut_off();
+    for guard in guards {
+        guard.hold_at_least(MINUTE);
+        release(guard).await;
+    }
+    let new = pair.fail_over();
+    let tried = soon("an answer", pair.client.lock(asked_for).try_lock_now()).await;
+    assert!(!tried.is_ok_and(|guard| guard.is_some()), "this client did not wait");
+    for name in [noticed, asked_for] {
+        let left = || ms(new.ask(&["PTTL", name]));
+        wait_until("the rest of the time", SOON, || left() <= MINUTE).await;
+        assert!(left() > MINUTE / 2, "{name}: {:?}", left());
+        assert!(new.holds(name).into_keys().all(|owner| owner.contains(":-")), "{name}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w26_a_hand_off_that_the_new_primary_missed_keeps_nobody_out() {
     let pair = Pair::start().await;

@@ -1,8 +1,8 @@
 -- fair_acquire: let an owner reach a hold count if it is its client's turn, and give
 -- the client a place in the queue if not.
 --
--- Comes behind the texts of fair_turn and fair_elsewhere, as the functions `turn` and
--- `elsewhere`.
+-- Comes behind the texts of fair_turn, fair_place and fair_elsewhere, as the functions
+-- `turn`, `place` and `elsewhere`.
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
 -- KEYS[2]  its queue, as fair_turn has it
@@ -14,15 +14,14 @@
 -- ARGV[3]  hold count to reach: 1 for a first hold, more for a nested one
 -- ARGV[4]  the client that waits; empty for a call that takes no place
 -- ARGV[5]  how long its oldest waiter has waited, in microseconds
--- ARGV[6]  term in milliseconds: how long the client counts as alive without a request
--- ARGV[7]  LT to keep an older place; empty to set it, because the waiter that had it
---          has left
+-- ARGV[6]  term in milliseconds, as fair_place has it
+-- ARGV[7]  1 if that is another one, which asks soon: the client waits for it no longer
+--          than the grace; empty if it is the owner
 -- ARGV[8]  the channel of the lock
 -- ARGV[9]  how to publish on it, as fair_turn has it
 -- ARGV[10] whether that counts all subscribers, as fair_turn has it
 -- ARGV[11] grace in milliseconds, as fair_turn has it
--- ARGV[12] how the client has its turn: empty if it can be granted the lock; 1 if it is to
---          be told; 2 if it asks soon, and is not subscribed yet
+-- ARGV[12] how it has its turn, and the number of that waiter, as fair_place has it
 --
 -- Replies  nil         granted; the count is ARGV[3], which is more than 1
 --          number      granted; what fair_elsewhere says of the other clients
@@ -40,19 +39,11 @@
 --
 -- What makes a hash a lock, why a lease is never shortened and what a token is, is in
 -- acquire. The count to reach is absolute, so this sent twice counts once.
--- A place is not a number in a row but an age: the script computes the time at which
--- the waiter came. So a place that was dropped, or lost with the server's data, is
--- the same when the client asks again, and no clock of a client matters. A request
--- that is late on its way tells an age that is too low: LT keeps the older place.
--- A client that has just come may have an older waiter, whose place it is, and which asks
--- soon: then it is refused with this one.
 -- The place is written before the script looks whose turn it is: the asking waiter may
 -- be younger than the one that had the place.
--- A client that asks has answered, so it has its full term again.
--- The places expire after three terms: nothing is eternal.
--- When Redis's memory is full, a client that is refused has no place until it asks
--- again. A client that has a place keeps it, and has the lock when it is its turn: the
--- PEXPIRE is allowed then, and after it what follows.
+-- When Redis's memory is full, a client that has a place has the lock when it is its turn.
+-- The owner that has the lock already has sent this twice. Meanwhile the client may have
+-- another waiter, with a higher number: its place stays.
 -- The place goes before the lock comes: what is not permitted leaves no hold.
 -- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
 -- between "it is not" and my place no release may pass.
@@ -80,38 +71,18 @@ end
 local mine = holder == ARGV[1]
 local waits = ARGV[4] ~= '' and not mine
 local whose = nil
-local younger = false
 local now = 0
 if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
   if waits then
-    local ticket = now - ARGV[5]
-    local place = {KEYS[2], string.format('%.0f', ticket), ARGV[4]}
-    if ARGV[7] == 'LT' then
-      table.insert(place, 2, 'LT')
-    end
-    if ARGV[12] == '2' then
-      younger = ticket > (tonumber(redis.call('ZSCORE', KEYS[2], ARGV[4])) or ticket)
-    end
-    local placed = redis.pcall('ZADD', unpack(place))
-    if type(placed) == 'table' then
-      local full = string.find(placed.err, 'OOM', 1, true)
-      if holder and full then
+    local failed = place({KEYS[2], KEYS[3]}, {ARGV[4], ARGV[5], ARGV[12], ARGV[6], now})
+    if failed then
+      if holder and type(failed) == 'table' and string.find(failed.err, 'OOM', 1, true) then
         return {redis.call('PTTL', KEYS[1]), holder}
       end
-      if not full or not redis.call('ZSCORE', KEYS[2], ARGV[4]) then
-        return placed
-      end
+      return failed
     end
-    local expires = redis.pcall('PEXPIRE', KEYS[2], 3 * ARGV[6])
-    if expires ~= 1 then
-      redis.call('ZREM', KEYS[2], ARGV[4])
-      return expires
-    end
-    local term = string.format('%.0f', math.floor(now / 1000) + ARGV[6])
-    redis.call('HSET', KEYS[3], ARGV[4], term, 'asks:' .. ARGV[4], ARGV[12])
-    redis.call('PEXPIRE', KEYS[3], 3 * ARGV[6])
     if redis.call('HGET', KEYS[3], 'told') == ARGV[4] then
       redis.call('HDEL', KEYS[3], 'told')
     end
@@ -127,12 +98,14 @@ if holder and not mine then
   end
   return {redis.call('PTTL', KEYS[1]), holder, elsewhere({KEYS[2]}, {ARGV[4]}), now}
 end
-if whose and (whose[1] ~= ARGV[4] or younger) then
-  return {math.max(1, whose[2]), '', -1, now}
+if whose and (whose[1] ~= ARGV[4] or ARGV[7] ~= '') then
+  return {math.max(1, math.min(whose[2], ARGV[11])), '', -1, now}
 end
-if ARGV[4] ~= '' then
+if waits then
   redis.call('ZREM', KEYS[2], ARGV[4])
   redis.call('HDEL', KEYS[3], ARGV[4], 'told', 'asks:' .. ARGV[4])
+elseif ARGV[4] ~= '' then
+  place({KEYS[2], KEYS[3]}, {ARGV[4], '', ARGV[12]})
 end
 if KEYS[4] then
   local time = redis.call('TIME')

@@ -1,18 +1,17 @@
 -- fair_hand_off: hand a fair lock off from owner to owner inside one client.
 --
--- Comes behind the texts of fair_elsewhere and hand_off, as the functions `elsewhere`
--- and `hand_off`.
+-- Comes behind the texts of fair_place, fair_elsewhere and hand_off, as the functions
+-- `place`, `elsewhere` and `hand_off`.
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
 -- KEYS[2]  its queue, as fair_turn has it
 -- KEYS[3]  its waiting clients, as fair_turn has them
 -- KEYS[4]  its fencing token, as hand_off has it
 -- ARGV[1]  the client
--- ARGV[2]  how long its oldest waiter has waited, in microseconds; empty to take its
---          place away
--- ARGV[3]  term in milliseconds, as fair_acquire has it
+-- ARGV[2]  how long its oldest waiter has waited, in microseconds; empty if none waits
+-- ARGV[3]  term in milliseconds, as fair_place has it
 -- ARGV[4]  grace in milliseconds, as fair_turn has it
--- ARGV[5]  how it has its turn, as fair_acquire has it
+-- ARGV[5]  how it has its turn, and the number of that waiter, as fair_place has it
 -- ARGV[6]  the channel of the lock
 -- ARGV[7]  lease in milliseconds of the last owner
 -- ARGV[9]  how to publish on the channel, as fair_turn has it
@@ -21,9 +20,8 @@
 -- Replies  an  array, or another reply of hand_off. In place of the number of clients
 --              it has what fair_elsewhere says (-1, too, if that is not known)
 --
--- The place was that of the waiter to which the lock went. The release brings that of
--- the next one, and until then this client has the lock. What has no owner that could
--- release it gets its place here.
+-- The place was that of the waiter to which the lock went. From here on it is that of the
+-- next one, which so need not ask for it.
 -- If the lease ends sooner than the one that was in force, the first client is told when
 -- to ask, and the second when the grace of the first is over.
 -- What follows the hand-off is called protected: it has happened.
@@ -37,18 +35,9 @@ if type(done) ~= 'table' or done.err then
 end
 local others = -1
 pcall(function()
-  if ARGV[2] == '' then
-    redis.call('ZREM', KEYS[2], ARGV[1])
-    redis.call('HDEL', KEYS[3], ARGV[1], 'asks:' .. ARGV[1])
-  else
-    local time = redis.call('TIME')
-    local now = time[1] * 1000000 + time[2]
-    redis.call('ZADD', KEYS[2], string.format('%.0f', now - ARGV[2]), ARGV[1])
-    redis.call('PEXPIRE', KEYS[2], 3 * ARGV[3])
-    local term = string.format('%.0f', math.floor(now / 1000) + ARGV[3])
-    redis.call('HSET', KEYS[3], ARGV[1], term, 'asks:' .. ARGV[1], ARGV[5])
-    redis.call('PEXPIRE', KEYS[3], 3 * ARGV[3])
-  end
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  place({KEYS[2], KEYS[3]}, {ARGV[1], ARGV[2], ARGV[5], ARGV[3], now})
   if left < 0 or left > tonumber(ARGV[7]) then
     local after = ARGV[7] + 1
     for _, client in ipairs(redis.call('ZRANGE', KEYS[2], 0, 1)) do

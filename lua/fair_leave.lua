@@ -10,16 +10,22 @@
 -- ARGV[3]  how to publish on it, as fair_turn has it
 -- ARGV[4]  whether that counts all subscribers, as fair_turn has it
 -- ARGV[5]  grace in milliseconds, as fair_turn has it
+-- ARGV[6]  the number of the last waiter that has left
 --
 -- Replies  0  it had no place
 --          1  its place is gone; if the lock is free, the next client was told
 --
--- Sent twice it finds no place the second time, and the next client is told once.
+-- Sent twice it finds no place the second time, and the next client is told once. If
+-- another waiter has come meanwhile, its number is higher, and its place stays.
 -- The first write is a ZREM because Redis allows that when its memory is full, and
 -- after it lets the script finish.
 -- Why atomic: if the turn of the client came between two steps, no other client
 -- would be told.
 
+local last = redis.call('HGET', KEYS[3], 'asks:' .. ARGV[1])
+if last and tonumber(string.sub(last, 3)) > tonumber(ARGV[6]) then
+  return 0
+end
 local had = redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('HDEL', KEYS[3], ARGV[1], 'asks:' .. ARGV[1])
 if redis.call('HGET', KEYS[3], 'told') == ARGV[1] then

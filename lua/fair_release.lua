@@ -1,7 +1,7 @@
 -- fair_release: let an owner's hold count sink to a number; at zero free the lock, and
 -- tell the client whose turn it is.
 --
--- Comes behind the text of fair_turn, as the function `turn`.
+-- Comes behind the texts of fair_turn and fair_place, as the functions `turn` and `place`.
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
 -- KEYS[2]  its queue, as fair_turn has it
@@ -14,9 +14,9 @@
 -- ARGV[6]  whether that counts all subscribers, as fair_turn has it
 -- ARGV[7]  the client that releases
 -- ARGV[8]  how long its oldest waiter has waited, in microseconds; empty if none waits
--- ARGV[9]  term in milliseconds, as fair_acquire has it
+-- ARGV[9]  term in milliseconds, as fair_place has it
 -- ARGV[10] grace in milliseconds, as fair_turn has it
--- ARGV[11] how it has its turn, as fair_acquire has it
+-- ARGV[11] how it has its turn, and the number of that waiter, as fair_place has it
 --
 -- Replies  0           the owner holds nothing here; nothing was written
 --          -1          the same, and another owner has the lock
@@ -67,14 +67,7 @@ pcall(function()
   end
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
-  if ARGV[8] ~= '' then
-    local ticket = string.format('%.0f', now - ARGV[8])
-    redis.call('ZADD', KEYS[2], 'LT', ticket, ARGV[7])
-    redis.call('PEXPIRE', KEYS[2], 3 * ARGV[9])
-    local term = string.format('%.0f', math.floor(now / 1000) + ARGV[9])
-    redis.call('HSET', KEYS[3], ARGV[7], term, 'asks:' .. ARGV[7], ARGV[11])
-    redis.call('PEXPIRE', KEYS[3], 3 * ARGV[9])
-  end
+  place({KEYS[2], KEYS[3]}, {ARGV[7], ARGV[8], ARGV[11], ARGV[9], now})
   redis.call('HDEL', KEYS[3], 'told')
   turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[4], ARGV[5], ARGV[6], ARGV[10], now, '', ARGV[7]})
 end)

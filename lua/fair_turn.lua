@@ -6,7 +6,7 @@
 --          which its oldest waiter came
 -- KEYS[2]  the waiting clients: a hash, client -> milliseconds of the server's clock
 --          until which it counts as alive; `told` -> the client that was told last;
---          `asks:` and the client -> how it has its turn, as fair_acquire has it
+--          `asks:` and the client -> how it has its turn, as fair_place has it
 -- KEYS[3]  the lock, which is free
 -- ARGV[1]  the channel of the lock; that of a client is this, a colon and the client
 -- ARGV[2]  the command that publishes: PUBLISH, or SPUBLISH in a cluster with
@@ -71,8 +71,8 @@ for _ = 1, 100 do
   local owner = nil
   local message = '0'
   local lease = math.min(left, grace)
-  local asks = redis.call('HGET', KEYS[2], 'asks:' .. first) or ''
-  if left > 0 and ARGV[3] ~= '' and first ~= ARGV[7] and asks == '' then
+  local asks = string.sub(redis.call('HGET', KEYS[2], 'asks:' .. first) or '0', 1, 1)
+  if left > 0 and ARGV[3] ~= '' and first ~= ARGV[7] and asks == '0' then
     local now = string.format('%.0f', ARGV[5])
     owner = first .. ':-' .. now
     message = string.format('%s %d %.0f %s', now, lease, others, KEYS[3])

@@ -28,12 +28,12 @@ use crate::protocol::{Acquired, Session};
 use crate::reclaim::announce;
 use crate::releaser::OwnerSession;
 use crate::spans;
-use crate::wait::{Next, Registration, WaitLimits, Waiter};
+use crate::wait::{Next, Registration, Ticket, WaitLimits, Waiter};
 
 mod first_place;
 mod report;
 mod timeout;
-use first_place::{FirstPlace, TryPlace};
+use first_place::FirstPlace;
 pub(crate) use timeout::Wait;
 use timeout::{SILENCE, answer_by, by};
 
@@ -65,7 +65,7 @@ pub(crate) async fn acquire(
     let (mut remaining, mut place) = (None, None);
     if acquisition.goes_straight_to_redis(begun) {
         place = acquisition.first_place();
-        let takes = if place.is_some() { TryPlace::First } else { TryPlace::None };
+        let takes = place.as_ref().map(|place| place.ticket);
         let tried = engine.process.bind(acquisition.try_once(begun, takes)).await?;
         if !owner.kind.has_queue() {
             let granted = matches!(tried, Tried::Granted(_));
@@ -74,7 +74,7 @@ pub(crate) async fn acquire(
         match tried {
             Tried::Granted(granted) => {
                 if let Some(place) = place {
-                    place.ends();
+                    place.granted();
                 }
                 return Ok(Some(granted));
             }
@@ -263,7 +263,8 @@ impl Acquisition<'_> {
     fn enqueue(&self, remaining: Option<Duration>, place: Option<FirstPlace<'_>>) -> Enqueued<'_> {
         let Self { engine, owner, .. } = *self;
         let waiter = Waiter::new(owner.clone(), self.lease, self.requested, self.begun);
-        let registration = engine.waiters.join(waiter, remaining, place.is_some());
+        let ticket = place.as_ref().map(|place| place.ticket);
+        let registration = engine.waiters.join(waiter, remaining, ticket);
         if let Some(place) = place {
             place.ends();
         }
@@ -277,13 +278,12 @@ impl Acquisition<'_> {
         until: Option<Instant>,
         head: Option<&Enqueued<'_>>,
     ) -> Pin<Box<impl Future<Output = Option<Result<Tried, Error>>>>> {
-        let place =
-            head.map_or(TryPlace::None, |head| TryPlace::Head { moves: head.moves_place() });
+        let place = head.map(|head| head.ticket());
         Box::pin(answer_by(until, Box::pin(self.try_once(clock::now(), place))))
     }
 
     /// Asks Redis once.
-    async fn try_once(&self, begun: Instant, place: TryPlace) -> Result<Tried, Error> {
+    async fn try_once(&self, begun: Instant, ticket: Option<Ticket>) -> Result<Tried, Error> {
         let Self { engine, owner, .. } = self;
         if engine.waiters.is_closed() {
             return Err(Error::closed());
@@ -302,7 +302,7 @@ impl Acquisition<'_> {
                 now = clock::now();
                 continue;
             };
-            let place = self.place(place);
+            let place = self.place(ticket);
             let answer = session
                 .call
                 .acquire(owner.kind, &owner.names, &owner.id, self.requested, ask.count, place)

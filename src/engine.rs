@@ -173,7 +173,8 @@ impl Parts {
         let mut closed = stop.clone();
         let config = Arc::new(config);
         // A client that takes longer to come hardly gets an answer in time.
-        let limits = Limits { run: config.max_handoff_time, room: config.command_timeout / 4 };
+        let (run, room) = (config.max_handoff_time, config.command_timeout / 4);
+        let limits = Limits { run, room, grace: config.fair_grace };
         let waiters = Arc::new(Waiters::new(limits));
         let watchdog = Arc::new(Watchdog::new(&config, &waiters));
         let handoffs = Arc::new(Handoffs::new(&waiters, &watchdog, &config));

@@ -168,8 +168,8 @@ impl Handoffs {
     }
 
     /// Sends the hand-offs of that lock to Redis until none are left. Returns the owners whose
-    /// releases are still pending.
-    pub(crate) async fn flush(&self, router: &Router, names: &Names) -> Vec<PendingOwner> {
+    /// releases are still pending, and whether Redis has confirmed the last hand-off.
+    pub(crate) async fn flush(&self, router: &Router, names: &Names) -> (Vec<PendingOwner>, bool) {
         let mut retry = RetryState::default();
         while let Some(request) = self.request(names) {
             if retry.failures > 0 {
@@ -181,7 +181,7 @@ impl Handoffs {
             let server = router.movable_server_of(names.key());
             // Not if this client is about to unsubscribe: then a listener is another client.
             let listens = self.waiters.keeps_hearing(names);
-            let place = self.no_place(kind);
+            let place = self.place_in_queue(kind, names);
             let answer =
                 call.send_handoffs(kind, names, &owners, request.lease, listens, place).await;
             self.note_release(kind, names, server, None, router);
@@ -189,7 +189,7 @@ impl Handoffs {
                 break;
             }
         }
-        retry.pending
+        (retry.pending, retry.confirmed)
     }
 
     fn request(&self, names: &Names) -> Option<Request> {
@@ -247,6 +247,7 @@ impl Handoffs {
         };
         // The head may have no timer yet: the hand-off did not wake it.
         self.waiters.wake_head(names, lease);
+        retry.confirmed = lease.is_some();
         over
     }
 
@@ -371,9 +372,7 @@ impl Handoffs {
     /// the next hand-off asks for another one.
     fn take(&self, names: &Names, handoffs: usize) -> (Vec<Handoff>, bool) {
         let mut queues = self.queues.lock();
-        let Some(queue) = queues.get_mut(names.key()) else {
-            return (Vec::new(), true);
-        };
+        let Some(queue) = queues.get_mut(names.key()) else { return (Vec::new(), true) };
         let taken = queue.take(handoffs);
         let over = queue.is_empty();
         if over {

@@ -220,7 +220,7 @@ async fn send_release(
     let answer = if pending.retains {
         Box::pin(retain(call, owner, handoffs, pending.lease)).await
     } else {
-        let place = handoffs.place_in_queue(owner);
+        let place = handoffs.place_in_queue(owner.kind, &owner.names);
         if pending.count == 0 && place.is_none() {
             handoffs.frees(&owner.names, now);
         }

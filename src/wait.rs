@@ -8,7 +8,6 @@
 //!
 //! The mutex of the queues is never held across an await. No waiter is woken while it is held.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,8 +43,6 @@ const SUBSCRIBE_SOON: Duration = Duration::from_millis(20);
 /// All waiters of one client.
 pub(crate) struct Waiters {
     queues: Mutex<WaitQueues<Waiter>>,
-    /// How many calls that are in no wait queue yet have asked for a place, by their channels.
-    first_places: Mutex<HashMap<Box<str>, u32>>,
     /// Notifies the drivers that they have something to send to Redis.
     changed: Notify,
     /// Notifies the client's thread that a waiter of a fair lock has asked, taken the lock, or left.
@@ -56,10 +53,10 @@ pub(crate) struct Waiters {
     pub(crate) long_waits: Limit,
     /// The same for locks that are held for longer than `max_hold`.
     pub(crate) long_holds: Limit,
-    /// For requests that Redis refuses.
-    refusals: Repeats,
     /// The same for handles that several tasks share.
     pub(crate) shared_handles: Limit,
+    /// For requests that Redis refuses.
+    refusals: Repeats,
 }
 
 /// What to wake after a change in the queues.
@@ -103,14 +100,13 @@ impl Waiters {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             queues: WaitQueues::new(limits).into(),
-            first_places: HashMap::new().into(),
             changed: Notify::default(),
             progress: Notify::default(),
             losses: Limit::default(),
-            refusals: Repeats::default(),
             long_waits: Limit::default(),
             long_holds: Limit::default(),
             shared_handles: Limit::default(),
+            refusals: Repeats::default(),
         }
     }
 
@@ -146,22 +142,22 @@ impl Waiters {
         self.queues.lock().closed
     }
 
-    /// Waits in the queue of a lock until the registration is dropped. `placed` says that this client has
-    /// a place in the queue that Redis keeps because of this waiter.
+    /// Waits in the queue of a lock until the registration is dropped. `placed` is the ticket of a waiter
+    /// that has asked for a place in the queue that Redis keeps.
     pub(crate) fn join(
         &self,
         waiter: Waiter,
         remaining: Option<Duration>,
-        placed: bool,
+        placed: Option<Ticket>,
     ) -> Registration<'_> {
         let waiter = Arc::new(waiter);
         let now = clock::now();
         let (channel, key) = (waiter.owner.names.channel(), waiter.owner.names.key());
         let mut queues = self.queues.lock();
-        let (ticket, dirty) = queues.join(channel, key, remaining, waiter.clone(), now);
+        let (ticket, dirty) = queues.join(channel, key, remaining, placed, waiter.clone(), now);
         let in_order = waiter.owner.kind.has_queue();
         if in_order {
-            queues.takes_place(channel, ticket, remaining, placed, now);
+            queues.takes_place(channel, ticket, remaining, placed.is_some(), now);
         }
         drop(queues);
         if dirty || in_order {

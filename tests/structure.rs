@@ -113,7 +113,10 @@ const MODULES: &[(&str, &[&str])] = &[
         ],
     ),
     ("loss", &["wait", "owner", "clock", "error"]),
-    ("wait", &["owner", "protocol", "transport", "lease", "limit", "clock", "sync", "error"]),
+    (
+        "wait",
+        &["owner", "protocol", "transport", "lease", "limit", "config", "clock", "sync", "error"],
+    ),
     ("released", &["kind", "protocol", "transport"]),
     // What an owner holds, what the wire says, and the way to Redis.
     ("owner", &["protocol", "kind", "lease", "token", "config", "error"]),

@@ -4,68 +4,63 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::owner::Owner;
-use crate::protocol::{Place, Turn};
+use crate::protocol::Place;
+use crate::wait::Ticket;
 
 use super::{Acquisition, Wait};
-
-/// The place that a try takes.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum TryPlace {
-    None,
-    /// Of a call that may not be subscribed yet, and is not in the wait queue.
-    First,
-    /// Of the head of the wait queue. An older waiter may have left, so that the place moves.
-    Head {
-        moves: bool,
-    },
-}
 
 /// The place that a first try takes in a queue that Redis keeps. The drop gives it up.
 pub(super) struct FirstPlace<'a> {
     engine: &'a Engine,
     owner: &'a Arc<Owner>,
+    pub(super) ticket: Ticket,
 }
 
 impl FirstPlace<'_> {
-    /// It went with a grant, or a waiter has it now.
+    /// Redis granted the lock to this call, and its place went with that.
+    pub(super) fn granted(self) {
+        self.engine.waiters.first_place_granted(&self.owner.names, self.ticket);
+        std::mem::forget(self);
+    }
+
+    /// The waiter that this call has become has the place now.
     pub(super) fn ends(self) {
-        self.engine.waiters.first_place_ends(&self.owner.names);
+        self.engine.waiters.first_place_ends(&self.owner.names, self.ticket);
         std::mem::forget(self);
     }
 }
 
 impl Drop for FirstPlace<'_> {
     fn drop(&mut self) {
-        self.engine.waiters.first_place_left(&self.owner.names);
+        self.engine.waiters.first_place_ends(&self.owner.names, self.ticket);
+        // A younger waiter may have been refused because this one was to ask.
+        self.engine.waiters.asks_for_place(&self.owner.names);
         self.engine.releaser.leave_queue(self.owner);
     }
 }
 
 impl Acquisition<'_> {
     /// The first try asks for a place already, so that others know of it after half a round trip. A
-    /// call that does not wait takes none.
+    /// call that does not wait takes none, and neither does one that nests.
     pub(super) fn first_place(&self) -> Option<FirstPlace<'_>> {
-        let Self { engine, owner, wait, .. } = *self;
-        let takes = owner.kind.has_queue() && !matches!(wait, Wait::Once);
+        let Self { engine, owner, wait, begun, .. } = *self;
+        let takes = owner.kind.has_queue() && !matches!(wait, Wait::Once) && !self.nests();
         takes.then(|| {
-            engine.waiters.first_place_begins(&owner.names);
-            FirstPlace { engine, owner }
+            let ticket = engine.waiters.first_place_begins(&owner.names, begun);
+            FirstPlace { engine, owner, ticket }
         })
     }
 
-    /// What a request says of this client's place, if Redis keeps a queue.
-    pub(super) fn place(&self, takes: TryPlace) -> Option<Place> {
-        let Self { engine, owner, begun, .. } = *self;
-        let (since, moves, in_queue) = match takes {
-            TryPlace::None => (None, false, false),
-            TryPlace::First => (Some(begun), false, false),
-            TryPlace::Head { moves } => (Some(begun), moves, true),
-        };
-        let turn = || {
-            let hears = in_queue && engine.waiters.hears(&owner.names);
-            Turn::of(hears, engine.config.takes_grants())
-        };
-        let grace = engine.config.fair_grace;
-        owner.kind.has_queue().then(|| Place { since, moves, grace, turn: turn() })
+    /// What a request says of this client's place, if Redis keeps a queue. `ticket` is that of this call,
+    /// if it takes a place.
+    pub(super) fn place(&self, ticket: Option<Ticket>) -> Option<Place> {
+        let Self { engine, owner, .. } = *self;
+        owner.kind.has_queue().then(|| match ticket {
+            None => Place::none(&engine.config),
+            Some(ticket) => {
+                let oldest = engine.waiters.place(&owner.names, &engine.config);
+                Place { of_another: oldest.number != ticket, ..oldest }
+            }
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::clock;
 use crate::owner::{Kind, Owner};
-use crate::protocol::{Names, Place, Turn};
+use crate::protocol::{Names, Place};
 use crate::transport::{Router, Server};
 
 use super::Handoffs;
@@ -18,17 +18,8 @@ impl Handoffs {
 
     /// This client's place in the queue of that lock, if Redis keeps one, for a request that brings it
     /// there.
-    pub(crate) fn place_in_queue(&self, owner: &Owner) -> Option<Place> {
-        let since = || self.waiters.brings_place(&owner.names);
-        let turn = || Turn::of(self.waiters.hears(&owner.names), self.config.takes_grants());
-        let place = self.no_place(owner.kind)?;
-        Some(Place { since: since(), turn: turn(), ..place })
-    }
-
-    /// The same for a request that takes the place away.
-    pub(crate) fn no_place(&self, kind: Kind) -> Option<Place> {
-        let (grace, turn) = (self.config.fair_grace, Turn::Comes);
-        kind.has_queue().then_some(Place { since: None, moves: false, grace, turn })
+    pub(crate) fn place_in_queue(&self, kind: Kind, names: &Names) -> Option<Place> {
+        kind.has_queue().then(|| self.waiters.place(names, &self.config))
     }
 
     /// A request to `server` has released the lock to all clients, and `receivers` of them have its

@@ -19,6 +19,8 @@ pub(super) struct RetryState {
     /// So many of the first hand-offs in the queue Redis may have executed.
     pub(super) unanswered: usize,
     pub(super) give_up: Option<Instant>,
+    /// Redis has confirmed the last hand-offs that were sent.
+    pub(super) confirmed: bool,
     /// What the caller of the flush has to release.
     pub(super) pending: Vec<PendingOwner>,
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Script, Value};
 
 use crate::clock;
-use crate::config::QUEUE_TERM;
+use crate::config::{Config, QUEUE_TERM};
 use crate::error::Error;
 use crate::transport::{Answer, Request};
 
@@ -18,11 +18,22 @@ use super::{Elsewhere, Names, ServerClock, Session, count_listeners, evalsha, mi
 pub(crate) struct Place {
     /// Since when the oldest waiter of this client has waited; `None` if none does.
     pub(crate) since: Option<Instant>,
-    /// The oldest waiter may be younger than the one that Redis knows of.
-    pub(crate) moves: bool,
+    /// The number of that waiter, or of the last one that has left. One that comes later has a higher
+    /// one, so that Redis knows which of two requests is the later one.
+    pub(crate) number: u64,
+    /// That waiter is not the one that asks.
+    pub(crate) of_another: bool,
     /// How long a client may take to come when it is told.
     pub(crate) grace: Duration,
     pub(crate) turn: Turn,
+}
+
+impl Place {
+    /// No waiter waits, and no request with a number has been sent.
+    pub(crate) fn none(config: &Config) -> Self {
+        let (grace, turn) = (config.fair_grace, Turn::Comes);
+        Self { since: None, number: 0, of_another: false, grace, turn }
+    }
 }
 
 /// How a client has its turn.
@@ -45,12 +56,13 @@ impl Turn {
         }
     }
 
-    fn arg(self) -> &'static str {
-        match self {
-            Self::Granted => "",
-            Self::Told => "1",
-            Self::Comes => "2",
-        }
+    fn arg(self, number: u64) -> String {
+        let how = match self {
+            Self::Granted => 0,
+            Self::Told => 1,
+            Self::Comes => 2,
+        };
+        format!("{how}:{number}")
     }
 }
 
@@ -116,9 +128,9 @@ impl Session<'_> {
             let mut cmd = of_queue_and_token(&SCRIPTS.fair_acquire, names, new_token);
             cmd.arg(owner).arg(millis(lease)).arg(count);
             cmd.arg(place.since.map_or("", |_| names.client())).arg(age(place.since));
-            cmd.arg(millis(QUEUE_TERM)).arg(if place.moves { "" } else { "LT" });
+            cmd.arg(millis(QUEUE_TERM)).arg(if place.of_another { "1" } else { "" });
             cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
-            cmd.arg(millis(place.grace)).arg(place.turn.arg());
+            cmd.arg(millis(place.grace)).arg(place.turn.arg(place.number));
             cmd
         };
         let request = self.queue_request(&SCRIPTS.fair_acquire, Cmd::new(), names);
@@ -139,14 +151,14 @@ impl Session<'_> {
             cmd.arg(owner).arg(count).arg(millis(lease));
             cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
             cmd.arg(names.client()).arg(age(place.since));
-            cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace)).arg(place.turn.arg());
+            cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace));
+            cmd.arg(place.turn.arg(place.number));
             cmd
         };
         let request = self.queue_request(&SCRIPTS.fair_release, Cmd::new(), names);
         Request { make: Some(Box::new(make)), ..request }
     }
 
-    /// `place` is left to this client; without a waiter in it, the place goes.
     pub(super) fn hand_off_in_order<'r>(
         &self,
         new_token: bool,
@@ -158,7 +170,7 @@ impl Session<'_> {
         let channels = self.router.channels();
         let mut cmd = of_queue_and_token(&SCRIPTS.fair_hand_off, names, new_token);
         cmd.arg(names.client()).arg(age(place.since));
-        cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace)).arg(place.turn.arg());
+        cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace)).arg(place.turn.arg(place.number));
         cmd.arg(names.common_channel()).arg(millis(lease)).arg("");
         cmd.arg(publish(channels)).arg(0).arg(owners);
         self.queue_request(&SCRIPTS.fair_hand_off, cmd, names)
@@ -176,16 +188,17 @@ impl Session<'_> {
         self.queue_request(&SCRIPTS.fair_force_unlock, cmd, names)
     }
 
-    /// Gives this client's place in the queue up.
+    /// Gives this client's place in the queue up. `last` is the number of the last waiter that has left.
     pub(crate) async fn leave_queue(
         &mut self,
         names: &Names,
         grace: Duration,
+        last: u64,
     ) -> Result<(), Error> {
         let channels = self.router.channels();
         let mut cmd = of_queue(&SCRIPTS.fair_leave, names);
         cmd.arg(names.client()).arg(names.common_channel());
-        cmd.arg(publish(channels)).arg(count_listeners(channels)).arg(millis(grace));
+        cmd.arg(publish(channels)).arg(count_listeners(channels)).arg(millis(grace)).arg(last);
         let mut request = self.queue_request(&SCRIPTS.fair_leave, cmd, names);
         match self.router.call(&mut self.connection, &mut request).await?.value {
             Value::Int(0 | 1) => Ok(()),

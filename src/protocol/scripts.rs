@@ -37,7 +37,10 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     ]
     .concat();
     let turn = function("turn", include_str!("../../lua/fair_turn.lua"));
+    let place = function("place", include_str!("../../lua/fair_place.lua"));
     let elsewhere = function("elsewhere", include_str!("../../lua/fair_elsewhere.lua"));
+    let fair_acquire = include_str!("../../lua/fair_acquire.lua");
+    let fair_release = include_str!("../../lua/fair_release.lua");
     let fair_hand_off = include_str!("../../lua/fair_hand_off.lua");
     let fair = |script: &str| Script::new(&format!("{turn}{script}"));
     Scripts {
@@ -50,10 +53,10 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         rewrite: Script::new(include_str!("../../lua/rewrite.lua")),
         execute: Script::new(include_str!("../../lua/execute.lua")),
         batch: Script::new(&batch),
-        fair_acquire: fair(&format!("{elsewhere}{}", include_str!("../../lua/fair_acquire.lua"))),
-        fair_release: fair(include_str!("../../lua/fair_release.lua")),
+        fair_acquire: fair(&[&place, &elsewhere, fair_acquire].concat()),
+        fair_release: fair(&[&place, fair_release].concat()),
         fair_hand_off: Script::new(
-            &[&elsewhere, &function("hand_off", hand_off), fair_hand_off].concat(),
+            &[&place, &elsewhere, &function("hand_off", hand_off), fair_hand_off].concat(),
         ),
         fair_leave: fair(include_str!("../../lua/fair_leave.lua")),
         fair_refresh: Script::new(include_str!("../../lua/fair_refresh.lua")),

@@ -47,7 +47,11 @@ pub(super) async fn pass_on(grant: Grant, handoffs: &Handoffs) -> Vec<Job> {
             if !awaits && !taken(handoffs, &owner, until).await {
                 let pending = handoffs.give_up_unsent(&owner.names).into_iter();
                 let release = |(owner, lease)| BackgroundRelease::new(owner, None, lease);
-                return pending.map(|pending| Job::Release(release(pending))).collect();
+                let mut jobs: Vec<Job> =
+                    pending.map(|pending| Job::Release(release(pending))).collect();
+                // The waiter may have asked meanwhile.
+                jobs.push(Job::Leave(owner));
+                return jobs;
             }
             return jobs;
         }

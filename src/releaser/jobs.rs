@@ -64,9 +64,16 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
             release_in_background(release, &router, &handoffs).instrument(span).await
         }
         Job::Handoff(owner) => {
-            let pending = handoffs.flush(&router, &owner.names).await.into_iter();
+            let (pending, confirmed) = handoffs.flush(&router, &owner.names).await;
             let release = |(owner, lease)| Job::Release(BackgroundRelease::new(owner, None, lease));
-            pending.map(release).collect()
+            let mut jobs: Vec<Job> = pending.into_iter().map(release).collect();
+            // The place may be there still of a waiter that had the lock, or that has left meanwhile.
+            if owner.kind.has_queue()
+                && (!confirmed || handoffs.waiters.gives_place_up(&owner.names))
+            {
+                jobs.push(Job::Leave(owner));
+            }
+            jobs
         }
         Job::Granted(grant) => pass_on(grant, &handoffs).await,
         Job::Leave(owner) => {

@@ -20,16 +20,11 @@ pub(super) async fn leave_queue(owner: &Arc<Owner>, router: &Router, handoffs: &
     // Behind its last request and the release that undoes it: that one would take the place again.
     drop(clock::timeout_at(give_up, owner.permit()).await);
     let mut pause = Duration::from_millis(50);
-    // Another waiter may have come and asked. Its request has moved the place.
-    while !handoffs.waiters.has_place(&owner.names) {
+    // Another waiter may have come and asked. Then its place is there instead.
+    while let Some(last) = handoffs.waiters.leaves_queue(&owner.names) {
         let mut call = Session::new(router, clock::now() + config.command_timeout);
-        match call.leave_queue(&owner.names, config.fair_grace).await {
-            Ok(()) => {
-                if handoffs.waiters.has_place(&owner.names) {
-                    handoffs.waiters.asks_for_place(&owner.names);
-                }
-                return;
-            }
+        match call.leave_queue(&owner.names, config.fair_grace, last).await {
+            Ok(()) => return,
             Err(error) => {
                 tracing::debug!(name = %owner.names.key(), error = format_args!("{error:#}"), "could not leave a queue");
             }

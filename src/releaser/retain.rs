@@ -15,11 +15,11 @@ pub(super) async fn retain(
     handoffs: &Handoffs,
     retention: Duration,
 ) -> Result<(Released, bool), Error> {
-    let server = call.router.movable_server_of(owner.names.key());
     let until = clock::now() + retention;
+    let server = call.router.movable_server_of(owner.names.key());
     let listens = handoffs.waiters.keeps_hearing(&owner.names);
     let retainer = owner.retainer();
-    let place = handoffs.place_in_queue(owner);
+    let place = handoffs.place_in_queue(owner.kind, &owner.names);
     let answer = call.retain(&owner.names, &owner.id, &retainer, retention, listens, place).await?;
     if answer.0 == Released::Held {
         handoffs.note_release(owner.kind, &owner.names, server, Some(until), call.router);

@@ -9,7 +9,8 @@ use crate::watchdog::Watchdog;
 
 /// The hand-offs of a client that has no waiter.
 pub(crate) fn handoffs(config: &Arc<Config>) -> Arc<Handoffs> {
-    let limits = Limits { run: config.max_handoff_time, room: config.command_timeout };
+    let (run, room, grace) = (config.max_handoff_time, config.command_timeout, config.fair_grace);
+    let limits = Limits { run, room, grace };
     let waiters = Arc::new(Waiters::new(limits));
     let watchdog = Arc::new(Watchdog::new(config, &waiters));
     Arc::new(Handoffs::new(&waiters, &watchdog, config))

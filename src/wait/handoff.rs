@@ -47,10 +47,11 @@ impl Waiters {
         let mut queues = self.queues.lock();
         let (ticket, waiter) = queues.next_waiter(names.channel(), names.key())?;
         let waiter = waiter.clone();
-        let in_order = waiter.owner.kind.has_queue();
-        if in_order && !before_older && !queues.is_next(names.channel(), names.key(), waiter.since)
-        {
-            return None;
+        if waiter.owner.kind.has_queue() && !before_older {
+            let is_next = queues.is_next(names.channel(), names.key(), waiter.since);
+            if !is_next || queues.is_behind(names.key(), ticket, now) {
+                return None;
+            }
         }
         let fit = fits(&waiter.owner)?;
         if full || waiter.owner.kind.has_token() {
@@ -85,6 +86,7 @@ impl Waiters {
             HandoffOutcome::Refused => queues.refused(channel, ticket, Some(Duration::ZERO), now),
             HandoffOutcome::Unanswered => queues.unanswered(channel, ticket, Duration::ZERO, now),
         }
+        queues.has_place_still(channel, ticket);
         drop(queues);
         waiter.wake.notify_one();
     }

@@ -9,20 +9,31 @@ use tokio::sync::futures::Notified;
 use tokio::task::JoinSet;
 
 use crate::clock;
-use crate::protocol::{Elsewhere, Grant, Names, Refreshed, ServerClock, Session, TurnMessage};
+use crate::config::Config;
+use crate::protocol::{
+    Elsewhere, Grant, Names, Place, Refreshed, ServerClock, Session, Turn, TurnMessage,
+};
 use crate::transport::Router;
 
-use super::queue::LONGEST_PARK;
-use super::{Registration, Waiter, Waiters, wake};
+use super::queue::{LONGEST_PARK, Oldest, Ticket};
+use super::{Waiter, Waiters, wake};
 
 /// Places in one request.
 const BATCH: usize = 100;
 
 impl Waiters {
-    /// A request brings the place of this client to Redis: since when its oldest waiter has waited.
-    pub(crate) fn brings_place(&self, names: &Names) -> Option<Instant> {
-        let oldest = self.queues.lock().brings_place(names.channel(), names.key());
-        oldest.map(|waiter| waiter.since)
+    /// This client's place in the queue that Redis keeps of that lock, for a request that brings it there.
+    pub(crate) fn place(&self, names: &Names, config: &Config) -> Place {
+        let none = Place::none(config);
+        let mut queues = self.queues.lock();
+        match queues.oldest(names.channel(), names.key(), clock::now()) {
+            Oldest::Head(number, head) => {
+                let turn = Turn::of(queues.is_live(names.channel()), config.takes_grants());
+                Place { since: Some(head.since), number, turn, ..none }
+            }
+            Oldest::Comes(number, since) => Place { since: Some(since), number, ..none },
+            Oldest::Left(number) => Place { number, ..none },
+        }
     }
 
     /// This client has the lock, and Redis said who waits in others.
@@ -33,25 +44,22 @@ impl Waiters {
     }
 
     /// A call that is not in the queue yet asks for a place.
-    pub(crate) fn first_place_begins(&self, names: &Names) {
-        *self.first_places.lock().entry(names.channel().into()).or_default() += 1;
+    pub(crate) fn first_place_begins(&self, names: &Names, since: Instant) -> Ticket {
+        self.queues.lock().first_place_begins(names.key(), since)
     }
 
-    /// It has the lock, or is in the queue, or went.
-    pub(crate) fn first_place_ends(&self, names: &Names) {
-        let mut places = self.first_places.lock();
-        if let Some(left) = places.get_mut(names.channel()) {
-            *left -= 1;
-            if *left == 0 {
-                places.remove(names.channel());
-            }
-        }
+    /// It has the lock, so that this client has no place.
+    pub(crate) fn first_place_granted(&self, names: &Names, number: Ticket) {
+        let mut queues = self.queues.lock();
+        queues.first_place_ends(names.key(), number);
+        let wakes = queues.granted_first(names.channel(), names.key(), clock::now());
+        drop(queues);
+        wake(wakes);
     }
 
-    /// It went.
-    pub(crate) fn first_place_left(&self, names: &Names) {
-        self.first_place_ends(names);
-        self.queues.lock().first_place_left(names.channel(), names.key());
+    /// It is in the queue, or went.
+    pub(crate) fn first_place_ends(&self, names: &Names, number: Ticket) {
+        self.queues.lock().first_place_ends(names.key(), number);
     }
 
     /// The server said its time in an answer about this lock.
@@ -90,10 +98,14 @@ impl Waiters {
         self.queues.lock().head_asks(names.channel(), names.key())
     }
 
-    /// Whether a call for this lock has asked for a place, and waits.
-    pub(crate) fn has_place(&self, names: &Names) -> bool {
-        self.first_places.lock().contains_key(names.channel())
-            || self.queues.lock().has_place(names.channel(), names.key())
+    /// Whether this client has a place, and no waiter. From here on it has none.
+    pub(crate) fn gives_place_up(&self, names: &Names) -> bool {
+        self.queues.lock().gives_place_up(names.channel(), names.key())
+    }
+
+    /// The number of the last waiter that has left. `None` if another one has asked for a place.
+    pub(crate) fn leaves_queue(&self, names: &Names) -> Option<Ticket> {
+        self.queues.lock().leaves_queue(names.channel(), names.key(), clock::now())
     }
 
     /// The head of this lock's queue asks now, because it may have no place.
@@ -154,12 +166,5 @@ impl Waiters {
                 "could not refresh places in queues"
             ),
         }
-    }
-}
-
-impl Registration<'_> {
-    /// Whether the next request moves this client's place: an older waiter may have left.
-    pub(crate) fn moves_place(&self) -> bool {
-        self.waiters.queues.lock().moves_place(self.channel(), self.ticket)
     }
 }

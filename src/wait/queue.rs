@@ -29,7 +29,9 @@ mod places;
 mod releases;
 mod subscriptions;
 mod turns;
-use channel::{Channel, Entry, Holder, Subscription, WaitQueue, park_for};
+use channel::{Channel, Entry, Subscription, WaitQueue, park_for};
+pub(crate) use places::Oldest;
+use places::Trip;
 pub(crate) use subscriptions::Plan;
 pub(crate) use turns::Limits;
 use turns::Turns;
@@ -59,9 +61,11 @@ pub(crate) enum WaitStep {
 pub(crate) struct WaitQueues<S> {
     channels: HashMap<Arc<str>, Channel<S>>,
     next_ticket: Ticket,
+    /// Calls that have asked for a place and are in no queue yet, by the keys of their locks: their
+    /// numbers, and since when they wait.
+    first_places: HashMap<Box<str>, BTreeMap<Ticket, Instant>>,
     turns: Turns,
-    /// How long an answer takes that says who waits in other clients.
-    trip: Duration,
+    trip: Trip,
     limits: Limits,
     /// When the driver checks next without a notification.
     next_look: Option<Instant>,
@@ -73,8 +77,9 @@ impl<S> WaitQueues<S> {
         Self {
             channels: HashMap::new(),
             next_ticket: 0,
+            first_places: HashMap::new(),
             turns: Turns::default(),
-            trip: Duration::from_secs(3_600),
+            trip: Trip::default(),
             limits,
             next_look: None,
             closed: false,
@@ -123,33 +128,19 @@ impl<S> WaitQueues<S> {
         }
     }
 
-    /// The next waiter for a lock that this client has (invariant 7).
-    pub(crate) fn next_waiter(&self, channel: &str, key: &str) -> Option<(Ticket, &Arc<S>)> {
-        let queue = self.channels.get(channel)?.queues.iter().find(|queue| &*queue.key == key)?;
-        let (ticket, head) = queue.entries.first_key_value()?;
-        (head.asking.is_none() && !self.closed).then_some((*ticket, &head.waiter))
-    }
-
-    /// The client's thread asks Redis on behalf of this waiter, which parks meanwhile.
-    pub(crate) fn asked_for(&mut self, channel: &str, ticket: Ticket, now: Instant) {
-        let queue = self.queue_of(channel, ticket);
-        if let Some(entry) = queue.and_then(|queue| queue.entries.get_mut(&ticket)) {
-            (entry.asking, entry.asked_for, entry.recheck) = (Some(now), true, false);
-        }
-    }
-
-    /// Adds a waiter to the queue. `remaining` is the lease of the holder, if a refusal has just
-    /// reported it. The flag says whether the driver has something to do.
+    /// Adds a waiter to the queue, behind all others or where its ticket says. `remaining` is the
+    /// lease of the holder, if a refusal has just reported it. The flag says whether the driver has
+    /// something to do.
     pub(crate) fn join(
         &mut self,
         channel: &str,
         key: &str,
         remaining: Option<Duration>,
+        ticket: Option<Ticket>,
         waiter: Arc<S>,
         now: Instant,
     ) -> (Ticket, bool) {
-        self.next_ticket += 1;
-        let ticket = self.next_ticket;
+        let ticket = ticket.unwrap_or_else(|| self.ticket());
         let fresh = !self.channels.contains_key(channel);
         if fresh {
             self.channels.insert(channel.into(), Channel::default());
@@ -168,6 +159,10 @@ impl<S> WaitQueues<S> {
                     queue.due = due;
                 }
                 queue.entries.insert(ticket, entry);
+                // What the head was to ask for, this one asks for in front of it.
+                if queue.entries.len() > 1 && queue.is_head(ticket) {
+                    queue.due = now;
+                }
             }
             None => channel.queues.push(WaitQueue {
                 key: key.into(),
@@ -212,27 +207,18 @@ impl<S> WaitQueues<S> {
             return;
         };
         let deferral = queue.deferred_until(&self.turns, now);
-        queue.due = deferral.into_iter().fold(now + park_for(remaining), Instant::min);
+        // Not if one has come in front of it, which asks.
+        if queue.is_head(ticket) {
+            queue.due = deferral.into_iter().fold(now + park_for(remaining), Instant::min);
+        }
         let asked_at = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
-        match &mut queue.place {
-            Some(place) => place.refused(),
-            None => self.turns.refused(&queue.key),
+        if queue.place.is_none() {
+            self.turns.refused(&queue.key);
         }
         if let Some(asked_at) = asked_at {
             self.turns.answered(now.saturating_duration_since(asked_at));
             self.answered(channel, asked_at);
         }
-    }
-
-    /// Redis named the holder when it refused the head.
-    pub(super) fn held_by(&mut self, channel: &str, ticket: Ticket, holder: Holder) {
-        if let Some(queue) = self.queue_of(channel, ticket) {
-            queue.holder = Some(holder);
-        }
-    }
-
-    pub(super) fn holder(&mut self, channel: &str, key: &str) -> Option<Holder> {
-        self.queue_named(channel, key)?.holder.clone()
     }
 
     /// Redis did not answer the head, which asks again after `pause` or on a new connection.
@@ -250,7 +236,9 @@ impl<S> WaitQueues<S> {
         let Some(queue) = self.queue_of(channel, ticket) else {
             return;
         };
-        queue.due = now + pause;
+        if queue.is_head(ticket) {
+            queue.due = now + pause;
+        }
         if let Some(entry) = queue.entries.get_mut(&ticket) {
             entry.asking = None;
         }
@@ -269,10 +257,13 @@ impl<S> WaitQueues<S> {
             return (None, false);
         };
         // A message that came meanwhile may announce a release after this grant.
-        let recheck = queue.entries.get(&ticket).is_some_and(|entry| entry.recheck);
+        let entry = queue.entries.get(&ticket);
+        let recheck = entry.is_some_and(|entry| entry.recheck);
+        let awaited = entry.is_some_and(Entry::awaits_hand_off);
         queue.due = if recheck { now } else { now + park_for(Some(lease)) };
         let asked_at = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
         match &mut queue.place {
+            Some(place) if awaited => queue.due = place.handed_off(now).unwrap_or(queue.due),
             Some(place) => queue.due = place.granted(now),
             None => self.turns.granted(&queue.key, self.limits, now),
         }
@@ -317,11 +308,6 @@ impl<S> WaitQueues<S> {
             queue.entries.get(&ticket).is_some_and(|w| w.asking.is_some() || w.recheck);
         if queue.is_head(ticket) && had_to_ask {
             queue.due = now;
-        }
-        if queue.is_head(ticket)
-            && let Some(place) = &mut queue.place
-        {
-            place.left();
         }
         self.remove(channel, ticket, now)
     }
@@ -371,11 +357,16 @@ impl<S> WaitQueues<S> {
     /// The client was closed: all waiters leave. Also returns the heads whose places are given up.
     pub(crate) fn close(&mut self) -> (Wakes<S>, Vec<Arc<S>>) {
         self.closed = true;
-        (self.everybody(), self.give_places_up())
+        (self.everybody().cloned().collect(), self.give_places_up())
     }
 
-    fn everybody(&self) -> Wakes<S> {
-        self.channels.values().flat_map(Channel::everybody).collect()
+    pub(crate) fn everybody(&self) -> impl Iterator<Item = &Arc<S>> {
+        self.channels.values().flat_map(Channel::everybody)
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        self.next_ticket
     }
 
     fn queue_named(&mut self, channel: &str, key: &str) -> Option<&mut WaitQueue<S>> {

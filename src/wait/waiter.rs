@@ -81,6 +81,11 @@ pub(crate) struct Registration<'a> {
 }
 
 impl Registration<'_> {
+    /// Its place in the wait queue.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
     /// Parks until it is this waiter's turn to ask, or until there is no point in waiting.
     pub(crate) async fn next(&self, limits: &WaitLimits) -> Next {
         loop {

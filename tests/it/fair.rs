@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use redlatch::{ErrorKind, FairLock, Lease, LockClient, LockGuard};
 use tokio::task::JoinHandle;
+use tokio_test::task::Spawn;
 
 use crate::site::Site;
 pub(crate) use fenced::a_fenced_fair_lock_is_a_fenced_lock;
@@ -15,6 +16,7 @@ use crate::support::{Fault, SOON, Server, connect, hold, ms, release, soon, wait
 mod cluster;
 mod fenced;
 mod figures;
+mod first;
 mod gone;
 mod granted;
 mod inside;
@@ -60,6 +62,20 @@ async fn waiter<T: Send + 'static>(
     wait_until("a place in the queue", SOON, || queue(server, &name).contains(&client)).await;
     apart().await;
     task
+}
+
+/// Polls a call until it is parked, and Redis can grant the lock to its client.
+async fn park<T: Future>(server: &Server, client: &str, name: &str, call: &mut Spawn<T>) {
+    let asks = format!("asks:{client}");
+    wait_until("a grant that could come", SOON, || {
+        assert!(call.poll().is_pending());
+        let how: Option<String> = server.ask(&["HGET", &queue_keys(name)[1], &asks]);
+        how.is_some_and(|how| how.starts_with("0:"))
+    })
+    .await;
+    // The answer is on its way.
+    apart().await;
+    assert!(call.poll().is_pending());
 }
 
 /// Waits until nothing of that name is left in Redis, and that nothing is eternal until then.
@@ -181,12 +197,9 @@ async fn a_waiter_that_is_dropped_with_its_turn_passes_it_on() {
     }
     let guard = fair_hold(&clients[0].fair_lock("passed")).await;
     let first = clients[1].fair_lock("passed");
+    let client = client_of(&first);
     let mut first = tokio_test::task::spawn(async move { first.lock().await });
-    wait_until("a place in the queue", SOON, || {
-        assert!(first.poll().is_pending());
-        queue(&server, "passed").len() == 1
-    })
-    .await;
+    park(&server, &client, "passed", &mut first).await;
     let second = waiter(&server, clients[2].fair_lock("passed"), |guard| guard).await;
     let begun = Instant::now();
     release(guard).await;

@@ -172,11 +172,8 @@ impl Stage {
     async fn lock(&self, me: usize) -> Guard<'_> {
         let owner = &self.owners[me];
         let waiter = Waiter::new(owner.clone(), Lease::Watchdog, HOUR, clock::now());
-        let mut registration = Enqueued {
-            stage: self,
-            me,
-            registration: Some(self.waiters.join(waiter, None, false)),
-        };
+        let mut registration =
+            Enqueued { stage: self, me, registration: Some(self.waiters.join(waiter, None, None)) };
         loop {
             let place_now = registration.registration.as_ref().expect("in line");
             match place_now.next(&WaitLimits { until: None, outage: None, warn_at: None }).await {

@@ -46,16 +46,18 @@ fn the_keys_of_a_queue_and_the_channels_have_the_tag_of_the_name() {
 struct Place<'a> {
     client: &'a str,
     age: u64,
-    moves: bool,
-    /// How the client has its turn.
+    /// How the client has its turn, and the number of its waiter.
     turn: &'static str,
 }
 
-const NO_PLACE: Place<'static> = Place { client: "", age: 0, moves: false, turn: "" };
+/// Of the first waiter, by a client that can be granted the lock.
+const FIRST: &str = "0:1";
+
+const NO_PLACE: Place<'static> = Place { client: "", age: 0, turn: "2:0" };
 
 /// The place of a client whose oldest waiter came so many seconds ago.
 fn since(client: &str, seconds: u64) -> Place<'_> {
-    Place { client, age: seconds * SECOND, moves: false, turn: "" }
+    Place { client, age: seconds * SECOND, turn: FIRST }
 }
 
 struct Queue {
@@ -109,7 +111,11 @@ impl Queue {
     }
 
     fn acquire(&mut self, owner: &str, place: &Place<'_>) -> Value {
-        let keep = if place.moves { "" } else { "LT" };
+        self.acquire_as(owner, place, "")
+    }
+
+    /// `of_another` is 1 if the place is not that of the owner.
+    fn acquire_as(&mut self, owner: &str, place: &Place<'_>, of_another: &str) -> Value {
         self.run(
             &SCRIPTS.fair_acquire,
             &[
@@ -119,7 +125,7 @@ impl Queue {
                 &place.client,
                 &place.age,
                 &TERM,
-                &keep,
+                &of_another,
                 &CHANNEL,
                 &"PUBLISH",
                 &1,
@@ -138,7 +144,7 @@ impl Queue {
         let age = age.map_or_else(String::new, |seconds| (seconds * SECOND).to_string());
         self.run(
             &SCRIPTS.fair_release,
-            &[&owner, &0, &1, &CHANNEL, &"PUBLISH", &1, &client, &age, &TERM, &GRACE, &""],
+            &[&owner, &0, &1, &CHANNEL, &"PUBLISH", &1, &client, &age, &TERM, &GRACE, &FIRST],
         )
     }
 
@@ -149,7 +155,10 @@ impl Queue {
         let (client, _) = to.rsplit_once(':').expect("an owner");
         self.run(
             &SCRIPTS.fair_hand_off,
-            &[&client, &age, &TERM, &GRACE, &"", &CHANNEL, &lease, &"", &"PUBLISH", &0, &from, &to],
+            &[
+                &client, &age, &TERM, &GRACE, &FIRST, &CHANNEL, &lease, &"", &"PUBLISH", &0, &from,
+                &to,
+            ],
         )
     }
 
@@ -176,7 +185,12 @@ impl Queue {
     }
 
     fn leave(&mut self, client: &str) -> Value {
-        self.run(&SCRIPTS.fair_leave, &[&client, &CHANNEL, &"PUBLISH", &1, &GRACE])
+        self.leave_up_to(client, 9)
+    }
+
+    /// All waiters up to that number have left.
+    fn leave_up_to(&mut self, client: &str, last: u64) -> Value {
+        self.run(&SCRIPTS.fair_leave, &[&client, &CHANNEL, &"PUBLISH", &1, &GRACE, &last])
     }
 
     fn order(&mut self) -> Vec<String> {
@@ -200,7 +214,7 @@ fn refusal_of(reply: &Value) -> (u64, String) {
 }
 
 #[test]
-fn a_place_is_an_age_and_a_lower_one_moves_it_only_if_it_says_so() {
+fn a_place_is_an_age_and_a_lower_one_moves_it_only_for_a_later_waiter() {
     let mut queue = Queue::new();
     assert!(queue.is_granted("a:1", &NO_PLACE));
     for (client, seconds) in [("x", 1), ("y", 3), ("z", 2)] {
@@ -212,7 +226,11 @@ fn a_place_is_an_age_and_a_lower_one_moves_it_only_if_it_says_so() {
     // A request that is sent again tells an age that is too low.
     queue.acquire("y:1", &since("y", 0));
     assert_eq!(queue.order(), ["y", "z", "x"]);
-    queue.acquire("y:2", &Place { moves: true, ..since("y", 0) });
+    queue.acquire("y:2", &Place { turn: "0:2", ..since("y", 0) });
+    assert_eq!(queue.order(), ["z", "x", "y"]);
+    // It has overtaken one that was sent before, and one that says that nobody is left.
+    queue.acquire("y:1", &since("y", 3));
+    assert_eq!(queue.leave_up_to("y", 1), Value::Int(0));
     assert_eq!(queue.order(), ["z", "x", "y"]);
     queue.assert_nothing_eternal();
     // Lost with all that the queue had.

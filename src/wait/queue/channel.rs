@@ -59,6 +59,13 @@ pub(super) struct Entry<S> {
     pub(super) recheck: bool,
 }
 
+impl<S> Entry<S> {
+    /// Whether this waiter has the lock when Redis confirms a hand-off.
+    pub(super) fn awaits_hand_off(&self) -> bool {
+        self.asked_for && self.asking.is_some()
+    }
+}
+
 /// How long to park for a `remaining` lease: one millisecond more, because a TTL counts whole ones
 /// (invariant 4). `None`: the remaining lease is unknown.
 pub(super) fn park_for(remaining: Option<Duration>) -> Duration {
@@ -74,9 +81,9 @@ impl<S> Channel<S> {
         }
     }
 
-    pub(super) fn everybody(&self) -> impl Iterator<Item = Arc<S>> {
+    pub(super) fn everybody(&self) -> impl Iterator<Item = &Arc<S>> {
         let entries = self.queues.iter().flat_map(|queue| queue.entries.values());
-        entries.map(|entry| entry.waiter.clone())
+        entries.map(|entry| &entry.waiter)
     }
 
     /// The heads ask, except where this client defers to others.

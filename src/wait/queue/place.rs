@@ -9,12 +9,10 @@ use crate::protocol::{Elsewhere, ServerClock};
 const WHILE_HELD: Duration = Duration::from_millis(10);
 
 /// A place, as far as this client knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct QueuePlace {
     /// A request that takes a place has been sent since the last grant.
     taken: bool,
-    /// Redis may have an older waiter there, which has left.
-    moves: bool,
     /// Who waited in other clients when this one had the lock last.
     elsewhere: Option<Elsewhere>,
     /// What the clock of the server said last.
@@ -23,20 +21,9 @@ pub(super) struct QueuePlace {
     granted_at: u64,
 }
 
-impl Default for QueuePlace {
-    fn default() -> Self {
-        // A place that is given up just now may be there still.
-        Self { taken: false, moves: true, elsewhere: None, clock: None, granted_at: 0 }
-    }
-}
-
 impl QueuePlace {
     pub(super) fn is_taken(self) -> bool {
         self.taken
-    }
-
-    pub(super) fn moves(self) -> bool {
-        self.moves
     }
 
     /// Whether there was a place. From here on there is none.
@@ -49,24 +36,19 @@ impl QueuePlace {
         self.taken = true;
     }
 
-    /// Redis refused the head, and knows how old it is.
-    pub(super) fn refused(&mut self) {
-        self.moves = false;
-    }
-
     /// Redis granted the lock to the head, and the place went with that. Returns when the next head
     /// asks (invariant 1 of [`super::places`]).
     pub(super) fn granted(&mut self, now: Instant) -> Instant {
-        (self.taken, self.moves) = (false, false);
+        self.taken = false;
         now + WHILE_HELD
     }
 
-    /// The lock is handed to the head. The place goes when Redis hears of that.
+    /// The lock is handed to the head. The request that says so brings the place of the next one.
     pub(super) fn handed(&mut self) {
-        (self.taken, self.moves) = (false, true);
+        self.taken = false;
     }
 
-    /// Redis has heard of it. Returns when the head asks at the latest.
+    /// Redis has heard of it. Returns when the head asks at the latest, if it came after that request.
     pub(super) fn handed_off(self, now: Instant) -> Option<Instant> {
         (!self.taken).then_some(now + WHILE_HELD)
     }
@@ -99,10 +81,5 @@ impl QueuePlace {
     /// The server said its time; `None` if another server may be responsible now.
     pub(super) fn set_clock(&mut self, clock: Option<ServerClock>) {
         self.clock = clock;
-    }
-
-    /// The head left without the lock.
-    pub(super) fn left(&mut self) {
-        self.moves = true;
     }
 }

@@ -4,8 +4,8 @@
 //!    queue with no place, so that Redis knows how old the oldest waiter of this client is. While
 //!    this client has the lock, that can wait for a while: the release brings the place.
 //! 2. A place goes with a grant, and is given up when the last waiter leaves. A waiter that leaves
-//!    others behind costs nothing: the next request says how old the new head is, and moves the
-//!    place.
+//!    others behind costs nothing: the next request says how old the new head is. A call that is in
+//!    its first try is in no queue yet, but stands for the client if it came first, for the grace.
 //! 3. Where Redis keeps a queue, this client defers to nobody.
 //! 4. **The lock is handed off inside this client only to a waiter that came before all others.** How
 //!    old those are, Redis says with each grant and each hand-off.
@@ -15,8 +15,54 @@ use std::time::{Duration, Instant};
 
 use crate::protocol::{Elsewhere, ServerClock};
 
-use super::channel::park_for;
+use super::channel::{Entry, park_for};
+use super::place::QueuePlace;
 use super::{Ticket, WaitQueues, Wakes};
+
+/// The waiter that stands for this client in a queue that Redis keeps, with its number.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Oldest<S> {
+    /// The first in the wait queue that does not await a hand-off, whether or not it is asking.
+    Head(Ticket, Arc<S>),
+    /// A call that is in no queue yet, and since when it waits.
+    Comes(Ticket, Instant),
+    /// None: the number is that of the last one that has left.
+    Left(Ticket),
+}
+
+/// How long an answer takes that says who waits in other clients.
+///
+/// An answer that takes longer may have been there for a while: the process was stopped. So it counts as
+/// news of no later than of the time that answers take, and that time grows by few answers: by those
+/// to a request that was sent after the answer before.
+#[derive(Debug, Default)]
+pub(super) struct Trip {
+    takes: Option<Duration>,
+    /// When the last answer came by which it grew.
+    grew: Option<Instant>,
+}
+
+impl Trip {
+    fn news_of_then(&mut self, elsewhere: Elsewhere) -> Elsewhere {
+        let Elsewhere { as_of, answered, .. } = elsewhere;
+        let took = answered.saturating_duration_since(as_of);
+        let before = self.grew;
+        let grows = before.is_none_or(|grew| as_of > grew);
+        if grows {
+            self.grew = Some(answered);
+        }
+        let took = match self.takes {
+            // A network may become slower.
+            Some(takes) if grows => took.min(takes + takes / 8 + Duration::from_micros(1)),
+            Some(takes) => took.min(takes),
+            None if grows && before.is_some() => took,
+            // It may be the one that was there for a while.
+            None => return Elsewhere { answered: as_of, ..elsewhere },
+        };
+        self.takes = Some(took);
+        Elsewhere { answered: as_of + took, ..elsewhere }
+    }
+}
 
 impl<S> WaitQueues<S> {
     /// The waiter has just joined a queue that Redis keeps, too. `placed` says that it has asked before.
@@ -40,17 +86,46 @@ impl<S> WaitQueues<S> {
         }
     }
 
-    /// A call that had asked for a place went before it was in the queue.
-    pub(crate) fn first_place_left(&mut self, channel: &str, key: &str) {
-        if let Some(place) = self.queue_named(channel, key).and_then(|queue| queue.place.as_mut()) {
-            place.left();
+    /// A call that is in no queue yet asks for a place.
+    pub(crate) fn first_place_begins(&mut self, key: &str, since: Instant) -> Ticket {
+        let ticket = self.ticket();
+        self.first_places.entry(key.into()).or_default().insert(ticket, since);
+        ticket
+    }
+
+    /// It has the lock, or is in the queue, or went.
+    pub(crate) fn first_place_ends(&mut self, key: &str, ticket: Ticket) {
+        let Some(calls) = self.first_places.get_mut(key) else { return };
+        calls.remove(&ticket);
+        if calls.is_empty() {
+            self.first_places.remove(key);
         }
     }
 
-    /// Whether the head's next request moves the place.
-    pub(crate) fn moves_place(&mut self, channel: &str, ticket: Ticket) -> bool {
-        let queue = self.queue_of(channel, ticket);
-        queue.and_then(|queue| queue.place).is_some_and(|place| place.moves())
+    /// The call that came first of those that are in no queue yet, and since when it waits. This client
+    /// waits for none longer than the grace: its task may never be polled again.
+    fn comes_first(&self, key: &str, now: Instant) -> Option<(Ticket, Instant)> {
+        let calls = self.first_places.get(key);
+        let mut calls = calls?.iter().map(|(ticket, since)| (*ticket, *since));
+        calls.find(|(_, since)| now.saturating_duration_since(*since) < self.limits.grace)
+    }
+
+    /// Whether a call that is in no queue yet came before that waiter, within the grace.
+    pub(crate) fn is_behind(&self, key: &str, ticket: Ticket, now: Instant) -> bool {
+        self.comes_first(key, now).is_some_and(|(first, _)| first < ticket)
+    }
+
+    /// Redis granted the lock to a call that was in no queue yet, and the place of this client went with
+    /// that: the head asks for a new one. Returns whom to wake.
+    pub(crate) fn granted_first(&mut self, channel: &str, key: &str, now: Instant) -> Wakes<S> {
+        let mut wakes = Wakes::new();
+        if let Some(queue) = self.queue_named(channel, key)
+            && let Some(place) = &mut queue.place
+        {
+            let due = place.granted(now);
+            queue.ask_at(due, false, &mut wakes);
+        }
+        wakes
     }
 
     /// Whether a place is left with no waiter. From here on there is none.
@@ -59,13 +134,32 @@ impl<S> WaitQueues<S> {
         if !queue.entries.is_empty() {
             return false;
         }
-        queue.place.as_mut().is_some_and(|place| place.give_up())
+        queue.place.as_mut().is_some_and(QueuePlace::give_up)
     }
 
-    /// Whether a waiter has asked for a place.
-    pub(crate) fn has_place(&mut self, channel: &str, key: &str) -> bool {
-        let queue = self.queue_named(channel, key);
-        queue.and_then(|queue| queue.place).is_some_and(|place| place.is_taken())
+    /// The waiter has not got the lock by the hand-off that it awaited.
+    pub(crate) fn has_place_still(&mut self, channel: &str, ticket: Ticket) {
+        if let Some(place) = self.queue_of(channel, ticket).and_then(|queue| queue.place.as_mut()) {
+            place.asks();
+        }
+    }
+
+    /// The number of the last waiter that has left. `None` if another one has asked for a place.
+    pub(crate) fn leaves_queue(
+        &mut self,
+        channel: &str,
+        key: &str,
+        now: Instant,
+    ) -> Option<Ticket> {
+        if self.comes_first(key, now).is_some() {
+            return None;
+        }
+        let last = self.next_ticket;
+        let Some(queue) = self.queue_named(channel, key) else { return Some(last) };
+        let taken = queue.place.is_some_and(|place| place.is_taken());
+        // One that has yet to ask may do so before the client says this.
+        let first = queue.entries.first_key_value().map(|(ticket, _)| ticket - 1);
+        (!taken).then_some(first.unwrap_or(last))
     }
 
     /// The heads of all queues in which this client has a place.
@@ -92,37 +186,37 @@ impl<S> WaitQueues<S> {
         queues.any(|queue| queue.place.is_some() && !queue.entries.is_empty())
     }
 
-    /// A request brings the place of this client to Redis. Returns the waiter that has it: the first
-    /// one, whether or not it is asking.
-    pub(crate) fn brings_place(&mut self, channel: &str, key: &str) -> Option<Arc<S>> {
+    /// A request brings the place of this client to Redis. Returns whose it is.
+    pub(crate) fn oldest(&mut self, channel: &str, key: &str, now: Instant) -> Oldest<S> {
         // A place would outlive its waiters.
         if self.closed {
-            return None;
+            return Oldest::Left(self.next_ticket);
         }
-        let queue = self.queue_named(channel, key)?;
-        let head = queue.head_waiter()?;
-        queue.place.get_or_insert_default().asks();
-        Some(head)
+        let comes = self.comes_first(key, now);
+        if let Some(queue) = self.queue_named(channel, key)
+            && let Some((ticket, head)) =
+                queue.entries.iter().find(|(_, entry)| !Entry::awaits_hand_off(entry))
+            && comes.is_none_or(|(first, _)| *ticket <= first)
+        {
+            queue.place.get_or_insert_default().asks();
+            return Oldest::Head(*ticket, head.waiter.clone());
+        }
+        if let Some((ticket, since)) = comes {
+            return Oldest::Comes(ticket, since);
+        }
+        // One that awaits a hand-off may still be there.
+        if let Some(place) = self.queue_named(channel, key).and_then(|queue| queue.place.as_mut()) {
+            place.give_up();
+        }
+        Oldest::Left(self.next_ticket)
     }
 
     /// This client has the lock, and Redis said who waits in others.
     pub(crate) fn heard(&mut self, channel: &str, key: &str, elsewhere: Elsewhere) {
-        let elsewhere = self.news_of_then(elsewhere);
+        let elsewhere = self.trip.news_of_then(elsewhere);
         if let Some(place) = self.queue_named(channel, key).and_then(|queue| queue.place.as_mut()) {
             place.heard(elsewhere);
         }
-    }
-
-    /// The same, and no news of later than of twice the time that answers take. An answer that takes
-    /// longer may have been there for a while: the process was stopped.
-    fn news_of_then(&mut self, elsewhere: Elsewhere) -> Elsewhere {
-        let Elsewhere { as_of, answered, .. } = elsewhere;
-        let took = answered.saturating_duration_since(as_of);
-        // A network may become slower.
-        let slower = self.trip + self.trip / 8 + Duration::from_micros(1);
-        self.trip = took.min(slower);
-        let answered = as_of.checked_add(2 * self.trip).map_or(answered, |at| at.min(answered));
-        Elsewhere { answered, ..elsewhere }
     }
 
     /// What the server's clock said last in an answer about this lock, for a grant that began at `at`.
@@ -185,211 +279,4 @@ impl<S> WaitQueues<S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock;
-    use crate::wait::Limits;
-    use crate::wait::queue::WaitStep;
-
-    const CHANNEL: &str = "channel";
-    const KEY: &str = "lock";
-    const HOUR: Duration = Duration::from_secs(3600);
-
-    fn ms(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    struct World {
-        queues: WaitQueues<u32>,
-        now: Instant,
-    }
-
-    impl World {
-        /// A queue whose channel is subscribed.
-        fn new() -> Self {
-            Self { queues: WaitQueues::default(), now: crate::clock::now() }
-        }
-
-        fn join(&mut self, waiter: u32) -> Ticket {
-            let left = Some(HOUR);
-            let (ticket, _) = self.queues.join(CHANNEL, KEY, left, waiter.into(), self.now);
-            self.queues.takes_place(CHANNEL, ticket, left, false, self.now);
-            self.queues.plan(self.now, 1, |_| true);
-            self.queues.subscribed(&[CHANNEL.into()], 1, self.now);
-            ticket
-        }
-
-        fn asks(&mut self, ticket: Ticket) -> bool {
-            self.queues.step(CHANNEL, ticket, self.now) == WaitStep::Ask
-        }
-
-        fn refused(&mut self, ticket: Ticket, left: Duration) {
-            self.queues.refused(CHANNEL, ticket, Some(left), self.now);
-        }
-    }
-
-    #[test]
-    fn the_next_head_asks_soon_after_a_grant_and_moves_no_place() {
-        let mut world = World::new();
-        let (first, second) = (world.join(1), world.join(2));
-        assert!(world.asks(first));
-        world.refused(first, HOUR);
-        assert!(!world.asks(first) && !world.asks(second));
-        world.queues.message(CHANNEL, world.now);
-        assert!(world.asks(first));
-        let (head, _) = world.queues.granted(CHANNEL, first, HOUR, world.now);
-        assert_eq!(head.as_deref(), Some(&2));
-        assert!(!world.asks(second), "the lock may be handed to it");
-        world.now += ms(10);
-        assert!(world.asks(second), "Redis does not know that it waits");
-        assert!(!world.queues.moves_place(CHANNEL, second));
-    }
-
-    #[test]
-    fn a_head_that_leaves_has_the_next_request_move_the_place_until_redis_knows() {
-        let mut world = World::new();
-        let (first, second) = (world.join(1), world.join(2));
-        assert!(world.asks(first) && world.queues.moves_place(CHANNEL, first));
-        world.refused(first, HOUR);
-        assert!(!world.queues.moves_place(CHANNEL, first));
-        world.queues.leave(CHANNEL, first, world.now);
-        assert!(!world.asks(second), "it costs nothing");
-        assert!(!world.queues.gives_place_up(CHANNEL, KEY), "the second waits");
-        world.queues.message(CHANNEL, world.now);
-        for _ in 0..2 {
-            assert!(world.asks(second) && world.queues.moves_place(CHANNEL, second));
-            world.queues.unanswered(CHANNEL, second, Duration::ZERO, world.now);
-        }
-        assert!(world.asks(second));
-        world.refused(second, HOUR);
-        assert!(!world.queues.moves_place(CHANNEL, second));
-        world.queues.leave(CHANNEL, second, world.now);
-        assert!(world.queues.gives_place_up(CHANNEL, KEY));
-        assert!(!world.queues.gives_place_up(CHANNEL, KEY), "once");
-    }
-
-    #[test]
-    fn a_waiter_that_never_asked_or_was_granted_leaves_no_place() {
-        let mut world = World::new();
-        let first = world.join(1);
-        world.queues.leave(CHANNEL, first, world.now);
-        assert!(!world.queues.gives_place_up(CHANNEL, KEY));
-        let second = world.join(2);
-        assert!(world.asks(second) && world.queues.has_place(CHANNEL, KEY));
-        assert_eq!(world.queues.heads_with_places(), [2.into()]);
-        world.queues.granted(CHANNEL, second, HOUR, world.now);
-        assert!(!world.queues.gives_place_up(CHANNEL, KEY));
-        assert!(world.queues.heads_with_places().is_empty());
-        let third = world.join(3);
-        assert!(world.asks(third), "what it could have heard says nothing of its place");
-    }
-
-    #[test]
-    fn a_message_says_when_to_ask_and_never_later_than_before() {
-        let mut world = World::new();
-        let first = world.join(1);
-        assert!(world.asks(first));
-        world.refused(first, HOUR);
-        assert_eq!(world.queues.told(CHANNEL, ms(1_000), world.now).len(), 1);
-        assert_eq!(
-            world.queues.step(CHANNEL, first, world.now),
-            WaitStep::Park(Some(world.now + ms(1_000)))
-        );
-        world.queues.told(CHANNEL, ms(2_000), world.now);
-        assert!(!world.asks(first));
-        world.now += ms(1_000);
-        assert!(world.asks(first));
-        // The answer may be older than a message that comes meanwhile.
-        world.queues.told(CHANNEL, ms(1_000), world.now);
-        world.refused(first, HOUR);
-        assert!(world.asks(first));
-    }
-
-    #[test]
-    fn the_lock_is_handed_off_to_who_came_before_all_others_and_before_that_was_known() {
-        let mut world = World::new();
-        let first = world.join(1);
-        let came = world.now;
-        let next = |world: &mut World, since| world.queues.is_next(CHANNEL, KEY, since);
-        assert!(!next(&mut world, came), "nothing is known");
-        let as_of = came + ms(20);
-        let answered = as_of;
-        world.queues.heard(CHANNEL, KEY, Elsewhere { as_of, answered, oldest: None });
-        assert!(next(&mut world, came) && next(&mut world, as_of));
-        assert!(!next(&mut world, as_of + ms(1)), "others may have come before it");
-        let oldest = Some(came + ms(10));
-        world.queues.heard(CHANNEL, KEY, Elsewhere { as_of, answered, oldest });
-        assert!(next(&mut world, came + ms(10)) && !next(&mut world, came + ms(11)));
-        let older = Elsewhere { as_of: came, answered, oldest: None };
-        world.queues.heard(CHANNEL, KEY, older);
-        assert!(next(&mut world, came + ms(10)), "an answer came late");
-        world.queues.leave(CHANNEL, first, world.now);
-    }
-
-    #[test]
-    fn what_the_clock_of_a_server_said_counts_until_its_connection_is_cut() {
-        let mut world = World::new();
-        let first = world.join(1);
-        let clock = |world: &mut World, at| world.queues.granted_at(CHANNEL, KEY, at);
-        assert_eq!(clock(&mut world, 1), Some(None));
-        let said = ServerClock { asked: world.now, said: 1, trip: Duration::ZERO };
-        world.queues.set_clock(CHANNEL, KEY, said);
-        assert_eq!(clock(&mut world, 2), Some(Some(said)));
-        world.queues.cut(1, world.now);
-        assert_eq!(clock(&mut world, 3), Some(None), "another server may be responsible now");
-        world.queues.leave(CHANNEL, first, world.now);
-    }
-
-    #[test]
-    fn a_grant_counts_once_and_one_older_than_another_is_judged_by_no_clock() {
-        let mut world = World::new();
-        let first = world.join(1);
-        let said = ServerClock { asked: world.now, said: 1, trip: Duration::ZERO };
-        world.queues.set_clock(CHANNEL, KEY, said);
-        for (at, judged) in
-            [(5, Some(Some(said))), (5, None), (7, Some(Some(said))), (6, Some(None)), (7, None)]
-        {
-            assert_eq!(world.queues.granted_at(CHANNEL, KEY, at), judged, "{at}");
-        }
-        world.queues.leave(CHANNEL, first, world.now);
-    }
-
-    #[test]
-    fn the_next_head_asks_soon_after_redis_has_heard_of_a_hand_off() {
-        let mut world = World::new();
-        let (first, second) = (world.join(1), world.join(2));
-        assert!(world.asks(first));
-        world.refused(first, HOUR);
-        world.queues.handed(CHANNEL, first, HOUR, world.now);
-        assert!(!world.queues.has_place(CHANNEL, KEY));
-        world.now += ms(1_000);
-        assert!(!world.asks(second), "it may have the next hand-off");
-        world.queues.handed_off(CHANNEL, KEY, Some(HOUR), world.now);
-        world.now += ms(10);
-        assert!(world.asks(second) && world.queues.moves_place(CHANNEL, second));
-        assert_eq!(world.queues.brings_place(CHANNEL, KEY), Some(2.into()));
-        assert!(world.queues.has_place(CHANNEL, KEY));
-    }
-
-    #[test]
-    fn news_that_came_late_are_news_of_then() {
-        let (begun, ms) = (clock::now(), Duration::from_millis);
-        let limits = Limits { run: Duration::ZERO, room: Duration::ZERO };
-        let mut queues = WaitQueues::<()>::new(limits);
-        let mut until = |asked, took| {
-            let as_of = begun + ms(asked);
-            let news = Elsewhere { as_of, answered: as_of + ms(took), oldest: None };
-            queues.news_of_then(news).answered - begun
-        };
-        assert_eq!(until(0, 8), ms(8));
-        assert_eq!(until(10, 12), ms(22), "a little slower");
-        // The process was stopped before it read the answer.
-        assert!(until(100, 400) < ms(125));
-        assert!(until(600, 400) < ms(625));
-        // The network has become slower.
-        for at in 0..20 {
-            until(2_000 + at, 80);
-        }
-        assert_eq!(until(3_000, 80), ms(3_080));
-    }
-}
+mod tests;

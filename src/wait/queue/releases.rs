@@ -1,12 +1,28 @@
-//! How this client's grants and releases change the queues, and which waiters must check then.
+//! How this client's grants and releases change the queues, which waiters must check then, and who
+//! has the lock while they wait.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::channel::park_for;
-use super::{LONGEST_PARK, WaitQueues};
+use super::channel::{Holder, park_for};
+use super::{LONGEST_PARK, Ticket, WaitQueues};
 
 impl<S> WaitQueues<S> {
+    /// The next waiter for a lock that this client has (invariant 7).
+    pub(crate) fn next_waiter(&self, channel: &str, key: &str) -> Option<(Ticket, &Arc<S>)> {
+        let queue = self.channels.get(channel)?.queues.iter().find(|queue| &*queue.key == key)?;
+        let (ticket, head) = queue.entries.first_key_value()?;
+        (head.asking.is_none() && !self.closed).then_some((*ticket, &head.waiter))
+    }
+
+    /// The client's thread asks Redis on behalf of this waiter, which parks meanwhile.
+    pub(crate) fn asked_for(&mut self, channel: &str, ticket: Ticket, now: Instant) {
+        let queue = self.queue_of(channel, ticket);
+        if let Some(entry) = queue.and_then(|queue| queue.entries.get_mut(&ticket)) {
+            (entry.asking, entry.asked_for, entry.recheck) = (Some(now), true, false);
+        }
+    }
+
     /// Records the result of a call that asked Redis without waiting in the queue.
     pub(crate) fn tried(&mut self, key: &str, granted: bool, asked_at: Instant, now: Instant) {
         self.turns.answered(now.saturating_duration_since(asked_at));
@@ -78,6 +94,17 @@ impl<S> WaitQueues<S> {
         let head = queue.entries.first_entry()?.into_mut();
         head.recheck |= shorter && head.asking.is_some() && !head.asked_for;
         Some(head.waiter.clone())
+    }
+
+    /// Redis named the holder when it refused the head.
+    pub(in crate::wait) fn held_by(&mut self, channel: &str, ticket: Ticket, holder: Holder) {
+        if let Some(queue) = self.queue_of(channel, ticket) {
+            queue.holder = Some(holder);
+        }
+    }
+
+    pub(in crate::wait) fn holder(&mut self, channel: &str, key: &str) -> Option<Holder> {
+        self.queue_named(channel, key)?.holder.clone()
     }
 
     fn asks_at(&mut self, channel: &str, key: &str, due: Instant) -> Option<Arc<S>> {

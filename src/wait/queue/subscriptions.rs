@@ -90,7 +90,7 @@ impl<S> WaitQueues<S> {
         for channel in self.channels.values_mut().filter(|channel| channel.on == Some(on)) {
             channel.is_elsewhere();
             let before = wakes.len();
-            wakes.extend(channel.everybody());
+            wakes.extend(channel.everybody().cloned());
             if wakes.len() > before {
                 channel.outage.get_or_insert(now);
             }

@@ -114,7 +114,7 @@ async fn call(stage: Arc<Stage>, me: usize) {
     }
     let owner = Arc::new(Owner::new(Kind::Reentrant, names.clone(), me.to_string()));
     let registration =
-        waiters.join(Waiter::new(owner, Lease::Watchdog, HOUR, clock::now()), remaining, false);
+        waiters.join(Waiter::new(owner, Lease::Watchdog, HOUR, clock::now()), remaining, None);
     let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, registration.ticket));
     loop {
         let next =

@@ -81,6 +81,21 @@ async fn tokens_grow_in_the_order_of_the_turns_of_two_clients() {
 }
 
 #[tokio::test]
+async fn a_waiter_that_awaited_its_hand_off_leaves_no_place() {
+    let server = Server::start();
+    let one = connect(&server).await;
+    let holder = fenced_hold(&one.fenced_fair_lock("awaits")).await;
+    let lock = one.fenced_fair_lock("awaits");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    wait_until("a place", SOON, || queue(&server, "awaits").len() == 1).await;
+    apart().await;
+    soon("unlocking", holder.unlock()).await.unwrap();
+    let guard = soon("the hand-off", waiting).await.unwrap().unwrap();
+    assert!(queue(&server, "awaits").is_empty());
+    soon("unlocking", guard.unlock()).await.unwrap();
+}
+
+#[tokio::test]
 async fn fair_and_fenced_fair_waiters_stand_in_one_queue() {
     let server = Server::start();
     let (one, other) = (connect(&server).await, connect(&server).await);

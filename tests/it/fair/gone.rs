@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redlatch::LockClient;
 
 use super::figures::measured;
-use super::{client_of, fair_hold, nothing_is_left, queue, waiter};
+use super::{client_of, fair_hold, nothing_is_left, park, queue, waiter};
 use crate::support::{Child, SOON, Server, channel, child, connect, ms, release, soon, wait_until};
 
 /// The role of a child: it waits for the lock, and says when it has it.
@@ -81,19 +81,34 @@ async fn a_stopped_client_is_passed_over_after_the_grace_and_stands_where_it_sto
 
 #[tokio::test]
 async fn a_waiter_that_is_never_polled_is_passed_over_after_the_grace() {
+    never_polled_again(false).await;
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_parked_and_never_polled_is_passed_over_after_the_grace() {
+    never_polled_again(true).await;
+}
+
+/// `parked` says that the waiter has read the answer to its last request.
+async fn never_polled_again(parked: bool) {
     let server = Server::start();
     let (one, slow, other) =
         (connect(&server).await, connect(&server).await, connect(&server).await);
     let guard = fair_hold(&one.fair_lock("turn")).await;
     let lock = slow.fair_lock("turn");
-    let own = format!("{}:{}", channel("turn"), client_of(&lock));
+    let client = client_of(&lock);
     let mut first = tokio_test::task::spawn(async move { lock.lock().await });
-    wait_until("its place", SOON, || {
-        assert!(first.poll().is_pending());
-        let (_, subscribed) = server.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", &own]);
-        queue(&server, "turn").len() == 1 && subscribed == 1
-    })
-    .await;
+    if parked {
+        park(&server, &client, "turn", &mut first).await;
+    } else {
+        let own = format!("{}:{client}", channel("turn"));
+        wait_until("its place", SOON, || {
+            assert!(first.poll().is_pending());
+            let (_, subscribed) = server.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", &own]);
+            queue(&server, "turn").len() == 1 && subscribed == 1
+        })
+        .await;
+    }
     let waiting = waiter(&server, other.fair_lock("turn"), |guard| (guard, Instant::now())).await;
     let begun = Instant::now();
     release(guard).await;

@@ -1,10 +1,12 @@
 //! A lock that Redis grants to a client whose turn it is.
 
+use std::time::Instant;
+
 use redlatch::LockClient;
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::{client_of, connect, fair_hold, nothing_is_left, queue_keys, waiter};
-use crate::support::{SOON, Server, channel, ms, release, soon, wait_until};
+use super::{client_of, connect, fair_hold, nothing_is_left, park, queue_keys, waiter};
+use crate::support::{Distance, Network, SOON, Server, channel, ms, release, soon, wait_until};
 
 #[tokio::test]
 async fn every_grace_that_is_accepted_is_long_enough_for_a_client_that_is_near() {
@@ -17,11 +19,33 @@ async fn every_grace_that_is_accepted_is_long_enough_for_a_client_that_is_near()
         let before = server.calls("evalsha");
         release(guard).await;
         release(soon(&format!("a turn with {grace} ms"), waiting).await.unwrap()).await;
-        // The client has not released a lock for which its waiter waits, again and again.
+        // Two releases, and the hand-off to the waiter, which has not asked again.
         let sent = server.calls("evalsha") - before;
-        assert!(sent <= 20, "{sent} requests with {grace} ms");
+        assert!(sent <= 3, "{sent} requests with {grace} ms");
         nothing_is_left(&server).await;
     }
+}
+
+#[tokio::test]
+async fn a_grant_that_finds_no_waiter_is_released_at_once() {
+    let server = Server::start();
+    let network = Network::new(&server, Distance::round_trip(ms(100)));
+    let builder = LockClient::builder().url(network.url(&server));
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let far = builder.connect().await.unwrap();
+    let guard = fair_hold(&one.fair_lock("nobody")).await;
+    let lock = far.fair_lock("nobody");
+    let client = client_of(&lock);
+    let mut first = tokio_test::task::spawn(async move { lock.lock().await });
+    park(&server, &client, "nobody", &mut first).await;
+    let second = waiter(&server, other.fair_lock("nobody"), |guard| guard).await;
+    let begun = Instant::now();
+    release(guard).await;
+    // The message is on its way.
+    drop(first);
+    release(soon("the second", second).await.unwrap()).await;
+    assert!(begun.elapsed() < ms(700), "only after the grace: {:?}", begun.elapsed());
+    nothing_is_left(&server).await;
 }
 
 #[tokio::test]
@@ -97,6 +121,23 @@ async fn a_client_without_hand_offs_asks_whichever_request_brought_its_place() {
     release(guard).await;
     release(soon("its turn", waiting).await.unwrap()).await;
     let sent = server.calls("evalsha") - before;
-    assert!(sent <= 20, "{sent} requests");
+    // Two releases, and its request when it is told.
+    assert!(sent <= 3, "{sent} requests");
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_client_without_hand_offs_is_told_and_not_granted_the_lock() {
+    let server = Server::start();
+    let builder = LockClient::builder().url(server.url()).max_handoffs(0);
+    let (one, other) = (connect(&server).await, builder.connect().await.unwrap());
+    let guard = fair_hold(&one.fair_lock("told")).await;
+    let waiting = waiter(&server, other.fair_lock("told"), |guard| guard).await;
+    let before = server.calls("evalsha");
+    release(guard).await;
+    release(soon("its turn", waiting).await.unwrap()).await;
+    // Two releases, and its request when it is told.
+    let sent = server.calls("evalsha") - before;
+    assert!(sent <= 3, "{sent} requests");
     nothing_is_left(&server).await;
 }

@@ -112,6 +112,108 @@ async fn a_place_whose_reply_was_lost_is_where_it_was() {
 }
 
 #[tokio::test]
+async fn a_release_brings_the_place_of_a_call_whose_first_request_is_on_its_way() {
+    for stays in [false, true] {
+        let server = Server::start();
+        let proxy = Proxy::new(&server);
+        let builder = redlatch::LockClient::builder().url(proxy.url(&server));
+        let (far, other) = (builder.connect().await.unwrap(), connect(&server).await);
+        let lock = far.fair_lock("way");
+        let guard = fair_hold(&lock).await;
+        proxy.plan("EVALSHA", 1, Fault::HoldBack);
+        let on_its_way = far.fair_lock("way");
+        let first = tokio::spawn(async move { on_its_way.lock().await });
+        wait_until("its request", SOON, || proxy.held() == 1).await;
+        apart().await;
+        let second = waiter(&server, other.fair_lock("way"), |guard| guard).await;
+        if stays {
+            guard.hold_at_least(ms(300));
+        }
+        // The client's thread releases it, over a connection of its own.
+        drop(guard);
+        wait_until("both places", SOON, || queue(&server, "way").len() == 2).await;
+        assert_eq!(queue(&server, "way")[0], client_of(&lock));
+        wait_until("a free lock", SOON, || !server.exists("way")).await;
+        proxy.let_go();
+        let guard = soon("the first", first).await.unwrap().unwrap();
+        assert!(!second.is_finished());
+        release(guard).await;
+        release(soon("the second", second).await.unwrap()).await;
+        nothing_is_left(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn a_place_whose_request_was_lost_is_as_old_as_its_call() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = redlatch::LockClient::builder().url(proxy.url(&server));
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let far = builder.connect().await.unwrap();
+    let guard = fair_hold(&one.fair_lock("old")).await;
+    proxy.plan("EVALSHA", 1, Fault::BlackHole);
+    let lock = far.fair_lock("old");
+    let client = client_of(&lock);
+    let first = tokio::spawn(async move { lock.lock().await });
+    wait_until("its request", SOON, || proxy.faults() == 1).await;
+    apart().await;
+    let second = waiter(&server, other.fair_lock("old"), |guard| guard).await;
+    assert!(proxy.cut_all() > 0);
+    wait_until("both places", SOON, || queue(&server, "old").len() == 2).await;
+    assert_eq!(queue(&server, "old")[0], client);
+    release(guard).await;
+    let guard = soon("the first", first).await.unwrap().unwrap();
+    assert!(!second.is_finished());
+    release(guard).await;
+    release(soon("the second", second).await.unwrap()).await;
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn calls_of_a_client_have_their_turns_as_they_came_whichever_answer_is_first() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = redlatch::LockClient::builder().url(proxy.url(&server));
+    let (far, other) = (builder.connect().await.unwrap(), connect(&server).await);
+    let guard = fair_hold(&other.fair_lock("came")).await;
+    proxy.plan("EVALSHA", 1, Fault::HoldBack);
+    let lock = far.fair_lock("came");
+    let first = tokio::spawn(async move { lock.lock().await });
+    wait_until("its request", SOON, || proxy.held() == 1).await;
+    let lock = far.fair_lock("came");
+    // Over a connection of its own.
+    let second = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(lock.lock())
+    });
+    let subscribed = || server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS", "*{came}:*"]).len();
+    wait_until("a waiter", SOON, || subscribed() == 1).await;
+    apart().await;
+    proxy.let_go();
+    proxy.settled(ms(100)).await;
+    release(guard).await;
+    let guard = soon("the first", first).await.unwrap().unwrap();
+    assert!(!second.is_finished());
+    release(guard).await;
+    release(soon("the second", second).await.unwrap().unwrap()).await;
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_hand_off_of_a_lock_that_is_gone_leaves_no_place() {
+    let server = Server::start();
+    let one = connect(&server).await;
+    let guard = fair_hold(&one.fair_lock("gone")).await;
+    let waiting = waiter(&server, one.fair_lock("gone"), |guard| guard).await;
+    server.ask::<()>(&["DEL", "gone"]);
+    let _ = guard.unlock().await;
+    let handed = soon("the hand-off", waiting).await.unwrap();
+    soon("its loss", handed.lost()).await;
+    drop(handed);
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
 async fn a_first_request_takes_a_place_and_a_call_dropped_meanwhile_gives_it_up() {
     let server = Server::start();
     let proxy = Proxy::new(&server);

@@ -17,7 +17,7 @@ const TWO: Role = Role { calls: [1, 1], grants: true };
 const AGAIN: Role = Role { calls: [2, 0], grants: true };
 
 fn fair(roles: [Role; 3], faults: u8) -> Fair {
-    Fair { roles, faults, bug: None, every_step: false, next_place_counts: false }
+    Fair { roles, faults, bug: None, every_step: false }
 }
 
 fn every_step(roles: [Role; 3], faults: u8) -> Fair {
@@ -72,33 +72,36 @@ fn assert_certain_steps_end(model: &Fair) {
 
 #[test]
 fn three_clients_wait_in_order_and_a_fault_breaks_nothing() {
-    check("3 clients, 1 fault", fair([ONE; 3], 1), 157_474, 37);
+    check("3 clients, 1 fault", fair([ONE; 3], 1), 121_669, 34);
     assert_certain_steps_end(&fair([ONE; 3], 0));
 }
 
 #[test]
 fn a_client_with_two_waiters_hands_off_in_order() {
-    check_all("2 waiters and 1", fair([TWO, ONE, NEVER], 0), 29_248, 30);
+    check_all("2 waiters and 1", fair([TWO, ONE, NEVER], 0), 13_617, 24);
 }
 
 #[test]
 fn a_client_that_cannot_be_granted_the_lock_is_told() {
-    check_all("2 clients and 1 that is told", fair([ONE, ONE, IS_TOLD], 0), 16_194, 29);
+    check_all("2 clients and 1 that is told", fair([ONE, ONE, IS_TOLD], 0), 11_747, 24);
 }
 
 #[test]
 fn larger_spaces() {
     if is_full() {
         assert_certain_steps_end(&fair([ONE; 3], 1));
-        check("3 clients, 2 faults", fair([ONE; 3], 2), 1_695_882, 43);
-        check_all("2 waiters and 1, 1 fault", fair([TWO, ONE, NEVER], 1), 641_430, 36);
-        check_all("2 waiters and 2 clients", fair([TWO, ONE, ONE], 0), 1_856_193, 42);
-        check_all("3 clients, one of them twice", fair([AGAIN, ONE, ONE], 0), 253_583, 41);
+        check("3 clients, 2 faults", fair([ONE; 3], 2), 1_578_188, 42);
+        check_all("2 waiters and 1, 1 fault", fair([TWO, ONE, NEVER], 1), 328_115, 35);
+        check_all("2 waiters and 2 clients", fair([TWO, ONE, ONE], 0), 720_005, 35);
+        check_all("3 clients, one of them twice", fair([AGAIN, ONE, ONE], 0), 146_744, 33);
         let told = fair([ONE, ONE, IS_TOLD], 1);
-        check_all("2 clients and 1 that is told, 1 fault", told, 345_230, 37);
-        check_all("3 clients, every step", every_step([ONE; 3], 0), 114_646, 42);
+        check_all("2 clients and 1 that is told, 1 fault", told, 266_781, 34);
+        check_all("3 clients, every step", every_step([ONE; 3], 0), 160_056, 46);
+        let hands_off = fair([TWO, AGAIN, NEVER], 1);
+        check_all("2 waiters and 1 twice, 1 fault", hands_off, 3_515_288, 46);
+        check_all("2 clients twice, 1 fault", fair([AGAIN, AGAIN, NEVER], 1), 432_464, 43);
         let two = every_step([ONE, ONE, NEVER], 2);
-        check_all("2 clients, 2 faults, every step", two, 48_242, 41);
+        check_all("2 clients, 2 faults, every step", two, 78_514, 43);
     }
 }
 
@@ -112,7 +115,7 @@ fn each_bug_of_a_fair_lock_violates_the_property_that_is_there_for_it() {
         (Bug::OthersIgnored, [TWO, ONE, NEVER], 0, ORDER),
         (Bug::AnsweredIgnored, [TWO, AGAIN, NEVER], 0, ORDER),
         (Bug::GrantStays, [ONE; 3], 0, NO_ETERNAL_KEY),
-        (Bug::UnheardGrantStays, [ONE; 3], 0, GRANT_GOES_ON),
+        (Bug::UnheardGrantStays, [ONE; 3], 1, GRANT_GOES_ON),
         (Bug::UntakenGrantStays, [ONE; 3], 1, END),
         (Bug::HandOffKeepsPlace, [ONE; 3], 0, PLACE),
         (Bug::LeaveForgotten, [ONE; 3], 1, PLACE),
@@ -128,23 +131,6 @@ fn each_bug_of_a_fair_lock_violates_the_property_that_is_there_for_it() {
         let told = Role { grants: false, ..TWO };
         let stays = Fair { bug: Some(Bug::PlaceStays), ..fair([told, ONE, ONE], 1) };
         assert_violates("PlaceStays", stays, ORDER);
-    }
-}
-
-/// What the order does not have yet.
-///
-/// A hand-off takes the client's place away, also if the next waiter has asked meanwhile. That one
-/// asks again when the lease that it knows of ends, or when the client looks after its places.
-///
-/// And a hand-off that finds the grant ended leaves the place, if the waiter had asked while the grant
-/// was on its way. The first try of the client's next call keeps that place: it counts as older.
-#[test]
-fn a_hand_off_takes_too_much_away_or_too_little() {
-    if is_full() {
-        let counts = Fair { next_place_counts: true, ..fair([TWO, AGAIN, NEVER], 1) };
-        assert_violates("a place that a hand-off takes away", counts, ORDER);
-        let left = fair([AGAIN, AGAIN, NEVER], 1);
-        assert_violates("a place that a hand-off leaves behind", left, ORDER);
     }
 }
 

@@ -1,8 +1,7 @@
 //! How a client asks, hears, hands off and leaves.
 
 use super::state::{
-    Call, Client, Elsewhere, Exchange, GRANT, HandOff, Hold, Owner, Reply, Request, Sent, State,
-    bit,
+    Call, Elsewhere, Exchange, GRANT, HandOff, Hold, Owner, Place, Reply, Request, Sent, State, bit,
 };
 use super::steps::Step;
 use super::{Bug, Fair};
@@ -41,8 +40,7 @@ impl Fair {
                 let client = &mut next.clients[c];
                 let Some(to) = client.head() else { return };
                 client.leave(to);
-                (client.taken, client.moves, client.due, client.timer) =
-                    (false, true, false, false);
+                (client.taken, client.due, client.timer) = (false, false, false);
                 self.hand(next, (c, o), to, Call::Handed);
                 next.clients[c].owners[to].hold = Some(VALID);
                 self.believes(next, (c, to));
@@ -59,11 +57,15 @@ impl Fair {
                 } else {
                     client.owners[o].hold = None;
                     client.join(o);
+                    // It is behind those that are there.
+                    let since = next.next_since();
+                    next.clients[c].owners[o].since = since;
                 }
             }
             Step::SendHandOff(c) => {
+                let place = place(next, c);
                 if let Some(hand_off) = &mut next.clients[c].hand_off {
-                    hand_off.sent = Sent::OnItsWay;
+                    (hand_off.place, hand_off.sent) = (place, Sent::OnItsWay);
                 }
                 if !self.every_step {
                     self.hand_off(next, c);
@@ -93,21 +95,19 @@ impl Fair {
                 client.due |= free || client.place == 0;
             }
             Step::SendLeave(c) => {
+                let last = next.next_since();
                 let client = &mut next.clients[c];
-                (client.leaves, client.leaving) = (false, !client.taken);
+                let others = client.taken || client.owners.iter().any(|o| o.call == Call::Trying);
+                let waits = client.owners.iter().filter(|owner| owner.seat > 0);
+                let first = waits.map(|owner| owner.since).min().unwrap_or(last);
+                (client.leaves, client.leaving) = (false, (!others).then_some(first));
             }
             Step::Leave(c) => {
-                self.leave_queue(next, c);
-                let client = &mut next.clients[c];
-                (client.leaving, client.due) = (false, client.due || client.taken);
-                // Another waiter has come meanwhile, and asks again within a round trip.
-                client.owners.iter_mut().for_each(|owner| owner.stands = false);
+                if let Some(last) = next.clients[c].leaving.take() {
+                    self.leave_queue(next, c, last);
+                }
             }
-            Step::Expire => self.expire(next),
-            Step::ExpireEarly => {
-                next.overdue = true;
-                self.expire(next);
-            }
+            Step::Expire | Step::ExpireEarly => self.expire(next),
             Step::TimerEnds(c) => (next.clients[c].timer, next.clients[c].due) = (false, true),
             Step::PlaceEnds(c) => next.clients[c].lapsed = true,
             Step::GraceEnds | Step::GraceEndsEarly => self.end_grace(next),
@@ -128,7 +128,7 @@ impl Fair {
             return;
         }
         owner.call = Call::Trying;
-        self.send(state, (c, o), Request::Acquire { since, moves: false });
+        self.send(state, (c, o), Request::Acquire { since, new: true });
     }
 
     fn ask(&self, state: &mut State, c: usize) {
@@ -139,8 +139,8 @@ impl Fair {
         let owner = &mut client.owners[head];
         owner.call = Call::Asking;
         let since = owner.since.max(again);
-        let moves = client.moves;
-        self.send(state, (c, head), Request::Acquire { since, moves });
+        let new = !client.subscribed;
+        self.send(state, (c, head), Request::Acquire { since, new });
     }
 
     fn send(&self, state: &mut State, (c, o): (usize, usize), request: Request) {
@@ -151,11 +151,11 @@ impl Fair {
     }
 
     fn send_release(&self, state: &mut State, (c, o): (usize, usize)) {
-        let brings = brings_place(&mut state.clients[c]);
+        let place = place(state, c);
         // The next grant has an owner of its own.
         let leaving = Hold { valid: false, leaving: true };
         state.clients[c].owners[o].hold = if o == GRANT { None } else { Some(leaving) };
-        self.send(state, (c, o), Request::Release { brings });
+        self.send(state, (c, o), Request::Release { place });
     }
 
     /// The answer to a release changes nothing but that the owner is free, or its client asks.
@@ -173,7 +173,8 @@ impl Fair {
         let Some(exchange) = &mut state.clients[c].owners[o].exchange else { return };
         let ahead = std::mem::take(&mut exchange.ahead);
         if ahead > 0 {
-            self.execute(state, c, o, Request::Acquire { since: ahead, moves: false });
+            let subscribed = state.clients[c].subscribed;
+            self.execute(state, c, o, Request::Acquire { since: ahead, new: !subscribed });
             return;
         }
         let request = exchange.request;
@@ -195,7 +196,7 @@ impl Fair {
                 client.owners[o].hold = Some(Hold { valid: has, leaving: false });
                 if !tries {
                     client.leave(o);
-                    (client.taken, client.moves, client.due) = (false, false, true);
+                    (client.taken, client.due) = (false, true);
                 }
                 self.believes(state, (c, o));
                 state.clients[c].owners[o].wait_ends(Call::None);
@@ -210,7 +211,7 @@ impl Fair {
                     client.taken = true;
                 } else {
                     client.owners[o].call = Call::Waiting;
-                    (client.moves, client.clock) = (false, true);
+                    client.clock = true;
                 }
                 client.timer = held;
                 client.due |= !held;
@@ -221,10 +222,6 @@ impl Fair {
                     client.owners[o].hold = None;
                 }
                 client.due |= reply == Some(Reply::Nothing);
-                if reply == Some(Reply::Granted) {
-                    client.owners[GRANT].hold = Some(VALID);
-                    heard(state, c);
-                }
             }
         }
     }
@@ -244,7 +241,7 @@ impl Fair {
         let client = &mut state.clients[c];
         client.owners[from].hold = None;
         client.owners[to].call = call;
-        client.hand_off = Some(HandOff { from, to, sent: Sent::No });
+        client.hand_off = Some(HandOff { from, to, place: Place::Left(0), sent: Sent::No });
     }
 
     fn answer_hand_off(&self, state: &mut State, c: usize) {
@@ -259,7 +256,9 @@ impl Fair {
         match (done, awaits) {
             (true, true) => {
                 client.leave(to);
-                (client.taken, client.moves, client.due) = (false, false, true);
+                client.due |= !client.taken;
+                // The next one, whose place came with the hand-off, may have left meanwhile.
+                client.leaves |= client.waiting() == 0 && std::mem::take(&mut client.taken);
                 client.owners[to].hold = Some(Hold { valid: has, leaving: false });
                 self.believes(state, (c, to));
                 state.clients[c].owners[to].wait_ends(Call::None);
@@ -271,12 +270,15 @@ impl Fair {
                     client.owners[to].hold = Some(Hold { valid: has, leaving: true });
                 }
             }
-            (false, true) => (client.owners[to].call, client.due) = (Call::Waiting, true),
+            (false, true) => {
+                // Its place may be there still.
+                (client.owners[to].call, client.due, client.taken) = (Call::Waiting, true, true);
+            }
             (false, false) => {
                 let owner = &mut client.owners[to];
                 let gone = |hold: &Hold| !hold.leaving;
                 owner.hold = owner.hold.filter(gone).map(|hold| Hold { valid: false, ..hold });
-                client.due = true;
+                (client.due, client.leaves) = (true, true);
             }
         }
     }
@@ -298,8 +300,6 @@ impl Fair {
         match step {
             Step::Cut(c, o) => {
                 if let Some(exchange) = &mut state.clients[c].owners[o].exchange {
-                    let release = matches!(exchange.request, Request::Release { .. });
-                    state.grant_lost |= release && exchange.reply == Some(Reply::Granted);
                     // The owner of a grant that is released has none again.
                     exchange.reply = if o == GRANT { Some(Reply::Nothing) } else { None };
                 }
@@ -318,9 +318,9 @@ impl Fair {
                 (client.granted, client.due) = (false, true);
             }
             Step::Untaken(c) => {
-                state.overdue = true;
                 let client = &mut state.clients[c];
                 let Some(HandOff { to, .. }) = client.hand_off.take() else { return };
+                client.leaves = true;
                 client.owners[to].hold = Some(Hold { valid: false, leaving: false });
                 client.owners[GRANT].hold = Some(Hold { valid: false, leaving: true });
             }
@@ -353,9 +353,8 @@ impl Fair {
         client.leave(o);
         let forgotten = self.bug == Some(Bug::LeaveForgotten);
         if call == Call::Trying {
-            (client.leaves, client.moves) = (!forgotten, true);
+            client.leaves = !forgotten;
         }
-        client.moves |= was_head;
         client.due |= was_head && call != Call::Waiting;
         if client.waiting() == 0 && std::mem::take(&mut client.taken) {
             client.leaves = !forgotten;
@@ -365,18 +364,25 @@ impl Fair {
         {
             // The undo goes behind what it undoes, on the same connection.
             let ahead = if exchange.reply.is_none() { since } else { 0 };
-            let request = Request::Release { brings: brings_place(client) };
+            let request = Request::Release { place: place(state, c) };
+            let client = &mut state.clients[c];
             client.owners[o].hold = Some(Hold { valid: false, leaving: true });
             client.owners[o].exchange = Some(Exchange { ahead, request, reply: None });
         }
     }
 }
 
-/// A release brings the place of the first waiter.
-fn brings_place(client: &mut Client) -> u8 {
-    let Some(head) = client.head() else { return 0 };
-    client.taken = true;
-    client.owners[head].since
+/// What a request says of the client's place.
+fn place(state: &mut State, c: usize) -> Place {
+    let next = state.next_since();
+    let client = &mut state.clients[c];
+    let Some(oldest) = client.oldest() else {
+        client.taken = false;
+        return Place::Left(next);
+    };
+    let in_queue = client.owners[oldest].seat > 0;
+    client.taken |= in_queue;
+    Place::Of(client.owners[oldest].since, !in_queue || !client.subscribed)
 }
 
 /// The client has the lock, and Redis said who waits in others.

@@ -35,9 +35,8 @@
 //! A waiter *stands* once it has asked for its place and is subscribed. A waiter that came when
 //! another one stood must not have the lock while that one stands and is alive. A waiter stands
 //! no longer, until it asks again, if a script drops its client (no subscriber, term or grace over),
-//! if a grant ends that it did not take, and within a round trip of a request by which its client
-//! gives its place up. It stands no longer, too, if a hand-off takes its place away that it has asked
-//! for meanwhile: `checks::a_hand_off_takes_too_much_away_or_too_little` shows what that hides.
+//! or if a grant ends that it did not take. A waiter that is in the wait queue again, because it took
+//! what was handed to it too late, comes anew.
 //!
 //! # Nobody waits for ever
 //!
@@ -107,8 +106,6 @@ pub(crate) struct Fair {
     pub(crate) bug: Option<Bug>,
     /// Takes no two steps as one.
     pub(crate) every_step: bool,
-    /// Does not excuse what a hand-off does to a waiter that has asked meanwhile.
-    pub(crate) next_place_counts: bool,
 }
 
 impl Fair {
@@ -135,9 +132,10 @@ impl Fair {
 fn tidied(mut state: State) -> State {
     for (c, client) in state.clients.iter_mut().enumerate() {
         client.lapsed &= client.place > 0;
+        client.is_new &= client.place > 0;
         if !client.up {
-            let Client { grants, place, lapsed, subscribed, .. } = *client;
-            *client = Client { grants, place, lapsed, subscribed, ..Client::default() };
+            let Client { grants, place, is_new, lapsed, subscribed, .. } = *client;
+            *client = Client { grants, place, is_new, lapsed, subscribed, ..Client::default() };
             if let Some(key) = state.key.as_mut().filter(|key| key.client == c) {
                 (key.owner, key.oldest) = (0, 0);
             }
@@ -161,7 +159,7 @@ fn tidied(mut state: State) -> State {
         if client.waiting() == 0 {
             (client.due, client.timer) = (false, false);
             if !client.subscribed {
-                (client.taken, client.moves, client.clock) = (false, true, false);
+                (client.taken, client.clock) = (false, false);
             }
         }
         client.timer &= !client.due;

@@ -3,7 +3,7 @@
 use stateright::{Model, Property};
 
 use super::Fair;
-use super::state::{Call, Client, GRANT, Owner, Reply, Request, Sent, State};
+use super::state::{Call, Client, GRANT, Owner, Sent, State};
 use super::steps::Step;
 
 pub(crate) const EXCLUSION: &str =
@@ -57,7 +57,7 @@ impl Model for Fair {
             }),
             Property::always(PLACE, |_, state: &State| {
                 let left = |client: &Client| client.up && client.place > 0 && !client.keeps_place();
-                state.overdue || !state.clients.iter().any(left)
+                !state.clients.iter().any(left)
             }),
             Property::always(END, |model: &Self, state: &State| {
                 is_settled(state) || model.goes_on(state)
@@ -93,7 +93,7 @@ fn hears(client: &Client) -> bool {
 
 fn is_about_to_ask(client: &Client) -> bool {
     let hears = client.ask || client.ask_later || client.due;
-    let asks = client.head_calls(Call::Asking) || client.leaves || client.leaving;
+    let asks = client.head_calls(Call::Asking) || client.leaves || client.leaving.is_some();
     client.up && (hears || asks)
 }
 
@@ -112,6 +112,7 @@ const WITH_FAULTS: Possible = |model| model.faults > 0;
 const WITH_TWO: Possible = |model| model.roles.iter().any(|role| role.calls[1] > 0);
 const WITH_TOLD: Possible = |model| model.roles.iter().any(|role| !role.grants);
 const OF_THREE: Possible = |model| model.roles.iter().all(|role| role.calls[0] > 0);
+const OF_THREE_WITH_FAULTS: Possible = |model| model.faults > 0 && OF_THREE(model);
 
 /// The states without which the check would mean little, and where they can be reached.
 const REACHED: &[(Possible, &str, Seen)] = &[
@@ -129,13 +130,8 @@ const REACHED: &[(Possible, &str, Seen)] = &[
         let granted = |client: &Client| client.granted || client.owners[GRANT].hold.is_some();
         state.clients.iter().any(|client| granted(client) && client.head_calls(Call::Asking))
     }),
-    (WITH_TWO, "the client that releases is granted the lock again", |_, state| {
-        owners(state).any(|(_, owner)| {
-            owner.exchange.is_some_and(|exchange| {
-                let release = matches!(exchange.request, Request::Release { .. });
-                release && exchange.reply == Some(Reply::Granted)
-            })
-        })
+    (ALWAYS, "a client that has just come has its turn", |_, state| {
+        state.told.is_some_and(|told| state.clients[told].is_new)
     }),
     (WITH_TWO, "a hold is handed off inside a client", |_, state| {
         let inside = |client: &Client| client.hand_off.is_some_and(|it| it.from != GRANT);
@@ -147,7 +143,7 @@ const REACHED: &[(Possible, &str, Seen)] = &[
     (WITH_TOLD, "a client has its turn, and the lock is free", |_, state| {
         state.told.is_some() && state.key.is_none()
     }),
-    (ALWAYS, "a client is alive, and its place is gone", |_, state| {
+    (OF_THREE_WITH_FAULTS, "a client is alive, and its place is gone", |_, state| {
         state.clients.iter().any(|client| {
             let lost = client.taken && client.place == 0 && client.head_calls(Call::Waiting);
             lost && state.key.is_some_and(|key| !std::ptr::eq(&state.clients[key.client], client))

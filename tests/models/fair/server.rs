@@ -1,14 +1,14 @@
 //! What the server does: `lua/fair_{turn,acquire,release,leave,refresh,hand_off}.lua` in the
 //! abstract, and what ends by itself.
 
-use super::state::{Call, GRANT, Key, Reply, Request, Sent, Since, State};
+use super::state::{Call, Client, GRANT, Key, Place, Reply, Request, Sent, Since, State};
 use super::{Bug, Fair};
 
 impl Fair {
     pub(super) fn execute(&self, state: &mut State, c: usize, o: usize, request: Request) -> Reply {
         match request {
-            Request::Acquire { since, moves } => self.acquire(state, (c, o), since, moves),
-            Request::Release { brings } => self.release(state, (c, o), brings),
+            Request::Acquire { since, new } => self.acquire(state, (c, o), since, new),
+            Request::Release { place } => self.release(state, (c, o), place),
         }
     }
 
@@ -26,12 +26,12 @@ impl Fair {
             if asks == Some(first) || state.told == Some(first) && alive {
                 return Some(first);
             }
-            let grants = alive && client.grants;
+            let grants = alive && client.grants && !client.is_new && own != Some(first);
             client.ask |= client.subscribed && !grants;
             let unheard = self.bug == Some(Bug::UnheardGrantStays) && grants;
-            if alive && (own == Some(first) || client.subscribed || unheard) {
+            if alive && (own == Some(first) || client.subscribed || client.is_new || unheard) {
                 if grants {
-                    client.granted |= own != Some(first) && client.subscribed;
+                    client.granted |= client.subscribed;
                     client.place = 0;
                     state.told = None;
                     self.set_key(state, first, GRANT);
@@ -48,20 +48,26 @@ impl Fair {
         }
     }
 
-    fn acquire(
-        &self,
-        state: &mut State,
-        (c, o): (usize, usize),
-        since: Since,
-        moves: bool,
-    ) -> Reply {
+    /// `lua/fair_place.lua`.
+    fn place(&self, client: &mut Client, place: Place) {
+        match place {
+            Place::Of(since, new) if since >= client.place => {
+                let stays = self.bug == Some(Bug::PlaceStays) && client.place > 0;
+                client.place = if stays { client.place.min(since) } else { since };
+                (client.lapsed, client.is_new) = (false, new);
+                for owner in client.owners.iter_mut().filter(|owner| owner.since == since) {
+                    owner.stands = client.subscribed;
+                }
+            }
+            Place::Left(next) if client.place < next => client.place = 0,
+            _ => {}
+        }
+    }
+
+    fn acquire(&self, state: &mut State, (c, o): (usize, usize), since: Since, new: bool) -> Reply {
         let mine = state.key.filter(|key| (key.client, key.owner) == (c, o));
         if mine.is_none() {
-            let client = &mut state.clients[c];
-            let keeps = !moves && client.place > 0 || self.bug == Some(Bug::PlaceStays);
-            client.place = if keeps && client.place > 0 { client.place.min(since) } else { since };
-            client.lapsed = false;
-            client.owners[o].stands = client.subscribed;
+            self.place(&mut state.clients[c], Place::Of(since, new));
             if state.told == Some(c) {
                 state.told = None;
             }
@@ -75,8 +81,11 @@ impl Fair {
                 return Reply::Refused;
             }
         }
-        state.clients[c].place = 0;
-        state.clients[c].owners[o].stands = false;
+        let client = &mut state.clients[c];
+        if mine.is_none() || client.place <= since {
+            client.place = 0;
+        }
+        client.owners[o].stands = false;
         state.told = None;
         self.set_key(state, c, o);
         // It was decided when the first one of two requests was executed.
@@ -86,31 +95,24 @@ impl Fair {
         Reply::Granted
     }
 
-    fn release(&self, state: &mut State, (c, o): (usize, usize), brings: Since) -> Reply {
+    fn release(&self, state: &mut State, (c, o): (usize, usize), place: Place) -> Reply {
         if !state.has(c, o) && self.bug != Some(Bug::ReleaseUnchecked) {
             return Reply::Nothing;
         }
         state.key = None;
         state.grant_lost = false;
-        if brings > 0 {
-            let client = &mut state.clients[c];
-            let place = if client.place > 0 { client.place } else { brings };
-            (client.place, client.lapsed) = (place.min(brings), false);
-            for owner in client.owners.iter_mut().filter(|owner| owner.since == brings) {
-                owner.stands = client.subscribed;
-            }
-        }
+        self.place(&mut state.clients[c], place);
         state.told = None;
         if self.bug != Some(Bug::ReleaseUntold) {
             self.turn(state, None, Some(c));
         }
-        if state.has(c, GRANT) && !state.clients[c].granted {
-            return Reply::Granted;
-        }
         Reply::Released
     }
 
-    pub(super) fn leave_queue(&self, state: &mut State, c: usize) {
+    pub(super) fn leave_queue(&self, state: &mut State, c: usize, next: Since) {
+        if state.clients[c].place >= next {
+            return;
+        }
         let had = std::mem::take(&mut state.clients[c].place) > 0;
         if state.told == Some(c) {
             state.told = None;
@@ -124,7 +126,7 @@ impl Fair {
         state.clients[c].lapsed &= state.told == Some(c);
     }
 
-    /// `lua/fair_hand_off.lua`, which takes the client's place away.
+    /// `lua/fair_hand_off.lua`, after which the client's place is that of its next waiter.
     pub(super) fn hand_off(&self, state: &mut State, c: usize) {
         let Some(mut hand_off) = state.clients[c].hand_off else { return };
         let has = state.has(c, hand_off.from) || state.has(c, hand_off.to);
@@ -132,11 +134,7 @@ impl Fair {
         state.clients[c].hand_off = Some(hand_off);
         if has {
             if self.bug != Some(Bug::HandOffKeepsPlace) {
-                let client = &mut state.clients[c];
-                client.place = 0;
-                if !self.next_place_counts {
-                    client.owners.iter_mut().for_each(|owner| owner.stands = false);
-                }
+                self.place(&mut state.clients[c], hand_off.place);
             }
             let timers = state.clients.map(|client| client.timer);
             self.set_key(state, c, hand_off.to);
@@ -176,8 +174,8 @@ impl Fair {
                 owner.stands &= client.place > 0;
                 if let Some(exchange) = &mut owner.exchange
                     && matches!(exchange.request, Request::Release { .. })
-                    && (exchange.reply == Some(Reply::Granted)
-                        || o == GRANT && exchange.reply.is_none())
+                    && o == GRANT
+                    && exchange.reply.is_none()
                 {
                     exchange.reply = Some(Reply::Nothing);
                 }
@@ -196,7 +194,7 @@ impl Fair {
             match &mut client.hand_off {
                 Some(hand_off) if client.owners[hand_off.to].call == Call::Handed => {
                     // The grant is to be released: that finds nothing, and the head asks.
-                    (client.hand_off, client.due) = (None, true);
+                    (client.hand_off, client.due, client.leaves) = (None, true, true);
                 }
                 Some(hand_off) => hand_off.sent = Sent::Done(false),
                 None => {}

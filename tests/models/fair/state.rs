@@ -40,21 +40,24 @@ pub(crate) enum Call {
     Handed,
 }
 
+/// What a request says of its client's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Place {
+    /// It is that of the waiter that came then, whether or not that one has just come and so hears
+    /// nothing yet.
+    Of(Since, bool),
+    /// Nobody waits, of those that came before the next one.
+    Left(Since),
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Request {
-    Acquire {
-        since: Since,
-        moves: bool,
-    },
-    /// It brings the place of the client's first waiter.
-    Release {
-        brings: Since,
-    },
+    Acquire { since: Since, new: bool },
+    Release { place: Place },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reply {
-    /// Of an acquire, or of a release: this client has the lock again.
     Granted,
     Refused,
     Released,
@@ -100,6 +103,7 @@ pub(crate) enum Sent {
 pub(crate) struct HandOff {
     pub(crate) from: usize,
     pub(crate) to: usize,
+    pub(crate) place: Place,
     pub(crate) sent: Sent,
 }
 
@@ -122,6 +126,8 @@ pub(crate) struct Client {
     // What the server knows of it.
     /// Its place in the queue: when its oldest waiter came.
     pub(crate) place: Since,
+    /// That waiter has just come: it is told, and asks soon.
+    pub(crate) is_new: bool,
     /// The term, or the grace, of its place has ended.
     pub(crate) lapsed: bool,
     pub(crate) subscribed: bool,
@@ -141,12 +147,11 @@ pub(crate) struct Client {
     pub(crate) timer: bool,
     pub(crate) clock: bool,
     pub(crate) taken: bool,
-    pub(crate) moves: bool,
     pub(crate) elsewhere: Option<Elsewhere>,
     /// The place is to be given up, ...
     pub(crate) leaves: bool,
-    /// ... and the request for that is on its way.
-    pub(crate) leaving: bool,
+    /// ... and the request for that is on its way, which is not about one that comes from then on.
+    pub(crate) leaving: Option<Since>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -172,8 +177,6 @@ pub(crate) struct State {
     pub(crate) passed_over: bool,
     /// Not of the library: what would tell a waiter of a free lock was lost.
     pub(crate) untold: bool,
-    /// Not of the library: a client was so late that its place can be left behind.
-    pub(crate) overdue: bool,
     /// Not of the library: so was what would tell a client of the grant.
     pub(crate) grant_lost: bool,
 }
@@ -232,16 +235,10 @@ impl Client {
 
     /// Whether a grant of this client will reach a waiter or go back.
     pub(crate) fn has_grant(&self) -> bool {
-        let replied = |owner: &Owner| {
-            owner.exchange.is_some_and(|exchange| {
-                let release = matches!(exchange.request, Request::Release { .. });
-                release && exchange.reply == Some(Reply::Granted)
-            })
-        };
         let grant = &self.owners[GRANT];
         let goes_back = grant.exchange.is_some_and(|exchange| exchange.reply.is_none());
         let goes_on = self.is_in_hand_off(GRANT) || self.granted || goes_back;
-        self.up && (goes_on || grant.hold.is_some() || self.owners.iter().any(replied))
+        self.up && (goes_on || grant.hold.is_some())
     }
 
     /// Whether the key goes without its TTL.
@@ -256,7 +253,7 @@ impl Client {
     /// Whether its place is that of a waiter, or is about to go.
     pub(crate) fn keeps_place(&self) -> bool {
         let asks = |owner: &Owner| owner.waits() || owner.exchange.is_some();
-        let goes = self.leaves || self.leaving || self.hand_off.is_some();
+        let goes = self.leaves || self.leaving.is_some() || self.hand_off.is_some();
         self.up && (self.taken || goes || self.owners.iter().any(asks))
     }
 
@@ -270,7 +267,9 @@ impl Client {
 
     /// Whether a client that was told comes for the lock.
     pub(crate) fn comes(&self) -> bool {
-        self.up && (self.ask || self.due || self.head_calls(Call::Asking))
+        // It asks as soon as it is subscribed.
+        let subscribes = !self.subscribed && self.oldest().is_some();
+        self.up && (self.ask || self.due || subscribes || self.head_calls(Call::Asking))
     }
 
     fn each_since(&mut self, each: &mut impl FnMut(&mut Since)) {
@@ -282,12 +281,49 @@ impl Client {
             each(&mut owner.since);
             if let Some(exchange) = &mut owner.exchange {
                 each(&mut exchange.ahead);
-                match &mut exchange.request {
-                    Request::Acquire { since, .. } => each(since),
-                    Request::Release { brings } => each(brings),
+                if let Request::Acquire { since, .. } = &mut exchange.request {
+                    each(since);
                 }
             }
         }
+        for place in self.places() {
+            if let Place::Of(since, _) = place {
+                each(since);
+            }
+        }
+    }
+
+    /// What requests on their way say of its place.
+    fn places(&mut self) -> impl Iterator<Item = &mut Place> {
+        let released = self.owners.iter_mut().filter_map(|owner| match &mut owner.exchange {
+            Some(Exchange { request: Request::Release { place }, .. }) => Some(place),
+            _ => None,
+        });
+        released.chain(self.hand_off.as_mut().map(|hand_off| &mut hand_off.place))
+    }
+
+    /// The numbers of those that came before are lower, and of those that come from now on are not.
+    fn each_next(&mut self, each: &mut impl FnMut(&mut Since)) {
+        if let Some(elsewhere) = &mut self.elsewhere {
+            each(&mut elsewhere.answered);
+        }
+        if let Some(leaving) = &mut self.leaving {
+            each(leaving);
+        }
+        for place in self.places() {
+            if let Place::Left(next) = place {
+                each(next);
+            }
+        }
+    }
+
+    /// Who stands for this client in the queue: the first in the wait queue that awaits no hand-off, or
+    /// else a call in its first try.
+    pub(crate) fn oldest(&self) -> Option<usize> {
+        let waits = |owner: &Owner| owner.seat > 0 && owner.call != Call::Awaiting;
+        let in_queue = (0..HANDLES).filter(|o| waits(&self.owners[*o]));
+        let tries = || self.owners.iter().position(|owner| owner.call == Call::Trying);
+        in_queue.min_by_key(|o| self.owners[*o].seat).or_else(tries)
     }
 }
 
@@ -336,8 +372,8 @@ impl State {
         used &= !1;
         let rank = |since: Since| (used & ((1 << since) - 1)).count_ones() as Since + 1;
         self.each_since(&mut |since| *since = if *since == 0 { 0 } else { rank(*since) });
-        for elsewhere in self.clients.iter_mut().filter_map(|client| client.elsewhere.as_mut()) {
-            elsewhere.answered = rank(elsewhere.answered);
+        for client in &mut self.clients {
+            client.each_next(&mut |next| *next = rank(*next));
         }
     }
 

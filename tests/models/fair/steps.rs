@@ -191,7 +191,7 @@ impl Fair {
         if can_ask {
             steps.push(if client.due { Step::Ask(c) } else { Step::AskEarly(c) });
         }
-        if let Some(HandOff { from, to, sent }) = client.hand_off {
+        if let Some(HandOff { from, to, sent, .. }) = client.hand_off {
             let taken = from != GRANT || client.owners[to].call != Call::Handed;
             match sent {
                 Sent::No if taken => steps.push(Step::SendHandOff(c)),
@@ -209,7 +209,7 @@ impl Fair {
             (client.ask, Step::HearAsk(c)),
             (client.ask_later, Step::HearAskLater(c)),
             (client.granted || client.late, Step::HearGrant(c)),
-            (client.leaving, Step::Leave(c)),
+            (client.leaving.is_some(), Step::Leave(c)),
         ] {
             if is {
                 steps.push(step);

@@ -11,20 +11,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "fair-resent-age-counts",
-        file: "lua/fair_acquire.lua",
-        right: "if ARGV[7] == 'LT' then",
-        wrong: "if false then",
+        file: "lua/fair_place.lua",
+        right: "number == last and 'LT' or 'CH'",
+        wrong: "'CH'",
     },
     Mutant {
         bug: "fair-place-is-inherited",
-        file: "lua/fair_acquire.lua",
-        right: "if ARGV[7] == 'LT' then",
-        wrong: "if true then",
+        file: "lua/fair_place.lua",
+        right: "number == last and 'LT' or 'CH'",
+        wrong: "'LT'",
     },
     Mutant {
         bug: "fair-queue-is-eternal",
-        file: "lua/fair_acquire.lua",
-        right: "local expires = redis.pcall('PEXPIRE', KEYS[2], 3 * ARGV[6])",
+        file: "lua/fair_place.lua",
+        right: "local expires = redis.pcall('PEXPIRE', KEYS[1], 3 * ARGV[4])",
         wrong: "local expires = 1",
     },
     Mutant {
@@ -78,8 +78,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-releaser-is-granted-the-lock",
         file: "lua/fair_turn.lua",
-        right: " and first ~= ARGV[7] and asks == '' then",
-        wrong: " and asks == '' then",
+        right: " and first ~= ARGV[7] and asks == '0' then",
+        wrong: " and asks == '0' then",
     },
     Mutant {
         bug: "fair-releaser-is-passed-over",
@@ -90,14 +90,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-full-memory-fails-waiters",
         file: "lua/fair_acquire.lua",
-        right: "if holder and full then",
-        wrong: "if false then",
+        right: "if holder and type(failed) == 'table'",
+        wrong: "if false and type(failed) == 'table'",
     },
     Mutant {
         bug: "fair-full-memory-fails-the-next",
-        file: "lua/fair_acquire.lua",
-        right: "if not full or not redis.call('ZSCORE', KEYS[2], ARGV[4]) then",
-        wrong: "if true then",
+        file: "lua/fair_place.lua",
+        right: " and not (known and string.find(placed.err, 'OOM', 1, true)) then",
+        wrong: " then",
     },
     Mutant {
         bug: "fair-braces-share-a-queue",
@@ -234,8 +234,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-grant-that-nobody-takes-is-kept",
         file: "src/releaser/granted.rs",
-        right: "        if !waiters.head_asks(&owner.names) {\n            return release(owner);",
-        wrong: "        if !waiters.head_asks(&owner.names) {\n            return if BUG { Vec::new() } else { release(owner) };",
+        right: "let Some(until) = until else { return release(owner) };",
+        wrong: "let Some(until) = until else { return if BUG { Vec::new() } else { release(owner) } };",
     },
     Mutant {
         bug: "fair-asking-is-eternal",
@@ -246,14 +246,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-release-forgets-who-asks",
         file: "lua/fair_release.lua",
-        right: "'asks:' .. ARGV[7], ARGV[11])",
-        wrong: "'asks:' .. ARGV[7], '')",
+        right: "ARGV[8], ARGV[11], ARGV[9], now})",
+        wrong: "ARGV[8], '0' .. string.sub(ARGV[11], 2), ARGV[9], now})",
     },
     Mutant {
         bug: "fair-retention-forgets-who-asks",
         file: "lua/fair_hand_off.lua",
-        right: "'asks:' .. ARGV[1], ARGV[5])",
-        wrong: "'asks:' .. ARGV[1], '')",
+        right: "ARGV[2], ARGV[5], ARGV[3], now})",
+        wrong: "ARGV[2], '0' .. string.sub(ARGV[5], 2), ARGV[3], now})",
     },
     Mutant {
         bug: "fair-newcomer-is-dropped",
@@ -263,9 +263,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "fair-newcomer-is-granted-locks",
-        file: "src/acquire/first_place.rs",
-        right: "let hears = in_queue && engine",
-        wrong: "let hears = (BUG || in_queue) && engine",
+        file: "src/wait/places.rs",
+        right: "Oldest::Comes(number, since) => Place { since: Some(since), number, ..none },",
+        wrong: "Oldest::Comes(number, since) => Place { since: Some(since), number, turn: if BUG { Turn::Granted } else { none.turn }, ..none },",
     },
     Mutant {
         bug: "fair-client-without-hand-offs-is-granted-locks",
@@ -312,7 +312,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-handed-keeps-its-place",
         file: "lua/fair_hand_off.lua",
-        right: "    redis.call('ZREM', KEYS[2], ARGV[1])\n",
+        right: "  place({KEYS[2], KEYS[3]}, {ARGV[1], ARGV[2], ARGV[5], ARGV[3], now})\n",
         wrong: "",
     },
     Mutant {
@@ -330,8 +330,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-retention-forgets-its-waiters",
         file: "src/releaser/retain.rs",
-        right: "let place = handoffs.place_in_queue(owner);\n    let answer = call.retain",
-        wrong: "let place = if BUG { handoffs.no_place(owner.kind) } else { handoffs.place_in_queue(owner) };\n    let answer = call.retain",
+        right: "let place = handoffs.place_in_queue(owner.kind, &owner.names);",
+        wrong: "let place = handoffs.place_in_queue(owner.kind, &owner.names).map(|place| if BUG { crate::protocol::Place::none(&handoffs.config) } else { place });",
     },
     Mutant {
         bug: "fair-places-are-not-refreshed",
@@ -360,8 +360,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-turn-of-a-client-is-ignored",
         file: "src/wait/handoff.rs",
-        right: "if in_order && !before_older && !queues",
-        wrong: "if in_order && (BUG || !before_older) && !queues",
+        right: "has_queue() && !before_older {",
+        wrong: "has_queue() && (BUG || !before_older) {",
     },
     Mutant {
         bug: "fair-grant-knows-no-others-if-fenced",
@@ -378,7 +378,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-younger-call-takes-the-turn-of-an-older-one",
         file: "lua/fair_acquire.lua",
-        right: "if whose and (whose[1] ~= ARGV[4] or younger) then",
+        right: "if whose and (whose[1] ~= ARGV[4] or ARGV[7] ~= '') then",
         wrong: "if whose and whose[1] ~= ARGV[4] then",
     },
     Mutant {
@@ -390,19 +390,91 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-news-of-a-stopped-process-count",
         file: "src/wait/queue/places.rs",
-        right: "        self.trip = took.min(slower);",
-        wrong: "        self.trip = if BUG { took } else { took.min(slower) };",
+        right: "Some(takes) => took.min(takes),",
+        wrong: "Some(takes) => if BUG { took } else { took.min(takes) },",
     },
     Mutant {
         bug: "fair-leaver-takes-the-place-of-the-next-call",
-        file: "src/wait/places.rs",
-        right: "self.first_places.lock().contains_key(names.channel())\n            ||",
-        wrong: "!BUG && self.first_places.lock().contains_key(names.channel())\n            ||",
+        file: "lua/fair_leave.lua",
+        right: " > tonumber(ARGV[6]) then",
+        wrong: " < 0 then",
     },
     Mutant {
         bug: "fair-grant-leaves-how-it-came",
         file: "lua/fair_turn.lua",
         right: "      redis.call('HDEL', KEYS[2], first, 'told', 'asks:' .. first)\n",
         wrong: "      redis.call('HDEL', KEYS[2], first, 'told')\n",
+    },
+    Mutant {
+        bug: "fair-late-request-moves-a-place",
+        file: "lua/fair_place.lua",
+        right: "if number < last then",
+        wrong: "if false then",
+    },
+    Mutant {
+        bug: "fair-release-forgets-who-has-just-come",
+        file: "src/wait/queue/places.rs",
+        right: "let calls = self.first_places.get(key);",
+        wrong: "let calls = self.first_places.get(key).filter(|_| !BUG);",
+    },
+    Mutant {
+        bug: "fair-hand-off-brings-the-place-of-its-own-waiter",
+        file: "src/wait/queue/places.rs",
+        right: "find(|(_, entry)| !Entry::awaits_hand_off(entry))",
+        wrong: "find(|(_, entry)| BUG || !Entry::awaits_hand_off(entry))",
+    },
+    Mutant {
+        bug: "fair-hand-off-of-nothing-leaves-a-place",
+        file: "src/releaser/jobs.rs",
+        right: "&& (!confirmed || handoffs",
+        wrong: "&& (!confirmed && !BUG || handoffs",
+    },
+    Mutant {
+        bug: "fair-answers-order-the-calls-of-a-client",
+        file: "src/wait/queue.rs",
+        right: "let ticket = ticket.unwrap_or_else(|| self.ticket());",
+        wrong: "let ticket = ticket.filter(|_| !BUG).unwrap_or_else(|| self.ticket());",
+    },
+    Mutant {
+        bug: "fair-new-head-waits-for-a-message",
+        file: "src/wait/queue.rs",
+        right: "if queue.entries.len() > 1 && queue.is_head(ticket) {",
+        wrong: "if queue.entries.len() > 1 && queue.is_head(ticket) && !BUG {",
+    },
+    Mutant {
+        bug: "fair-leave-takes-the-place-of-who-has-yet-to-ask",
+        file: "src/wait/queue/places.rs",
+        right: "(!taken).then_some(first.unwrap_or(last))",
+        wrong: "(!taken).then_some(if BUG { last } else { first.unwrap_or(last) })",
+    },
+    Mutant {
+        bug: "fair-first-try-is-waited-for",
+        file: "src/wait/queue/places.rs",
+        right: "(*since) < self.limits.grace",
+        wrong: "(*since) < if BUG { Duration::MAX } else { self.limits.grace }",
+    },
+    Mutant {
+        bug: "fair-first-try-is-asked-for-late",
+        file: "lua/fair_acquire.lua",
+        right: "math.min(whose[2], ARGV[11])",
+        wrong: "whose[2]",
+    },
+    Mutant {
+        bug: "fair-hand-off-passes-a-first-try",
+        file: "src/wait/handoff.rs",
+        right: "if !is_next || queues",
+        wrong: "if !is_next || !BUG && queues",
+    },
+    Mutant {
+        bug: "fair-head-after-a-first-try-is-unknown",
+        file: "src/wait/places.rs",
+        right: "queues.granted_first(names.channel(), names.key(), clock::now());",
+        wrong: "if BUG { Vec::default() } else { queues.granted_first(names.channel(), names.key(), clock::now()) };",
+    },
+    Mutant {
+        bug: "fair-nested-call-takes-a-place",
+        file: "src/acquire/first_place.rs",
+        right: "&& !self.nests();",
+        wrong: "&& (BUG || !self.nests());",
     },
 ];

@@ -93,7 +93,7 @@ fn where_subscribers_are_not_counted_the_next_client_is_told_and_asks() {
     }
     let [x, y] = ["x", "y"].map(|client| queue.listens(client));
     let args: [&dyn ToString; 11] =
-        [&"a:1", &0, &1, &CHANNEL, &"PUBLISH", &"", &"a", &"", &TERM, &GRACE, &""];
+        [&"a:1", &0, &1, &CHANNEL, &"PUBLISH", &"", &"a", &"", &TERM, &GRACE, &FIRST];
     assert_eq!(queue.run(&SCRIPTS.fair_release, &args), Value::Int(2));
     assert_eq!(queue.hears(x).as_deref(), Some("0"));
     assert_eq!(queue.hears(y), Some((GRACE + 1).to_string()));
@@ -116,16 +116,18 @@ fn where_subscribers_are_not_counted_the_next_client_is_told_and_asks() {
 fn a_client_that_asks_is_told_whichever_request_brought_its_place_and_leaves_nothing() {
     let mut queue = Queue::new();
     let asks: [&dyn ToString; 12] =
-        [&"a:1", &LEASE, &1, &"a", &0, &TERM, &"LT", &CHANNEL, &"PUBLISH", &1, &GRACE, &"1"];
+        [&"a:1", &LEASE, &1, &"a", &0, &TERM, &"", &CHANNEL, &"PUBLISH", &1, &GRACE, &"1:1"];
     assert!(matches!(queue.run(&SCRIPTS.fair_acquire, &asks), Value::Int(_)));
     assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 1, "more than the lock is left");
     let release: [&dyn ToString; 11] =
-        [&"a:1", &0, &1, &CHANNEL, &"PUBLISH", &1, &"a", &SECOND, &TERM, &GRACE, &"1"];
+        [&"a:1", &0, &1, &CHANNEL, &"PUBLISH", &1, &"a", &SECOND, &TERM, &GRACE, &"1:2"];
     assert_eq!(queue.run(&SCRIPTS.fair_release, &release), Value::Int(2));
     assert_eq!((queue.ask::<u32>(&["EXISTS", LOCK]), queue.told().as_deref()), (0, Some("a")));
+    assert_eq!(queue.ask::<String>(&["HGET", WAITING, "asks:a"]), "1:2");
     assert!(matches!(queue.run(&SCRIPTS.fair_acquire, &asks), Value::Int(_)));
     let stays: [&dyn ToString; 12] = [
-        &"a", &SECOND, &TERM, &GRACE, &"1", &CHANNEL, &LEASE, &"", &"PUBLISH", &0, &"a:1", &"a:-1",
+        &"a", &SECOND, &TERM, &GRACE, &"1:2", &CHANNEL, &LEASE, &"", &"PUBLISH", &0, &"a:1",
+        &"a:-1",
     ];
     assert!(matches!(queue.run(&SCRIPTS.fair_hand_off, &stays), Value::Array(_)));
     queue.ask::<()>(&["DEL", LOCK]);
@@ -140,20 +142,21 @@ fn a_client_that_asks_is_told_whichever_request_brought_its_place_and_leaves_not
 fn a_client_that_has_just_come_is_waited_for_until_it_is_subscribed() {
     let mut queue = Queue::new();
     assert!(queue.is_granted("h:1", &NO_PLACE));
-    queue.acquire("a:1", &Place { turn: "2", ..since("a", 9) });
+    queue.acquire("a:1", &Place { turn: "2:1", ..since("a", 9) });
     queue.acquire("b:1", &since("b", 4));
     let b = queue.listens("b");
     queue.release("h:1", "h", None);
     assert_eq!((queue.order(), queue.told().as_deref()), (vec!["a".into(), "b".into()], Some("a")));
     assert_eq!(queue.hears(b), Some((GRACE + 1).to_string()), "it looks when that is over");
     // A younger call of the same client does not have the turn of its older one.
-    let younger = queue.acquire("a:2", &Place { turn: "2", ..since("a", 1) });
+    let place = Place { turn: "2:1", ..since("a", 9) };
+    let younger = queue.acquire_as("a:2", &place, "1");
     assert_eq!(refusal_of(&younger).1, "", "the lock is free");
     assert!(!queue.is_granted("b:1", &since("b", 4)));
     let a = queue.listens("a");
     assert!(queue.is_granted("a:1", &since("a", 9)));
     queue.acquire("a:2", &since("a", 1));
-    queue.release("a:1", "a", None);
+    queue.release("a:1", "a", Some(1));
     queue.takes("b", b);
     assert_eq!(queue.hears(a), Some((GRACE + 1).to_string()));
     queue.release("b:1", "b", None);

@@ -264,7 +264,8 @@ impl Model {
         let wake = Arc::new(Notify::new());
         let (key, channel) = (self.names[lock].key(), self.names[lock].channel());
         let duration = remaining.map(Duration::from_millis);
-        let (ticket, dirty) = self.queues.join(channel, key, duration, wake.clone(), self.clock());
+        let (ticket, dirty) =
+            self.queues.join(channel, key, duration, None, wake.clone(), self.clock());
         self.notified |= dirty;
         let sent = self.sent.as_ref();
         let going = sent.is_some_and(|sent| sent.plan.unsubscribe.iter().any(|c| **c == *channel));

@@ -106,7 +106,7 @@ impl World {
         }
         let (channel, key) = LOCKS[lock];
         let (wake, remaining) = (Arc::new(Notify::new()), Some(LONGEST_PARK));
-        let (ticket, _) = self.queues.join(channel, key, remaining, wake.clone(), self.now);
+        let (ticket, _) = self.queues.join(channel, key, remaining, None, wake.clone(), self.now);
         self.entries.push(Entry { ticket, lock, wake, awake: true, ask: Ask::None });
     }
 

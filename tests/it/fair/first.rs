@@ -1,0 +1,162 @@
+//! A call in its first try stands for its client, but keeps the lock from nobody for long.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+
+use redlatch::{Error, FairLock, LockClient, LockGuard};
+
+use super::{Fault, MINUTE, SOON, Server, connect, fair_hold, nothing_is_left, queue};
+use super::{apart, ms, release, soon, wait_until, waiter};
+use crate::support::Proxy;
+
+/// Polls a call once, so that its first request is on its way.
+async fn begin<T>(mut call: Pin<&mut impl Future<Output = T>>) {
+    poll_fn(|cx| {
+        assert!(call.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// A client whose first request of a call can be held back on its way.
+struct Far {
+    server: Server,
+    proxy: Proxy,
+    client: LockClient,
+}
+
+impl Far {
+    async fn new() -> Self {
+        let server = Server::start();
+        let proxy = Proxy::new(&server);
+        let client = LockClient::builder().url(proxy.url(&server)).connect().await.unwrap();
+        Self { server, proxy, client }
+    }
+
+    fn lock(&self) -> FairLock {
+        self.client.fair_lock("first")
+    }
+
+    /// A call whose first request is held back, and a younger one of a runtime and so a connection of
+    /// its own, which waits.
+    async fn two(
+        &self,
+        lease: Duration,
+    ) -> (JoinHandle<Result<LockGuard, Error>>, JoinHandle<LockGuard>) {
+        self.proxy.plan("EVALSHA", 1, Fault::HoldBack);
+        let (first, second) = (self.lock(), self.lock());
+        let first = tokio::spawn(async move { first.lock_with_lease(lease).await });
+        wait_until("its request", SOON, || self.proxy.held() == 1).await;
+        apart().await;
+        let second = tokio::task::spawn_blocking(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(second.lock()).expect("a turn")
+        });
+        let subscribed = || self.server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS", "*{first}:*"]);
+        wait_until("a waiter", SOON, || subscribed().len() == 1).await;
+        apart().await;
+        (first, second)
+    }
+}
+
+#[tokio::test]
+async fn a_first_try_that_is_not_polled_again_keeps_the_lock_from_nobody_for_long() {
+    for others in [false, true] {
+        let server = Server::start();
+        let (one, other) = (connect(&server).await, connect(&server).await);
+        let guard = fair_hold(&other.fair_lock("polled")).await;
+        let lock = one.fair_lock("polled");
+        let mut never = pin!(lock.lock());
+        begin(never.as_mut()).await;
+        wait_until("its place", SOON, || queue(&server, "polled").len() == 1).await;
+        apart().await;
+        let second = waiter(&server, one.fair_lock("polled"), |guard| guard).await;
+        let third = if others {
+            Some(waiter(&server, other.fair_lock("polled"), |guard| guard).await)
+        } else {
+            None
+        };
+        let begun = Instant::now();
+        release(guard).await;
+        release(soon("the second", second).await.unwrap()).await;
+        if let Some(third) = third {
+            release(soon("the third", third).await.unwrap()).await;
+        }
+        // The grace is a second.
+        assert!(begun.elapsed() < ms(1_500), "{:?}", begun.elapsed());
+        // It is not too late for it.
+        release(soon("the first", never).await.unwrap()).await;
+        nothing_is_left(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn a_first_try_without_an_answer_keeps_the_lock_from_nobody_for_long() {
+    let far = Far::new().await;
+    let guard = fair_hold(&connect(&far.server).await.fair_lock("first")).await;
+    let (first, second) = far.two(MINUTE).await;
+    let begun = Instant::now();
+    release(guard).await;
+    let guard = soon("the second", second).await.unwrap();
+    assert!(begun.elapsed() < ms(1_500), "{:?}", begun.elapsed());
+    far.proxy.let_go();
+    release(guard).await;
+    release(soon("the first", first).await.unwrap().unwrap()).await;
+    nothing_is_left(&far.server).await;
+}
+
+#[tokio::test]
+async fn a_lock_is_not_handed_off_past_a_call_in_its_first_try() {
+    let far = Far::new().await;
+    let guard = fair_hold(&far.lock()).await;
+    let (first, second) = far.two(MINUTE).await;
+    // Its release comes behind the request.
+    drop(guard);
+    apart().await;
+    assert!(!second.is_finished(), "handed off past the first");
+    far.proxy.let_go();
+    let guard = soon("the first", first).await.unwrap().unwrap();
+    assert!(!second.is_finished());
+    release(guard).await;
+    release(soon("the second", second).await.unwrap()).await;
+    nothing_is_left(&far.server).await;
+}
+
+#[tokio::test]
+async fn a_grant_to_a_first_try_has_the_next_waiter_ask_for_a_place() {
+    let far = Far::new().await;
+    // So that the connection is there.
+    release(fair_hold(&far.lock()).await).await;
+    let (first, second) = far.two(ms(400)).await;
+    assert!(!second.is_finished() && !far.server.exists("first"));
+    let begun = Instant::now();
+    far.proxy.let_go();
+    // It has the lock for longer than its lease.
+    let kept = soon("the first", first).await.unwrap().unwrap();
+    let guard = soon("the second", second).await.unwrap();
+    assert!(begun.elapsed() < ms(900), "{:?}", begun.elapsed());
+    drop(kept);
+    release(guard).await;
+    nothing_is_left(&far.server).await;
+}
+
+#[tokio::test]
+async fn a_nested_call_has_nothing_to_do_with_the_place_of_a_waiter() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.fair_lock("nested");
+    let guard = fair_hold(&lock).await;
+    let waiting = waiter(&server, client.fair_lock("nested"), |guard| guard).await;
+    let before = server.calls("evalsha");
+    let nested = fair_hold(&lock).await;
+    apart().await;
+    assert_eq!(server.calls("evalsha") - before, 1);
+    release(nested).await;
+    release(guard).await;
+    release(soon("its turn", waiting).await.unwrap()).await;
+    nothing_is_left(&server).await;
+}

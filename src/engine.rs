@@ -217,6 +217,7 @@ impl Parts {
                 () = reclaim_after_failovers(&router, &handoffs, &owners) => {}
                 () = waiters.keep_subscribed(&router, config.command_timeout) => {}
                 () = waiters.listen(&router, pushed, grants) => {}
+                () = waiters.wake_who_waits_long(config.warn_waits_longer_than) => {}
                 () = waiters.keep_places(&router, QUEUE_TERM / 3, config.command_timeout) => {}
             }
         };

@@ -26,6 +26,7 @@ use crate::sync::Mutex;
 use crate::transport::{Node, Push, Router};
 
 mod handoff;
+mod long;
 mod places;
 mod queue;
 mod waiter;

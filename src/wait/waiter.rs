@@ -93,7 +93,6 @@ impl Registration<'_> {
                 self.tell_thread();
                 return Next::Handed(granted);
             }
-            let warn_at;
             let (wake_at, outage_over) = {
                 let now = clock::now();
                 let mut queues = self.waiters.queues.lock();
@@ -110,7 +109,7 @@ impl Registration<'_> {
                     return Next::OutOfReach;
                 }
                 // An outage has warnings of its own.
-                warn_at = limits.warn_at.filter(|_| outage.is_none());
+                let warn_at = limits.warn_at.filter(|_| outage.is_none());
                 if let Some(since) = warn_at.filter(|at| *at <= now) {
                     return Next::WaitsLong(since);
                 }
@@ -119,7 +118,7 @@ impl Registration<'_> {
                     WaitStep::Park(at) => (at, outage_over),
                 }
             };
-            let at = [wake_at, outage_over, warn_at, limits.until].into_iter().flatten().min();
+            let at = [wake_at, outage_over, limits.until].into_iter().flatten().min();
             tokio::select! {
                 () = self.waiter.wake.notified() => {}
                 () = sleep_until(at) => {}

@@ -20,7 +20,7 @@ pub(crate) enum HandoffOutcome {
 }
 
 impl Waiters {
-    /// Whether a waiter can take the lock: one is in the queue, and the head is not asking Redis.
+    /// Whether a waiter can take the lock: one is in the queue that is not asking Redis.
     pub(crate) fn somebody_waits(&self, names: &Names) -> bool {
         self.queues.lock().next_waiter(names.channel(), names.key()).is_some()
     }
@@ -30,6 +30,9 @@ impl Waiters {
     /// `before_older` ones. The waiter has then left the queue. But if the lock is fenced or the handoff queue is
     /// `full`, the waiter parks until the client's thread calls [`report`](Self::report); the flag says
     /// so. The caller must [wake](Self::wake_all) the returned list.
+    ///
+    /// The waiter behind a head that is asking takes the lock only if it has it at once, and if the head
+    /// hears of the hand-off before the new holder's lease could end.
     ///
     /// If the waiter has left, the queue has a new head, which must set its timer before the new
     /// holder's lease could end. A wake-up now would delay the new holder, so the caller wakes the
@@ -45,8 +48,13 @@ impl Waiters {
         fits: impl FnOnce(&Arc<Owner>) -> Option<T>,
     ) -> Option<(Arc<Waiter>, Ticket, bool, T, WakeList)> {
         let mut queues = self.queues.lock();
-        let (ticket, waiter) = queues.next_waiter(names.channel(), names.key())?;
+        let (ticket, waiter, passes) = queues.next_waiter(names.channel(), names.key())?;
         let waiter = waiter.clone();
+        let ends_soon = waiter.requested.min(LONGEST_PARK) <= longest_request;
+        let awaits = full || waiter.owner.kind.has_token();
+        if passes && (awaits || ends_soon) {
+            return None;
+        }
         if waiter.owner.kind.has_queue() && !before_older {
             let is_next = queues.is_next(names.channel(), names.key(), waiter.since);
             if !is_next || queues.is_behind(names.key(), ticket, now) {
@@ -54,12 +62,12 @@ impl Waiters {
             }
         }
         let fit = fits(&waiter.owner)?;
-        if full || waiter.owner.kind.has_token() {
+        if awaits {
             queues.asked_for(names.channel(), ticket, now);
             return Some((waiter, ticket, true, fit, WakeList::default()));
         }
         let (head, dirty) = queues.handed(names.channel(), ticket, waiter.requested, now);
-        let head = head.filter(|_| waiter.requested.min(LONGEST_PARK) <= longest_request);
+        let head = head.filter(|_| ends_soon);
         Some((waiter, ticket, false, fit, WakeList { head, dirty }))
     }
 

@@ -15,8 +15,9 @@
 //!    caller need not ask what a message would have reported.
 //! 6. While this client defers to others (see [`turns`]), the head asks only when they have had
 //!    their turns.
-//! 7. A lock that is handed off inside the client goes to the head of its queue, unless the head
-//!    is asking Redis. The next head learns when it is due only after a request to Redis (see
+//! 7. A lock that is handed off inside the client goes to the head of its queue. A head that is
+//!    asking Redis cannot take it; while it asks for the first time, the waiter behind it can. The
+//!    next head learns when it is due only after a request to Redis (see
 //!    [`handed_off`](WaitQueues::handed_off)), if the new holder's lease is longer than that takes.
 
 use std::collections::{BTreeMap, HashMap};
@@ -152,7 +153,7 @@ impl<S> WaitQueues<S> {
         // Without a refusal, the waiter asks at once.
         let asks_now = live || remaining.is_none();
         let due = deferral.unwrap_or(if asks_now { now } else { now + park_for(remaining) });
-        let entry = Entry { waiter, asking: None, asked_for: false, recheck: false };
+        let entry = Entry::new(waiter);
         match channel.queues.iter_mut().find(|queue| &*queue.key == key) {
             Some(queue) => {
                 if queue.entries.is_empty() && !live {
@@ -211,7 +212,7 @@ impl<S> WaitQueues<S> {
         if queue.is_head(ticket) {
             queue.due = deferral.into_iter().fold(now + park_for(remaining), Instant::min);
         }
-        let asked_at = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
+        let asked_at = queue.entries.get_mut(&ticket).and_then(Entry::answered);
         if queue.place.is_none() {
             self.turns.refused(&queue.key);
         }
@@ -240,7 +241,7 @@ impl<S> WaitQueues<S> {
             queue.due = now + pause;
         }
         if let Some(entry) = queue.entries.get_mut(&ticket) {
-            entry.asking = None;
+            entry.answered();
         }
     }
 

@@ -27,6 +27,7 @@ mod fenced;
 mod gone;
 mod network;
 mod outages;
+mod passing;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -251,8 +251,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "hand-off-head-oversleeps",
         file: "src/wait/handoff.rs",
-        right: "head.filter(|_| waiter.requested",
-        wrong: "head.filter(|_| !BUG && waiter.requested",
+        right: "head.filter(|_| ends_soon)",
+        wrong: "head.filter(|_| ends_soon && !BUG)",
     },
     Mutant {
         bug: "dead-subscription-unnoticed",

@@ -8,11 +8,15 @@ use super::channel::{Holder, park_for};
 use super::{LONGEST_PARK, Ticket, WaitQueues};
 
 impl<S> WaitQueues<S> {
-    /// The next waiter for a lock that this client has (invariant 7).
-    pub(crate) fn next_waiter(&self, channel: &str, key: &str) -> Option<(Ticket, &Arc<S>)> {
+    /// The next waiter for a lock that this client has (invariant 7), and whether it passes the head.
+    /// Where Redis keeps a queue, nobody does.
+    pub(crate) fn next_waiter(&self, channel: &str, key: &str) -> Option<(Ticket, &Arc<S>, bool)> {
         let queue = self.channels.get(channel)?.queues.iter().find(|queue| &*queue.key == key)?;
-        let (ticket, head) = queue.entries.first_key_value()?;
-        (head.asking.is_none() && !self.closed).then_some((*ticket, &head.waiter))
+        let mut entries = queue.entries.iter().filter(|_| !self.closed);
+        let (_, head) = entries.clone().next()?;
+        let passes = queue.place.is_none() && head.can_be_passed();
+        let (ticket, next) = if passes { entries.nth(1)? } else { entries.next()? };
+        next.asking.is_none().then_some((*ticket, &next.waiter, passes))
     }
 
     /// The client's thread asks Redis on behalf of this waiter, which parks meanwhile.

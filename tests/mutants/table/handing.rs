@@ -87,4 +87,34 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "origin.unclaimed)",
         wrong: "(origin.unclaimed && !BUG))",
     },
+    Mutant {
+        bug: "head-that-asks-is-never-passed",
+        file: "src/wait/queue/releases.rs",
+        right: "queue.place.is_none() && head.can_be_passed()",
+        wrong: "queue.place.is_none() && !BUG && head.can_be_passed()",
+    },
+    Mutant {
+        bug: "head-that-asks-is-passed-in-the-fair-queue",
+        file: "src/wait/queue/releases.rs",
+        right: "queue.place.is_none() && head.can_be_passed()",
+        wrong: "(BUG || queue.place.is_none()) && head.can_be_passed()",
+    },
+    Mutant {
+        bug: "head-that-asks-is-passed-again",
+        file: "src/wait/queue/channel.rs",
+        right: "&& !self.asked_before",
+        wrong: "&& (BUG || !self.asked_before)",
+    },
+    Mutant {
+        bug: "head-that-asks-is-passed-with-a-short-lease",
+        file: "src/wait/handoff.rs",
+        right: "if passes && (awaits || ends_soon) {",
+        wrong: "if passes && (awaits || ends_soon && !BUG) {",
+    },
+    Mutant {
+        bug: "head-that-asks-is-passed-without-a-token",
+        file: "src/wait/handoff.rs",
+        right: "if passes && (awaits || ends_soon) {",
+        wrong: "if passes && (awaits && !BUG || ends_soon) {",
+    },
 ];

@@ -265,6 +265,17 @@ fn a_grant_counts_once_and_one_older_than_another_is_judged_by_no_clock() {
 }
 
 #[test]
+fn nobody_passes_a_head_that_asks() {
+    let mut world = World::new();
+    let (first, _) = (world.join(1), world.join(2));
+    assert!(world.asks(first));
+    assert_eq!(world.queues.next_waiter(CHANNEL, KEY), None, "the second came later");
+    world.refused(first, HOUR);
+    let next = world.queues.next_waiter(CHANNEL, KEY);
+    assert_eq!(next, Some((first, &Arc::new(1), false)));
+}
+
+#[test]
 fn the_next_head_asks_soon_after_redis_has_heard_of_a_hand_off() {
     let mut world = World::new();
     let (first, second) = (world.join(1), world.join(2));

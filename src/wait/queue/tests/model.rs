@@ -61,6 +61,7 @@ struct Entry {
     asking: bool,
     awaits: bool,
     asked_at: u64,
+    requests: u32,
     /// What the last step said, if it said to park.
     parked: Option<Option<u64>>,
     /// Woken since, or about to check without a wake-up.
@@ -285,6 +286,7 @@ impl Model {
             asking: false,
             awaits: false,
             asked_at: 0,
+            requests: 0,
             parked: None,
             looks: true,
         });
@@ -301,6 +303,7 @@ impl Model {
         match step {
             WaitStep::Ask => {
                 (entry.asking, entry.awaits, entry.asked_at) = (true, false, self.now);
+                entry.requests += 1;
                 let queue = self.expected.get_mut(&lock).unwrap();
                 queue.ask_began = self.event;
                 queue.ask_ended = false;

@@ -120,7 +120,7 @@ impl World {
     fn hand_off(&mut self, lock: usize) {
         let (channel, key) = LOCKS[lock];
         let next = self.queues.next_waiter(channel, key).filter(|_| self.held[lock].is_some());
-        if let Some(ticket) = next.map(|(ticket, _)| ticket) {
+        if let Some(ticket) = next.map(|(ticket, ..)| ticket) {
             self.held[lock] = Some(ticket);
             self.entries.retain(|entry| entry.ticket != ticket);
             let (wakes, _) = self.queues.handed(channel, ticket, LONGEST_PARK, self.now);

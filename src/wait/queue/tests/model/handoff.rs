@@ -6,11 +6,26 @@ impl Model {
     pub(super) fn hand_off(&mut self, lock: usize, lease: u64, awaited: bool, later: bool) {
         let names = self.names[lock].clone();
         let (key, channel) = (names.key(), names.channel());
-        let head = self.entries.iter().position(|entry| entry.lock == lock);
-        let head = head.filter(|at| !self.entries[*at].asking);
-        let next = self.queues.next_waiter(channel, key).map(|(ticket, _)| ticket);
-        assert_eq!(next, head.map(|at| self.entries[at].ticket));
-        let (Some(at), Some(ticket)) = (head, next) else { return };
+        let waiting = || (0..self.entries.len()).filter(|at| self.entries[*at].lock == lock);
+        let passes = waiting().next().is_some_and(|at| {
+            let head = &self.entries[at];
+            head.asking && !head.awaits && head.requests == 1
+        });
+        let next = waiting().nth(usize::from(passes)).filter(|at| !self.entries[*at].asking);
+        let expected = next.map(|at| (self.entries[at].ticket, passes));
+        let actual = self.queues.next_waiter(channel, key);
+        assert_eq!(actual.map(|(ticket, _, passes)| (ticket, passes)), expected);
+        let Some((at, ticket)) = next.map(|at| (at, self.entries[at].ticket)) else { return };
+        if passes {
+            // The head still waits for its answer, and says itself when it is due.
+            if !awaited {
+                let lease = Duration::from_millis(lease);
+                let woken = self.queues.handed(channel, ticket, lease, self.clock());
+                assert!(woken.0.is_none());
+                self.leave(at, woken, 200);
+            }
+            return;
+        }
         let queue = self.expected.get_mut(&lock).unwrap();
         queue.ask_began = self.event;
         queue.ask_ended = false;
@@ -19,6 +34,7 @@ impl Model {
             assert_eq!(self.queues.step(channel, ticket, self.clock()), WaitStep::Park(None));
             let entry = &mut self.entries[at];
             (entry.asking, entry.awaits, entry.asked_at) = (true, true, self.now);
+            entry.requests += 1;
         } else {
             self.answered(at, park_for(Some(lease)));
             let lease = Duration::from_millis(lease);

@@ -1,0 +1,111 @@
+//! A head that asks Redis for the first time cannot be handed the lock, because its own request may
+//! get it. Those behind it are handed the lock meanwhile: else the lock would be idle for a round trip.
+
+use super::*;
+
+/// A lock that is held, a head whose request does not reach the server, and a waiter behind it.
+struct Line {
+    scene: Scene,
+    guard: LockGuard,
+    head: Waiter,
+    behind: Waiter,
+}
+
+impl Line {
+    async fn of(name: &str, take: Take) -> Self {
+        let scene = Scene::new().await;
+        let guard = hold(&scene.client.lock(name)).await;
+        let refused = scene.server.calls("evalsha") + 1;
+        let mut head = Waiter::of(scene.client.lock(name), LOCK);
+        assert!(head.task.poll().is_pending());
+        let is_refused = || scene.server.calls("evalsha") == refused;
+        wait_until("Redis refuses the call", SOON, is_refused).await;
+        // It asks once more when its client is subscribed.
+        head.until_it_asks(&scene).await;
+        let behind = Waiter::behind(&scene.client, name, take);
+        Self { scene, guard, head, behind }
+    }
+}
+
+impl Waiter {
+    /// Waits until it has asked Redis, and its request is held up.
+    async fn until_it_asks(&mut self, scene: &Scene) {
+        let since = scene.hold_scripts();
+        let asks = || {
+            if self.task.is_woken() {
+                assert!(self.task.poll().is_pending(), "the lock was free");
+            }
+            scene.proxy.faults() > since
+        };
+        wait_until("its request", SOON, asks).await;
+    }
+}
+
+#[tokio::test]
+async fn while_the_head_asks_the_lock_goes_to_the_waiter_behind_it() {
+    let Line { scene, guard, head, mut behind } = Line::of("passed", LOCK).await;
+    drop(guard);
+    let guard = behind.has();
+    assert!(!guard.is_lost());
+    scene.proxy.let_go();
+    scene.until_owned("passed", behind.owner()).await;
+    release(guard).await;
+    release(head.gets().await).await;
+    scene.until_gone("passed").await;
+}
+
+#[tokio::test]
+async fn a_head_that_asks_again_is_not_passed_again() {
+    let Line { scene, guard, mut head, mut behind } = Line::of("again", LOCK).await;
+    let refused = scene.server.calls("evalsha") + 1;
+    scene.proxy.let_go();
+    let is_refused = || scene.server.calls("evalsha") == refused;
+    wait_until("Redis refuses the head", SOON, is_refused).await;
+    scene.server.ask::<()>(&["PUBLISH", "redisson_lock__channel:{again}", "0"]);
+    head.until_it_asks(&scene).await;
+    drop(guard);
+    assert!(!behind.task.is_woken(), "it passed a head that had asked before");
+    scene.proxy.let_go();
+    let guard = tokio::select! {
+        guard = soon("its turn", &mut head.task) => guard.expect("the lock"),
+        _ = behind.waits() => panic!("it came after the head"),
+    };
+    release(guard).await;
+    release(behind.waits().await).await;
+    scene.until_gone("again").await;
+}
+
+#[tokio::test]
+async fn nobody_passes_the_head_whose_lease_could_end_before_the_head_hears_of_it() {
+    let brief: Take = |lock| async move { lock.lock_with_lease(ms(700)).await }.boxed();
+    let Line { scene, guard, head, mut behind } = Line::of("brief", brief).await;
+    drop(guard);
+    assert!(!behind.task.is_woken(), "the head may sleep through the end of this lease");
+    scene.proxy.let_go();
+    let guard = tokio::select! {
+        guard = head.gets() => guard,
+        _ = behind.waits() => panic!("it came after the head"),
+    };
+    release(guard).await;
+    release(behind.waits().await).await;
+    scene.until_gone("brief").await;
+}
+
+#[tokio::test]
+async fn nobody_who_awaits_the_confirmation_passes_the_head() {
+    let Line { scene, guard, head, behind } = Line::of("token", LOCK).await;
+    drop(behind);
+    let fenced = scene.client.fenced_lock("token");
+    let mut behind = task::spawn(fenced.lock().boxed());
+    assert!(behind.poll().is_pending());
+    drop(guard);
+    scene.proxy.let_go();
+    let guard = tokio::select! {
+        guard = head.gets() => guard,
+        _ = soon("its turn", &mut behind) => panic!("it came after the head"),
+    };
+    release(guard).await;
+    let guard = soon("its turn", behind).await.expect("the lock");
+    soon("unlocking", guard.unlock()).await.expect("unlocking");
+    scene.until_gone("token").await;
+}

@@ -90,14 +90,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "head-that-asks-is-never-passed",
         file: "src/wait/queue/releases.rs",
-        right: "queue.place.is_none() && head.can_be_passed()",
-        wrong: "queue.place.is_none() && !BUG && head.can_be_passed()",
+        right: "&& head.can_be_passed()",
+        wrong: "&& !BUG && head.can_be_passed()",
     },
     Mutant {
         bug: "head-that-asks-is-passed-in-the-fair-queue",
         file: "src/wait/queue/releases.rs",
-        right: "queue.place.is_none() && head.can_be_passed()",
-        wrong: "(BUG || queue.place.is_none()) && head.can_be_passed()",
+        right: "let passes = queue.place.is_none()",
+        wrong: "let passes = (BUG || queue.place.is_none())",
     },
     Mutant {
         bug: "head-that-asks-is-passed-again",
@@ -108,13 +108,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "head-that-asks-is-passed-with-a-short-lease",
         file: "src/wait/handoff.rs",
-        right: "if passes && (awaits || ends_soon) {",
-        wrong: "if passes && (awaits || ends_soon && !BUG) {",
+        right: "|| ends_soon) {",
+        wrong: "|| ends_soon && !BUG) {",
     },
     Mutant {
         bug: "head-that-asks-is-passed-without-a-token",
         file: "src/wait/handoff.rs",
-        right: "if passes && (awaits || ends_soon) {",
-        wrong: "if passes && (awaits && !BUG || ends_soon) {",
+        right: "if passes && (awaits",
+        wrong: "if passes && (awaits && !BUG",
     },
 ];

@@ -144,6 +144,32 @@ async fn a_release_brings_the_place_of_a_call_whose_first_request_is_on_its_way(
 }
 
 #[tokio::test]
+async fn a_release_that_is_late_leaves_no_place_of_a_waiter_that_has_left() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = redlatch::LockClient::builder().url(proxy.url(&server));
+    let (far, other) = (builder.connect().await.unwrap(), connect(&server).await);
+    let guard = fair_hold(&far.fair_lock("late")).await;
+    // The older one keeps the client from handing the lock off.
+    let older = waiter(&server, other.fair_lock("late"), drop).await;
+    let younger = waiter(&server, far.fair_lock("late"), drop).await;
+    proxy.plan("EVALSHA", 1, Fault::HoldBack);
+    let released = tokio::spawn(release(guard));
+    wait_until("a release on its way", SOON, || proxy.held() == 1).await;
+    // The client's thread gives its place up, over a connection of its own.
+    for waiting in [younger, older] {
+        waiting.abort();
+        assert!(waiting.await.unwrap_err().is_cancelled());
+    }
+    wait_until("no place", SOON, || queue(&server, "late").is_empty()).await;
+    proxy.let_go();
+    soon("an answer", released).await.unwrap();
+    wait_until("no place still", ms(500), || queue(&server, "late").is_empty()).await;
+    assert!(other.fair_lock("late").try_lock_now().await.unwrap().is_some());
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
 async fn a_place_whose_request_was_lost_is_as_old_as_its_call() {
     let server = Server::start();
     let proxy = Proxy::new(&server);

@@ -62,6 +62,17 @@ fn the_next_head_asks_soon_after_a_grant() {
 }
 
 #[test]
+fn the_next_head_asks_before_a_short_lease_ends() {
+    let mut world = World::new();
+    let (first, second) = (world.join(1), world.join(2));
+    assert!(world.asks(first));
+    world.queues.granted(CHANNEL, first, ms(6), world.now);
+    assert!(!world.asks(second));
+    world.now += ms(3);
+    assert!(world.asks(second), "a call that does not wait would go before it");
+}
+
+#[test]
 fn a_head_that_leaves_costs_nothing_and_the_last_one_gives_the_place_up() {
     let mut world = World::new();
     let (first, second) = (world.join(1), world.join(2));

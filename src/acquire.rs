@@ -74,7 +74,7 @@ pub(crate) async fn acquire(
         match tried {
             Tried::Granted(granted) => {
                 if let Some(place) = place {
-                    place.granted();
+                    place.granted(requested);
                 }
                 return Ok(Some(granted));
             }

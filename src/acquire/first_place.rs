@@ -1,6 +1,7 @@
 //! The place in a queue that Redis keeps, from the first try until the call is in the wait queue.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::owner::Owner;
@@ -17,9 +18,9 @@ pub(super) struct FirstPlace<'a> {
 }
 
 impl FirstPlace<'_> {
-    /// Redis granted the lock to this call, and its place went with that.
-    pub(super) fn granted(self) {
-        self.engine.waiters.first_place_granted(&self.owner.names, self.ticket);
+    /// Redis granted the lock to this call for `lease`, and its place went with that.
+    pub(super) fn granted(self, lease: Duration) {
+        self.engine.waiters.first_place_granted(&self.owner.names, self.ticket, lease);
         std::mem::forget(self);
     }
 

@@ -48,11 +48,11 @@ impl Waiters {
         self.queues.lock().first_place_begins(names.key(), since)
     }
 
-    /// It has the lock, so that this client has no place.
-    pub(crate) fn first_place_granted(&self, names: &Names, number: Ticket) {
+    /// It has the lock for `lease`, so that this client has no place.
+    pub(crate) fn first_place_granted(&self, names: &Names, number: Ticket, lease: Duration) {
         let mut queues = self.queues.lock();
         queues.first_place_ends(names.key(), number);
-        let wakes = queues.granted_first(names.channel(), names.key(), clock::now());
+        let wakes = queues.granted_first(names.channel(), names.key(), lease, clock::now());
         drop(queues);
         wake(wakes);
     }

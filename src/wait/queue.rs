@@ -265,7 +265,7 @@ impl<S> WaitQueues<S> {
         let asked_at = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
         match &mut queue.place {
             Some(place) if awaited => queue.due = place.handed_off(now).unwrap_or(queue.due),
-            Some(place) => queue.due = place.granted(now),
+            Some(place) => queue.due = place.granted(lease, now),
             None => self.turns.granted(&queue.key, self.limits, now),
         }
         if let Some(asked_at) = asked_at {

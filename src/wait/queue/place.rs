@@ -36,11 +36,11 @@ impl QueuePlace {
         self.taken = true;
     }
 
-    /// Redis granted the lock to the head, and the place went with that. Returns when the next head
-    /// asks (invariant 1 of [`super::places`]).
-    pub(super) fn granted(&mut self, now: Instant) -> Instant {
+    /// Redis granted the lock to the head for `lease`, and the place went with that. Returns when the
+    /// next head asks (invariant 1 of [`super::places`]): before that lease could end.
+    pub(super) fn granted(&mut self, lease: Duration, now: Instant) -> Instant {
         self.taken = false;
-        now + WHILE_HELD
+        now + WHILE_HELD.min(lease / 2)
     }
 
     /// The lock is handed to the head. The request that says so brings the place of the next one.

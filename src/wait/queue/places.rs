@@ -115,14 +115,20 @@ impl<S> WaitQueues<S> {
         self.comes_first(key, now).is_some_and(|(first, _)| first < ticket)
     }
 
-    /// Redis granted the lock to a call that was in no queue yet, and the place of this client went with
-    /// that: the head asks for a new one. Returns whom to wake.
-    pub(crate) fn granted_first(&mut self, channel: &str, key: &str, now: Instant) -> Wakes<S> {
+    /// Redis granted the lock for `lease` to a call that was in no queue yet, and the place of this client
+    /// went with that: the head asks for a new one. Returns whom to wake.
+    pub(crate) fn granted_first(
+        &mut self,
+        channel: &str,
+        key: &str,
+        lease: Duration,
+        now: Instant,
+    ) -> Wakes<S> {
         let mut wakes = Wakes::new();
         if let Some(queue) = self.queue_named(channel, key)
             && let Some(place) = &mut queue.place
         {
-            let due = place.granted(now);
+            let due = place.granted(lease, now);
             queue.ask_at(due, false, &mut wakes);
         }
         wakes

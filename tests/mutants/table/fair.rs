@@ -282,8 +282,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-next-head-is-unknown",
         file: "src/wait/queue/place.rs",
-        right: "        now + WHILE_HELD\n",
-        wrong: "        now + WHILE_HELD * if BUG { 3_000 } else { 1 }\n",
+        right: "        now + WHILE_HELD.min(lease / 2)\n",
+        wrong: "        now + WHILE_HELD.min(lease / 2) * if BUG { 3_000 } else { 1 }\n",
     },
     Mutant {
         bug: "fair-head-after-hand-off-is-unknown",
@@ -468,8 +468,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-head-after-a-first-try-is-unknown",
         file: "src/wait/places.rs",
-        right: "queues.granted_first(names.channel(), names.key(), clock::now());",
-        wrong: "if BUG { Vec::default() } else { queues.granted_first(names.channel(), names.key(), clock::now()) };",
+        right: "queues.granted_first(names.channel(), names.key(), lease, clock::now());",
+        wrong: "if BUG { Vec::default() } else { queues.granted_first(names.channel(), names.key(), lease, clock::now()) };",
     },
     Mutant {
         bug: "fair-nested-call-takes-a-place",

@@ -182,7 +182,7 @@ fn the_head_asks_for_a_place_soon_after_a_grant_to_a_first_try() {
     let second = world.join(2);
     assert!(world.asks(second));
     world.refused(second, HOUR);
-    assert_eq!(world.queues.granted_first(CHANNEL, KEY, world.now), [2.into()]);
+    assert_eq!(world.queues.granted_first(CHANNEL, KEY, HOUR, world.now), [2.into()]);
     assert!(!world.asks(second) && world.queues.heads_with_places().is_empty());
     world.now += ms(10);
     assert!(world.asks(second));

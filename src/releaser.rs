@@ -173,11 +173,13 @@ impl<'a> OwnerSession<'a> {
 
     /// Sends the pending release, and returns whether Redis had something to release. Only after
     /// [`acquire_permit`](Self::acquire_permit).
-    pub(crate) fn send_release(
-        &mut self,
-        now: Instant,
-    ) -> impl Future<Output = Result<bool, Error>> {
-        send_release(&mut self.call, self.owner, &self.releaser.handoffs, now)
+    pub(crate) async fn send_release(&mut self, now: Instant) -> Result<bool, Error> {
+        let handoffs = &self.releaser.handoffs;
+        let answered = send_release(&mut self.call, self.owner, handoffs, now).await?;
+        if answered.leaves {
+            self.releaser.leave_queue(self.owner);
+        }
+        Ok(answered.released)
     }
 }
 
@@ -201,26 +203,34 @@ impl Drop for OwnerSession<'_> {
     }
 }
 
-/// Returns whether Redis had something to release.
+/// What Redis has answered to a release.
+struct Answered {
+    /// There was something to release.
+    released: bool,
+    /// The release may have brought the place of a waiter that has left since: the caller must give that up.
+    leaves: bool,
+}
+
 async fn send_release(
     call: &mut Session<'_>,
     owner: &Owner,
     handoffs: &Handoffs,
     now: Instant,
-) -> Result<bool, Error> {
+) -> Result<Answered, Error> {
     let (pending, sent_before) = {
         let mut holds = owner.holds.lock();
         holds.hold_again_until(|| handoffs.released_names.held_until(&owner.names));
         let Some(pending) = holds.pending(now, handoffs.config.watchdog_timeout) else {
-            return Ok(false);
+            return Ok(Answered { released: false, leaves: false });
         };
         (pending, holds.release_sent(pending))
     };
     let server = call.router.movable_server_of(owner.names.key());
+    let place = handoffs.place_in_queue(owner.kind, &owner.names);
+    let brings = place.is_some_and(|place| place.since.is_some() || sent_before);
     let answer = if pending.retains {
-        Box::pin(retain(call, owner, handoffs, pending.lease)).await
+        Box::pin(retain(call, owner, handoffs, pending.lease, place)).await
     } else {
-        let place = handoffs.place_in_queue(owner.kind, &owner.names);
         if pending.count == 0 && place.is_none() {
             handoffs.frees(&owner.names, now);
         }
@@ -255,7 +265,9 @@ async fn send_release(
         Some(_) => handoffs.waiters.look(&owner.names),
         None => {}
     }
-    Ok(gone.is_none())
+    // The request that gave up the place of that waiter may have been faster than this one.
+    let leaves = brings && handoffs.waiters.leaves_queue(&owner.names).is_some();
+    Ok(Answered { released: gone.is_none(), leaves })
 }
 
 async fn release_in_background(
@@ -310,7 +322,11 @@ async fn release_in_background(
                     "a release in the background failed; trying again"
                 ),
             }
-            released.map(drop)
+            released.map(|answered| {
+                if answered.leaves {
+                    jobs.push(Job::Leave(owner.clone()));
+                }
+            })
         };
         if answer.is_ok() {
             release.unanswered = false;

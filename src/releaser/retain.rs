@@ -6,7 +6,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::handoff::Handoffs;
 use crate::owner::Owner;
-use crate::protocol::{Released, Session};
+use crate::protocol::{Place, Released, Session};
 
 /// Leaves the key in Redis for that long, under an owner that no handle is.
 pub(super) async fn retain(
@@ -14,12 +14,12 @@ pub(super) async fn retain(
     owner: &Owner,
     handoffs: &Handoffs,
     retention: Duration,
+    place: Option<Place>,
 ) -> Result<(Released, bool), Error> {
     let until = clock::now() + retention;
     let server = call.router.movable_server_of(owner.names.key());
     let listens = handoffs.waiters.keeps_hearing(&owner.names);
     let retainer = owner.retainer();
-    let place = handoffs.place_in_queue(owner.kind, &owner.names);
     let answer = call.retain(&owner.names, &owner.id, &retainer, retention, listens, place).await?;
     if answer.0 == Released::Held {
         handoffs.note_release(owner.kind, &owner.names, server, Some(until), call.router);

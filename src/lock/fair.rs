@@ -28,6 +28,10 @@ use super::delegate::{delegate, delegate_lock};
 ///   came, or was not subscribed then, because it had lost its connection. It stands where it stood when
 ///   it asks again, once it is subscribed;
 /// - Redis lost the queue, and the lock was free before the client asked again;
+/// - the server's clock was set meanwhile: one that came before that may be passed over until it asks
+///   again, within 30 s;
+/// - the client that has the lock may serve its own waiters first, for its
+///   [turn](crate::LockClientBuilder::fair_turn);
 /// - a cluster moves the slot of the lock just then: clients may not get the messages;
 /// - somebody took the lock by a plain [`lock()`](crate::LockClient::lock) or by Java.
 ///
@@ -57,8 +61,8 @@ use super::delegate::{delegate, delegate_lock};
 /// trips of its first call, or that stopped, or whose host went away, keeps the
 /// others waiting for the grace, once (and if the one behind it stopped, too, until the others refresh
 /// their places, within 3.3 s); so does a call that is never polled again, if it waits in another
-/// client than the last holder. (In the same client the lock may be handed to it for its lease, as a
-/// plain lock is.) A client that was alive after all stands first again. The client counts the time for
+/// client than the last holder. (In the same client, or if the grant took a third of the grace to come, the
+/// lock may be handed to it for its lease, as a plain lock is.) A client that was alive after all stands first again. The client counts the time for
 /// which its callers wait, and tells Redis that, so no place gets lost: not with the queue, not with all
 /// data of the server, and not in a failover.
 ///

@@ -27,6 +27,9 @@ use super::{FencedLockGuard, Lock};
 /// of the same client takes one round trip, and from the begin of an `unlock` until the next waiter in
 /// another client has the lock it takes two.
 ///
+/// With its token a waiter has the lock for its lease. So a call that is never polled again keeps the others
+/// waiting for that lease, where it would cost them the grace with a [`FairLock`](crate::FairLock).
+///
 /// All calls are those of [`Lock`], with the same errors and cancel safety; the documentation there of a
 /// handle, an owner and a clone is true here, too.
 ///

@@ -123,6 +123,29 @@ async fn never_polled_again(parked: bool) {
     nothing_is_left(&server).await;
 }
 
+#[tokio::test]
+async fn a_fenced_waiter_that_is_never_polled_is_passed_over_after_its_lease() {
+    const LEASE: Duration = ms(2_500);
+    let server = Server::start();
+    let (one, slow, other) =
+        (connect(&server).await, connect(&server).await, connect(&server).await);
+    let guard = fair_hold(&one.fair_lock("turn")).await;
+    let client = client_of(&slow.fair_lock("turn"));
+    let lock = slow.fenced_fair_lock("turn");
+    let mut first = tokio_test::task::spawn(async move { lock.lock_with_lease(LEASE).await });
+    park(&server, &client, "turn", &mut first).await;
+    let waiting = waiter(&server, other.fair_lock("turn"), |guard| (guard, Instant::now())).await;
+    let begun = Instant::now();
+    release(guard).await;
+    let (guard, held) = soon("the next", waiting).await.unwrap();
+    let took = held - begun;
+    assert!(took >= LEASE - ms(10) && took < LEASE + ms(3_500), "{took:?}");
+    drop(first);
+    release(guard).await;
+    // All but the counter of the token.
+    wait_until("nothing left", SOON, || server.ask::<Vec<String>>(&["KEYS", "*"]).len() == 1).await;
+}
+
 /// From the release until the next client has the lock, if the head of the queue has `gone` before.
 async fn passed_over(rounds: usize, gone: impl Fn(&mut Child)) -> Vec<Duration> {
     let server = Server::start();

@@ -285,6 +285,20 @@ fn a_call_drops_at_most_a_hundred_dead_clients() {
 }
 
 #[test]
+fn the_last_client_that_hears_it_is_asked_to_go_on() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_PLACE));
+    queue.acquire("x:1", &since("x", 2));
+    let x = queue.listens("x");
+    for client in 0..150 {
+        queue.ask::<()>(&["ZADD", QUEUE, &client.to_string(), &format!("dead:{client}")]);
+    }
+    queue.acquire("dead:1", &since("dead", 1));
+    assert_eq!(queue.release("a:1", "a", None), Value::Int(2));
+    assert_eq!(queue.hears(x), Some("1".to_owned()));
+}
+
+#[test]
 fn a_hash_that_is_no_lock_is_refused_and_stays() {
     let mut queue = Queue::new();
     queue.ask::<()>(&["HSET", LOCK, "field", "1", "other", "2"]);

@@ -1,6 +1,7 @@
 //! What gets lost: the queue, all data, replies, connections.
 
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use super::{Fault, SOON, Server, Site, connect, fair_hold, nothing_is_left, queue, queue_keys};
 use super::{apart, client_of, soon, wait_until, waiter};
@@ -166,6 +167,41 @@ async fn a_release_that_is_late_leaves_no_place_of_a_waiter_that_has_left() {
     soon("an answer", released).await.unwrap();
     wait_until("no place still", ms(500), || queue(&server, "late").is_empty()).await;
     assert!(other.fair_lock("late").try_lock_now().await.unwrap().is_some());
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_hand_off_that_is_sent_again_says_how_old_the_next_waiter_is_by_then() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    let builder = redlatch::LockClient::builder().url(proxy.url(&server));
+    let (far, other) = (builder.connect().await.unwrap(), connect(&server).await);
+    let guard = fair_hold(&far.fair_lock("again")).await;
+    let first = waiter(&server, far.fair_lock("again"), |guard| guard).await;
+    release(guard).await;
+    let guard = soon("the first", first).await.unwrap();
+    let second = waiter(&server, far.fair_lock("again"), |guard| guard).await;
+    let lock = far.fair_lock("again");
+    let third = tokio::spawn(async move { lock.lock().await.unwrap() });
+    apart().await;
+    proxy.plan("EVALSHA", 1, Fault::BlackHole);
+    drop(guard);
+    let guard = soon("the second", second).await.unwrap();
+    wait_until("a hand-off on its way", SOON, || proxy.faults() == 1).await;
+    apart().await;
+    let younger = waiter(&server, other.fair_lock("again"), |guard| guard).await;
+    tokio::time::sleep(ms(200)).await;
+    assert!(proxy.cut_all() > 0);
+    let places = || queue(&server, "again");
+    wait_until("both places", SOON, || places().len() == 2).await;
+    let until = Instant::now() + ms(300);
+    while Instant::now() < until {
+        assert_ne!(places().first(), Some(&client_of(&other.fair_lock("again"))));
+        tokio::time::sleep(ms(1)).await;
+    }
+    release(guard).await;
+    release(soon("the third", third).await.unwrap()).await;
+    release(soon("the younger one", younger).await.unwrap()).await;
     nothing_is_left(&server).await;
 }
 

@@ -163,17 +163,22 @@ impl Session<'_> {
         &self,
         new_token: bool,
         names: &'r Names,
-        owners: &[&str],
+        owners: &'r [&'r str],
         lease: Duration,
         place: Place,
     ) -> Request<'r> {
         let channels = self.router.channels();
-        let mut cmd = of_queue_and_token(&SCRIPTS.fair_hand_off, names, new_token);
-        cmd.arg(names.client()).arg(age(place.since));
-        cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace)).arg(place.turn.arg(place.number));
-        cmd.arg(names.common_channel()).arg(millis(lease)).arg("");
-        cmd.arg(publish(channels)).arg(0).arg(owners);
-        self.queue_request(&SCRIPTS.fair_hand_off, cmd, names)
+        let make = move || {
+            let mut cmd = of_queue_and_token(&SCRIPTS.fair_hand_off, names, new_token);
+            cmd.arg(names.client()).arg(age(place.since));
+            cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace));
+            cmd.arg(place.turn.arg(place.number));
+            cmd.arg(names.common_channel()).arg(millis(lease)).arg("");
+            cmd.arg(publish(channels)).arg(0).arg(owners);
+            cmd
+        };
+        let request = self.queue_request(&SCRIPTS.fair_hand_off, Cmd::new(), names);
+        Request { make: Some(Box::new(make)), ..request }
     }
 
     pub(super) fn force_unlock_in_order<'r>(

@@ -43,8 +43,8 @@
 -- If more than the grace is left to the client that was told, the server's clock has
 -- been set back: it is told again, so that no step of the clock keeps the others out.
 -- The second in the queue is told when the grace of the first ends, and asks then.
--- At most 100 clients are dropped in a call. Then the one that came last is asked to
--- go on: it is the one that is most likely alive.
+-- At most 100 clients are dropped in a call. Then the last one that hears it is asked to
+-- go on: those that came last are most likely alive.
 -- Nothing is published to a client that was told before and has time left, so this
 -- sent twice tells it once.
 -- Why atomic: between "it is the first" and the message to it, it may leave or have
@@ -105,8 +105,14 @@ for _ = 1, 100 do
   redis.call('ZREM', KEYS[1], first)
   redis.call('HDEL', KEYS[2], first, 'asks:' .. first)
 end
-local last = redis.call('ZRANGE', KEYS[1], -1, -1)[1]
-if last and last ~= ARGV[6] then
-  redis.pcall(ARGV[2], ARGV[1] .. ':' .. last, '1')
+local tail = redis.call('ZRANGE', KEYS[1], -100, -1)
+for i = #tail, 1, -1 do
+  if tail[i] == ARGV[6] then
+    break
+  end
+  local heard = redis.pcall(ARGV[2], ARGV[1] .. ':' .. tail[i], '1')
+  if heard ~= 0 or ARGV[3] == '' then
+    break
+  end
 end
 return {false, 1}

@@ -74,7 +74,7 @@ pub(crate) async fn acquire(
         match tried {
             Tried::Granted(granted) => {
                 if let Some(place) = place {
-                    place.granted(requested);
+                    place.granted(acquisition.requested);
                 }
                 return Ok(Some(granted));
             }

@@ -329,9 +329,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "fair-retention-forgets-its-waiters",
-        file: "src/releaser/retain.rs",
-        right: "let place = handoffs.place_in_queue(owner.kind, &owner.names);",
-        wrong: "let place = handoffs.place_in_queue(owner.kind, &owner.names).map(|place| if BUG { crate::protocol::Place::none(&handoffs.config) } else { place });",
+        file: "src/releaser.rs",
+        right: "pending.lease, place)).await",
+        wrong: "pending.lease, place.map(|place| if BUG { crate::protocol::Place::none(&handoffs.config) } else { place }))).await",
     },
     Mutant {
         bug: "fair-places-are-not-refreshed",
@@ -476,5 +476,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         file: "src/acquire/first_place.rs",
         right: "&& !self.nests();",
         wrong: "&& (BUG || !self.nests());",
+    },
+    Mutant {
+        bug: "fair-late-release-leaves-a-place",
+        file: "src/releaser.rs",
+        right: "let leaves = brings && handoffs",
+        wrong: "let leaves = brings && !BUG && handoffs",
+    },
+    Mutant {
+        bug: "fair-dead-client-is-asked-to-go-on",
+        file: "lua/fair_turn.lua",
+        right: "if heard ~= 0 or ARGV[3] == '' then",
+        wrong: "if heard then",
     },
 ];

@@ -10,6 +10,9 @@ use redlatch::{LockClient, LockGuard};
 use super::{Server, connect};
 use crate::support::{Distance, Network, ms, release};
 
+/// For how long nothing happens before a round trip that is measured.
+const IDLE: Duration = Duration::from_millis(40);
+
 /// For how long to measure, and whether that is long enough for bounds.
 pub(super) fn measured() -> (Duration, bool) {
     let seconds = std::env::var("REDLATCH_FAIR").ok().and_then(|text| text.parse().ok());
@@ -96,7 +99,7 @@ async fn from_unlock_to_grant(clients: &[LockClient; 2], fair: bool, rounds: usi
         let other = clients[(round + 1) % 2].clone();
         let waiter = tokio::spawn(async move { (turn(&other, fair).await, Instant::now()) });
         // Until it is parked: three round trips.
-        tokio::time::sleep(ms(40)).await;
+        tokio::time::sleep(IDLE).await;
         let begun = Instant::now();
         let unlocking = tokio::spawn(guard.unlock());
         let (guard, granted) = waiter.await.unwrap();
@@ -108,12 +111,14 @@ async fn from_unlock_to_grant(clients: &[LockClient; 2], fair: bool, rounds: usi
     times[rounds / 2]
 }
 
-/// What a round trip takes, with what the network and the machine add to the distance: the median.
+/// What a round trip takes, with what the network and the machine add to the distance: the median. Before
+/// each the machine has been idle for as long as before an unlock: threads that slept wake later.
 async fn trip(url: &str) -> Duration {
     let client = redis::Client::open(url).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let mut times = Vec::new();
     for _ in 0..31 {
+        tokio::time::sleep(IDLE).await;
         let begun = Instant::now();
         redis::cmd("PING").query_async::<()>(&mut connection).await.unwrap();
         times.push(begun.elapsed());

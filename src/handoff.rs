@@ -41,10 +41,12 @@ use crate::transport::Router;
 use crate::wait::{HandoffOutcome, Ticket, Waiters, WakeList};
 use crate::watchdog::Watchdog;
 
+mod gather;
 mod queue;
 mod releases;
 mod retry;
 mod unsent;
+use gather::Trip;
 pub(crate) use queue::Confirmation;
 use queue::{Handoff, HandoffQueue, Request, To, hand, take_permit};
 use retry::{LONGEST_PAUSE, PendingOwner, RetryState};
@@ -55,6 +57,7 @@ pub(crate) struct Handoffs {
     watchdog: Arc<Watchdog>,
     pub(crate) config: Arc<Config>,
     pub(crate) released_names: ReleasedNames,
+    trip: Trip,
 }
 
 /// What is left to do after a lock was handed off.
@@ -75,8 +78,8 @@ impl Handoffs {
     ) -> Self {
         let (waiters, watchdog) = (waiters.clone(), watchdog.clone());
         let (queues, config) = (OuterMutex::default(), config.clone());
-        let released_names = ReleasedNames::default();
-        Self { queues, waiters, watchdog, config, released_names }
+        let (released_names, trip) = Default::default();
+        Self { queues, waiters, watchdog, config, released_names, trip }
     }
 
     /// Hands off the lock that `owner` has just fully released in its hold state. `None` if no
@@ -171,6 +174,7 @@ impl Handoffs {
     /// releases are still pending, and whether Redis has confirmed the last hand-off.
     pub(crate) async fn flush(&self, router: &Router, names: &Names) -> (Vec<PendingOwner>, bool) {
         let mut retry = RetryState::default();
+        self.gather(names).await;
         while let Some(request) = self.request(names) {
             if retry.failures > 0 {
                 clock::sleep(retry.pause()).await;
@@ -181,9 +185,12 @@ impl Handoffs {
             let server = router.movable_server_of(names.key());
             // Not if this client is about to unsubscribe: then a listener is another client.
             let listens = self.waiters.keeps_hearing(names);
-            let place = self.place_in_queue(kind, names);
+            let (place, sent) = (self.place_in_queue(kind, names), clock::now());
             let answer =
                 call.send_handoffs(kind, names, &owners, request.lease, listens, place).await;
+            if answer.is_ok() {
+                self.trip.ended(sent);
+            }
             self.note_release(kind, names, server, None, router);
             if self.hear(names, &request, answer, &mut retry) {
                 break;
@@ -352,20 +359,6 @@ impl Handoffs {
             let _ = confirm.send(Err(Error::new(error.kind(), Outcome::Unknown, message)));
         }
         (longest, awaited)
-    }
-
-    /// Leaves unconfirmed hand-offs to the hold states, which know their pending releases.
-    fn given_up(&self, names: &Names, outcome: HandoffOutcome) -> Vec<PendingOwner> {
-        let mut pending = Vec::new();
-        for handoff in self.take(names, usize::MAX).0 {
-            if let To::Awaits(_, ticket) = handoff.to {
-                self.waiters.report(&handoff.waiter, ticket, outcome);
-            }
-            let requested = handoff.waiter.requested;
-            pending.push((handoff.from, self.config.watchdog_timeout.max(requested)));
-            pending.push((handoff.waiter.owner.clone(), requested));
-        }
-        pending
     }
 
     /// Takes the first hand-offs out. The flag says that none are left. Then the flush is done, and

@@ -17,7 +17,7 @@ pub(super) type Confirm = oneshot::Sender<Result<bool, Error>>;
 
 /// The most hand-offs in one request. A script over so many owners takes the server a tenth of a
 /// millisecond or so.
-const LONGEST: usize = 128;
+pub(super) const LONGEST: usize = 128;
 
 /// The most hand-offs in a queue: as many as four requests carry. So an `unlock` is confirmed
 /// within five round trips, and a lock is handed off without a pause if Redis confirms as fast.
@@ -79,6 +79,10 @@ impl HandoffQueue {
     /// Whether one more hand-off makes it full.
     pub(super) fn is_full(&self) -> bool {
         self.handoffs.len() + 1 >= FULL
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.handoffs.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {

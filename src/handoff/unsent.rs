@@ -1,11 +1,11 @@
-//! Hand-offs that the client keeps back until the waiter has taken the lock.
+//! Hand-offs that the client keeps back until the waiter has taken the lock, or gives up.
 
 use std::sync::Arc;
 
 use crate::protocol::Names;
 use crate::wait::{HandoffOutcome, Waiter};
 
-use super::queue::HandoffQueue;
+use super::queue::{HandoffQueue, To};
 use super::{Handoffs, PendingOwner};
 
 impl Handoffs {
@@ -18,5 +18,19 @@ impl Handoffs {
     /// whose releases are pending.
     pub(crate) fn give_up_unsent(&self, names: &Names) -> Vec<PendingOwner> {
         self.given_up(names, HandoffOutcome::Unanswered)
+    }
+
+    /// Leaves unconfirmed hand-offs to the hold states, which know their pending releases.
+    pub(super) fn given_up(&self, names: &Names, outcome: HandoffOutcome) -> Vec<PendingOwner> {
+        let mut pending = Vec::new();
+        for handoff in self.take(names, usize::MAX).0 {
+            if let To::Awaits(_, ticket) = handoff.to {
+                self.waiters.report(&handoff.waiter, ticket, outcome);
+            }
+            let requested = handoff.waiter.requested;
+            pending.push((handoff.from, self.config.watchdog_timeout.max(requested)));
+            pending.push((handoff.waiter.owner.clone(), requested));
+        }
+        pending
     }
 }

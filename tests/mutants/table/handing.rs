@@ -117,4 +117,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "if passes && (awaits",
         wrong: "if passes && (awaits && !BUG",
     },
+    Mutant {
+        bug: "hand-off-chain-is-sent-at-once",
+        file: "src/handoff/gather.rs",
+        right: "while looks < LOOKS &&",
+        wrong: "while !BUG && looks < LOOKS &&",
+    },
 ];

@@ -114,7 +114,8 @@ async fn never_polled_again(parked: bool) {
     release(guard).await;
     let (guard, held) = soon("the next", waiting).await.unwrap();
     let took = held - begun;
-    assert!(took >= ms(990) && took < ms(2_000), "{took:?}");
+    // The slow client gives the lock back when its hold ends: 11 ms before the grace, as every validity does.
+    assert!(took >= ms(985) && took < ms(2_000), "{took:?}");
     // Its client is alive, and it has its turn as soon as it is polled.
     let first = tokio::spawn(first);
     wait_until("its place", SOON, || queue(&server, "turn").len() == 1).await;

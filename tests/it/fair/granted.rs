@@ -121,8 +121,9 @@ async fn a_client_without_hand_offs_asks_whichever_request_brought_its_place() {
     release(guard).await;
     release(soon("its turn", waiting).await.unwrap()).await;
     let sent = server.calls("evalsha") - before;
-    // Two releases, and its request when it is told.
-    assert!(sent <= 3, "{sent} requests");
+    // Two releases, and its request when it is told. If the waiter has the lock before its client has read
+    // the answer to the first release, one more gives up a place that may be there.
+    assert!(sent <= 4, "{sent} requests");
     nothing_is_left(&server).await;
 }
 

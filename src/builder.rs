@@ -7,6 +7,7 @@ use crate::client::LockClient;
 use crate::config::{Config, Replicas};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::host::Host;
 use crate::transport::Endpoint;
 
 /// Options for a [`LockClient`], from [`LockClient::builder`].
@@ -40,6 +41,8 @@ pub struct LockClientBuilder {
     sentinel_credentials: Option<(String, String)>,
     cluster: Option<Vec<String>>,
     config: Config,
+    /// Where the client runs, if not where it is connected.
+    host: Option<Host>,
 }
 
 impl LockClientBuilder {
@@ -247,8 +250,8 @@ impl LockClientBuilder {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self) -> Result<LockClient, Error> {
-        let (endpoint, config) = self.checked()?;
-        Ok(LockClient::new(Engine::start(endpoint, config).await?))
+        let (host, endpoint, config) = self.checked()?;
+        Ok(LockClient::new(Engine::start(host, endpoint, config).await?))
     }
 
     /// Checks the options and starts the client's thread, with no I/O before the first call of the client,
@@ -278,12 +281,12 @@ impl LockClientBuilder {
     /// that cannot work, [`Unavailable`](crate::ErrorKind::Unavailable) if the client's thread or its
     /// runtime cannot be made.
     pub fn connect_lazy(self) -> Result<LockClient, Error> {
-        let (endpoint, config) = self.checked()?;
-        Ok(LockClient::new(Engine::start_lazily(endpoint, config)?))
+        let (host, endpoint, config) = self.checked()?;
+        Ok(LockClient::new(Engine::start_lazily(host, endpoint, config)?))
     }
 
     /// Checks the options, with no I/O.
-    fn checked(mut self) -> Result<(Endpoint, Config), Error> {
+    fn checked(mut self) -> Result<(Host, Endpoint, Config), Error> {
         self.config.check()?;
         if self.config.replicas.is_some() {
             // A hand-off would be valid before any replica has it.
@@ -313,7 +316,7 @@ impl LockClientBuilder {
                 return Err(Error::invalid(message));
             }
         };
-        Ok((endpoint, self.config))
+        Ok((self.host.unwrap_or_else(Host::current), endpoint, self.config))
     }
 }
 

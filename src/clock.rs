@@ -4,7 +4,8 @@
 //! and Redis goes on counting: a holder that wakes up would rely on a lease that has ended. So the
 //! time comes from `CLOCK_BOOTTIME` there, and from `Instant::now` elsewhere.
 //!
-//! 1. Every instant in this crate comes from [`now`]; another clock's has no meaning beside it.
+//! 1. Every instant in this crate comes from [`now`]; another clock's has no meaning beside it. A simulated
+//!    machine has a clock of its own ([`crate::host`]).
 //! 2. Tokio's timers stand still in a suspension. So no sleep is longer than [`LONGEST_SLEEP`],
 //!    which is how late a sleeping task notices a deadline that passed meanwhile. A task that calls
 //!    [`now`] knows at once.
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{self, Handle};
 use tokio::task::JoinSet;
 
+use crate::host;
 use crate::sync::suspended;
 
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -34,8 +36,12 @@ impl From<Elapsed> for io::Error {
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn now() -> Instant {
+    host::now().unwrap_or_else(real_now)
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn real_now() -> Instant {
     use rustix::time::{ClockId, clock_gettime};
 
     fn since_boot() -> Duration {
@@ -50,7 +56,7 @@ pub(crate) fn now() -> Instant {
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn now() -> Instant {
+fn real_now() -> Instant {
     Instant::now() + suspended()
 }
 
@@ -66,6 +72,9 @@ pub(crate) async fn sleep_until(at: Instant) {
 
 /// If the machine is suspended meanwhile, this takes that much longer.
 pub(crate) async fn sleep(duration: Duration) {
+    if let Some(sleep) = host::sleep(duration) {
+        return sleep.await;
+    }
     let begun = now();
     if Handle::try_current().is_ok() {
         tokio::time::sleep(duration).await;

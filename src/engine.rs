@@ -10,12 +10,13 @@
 //! 2. **A client belongs to the process that connected it.** In a forked child every call returns an
 //!    error before it touches anything shared, and no drop touches anything shared.
 
+use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
@@ -23,6 +24,7 @@ use crate::clock;
 use crate::config::{Config, QUEUE_TERM};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::Handoffs;
+use crate::host::{self, Host};
 use crate::owner::Owners;
 use crate::process::Process;
 use crate::protocol::{self, Session};
@@ -35,6 +37,7 @@ use crate::watchdog::Watchdog;
 /// Everything that a client, its handles and its guards share, and the process that it belongs to.
 pub(crate) struct Engine {
     pub(crate) process: Process,
+    pub(crate) host: Host,
     /// When it was made.
     begun: Instant,
     parts: Arc<Parts>,
@@ -57,18 +60,29 @@ pub(crate) struct Parts {
 
 impl Engine {
     /// Connects once, so that a wrong address or password shows here, and starts the thread.
-    pub(crate) async fn start(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
+    pub(crate) async fn start(
+        host: Host,
+        endpoint: Endpoint,
+        config: Config,
+    ) -> Result<Self, Error> {
         check_runtime()?;
-        let (process, begun) = (Process::current(), clock::now());
-        let parts = process.bind(Parts::start(endpoint, config)).await?;
-        Ok(Self { process, begun, parts: Arc::new(parts) })
+        let process = Process::current();
+        let start = async { (clock::now(), Parts::start(endpoint, config).await) };
+        let (begun, parts) = process.bind(host.run(start)).await;
+        Ok(Self { process, begun, parts: Arc::new(parts?), host })
     }
 
     /// Starts the thread, which does nothing before the first call.
-    pub(crate) fn start_lazily(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
-        let (process, begun) = (Process::current(), clock::now());
-        let parts = Parts::start_lazily(endpoint, config)?;
-        Ok(Self { process, begun, parts: Arc::new(parts) })
+    pub(crate) fn start_lazily(
+        host: Host,
+        endpoint: Endpoint,
+        config: Config,
+    ) -> Result<Self, Error> {
+        let (begun, parts) = {
+            let _on = host.enter();
+            (clock::now(), Parts::start_lazily(endpoint, config)?)
+        };
+        Ok(Self { process: Process::current(), begun, parts: Arc::new(parts), host })
     }
 
     /// Milliseconds since it was made: they wrap after 49 days.
@@ -103,7 +117,7 @@ impl Engine {
             self.stop_renewing.send_replace(true);
             self.router.hang_up();
         };
-        self.process.bind(close).await;
+        self.process.bind(self.host.run(close)).await;
     }
 }
 
@@ -132,13 +146,14 @@ impl Parts {
         let (parts, work) = Self::new(&router, pushed, owners, config, false);
         parts.begin_to_connect();
         let deadline = clock::now() + parts.config.command_timeout;
+        let (started, has_started) = oneshot::channel();
         let (ready, is_ready) = oneshot::channel();
-        let thread_router = router.clone();
-        spawn(move || run(&thread_router, ready, work))?;
+        spawn(move |made| drop(started.send(made)), connect_and_work(router.clone(), ready, work))?;
+        has_started.await.unwrap_or_else(|_| Err(has_ended()))?;
         // While the thread connects.
         warn_of_eviction(Session::new(&router, deadline)).await;
         // The thread observes its deadlines by itself.
-        is_ready.await.unwrap_or_else(|_| Err(unready("the client's thread has ended")))?;
+        is_ready.await.unwrap_or_else(|_| Err(has_ended()))?;
         Ok(parts)
     }
 
@@ -146,16 +161,10 @@ impl Parts {
         let owners = Arc::new(Owners::default());
         let (router, pushed) = new_router(endpoint, &config, &owners)?;
         let (parts, work) = Self::new(&router, pushed, owners, config, true);
-        let (ready, is_ready) = std::sync::mpsc::channel();
-        spawn(move || match thread_runtime() {
-            Ok(runtime) => {
-                let _ = ready.send(Ok(()));
-                runtime.block_on(work);
-            }
-            Err(error) => drop(ready.send(Err(error))),
-        })?;
+        let (started, has_started) = std::sync::mpsc::channel();
+        spawn(move |made| drop(started.send(made)), work)?;
         // It takes no longer than the thread takes to start.
-        is_ready.recv().unwrap_or_else(|_| Err(unready("the client's thread has ended")))?;
+        has_started.recv().unwrap_or_else(|_| Err(has_ended()))?;
         Ok(parts)
     }
 
@@ -194,6 +203,7 @@ impl Parts {
         let work = async move {
             let renewing = async {
                 tokio::select! {
+                    biased;
                     () = watchdog.keep_renewed(&router) => {}
                     _ = stop.wait_for(|stop| *stop) => {}
                 }
@@ -203,6 +213,7 @@ impl Parts {
                 begin.notified().await;
                 let connecting = async {
                     tokio::select! {
+                        biased;
                         () = connect_and_warn(&router, config.command_timeout), if lazy => {}
                         _ = closed.wait_for(|closed| *closed) => {}
                     }
@@ -211,6 +222,7 @@ impl Parts {
             };
             // The jobs end with their last sender, and everything else ends with them.
             tokio::select! {
+                biased;
                 () = do_jobs(queued, granted, &router, &handoffs) => {}
                 () = renewing => {}
                 () = keeping_up => {}
@@ -280,42 +292,41 @@ async fn connect_and_warn(router: &Router, patience: Duration) {
     }
 }
 
-fn spawn(thread: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-    let spawned = std::thread::Builder::new().name("redlatch".into()).spawn(thread);
-    let failed = |error| unready(format!("could not start the client's thread: {error}"));
-    spawned.map(drop).map_err(failed)
+/// Starts the thread, and reports whether it has its runtime.
+fn spawn(
+    started: impl FnOnce(Result<(), Error>) + Send + 'static,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Error> {
+    let made = |made: io::Result<()>| {
+        started(made.map_err(|error| {
+            unready(format!("could not make the runtime of the client's thread: {error}"))
+        }));
+    };
+    host::spawn_thread("redlatch", made, work)
+        .map_err(|error| unready(format!("could not start the client's thread: {error}")))
 }
 
-/// The thread makes its own runtime: if the caller made it and the thread could not start, the caller
-/// would drop the runtime inside its own, and that panics.
-fn thread_runtime() -> Result<Runtime, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| {
-        unready(format!("could not make the runtime of the client's thread: {error}"))
-    })
-}
-
-/// The thread of a client that connects at once. `ready` reports whether the thread could connect, and
-/// is closed if the caller of `connect` was dropped.
-fn run(
-    router: &Arc<Router>,
+/// What the thread of a client does that connects at once. `ready` reports whether the thread could
+/// connect, and is closed if the caller of `connect` was dropped.
+async fn connect_and_work(
+    router: Arc<Router>,
     mut ready: oneshot::Sender<Result<(), Error>>,
     work: impl Future<Output = ()>,
 ) {
-    let runtime = match thread_runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => return drop(ready.send(Err(error))),
+    let connected = tokio::select! {
+        biased;
+        connected = router.connect_thread() => connected,
+        () = ready.closed() => return,
     };
-    runtime.block_on(async {
-        let connected = tokio::select! {
-            connected = router.connect_thread() => connected,
-            () = ready.closed() => return,
-        };
-        let is_connected = connected.is_ok();
-        if ready.send(connected).is_ok() && is_connected {
-            work.await;
-        }
-    });
+    drop(router);
+    let is_connected = connected.is_ok();
+    if ready.send(connected).is_ok() && is_connected {
+        work.await;
+    }
+}
+
+fn has_ended() -> Error {
+    unready("the client's thread has ended")
 }
 
 fn unready(message: impl Into<String>) -> Error {

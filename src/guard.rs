@@ -119,9 +119,9 @@ impl LockGuard {
         let span = spans::release(key, &self.owner.id, false, server);
         self.unlocking = true;
         if span.is_disabled() {
-            return self.release().await;
+            return self.engine.host.run(self.release()).await;
         }
-        self.engine.process.bind(self.release_in(span)).await
+        self.engine.process.bind(self.engine.host.run(self.release_in(span))).await
     }
 
     async fn release_in(&self, span: Span) -> Result<(), Error> {
@@ -178,6 +178,7 @@ impl LockGuard {
         if !self.engine.process.is_this_one() {
             return;
         }
+        let _on = self.engine.host.enter();
         let now = clock::now();
         let held = self.engine.uptime(now).wrapping_sub(self.acquired);
         let left = least.min(MAX_LEASE).saturating_sub(Duration::from_millis(held.into()));
@@ -189,6 +190,7 @@ impl LockGuard {
     /// child](crate::LockClient#forking).
     #[must_use]
     pub fn is_lost(&self) -> bool {
+        let _on = self.engine.host.enter();
         !self.engine.process.is_this_one() || self.granted.validity.is_lost()
     }
 
@@ -200,6 +202,7 @@ impl LockGuard {
         if !self.engine.process.is_this_one() {
             return None;
         }
+        let _on = self.engine.host.enter();
         self.granted.validity.loss(clock::now())
     }
 
@@ -220,7 +223,7 @@ impl LockGuard {
     pub async fn lost(&self) {
         let process = &self.engine.process;
         if process.is_this_one() {
-            process.bind(self.granted.validity.lost()).await;
+            process.bind(self.engine.host.run(self.granted.validity.lost())).await;
         }
     }
 
@@ -236,6 +239,7 @@ impl LockGuard {
         if !self.engine.process.is_this_one() {
             return Duration::ZERO;
         }
+        let _on = self.engine.host.enter();
         let now = clock::now();
         self.granted.validity.check(now).map_or(Duration::ZERO, |until| until - now)
     }
@@ -267,7 +271,8 @@ impl LockGuard {
         let about = |error: Error| error.about(self.name());
         self.engine.begin_call().map_err(about)?;
         let lease = Lease::Fixed(lease).checked(self.engine.config.watchdog_timeout);
-        self.engine.process.bind(self.extend_to(lease.map_err(about)?)).await.map_err(about)
+        let extend = self.engine.host.run(self.extend_to(lease.map_err(about)?));
+        self.engine.process.bind(extend).await.map_err(about)
     }
 
     async fn extend_to(&self, lease: Duration) -> Result<(), Error> {
@@ -341,6 +346,7 @@ impl Drop for LockGuard {
         if !self.engine.process.is_this_one() {
             return self.span.forget();
         }
+        let _on = self.engine.host.enter();
         if self.unlocking {
             return;
         }

@@ -21,7 +21,6 @@
 //!
 //! Lock order: the handoff queues, the wait queues, a hold state. No waiter is woken meanwhile.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +29,7 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Loss, Outcome, log_failure};
+use crate::host::HashMap;
 use crate::lease::{Validity, valid_until};
 use crate::loss::found_gone;
 use crate::owner::{Ask, FoundBy, Granted, Owner, Permit};

@@ -193,6 +193,7 @@ impl Validity {
                 return;
             };
             tokio::select! {
+                biased;
                 () = lost => {}
                 () = clock::sleep_until(deadline) => {}
             }

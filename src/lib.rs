@@ -19,6 +19,7 @@ mod error;
 mod guard;
 pub mod guide;
 mod handoff;
+mod host;
 mod kind;
 mod lease;
 mod limit;

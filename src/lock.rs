@@ -237,10 +237,12 @@ impl Lock {
         let span = spans::acquire(key, &self.owner.id, server);
         self.check_name().map_err(about)?;
         if !span.is_disabled() {
-            let granted = self.engine.process.bind(self.acquire_in(span, lease, wait));
+            let granted = self.engine.host.run(self.acquire_in(span, lease, wait));
+            let granted = self.engine.process.bind(granted);
             return granted.await.map_err(about);
         }
-        let granted = acquire(&self.engine, &self.owner, lease, wait).await.map_err(about)?;
+        let granted = self.engine.host.run(acquire(&self.engine, &self.owner, lease, wait));
+        let granted = granted.await.map_err(about)?;
         Ok(granted.map(|granted| self.guard(granted, &Span::none())))
     }
 

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::error::ErrorKind;
 use crate::handoff::Handoffs;
+use crate::host::here;
 use crate::owner::{Kind, Owner, Owners};
 use crate::protocol::{Names, Session};
 use crate::releaser::release_again;
@@ -49,6 +50,7 @@ pub(crate) async fn reclaim_after_failovers(
     let mut looks = JoinSet::new();
     loop {
         tokio::select! {
+            biased;
             Ok(()) = changes.changed() => {}
             () = handoffs.released_names.moved_meanwhile.notified() => {}
         }
@@ -56,10 +58,10 @@ pub(crate) async fn reclaim_after_failovers(
         for (kind, names) in moved {
             let place = places.clone().acquire_owned().await;
             let (router, handoffs, owners) = (router.clone(), handoffs.clone(), owners.clone());
-            looks.spawn(async move {
+            looks.spawn(here(async move {
                 let _place = place;
                 look(kind, &names, &router, &handoffs, &owners).await;
-            });
+            }));
         }
         while looks.try_join_next().is_some() {}
         // While slots move, there is one change after the other.

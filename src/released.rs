@@ -4,12 +4,12 @@
 //! Sentinels, in a cluster), because only there a release that Redis has confirmed can be missing
 //! later (see [`crate::reclaim`]).
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::host::HashMap;
 use crate::kind::Kind;
 use crate::protocol::Names;
 use crate::transport::Server;
@@ -49,7 +49,7 @@ struct LastRelease {
 
 impl Default for State {
     fn default() -> Self {
-        Self { names: HashMap::new(), sweep_at: SWEEP_FROM, swept: None }
+        Self { names: HashMap::default(), sweep_at: SWEEP_FROM, swept: None }
     }
 }
 

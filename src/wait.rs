@@ -19,6 +19,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::clock;
 use crate::error::ErrorKind;
+use crate::host::here;
 use crate::limit::{Limit, Repeats};
 use crate::owner::{Granted, Owner};
 use crate::protocol::{Grant, Names};
@@ -242,7 +243,7 @@ impl Waiters {
                 if !drivers.iter().any(|(other, _)| Arc::ptr_eq(&node, other)) {
                     let (waiters, router, at) = (self.clone(), router.clone(), node.clone());
                     let driver = async move { waiters.subscribe_at(&at, &router, patience).await };
-                    drivers.push((node, all.spawn(driver)));
+                    drivers.push((node, all.spawn(here(driver))));
                 }
             }
             // Another server may be responsible for a channel now.
@@ -260,6 +261,7 @@ impl Waiters {
         let (mut on, mut reported) = (0, false);
         loop {
             tokio::select! {
+                biased;
                 () = self.dirty(on, mine) => {}
                 () = self.dead(node, router, on, patience) => continue,
             }
@@ -324,6 +326,7 @@ impl Waiters {
                 return;
             }
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = sleep_until(next) => {}
             }

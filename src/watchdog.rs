@@ -17,7 +17,7 @@
 //!    something to renew. So to lock and unlock one uncontended handle again touches no schedule and
 //!    wakes no thread.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::config::Config;
 use crate::error::{ErrorKind, Loss, log_failure};
+use crate::host::{HashMap, here};
 use crate::lease::whole_millis;
 use crate::loss::{found_gone, report};
 use crate::owner::{FoundBy, Owner, Renewal};
@@ -112,7 +113,7 @@ impl Watchdog {
 
     /// Renews until it is dropped.
     pub(crate) async fn keep_renewed(self: &Arc<Self>, router: &Arc<Router>) {
-        let mut places: HashMap<Server, Arc<Semaphore>> = HashMap::new();
+        let mut places: HashMap<Server, Arc<Semaphore>> = HashMap::default();
         loop {
             let mut by_server: BTreeMap<Server, Vec<Entry>> = BTreeMap::new();
             for entry in self.batch().await {
@@ -124,10 +125,10 @@ impl Watchdog {
                 // If there is no permit within the pace, the batch goes without one.
                 let place = clock::timeout(PACE, places.clone().acquire_owned()).await;
                 let (watchdog, router) = (self.clone(), router.clone());
-                tokio::spawn(async move {
+                tokio::spawn(here(async move {
                     watchdog.renew_by_slot(&router, batch).await;
                     drop(place);
-                });
+                }));
             }
         }
     }
@@ -142,7 +143,7 @@ impl Watchdog {
         let last = by_slot.pop_last();
         for (_, batch) in by_slot {
             let (watchdog, router) = (self.clone(), router.clone());
-            calls.spawn(async move { watchdog.renew_all(&router, batch).await });
+            calls.spawn(here(async move { watchdog.renew_all(&router, batch).await }));
         }
         if let Some((_, batch)) = last {
             self.renew_all(router, batch).await;
@@ -182,6 +183,7 @@ impl Watchdog {
                 }
             };
             tokio::select! {
+                biased;
                 () = self.changed.notified() => {}
                 () = look => {}
             }

@@ -20,7 +20,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("lib", &["builder", "client", "error", "guard", "guide", "lease", "lock", "token"]),
     // Public entry.
     ("client", &["builder", "lock", "engine", "error"]),
-    ("builder", &["client", "engine", "transport", "error", "config"]),
+    ("builder", &["client", "engine", "transport", "error", "config", "host"]),
     // Public handle and guard.
     (
         "lock",
@@ -47,6 +47,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "engine",
         &[
+            "host",
             "reclaim",
             "releaser",
             "handoff",
@@ -62,10 +63,14 @@ const MODULES: &[(&str, &[&str])] = &[
         ],
     ),
     // How a lock is given back: again, to Redis, or to the next of this client.
-    ("reclaim", &["releaser", "handoff", "owner", "protocol", "transport", "clock", "error"]),
+    (
+        "reclaim",
+        &["host", "releaser", "handoff", "owner", "protocol", "transport", "clock", "error"],
+    ),
     (
         "releaser",
         &[
+            "host",
             "handoff",
             "loss",
             "owner",
@@ -81,6 +86,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "handoff",
         &[
+            "host",
             "wait",
             "watchdog",
             "released",
@@ -100,6 +106,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "watchdog",
         &[
+            "host",
             "loss",
             "wait",
             "owner",
@@ -115,17 +122,29 @@ const MODULES: &[(&str, &[&str])] = &[
     ("loss", &["wait", "owner", "clock", "error"]),
     (
         "wait",
-        &["owner", "protocol", "transport", "lease", "limit", "config", "clock", "sync", "error"],
+        &[
+            "host",
+            "owner",
+            "protocol",
+            "transport",
+            "lease",
+            "limit",
+            "config",
+            "clock",
+            "sync",
+            "error",
+        ],
     ),
-    ("released", &["kind", "protocol", "transport"]),
+    ("released", &["host", "kind", "protocol", "transport"]),
     // What an owner holds, what the wire says, and the way to Redis.
-    ("owner", &["protocol", "kind", "lease", "token", "config", "error"]),
+    ("owner", &["host", "protocol", "kind", "lease", "token", "config", "error"]),
     ("protocol", &["transport", "lease", "config", "clock", "slot", "kind", "token", "error"]),
-    ("transport", &["config", "slot", "clock", "ready", "error"]),
+    ("transport", &["host", "config", "slot", "clock", "ready", "error"]),
     // Leaves.
     ("spans", &["clock", "error"]),
     ("lease", &["clock", "error"]),
-    ("clock", &["sync"]),
+    ("clock", &["host", "sync"]),
+    ("host", &[]),
     ("sync", &[]),
     ("limit", &[]),
     ("process", &[]),
@@ -140,7 +159,7 @@ const MODULES: &[(&str, &[&str])] = &[
 
 /// Who may name the `redis` crate: the wire, the address in the public options, the source of an error,
 /// and the commands that a guard executes.
-const DRIVER: &[&str] = &["transport", "protocol", "builder", "error", "guard", "lock"];
+const DRIVER: &[&str] = &["host", "transport", "protocol", "builder", "error", "guard", "lock"];
 
 /// What the tests of several modules use: only tests may use it.
 const TESTS: &str = "tests";
@@ -307,6 +326,46 @@ fn only_few_modules_name_the_driver() {
         let files = sources();
         let mut of_module = files.iter().filter(|file| file.module() == *module);
         assert!(of_module.any(|file| file.text.contains("redis::")), "{module} needs no driver");
+    }
+}
+
+/// What only the machine may say: see `src/host.rs`. The clock has the timers of the real one.
+const MACHINE: &[&str] = &[
+    "Instant::now",
+    "SystemTime",
+    "std::thread::Builder",
+    "thread::spawn",
+    "std::collections::HashMap",
+    "collections::HashSet",
+    "RandomState",
+    "new_v4",
+    "get_multiplexed",
+    "Handle::current",
+    "std::net",
+    "tokio::net",
+];
+
+/// How a task may be spawned: on the machine, and in the runtime, of its spawner.
+const SPAWNS: &[&str] = &["here(", "fn spawn", "runtime.spawn(", " spawn("];
+
+#[test]
+fn only_the_machine_has_time_threads_connections_and_random_numbers() {
+    let files = sources();
+    let others = files.iter().filter(|file| !["host", "clock", TESTS].contains(&file.module()));
+    for file in others.filter(|file| !file.is_test()) {
+        for word in MACHINE {
+            let line = file.code().find(|line| line.contains(word));
+            assert_eq!(line, None, "src/{}", file.path);
+        }
+        for line in file.code().filter(|line| line.contains("spawn(")) {
+            let stays = SPAWNS.iter().any(|way| line.contains(way));
+            assert!(stays, "src/{}: {line}", file.path);
+        }
+        // Another order of the branches would be another run.
+        let code: Vec<_> = file.code().filter(|line| !line.trim().is_empty()).collect();
+        for two in code.windows(2).filter(|two| two[0].contains("select! {")) {
+            assert!(two[1].contains("biased;"), "src/{}: {}", file.path, two[1]);
+        }
     }
 }
 

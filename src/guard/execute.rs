@@ -91,7 +91,7 @@ impl LockGuard {
         engine.begin_call().map_err(about)?;
         let execution = Execution::new(pipeline, &owner.names, &owner.id, &engine.router);
         let execute = self.execute_all(execution.map_err(about)?);
-        let replies = engine.process.bind(execute).await.map_err(about)?;
+        let replies = engine.process.bind(engine.host.run(execute)).await.map_err(about)?;
         converted(pipeline, replies).await.map_err(about)
     }
 

@@ -118,7 +118,11 @@ impl Lock {
         answer: impl Future<Output = Result<T, Error>> + Send,
     ) -> Result<T, Error> {
         self.engine.begin_call().map_err(|error| error.about(self.name()))?;
-        self.engine.process.bind(answer).await.map_err(|error| error.about(self.name()))
+        self.engine
+            .process
+            .bind(self.engine.host.run(answer))
+            .await
+            .map_err(|error| error.about(self.name()))
     }
 
     fn call(&self) -> Result<Session<'_>, Error> {

@@ -6,7 +6,6 @@
 //! 2. An owner is **idle** if it has no hold, no pending release and no session with Redis. If
 //!    Redis counts a hold for an idle owner, a server has missed its release, say in a failover.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -14,6 +13,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::{Owner, Permit};
+use crate::host::{HashMap, new_uuid};
 use crate::kind::Kind;
 use crate::protocol::Names;
 
@@ -33,8 +33,8 @@ struct Registered {
 
 impl Default for Owners {
     fn default() -> Self {
-        let registered = Registered { owners: HashMap::new(), sweep_at: SWEEP_FROM };
-        Self { uuid: uuid::Uuid::new_v4(), next: AtomicU64::new(1), registered: registered.into() }
+        let registered = Registered { owners: HashMap::default(), sweep_at: SWEEP_FROM };
+        Self { uuid: new_uuid(), next: AtomicU64::new(1), registered: registered.into() }
     }
 }
 

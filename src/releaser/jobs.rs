@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tracing::Instrument;
 
 use crate::handoff::Handoffs;
+use crate::host::here;
 use crate::owner::{Owner, Permit};
 use crate::protocol::Grant;
 use crate::spans;
@@ -48,7 +49,7 @@ pub(crate) async fn do_jobs(
             match job {
                 Job::Drain(done) => drains.push(done),
                 job => {
-                    under_way.spawn(work(job, router.clone(), handoffs.clone()));
+                    under_way.spawn(here(work(job, router.clone(), handoffs.clone())));
                 }
             }
         }

@@ -14,6 +14,7 @@ use super::topology::cluster::NEXT_NODE;
 use super::{Channels, Purpose, Router};
 use crate::clock;
 use crate::error::Error;
+use crate::host::here;
 
 /// The round trips to find the servers: TCP, TLS, `HELLO`, and three requests to a node.
 const FIND: u32 = 7;
@@ -88,12 +89,12 @@ impl Router {
                 self.supervise(&node, &node.runtime_slot(*purpose));
             }
             let (router, purposes) = (self.clone(), purposes.to_vec());
-            dialed.spawn(async move {
+            dialed.spawn(here(async move {
                 for purpose in purposes {
                     router.connection(&node, purpose, deadline).await?;
                 }
                 Ok(())
-            });
+            }));
         }
         let (mut trouble, mut others) = (DialError::TimeUp(None), None);
         loop {

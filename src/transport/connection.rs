@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use super::error_class::is_fatal;
 use super::{Push, version};
 use crate::clock;
+use crate::host::{Driven, connect, here};
 
 pub(super) mod batch;
 mod batch_sender;
@@ -40,7 +41,7 @@ pub(crate) struct Connection {
 }
 
 struct Shared {
-    multiplexed: MultiplexedConnection,
+    driven: Driven,
     info: ConnectionInfo,
     record: Arc<ConnectionRecord>,
     timer: Arc<DeadlineTimer>,
@@ -97,10 +98,10 @@ impl Connection {
                 let _goes_with_the_driver = &driver;
                 push(number, info).map_or(Ok(()), |push| pushes.send(push))
             });
-        let multiplexed = open(&info.client, config, patience).await?;
-        tokio::spawn(timer.clone().keep());
+        let driven = open(&info.client, config, patience).await?;
+        tokio::spawn(here(timer.clone().keep()));
         let batch_queue = BatchQueue::default();
-        let shared = Arc::new(Shared { multiplexed, info, record, timer, batch_queue });
+        let shared = Arc::new(Shared { driven, info, record, timer, batch_queue });
         Ok(Self { shared, entry: None })
     }
 
@@ -159,7 +160,7 @@ impl Connection {
     /// Sends a command. Returns its answer, if that comes in time and before the driver of the
     /// connection ends.
     pub(super) async fn ask(&self, cmd: &Cmd, deadline: Instant) -> Reply {
-        let mut multiplexed = self.shared.multiplexed.clone();
+        let mut multiplexed = self.shared.driven.connection.clone();
         let mut request = pin!(multiplexed.send_packed_command(cmd));
         let timer = &self.shared.timer;
         loop {
@@ -219,7 +220,7 @@ impl Connection {
         let mut loads = JoinSet::new();
         for script in scripts {
             let connection = self.clone();
-            loads.spawn(async move { connection.load_script(script).await });
+            loads.spawn(here(async move { connection.load_script(script).await }));
         }
         let mut loaded = Ok(());
         while let Some(load) = loads.join_next().await {
@@ -269,7 +270,7 @@ impl Connection {
     ) -> RedisResult<T> {
         tokio::select! {
             biased;
-            answer = asked(self.shared.multiplexed.clone()) => answer,
+            answer = asked(self.shared.driven.connection.clone()) => answer,
             () = self.shared.timer.ended() => Err(ended()),
         }
     }
@@ -350,14 +351,14 @@ pub(super) async fn open(
     client: &redis::Client,
     config: AsyncConnectionConfig,
     patience: Duration,
-) -> RedisResult<MultiplexedConnection> {
+) -> RedisResult<Driven> {
     // Until the connection can send commands: TCP, TLS and `HELLO`.
     let round_trips = match client.get_connection_info().addr() {
         ConnectionAddr::TcpTls { .. } => 4,
         _ => 2,
     };
     let config = config.set_connection_timeout(None);
-    let connected = client.get_multiplexed_async_connection_with_config(&config);
+    let connected = connect(client, config);
     clock::within(patience * round_trips, connected).await.map_err(version::understood)
 }
 

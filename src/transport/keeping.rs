@@ -100,6 +100,7 @@ impl Supervisor {
             drop((node, runtime_slot));
             if let Some(at) = not_before {
                 tokio::select! {
+                    biased;
                     () = clock::sleep_until(at) => {}
                     // What happened at another server says nothing about this one.
                     _ = moves.changed() => {}

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use redis::ConnectionInfo;
-use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
 use super::connection::runtime_slot::RuntimeSlot;
 use super::{Connection, address, bad_address};
 use crate::error::Error;
+use crate::host::{Runtime, RuntimeId};
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) struct Node {
     moved: watch::Sender<()>,
     /// Whether it is out of use, except for callers that have to undo something.
     left: AtomicBool,
-    runtime_slots: Mutex<Vec<(runtime::Id, Purpose, Arc<RuntimeSlot>)>>,
+    runtime_slots: Mutex<Vec<(RuntimeId, Purpose, Arc<RuntimeSlot>)>>,
 }
 
 impl Node {
@@ -90,17 +90,17 @@ impl Node {
 
     /// The slot of the calling runtime.
     pub(super) fn runtime_slot(&self, purpose: Purpose) -> Arc<RuntimeSlot> {
-        let handle = Handle::current();
-        let runtime = handle.id();
+        let runtime = Runtime::current();
         let mut runtime_slots = self.runtime_slots.lock();
-        let mine = |(of, to, _): &&(runtime::Id, Purpose, _)| (*of, *to) == (runtime, purpose);
+        let of = runtime.id();
+        let mine = |slot: &&(RuntimeId, Purpose, _)| (slot.0, slot.1) == (of, purpose);
         if let Some((_, _, runtime_slot)) = runtime_slots.iter().find(mine) {
             return runtime_slot.clone();
         }
         // Slots of ended runtimes go when a new runtime comes, so that they cannot pile up.
         runtime_slots.retain(|(_, _, runtime_slot)| !runtime_slot.runtime_has_ended());
-        let runtime_slot = Arc::new(RuntimeSlot::new(&handle));
-        runtime_slots.push((runtime, purpose, runtime_slot.clone()));
+        let runtime_slot = Arc::new(RuntimeSlot::new(runtime));
+        runtime_slots.push((of, purpose, runtime_slot.clone()));
         runtime_slot
     }
 

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::Config;
+use crate::host::here;
 use crate::protocol::{
     Elsewhere, Grant, Names, Place, Refreshed, ServerClock, Session, Turn, TurnMessage,
 };
@@ -142,7 +143,8 @@ impl Waiters {
             let mut refreshes = JoinSet::new();
             for heads in by_slot.values().flat_map(|heads| heads.chunks(BATCH)) {
                 let (waiters, router, heads) = (self.clone(), router.clone(), heads.to_vec());
-                refreshes.spawn(async move { waiters.refresh(&router, &heads, patience).await });
+                let refresh = async move { waiters.refresh(&router, &heads, patience).await };
+                refreshes.spawn(here(refresh));
             }
             while refreshes.join_next().await.is_some() {}
         }

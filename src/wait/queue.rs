@@ -20,7 +20,7 @@
 //!    next head learns when it is due only after a request to Redis (see
 //!    [`handed_off`](WaitQueues::handed_off)), if the new holder's lease is longer than that takes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ mod places;
 mod releases;
 mod subscriptions;
 mod turns;
+use crate::host::HashMap;
+
 use channel::{Channel, Entry, Subscription, WaitQueue, park_for};
 pub(crate) use places::Oldest;
 use places::Trip;
@@ -76,9 +78,9 @@ pub(crate) struct WaitQueues<S> {
 impl<S> WaitQueues<S> {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
-            channels: HashMap::new(),
+            channels: HashMap::default(),
             next_ticket: 0,
-            first_places: HashMap::new(),
+            first_places: HashMap::default(),
             turns: Turns::default(),
             trip: Trip::default(),
             limits,

@@ -120,6 +120,7 @@ impl Registration<'_> {
             };
             let at = [wake_at, outage_over, limits.until].into_iter().flatten().min();
             tokio::select! {
+                biased;
                 () = self.waiter.wake.notified() => {}
                 () = sleep_until(at) => {}
             }

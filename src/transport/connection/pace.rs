@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::host::new_uuid;
+
 /// The shortest pause between the end of one connection, or of a dial, and the next dial.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
@@ -55,7 +57,7 @@ fn longer(pause: Duration) -> Duration {
 
 /// Up to a quarter less at random, so that many clients do not dial at the same times.
 fn spread(pause: Duration) -> Duration {
-    pause - pause / 4 * u32::from(uuid::Uuid::new_v4().as_bytes()[0]) / 255
+    pause - pause / 4 * u32::from(new_uuid().as_bytes()[0]) / 255
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::RedisError;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -12,10 +11,11 @@ use super::Connection;
 use super::pace::Pace;
 use super::replica_queue::ReplicaQueue;
 use crate::clock;
+use crate::host::Runtime;
 
 /// Holds one runtime's connection to a server, for one purpose.
 pub(in crate::transport) struct RuntimeSlot {
-    runtime: Handle,
+    runtime: Runtime,
     /// A task that does nothing but end with its runtime.
     resident: AbortHandle,
     state: Mutex<State>,
@@ -39,10 +39,10 @@ struct State {
 }
 
 impl RuntimeSlot {
-    pub(in crate::transport) fn new(runtime: &Handle) -> Self {
+    pub(in crate::transport) fn new(runtime: Runtime) -> Self {
         Self {
             resident: runtime.spawn(std::future::pending::<()>()).abort_handle(),
-            runtime: runtime.clone(),
+            runtime,
             state: Mutex::default(),
             supervisor: Mutex::default(),
             dialed: watch::Sender::default(),

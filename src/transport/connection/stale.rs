@@ -19,12 +19,13 @@
 //!    counts ids from one again and must not close a connection of another client.
 //! 5. For a user without permission for `CLIENT INFO` or `CLIENT KILL` none of this works.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+
+use crate::host::HashMap;
 
 /// What tells one server process from every other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::error::Error;
+use crate::host::here;
 use crate::transport::connection::open;
 use crate::transport::error_class::{ErrorClass, classify, redirection};
 use crate::transport::{Node, Router, address};
@@ -194,10 +195,10 @@ impl Cluster {
         let mut asked = JoinSet::new();
         for (at, info) in known.into_iter().enumerate() {
             let wait = NEXT_NODE * u32::try_from(at).unwrap_or(u32::MAX);
-            asked.spawn(async move {
+            asked.spawn(here(async move {
                 clock::sleep(wait).await;
                 fetch_view(info, patience).await
-            });
+            }));
         }
         // Every node that answers at all has answered by then, unless it hangs.
         let all = NEXT_NODE * u32::try_from(asked.len() + 1).unwrap_or(u32::MAX);
@@ -230,9 +231,9 @@ impl Cluster {
 async fn fetch_view(info: ConnectionInfo, patience: Duration) -> RedisResult<View> {
     let host = address::host(&info).to_owned();
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-    let mut connection = open(&redis::Client::open(info)?, config, patience).await?;
+    let mut server = open(&redis::Client::open(info)?, config, patience).await?;
     let mut ask =
-        async |cmd: &Cmd| clock::within(patience, connection.req_packed_command(cmd)).await;
+        async |cmd: &Cmd| clock::within(patience, server.connection.req_packed_command(cmd)).await;
     let mut slots = Cmd::new();
     slots.arg("CLUSTER").arg("SLOTS");
     let slots = ask(&slots).await?.extract_error()?;

@@ -7,6 +7,7 @@ use redis::RedisResult;
 use tokio::task::JoinSet;
 
 use crate::clock;
+use crate::host::here;
 use crate::transport::{Connection, Router};
 
 /// How often the client's thread tries to reach a server that is out of use.
@@ -32,7 +33,7 @@ impl Router {
         let mut closers = JoinSet::new();
         while let Some(client) = left.recv().await {
             let router = Arc::downgrade(self);
-            closers.spawn(async move {
+            closers.spawn(here(async move {
                 for tries in 1..=TRIES {
                     let Some(router) = router.upgrade() else { return };
                     match close_at(&router, &client).await {
@@ -42,7 +43,7 @@ impl Router {
                     drop(router);
                     clock::sleep(PAUSE * tries).await;
                 }
-            });
+            }));
             while closers.try_join_next().is_some() {}
         }
     }

@@ -12,7 +12,7 @@
 //! 4. When the primary changes, the client uses no connection to the old one any more, even if it
 //!    would still answer. It would grant locks that other clients do not see.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::error::Error;
+use crate::host::{Driven, here};
 use crate::transport::connection::{is_primary, open};
 use crate::transport::error_class::{ErrorClass, classify};
 use crate::transport::failure::{is_unknown_host, refused, unavailable};
@@ -142,10 +143,13 @@ impl Sentinels {
         let mut asked = JoinSet::new();
         for (number, ways) in self.at.iter().cloned().enumerate() {
             let name = self.name.clone();
-            asked.spawn(async move {
+            asked.spawn(here(async move {
                 let (mut sentinel, _) = connect(&ways, patience).await?;
-                RedisResult::Ok((number, fetch_report(&mut sentinel, &name, patience).await?))
-            });
+                RedisResult::Ok((
+                    number,
+                    fetch_report(&mut sentinel.connection, &name, patience).await?,
+                ))
+            }));
         }
         let (mut found, mut trouble) = (false, None::<RedisError>);
         while let Ok(Some(answer)) = clock::timeout_at(deadline, asked.join_next()).await {
@@ -188,14 +192,14 @@ impl Sentinels {
         let mut all = JoinSet::new();
         for number in 0..self.at.len() {
             let (sentinels, router) = (self.clone(), Arc::downgrade(router));
-            all.spawn(async move {
+            all.spawn(here(async move {
                 while let Some(router) = router.upgrade() {
                     if let Err(error) = sentinels.listen(number, &router).await {
                         tracing::debug!(%error, "a sentinel does not answer");
                     }
                     clock::sleep(AGAIN).await;
                 }
-            });
+            }));
         }
         while all.join_next().await.is_some() {}
     }
@@ -204,11 +208,11 @@ impl Sentinels {
     async fn listen(&self, number: usize, router: &Router) -> RedisResult<()> {
         let patience = router.dialer.patience;
         let (mut sentinel, mut events) = connect(&self.at[number], patience).await?;
-        clock::within(patience, sentinel.subscribe("+switch-master")).await?;
+        clock::within(patience, sentinel.connection.subscribe("+switch-master")).await?;
         let (mut probe, mut reported) = (PROBE, false);
         loop {
             let amiss = self.amiss.notified();
-            match fetch_report(&mut sentinel, &self.name, patience).await {
+            match fetch_report(&mut sentinel.connection, &self.name, patience).await {
                 Ok(report) => {
                     reported = false;
                     self.reported(number, report.clone(), router);
@@ -228,6 +232,7 @@ impl Sentinels {
             probe = if self.is_rejected(number) { (2 * probe).min(LONGEST_SILENCE) } else { PROBE };
             let silence = if probe > PROBE { probe } else { LONGEST_SILENCE };
             tokio::select! {
+                biased;
                 () = amiss => {}
                 event = events.recv() => if event != Some(Event::Switch) {
                     return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
@@ -248,7 +253,8 @@ impl Sentinels {
         let info = address::at(&self.server, &report.host, report.port);
         let asked = async {
             let (mut server, _) = connect_as(info, patience).await?;
-            clock::within(patience, server.send_packed_command(&redis::cmd("ROLE"))).await
+            clock::within(patience, server.connection.send_packed_command(&redis::cmd("ROLE")))
+                .await
         };
         matches!(asked.await, Ok(role) if is_primary(&role))
     }
@@ -308,7 +314,7 @@ enum Event {
 async fn connect(
     ways: &[ConnectionInfo],
     patience: Duration,
-) -> RedisResult<(MultiplexedConnection, UnboundedReceiver<Event>)> {
+) -> RedisResult<(Driven, UnboundedReceiver<Event>)> {
     let mut refusal = None;
     for info in ways {
         match connect_as(info.clone(), patience).await {
@@ -324,7 +330,7 @@ async fn connect(
 async fn connect_as(
     info: ConnectionInfo,
     patience: Duration,
-) -> RedisResult<(MultiplexedConnection, UnboundedReceiver<Event>)> {
+) -> RedisResult<(Driven, UnboundedReceiver<Event>)> {
     let (events, hears) = unbounded_channel();
     let tell = move |info: redis::PushInfo| match info.kind {
         PushKind::Message => events.send(Event::Switch),
@@ -343,7 +349,7 @@ async fn fetch_report(
 ) -> RedisResult<Report> {
     let mut ask = redis::cmd("SENTINEL");
     let fields = clock::within(patience, ask.arg("MASTER").arg(name).query_async(sentinel));
-    let fields: HashMap<String, String> = fields.await?;
+    let fields: BTreeMap<String, String> = fields.await?;
     let report = || {
         let field = |name: &str| fields.get(name);
         Some(Report {

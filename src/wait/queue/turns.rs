@@ -12,8 +12,9 @@
 //! Others are counted by their subscriptions, and those who came by the messages of their releases.
 //! The first message after a release of this client is its own, if it listens itself.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
+
+use crate::host::HashMap;
 
 /// The least room for others: the time that a process may take to be scheduled.
 const LEAST: Duration = Duration::from_millis(2);
@@ -90,7 +91,7 @@ struct Deferral {
 impl Default for Turns {
     fn default() -> Self {
         let round_trip = Duration::ZERO;
-        Self { locks: HashMap::new(), needed: LEAST, round_trip, purge_at: 64 }
+        Self { locks: HashMap::default(), needed: LEAST, round_trip, purge_at: 64 }
     }
 }
 

@@ -1,0 +1,27 @@
+//! What a client takes from the machine under it: time, tasks, threads, connections, random numbers.
+//!
+//! Everything else that a client does is a function of these and of its callers. So with the feature
+//! `test-util` a client can run on a simulated machine ([`simulated`]), and one seed is a whole run.
+//! Without the feature there is only the real machine, and the calls of this module are those of Tokio,
+//! of the driver and of the standard library.
+//!
+//! 1. **Nothing else in this crate** reads a clock, starts a thread, opens a connection or draws a random
+//!    number, and each task is spawned by way of [`here`], so that it stays on the machine of its
+//!    spawner. A test of the structure holds that.
+//! 2. A call runs on the machine of its client, wherever the caller polls it: see [`Host::run`] and
+//!    [`Host::enter`].
+//! 3. Maps whose order of iteration can be seen from outside are [`HashMap`]s of this module.
+
+#[cfg(not(feature = "test-util"))]
+mod real;
+#[cfg(feature = "test-util")]
+pub(crate) mod simulated;
+
+#[cfg(not(feature = "test-util"))]
+pub(crate) use real::{
+    Driven, HashMap, Host, Runtime, RuntimeId, connect, here, new_uuid, now, sleep, spawn_thread,
+};
+#[cfg(feature = "test-util")]
+pub(crate) use simulated::{
+    Driven, HashMap, Host, Runtime, RuntimeId, connect, here, new_uuid, now, sleep, spawn_thread,
+};

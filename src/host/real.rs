@@ -1,0 +1,111 @@
+//! The real machine, the only one without the feature `test-util`.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisResult};
+use tokio::runtime::{self, Handle};
+use tokio::task::JoinHandle;
+
+pub(crate) use std::collections::HashMap;
+
+/// The machine of a client.
+#[derive(Clone, Default)]
+pub(crate) struct Host;
+
+/// On a machine, until this is dropped.
+pub(crate) struct Entered;
+
+impl Host {
+    /// The machine of the calling task.
+    pub(crate) fn current() -> Self {
+        Self
+    }
+
+    /// Has a future run on this machine.
+    pub(crate) fn run<F: Future>(&self, future: F) -> F {
+        future
+    }
+
+    /// Has the calling code run on this machine until the value is dropped.
+    pub(crate) fn enter(&self) -> Entered {
+        Entered
+    }
+}
+
+/// Keeps a future on the machine of the calling task, wherever it is spawned.
+pub(crate) fn here<F: Future>(future: F) -> F {
+    future
+}
+
+/// The time of a simulated machine.
+pub(crate) fn now() -> Option<Instant> {
+    None
+}
+
+/// A sleep on a simulated machine.
+pub(crate) fn sleep(_: Duration) -> Option<std::future::Ready<()>> {
+    None
+}
+
+pub(crate) fn new_uuid() -> uuid::Uuid {
+    uuid::Uuid::new_v4()
+}
+
+/// A connection, whose driver ends with its last clone.
+pub(crate) struct Driven {
+    pub(crate) connection: MultiplexedConnection,
+}
+
+pub(crate) async fn connect(
+    client: &redis::Client,
+    config: AsyncConnectionConfig,
+) -> RedisResult<Driven> {
+    let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+    Ok(Driven { connection })
+}
+
+/// Starts a thread of that name with a runtime of its own, which runs `main`. `started` learns whether
+/// the runtime could be made.
+pub(crate) fn spawn_thread(
+    name: &str,
+    started: impl FnOnce(io::Result<()>) + Send + 'static,
+    main: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    // The thread makes its own runtime: if the caller made it and the thread could not start, the caller
+    // would drop the runtime inside its own, and that panics.
+    let thread = move || match runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            started(Ok(()));
+            runtime.block_on(main);
+        }
+        Err(error) => started(Err(error)),
+    };
+    std::thread::Builder::new().name(name.into()).spawn(thread).map(drop)
+}
+
+/// A runtime, which drives the connections that its tasks use.
+#[derive(Clone)]
+pub(crate) struct Runtime(Handle);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RuntimeId(runtime::Id);
+
+impl Runtime {
+    /// That of the calling task.
+    pub(crate) fn current() -> Self {
+        Self(Handle::current())
+    }
+
+    pub(crate) fn id(&self) -> RuntimeId {
+        RuntimeId(self.0.id())
+    }
+
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.0.spawn(task)
+    }
+}

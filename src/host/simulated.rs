@@ -1,0 +1,281 @@
+//! Machines that are simulated, beside the real one.
+//!
+//! A task that runs on a simulated machine finds it in a variable of its thread, which the future around
+//! it sets for each poll and each drop. Where that variable is not set, the machine is the real one.
+
+use std::cell::RefCell;
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ConnectionAddr, RedisResult};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::{self, Handle};
+use tokio::task::{AbortHandle, JoinHandle};
+
+/// Iterates in the same order in each run of one seed.
+pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A connection's bytes.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// A simulated machine.
+pub(crate) trait Machine: Send + Sync {
+    fn now(&self) -> Instant;
+
+    /// For so long by the machine's own clock.
+    fn sleep(&self, duration: Duration) -> BoxFuture<()>;
+
+    /// Connects a runtime of this machine to a server.
+    fn connect(
+        &self,
+        runtime: u64,
+        addr: &ConnectionAddr,
+    ) -> BoxFuture<io::Result<Box<dyn Stream>>>;
+
+    fn random(&self) -> u64;
+
+    /// What drives the threads of its clients; `None` for real threads.
+    fn handle(&self) -> Option<Handle>;
+
+    /// A number for a runtime of a client's thread.
+    fn new_runtime(&self) -> u64;
+
+    /// Whether its tasks run. If they do not, wakes the task when they do.
+    fn runs(&self, cx: &mut Context<'_>) -> bool;
+}
+
+/// Where a task runs: a simulated machine, and a runtime there. Zero is whatever runtime polls the task.
+#[derive(Clone)]
+struct Place {
+    machine: Arc<dyn Machine>,
+    runtime: u64,
+}
+
+thread_local! {
+    static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
+}
+
+/// The machine of a client, and the runtime there; `None` for the real machine.
+#[derive(Clone, Default)]
+pub(crate) struct Host(Option<Place>);
+
+/// On a machine, until this is dropped.
+pub(crate) struct Entered {
+    /// Where the thread was before, if that has changed.
+    before: Option<Option<Place>>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(before) = self.before.take() {
+            // The earlier value is dropped after the borrow has ended.
+            let _ended = PLACE.replace(before);
+        }
+    }
+}
+
+impl Host {
+    /// The machine of the calling task.
+    pub(crate) fn current() -> Self {
+        Self(PLACE.with_borrow(Clone::clone))
+    }
+
+    /// Whatever runtime polls a task of that machine.
+    pub(crate) fn of(machine: Arc<dyn Machine>) -> Self {
+        Self(Some(Place { machine, runtime: 0 }))
+    }
+
+    /// Has a future run on this machine. A task that runs on it already stays in its runtime.
+    pub(crate) fn run<F: Future>(&self, future: F) -> OnHost<F> {
+        OnHost { host: self.clone(), future: Some(Box::pin(future)) }
+    }
+
+    /// Has the calling code run on this machine until the value is dropped.
+    pub(crate) fn enter(&self) -> Entered {
+        let Some(place) = &self.0 else { return Entered { before: None } };
+        let is_there = PLACE.with_borrow(|current| {
+            current.as_ref().is_some_and(|current| Arc::ptr_eq(&current.machine, &place.machine))
+        });
+        let before = (!is_there).then(|| PLACE.replace(self.0.clone()));
+        Entered { before }
+    }
+
+    /// The same for a task of that runtime.
+    fn enter_runtime(&self) -> Entered {
+        Entered { before: self.0.is_some().then(|| PLACE.replace(self.0.clone())) }
+    }
+}
+
+/// A future on a machine. It is dropped there, too.
+pub(crate) struct OnHost<F> {
+    host: Host,
+    /// `None` when it has ended.
+    future: Option<Pin<Box<F>>>,
+}
+
+impl<F: Future> Future for OnHost<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { host, future } = &mut *self;
+        if let Some(place) = &host.0
+            && !place.machine.runs(cx)
+        {
+            return Poll::Pending;
+        }
+        let _on = host.enter();
+        let polled = future.as_mut().expect("BUG: a future was polled after its end");
+        let value = ready!(polled.as_mut().poll(cx));
+        *future = None;
+        Poll::Ready(value)
+    }
+}
+
+impl<F> Drop for OnHost<F> {
+    fn drop(&mut self) {
+        let _on = self.host.enter();
+        self.future = None;
+    }
+}
+
+/// A task of one runtime of a machine.
+pub(crate) struct Here<F>(OnHost<F>);
+
+impl<F> Drop for Here<F> {
+    fn drop(&mut self) {
+        let _on = self.0.host.enter_runtime();
+        self.0.future = None;
+    }
+}
+
+impl<F: Future> Future for Here<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let _on = self.0.host.enter_runtime();
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+/// Keeps a future on the machine of the calling task, and in its runtime there, wherever it is spawned.
+pub(crate) fn here<F: Future>(future: F) -> Here<F> {
+    Here(Host::current().run(future))
+}
+
+fn place() -> Option<Place> {
+    PLACE.with_borrow(Clone::clone)
+}
+
+/// The time of a simulated machine.
+pub(crate) fn now() -> Option<Instant> {
+    PLACE.with_borrow(|place| place.as_ref().map(|place| place.machine.now()))
+}
+
+/// A sleep on a simulated machine.
+pub(crate) fn sleep(duration: Duration) -> Option<BoxFuture<()>> {
+    place().map(|place| place.machine.sleep(duration))
+}
+
+pub(crate) fn new_uuid() -> uuid::Uuid {
+    let Some(place) = place() else { return uuid::Uuid::new_v4() };
+    let bytes = u128::from(place.machine.random()) << 64 | u128::from(place.machine.random());
+    uuid::Builder::from_random_bytes(bytes.to_be_bytes()).into_uuid()
+}
+
+/// A connection, whose driver ends with this.
+pub(crate) struct Driven {
+    pub(crate) connection: MultiplexedConnection,
+    /// The `redis` crate keeps that of a connection on the real machine.
+    driver: Option<AbortHandle>,
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        if let Some(driver) = self.driver.take() {
+            driver.abort();
+        }
+    }
+}
+
+pub(crate) async fn connect(
+    client: &redis::Client,
+    config: AsyncConnectionConfig,
+) -> RedisResult<Driven> {
+    let Some(Place { machine, runtime }) = place() else {
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        return Ok(Driven { connection, driver: None });
+    };
+    let info = client.get_connection_info();
+    let stream = machine.connect(runtime, info.addr()).await?;
+    let settings = info.redis_settings();
+    let opened = MultiplexedConnection::new_with_config(settings, stream, config).await;
+    let (connection, driver) = opened?;
+    let driver = tokio::spawn(here(driver)).abort_handle();
+    Ok(Driven { connection, driver: Some(driver) })
+}
+
+/// Starts a thread of that name with a runtime of its own, which runs `main`. `started` learns whether
+/// the runtime could be made. On a simulated machine the thread is a task.
+pub(crate) fn spawn_thread(
+    name: &str,
+    started: impl FnOnce(io::Result<()>) + Send + 'static,
+    main: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let host = Host(place().map(|place| {
+        let runtime = place.machine.new_runtime();
+        Place { runtime, ..place }
+    }));
+    let handle = host.0.as_ref().and_then(|place| place.machine.handle());
+    let main = Here(host.run(main));
+    if let Some(handle) = handle {
+        started(Ok(()));
+        handle.spawn(main);
+        return Ok(());
+    }
+    let thread = move || match runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            started(Ok(()));
+            runtime.block_on(main);
+        }
+        Err(error) => started(Err(error)),
+    };
+    std::thread::Builder::new().name(name.into()).spawn(thread).map(drop)
+}
+
+/// A runtime, which drives the connections that its tasks use.
+#[derive(Clone)]
+pub(crate) struct Runtime {
+    handle: Handle,
+    host: Host,
+}
+
+/// That of Tokio, and the number on a simulated machine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RuntimeId(runtime::Id, u64);
+
+impl Runtime {
+    /// That of the calling task.
+    pub(crate) fn current() -> Self {
+        Self { handle: Handle::current(), host: Host::current() }
+    }
+
+    pub(crate) fn id(&self) -> RuntimeId {
+        RuntimeId(self.handle.id(), self.host.0.as_ref().map_or(0, |place| place.runtime))
+    }
+
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.handle.spawn(Here(self.host.run(task)))
+    }
+}

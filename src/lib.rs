@@ -32,6 +32,7 @@ mod ready;
 mod reclaim;
 mod released;
 mod releaser;
+mod signal;
 mod slot;
 mod spans;
 mod sync;

@@ -51,7 +51,7 @@ pub(crate) async fn reclaim_after_failovers(
     loop {
         tokio::select! {
             biased;
-            Ok(()) = changes.changed() => {}
+            () = changes.changed() => {}
             () = handoffs.released_names.moved_meanwhile.notified() => {}
         }
         let moved = handoffs.released_names.moved(|key| router.server_of(key), clock::now());

@@ -249,7 +249,7 @@ impl Waiters {
             // Another server may be responsible for a channel now.
             self.changed.notify_waiters();
             match changes {
-                Some(mut changes) => drop(changes.changed().await),
+                Some(mut changes) => changes.changed().await,
                 None => std::future::pending().await,
             }
         }

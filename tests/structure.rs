@@ -139,12 +139,13 @@ const MODULES: &[(&str, &[&str])] = &[
     // What an owner holds, what the wire says, and the way to Redis.
     ("owner", &["host", "protocol", "kind", "lease", "token", "config", "error"]),
     ("protocol", &["transport", "lease", "config", "clock", "slot", "kind", "token", "error"]),
-    ("transport", &["host", "config", "slot", "clock", "ready", "error"]),
+    ("transport", &["host", "signal", "config", "slot", "clock", "ready", "error"]),
     // Leaves.
     ("spans", &["clock", "error"]),
     ("lease", &["clock", "error"]),
     ("clock", &["host", "sync"]),
     ("host", &[]),
+    ("signal", &[]),
     ("sync", &[]),
     ("limit", &[]),
     ("process", &[]),
@@ -341,6 +342,8 @@ const MACHINE: &[&str] = &[
     "new_v4",
     "get_multiplexed",
     "Handle::current",
+    // It wakes its receivers in a random order: see `src/signal.rs`.
+    "watch::Receiver",
     "std::net",
     "tokio::net",
 ];

@@ -103,7 +103,7 @@ impl Supervisor {
                     biased;
                     () = clock::sleep_until(at) => {}
                     // What happened at another server says nothing about this one.
-                    _ = moves.changed() => {}
+                    () = moves.changed() => {}
                 }
             }
             let (router, node, runtime_slot) = self.all()?;
@@ -115,7 +115,7 @@ impl Supervisor {
             let dialed = tokio::select! {
                 biased;
                 // The earlier server may be dead.
-                _ = moves.changed() => None,
+                () = moves.changed() => None,
                 dialed = dialer.dial(client, asks_role) => Some(dialed),
             };
             let (router, node, runtime_slot) = self.all()?;

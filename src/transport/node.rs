@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use redis::ConnectionInfo;
-use tokio::sync::watch;
 
 use super::connection::runtime_slot::RuntimeSlot;
 use super::{Connection, address, bad_address};
 use crate::error::Error;
 use crate::host::{Runtime, RuntimeId};
+use crate::signal;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) struct Node {
     /// Whether the server may be a replica by now, so that each dial asks for its role.
     has_to_be_primary: bool,
     /// Notified when another server has become the primary.
-    moved: watch::Sender<()>,
+    moved: signal::Sender,
     /// Whether it is out of use, except for callers that have to undo something.
     left: AtomicBool,
     runtime_slots: Mutex<Vec<(RuntimeId, Purpose, Arc<RuntimeSlot>)>>,
@@ -47,7 +47,7 @@ impl Node {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             client: client.into(),
             has_to_be_primary,
-            moved: watch::Sender::default(),
+            moved: signal::Sender::default(),
             left: AtomicBool::new(false),
             runtime_slots: Mutex::default(),
         })
@@ -70,7 +70,7 @@ impl Node {
         for runtime_slot in self.runtime_slots() {
             runtime_slot.begin_again();
         }
-        self.moved.send_replace(());
+        self.moved.send();
         let runtime_slots = self.runtime_slots();
         Ok(runtime_slots
             .into_iter()
@@ -79,7 +79,7 @@ impl Node {
     }
 
     /// Notifies when another server has become the primary.
-    pub(super) fn moves(&self) -> watch::Receiver<()> {
+    pub(super) fn moves(&self) -> signal::Receiver {
         self.moved.subscribe()
     }
 

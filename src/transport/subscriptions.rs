@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::{RedisError, RedisResult, Value};
-use tokio::sync::watch;
 
 use super::error_class::{ErrorClass, classify};
 use super::failure::{refused, unavailable};
@@ -14,6 +13,7 @@ use super::{Connection, Node, Purpose, Router, Topology};
 use crate::clock;
 use crate::error::Error;
 use crate::host::here;
+use crate::signal;
 
 /// How often the client refreshes the topology in the time that a request has, while a server gives
 /// no sign of life.
@@ -48,7 +48,7 @@ impl Router {
     }
 
     /// The servers at which the client may have to listen, and a notification of others.
-    pub(crate) fn listened(&self) -> (Vec<Arc<Node>>, Option<watch::Receiver<()>>) {
+    pub(crate) fn listened(&self) -> (Vec<Arc<Node>>, Option<signal::Receiver>) {
         let is_cluster = matches!(self.topology, Topology::Cluster(_));
         // Before the look, so that no change in between is missed.
         let changes = self.server_changes().filter(|_| is_cluster);

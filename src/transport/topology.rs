@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::RedisError;
-use tokio::sync::watch;
 
 use super::failure::is_unknown_host;
 use super::{Node, Router, address};
 use crate::error::Error;
+use crate::signal;
 use crate::slot;
 
 pub(super) mod cluster;
@@ -137,7 +137,7 @@ impl Router {
     }
 
     /// Notifies when another server becomes responsible for keys; `None` if that cannot happen.
-    pub(crate) fn server_changes(&self) -> Option<watch::Receiver<()>> {
+    pub(crate) fn server_changes(&self) -> Option<signal::Receiver> {
         match &self.topology {
             Topology::Standalone(_) => None,
             Topology::Sentinel(sentinels) => Some(sentinels.changes()),

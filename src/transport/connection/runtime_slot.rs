@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::RedisError;
-use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::Connection;
@@ -12,6 +11,7 @@ use super::pace::Pace;
 use super::replica_queue::ReplicaQueue;
 use crate::clock;
 use crate::host::Runtime;
+use crate::signal;
 
 /// Holds one runtime's connection to a server, for one purpose.
 pub(in crate::transport) struct RuntimeSlot {
@@ -21,7 +21,7 @@ pub(in crate::transport) struct RuntimeSlot {
     state: Mutex<State>,
     supervisor: Mutex<Option<AbortHandle>>,
     /// Notified of each dial that has ended.
-    dialed: watch::Sender<()>,
+    dialed: signal::Sender,
     /// The callers that wait for replicas there.
     pub(in crate::transport) queue: ReplicaQueue,
 }
@@ -45,7 +45,7 @@ impl RuntimeSlot {
             runtime,
             state: Mutex::default(),
             supervisor: Mutex::default(),
-            dialed: watch::Sender::default(),
+            dialed: signal::Sender::default(),
             queue: ReplicaQueue::default(),
         }
     }
@@ -88,7 +88,7 @@ impl RuntimeSlot {
 
     pub(in crate::transport) fn has_no_supervisor(&self) {
         self.state.lock().has_supervisor = false;
-        self.dialed.send_replace(());
+        self.dialed.send();
     }
 
     /// Ends a dial that is under way. The next caller begins another.
@@ -103,7 +103,7 @@ impl RuntimeSlot {
     }
 
     /// Notifies of each dial that has ended.
-    pub(in crate::transport) fn dialed(&self) -> watch::Receiver<()> {
+    pub(in crate::transport) fn dialed(&self) -> signal::Receiver {
         self.dialed.subscribe()
     }
 
@@ -126,7 +126,7 @@ impl RuntimeSlot {
         state.pace.failed(clock::now());
         state.error = Some(error);
         drop(state);
-        self.dialed.send_replace(());
+        self.dialed.send();
     }
 
     /// From now on requests use this connection; but not if another server has become the primary
@@ -151,7 +151,7 @@ impl RuntimeSlot {
         drop(state);
         drop(before);
         tracing::debug!(connection = number, server = connection.server(), "connected to Redis");
-        self.dialed.send_replace(());
+        self.dialed.send();
         true
     }
 }

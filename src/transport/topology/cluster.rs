@@ -17,12 +17,13 @@ use std::time::{Duration, Instant};
 use parking_lot::RwLock;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ConnectionInfo, RedisError, RedisResult, Value};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::error::Error;
 use crate::host::here;
+use crate::signal;
 use crate::transport::connection::open;
 use crate::transport::error_class::{ErrorClass, classify, redirection};
 use crate::transport::{Node, Router, address};
@@ -46,7 +47,7 @@ pub(in crate::transport) struct Cluster {
     sharded: AtomicBool,
     amiss: Notify,
     /// Notified of every new map.
-    changed: watch::Sender<()>,
+    changed: signal::Sender,
 }
 
 /// What a node reports.
@@ -68,7 +69,7 @@ impl Cluster {
             map: RwLock::default(),
             sharded: AtomicBool::new(false),
             amiss: Notify::new(),
-            changed: watch::Sender::default(),
+            changed: signal::Sender::default(),
         })
     }
 
@@ -102,7 +103,7 @@ impl Cluster {
         self.sharded.load(Ordering::Relaxed)
     }
 
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
+    pub(super) fn changes(&self) -> signal::Receiver {
         self.changed.subscribe()
     }
 
@@ -126,7 +127,7 @@ impl Cluster {
             map.assign(slot, &node);
             drop(map);
             self.refresh();
-            self.changed.send_replace(());
+            self.changed.send();
         } else {
             map.note_ask(address, clock::now());
         }
@@ -182,7 +183,7 @@ impl Cluster {
         }
         let now = clock::now();
         let gone = self.map.write().replace(view.ranges, now, |address| self.make(address));
-        self.changed.send_replace(());
+        self.changed.send();
         for node in gone.unwrap_or_default() {
             router.is_replaced(&node);
             router.leave(node.hang_up());

@@ -20,14 +20,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use redis::aio::MultiplexedConnection;
-use redis::{ConnectionInfo, PushKind, RedisError, RedisResult};
+use redis::{AsyncConnectionConfig, ConnectionInfo, PushKind, RedisError, RedisResult};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::error::Error;
 use crate::host::{Driven, here};
+use crate::signal;
 use crate::transport::connection::{is_primary, open};
 use crate::transport::error_class::{ErrorClass, classify};
 use crate::transport::failure::{is_unknown_host, refused, unavailable};
@@ -62,7 +63,7 @@ pub(in crate::transport) struct Sentinels {
     /// How often another server has become the primary.
     changes: AtomicUsize,
     /// Receives a notification for each change.
-    changed: watch::Sender<()>,
+    changed: signal::Sender,
 }
 
 #[derive(Default)]
@@ -112,7 +113,7 @@ impl Sentinels {
             reports: reports.into(),
             amiss: Notify::new(),
             changes: AtomicUsize::new(0),
-            changed: watch::Sender::default(),
+            changed: signal::Sender::default(),
         })
     }
 
@@ -120,7 +121,7 @@ impl Sentinels {
         self.found.load(Ordering::Acquire).then(|| self.primary.clone())
     }
 
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
+    pub(super) fn changes(&self) -> signal::Receiver {
         self.changed.subscribe()
     }
 
@@ -295,7 +296,7 @@ impl Sentinels {
         tracing::info!(primary = %name, "the sentinels name another primary");
         self.changes.fetch_add(1, Ordering::Relaxed);
         router.leave(left.unwrap_or_default());
-        self.changed.send_replace(());
+        self.changed.send();
     }
 
     fn name_of(&self, report: &Report) -> String {
@@ -337,8 +338,7 @@ async fn connect_as(
         PushKind::Disconnection => events.send(Event::End),
         _ => Ok(()),
     };
-    let config =
-        redis::AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(tell);
+    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(tell);
     Ok((open(&redis::Client::open(info)?, config, patience).await?, hears))
 }
 
@@ -350,8 +350,8 @@ async fn fetch_report(
     let mut ask = redis::cmd("SENTINEL");
     let fields = clock::within(patience, ask.arg("MASTER").arg(name).query_async(sentinel));
     let fields: BTreeMap<String, String> = fields.await?;
+    let field = |name: &str| fields.get(name);
     let report = || {
-        let field = |name: &str| fields.get(name);
         Some(Report {
             epoch: field("config-epoch")?.parse().ok()?,
             host: field("ip")?.clone(),

@@ -1,0 +1,313 @@
+//! A simulated Redis server: a state machine without I/O, clock or threads.
+//!
+//! It is told the time and what has arrived, and says what it sends. It speaks RESP2 and RESP3 as
+//! Redis does, and runs scripts in the same Lua. Nothing in it depends on anything but what it was
+//! told: the same calls have the same effects, in the same order.
+//!
+//! A request goes through [`request`] (out of the bytes), [`dispatch`] (may it be carried out?) and
+//! a function of the table of commands, which each group of commands has a part of. All of them work
+//! on one [`core::Core`]. What is different from real servers, on purpose, is in
+//! `tests/differential`.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+mod acl;
+mod call;
+mod client;
+mod clients;
+mod cluster;
+mod command;
+mod connection;
+mod control;
+mod core;
+mod data;
+mod dispatch;
+mod glob;
+mod hashes;
+mod info;
+mod keys;
+mod keyspace;
+mod lists;
+mod lua;
+mod number;
+mod pubsub;
+mod replication;
+mod reply;
+mod request;
+mod role;
+mod script;
+mod scripting;
+mod sets;
+mod settings;
+mod sha1;
+mod sorted_sets;
+mod strings;
+mod transactions;
+mod user;
+mod values;
+mod view;
+
+use call::Row;
+use client::Blocked;
+use command::Command;
+pub use control::{ReplicaId, State};
+use core::Core;
+use data::{Bytes, Entry};
+use dispatch::Outcome;
+use reply::Reply;
+use request::Parsed;
+pub use settings::{Settings, Version};
+pub use view::{ClusterNode, ClusterView};
+
+/// A connection to a server. No two connections have the same, restarts of the server included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(u64);
+
+/// What a server does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// It sends these bytes to a client: answers and messages, in order.
+    Send {
+        /// The receiver.
+        client: ClientId,
+        /// Behind what was sent before.
+        bytes: Vec<u8>,
+    },
+    /// It ends the connection, behind what was sent on it.
+    Close {
+        /// The connection that ends.
+        client: ClientId,
+    },
+    /// Each attached replica receives this.
+    Replicate(Update),
+    /// `REPLICAOF` was called: it is the replica of the server at that host and port, or of none.
+    Follow {
+        /// Whose data it wants.
+        primary: Option<(String, u16)>,
+    },
+}
+
+/// What one command, script or transaction has changed, for the replicas.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Update {
+    offset: u64,
+    entries: Vec<(usize, Bytes, Option<Entry>)>,
+    messages: Vec<Message>,
+}
+
+/// A channel, and what is published on it.
+type Message = (Bytes, Bytes);
+
+impl Update {
+    /// What a replica acknowledges that has this.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+/// All data of a server at a moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    dbs: Vec<core::Db>,
+    offset: u64,
+    replication_id: String,
+}
+
+impl Snapshot {
+    /// What a replica acknowledges that has this.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+/// All commands, in the order of their names, with what they do.
+static TABLE: LazyLock<Vec<Row>> = LazyLock::new(|| {
+    let mut table = [
+        &acl::COMMANDS[..],
+        &clients::COMMANDS,
+        &cluster::COMMANDS,
+        &connection::COMMANDS,
+        &hashes::COMMANDS,
+        &info::COMMANDS,
+        &keys::COMMANDS,
+        &lists::COMMANDS,
+        &pubsub::COMMANDS,
+        &replication::COMMANDS,
+        &scripting::COMMANDS,
+        &sets::COMMANDS,
+        &sorted_sets::COMMANDS,
+        &strings::COMMANDS,
+        &transactions::COMMANDS,
+    ]
+    .concat();
+    table.sort_by_key(|row| row.command.name);
+    table.iter_mut().enumerate().for_each(|(index, row)| row.command.index = index);
+    table
+});
+
+/// The same, without what they do.
+static NAMES: LazyLock<Vec<Command>> =
+    LazyLock::new(|| TABLE.iter().map(|row| row.command).collect());
+
+/// One server process, which can be stopped and started again.
+pub struct Server {
+    core: Core,
+}
+
+impl Server {
+    /// A server that has just been started, without data.
+    pub fn new(settings: Settings) -> Self {
+        let random = settings.seed;
+        let core = Core { settings, table: &NAMES, random, ..Core::default() };
+        let mut server = Self { core };
+        server.start(Duration::ZERO);
+        server
+    }
+
+    /// A client has connected from this address. `now` is the server's own clock, since the epoch.
+    pub fn accept(&mut self, now: Duration, address: &str) -> ClientId {
+        self.core.now = now;
+        ClientId(self.core.accept(address))
+    }
+
+    /// These bytes have arrived from a client. A client that is gone is ignored.
+    pub fn receive(&mut self, now: Duration, client: ClientId, bytes: &[u8]) {
+        self.core.now = now;
+        let Some(of_client) = self.core.clients.get_mut(&client.0) else { return };
+        of_client.input.extend_from_slice(bytes);
+        if !self.is_asleep() {
+            self.work(client.0);
+        }
+    }
+
+    /// The client has ended its connection, or the network has.
+    pub fn closed(&mut self, now: Duration, client: ClientId) {
+        self.core.now = now;
+        self.core.forget(client.0);
+    }
+
+    /// When [`tick`](Self::tick) has something to do.
+    pub fn next_timer(&self) -> Option<Duration> {
+        let core = &self.core;
+        if core.asleep_until.is_some() {
+            return core.asleep_until;
+        }
+        let waits = core.clients.values().filter_map(|client| match client.blocked {
+            Some(Blocked::Wait { until, .. }) => until,
+            _ => None,
+        });
+        let pause = core.pause.map(|(until, _)| until).filter(|_| {
+            core.clients.values().any(|client| client.blocked == Some(Blocked::Paused))
+        });
+        let cycle = core.next_cycle().filter(|_| core.expires_actively);
+        let first = waits.chain(pause).chain(cycle).min()?;
+        Some(Duration::from_millis(u64::try_from(first).unwrap_or(0)))
+    }
+
+    /// Does what was put off until now.
+    pub fn tick(&mut self, now: Duration) {
+        self.core.now = now;
+        if self.is_asleep() {
+            return;
+        }
+        if self.core.asleep_until.take().is_some() {
+            let all: Vec<u64> = self.core.clients.keys().copied().collect();
+            all.into_iter().for_each(|client| self.work(client));
+        }
+        if self.core.expires_actively {
+            self.core.cycle();
+            self.core.end_unit(None);
+        }
+        self.unblock();
+    }
+
+    /// What it does because of all that it was told since the last call.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.core.effects)
+    }
+
+    fn is_asleep(&self) -> bool {
+        self.core.asleep_until.is_some_and(|until| self.core.now < until)
+    }
+
+    /// Goes on with clients that need not wait any more.
+    fn unblock(&mut self) {
+        let mut free = self.core.answer_waits();
+        let now = self.core.millis();
+        if self.core.pause.is_some_and(|(until, _)| until <= now) {
+            self.core.pause = None;
+        }
+        if self.core.pause.is_none() {
+            for (client, of_client) in &mut self.core.clients {
+                if of_client.blocked == Some(Blocked::Paused) {
+                    of_client.blocked = None;
+                    free.push(*client);
+                }
+            }
+        }
+        free.into_iter().for_each(|client| self.work(client));
+    }
+
+    /// Carries out the requests of a client, as far as they have arrived.
+    fn work(&mut self, client: u64) {
+        let mut was_paused = self.core.pause.is_some();
+        loop {
+            let core = &mut self.core;
+            let Some(of_client) = core.clients.get_mut(&client) else { break };
+            if of_client.blocked.is_some() || core.asleep_until.is_some() {
+                break;
+            }
+            let input = std::mem::take(&mut of_client.input);
+            let mut at = 0;
+            let mut goes_on = true;
+            core.current = Some(client);
+            while goes_on && core.clients.contains_key(&client) {
+                let known = core.client(client).is_known;
+                let (outcome, length) = match request::parse(&input[at..], known) {
+                    Parsed::Incomplete => break,
+                    Parsed::Invalid(why) => {
+                        core.send(client, &Reply::Error(why.into()));
+                        core.close(client);
+                        break;
+                    }
+                    Parsed::Request(words, length) if words.is_empty() => (Outcome::Done, length),
+                    Parsed::Request(words, length) => {
+                        (dispatch::request(core, client, &words), length)
+                    }
+                    Parsed::Line(words, length) if words.is_empty() => (Outcome::Done, length),
+                    Parsed::Line(words, length) => {
+                        let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+                        (dispatch::request(core, client, &words), length)
+                    }
+                };
+                if matches!(outcome, Outcome::Done) {
+                    at += length;
+                }
+                let of_client = core.clients.get(&client);
+                goes_on = of_client.is_some_and(|one| one.blocked.is_none() && !one.is_closing)
+                    && core.asleep_until.is_none();
+            }
+            core.current = None;
+            if let Some(of_client) = core.clients.get_mut(&client) {
+                if of_client.is_closing {
+                    core.close(client);
+                } else {
+                    of_client.input = if at == 0 { input } else { input[at..].to_vec() };
+                }
+            }
+            break;
+        }
+        // The request may have ended a pause, or the wait of another client.
+        was_paused &= self.core.pause.is_none();
+        if was_paused
+            || self
+                .core
+                .clients
+                .values()
+                .any(|one| matches!(one.blocked, Some(Blocked::Wait { .. })))
+        {
+            self.unblock();
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Users: `AUTH`, `ACL`, and the words of a denial.
+
+use super::call::{Call, Row, command};
+use super::command::{
+    ADMIN, BUSY, CONTAINER, Command, FAST, LOADING, NO_AUTH, NO_KEYS, NO_SCRIPT, STALE,
+};
+use super::core::Core;
+use super::reply::{Answer, Failure, OK, Reply};
+use super::settings::Version;
+use super::user::{CATEGORY_NAMES, Denied, User, is_in};
+
+const OPEN: u32 = NO_AUTH | LOADING | STALE | FAST | BUSY | NO_SCRIPT;
+const ACL: u32 = ADMIN | NO_SCRIPT | LOADING | STALE;
+
+pub(super) const COMMANDS: [Row; 10] = [
+    command("auth", -2, OPEN, NO_KEYS, auth),
+    command("acl", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("acl|setuser", -3, ACL, NO_KEYS, setuser),
+    command("acl|deluser", -3, ACL, NO_KEYS, deluser),
+    command("acl|getuser", 3, ACL, NO_KEYS, getuser),
+    command("acl|list", 2, ACL, NO_KEYS, list),
+    command("acl|users", 2, ACL, NO_KEYS, users),
+    command("acl|whoami", 2, NO_SCRIPT | LOADING | STALE, NO_KEYS, whoami),
+    command("acl|cat", -2, NO_SCRIPT | LOADING | STALE, NO_KEYS, cat),
+    command("acl|log", -2, ACL, NO_KEYS, |_| Ok(Reply::Array(Vec::new()))),
+];
+
+impl Denied {
+    /// The error for a client.
+    pub(super) fn words(self, command: &Command, user: &str, core: &Core) -> Failure {
+        let name = command.name;
+        let version = core.version();
+        let this_user = "NOPERM this user has no permissions to";
+        Failure::from(match (self, version) {
+            (Self::Command, Version::Redis62) => {
+                let name = name.split('|').next().unwrap_or(name);
+                format!("{this_user} run the '{name}' command or its subcommand")
+            }
+            (Self::Command, Version::Redis70) => format!("{this_user} run the '{name}' command"),
+            (Self::Command, _) => {
+                format!("NOPERM User {user} has no permissions to run the '{name}' command")
+            }
+            (Self::Key, Version::Redis62 | Version::Redis70) => {
+                format!("{this_user} access one of the keys used as arguments")
+            }
+            (Self::Channel, Version::Redis62 | Version::Redis70) => {
+                format!("{this_user} access one of the channels used as arguments")
+            }
+            (Self::Key, _) => "NOPERM No permissions to access a key".into(),
+            (Self::Channel, _) => "NOPERM No permissions to access a channel".into(),
+        })
+    }
+
+    /// The error for a transaction whose user has lost the right meanwhile.
+    pub(super) fn at_exec(self) -> Failure {
+        let why = match self {
+            Self::Command => "no permission to execute the command or subcommand",
+            Self::Key => "no permission to touch the specified keys",
+            Self::Channel => {
+                "no permission to access one of the channels used as arguments to the command"
+            }
+        };
+        Failure::from(format!(
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no longer allowed for the following reason: {why}"
+        ))
+    }
+
+    /// The error for a script.
+    pub(super) fn in_script(self, command: &Command, user: &str, core: &Core) -> Failure {
+        let version = core.version();
+        if version > Version::Redis70 {
+            let words = self.words(command, user, core).0;
+            let words = words.trim_start_matches("NOPERM ");
+            return Failure::from(format!("ERR ACL failure in script: {words}"));
+        }
+        let code = if version == Version::Redis62 { "" } else { "ERR " };
+        let what = match self {
+            Self::Command => "can't run this command or subcommand",
+            Self::Key => "can't access at least one of the keys mentioned in the command arguments",
+            Self::Channel => "can't publish to the channel mentioned in the command",
+        };
+        Failure::from(format!("{code}The user executing the script {what}"))
+    }
+}
+
+impl Core {
+    /// Whether the user may have the command carried out.
+    pub(super) fn permitted(
+        &self,
+        user: &str,
+        command: &Command,
+        args: &[&[u8]],
+    ) -> Result<(), Denied> {
+        self.users.get(user).map_or(Err(Denied::Command), |user| user.may(command, args))
+    }
+
+    /// A server begins with one user, who may do everything.
+    pub(super) fn make_default_user(&mut self) {
+        let mut user = User::new(true);
+        for rule in ["on", "nopass", "~*", "+@all"] {
+            user.apply(rule.as_bytes(), self.table).expect("a rule");
+        }
+        if let Some(password) = &self.settings.password {
+            user.passwords.insert(password.clone());
+            user.needs_no_password = false;
+        }
+        self.users.insert("default".into(), user);
+    }
+
+    /// Makes somebody known who has the password.
+    pub(super) fn authenticate(
+        &mut self,
+        client: u64,
+        name: &str,
+        password: &str,
+    ) -> Result<(), Failure> {
+        let knows = self.users.get(name).is_some_and(|user| {
+            user.is_on && (user.needs_no_password || user.passwords.contains(password))
+        });
+        if !knows {
+            return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
+        }
+        let client = self.client(client);
+        client.user = name.to_owned();
+        client.is_known = true;
+        Ok(())
+    }
+}
+
+fn auth(call: &mut Call<'_>) -> Answer {
+    if call.many() > 3 {
+        return Err(super::reply::SYNTAX);
+    }
+    let (name, password) = if call.many() == 2 {
+        if call.core.users["default"].needs_no_password {
+            return Err("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?".into());
+        }
+        ("default".to_owned(), call.text(1))
+    } else {
+        (call.text(1), call.text(2))
+    };
+    call.core.authenticate(call.client, &name, &password)?;
+    Ok(OK)
+}
+
+fn setuser(call: &mut Call<'_>) -> Answer {
+    let name = call.text(2);
+    if name.contains([' ', '\0']) {
+        return Err("ERR Usernames can't contain spaces or null characters".into());
+    }
+    let all_channels = call.version() == Version::Redis62;
+    let mut user = call.core.users.get(&name).cloned().unwrap_or_else(|| User::new(all_channels));
+    for rule in &call.args[3..] {
+        user.apply(rule, call.core.table).map_err(|why| {
+            let rule = String::from_utf8_lossy(rule);
+            Failure::from(format!("ERR Error in ACL SETUSER modifier '{rule}': {why}"))
+        })?;
+    }
+    call.core.users.insert(name, user);
+    Ok(OK)
+}
+
+fn deluser(call: &mut Call<'_>) -> Answer {
+    let mut gone = 0;
+    for at in 2..call.many() {
+        let name = call.text(at);
+        if name == "default" {
+            return Err("ERR The 'default' user cannot be removed".into());
+        }
+        if call.core.users.remove(&name).is_some() {
+            gone += 1;
+            let theirs = call.core.clients.iter().filter(|(_, client)| client.user == name);
+            let theirs: Vec<u64> = theirs.map(|(client, _)| *client).collect();
+            theirs.into_iter().for_each(|client| call.core.close(client));
+        }
+    }
+    Ok(Reply::Int(gone))
+}
+
+fn getuser(call: &mut Call<'_>) -> Answer {
+    let Some(user) = call.core.users.get(&call.text(2)) else { return Ok(Reply::NilArray) };
+    let text = |text: &str| Reply::bulk(text.as_bytes());
+    let flags = [(if user.is_on { "on" } else { "off" }, true), ("nopass", user.needs_no_password)];
+    let flags = flags.iter().filter(|(_, set)| *set).map(|(flag, _)| text(flag)).collect();
+    let passwords = user.passwords.iter().map(|password| text(password)).collect();
+    Ok(Reply::Map(vec![
+        (text("flags"), Reply::Set(flags)),
+        (text("passwords"), Reply::Array(passwords)),
+        (text("commands"), text(&user.rules.join(" "))),
+        (text("keys"), text(&keys_of(user))),
+        (text("channels"), text(&channels_of(user))),
+        (text("selectors"), Reply::Array(Vec::new())),
+    ]))
+}
+
+fn keys_of(user: &User) -> String {
+    let words = user.keys.iter().map(|(pattern, read, write)| {
+        let kind = if *read && *write {
+            "~"
+        } else if *read {
+            "%R~"
+        } else {
+            "%W~"
+        };
+        format!("{kind}{}", String::from_utf8_lossy(pattern))
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn channels_of(user: &User) -> String {
+    let words = user.channels.iter().map(|one| format!("&{}", String::from_utf8_lossy(one)));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn list(call: &mut Call<'_>) -> Answer {
+    let lines = call.core.users.iter().map(|(name, user)| {
+        let mut words = vec!["user".to_owned(), name.clone()];
+        words.push(if user.is_on { "on" } else { "off" }.into());
+        words.extend(user.needs_no_password.then(|| "nopass".into()));
+        words.push(keys_of(user));
+        words.push(channels_of(user));
+        words.push(user.rules.join(" "));
+        words.retain(|word| !word.is_empty());
+        Reply::Bulk(words.join(" ").into_bytes())
+    });
+    Ok(Reply::Array(lines.collect()))
+}
+
+fn users(call: &mut Call<'_>) -> Answer {
+    Ok(Reply::bulks(call.core.users.keys().map(String::as_bytes)))
+}
+
+fn whoami(call: &mut Call<'_>) -> Answer {
+    let client = call.client;
+    Ok(Reply::bulk(call.core.client(client).user.as_bytes()))
+}
+
+fn cat(call: &mut Call<'_>) -> Answer {
+    if call.many() == 2 {
+        return Ok(Reply::bulks(CATEGORY_NAMES.iter().map(|name| name.as_bytes())));
+    }
+    let category = call.option(2);
+    if !CATEGORY_NAMES.contains(&&*category) {
+        return Err(format!("ERR Unknown category '{}'", call.text(2)).into());
+    }
+    let inside = call.core.table.iter().filter(|one| is_in(one, &category));
+    Ok(Reply::bulks(inside.map(|one| one.name.as_bytes())))
+}

@@ -1,0 +1,139 @@
+//! What a command does, and what it works with when it is called.
+
+use super::command::{Command, Keys};
+use super::core::Core;
+use super::data::{Bytes, Entry, Kind, Value};
+use super::number;
+use super::reply::{Answer, Failure, NOT_A_FLOAT, NOT_AN_INTEGER, Reply, SYNTAX};
+use super::settings::Version;
+
+/// A row of the table, and what it does.
+#[derive(Clone, Copy)]
+pub(super) struct Row {
+    pub(super) command: Command,
+    pub(super) run: fn(&mut Call<'_>) -> Answer,
+}
+
+pub(super) const fn command(
+    name: &'static str,
+    arity: i32,
+    flags: u32,
+    keys: Keys,
+    run: fn(&mut Call<'_>) -> Answer,
+) -> Row {
+    Row { command: Command { name, arity, flags, keys, index: 0 }, run }
+}
+
+/// A call of a command.
+pub(super) struct Call<'a> {
+    pub(super) core: &'a mut Core,
+    pub(super) command: &'static Command,
+    /// The words, of which the first is the name.
+    pub(super) args: &'a [&'a [u8]],
+    pub(super) client: u64,
+    pub(super) db: usize,
+    /// Which version of the protocol the answer is in.
+    pub(super) resp3: bool,
+    /// In a script or a transaction: it cannot wait.
+    pub(super) in_unit: bool,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn many(&self) -> usize {
+        self.args.len()
+    }
+
+    pub(super) fn arg(&self, at: usize) -> &'a [u8] {
+        self.args[at]
+    }
+
+    /// The word in lower case.
+    pub(super) fn option(&self, at: usize) -> String {
+        String::from_utf8_lossy(self.args[at]).to_ascii_lowercase()
+    }
+
+    pub(super) fn text(&self, at: usize) -> String {
+        String::from_utf8_lossy(self.args[at]).into_owned()
+    }
+
+    pub(super) fn int(&self, at: usize) -> Result<i64, Failure> {
+        number::integer(self.args.get(at).ok_or(SYNTAX)?).ok_or(NOT_AN_INTEGER)
+    }
+
+    pub(super) fn float(&self, at: usize) -> Result<f64, Failure> {
+        number::float(self.args.get(at).ok_or(SYNTAX)?).ok_or(NOT_A_FLOAT)
+    }
+
+    pub(super) fn version(&self) -> Version {
+        self.core.version()
+    }
+
+    /// The value at the key, if it is one of that kind.
+    pub(super) fn get<K: Kind>(&mut self, at: usize) -> Result<Option<&K>, Failure> {
+        let args = self.args;
+        self.core.get(self.db, args[at])
+    }
+
+    /// The same, to change it.
+    pub(super) fn get_mut<K: Kind>(&mut self, at: usize) -> Result<Option<&mut K>, Failure> {
+        let args = self.args;
+        self.core.get_mut(self.db, args[at])
+    }
+
+    /// The same, which is made if there is none. It may not stay empty.
+    pub(super) fn make<K: Kind>(&mut self, at: usize) -> Result<&mut K, Failure> {
+        let args = self.args;
+        self.core.make(self.db, args[at])
+    }
+
+    pub(super) fn entry(&mut self, at: usize) -> Option<&mut Entry> {
+        let args = self.args;
+        self.core.entry(self.db, args[at])
+    }
+
+    /// Sets the key, without an end.
+    pub(super) fn set(&mut self, at: usize, value: Value) {
+        let args = self.args;
+        self.core.set(self.db, args[at], Entry { value, expires: None });
+    }
+
+    /// The value at the key has changed.
+    pub(super) fn changed(&mut self, at: usize) {
+        let args = self.args;
+        self.core.changed(self.db, args[at]);
+    }
+
+    pub(super) fn remove(&mut self, at: usize) -> bool {
+        let args = self.args;
+        self.core.remove(self.db, args[at])
+    }
+
+    /// The words from there on, in pairs.
+    pub(super) fn pairs(&self, from: usize) -> Result<Vec<(&'a [u8], &'a [u8])>, Failure> {
+        let rest = &self.args[from..];
+        if rest.is_empty() || rest.len() % 2 != 0 {
+            return Err(self.wrong_arity());
+        }
+        Ok(rest.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
+    }
+
+    pub(super) fn wrong_arity(&self) -> Failure {
+        wrong_arity(self.command.name, self.version())
+    }
+
+    pub(super) fn owned(&self, from: usize) -> Vec<Bytes> {
+        self.args[from..].iter().map(|arg| arg.to_vec()).collect()
+    }
+}
+
+pub(super) fn wrong_arity(name: &str, version: Version) -> Failure {
+    let name = match name.split_once('|') {
+        Some((container, _)) if version == Version::Redis62 => container,
+        _ => name,
+    };
+    Failure::from(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+pub(super) fn found(yes: bool) -> Answer {
+    Ok(Reply::Int(i64::from(yes)))
+}

@@ -1,0 +1,216 @@
+//! What a server tells of its clients, and how one of them ends or holds up others.
+
+use super::call::{Call, Row, command, found};
+use super::client::{Blocked, Client};
+use super::command::{ADMIN, LOADING, NO_KEYS, NO_SCRIPT, STALE};
+use super::core::Core;
+use super::number;
+use super::reply::{Answer, Failure, OK, Reply, SYNTAX};
+use super::settings::Version;
+
+const MINE: u32 = NO_SCRIPT | LOADING | STALE;
+const OTHERS: u32 = ADMIN | NO_SCRIPT | LOADING | STALE;
+
+pub(super) const COMMANDS: [Row; 6] = [
+    command("client|info", 2, MINE, NO_KEYS, |call| {
+        Ok(Reply::Text(call.core.described(call.client) + "\n"))
+    }),
+    command("client|list", -2, OTHERS, NO_KEYS, list),
+    command("client|kill", -3, OTHERS, NO_KEYS, kill),
+    command("client|pause", -3, OTHERS, NO_KEYS, pause),
+    command("client|unpause", 2, OTHERS, NO_KEYS, |call| {
+        call.core.pause = None;
+        Ok(OK)
+    }),
+    command("client|unblock", -3, OTHERS, NO_KEYS, unblock),
+];
+
+impl Core {
+    /// A client as `CLIENT INFO` tells of it.
+    fn described(&self, client: u64) -> String {
+        let of_client = &self.clients[&client];
+        let now = self.millis();
+        let seconds = |since: i64| (now - since).max(0) / 1000;
+        let queued = of_client.queue.as_ref().map_or(-1, |queue| queue.requests.len() as i64);
+        let mut flags = String::new();
+        for (flag, is_set) in [
+            ('P', of_client.subscriptions() + of_client.sharded.len() > 0),
+            ('x', of_client.queue.is_some()),
+            ('b', matches!(of_client.blocked, Some(Blocked::Wait { .. }))),
+            ('t', of_client.tracking),
+            ('d', of_client.is_dirty),
+            ('r', of_client.reads_only),
+            ('e', of_client.no_evict),
+        ] {
+            flags.extend(is_set.then_some(flag));
+        }
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let version = self.version();
+        let last = of_client.last_command;
+        let last = match last.split_once('|') {
+            Some((container, _)) if version == Version::Redis62 => container,
+            _ => last,
+        };
+        let mut line = format!(
+            "id={} addr={} laddr={}:{} fd=8 name={} age={} idle={} flags={flags} db={} sub={} psub={}",
+            of_client.id,
+            of_client.address,
+            self.settings.host,
+            self.settings.port,
+            text(&of_client.name),
+            seconds(of_client.since),
+            seconds(of_client.active),
+            of_client.db,
+            of_client.channels.len(),
+            of_client.patterns.len(),
+        );
+        if version > Version::Redis62 {
+            line += &format!(" ssub={}", of_client.sharded.len());
+        }
+        line += &format!(
+            " multi={queued} qbuf={} qbuf-free=0 argv-mem=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={last} user={} redir=-1",
+            of_client.input.len(),
+            of_client.user,
+        );
+        if version > Version::Redis62 {
+            line += if of_client.resp3 { " resp=3" } else { " resp=2" };
+        }
+        if version > Version::Redis70 {
+            line += &format!(
+                " lib-name={} lib-ver={}",
+                text(&of_client.library),
+                text(&of_client.library_version)
+            );
+        }
+        line
+    }
+}
+
+fn is_kind(client: &Client, kind: &str) -> Result<bool, Failure> {
+    let listens = client.subscriptions() + client.sharded.len() > 0;
+    match kind {
+        "normal" => Ok(!listens),
+        "pubsub" => Ok(listens),
+        "master" | "replica" | "slave" => Ok(false),
+        other => Err(format!("ERR Unknown client type '{other}'").into()),
+    }
+}
+
+fn list(call: &mut Call<'_>) -> Answer {
+    let mut wanted: Vec<u64> = call.core.clients.keys().copied().collect();
+    match call.many() {
+        2 => {}
+        4 if call.option(2) == "type" => {
+            let kind = call.option(3);
+            is_kind(&Client::default(), &kind)?;
+            wanted.retain(|client| is_kind(&call.core.clients[client], &kind).unwrap_or(false));
+        }
+        4.. if call.option(2) == "id" => {
+            let ids: Vec<i64> = (3..call.many())
+                .map(|at| {
+                    number::integer(call.arg(at))
+                        .filter(|id| *id > 0)
+                        .ok_or("ERR Invalid client ID")
+                })
+                .collect::<Result<_, _>>()?;
+            wanted.retain(|client| ids.contains(&(call.core.clients[client].id as i64)));
+        }
+        _ => return Err(SYNTAX),
+    }
+    let lines: Vec<String> =
+        wanted.iter().map(|client| call.core.described(*client) + "\n").collect();
+    Ok(Reply::Text(lines.concat()))
+}
+
+fn kill(call: &mut Call<'_>) -> Answer {
+    if call.many() == 3 {
+        let address = call.text(2);
+        let found = call.core.clients.iter().find(|(_, client)| client.address == address);
+        let client = *found.ok_or("ERR No such client")?.0;
+        call.core.close(client);
+        return Ok(OK);
+    }
+    if call.many() % 2 != 0 {
+        return Err(SYNTAX);
+    }
+    let mut wanted: Vec<u64> = call.core.clients.keys().copied().collect();
+    let mut skips_me = true;
+    for at in (2..call.many()).step_by(2) {
+        let value = call.text(at + 1);
+        match &*call.option(at) {
+            "id" => {
+                let out_of_range = "ERR client-id should be greater than 0";
+                let id =
+                    number::integer(value.as_bytes()).filter(|id| *id > 0).ok_or(out_of_range)?;
+                wanted.retain(|client| call.core.clients[client].id as i64 == id);
+            }
+            "addr" => wanted.retain(|client| call.core.clients[client].address == value),
+            "laddr" => {
+                let here = format!("{}:{}", call.core.settings.host, call.core.settings.port);
+                wanted.retain(|_| here == value);
+            }
+            "type" => {
+                let kind = value.to_ascii_lowercase();
+                is_kind(&Client::default(), &kind)
+                    .map_err(|_| Failure::from(format!("ERR Unknown client type '{value}'")))?;
+                wanted.retain(|client| is_kind(&call.core.clients[client], &kind).unwrap_or(false));
+            }
+            "user" => {
+                if !call.core.users.contains_key(&value) {
+                    return Err(format!("ERR No such user '{value}'").into());
+                }
+                wanted.retain(|client| call.core.clients[client].user == value);
+            }
+            "skipme" => match &*value.to_ascii_lowercase() {
+                "yes" => skips_me = true,
+                "no" => skips_me = false,
+                _ => return Err(SYNTAX),
+            },
+            _ => return Err(SYNTAX),
+        }
+    }
+    if skips_me {
+        wanted.retain(|client| *client != call.client);
+    }
+    wanted.iter().for_each(|client| call.core.close(*client));
+    Ok(Reply::count(wanted.len()))
+}
+
+fn pause(call: &mut Call<'_>) -> Answer {
+    let only_writes = match call.many() {
+        3 => false,
+        4 => match &*call.option(3) {
+            "write" => true,
+            "all" => false,
+            _ => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
+        },
+        _ => return Err(call.wrong_arity()),
+    };
+    let timeout =
+        number::integer(call.arg(2)).ok_or("ERR timeout is not an integer or out of range")?;
+    if timeout < 0 {
+        return Err("ERR timeout is negative".into());
+    }
+    let until = call.core.millis().saturating_add(timeout);
+    let old = call.core.pause.unwrap_or((0, true));
+    call.core.pause = Some((until.max(old.0), only_writes && old.1));
+    Ok(OK)
+}
+
+fn unblock(call: &mut Call<'_>) -> Answer {
+    let id = call.int(2)?;
+    let is_it = |client: &Client| {
+        client.id as i64 == id && matches!(client.blocked, Some(Blocked::Wait { .. }))
+    };
+    let waiting =
+        call.core.clients.iter().find(|(_, client)| is_it(client)).map(|(client, _)| *client);
+    if let Some(client) = waiting
+        && let Some(Blocked::Wait { until, .. }) = &mut call.core.client(client).blocked
+    {
+        *until = Some(i64::MIN);
+    }
+    found(waiting.is_some())
+}

@@ -1,0 +1,88 @@
+//! The rows of the table of commands, without what they do: pure.
+
+use super::number;
+
+/// Where the keys of a command are among its words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keys {
+    None,
+    /// From the first to the last, which is counted from the end if negative, every so many words.
+    At(usize, i32, usize),
+    /// As many as that word says, from the next one on.
+    Counted(usize),
+    /// Channels that are in slots, from the first word to the end.
+    Channels,
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Command {
+    /// In lower case; with a bar in front of a subcommand.
+    pub(super) name: &'static str,
+    /// So many words, its name included; at least so many if negative.
+    pub(super) arity: i32,
+    pub(super) flags: u32,
+    pub(super) keys: Keys,
+    /// Its place in the table.
+    pub(super) index: usize,
+}
+
+pub(super) const READ: u32 = 1;
+pub(super) const WRITE: u32 = 2;
+/// May need memory.
+pub(super) const GROWS: u32 = 4;
+pub(super) const ADMIN: u32 = 8;
+pub(super) const PUBSUB: u32 = 16;
+/// Not in scripts.
+pub(super) const NO_SCRIPT: u32 = 32;
+/// While data is loaded, too.
+pub(super) const LOADING: u32 = 64;
+/// On a replica that has lost its primary, too.
+pub(super) const STALE: u32 = 128;
+pub(super) const FAST: u32 = 256;
+pub(super) const NO_AUTH: u32 = 512;
+/// While a script runs for too long, too.
+pub(super) const BUSY: u32 = 1024;
+pub(super) const NO_MULTI: u32 = 2048;
+/// May write, or publish.
+pub(super) const MAY_REPLICATE: u32 = 4096;
+/// Has subcommands; alone it is no command.
+pub(super) const CONTAINER: u32 = 8192;
+
+pub(super) const NO_KEYS: Keys = Keys::None;
+/// The first word behind the name is the one key.
+pub(super) const KEY: Keys = Keys::At(1, 1, 1);
+/// All words behind the name are keys.
+pub(super) const ALL_KEYS: Keys = Keys::At(1, -1, 1);
+pub(super) const TWO_KEYS: Keys = Keys::At(1, 2, 1);
+
+impl Command {
+    pub(super) fn is(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub(super) fn fits(&self, words: usize) -> bool {
+        let words = i32::try_from(words).unwrap_or(i32::MAX);
+        if self.arity < 0 { words >= -self.arity } else { words == self.arity }
+    }
+
+    /// The keys among the words.
+    pub(super) fn keys_of<'a>(&self, words: &[&'a [u8]]) -> Vec<&'a [u8]> {
+        let many = words.len();
+        let (first, last, step) = match self.keys {
+            Keys::None => return Vec::new(),
+            Keys::Channels => (1, many - 1, 1),
+            Keys::At(first, last, step) if last < 0 => {
+                (first, many.saturating_sub(last.unsigned_abs() as usize), step)
+            }
+            Keys::At(first, last, step) => (first, last as usize, step),
+            Keys::Counted(at) => {
+                let count = words.get(at).and_then(|word| number::integer(word)).unwrap_or(0);
+                let count = usize::try_from(count).unwrap_or(0);
+                (at + 1, if at + count < many { at + count } else { 0 }, 1)
+            }
+        };
+        let keys = words.get(first..=last.min(many - 1)).unwrap_or_default();
+        keys.iter().step_by(step).copied().collect()
+    }
+}

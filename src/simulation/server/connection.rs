@@ -1,0 +1,220 @@
+//! Commands about the connection of a client, and about other clients.
+
+use super::call::{Call, Row, command};
+use super::client::Wants;
+use super::command::{
+    ADMIN, BUSY, CONTAINER, FAST, LOADING, NO_AUTH, NO_KEYS, NO_MULTI, NO_SCRIPT, STALE,
+};
+use super::core::{Core, DBS};
+use super::data::Bytes;
+use super::number;
+use super::reply::{Answer, Failure, NOT_AN_INTEGER, OK, Reply, SYNTAX};
+use super::settings::Version;
+
+const OPEN: u32 = NO_AUTH | LOADING | STALE | FAST | BUSY | NO_SCRIPT;
+const MINE: u32 = NO_SCRIPT | LOADING | STALE;
+const OTHERS: u32 = ADMIN | NO_SCRIPT | LOADING | STALE;
+
+pub(super) const COMMANDS: [Row; 17] = [
+    command("hello", -1, OPEN, NO_KEYS, hello),
+    command("ping", -1, FAST, NO_KEYS, ping),
+    command("echo", 2, LOADING | STALE | FAST, NO_KEYS, |call| Ok(Reply::bulk(call.arg(1)))),
+    command("select", 2, LOADING | STALE | FAST, NO_KEYS, select),
+    command("quit", -1, OPEN, NO_KEYS, |call| {
+        call.core.close(call.client);
+        Ok(OK)
+    }),
+    command("reset", 1, OPEN, NO_KEYS, reset),
+    command("client", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("client|id", 2, MINE, NO_KEYS, |call| {
+        let client = call.client;
+        Ok(Reply::Int(call.core.client(client).id as i64))
+    }),
+    command("client|setname", 3, MINE, NO_KEYS, |call| {
+        let name = call.arg(2).to_vec();
+        call.core.set_name(call.client, name)?;
+        Ok(OK)
+    }),
+    command("client|getname", 2, MINE, NO_KEYS, getname),
+    command("client|setinfo", 4, MINE, NO_KEYS, setinfo),
+    command("client|no-evict", 3, OTHERS, NO_KEYS, |call| {
+        let yes = on_or_off(call, 2)?;
+        let client = call.client;
+        call.core.client(client).no_evict = yes;
+        Ok(OK)
+    }),
+    command("client|no-touch", 3, MINE, NO_KEYS, |call| on_or_off(call, 2).map(|_| OK)),
+    command("client|reply", 3, MINE, NO_KEYS, reply),
+    command("client|tracking", -3, MINE, NO_KEYS, |call| {
+        let yes = on_or_off(call, 2)?;
+        let client = call.client;
+        call.core.client(client).tracking = yes;
+        Ok(OK)
+    }),
+    command("client|caching", 3, MINE, NO_KEYS, |_| Ok(OK)),
+    command("monitor", 1, OTHERS | NO_MULTI, NO_KEYS, |_| Ok(OK)),
+];
+
+fn on_or_off(call: &Call<'_>, at: usize) -> Result<bool, Failure> {
+    match &*call.option(at) {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(SYNTAX),
+    }
+}
+
+fn hello(call: &mut Call<'_>) -> Answer {
+    let client = call.client;
+    let mut resp3 = None;
+    if call.many() > 1 {
+        let unreadable = "ERR Protocol version is not an integer or out of range";
+        resp3 = match number::integer(call.arg(1)).ok_or(unreadable)? {
+            2 => Some(false),
+            3 => Some(true),
+            _ => return Err("NOPROTO unsupported protocol version".into()),
+        };
+    }
+    let (mut at, mut user, mut name) = (2, None, None);
+    while at < call.many() {
+        match (&*call.option(at), call.many() - at - 1) {
+            ("auth", 2..) => {
+                user = Some((call.text(at + 1), call.text(at + 2)));
+                at += 2;
+            }
+            ("setname", 1..) => {
+                name = Some(call.arg(at + 1).to_vec());
+                at += 1;
+            }
+            _ => return Err(format!("ERR Syntax error in HELLO option '{}'", call.text(at)).into()),
+        }
+        at += 1;
+    }
+    if let Some((user, password)) = user {
+        call.core.authenticate(client, &user, &password)?;
+    }
+    if !call.core.client(client).is_known {
+        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time".into());
+    }
+    if let Some(name) = name {
+        call.core.set_name(client, name)?;
+    }
+    if let Some(resp3) = resp3 {
+        call.core.client(client).resp3 = resp3;
+    }
+    let text = |text: &str| Reply::bulk(text.as_bytes());
+    let version = call.version();
+    let (id, resp3) = (call.core.client(client).id, call.core.client(client).resp3);
+    let mode = if call.core.settings.cluster { "cluster" } else { "standalone" };
+    let role = if call.core.is_replica() { "replica" } else { "master" };
+    Ok(Reply::Map(vec![
+        (text("server"), text(version.name())),
+        (text("version"), text(version.own())),
+        (text("proto"), Reply::Int(if resp3 { 3 } else { 2 })),
+        (text("id"), Reply::Int(id as i64)),
+        (text("mode"), text(mode)),
+        (text("role"), text(role)),
+        (text("modules"), Reply::Array(Vec::new())),
+    ]))
+}
+
+fn ping(call: &mut Call<'_>) -> Answer {
+    if call.many() > 2 {
+        return Err(call.wrong_arity());
+    }
+    let word = call.args.get(1).map(|word| Reply::bulk(word));
+    let client = call.client;
+    if call.core.client(client).listens() {
+        return Ok(Reply::Array(vec![
+            Reply::bulk(b"pong"),
+            word.unwrap_or_else(|| Reply::bulk(b"")),
+        ]));
+    }
+    Ok(word.unwrap_or(Reply::Status("PONG".into())))
+}
+
+fn select(call: &mut Call<'_>) -> Answer {
+    let unreadable = if call.version() == Version::Redis62 {
+        "ERR invalid DB index".into()
+    } else {
+        NOT_AN_INTEGER
+    };
+    let db = number::integer(call.arg(1)).ok_or(unreadable)?;
+    if call.core.settings.cluster && db != 0 && !call.version().is_valkey() {
+        return Err("ERR SELECT is not allowed in cluster mode".into());
+    }
+    let db =
+        usize::try_from(db).ok().filter(|db| *db < DBS).ok_or("ERR DB index is out of range")?;
+    let client = call.client;
+    match &mut call.core.script {
+        Some(script) => script.db = db,
+        None => call.core.client(client).db = db,
+    }
+    Ok(OK)
+}
+
+fn reset(call: &mut Call<'_>) -> Answer {
+    let client = call.client;
+    call.core.discard(client);
+    call.core.unsubscribe_all(client);
+    let needs_no_password =
+        call.core.users.get("default").is_some_and(|user| user.needs_no_password);
+    let of_client = call.core.client(client);
+    of_client.user = "default".into();
+    of_client.is_known = needs_no_password;
+    of_client.resp3 = false;
+    of_client.db = 0;
+    of_client.name.clear();
+    of_client.wants = Wants::All;
+    (of_client.reads_only, of_client.is_asking, of_client.no_evict) = (false, false, false);
+    of_client.tracking = false;
+    Ok(Reply::Status("RESET".into()))
+}
+
+impl Core {
+    fn set_name(&mut self, client: u64, name: Bytes) -> Result<(), Failure> {
+        if name.iter().any(|byte| !(b'!'..=b'~').contains(byte)) {
+            return Err(
+                "ERR Client names cannot contain spaces, newlines or special characters.".into()
+            );
+        }
+        self.client(client).name = name;
+        Ok(())
+    }
+}
+
+fn getname(call: &mut Call<'_>) -> Answer {
+    let client = call.client;
+    let name = &call.core.client(client).name;
+    Ok(if name.is_empty() { Reply::Nil } else { Reply::bulk(name) })
+}
+
+fn setinfo(call: &mut Call<'_>) -> Answer {
+    let (client, value) = (call.client, call.arg(3).to_vec());
+    if call.version() <= Version::Redis70 {
+        return Err(format!("ERR unknown subcommand '{}'. Try CLIENT HELP.", call.text(1)).into());
+    }
+    let of_client = call.core.client(client);
+    match &*String::from_utf8_lossy(call.args[2]).to_ascii_lowercase() {
+        "lib-name" => of_client.library = value,
+        "lib-ver" => of_client.library_version = value,
+        _ => return Err(format!("ERR Unrecognized option '{}'", call.text(2)).into()),
+    }
+    Ok(OK)
+}
+
+fn reply(call: &mut Call<'_>) -> Answer {
+    let client = call.client;
+    let option = call.option(2);
+    let wants = &mut call.core.client(client).wants;
+    match &*option {
+        "on" => {
+            *wants = Wants::All;
+            return Ok(OK);
+        }
+        "off" => *wants = Wants::None,
+        "skip" if *wants != Wants::None => *wants = Wants::SkipsNext,
+        "skip" => {}
+        _ => return Err(SYNTAX),
+    }
+    Ok(Reply::Later)
+}

@@ -1,0 +1,173 @@
+//! Commands about hashes.
+
+use super::call::{Call, Row, command, found};
+use super::command::{FAST, GROWS, KEY, READ, WRITE};
+use super::data::{Bytes, Hash};
+use super::keys::{next_of_scan, scan_options};
+use super::number;
+use super::reply::{Answer, OK, OVERFLOW, Reply, SYNTAX};
+use super::strings::float_sum;
+
+const SETS: u32 = WRITE | GROWS | FAST;
+const GETS: u32 = READ | FAST;
+
+pub(super) const COMMANDS: [Row; 16] = [
+    command("hset", -4, SETS, KEY, |call| hset(call).map(Reply::Int)),
+    command("hmset", -4, SETS, KEY, |call| hset(call).map(|_| OK)),
+    command("hsetnx", 4, SETS, KEY, hsetnx),
+    command("hget", 3, GETS, KEY, |call| {
+        let field = call.arg(2);
+        let hash = call.get::<Hash>(1)?;
+        Ok(Reply::maybe(hash.and_then(|hash| hash.get(field)).map(Vec::as_slice)))
+    }),
+    command("hmget", -3, GETS, KEY, hmget),
+    command("hdel", -3, WRITE | FAST, KEY, hdel),
+    command("hexists", 3, GETS, KEY, |call| {
+        let field = call.arg(2);
+        found(call.get::<Hash>(1)?.is_some_and(|hash| hash.contains_key(field)))
+    }),
+    command("hlen", 2, GETS, KEY, |call| {
+        Ok(Reply::count(call.get::<Hash>(1)?.map_or(0, Hash::len)))
+    }),
+    command("hstrlen", 3, GETS, KEY, |call| {
+        let field = call.arg(2);
+        let value = call.get::<Hash>(1)?.and_then(|hash| hash.get(field));
+        Ok(Reply::count(value.map_or(0, Vec::len)))
+    }),
+    command("hkeys", 2, READ, KEY, |call| {
+        let hash = call.get::<Hash>(1)?;
+        Ok(Reply::bulks(hash.into_iter().flat_map(Hash::keys).map(Vec::as_slice)))
+    }),
+    command("hvals", 2, READ, KEY, |call| {
+        let hash = call.get::<Hash>(1)?;
+        Ok(Reply::bulks(hash.into_iter().flat_map(Hash::values).map(Vec::as_slice)))
+    }),
+    command("hgetall", 2, READ, KEY, |call| {
+        let hash = call.get::<Hash>(1)?;
+        let fields = hash.into_iter().flatten();
+        Ok(Reply::Map(fields.map(|(k, v)| (Reply::bulk(k), Reply::bulk(v))).collect()))
+    }),
+    command("hincrby", 4, SETS, KEY, hincrby),
+    command("hincrbyfloat", 4, SETS, KEY, hincrbyfloat),
+    command("hrandfield", -2, READ, KEY, hrandfield),
+    command("hscan", -3, READ, KEY, hscan),
+];
+
+/// How many fields are new.
+fn hset(call: &mut Call<'_>) -> Result<i64, super::reply::Failure> {
+    let pairs = call.pairs(2)?;
+    let hash = call.make::<Hash>(1)?;
+    let mut new = 0;
+    for (field, value) in pairs {
+        new += i64::from(hash.insert(field.to_vec(), value.to_vec()).is_none());
+    }
+    call.changed(1);
+    Ok(new)
+}
+
+fn hsetnx(call: &mut Call<'_>) -> Answer {
+    let (field, value) = (call.arg(2), call.arg(3));
+    let hash = call.make::<Hash>(1)?;
+    let is_new = !hash.contains_key(field);
+    if is_new {
+        hash.insert(field.to_vec(), value.to_vec());
+        call.changed(1);
+    }
+    found(is_new)
+}
+
+fn hmget(call: &mut Call<'_>) -> Answer {
+    let fields = &call.args[2..];
+    let hash = call.get::<Hash>(1)?;
+    let value = |field: &&[u8]| hash.and_then(|hash| hash.get(*field)).map(Vec::as_slice);
+    Ok(Reply::Array(fields.iter().map(|field| Reply::maybe(value(field))).collect()))
+}
+
+fn hdel(call: &mut Call<'_>) -> Answer {
+    let fields = &call.args[2..];
+    let Some(hash) = call.get_mut::<Hash>(1)? else { return Ok(Reply::Int(0)) };
+    let gone = fields.iter().filter(|field| hash.remove(**field).is_some()).count();
+    if gone > 0 {
+        call.changed(1);
+    }
+    Ok(Reply::count(gone))
+}
+
+fn field(call: &mut Call<'_>) -> Result<Option<Bytes>, super::reply::Failure> {
+    let field = call.arg(2);
+    Ok(call.get::<Hash>(1)?.and_then(|hash| hash.get(field)).cloned())
+}
+
+fn set_field(call: &mut Call<'_>, value: Bytes) -> Result<(), super::reply::Failure> {
+    let field = call.arg(2).to_vec();
+    call.make::<Hash>(1)?.insert(field, value);
+    call.changed(1);
+    Ok(())
+}
+
+fn hincrby(call: &mut Call<'_>) -> Answer {
+    let by = call.int(3)?;
+    let old = match field(call)? {
+        Some(text) => number::integer(&text).ok_or("ERR hash value is not an integer")?,
+        None => 0,
+    };
+    let sum = old.checked_add(by).ok_or(OVERFLOW)?;
+    set_field(call, sum.to_string().into_bytes())?;
+    Ok(Reply::Int(sum))
+}
+
+fn hincrbyfloat(call: &mut Call<'_>) -> Answer {
+    call.float(3)?;
+    let old = field(call)?;
+    let sum = float_sum(old.as_deref(), call.arg(3), "ERR hash value is not a float".into())?;
+    set_field(call, sum.clone().into_bytes())?;
+    Ok(Reply::Bulk(sum.into_bytes()))
+}
+
+/// One field by chance, or so many of them: different ones, or, if negative, with repetitions.
+fn hrandfield(call: &mut Call<'_>) -> Answer {
+    if call.many() == 2 {
+        let many = call.get::<Hash>(1)?.map_or(0, Hash::len);
+        if many == 0 {
+            return Ok(Reply::Nil);
+        }
+        let at = if many == 1 { 0 } else { call.core.random_below(many) };
+        let name = call.get::<Hash>(1)?.and_then(|hash| hash.keys().nth(at));
+        return Ok(Reply::maybe(name.map(Vec::as_slice)));
+    }
+    let count = call.int(2)?;
+    let with_values = match call.many() {
+        3 => false,
+        4 if call.option(3) == "withvalues" => true,
+        _ => return Err(SYNTAX),
+    };
+    let fields: Vec<(Bytes, Bytes)> =
+        call.get::<Hash>(1)?.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let picked: Vec<usize> = if count < 0 && !fields.is_empty() {
+        (0..count.unsigned_abs()).map(|_| call.core.random_below(fields.len())).collect()
+    } else {
+        let mut all: Vec<usize> = (0..fields.len()).collect();
+        while all.len() as i64 > count.max(0) {
+            all.remove(call.core.random_below(all.len()));
+        }
+        all
+    };
+    let mut answers = Vec::new();
+    for at in picked {
+        let (name, value) = &fields[at];
+        match (with_values, call.resp3) {
+            (false, _) => answers.push(Reply::bulk(name)),
+            (true, false) => answers.extend([Reply::bulk(name), Reply::bulk(value)]),
+            (true, true) => answers.push(Reply::Array(vec![Reply::bulk(name), Reply::bulk(value)])),
+        }
+    }
+    Ok(Reply::Array(answers))
+}
+
+fn hscan(call: &mut Call<'_>) -> Answer {
+    let options = scan_options(call, 2)?;
+    let hash = call.get::<Hash>(1)?.cloned().unwrap_or_default();
+    let (next, names) = next_of_scan(hash.keys(), &options);
+    let pairs = names.into_iter().flat_map(|name| [Reply::bulk(&name), Reply::bulk(&hash[&name])]);
+    Ok(Reply::Array(vec![Reply::Bulk(next), Reply::Array(pairs.collect())]))
+}

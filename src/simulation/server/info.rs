@@ -1,0 +1,367 @@
+//! What a server tells of itself, and its settings.
+
+use std::fmt::Write as _;
+
+use super::call::{Call, Row, command};
+use super::command::{ADMIN, CONTAINER, FAST, LOADING, NO_KEYS, NO_SCRIPT, READ, STALE};
+use super::core::Core;
+use super::glob;
+use super::reply::{Answer, Failure, OK, Reply, SYNTAX};
+use super::role::Role;
+use super::settings::Version;
+
+const ADMINS: u32 = ADMIN | NO_SCRIPT | LOADING | STALE;
+
+pub(super) const COMMANDS: [Row; 19] = [
+    command("info", -1, LOADING | STALE, NO_KEYS, info),
+    command("time", 1, LOADING | STALE | FAST, NO_KEYS, |call| {
+        let now = call.core.now;
+        let texts = [now.as_secs().to_string(), now.subsec_micros().to_string()];
+        Ok(Reply::bulks(texts.iter().map(|text| text.as_bytes())))
+    }),
+    command("config", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("config|get", -3, ADMINS, NO_KEYS, config_get),
+    command("config|set", -4, ADMINS, NO_KEYS, config_set),
+    command("config|resetstat", 2, ADMINS, NO_KEYS, |call| {
+        call.core.calls.fill(0);
+        call.core.errors.clear();
+        call.core.expired = 0;
+        Ok(OK)
+    }),
+    command("debug", -2, ADMINS, NO_KEYS, debug),
+    command("command", -1, CONTAINER | LOADING | STALE, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("command|count", 2, LOADING | STALE, NO_KEYS, |call| {
+        let own = call.core.table.iter().filter(|one| !one.name.contains('|'));
+        Ok(Reply::count(own.count()))
+    }),
+    command("command|getkeys", -3, LOADING | STALE, NO_KEYS, getkeys),
+    command("command|info", -2, LOADING | STALE, NO_KEYS, |call| {
+        let known = |name: &&[u8]| {
+            call.core.table.iter().find(|one| one.name.as_bytes().eq_ignore_ascii_case(name))
+        };
+        let shown = |name: &&[u8]| {
+            known(name).map_or(Reply::NilArray, |one| {
+                Reply::Array(vec![Reply::bulk(one.name.as_bytes()), Reply::Int(one.arity.into())])
+            })
+        };
+        Ok(Reply::Array(call.args[2..].iter().map(|name| shown(name)).collect()))
+    }),
+    command("command|docs", -2, LOADING | STALE, NO_KEYS, |_| Ok(Reply::Map(Vec::new()))),
+    command("memory", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("memory|usage", -3, READ, super::command::Keys::At(2, 2, 1), |call| {
+        let length = call.arg(2).len();
+        let size = call.entry(2).map(|entry| entry.value.size() + length + 48);
+        Ok(size.map_or(Reply::Nil, Reply::count))
+    }),
+    command("save", 1, ADMIN | NO_SCRIPT, NO_KEYS, |_| Ok(OK)),
+    command("slowlog", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("slowlog|len", 2, ADMINS, NO_KEYS, |_| Ok(Reply::Int(0))),
+    command("slowlog|reset", 2, ADMINS, NO_KEYS, |_| Ok(OK)),
+    command("slowlog|get", -2, ADMINS, NO_KEYS, |_| Ok(Reply::Array(Vec::new()))),
+];
+
+/// Settings that a server has from the start. What is not here is not known.
+const DEFAULTS: [(&str, &str); 30] = [
+    ("acllog-max-len", "128"),
+    ("appendonly", "no"),
+    ("bind", "127.0.0.1"),
+    ("busy-reply-threshold", "5000"),
+    (
+        "client-output-buffer-limit",
+        "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+    ),
+    ("cluster-allow-reads-when-down", "no"),
+    ("cluster-enabled", "no"),
+    ("cluster-node-timeout", "15000"),
+    ("cluster-require-full-coverage", "yes"),
+    ("databases", "16"),
+    ("hz", "10"),
+    ("latency-monitor-threshold", "0"),
+    ("lua-time-limit", "5000"),
+    ("maxclients", "10000"),
+    ("maxmemory", "0"),
+    ("maxmemory-policy", "noeviction"),
+    ("min-replicas-max-lag", "10"),
+    ("min-replicas-to-write", "0"),
+    ("notify-keyspace-events", ""),
+    ("proto-max-bulk-len", "536870912"),
+    ("repl-diskless-sync", "yes"),
+    ("repl-ping-replica-period", "10"),
+    ("repl-timeout", "60"),
+    ("replica-read-only", "yes"),
+    ("replica-serve-stale-data", "yes"),
+    ("requirepass", ""),
+    ("save", ""),
+    ("slowlog-log-slower-than", "10000"),
+    ("stop-writes-on-bgsave-error", "yes"),
+    ("timeout", "0"),
+];
+
+/// A server with less than that has its memory full.
+const USED_MEMORY: i64 = 1_000_000;
+
+impl Core {
+    pub(super) fn config(&self, name: &str) -> &str {
+        let default =
+            || DEFAULTS.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value);
+        self.config.get(name).map_or_else(default, String::as_str)
+    }
+
+    pub(super) fn config_number(&self, name: &str) -> i64 {
+        // The usual case costs nothing.
+        if self.config.is_empty() {
+            return 0;
+        }
+        self.config(name).parse().unwrap_or(0)
+    }
+}
+
+fn config_get(call: &mut Call<'_>) -> Answer {
+    let mut pairs = Vec::new();
+    for (name, _) in DEFAULTS {
+        let wanted = call.args[2..]
+            .iter()
+            .any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()));
+        if wanted {
+            let value = call.core.config(name).as_bytes();
+            pairs.push((Reply::bulk(name.as_bytes()), Reply::bulk(value)));
+        }
+    }
+    Ok(Reply::Map(pairs))
+}
+
+fn config_set(call: &mut Call<'_>) -> Answer {
+    let pairs = call.pairs(2)?;
+    if call.version() == Version::Redis62 && pairs.len() > 1 {
+        return Err(call.wrong_arity());
+    }
+    for (name, _) in &pairs {
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        if !DEFAULTS.iter().any(|(known, _)| *known == name) {
+            return Err(Failure::from(match call.version() {
+                Version::Redis62 => format!("ERR Unsupported CONFIG parameter: {name}"),
+                _ => format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"),
+            }));
+        }
+    }
+    for (name, value) in pairs {
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        let value = String::from_utf8_lossy(value).into_owned();
+        match &*name {
+            "maxmemory" => {
+                let bytes = bytes(&value).ok_or_else(|| {
+                    Failure::from("ERR CONFIG SET failed (possibly related to argument 'maxmemory') - argument must be a memory value")
+                })?;
+                call.core.memory_is_full = bytes > 0 && bytes < USED_MEMORY;
+                call.core.config.insert(name, bytes.to_string());
+                continue;
+            }
+            "requirepass" => {
+                let user = call.core.users.get_mut("default").expect("always there");
+                user.passwords.clear();
+                user.needs_no_password = value.is_empty();
+                user.passwords.extend((!value.is_empty()).then(|| value.clone()));
+            }
+            _ => {}
+        }
+        call.core.config.insert(name, value);
+    }
+    Ok(OK)
+}
+
+/// A number of bytes, with or without a unit.
+fn bytes(text: &str) -> Option<i64> {
+    let text = text.to_ascii_lowercase();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<i64>().ok()?.checked_mul(unit)
+}
+
+fn debug(call: &mut Call<'_>) -> Answer {
+    match &*call.option(1) {
+        "sleep" => {
+            let seconds = call.float(2)?.max(0.0);
+            call.core.asleep_until =
+                Some(call.core.now + std::time::Duration::from_secs_f64(seconds));
+        }
+        "set-active-expire" => call.core.expires_actively = call.int(2)? != 0,
+        "jmap" | "quicklist-packed-threshold" | "change-repl-id" => {}
+        _ => return Err(SYNTAX),
+    }
+    Ok(OK)
+}
+
+fn getkeys(call: &mut Call<'_>) -> Answer {
+    let words = &call.args[2..];
+    let name = String::from_utf8_lossy(words[0]).to_ascii_lowercase();
+    let command = call.core.table.iter().find(|one| one.name == name);
+    let command = command.ok_or("ERR Invalid command specified")?;
+    if !command.fits(words.len()) {
+        return Err("ERR Invalid number of arguments specified for command".into());
+    }
+    let keys = command.keys_of(words);
+    if keys.is_empty() {
+        return Err("ERR The command has no key arguments".into());
+    }
+    Ok(Reply::bulks(keys))
+}
+
+fn info(call: &mut Call<'_>) -> Answer {
+    let wanted: Vec<String> = (1..call.many()).map(|at| call.option(at)).collect();
+    let everything = ["all", "everything"];
+    let is_wanted = |name: &str, by_default: bool| {
+        wanted.iter().any(|one| one == name || everything.contains(&&**one))
+            || by_default && (wanted.is_empty() || wanted.iter().any(|one| one == "default"))
+    };
+    let sections: [(&str, bool, fn(&Core) -> String); 10] = [
+        ("Server", true, server),
+        ("Clients", true, clients),
+        ("Memory", true, memory),
+        ("Persistence", true, persistence),
+        ("Stats", true, stats),
+        ("Replication", true, replication),
+        ("Commandstats", false, commandstats),
+        ("Errorstats", true, errorstats),
+        ("Cluster", true, |core| {
+            format!("cluster_enabled:{}\r\n", u8::from(core.settings.cluster))
+        }),
+        ("Keyspace", true, keyspace),
+    ];
+    let mut text = String::new();
+    for (name, by_default, section) in sections {
+        if is_wanted(&name.to_ascii_lowercase(), by_default) {
+            if !text.is_empty() {
+                text += "\r\n";
+            }
+            let _ = write!(text, "# {name}\r\n{}", section(call.core));
+        }
+    }
+    Ok(Reply::Text(text))
+}
+
+fn lines(fields: &[(&str, String)]) -> String {
+    fields.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect()
+}
+
+fn server(core: &Core) -> String {
+    let version = core.version();
+    let mut fields = vec![("redis_version", version.of_redis().to_owned())];
+    if version.is_valkey() {
+        fields.push(("server_name", "valkey".into()));
+        fields.push(("valkey_version", version.own().into()));
+    }
+    let mode = if core.settings.cluster { "cluster" } else { "standalone" };
+    let up = core.now.saturating_sub(core.started).as_secs();
+    fields.extend([
+        (if version.is_valkey() { "server_mode" } else { "redis_mode" }, mode.to_owned()),
+        ("process_id", core.settings.process.to_string()),
+        ("run_id", core.run_id.clone()),
+        ("tcp_port", core.settings.port.to_string()),
+        ("server_time_usec", core.now.as_micros().to_string()),
+        ("uptime_in_seconds", up.to_string()),
+    ]);
+    lines(&fields)
+}
+
+fn clients(core: &Core) -> String {
+    let listening = core.clients.values().filter(|one| one.subscriptions() + one.sharded.len() > 0);
+    let blocked = core.clients.values().filter(|one| one.blocked.is_some());
+    lines(&[
+        ("connected_clients", core.clients.len().to_string()),
+        ("maxclients", core.config("maxclients").into()),
+        ("blocked_clients", blocked.count().to_string()),
+        ("pubsub_clients", listening.count().to_string()),
+    ])
+}
+
+fn memory(core: &Core) -> String {
+    lines(&[
+        ("used_memory", USED_MEMORY.to_string()),
+        ("maxmemory", core.config("maxmemory").into()),
+        ("maxmemory_policy", core.config("maxmemory-policy").into()),
+        ("number_of_cached_scripts", core.scripts.len().to_string()),
+    ])
+}
+
+fn persistence(core: &Core) -> String {
+    lines(&[
+        ("loading", u8::from(core.is_loading).to_string()),
+        ("rdb_changes_since_last_save", core.changes.to_string()),
+        ("rdb_bgsave_in_progress", "0".into()),
+        ("aof_enabled", "0".into()),
+    ])
+}
+
+fn stats(core: &Core) -> String {
+    lines(&[
+        ("total_connections_received", (core.came - core.came_before).to_string()),
+        ("total_commands_processed", core.calls.iter().sum::<u64>().to_string()),
+        ("expired_keys", core.expired.to_string()),
+        ("evicted_keys", "0".into()),
+        ("pubsub_channels", core.channels.len().to_string()),
+        ("pubsub_patterns", core.patterns.len().to_string()),
+        ("pubsubshard_channels", core.sharded.len().to_string()),
+        ("total_error_replies", core.errors.values().sum::<u64>().to_string()),
+    ])
+}
+
+fn replication(core: &Core) -> String {
+    let mut fields = Vec::new();
+    match &core.role {
+        Role::Primary => fields.push(("role".to_owned(), "master".to_owned())),
+        Role::Replica { host, port, is_linked } => {
+            let state = if *is_linked { "up" } else { "down" };
+            for (name, value) in [
+                ("role", "slave"),
+                ("master_host", host),
+                ("master_port", &port.to_string()),
+                ("master_link_status", state),
+                ("slave_repl_offset", &core.offset.to_string()),
+                ("slave_read_only", "1"),
+            ] {
+                fields.push((name.to_owned(), value.to_owned()));
+            }
+        }
+    }
+    fields.push(("connected_slaves".into(), core.replicas.len().to_string()));
+    for (at, replica) in core.replicas.values().enumerate() {
+        let (host, port, offset) = (&replica.host, replica.port, replica.acknowledged);
+        let said = format!("ip={host},port={port},state=online,offset={offset},lag=0");
+        fields.push((format!("slave{at}"), said));
+    }
+    fields.push(("master_replid".into(), core.replication_id.clone()));
+    fields.push(("master_repl_offset".into(), core.offset.to_string()));
+    fields.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect()
+}
+
+fn commandstats(core: &Core) -> String {
+    let called = core.table.iter().zip(&core.calls).filter(|(_, calls)| **calls > 0);
+    called
+        .map(|(command, calls)| {
+            format!("cmdstat_{}:calls={calls},usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0\r\n", command.name)
+        })
+        .collect()
+}
+
+fn errorstats(core: &Core) -> String {
+    core.errors.iter().map(|(code, count)| format!("errorstat_{code}:count={count}\r\n")).collect()
+}
+
+fn keyspace(core: &Core) -> String {
+    let with_keys = core.dbs.iter().enumerate().filter(|(_, keys)| !keys.is_empty());
+    with_keys
+        .map(|(db, keys)| {
+            let expires = keys.values().filter(|entry| entry.expires.is_some()).count();
+            format!("db{db}:keys={},expires={expires},avg_ttl=0\r\n", keys.len())
+        })
+        .collect()
+}

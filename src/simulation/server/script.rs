@@ -1,0 +1,22 @@
+//! A script, and what comes of it: pure.
+
+use mlua::Function;
+
+use super::reply::Reply;
+
+/// A script that has been compiled.
+pub(super) struct Script {
+    pub(super) function: Function,
+    /// It says that it writes nothing.
+    pub(super) only_reads: bool,
+}
+
+/// What came of a script.
+pub(super) enum Ran {
+    Returned(Reply),
+    /// An error that nobody caught, and the line where it was.
+    Failed {
+        text: String,
+        line: Option<i64>,
+    },
+}

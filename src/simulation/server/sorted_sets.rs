@@ -1,0 +1,363 @@
+//! Commands about sorted sets.
+
+use super::call::{Call, Row, command};
+use super::command::{FAST, GROWS, KEY, READ, WRITE};
+use super::data::{Bytes, Sorted};
+use super::keys::{next_of_scan, scan_options};
+use super::number;
+use super::reply::{Answer, Failure, Reply, SYNTAX};
+
+const SETS: u32 = WRITE | GROWS | FAST;
+const GETS: u32 = READ | FAST;
+
+pub(super) const COMMANDS: [Row; 21] = [
+    command("zadd", -4, SETS, KEY, zadd),
+    command("zincrby", 4, SETS, KEY, zincrby),
+    command("zrem", -3, WRITE | FAST, KEY, zrem),
+    command("zcard", 2, GETS, KEY, |call| {
+        Ok(Reply::count(call.get::<Sorted>(1)?.map_or(0, Sorted::len)))
+    }),
+    command("zscore", 3, GETS, KEY, |call| {
+        let member = call.arg(2);
+        let score = call.get::<Sorted>(1)?.and_then(|set| set.score(member));
+        Ok(score.map_or(Reply::Nil, |score| call.core.double(score)))
+    }),
+    command("zmscore", -3, GETS, KEY, zmscore),
+    command("zrank", -3, GETS, KEY, |call| rank(call, false)),
+    command("zrevrank", -3, GETS, KEY, |call| rank(call, true)),
+    command("zcount", 4, GETS, KEY, |call| {
+        let range = ScoreRange::of(call, 2, 3)?;
+        let set = call.get::<Sorted>(1)?;
+        Ok(Reply::count(set.map_or(0, |set| range.members(set).count())))
+    }),
+    command("zrange", -4, READ, KEY, zrange),
+    command("zrevrange", -4, READ, KEY, |call| old_range(call, By::Rank, true)),
+    command("zrangebyscore", -4, READ, KEY, |call| old_range(call, By::Score, false)),
+    command("zrevrangebyscore", -4, READ, KEY, |call| old_range(call, By::Score, true)),
+    command("zrangebylex", -4, READ, KEY, |call| old_range(call, By::Lex, false)),
+    command("zrevrangebylex", -4, READ, KEY, |call| old_range(call, By::Lex, true)),
+    command("zremrangebyscore", 4, WRITE, KEY, |call| remove_range(call, By::Score)),
+    command("zremrangebyrank", 4, WRITE, KEY, |call| remove_range(call, By::Rank)),
+    command("zremrangebylex", 4, WRITE, KEY, |call| remove_range(call, By::Lex)),
+    command("zpopmin", -2, WRITE | FAST, KEY, |call| pop(call, false)),
+    command("zpopmax", -2, WRITE | FAST, KEY, |call| pop(call, true)),
+    command("zscan", -3, READ, KEY, zscan),
+];
+
+/// Members with their scores.
+type Members = Vec<(Bytes, f64)>;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Rank,
+    Score,
+    Lex,
+}
+
+fn zadd(call: &mut Call<'_>) -> Answer {
+    let mut flags = Vec::new();
+    let mut at = 2;
+    while at < call.many() {
+        let option = call.option(at);
+        if !["nx", "xx", "gt", "lt", "ch", "incr"].contains(&&*option) {
+            break;
+        }
+        flags.push(option);
+        at += 1;
+    }
+    let has = |flag: &str| flags.iter().any(|one| one == flag);
+    let (nx, xx, gt, lt, incr) = (has("nx"), has("xx"), has("gt"), has("lt"), has("incr"));
+    let rest = &call.args[at..];
+    if rest.is_empty() || rest.len() % 2 != 0 {
+        return Err(SYNTAX);
+    }
+    if nx && xx {
+        return Err("ERR XX and NX options at the same time are not compatible".into());
+    }
+    if gt && lt || nx && (gt || lt) {
+        return Err("ERR GT, LT, and/or NX options at the same time are not compatible".into());
+    }
+    if incr && rest.len() > 2 {
+        return Err("ERR INCR option supports a single increment-element pair".into());
+    }
+    let scores: Vec<f64> =
+        (at..call.many()).step_by(2).map(|at| call.float(at)).collect::<Result<_, _>>()?;
+    let is_new_key = call.get::<Sorted>(1)?.is_none();
+    if is_new_key && xx {
+        return Ok(if incr { Reply::Nil } else { Reply::Int(0) });
+    }
+    let (mut added, mut updated, mut result) = (0, 0, None);
+    let set = call.make::<Sorted>(1)?;
+    for (pair, score) in rest.chunks_exact(2).zip(scores) {
+        let member = pair[1];
+        let old = set.score(member);
+        let score = if incr { score + old.unwrap_or(0.0) } else { score };
+        if score.is_nan() {
+            return Err("ERR resulting score is not a number (NaN)".into());
+        }
+        let stays = match old {
+            None => xx,
+            Some(old) => nx || gt && score <= old || lt && score >= old,
+        };
+        if stays {
+            continue;
+        }
+        result = Some(score);
+        match old {
+            None => added += 1,
+            Some(old) if old != score => updated += 1,
+            Some(_) => continue,
+        }
+        set.insert(member, score);
+    }
+    if added + updated > 0 || is_new_key {
+        call.changed(1);
+    }
+    if incr {
+        return Ok(result.map_or(Reply::Nil, |score| call.core.double(score)));
+    }
+    Ok(Reply::Int(if has("ch") { added + updated } else { added }))
+}
+
+fn zincrby(call: &mut Call<'_>) -> Answer {
+    let by = call.float(2)?;
+    let member = call.arg(3);
+    let score = by + call.get::<Sorted>(1)?.and_then(|set| set.score(member)).unwrap_or(0.0);
+    if score.is_nan() {
+        return Err("ERR resulting score is not a number (NaN)".into());
+    }
+    call.make::<Sorted>(1)?.insert(member, score);
+    call.changed(1);
+    Ok(call.core.double(score))
+}
+
+fn zrem(call: &mut Call<'_>) -> Answer {
+    let members = &call.args[2..];
+    let Some(set) = call.get_mut::<Sorted>(1)? else { return Ok(Reply::Int(0)) };
+    let gone = members.iter().filter(|member| set.remove(member)).count();
+    if gone > 0 {
+        call.changed(1);
+    }
+    Ok(Reply::count(gone))
+}
+
+fn zmscore(call: &mut Call<'_>) -> Answer {
+    let digits = call.core.digits();
+    let members = &call.args[2..];
+    let set = call.get::<Sorted>(1)?;
+    let score = |member: &&[u8]| {
+        let score = set.and_then(|set| set.score(member));
+        score.map_or(Reply::Nil, |score| Reply::Double(score, digits))
+    };
+    Ok(Reply::Array(members.iter().map(score).collect()))
+}
+
+fn rank(call: &mut Call<'_>, from_highest: bool) -> Answer {
+    use super::settings::Version;
+    let with_score = match call.many() {
+        3 => false,
+        4 if call.version() > Version::Redis70 && call.option(3) == "withscore" => true,
+        4 if call.version() > Version::Redis70 => return Err(SYNTAX),
+        _ => return Err(call.wrong_arity()),
+    };
+    let member = call.arg(2);
+    let set = call.get::<Sorted>(1)?;
+    let found = set.and_then(|set| Some((set.rank(member)?, set.len(), set.score(member)?)));
+    let Some((rank, many, score)) = found else {
+        return Ok(if with_score { Reply::NilArray } else { Reply::Nil });
+    };
+    let rank = Reply::count(if from_highest { many - 1 - rank } else { rank });
+    let score = call.core.double(score);
+    Ok(if with_score { Reply::Array(vec![rank, score]) } else { rank })
+}
+
+/// Scores from one to another, each included or not.
+struct ScoreRange {
+    min: (f64, bool),
+    max: (f64, bool),
+}
+
+impl ScoreRange {
+    fn of(call: &Call<'_>, min: usize, max: usize) -> Result<Self, Failure> {
+        let bound = |at: usize| {
+            let word = call.arg(at);
+            let (word, included) = match word.strip_prefix(b"(") {
+                Some(rest) => (rest, false),
+                None => (word, true),
+            };
+            number::float(word).map(|score| (score, included))
+        };
+        match (bound(min), bound(max)) {
+            (Some(min), Some(max)) => Ok(Self { min, max }),
+            _ => Err("ERR min or max is not a float".into()),
+        }
+    }
+
+    fn members<'a>(&'a self, set: &'a Sorted) -> impl DoubleEndedIterator<Item = (&'a Bytes, f64)> {
+        let fits = |score: f64| {
+            let above = score > self.min.0 || self.min.1 && score == self.min.0;
+            above && (score < self.max.0 || self.max.1 && score == self.max.0)
+        };
+        set.from(self.min.0).filter(move |(_, score)| fits(*score))
+    }
+}
+
+/// Whether a member is within bounds such as `[a`, `(b`, `-` and `+`.
+fn lex_range(min: &[u8], max: &[u8]) -> Result<impl Fn(&[u8]) -> bool, Failure> {
+    let is_bound = |word: &[u8]| matches!(word, b"-" | b"+" | [b'(' | b'[', ..]);
+    if !is_bound(min) || !is_bound(max) {
+        return Err("ERR min or max not valid string range item".into());
+    }
+    let (min, max) = (min.to_vec(), max.to_vec());
+    Ok(move |member: &[u8]| {
+        let above = match min.split_first() {
+            Some((b'[', bound)) => member >= bound,
+            Some((b'(', bound)) => member > bound,
+            other => other.is_some_and(|(sign, _)| *sign == b'-'),
+        };
+        let below = match max.split_first() {
+            Some((b'[', bound)) => member <= bound,
+            Some((b'(', bound)) => member < bound,
+            other => other.is_some_and(|(sign, _)| *sign == b'+'),
+        };
+        above && below
+    })
+}
+
+/// The members between the bounds in the words 2 and 3.
+fn select(call: &mut Call<'_>, by: By, from_highest: bool) -> Result<Members, Failure> {
+    let owned = |(member, score): (&Bytes, f64)| (member.clone(), score);
+    let (min, max) = if from_highest { (3, 2) } else { (2, 3) };
+    let mut members: Members = match by {
+        By::Rank => {
+            let (start, end) = (call.int(2)?, call.int(3)?);
+            let Some(set) = call.get::<Sorted>(1)? else { return Ok(Vec::new()) };
+            let Some((start, end)) = number::range(start, end, set.len()) else {
+                return Ok(Vec::new());
+            };
+            let many = end - start + 1;
+            return Ok(if from_highest {
+                set.iter().rev().skip(start).take(many).map(owned).collect()
+            } else {
+                set.iter().skip(start).take(many).map(owned).collect()
+            });
+        }
+        By::Score => {
+            let range = ScoreRange::of(call, min, max)?;
+            let set = call.get::<Sorted>(1)?;
+            set.map(|set| range.members(set).map(owned).collect()).unwrap_or_default()
+        }
+        By::Lex => {
+            let fits = lex_range(call.arg(min), call.arg(max))?;
+            let set = call.get::<Sorted>(1)?.into_iter().flat_map(Sorted::iter);
+            set.filter(|(member, _)| fits(member)).map(owned).collect()
+        }
+    };
+    if from_highest {
+        members.reverse();
+    }
+    Ok(members)
+}
+
+/// The answer: members, and their scores if wanted.
+fn shown(call: &Call<'_>, members: Members, with_scores: bool, nested: bool) -> Reply {
+    let mut all = Vec::with_capacity(members.len() * 2);
+    for (member, score) in members {
+        let score = call.core.double(score);
+        match (with_scores, nested) {
+            (false, _) => all.push(Reply::Bulk(member)),
+            (true, true) => all.push(Reply::Array(vec![Reply::Bulk(member), score])),
+            (true, false) => all.extend([Reply::Bulk(member), score]),
+        }
+    }
+    Reply::Array(all)
+}
+
+fn zrange(call: &mut Call<'_>) -> Answer {
+    ranged(call, By::Rank, false, true)
+}
+
+fn old_range(call: &mut Call<'_>, by: By, from_highest: bool) -> Answer {
+    ranged(call, by, from_highest, false)
+}
+
+/// A range with the options behind its bounds. `is_open` says that they may choose its kind.
+fn ranged(call: &mut Call<'_>, mut by: By, mut from_highest: bool, is_open: bool) -> Answer {
+    let (mut with_scores, mut limit) = (false, None);
+    let mut at = 4;
+    while at < call.many() {
+        match &*call.option(at) {
+            "withscores" if by != By::Lex || is_open => with_scores = true,
+            "limit" if at + 2 < call.many() => {
+                limit = Some((call.int(at + 1)?, call.int(at + 2)?));
+                at += 2;
+            }
+            "rev" if is_open => from_highest = true,
+            "byscore" if is_open => by = By::Score,
+            "bylex" if is_open => by = By::Lex,
+            _ => return Err(SYNTAX),
+        }
+        at += 1;
+    }
+    if limit.is_some() && by == By::Rank {
+        return Err(
+            "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX"
+                .into(),
+        );
+    }
+    if with_scores && by == By::Lex {
+        return Err("ERR syntax error, WITHSCORES not supported in combination with BYLEX".into());
+    }
+    let mut members = select(call, by, from_highest)?;
+    if let Some((offset, count)) = limit {
+        let many = if count < 0 { members.len() } else { count as usize };
+        let offset = usize::try_from(offset).unwrap_or(members.len());
+        members = members.into_iter().skip(offset).take(many).collect();
+    }
+    Ok(shown(call, members, with_scores, call.resp3))
+}
+
+fn remove_range(call: &mut Call<'_>, by: By) -> Answer {
+    let members = select(call, by, false)?;
+    if let Some(set) = call.get_mut::<Sorted>(1)? {
+        set.remove_all(&members);
+        if !members.is_empty() {
+            call.changed(1);
+        }
+    }
+    Ok(Reply::count(members.len()))
+}
+
+fn pop(call: &mut Call<'_>, highest: bool) -> Answer {
+    let count = match call.many() {
+        2 => None,
+        3 => Some(call.int(2)?),
+        _ => return Err(SYNTAX),
+    };
+    let many = usize::try_from(count.unwrap_or(1))
+        .map_err(|_| Failure::from("ERR value is out of range, must be positive"))?;
+    let owned = |(member, score): (&Bytes, f64)| (member.clone(), score);
+    let Some(set) = call.get_mut::<Sorted>(1)? else { return Ok(Reply::Array(Vec::new())) };
+    let members: Members = if highest {
+        set.iter().rev().take(many).map(owned).collect()
+    } else {
+        set.iter().take(many).map(owned).collect()
+    };
+    set.remove_all(&members);
+    if !members.is_empty() {
+        call.changed(1);
+    }
+    Ok(shown(call, members, true, call.resp3 && count.is_some()))
+}
+
+fn zscan(call: &mut Call<'_>) -> Answer {
+    let options = scan_options(call, 2)?;
+    let set = call.get::<Sorted>(1)?.cloned().unwrap_or_default();
+    let (next, names) = next_of_scan(set.iter().map(|(member, _)| member), &options);
+    let digits = call.core.digits();
+    let pairs = names.into_iter().flat_map(|name| {
+        let score = digits.of(set.score(&name).unwrap_or(0.0)).into_bytes();
+        [Reply::Bulk(name), Reply::Bulk(score)]
+    });
+    Ok(Reply::Array(vec![Reply::Bulk(next), Reply::Array(pairs.collect())]))
+}

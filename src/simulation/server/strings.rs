@@ -1,0 +1,277 @@
+//! Commands about strings.
+
+use super::call::{Call, Row, command};
+use super::command::{ALL_KEYS, FAST, GROWS, KEY, Keys, READ, WRITE};
+use super::data::{Bytes, Entry, Value};
+use super::number;
+use super::reply::{
+    Answer, Failure, NOT_A_FLOAT, NOT_AN_INTEGER, OK, OVERFLOW, Reply, SYNTAX, WRONG_TYPE,
+};
+use super::settings::Version;
+
+const SETS: u32 = WRITE | GROWS;
+const PAIRS: Keys = Keys::At(1, -1, 2);
+
+pub(super) const COMMANDS: [Row; 21] = [
+    command("get", 2, READ | FAST, KEY, |call| Ok(Reply::maybe(text(call, 1)?.as_deref()))),
+    command("set", -3, SETS, KEY, set),
+    command("setex", 4, SETS, KEY, |call| setex(call, 1000)),
+    command("psetex", 4, SETS, KEY, |call| setex(call, 1)),
+    command("setnx", 3, SETS | FAST, KEY, setnx),
+    command("getset", 3, SETS | FAST, KEY, getset),
+    command("getdel", 2, WRITE | FAST, KEY, getdel),
+    command("getex", -2, WRITE | FAST, KEY, getex),
+    command("incr", 2, SETS | FAST, KEY, |call| add(call, 1)),
+    command("decr", 2, SETS | FAST, KEY, |call| add(call, -1)),
+    command("incrby", 3, SETS | FAST, KEY, |call| {
+        let by = call.int(2)?;
+        add(call, by)
+    }),
+    command("decrby", 3, SETS | FAST, KEY, |call| {
+        let by = call.int(2)?;
+        let negated = by.checked_neg().ok_or("ERR decrement would overflow")?;
+        add(call, negated)
+    }),
+    command("incrbyfloat", 3, SETS | FAST, KEY, add_float),
+    command("append", 3, SETS | FAST, KEY, append),
+    command("strlen", 2, READ | FAST, KEY, |call| {
+        Ok(Reply::count(text(call, 1)?.map_or(0, |text| text.len())))
+    }),
+    command("getrange", 4, READ, KEY, getrange),
+    command("substr", 4, READ, KEY, getrange),
+    command("setrange", 4, SETS, KEY, setrange),
+    command("mget", -2, READ | FAST, ALL_KEYS, mget),
+    command("mset", -3, SETS, PAIRS, |call| mset(call, false)),
+    command("msetnx", -3, SETS, PAIRS, |call| mset(call, true)),
+];
+
+fn text(call: &mut Call<'_>, at: usize) -> Result<Option<Bytes>, Failure> {
+    Ok(call.get::<Bytes>(at)?.cloned())
+}
+
+/// When a key ends that lives for so many units of so many milliseconds. `None` if that cannot be.
+pub(super) fn end_in(call: &Call<'_>, ttl: i64, unit: i64, is_relative: bool) -> Option<i64> {
+    let ttl = ttl.checked_mul(unit)?;
+    if is_relative { ttl.checked_add(call.core.millis()) } else { Some(ttl) }
+}
+
+pub(super) fn invalid_expire(call: &Call<'_>) -> Failure {
+    let name = call.command.name;
+    Failure::from(match call.version() {
+        Version::Redis62 => format!("ERR invalid expire time in {name}"),
+        _ => format!("ERR invalid expire time in '{name}' command"),
+    })
+}
+
+/// The end that the words `EX 10` and their like say, which stand at `at`.
+fn end_of(call: &Call<'_>, at: usize) -> Result<i64, Failure> {
+    let (unit, is_relative) = match &*call.option(at) {
+        "ex" => (1000, true),
+        "px" => (1, true),
+        "exat" => (1000, false),
+        _ => (1, false),
+    };
+    let ttl = call.int(at + 1)?;
+    if ttl <= 0 {
+        return Err(invalid_expire(call));
+    }
+    end_in(call, ttl, unit, is_relative).ok_or_else(|| invalid_expire(call))
+}
+
+fn set(call: &mut Call<'_>) -> Answer {
+    let (mut only_new, mut only_old, mut keeps_ttl, mut gets) = (false, false, false, false);
+    let mut end_at = None;
+    let mut at = 3;
+    while at < call.many() {
+        match &*call.option(at) {
+            "nx" if !only_old => only_new = true,
+            "xx" if !only_new => only_old = true,
+            "get" => gets = true,
+            "keepttl" if end_at.is_none() => keeps_ttl = true,
+            "ex" | "px" | "exat" | "pxat"
+                if end_at.is_none() && !keeps_ttl && at + 1 < call.many() =>
+            {
+                end_at = Some(at);
+                at += 1;
+            }
+            _ => return Err(SYNTAX),
+        }
+        at += 1;
+    }
+    if gets && only_new && call.version() == Version::Redis62 {
+        return Err(SYNTAX);
+    }
+    let expires = end_at.map(|at| end_of(call, at)).transpose()?;
+    let old = if gets { text(call, 1)? } else { None };
+    let found = call.entry(1).map(|entry| entry.expires);
+    if only_new && found.is_some() || only_old && found.is_none() {
+        return Ok(Reply::maybe(old.as_deref()));
+    }
+    let expires = if keeps_ttl { found.flatten() } else { expires };
+    let (args, db) = (call.args, call.db);
+    let value = Value::Text(args[2].to_vec());
+    call.core.set(db, args[1], Entry { value, expires });
+    if expires.is_some_and(|end| end <= call.core.millis()) {
+        call.remove(1);
+    }
+    Ok(if gets { Reply::maybe(old.as_deref()) } else { OK })
+}
+
+fn setex(call: &mut Call<'_>, unit: i64) -> Answer {
+    let ttl = call.int(2)?;
+    let end = end_in(call, ttl, unit, true).filter(|_| ttl > 0);
+    let end = end.ok_or_else(|| invalid_expire(call))?;
+    let args = call.args;
+    let entry = Entry { value: Value::Text(args[3].to_vec()), expires: Some(end) };
+    call.core.set(call.db, args[1], entry);
+    Ok(OK)
+}
+
+fn setnx(call: &mut Call<'_>) -> Answer {
+    let is_new = call.entry(1).is_none();
+    if is_new {
+        call.set(1, Value::Text(call.arg(2).to_vec()));
+    }
+    super::call::found(is_new)
+}
+
+fn getset(call: &mut Call<'_>) -> Answer {
+    let old = text(call, 1)?;
+    call.set(1, Value::Text(call.arg(2).to_vec()));
+    Ok(Reply::maybe(old.as_deref()))
+}
+
+fn getdel(call: &mut Call<'_>) -> Answer {
+    let old = text(call, 1)?;
+    call.remove(1);
+    Ok(Reply::maybe(old.as_deref()))
+}
+
+fn getex(call: &mut Call<'_>) -> Answer {
+    let end = match call.many() {
+        2 => None,
+        3 if call.option(2) == "persist" => Some(None),
+        4 if ["ex", "px", "exat", "pxat"].contains(&&*call.option(2)) => Some(Some(2)),
+        _ => return Err(SYNTAX),
+    };
+    let Some(old) = text(call, 1)? else { return Ok(Reply::Nil) };
+    let (args, db) = (call.args, call.db);
+    match end {
+        None => {}
+        Some(Some(at)) => {
+            let end = end_of(call, at)?;
+            call.core.expire_at(db, args[1], end);
+        }
+        Some(None) => {
+            if let Some(entry) = call.entry(1)
+                && entry.expires.take().is_some()
+            {
+                call.changed(1);
+            }
+        }
+    }
+    Ok(Reply::Bulk(old))
+}
+
+/// Sets a string, whose end stays.
+fn replace(call: &mut Call<'_>, value: Bytes) -> Result<(), Failure> {
+    *call.make::<Bytes>(1)? = value;
+    call.changed(1);
+    Ok(())
+}
+
+fn add(call: &mut Call<'_>, by: i64) -> Answer {
+    let old = match call.get::<Bytes>(1)? {
+        Some(text) => number::integer(text).ok_or(NOT_AN_INTEGER)?,
+        None => 0,
+    };
+    let sum = old.checked_add(by).ok_or(OVERFLOW)?;
+    replace(call, sum.to_string().into_bytes())?;
+    Ok(Reply::Int(sum))
+}
+
+/// The sum of what is there and what comes to it.
+pub(super) fn float_sum(
+    old: Option<&[u8]>,
+    by: &[u8],
+    not_old: Failure,
+) -> Result<String, Failure> {
+    let old = old.unwrap_or(b"0");
+    let (a, b) = (number::float(old).ok_or(not_old)?, number::float(by).ok_or(NOT_A_FLOAT)?);
+    let sum = a + b;
+    if !sum.is_finite() {
+        return Err("ERR increment would produce NaN or Infinity".into());
+    }
+    Ok(number::decimal_sum(old, by).unwrap_or_else(|| number::decimal(sum)))
+}
+
+fn add_float(call: &mut Call<'_>) -> Answer {
+    let old = text(call, 1)?;
+    let sum = float_sum(old.as_deref(), call.arg(2), NOT_A_FLOAT)?;
+    replace(call, sum.clone().into_bytes())?;
+    Ok(Reply::Bulk(sum.into_bytes()))
+}
+
+fn append(call: &mut Call<'_>) -> Answer {
+    let more = call.arg(2);
+    let mut value = text(call, 1)?.unwrap_or_default();
+    value.extend_from_slice(more);
+    let length = value.len();
+    replace(call, value)?;
+    Ok(Reply::count(length))
+}
+
+fn getrange(call: &mut Call<'_>) -> Answer {
+    let (start, end) = (call.int(2)?, call.int(3)?);
+    let value = text(call, 1)?.unwrap_or_default();
+    if start < 0 && end < 0 && start > end {
+        return Ok(Reply::bulk(b""));
+    }
+    // A range that ends in front of the string has its first byte.
+    let end = if end < 0 { (end + value.len() as i64).max(0) } else { end };
+    let range = number::range(start, end, value.len());
+    Ok(Reply::bulk(range.map_or(&[][..], |(start, end)| &value[start..=end])))
+}
+
+fn setrange(call: &mut Call<'_>) -> Answer {
+    const LONGEST: usize = 512 * 1024 * 1024;
+    let (offset, part) = (call.int(2)?, call.arg(3));
+    let offset = usize::try_from(offset).map_err(|_| "ERR offset is out of range")?;
+    let mut value = text(call, 1)?.unwrap_or_default();
+    if part.is_empty() {
+        return Ok(Reply::count(value.len()));
+    }
+    let end = offset.saturating_add(part.len());
+    if end > LONGEST {
+        return Err("ERR string exceeds maximum allowed size (proto-max-bulk-len)".into());
+    }
+    value.resize(value.len().max(end), 0);
+    value[offset..end].copy_from_slice(part);
+    let length = value.len();
+    replace(call, value)?;
+    Ok(Reply::count(length))
+}
+
+fn mget(call: &mut Call<'_>) -> Answer {
+    let values = (1..call.many()).map(|at| match text(call, at) {
+        Ok(value) => Ok(Reply::maybe(value.as_deref())),
+        Err(failure) if failure == WRONG_TYPE => Ok(Reply::Nil),
+        Err(failure) => Err(failure),
+    });
+    values.collect::<Result<_, _>>().map(Reply::Array)
+}
+
+fn mset(call: &mut Call<'_>, only_new: bool) -> Answer {
+    let pairs = call.pairs(1)?;
+    if only_new {
+        let any = pairs.iter().any(|(key, _)| call.core.exists(call.db, key));
+        if any {
+            return Ok(Reply::Int(0));
+        }
+    }
+    for (key, value) in pairs {
+        let entry = Entry { value: Value::Text(value.to_vec()), expires: None };
+        call.core.set(call.db, key, entry);
+    }
+    Ok(if only_new { Reply::Int(1) } else { OK })
+}

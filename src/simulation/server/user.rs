@@ -1,0 +1,302 @@
+//! What a user may do: pure.
+
+use std::collections::BTreeSet;
+
+use super::command::{ADMIN, CONTAINER, Command, FAST, PUBSUB, READ, WRITE};
+use super::data::Bytes;
+use super::glob;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) is_on: bool,
+    pub(super) needs_no_password: bool,
+    pub(super) passwords: BTreeSet<String>,
+    /// May do everything with everything: nothing has to be looked up.
+    is_free: bool,
+    commands: BTreeSet<&'static str>,
+    /// The rules about commands, as they were given.
+    pub(super) rules: Vec<String>,
+    /// Patterns, and whether keys that match them may be read and written.
+    pub(super) keys: Vec<(Bytes, bool, bool)>,
+    pub(super) channels: Vec<Bytes>,
+}
+
+/// What is not permitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Denied {
+    Command,
+    Key,
+    Channel,
+}
+
+/// Commands of a category that the flags of a command do not tell.
+const CATEGORIES: [(&str, &[&str]); 12] = [
+    ("scripting", &["eval", "evalsha", "eval_ro", "evalsha_ro", "script|"]),
+    ("transaction", &["multi", "exec", "discard", "watch", "unwatch"]),
+    (
+        "connection",
+        &["auth", "hello", "ping", "echo", "select", "client|", "quit", "reset", "command"],
+    ),
+    (
+        "dangerous",
+        &["keys", "flushall", "flushdb", "info", "role", "client|kill", "client|list", "sort"],
+    ),
+    (
+        "keyspace",
+        &[
+            "del",
+            "unlink",
+            "exists",
+            "expire",
+            "pexpire",
+            "expireat",
+            "pexpireat",
+            "ttl",
+            "pttl",
+            "persist",
+            "type",
+            "keys",
+            "scan",
+            "rename",
+            "renamenx",
+            "copy",
+            "randomkey",
+            "dbsize",
+            "touch",
+            "flushall",
+            "flushdb",
+            "swapdb",
+            "move",
+            "dump",
+            "restore",
+        ],
+    ),
+    ("string", &["get", "set", "mget", "mset", "incr", "decr", "append", "strlen"]),
+    ("hash", &["h"]),
+    ("list", &["l", "rp"]),
+    ("set", &["s"]),
+    ("sortedset", &["z"]),
+    ("stream", &["x"]),
+    ("blocking", &[]),
+];
+
+impl User {
+    /// One that may do nothing.
+    pub(super) fn new(all_channels: bool) -> Self {
+        Self {
+            is_on: false,
+            needs_no_password: false,
+            passwords: BTreeSet::new(),
+            is_free: false,
+            commands: BTreeSet::new(),
+            rules: vec!["-@all".into()],
+            keys: Vec::new(),
+            channels: if all_channels { vec![b"*".to_vec()] } else { Vec::new() },
+        }
+    }
+
+    /// Applies a rule of `ACL SETUSER`. The error is the reason why it is none.
+    pub(super) fn apply(
+        &mut self,
+        rule: &[u8],
+        table: &'static [Command],
+    ) -> Result<(), &'static str> {
+        const WORDS: &str = "Syntax error";
+        let text = String::from_utf8_lossy(rule).into_owned();
+        let rest = rule.get(1..).unwrap_or_default();
+        match text.to_ascii_lowercase().as_str() {
+            "on" => self.is_on = true,
+            "off" => self.is_on = false,
+            "nopass" => {
+                self.needs_no_password = true;
+                self.passwords.clear();
+            }
+            "resetpass" => {
+                self.needs_no_password = false;
+                self.passwords.clear();
+            }
+            "allkeys" => self.keys = vec![(b"*".to_vec(), true, true)],
+            "resetkeys" => self.keys.clear(),
+            "allchannels" => self.channels = vec![b"*".to_vec()],
+            "resetchannels" => self.channels.clear(),
+            "allcommands" => self.commands("+@all", table)?,
+            "nocommands" => self.commands("-@all", table)?,
+            "reset" => *self = Self::new(false),
+            _ => match rule.first() {
+                Some(b'>') => {
+                    self.passwords.insert(String::from_utf8_lossy(rest).into_owned());
+                    self.needs_no_password = false;
+                }
+                Some(b'<') => {
+                    if !self.passwords.remove(&*String::from_utf8_lossy(rest)) {
+                        return Err(
+                            "The password you are trying to remove from the user does not exist",
+                        );
+                    }
+                }
+                Some(b'~') => self.key(rest, true, true)?,
+                Some(b'%') => {
+                    let at = rest.iter().position(|byte| *byte == b'~').ok_or(WORDS)?;
+                    let may = |letter: u8| rest[..at].to_ascii_uppercase().contains(&letter);
+                    if !may(b'R') && !may(b'W') {
+                        return Err(WORDS);
+                    }
+                    self.key(&rest[at + 1..], may(b'R'), may(b'W'))?;
+                }
+                Some(b'&') => {
+                    if self.channels.iter().any(|channel| channel == b"*") {
+                        return Err(
+                            "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. Try 'resetchannels' to start with an empty list of channels",
+                        );
+                    }
+                    self.channels.push(rest.to_vec());
+                }
+                Some(b'+' | b'-') => self.commands(&text, table)?,
+                _ => return Err(WORDS),
+            },
+        }
+        let has = |pattern: &[u8]| pattern == b"*";
+        self.is_free =
+            table.iter().all(|one| one.is(CONTAINER) || self.commands.contains(one.name))
+                && self.keys.iter().any(|(pattern, read, write)| has(pattern) && *read && *write)
+                && self.channels.iter().any(|channel| has(channel));
+        Ok(())
+    }
+
+    fn key(&mut self, pattern: &[u8], read: bool, write: bool) -> Result<(), &'static str> {
+        if self.keys.iter().any(|(all, read, write)| all == b"*" && *read && *write) {
+            return Err(
+                "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. Try 'resetkeys' to start with an empty list of patterns",
+            );
+        }
+        self.keys.retain(|(other, ..)| other != pattern);
+        self.keys.push((pattern.to_vec(), read, write));
+        Ok(())
+    }
+
+    fn commands(&mut self, rule: &str, table: &'static [Command]) -> Result<(), &'static str> {
+        let rule = rule.to_ascii_lowercase();
+        let (adds, name) = (rule.starts_with('+'), &rule[1..]);
+        let known = |category: &str| {
+            ["all", "read", "write", "admin", "fast", "slow", "pubsub"].contains(&category)
+                || CATEGORIES.iter().any(|(name, _)| *name == category)
+        };
+        let names: Vec<&'static str> = match name.strip_prefix('@') {
+            Some(category) if known(category) => {
+                table.iter().filter(|one| is_in(one, category)).map(|one| one.name).collect()
+            }
+            Some(_) => Vec::new(),
+            None => {
+                let below = format!("{name}|");
+                let is_it = |one: &&Command| one.name == name || one.name.starts_with(&below);
+                table.iter().filter(is_it).map(|one| one.name).collect()
+            }
+        };
+        if names.is_empty() && name != "@blocking" {
+            return Err("Unknown command or category name in ACL");
+        }
+        for name in names {
+            if adds {
+                self.commands.insert(name)
+            } else {
+                self.commands.remove(name)
+            };
+        }
+        if name == "@all" {
+            self.rules.clear();
+        }
+        self.rules.retain(|other| other[1..] != rule[1..]);
+        self.rules.push(rule);
+        Ok(())
+    }
+
+    /// Whether the user may have the command carried out.
+    pub(super) fn may(&self, command: &Command, args: &[&[u8]]) -> Result<(), Denied> {
+        if self.is_free {
+            return Ok(());
+        }
+        if !self.commands.contains(command.name)
+            && command.name != "auth"
+            && command.name != "hello"
+        {
+            return Err(Denied::Command);
+        }
+        let all = command.flags & (READ | WRITE) == 0;
+        let (reads, writes) = (all || command.is(READ), all || command.is(WRITE));
+        let fits = |key: &[u8]| {
+            self.keys.iter().any(|(pattern, read, write)| {
+                (*read || !reads) && (*write || !writes) && glob::matches(pattern, key)
+            })
+        };
+        let channels: &[&[u8]] = match command.name {
+            "publish" | "spublish" => &args[1..2],
+            "subscribe" | "ssubscribe" | "psubscribe" => &args[1..],
+            _ => {
+                let allowed = command.keys_of(args).into_iter().all(fits);
+                return if allowed { Ok(()) } else { Err(Denied::Key) };
+            }
+        };
+        let literally = command.name == "psubscribe";
+        let fits = |channel: &&[u8]| {
+            self.channels.iter().any(|pattern| {
+                if literally {
+                    pattern == channel || pattern == b"*"
+                } else {
+                    glob::matches(pattern, channel)
+                }
+            })
+        };
+        if channels.iter().all(fits) { Ok(()) } else { Err(Denied::Channel) }
+    }
+}
+
+/// Whether the command is in that category.
+pub(super) fn is_in(command: &Command, category: &str) -> bool {
+    match category {
+        "all" => true,
+        "read" => command.is(READ),
+        "write" => command.is(WRITE),
+        "admin" => command.is(ADMIN),
+        "dangerous" if command.is(ADMIN) => true,
+        "fast" => command.is(FAST),
+        "slow" => !command.is(FAST),
+        "pubsub" => command.is(PUBSUB),
+        _ => {
+            let category = CATEGORIES.iter().find(|(name, _)| *name == category);
+            let is_prefix = |name: &str| name.ends_with('|') || name.len() <= 2 && name != "lp";
+            let of_data = command.flags & (READ | WRITE) != 0;
+            category.is_some_and(|(_, names)| {
+                names.iter().any(|name| {
+                    *name == command.name
+                        || is_prefix(name)
+                            && command.name.starts_with(name)
+                            && (of_data || name.ends_with('|'))
+                })
+            })
+        }
+    }
+}
+
+pub(super) const CATEGORY_NAMES: [&str; 21] = [
+    "keyspace",
+    "read",
+    "write",
+    "set",
+    "sortedset",
+    "list",
+    "hash",
+    "string",
+    "bitmap",
+    "hyperloglog",
+    "geo",
+    "stream",
+    "pubsub",
+    "admin",
+    "fast",
+    "slow",
+    "blocking",
+    "dangerous",
+    "connection",
+    "transaction",
+    "scripting",
+];

@@ -1,0 +1,145 @@
+//! How values go into a script, and out of it.
+
+use mlua::{Lua, Table, Value};
+
+use super::reply::{Digits, Failure, Reply};
+
+/// What a script returns, as an answer.
+pub(super) fn returned(value: &Value, resp3: bool, digits: Digits) -> mlua::Result<Reply> {
+    Ok(match value {
+        Value::String(text) => Reply::bulk(&text.as_bytes()),
+        Value::Integer(number) => Reply::Int(*number),
+        Value::Number(number) => Reply::Int(*number as i64),
+        Value::Boolean(yes) if resp3 => Reply::Bool(*yes),
+        Value::Boolean(true) => Reply::Int(1),
+        Value::Table(table) => returned_table(table, resp3, digits)?,
+        _ => Reply::Nil,
+    })
+}
+
+fn returned_table(table: &Table, resp3: bool, digits: Digits) -> mlua::Result<Reply> {
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.to_string_lossy()),
+        _ => None,
+    };
+    let plain = |text: String| text.replace(['\r', '\n'], " ");
+    if let Some(error) = text(&table.raw_get("err")?) {
+        return Ok(Reply::Error(Failure::from(coded(error))));
+    }
+    if let Some(status) = text(&table.raw_get("ok")?) {
+        return Ok(Reply::Status(plain(status).into()));
+    }
+    match table.raw_get("double")? {
+        Value::Number(number) => return Ok(Reply::Double(number, digits)),
+        Value::Integer(number) => return Ok(Reply::Double(number as f64, digits)),
+        _ => {}
+    }
+    if let Some(number) = text(&table.raw_get("big_number")?) {
+        return Ok(Reply::BigNumber(plain(number)));
+    }
+    if let Value::Table(verbatim) = table.raw_get("verbatim_string")? {
+        let (format, text): (Value, Value) =
+            (verbatim.raw_get("format")?, verbatim.raw_get("string")?);
+        if let (Value::String(format), Value::String(text)) = (format, text) {
+            let mut name = *b"   ";
+            name.iter_mut().zip(format.as_bytes().iter()).for_each(|(to, from)| *to = *from);
+            return Ok(Reply::Verbatim(name, text.as_bytes().to_vec()));
+        }
+    }
+    if let Value::Table(map) = table.raw_get("map")? {
+        let pairs = map.pairs::<Value, Value>().map(|pair| {
+            let (key, value) = pair?;
+            Ok((returned(&key, resp3, digits)?, returned(&value, resp3, digits)?))
+        });
+        return pairs.collect::<mlua::Result<_>>().map(Reply::Map);
+    }
+    if let Value::Table(set) = table.raw_get("set")? {
+        let members = set.pairs::<Value, Value>().map(|pair| returned(&pair?.0, resp3, digits));
+        return members.collect::<mlua::Result<_>>().map(Reply::Set);
+    }
+    let mut all = Vec::new();
+    loop {
+        match table.raw_get(all.len() + 1)? {
+            Value::Nil => break,
+            value => all.push(returned(&value, resp3, digits)?),
+        }
+    }
+    Ok(Reply::Array(all))
+}
+
+/// An error as a script returned it, with a code.
+fn coded(error: String) -> String {
+    match error.strip_prefix('-') {
+        Some(rest) => rest.to_owned(),
+        None => error,
+    }
+}
+
+pub(super) fn error_table(lua: &Lua, text: &str) -> mlua::Result<Value> {
+    let table = lua.create_table_with_capacity(0, 1)?;
+    table.raw_set("err", text)?;
+    Ok(Value::Table(table))
+}
+
+/// An answer as a script sees it.
+pub(super) fn value(lua: &Lua, reply: Reply, resp3: bool) -> mlua::Result<Value> {
+    let field = |name: &str, value: Value| {
+        let table = lua.create_table_with_capacity(0, 1)?;
+        table.raw_set(name, value)?;
+        Ok(Value::Table(table))
+    };
+    let text = |bytes: &[u8]| lua.create_string(bytes).map(Value::String);
+    let sequence = |all: Vec<Reply>| {
+        let table = lua.create_table_with_capacity(all.len(), 0)?;
+        for (at, one) in all.into_iter().enumerate() {
+            table.raw_set(at + 1, value(lua, one, resp3)?)?;
+        }
+        Ok(Value::Table(table))
+    };
+    match reply {
+        Reply::Int(number) => Ok(Value::Number(number as f64)),
+        Reply::Bulk(bytes) => text(&bytes),
+        Reply::Nil | Reply::NilArray if resp3 => Ok(Value::Nil),
+        Reply::Nil | Reply::NilArray | Reply::Later => Ok(Value::Boolean(false)),
+        Reply::Status(status) => field("ok", text(status.as_bytes())?),
+        Reply::Error(Failure(error)) => error_table(lua, &error),
+        Reply::Text(said) if !resp3 => text(said.as_bytes()),
+        Reply::Verbatim(_, bytes) if !resp3 => text(&bytes),
+        Reply::Text(said) => {
+            let table = lua.create_table()?;
+            table.raw_set("format", "txt")?;
+            table.raw_set("string", text(said.as_bytes())?)?;
+            field("verbatim_string", Value::Table(table))
+        }
+        Reply::Verbatim(format, bytes) => {
+            let table = lua.create_table()?;
+            table.raw_set("format", text(&format)?)?;
+            table.raw_set("string", text(&bytes)?)?;
+            field("verbatim_string", Value::Table(table))
+        }
+        Reply::Map(pairs) if resp3 => {
+            let table = lua.create_table()?;
+            for (key, one) in pairs {
+                table.raw_set(value(lua, key, resp3)?, value(lua, one, resp3)?)?;
+            }
+            field("map", Value::Table(table))
+        }
+        Reply::Map(pairs) => {
+            sequence(pairs.into_iter().flat_map(|(key, one)| [key, one]).collect())
+        }
+        Reply::Set(all) if resp3 => {
+            let table = lua.create_table()?;
+            for one in all {
+                table.raw_set(value(lua, one, resp3)?, true)?;
+            }
+            field("set", Value::Table(table))
+        }
+        Reply::Array(all) | Reply::Set(all) | Reply::Push(all) | Reply::Many(all) => sequence(all),
+        Reply::Double(number, _) if resp3 => field("double", Value::Number(number)),
+        Reply::Double(number, digits) => text(digits.of(number).as_bytes()),
+        Reply::Bool(yes) if resp3 => Ok(Value::Boolean(yes)),
+        Reply::Bool(yes) => Ok(Value::Number(f64::from(u8::from(yes)))),
+        Reply::BigNumber(digits) if resp3 => field("big_number", text(digits.as_bytes())?),
+        Reply::BigNumber(digits) => text(digits.as_bytes()),
+    }
+}

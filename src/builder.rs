@@ -47,7 +47,8 @@ pub struct LockClientBuilder {
 
 impl LockClientBuilder {
     /// Where Redis is: `redis://[user[:password]@]host[:port][/database]`, the same with `rediss://`
-    /// and the cargo feature `rustls`, or `unix:` and a path.
+    /// and the cargo feature `rustls`, `unix:` and a path, or, with the feature `test-util`, `memory://`:
+    /// a simulated server in this process, for a laptop or a single node.
     /// One of this, [`client`](Self::client), [`sentinel`](Self::sentinel) and
     /// [`cluster`](Self::cluster) is needed.
     pub fn url(mut self, url: impl Into<String>) -> Self {
@@ -235,6 +236,12 @@ impl LockClientBuilder {
         self
     }
 
+    #[cfg(feature = "test-util")]
+    pub(crate) fn on(mut self, host: Host) -> Self {
+        self.host = Some(host);
+        self
+    }
+
     /// Checks the options, connects once and starts the client's thread.
     ///
     /// # Errors
@@ -296,6 +303,9 @@ impl LockClientBuilder {
             let message = "there are credentials of sentinels, and no sentinels: set sentinel, too";
             return Err(Error::invalid(message));
         }
+        if self.url.as_deref().is_some_and(|url| url.starts_with("memory:")) {
+            self.in_memory()?;
+        }
         let ways = [
             self.url.map(Endpoint::url),
             self.client.as_ref().map(|client| Ok(Endpoint::client(client))),
@@ -317,6 +327,27 @@ impl LockClientBuilder {
             }
         };
         Ok((self.host.unwrap_or_else(Host::current), endpoint, self.config))
+    }
+}
+
+impl LockClientBuilder {
+    /// The server of `memory://`, in place of that address.
+    #[cfg(feature = "test-util")]
+    fn in_memory(&mut self) -> Result<(), Error> {
+        if self.url.as_deref() != Some("memory://") {
+            return Err(Error::invalid("the address of a Redis in memory is `memory://`"));
+        }
+        tracing::warn!("the locks of memory:// are in this process: no other process sees them");
+        let (host, url) = crate::simulation::memory();
+        (self.host, self.url) = (Some(host), Some(url));
+        Ok(())
+    }
+
+    #[cfg(not(feature = "test-util"))]
+    fn in_memory(&mut self) -> Result<(), Error> {
+        Err(Error::invalid(
+            "this url asks for a Redis in memory, which takes the feature `test-util`",
+        ))
     }
 }
 

@@ -33,9 +33,14 @@ mod reclaim;
 mod released;
 mod releaser;
 mod signal;
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub mod simulation;
 mod slot;
 mod spans;
 mod sync;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 mod token;
 mod transport;
 mod wait;

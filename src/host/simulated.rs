@@ -29,10 +29,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// A simulated machine.
 pub(crate) trait Machine: Send + Sync {
-    fn now(&self) -> Instant;
+    /// `None` for real time.
+    fn now(&self) -> Option<Instant>;
 
-    /// For so long by the machine's own clock.
-    fn sleep(&self, duration: Duration) -> BoxFuture<()>;
+    /// For so long by the machine's own clock. `None` for real time.
+    fn sleep(&self, duration: Duration) -> Option<BoxFuture<()>>;
 
     /// Connects a runtime of this machine to a server.
     fn connect(
@@ -177,12 +178,12 @@ fn place() -> Option<Place> {
 
 /// The time of a simulated machine.
 pub(crate) fn now() -> Option<Instant> {
-    PLACE.with_borrow(|place| place.as_ref().map(|place| place.machine.now()))
+    PLACE.with_borrow(|place| place.as_ref().and_then(|place| place.machine.now()))
 }
 
 /// A sleep on a simulated machine.
 pub(crate) fn sleep(duration: Duration) -> Option<BoxFuture<()>> {
-    place().map(|place| place.machine.sleep(duration))
+    place().and_then(|place| place.machine.sleep(duration))
 }
 
 pub(crate) fn new_uuid() -> uuid::Uuid {

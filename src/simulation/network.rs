@@ -1,0 +1,230 @@
+//! The network between machines and servers, and the servers at its other end.
+//!
+//! Everything that happens is an event at a time: bytes reach a server or a machine, a connection is made
+//! or has ended, a server's own timer is due. What is due now happens at once, in the task that causes
+//! it; the rest waits in one queue, which [`carry`](Network::carry) empties.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::random::Random;
+use super::server::ClientId;
+
+mod event;
+mod faults;
+mod link;
+mod server_slot;
+mod stream;
+
+use event::Event;
+use link::Link;
+pub use link::{Direction, Distance, Flow};
+use server_slot::ServerSlot;
+pub(super) use stream::SimulatedStream;
+
+/// One of the servers of a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerNumber(pub(super) usize);
+
+/// One of the machines of a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MachineNumber(pub(super) u64);
+
+/// A network with its servers. Cloning is cheap, and all clones are the same network.
+#[derive(Clone)]
+pub struct Network {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    /// Notified when there is an earlier event to wait for.
+    sooner: Arc<Notify>,
+    /// Whose time it is; real time for `None`.
+    handle: Option<Handle>,
+}
+
+struct State {
+    begun: Instant,
+    random: Random,
+    servers: Vec<ServerSlot>,
+    addresses: BTreeMap<String, ServerNumber>,
+    connections: BTreeMap<u64, Connection>,
+    next_connection: u64,
+    links: BTreeMap<(u64, ServerNumber), Link<Event>>,
+    /// For machines and servers about which nothing else was said.
+    distance: Distance,
+    /// How long a write takes from a primary to its replicas.
+    replication: Distance,
+    /// What happens later, in order.
+    events: BTreeMap<(Instant, u64), Event>,
+    next_event: u64,
+    carrier: Option<AbortHandle>,
+    /// Readers to wake once the mutex is released.
+    wakes: Vec<Waker>,
+    /// Who asks beside the network, and what it was answered.
+    asks: Option<ClientId>,
+    answer: Vec<u8>,
+    trace: u64,
+}
+
+/// A connection between a machine and a server.
+struct Connection {
+    machine: u64,
+    server: ServerNumber,
+    /// Of the server, once it has accepted the connection.
+    client: Option<ClientId>,
+    /// When the last bytes of each direction arrive: no later ones arrive before.
+    last_up: Instant,
+    last_down: Instant,
+    /// What has arrived at the machine.
+    arrived: VecDeque<Vec<u8>>,
+    /// How much of the first of them has been read.
+    read: usize,
+    reader: Option<Waker>,
+    state: ConnectionState,
+    /// Whether the machine has closed its end.
+    is_closed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ConnectionState {
+    Opening,
+    Open,
+    /// The server has closed it.
+    Ended,
+    Reset,
+    Refused,
+}
+
+impl Network {
+    /// A network in which nothing is yet. It takes the time of the runtime that calls this; outside of one
+    /// it takes real time.
+    pub fn new(seed: u64) -> Self {
+        Self::with_time_of(seed, Handle::try_current().ok())
+    }
+
+    /// The same with the time of that runtime, or with real time.
+    pub(super) fn with_time_of(seed: u64, handle: Option<Handle>) -> Self {
+        let mut random = Random::new(seed);
+        let state = State {
+            begun: Instant::now(),
+            random: random.fork(),
+            servers: Vec::new(),
+            addresses: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            next_connection: 1,
+            links: BTreeMap::new(),
+            distance: Distance::default(),
+            replication: Distance::default(),
+            events: BTreeMap::new(),
+            next_event: 0,
+            carrier: None,
+            wakes: Vec::new(),
+            asks: None,
+            answer: Vec::new(),
+            trace: seed,
+        };
+        Self { inner: Arc::new(Inner { state: state.into(), sooner: Arc::default(), handle }) }
+    }
+
+    pub(super) fn handle(&self) -> Option<Handle> {
+        self.inner.handle.clone()
+    }
+
+    /// The time of this network.
+    pub(super) fn now(&self) -> Instant {
+        match &self.inner.handle {
+            Some(handle) => {
+                let _time = handle.enter();
+                Instant::now()
+            }
+            None => std::time::Instant::now().into(),
+        }
+    }
+
+    /// How long it has existed.
+    pub fn elapsed(&self) -> Duration {
+        self.now().saturating_duration_since(self.inner.state.lock().begun)
+    }
+
+    /// A hash over everything that was sent, and when.
+    pub fn trace(&self) -> u64 {
+        self.inner.state.lock().trace
+    }
+
+    /// Adds something to that hash.
+    pub fn note(&self, what: &[u8]) {
+        let now = self.now();
+        self.inner.state.lock().note(now, 0, what);
+    }
+
+    /// Changes the state, carries out what is due, and wakes whom that concerns.
+    fn with<T>(&self, change: impl FnOnce(&mut State, Instant) -> T) -> T {
+        let now = self.now();
+        let (value, wakes, earlier) = {
+            let mut state = self.inner.state.lock();
+            let first = state.events.first_key_value().map(|(key, _)| *key);
+            let value = change(&mut state, now);
+            state.run_due(now);
+            let next = state.events.first_key_value().map(|(key, _)| *key);
+            (value, std::mem::take(&mut state.wakes), next.is_some() && next != first)
+        };
+        if earlier {
+            self.inner.sooner.notify_one();
+        }
+        wakes.into_iter().for_each(Waker::wake);
+        value
+    }
+
+    /// Carries out events when they are due, for as long as the network exists.
+    async fn carry(inner: Weak<Inner>, sooner: Arc<Notify>) {
+        while let Some(inner) = inner.upgrade() {
+            let network = Self { inner };
+            network.with(|_, _| ());
+            let next = network.inner.state.lock().events.first_key_value().map(|((at, _), _)| *at);
+            drop(network);
+            match next {
+                Some(at) => drop(tokio::time::timeout_at(at, sooner.notified()).await),
+                None => sooner.notified().await,
+            }
+        }
+    }
+
+    /// Has a task carry the events, unless there is one.
+    fn start_carrying(&self) {
+        let mut state = self.inner.state.lock();
+        if state.carrier.as_ref().is_none_or(AbortHandle::is_finished) {
+            let runtime = self.inner.handle.clone().unwrap_or_else(Handle::current);
+            let carry = Self::carry(Arc::downgrade(&self.inner), self.inner.sooner.clone());
+            state.carrier = Some(runtime.spawn(carry).abort_handle());
+        }
+    }
+
+    /// Connects a machine to the server at an address.
+    pub(super) async fn connect(&self, machine: u64, address: &str) -> io::Result<SimulatedStream> {
+        self.start_carrying();
+        let number = self.with(|state, now| state.connect(machine, address, now))?;
+        // Its drop closes the connection.
+        let stream = SimulatedStream { network: self.clone(), number };
+        std::future::poll_fn(|cx| self.with(|state, _| state.poll_opened(number, cx))).await?;
+        Ok(stream)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(carrier) = self.state.get_mut().carrier.take() {
+            carrier.abort();
+        }
+    }
+}

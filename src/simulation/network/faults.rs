@@ -1,0 +1,116 @@
+//! What a world does to the ways between machines and servers.
+
+use tokio::time::Instant;
+
+use super::event::Event;
+use super::{
+    ConnectionState, Direction, Distance, Flow, MachineNumber, Network, ServerNumber, State,
+};
+
+impl Network {
+    /// How far machines are from servers, where nothing else is said.
+    pub fn set_distance(&self, distance: Distance) {
+        self.with(|state, _| state.distance = distance);
+    }
+
+    /// How far one machine is from one server.
+    pub fn set_distance_of(
+        &self,
+        machine: impl Into<MachineNumber>,
+        server: ServerNumber,
+        distance: Distance,
+    ) {
+        let link = (machine.into().0, server);
+        self.with(|state, _| state.links.entry(link).or_default().distance = Some(distance));
+    }
+
+    /// How far servers are from their replicas.
+    pub fn set_replication(&self, distance: Distance) {
+        self.with(|state, _| state.replication = distance);
+    }
+
+    /// Opens or closes one way between a machine and a server. What is held is sent when it opens.
+    pub fn set_flow(
+        &self,
+        machine: impl Into<MachineNumber>,
+        server: ServerNumber,
+        direction: Direction,
+        flow: Flow,
+    ) {
+        let link = (machine.into().0, server);
+        self.with(|state, now| {
+            let way = state.links.entry(link).or_default().way(direction);
+            way.flow = flow;
+            if flow == Flow::Open {
+                let held = std::mem::take(&mut way.held);
+                held.into_iter().for_each(|event| state.send_again(event, direction, now));
+            }
+        });
+    }
+
+    /// Resets the connections between a machine and a server. What is under way to the server arrives
+    /// if `arrives`; answers that are under way do not.
+    pub fn cut(&self, machine: impl Into<MachineNumber>, server: ServerNumber, arrives: bool) {
+        let machine = machine.into().0;
+        self.with(|state, now| {
+            let of_both = |connection: &super::Connection| {
+                (connection.machine, connection.server) == (machine, server)
+            };
+            let connections = state.connections.iter().filter(|(_, one)| of_both(one));
+            let numbers: Vec<u64> = connections.map(|(number, _)| *number).collect();
+            for number in numbers {
+                state.cut(number, arrives, now);
+            }
+        });
+    }
+
+    /// How many connections a machine has to a server.
+    pub fn connections(&self, machine: impl Into<MachineNumber>, server: ServerNumber) -> usize {
+        let of_both = (machine.into().0, server);
+        let state = self.inner.state.lock();
+        let open = state.connections.values().filter(|one| !one.is_closed);
+        open.filter(|one| (one.machine, one.server) == of_both).count()
+    }
+
+    /// Resets all connections of a machine that has crashed.
+    pub(in crate::simulation) fn crashed(&self, machine: u64) {
+        self.with(|state, now| {
+            let connections = state.connections.iter().filter(|(_, one)| one.machine == machine);
+            let numbers: Vec<u64> = connections.map(|(number, _)| *number).collect();
+            for number in numbers {
+                state.close(number, now);
+            }
+        });
+    }
+}
+
+impl State {
+    fn send_again(&mut self, event: Event, direction: Direction, now: Instant) {
+        let (Event::Opens(number)
+        | Event::Opened(number, _)
+        | Event::Request(number, _)
+        | Event::Closes(number)
+        | Event::Answer(number, _)
+        | Event::Ends(number, _)) = &event
+        else {
+            return;
+        };
+        self.send(*number, direction, event, now);
+    }
+
+    fn cut(&mut self, number: u64, arrives: bool, now: Instant) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        connection.state = ConnectionState::Reset;
+        connection.arrived.clear();
+        self.wakes.extend(connection.reader.take());
+        if arrives {
+            return self.close(number, now);
+        }
+        let is_of_it = |event: &Event| match event {
+            Event::Opens(one) | Event::Request(one, _) => *one == number,
+            _ => false,
+        };
+        self.events.retain(|_, event| !is_of_it(event));
+        self.close(number, now);
+    }
+}

@@ -1,0 +1,353 @@
+//! The servers' end of the network.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::event::Event;
+use super::{ConnectionState, Direction, Network, ServerNumber, State};
+use crate::simulation::server::{ClientId, Effect, ReplicaId, Server, Update};
+
+/// What a server's clock shows when its network begins.
+const EPOCH: Duration = Duration::from_secs(1_700_000_000);
+
+/// A server, and the process around it.
+pub(super) struct ServerSlot {
+    pub(super) server: Server,
+    address: String,
+    /// By number of its client.
+    clients: std::collections::BTreeMap<ClientId, u64>,
+    state: Process,
+    /// What has reached a process that is stopped.
+    inbox: VecDeque<Event>,
+    /// By how much its clock is ahead of the network's, and behind it.
+    ahead: Duration,
+    behind: Duration,
+    /// When its next timer is due.
+    timer: Option<Instant>,
+    /// The servers that follow it.
+    replicas: Vec<ServerNumber>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Process {
+    Runs,
+    /// As after SIGSTOP: connections stay, and nothing is answered.
+    Stopped,
+    Ended,
+}
+
+impl ServerSlot {
+    fn wall(&self, begun: Instant, now: Instant) -> Duration {
+        let elapsed = now.saturating_duration_since(begun);
+        (EPOCH + elapsed + self.ahead).saturating_sub(self.behind)
+    }
+}
+
+impl State {
+    /// Has a server do something, and carries out what follows.
+    fn at<T>(
+        &mut self,
+        number: ServerNumber,
+        now: Instant,
+        act: impl FnOnce(&mut Server, Duration) -> T,
+    ) -> T {
+        let slot = &mut self.servers[number.0];
+        let wall = slot.wall(self.begun, now);
+        let value = act(&mut slot.server, wall);
+        for effect in slot.server.take_effects() {
+            self.follows(number, effect, now);
+        }
+        let slot = &mut self.servers[number.0];
+        if let Some(next) = slot.server.next_timer() {
+            let at = now + next.saturating_sub(wall);
+            if slot.timer.is_none_or(|timer| at < timer) {
+                slot.timer = Some(at);
+                self.schedule(at, Event::Timer(number));
+            }
+        }
+        value
+    }
+
+    fn follows(&mut self, number: ServerNumber, effect: Effect, now: Instant) {
+        match effect {
+            Effect::Send { client, bytes } => {
+                if self.asks == Some(client) {
+                    self.answer.extend(bytes);
+                } else if let Some(&connection) = self.servers[number.0].clients.get(&client) {
+                    let answer = Event::Answer(connection, bytes);
+                    self.send(connection, Direction::Down, answer, now);
+                }
+            }
+            Effect::Close { client } => {
+                if let Some(connection) = self.servers[number.0].clients.remove(&client) {
+                    self.connections.entry(connection).and_modify(|one| one.client = None);
+                    let ends = Event::Ends(connection, ConnectionState::Ended);
+                    self.send(connection, Direction::Down, ends, now);
+                }
+            }
+            Effect::Replicate(update) => {
+                for to in self.servers[number.0].replicas.clone() {
+                    let distance = self.replication;
+                    let at = now + distance.each_way + self.random.up_to(distance.jitter);
+                    let update = Box::new(update.clone());
+                    self.schedule(at, Event::Update { from: number, to, update });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn opens(&mut self, number: u64, now: Instant) {
+        let Some(connection) = self.connections.get(&number) else { return };
+        let slot = &mut self.servers[connection.server.0];
+        let runs = slot.state;
+        // The kernel accepts connections for a process that is stopped.
+        let open = Event::Opened(number, runs != Process::Ended);
+        match runs {
+            Process::Runs => self.accept(number, now),
+            Process::Stopped => slot.inbox.push_back(Event::Opens(number)),
+            Process::Ended => {}
+        }
+        self.send(number, Direction::Down, open, now);
+    }
+
+    fn accept(&mut self, number: u64, now: Instant) {
+        let Some(connection) = self.connections.get(&number) else { return };
+        let (server, machine) = (connection.server, connection.machine);
+        let address = format!("10.0.{}.{}:{}", machine / 250, machine % 250 + 1, 1024 + number);
+        let client = self.at(server, now, |server, wall| server.accept(wall, &address));
+        self.servers[server.0].clients.insert(client, number);
+        self.connections.entry(number).and_modify(|one| one.client = Some(client));
+    }
+
+    /// Something of a machine reaches the server.
+    pub(super) fn at_server(&mut self, number: u64, event: Event, now: Instant) {
+        let Some(connection) = self.connections.get(&number) else { return };
+        let (server, client) = (connection.server, connection.client);
+        let slot = &mut self.servers[server.0];
+        if slot.state == Process::Stopped {
+            slot.inbox.push_back(event);
+            return;
+        }
+        match event {
+            Event::Request(_, bytes) => {
+                if let Some(client) = client {
+                    self.at(server, now, |server, wall| server.receive(wall, client, &bytes));
+                }
+            }
+            Event::Closes(_) => {
+                if let Some(client) = client {
+                    self.servers[server.0].clients.remove(&client);
+                    self.at(server, now, |server, wall| server.closed(wall, client));
+                }
+                self.connections.remove(&number);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn timer(&mut self, number: ServerNumber, now: Instant) {
+        let slot = &mut self.servers[number.0];
+        // Only the earliest of those that were set counts.
+        if slot.timer.is_none_or(|timer| timer > now) {
+            return;
+        }
+        slot.timer = None;
+        match slot.state {
+            Process::Runs => self.at(number, now, |server, wall| server.tick(wall)),
+            Process::Stopped => slot.inbox.push_back(Event::Timer(number)),
+            Process::Ended => {}
+        }
+    }
+
+    pub(super) fn update(
+        &mut self,
+        from: ServerNumber,
+        to: ServerNumber,
+        update: Update,
+        now: Instant,
+    ) {
+        if !self.servers[from.0].replicas.contains(&to) {
+            return;
+        }
+        let slot = &mut self.servers[to.0];
+        match slot.state {
+            Process::Runs => {}
+            Process::Stopped => {
+                return slot.inbox.push_back(Event::Update { from, to, update: Box::new(update) });
+            }
+            Process::Ended => return,
+        }
+        let offset = update.offset();
+        self.at(to, now, |server, wall| server.apply(wall, update));
+        let at = now + self.replication.each_way;
+        self.schedule(at, Event::Acknowledge { to: from, replica: to, offset });
+    }
+
+    pub(super) fn acknowledge(
+        &mut self,
+        to: ServerNumber,
+        replica: ServerNumber,
+        offset: u64,
+        now: Instant,
+    ) {
+        let slot = &mut self.servers[to.0];
+        match slot.state {
+            Process::Runs => {
+                self.at(to, now, |server, wall| {
+                    server.acknowledge(wall, ReplicaId(replica.0 as u64), offset)
+                });
+            }
+            Process::Stopped => slot.inbox.push_back(Event::Acknowledge { to, replica, offset }),
+            Process::Ended => {}
+        }
+    }
+
+    fn go_on(&mut self, number: ServerNumber, now: Instant) {
+        self.servers[number.0].state = Process::Runs;
+        while let Some(event) = self.servers[number.0].inbox.pop_front() {
+            match event {
+                Event::Opens(connection) => self.accept(connection, now),
+                Event::Request(connection, _) | Event::Closes(connection) => {
+                    self.at_server(connection, event, now);
+                }
+                Event::Timer(server) => self.at(server, now, |server, wall| server.tick(wall)),
+                Event::Update { from, to, update } => self.update(from, to, *update, now),
+                Event::Acknowledge { to, replica, offset } => {
+                    self.acknowledge(to, replica, offset, now);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Resets the connections to a server whose process has ended.
+    fn end(&mut self, number: ServerNumber, now: Instant) {
+        let slot = &mut self.servers[number.0];
+        slot.state = Process::Ended;
+        slot.inbox.clear();
+        slot.clients.clear();
+        let connections: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.server == number)
+            .map(|(number, _)| *number)
+            .collect();
+        for connection in connections {
+            self.connections.entry(connection).and_modify(|one| one.client = None);
+            let reset = Event::Ends(connection, ConnectionState::Reset);
+            self.send(connection, Direction::Down, reset, now);
+        }
+    }
+}
+
+impl Network {
+    /// Adds a server, which clients reach at that host and port.
+    pub fn add(&self, server: Server, address: &str) -> ServerNumber {
+        self.with(|state, _| {
+            let number = ServerNumber(state.servers.len());
+            state.servers.push(ServerSlot {
+                server,
+                address: address.to_owned(),
+                clients: std::collections::BTreeMap::new(),
+                state: Process::Runs,
+                inbox: VecDeque::new(),
+                ahead: Duration::ZERO,
+                behind: Duration::ZERO,
+                timer: None,
+                replicas: Vec::new(),
+            });
+            state.addresses.insert(address.to_owned(), number);
+            number
+        })
+    }
+
+    /// Has a server do something at its own time: the other argument is what its clock shows.
+    pub fn at<T>(&self, server: ServerNumber, act: impl FnOnce(&mut Server, Duration) -> T) -> T {
+        self.with(|state, now| state.at(server, now, act))
+    }
+
+    /// Has a server carry out a command at once, whatever the network is like.
+    ///
+    /// # Errors
+    ///
+    /// What the server answers as an error.
+    pub fn ask(
+        &self,
+        server: ServerNumber,
+        command: &redis::Cmd,
+    ) -> redis::RedisResult<redis::Value> {
+        let answer = self.with(|state, now| {
+            let client = state.at(server, now, |server, wall| server.accept(wall, "10.255.0.1:1"));
+            state.asks = Some(client);
+            let bytes = command.get_packed_command();
+            state.at(server, now, |server, wall| server.receive(wall, client, &bytes));
+            state.asks = None;
+            state.at(server, now, |server, wall| server.closed(wall, client));
+            std::mem::take(&mut state.answer)
+        });
+        redis::parse_redis_value(&answer)?.extract_error()
+    }
+
+    /// Stops the process of a server: connections stay, and it answers nothing.
+    pub fn stop(&self, server: ServerNumber) {
+        self.with(|state, _| {
+            let slot = &mut state.servers[server.0];
+            if slot.state == Process::Runs {
+                slot.state = Process::Stopped;
+            }
+        });
+    }
+
+    /// Has the process of a server go on, after it was stopped.
+    pub fn go_on(&self, server: ServerNumber) {
+        self.with(|state, now| {
+            if state.servers[server.0].state == Process::Stopped {
+                state.go_on(server, now);
+            }
+        });
+    }
+
+    /// Ends the process of a server: connections are reset, and new ones refused.
+    pub fn kill(&self, server: ServerNumber) {
+        self.with(|state, now| state.end(server, now));
+    }
+
+    /// Starts the process of a server again. `restart` says what it knows.
+    pub fn start(&self, server: ServerNumber, restart: impl FnOnce(&mut Server, Duration)) {
+        self.with(|state, now| {
+            if state.servers[server.0].state == Process::Stopped {
+                state.end(server, now);
+            }
+            state.servers[server.0].state = Process::Runs;
+            state.servers[server.0].timer = None;
+            state.at(server, now, restart);
+        });
+    }
+
+    /// Sets the clock of a server forward.
+    pub fn set_clock_forward(&self, server: ServerNumber, by: Duration) {
+        self.with(|state, _| state.servers[server.0].ahead += by);
+        self.at(server, |_, _| ());
+    }
+
+    /// Sets the clock of a server to that time since the epoch.
+    pub(in crate::simulation) fn set_clock_to(&self, server: ServerNumber, since_epoch: Duration) {
+        self.with(|state, now| {
+            let wall = state.servers[server.0].wall(state.begun, now);
+            state.servers[server.0].ahead += since_epoch.saturating_sub(wall);
+        });
+    }
+
+    /// Sets the clock of a server back.
+    pub fn set_clock_back(&self, server: ServerNumber, by: Duration) {
+        self.with(|state, _| state.servers[server.0].behind += by);
+    }
+
+    /// Where clients reach a server.
+    pub fn address(&self, server: ServerNumber) -> String {
+        self.inner.state.lock().servers[server.0].address.clone()
+    }
+}

@@ -1,0 +1,199 @@
+//! A simulated Redis, for tests of code that holds locks, and for a single node (feature `test-util`).
+//!
+//! [`Redis`] is a server in this process. It runs the scripts of this crate as they are, and its clients
+//! are [`LockClient`]s like any other: nothing of the code under test changes. In a test whose time is
+//! paused (`#[tokio::test(start_paused = true)]`) leases end, the watchdog renews and
+//! [`lost`](crate::LockGuard::lost) completes in virtual time: an hour takes no time.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use redlatch::{ErrorKind, test_util::Redis};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let redis = Redis::new();
+//! let (here, elsewhere) = (redis.client(), redis.client()); // two clients, as in two processes
+//!
+//! let guard = here.lock("order:4711").lock().await?;
+//! assert!(elsewhere.lock("order:4711").try_lock_now().await?.is_none());
+//!
+//! redis.lose("order:4711"); // as if an operator had deleted it
+//! assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+//!
+//! redis.stop(); // as if the server were down
+//! let client = redis.builder().command_timeout(Duration::from_millis(50)).connect_lazy()?;
+//! let error = client.lock("order:4711").try_lock_now().await.unwrap_err();
+//! assert_eq!(error.kind(), ErrorKind::Unavailable);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::builder::LockClientBuilder;
+use crate::client::LockClient;
+use crate::simulation::{Distance, Machine, Network, Server, ServerNumber, Settings};
+
+/// A simulated Redis server. Cloning is cheap, and all clones are the same server.
+///
+/// It takes the time of the runtime in which it is made, paused or not, and its clients run there; they
+/// have no threads of their own. If it is made outside of a runtime, it goes by real time, and its clients
+/// have their threads. Each client of [`client`](Self::client) and [`builder`](Self::builder) is as
+/// independent as one in a process of its own.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use redlatch::test_util::Redis;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // What `#[tokio::test(start_paused = true)]` does.
+/// let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+/// runtime.block_on(async {
+///     let redis = Redis::new();
+///     let guard = redis.client().lock("nightly-report").lock().await?;
+///     tokio::time::sleep(Duration::from_secs(3600)).await; // takes no time
+///     assert!(!guard.is_lost()); // the watchdog has renewed it
+///     redis.lose("nightly-report");
+///     guard.lost().await; // told at the next renewal
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Redis {
+    network: Network,
+    server: ServerNumber,
+    clients: Arc<AtomicU64>,
+}
+
+/// The address under which its clients know the server.
+const ADDRESS: (&str, u16) = ("simulated", 6379);
+
+impl Redis {
+    /// A server that has no keys.
+    #[must_use]
+    pub fn new() -> Self {
+        let network = Network::new(0);
+        let (host, port) = ADDRESS;
+        let settings = Settings { host: host.into(), port, ..Settings::default() };
+        let server = network.add(Server::new(settings), &format!("{host}:{port}"));
+        Self { network, server, clients: Arc::default() }
+    }
+
+    /// A client of this server with the default options. It connects with its first call.
+    #[must_use]
+    pub fn client(&self) -> LockClient {
+        let client = self.builder().connect_lazy();
+        client.unwrap_or_else(|error| panic!("a client of a simulated Redis: {error}"))
+    }
+
+    /// Options for a client of this server. The address is set.
+    pub fn builder(&self) -> LockClientBuilder {
+        let number = self.clients.fetch_add(1, Ordering::Relaxed);
+        let machine = Machine::new(&self.network, number, number);
+        let (host, port) = ADDRESS;
+        LockClient::builder().url(format!("redis://{host}:{port}")).on(machine.host())
+    }
+
+    /// Ends the server: connections are reset, and new ones refused. It keeps its keys.
+    pub fn stop(&self) {
+        self.network.kill(self.server);
+    }
+
+    /// Starts the server again after [`stop`](Self::stop). It has the keys that it had, except those whose
+    /// TTL has ended meanwhile.
+    pub fn start(&self) {
+        self.network.start(self.server, |_, _| ());
+    }
+
+    /// Starts the server again with no keys, as one that keeps no file.
+    pub fn restart_empty(&self) {
+        self.network.kill(self.server);
+        self.network.start(self.server, |server, now| server.start(now));
+    }
+
+    /// From now on each request takes so long to reach the server, and each answer to come back.
+    pub fn delay(&self, each_way: Duration) {
+        self.network.set_distance(Distance { each_way, ..Distance::default() });
+    }
+
+    /// Deletes a lock, as an operator might. Its holder finds out with its next renewal, or with `unlock`.
+    /// The name is the key: with the client's prefix, if that has one.
+    pub fn lose(&self, name: &str) {
+        self.ask(redis::cmd("DEL").arg(name));
+    }
+
+    /// Gives a lock to another owner for 30 s, as if its lease had ended and that one had been faster.
+    pub fn give(&self, name: &str, owner: &str) {
+        self.lose(name);
+        self.ask(redis::cmd("HSET").arg(name).arg(owner).arg(1));
+        self.ask(redis::cmd("PEXPIRE").arg(name).arg(30_000));
+    }
+
+    /// Who holds a lock: the owners in Redis, and how many holds each has. Empty if the lock is free.
+    #[must_use]
+    pub fn holders(&self, name: &str) -> BTreeMap<String, u32> {
+        let holders = self.ask(redis::cmd("HGETALL").arg(name));
+        redis::from_redis_value(holders).unwrap_or_default()
+    }
+
+    /// How many clients wait for a lock: those that listen for its release.
+    #[must_use]
+    pub fn waiting(&self, name: &str) -> usize {
+        let channel = crate::protocol::Names::new("", name).channel().to_owned();
+        let own = format!("{channel}:");
+        let all = self.ask(redis::cmd("PUBSUB").arg("CHANNELS"));
+        let all: Vec<String> = redis::from_redis_value(all).unwrap_or_default();
+        let listens = all.iter().filter(|other| **other == channel || other.starts_with(&own));
+        let many = |channel: &String| {
+            self.network.at(self.server, |server, _| server.subscribers(channel.as_bytes()))
+        };
+        listens.map(many).sum()
+    }
+
+    /// Has the server carry out a command, whatever the network is like and whether or not it is stopped:
+    /// what a test looks at, or what another program does.
+    ///
+    /// # Errors
+    ///
+    /// What the server answers as an error, or an answer of another type.
+    pub fn query<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> redis::RedisResult<T> {
+        Ok(redis::from_redis_value(self.network.ask(self.server, command)?)?)
+    }
+
+    fn ask(&self, command: &redis::Cmd) -> redis::Value {
+        let answer = self.network.ask(self.server, command);
+        answer.unwrap_or_else(|error| panic!("the simulated Redis refused a command: {error}"))
+    }
+}
+
+impl LockClient {
+    /// A client of a simulated Redis of its own, for a test that needs no other client: that of
+    /// [`Redis::new`].
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Redis::new().client()
+    }
+}
+
+impl Default for Redis {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").finish_non_exhaustive()
+    }
+}

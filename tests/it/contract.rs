@@ -1,16 +1,20 @@
 //! What a lock does, wherever Redis is: every case here runs on one server, on one that is 2 ms
 //! away, on a server with a replica that has to have each grant, on the master that Sentinels name,
-//! and in a cluster.
+//! and in a cluster; with the feature `test-util` on a simulated Redis, too, in real and in paused time.
 //!
 //! This is the one list of them. Each case is in the module of its topic, beside what is about one
 //! server's commands, or about a fault, and runs on one server only.
 
-fn run(threads: usize, case: impl Future<Output = ()>) {
+/// Runs a case in a runtime with so many threads; in one if its time is paused.
+fn run(topology: &str, threads: usize, case: impl AsyncFnOnce()) {
+    let is_paused = topology == "paused";
     let mut runtime = match threads {
-        1 => tokio::runtime::Builder::new_current_thread(),
-        _ => tokio::runtime::Builder::new_multi_thread(),
+        2.. if !is_paused => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
     };
-    runtime.worker_threads(threads).enable_all().build().expect("a runtime").block_on(case);
+    let runtime = runtime.worker_threads(threads).enable_all().start_paused(is_paused).build();
+    // The place is made in the runtime, whose time it may take.
+    runtime.expect("a runtime").block_on(async { case().await });
 }
 
 /// The one list of cases, once for each topology. A case runs on one thread, or on so many.
@@ -97,7 +101,9 @@ macro_rules! cases {
                     #[test]
                     fn $case() {
                         let threads = 1 $(* $threads)?;
-                        run(threads, crate::$file::$case(Site::$topology()));
+                        run(stringify!($topology), threads, async || {
+                            crate::$file::$case(Site::$topology()).await;
+                        });
                     }
                 )+
             })+
@@ -106,3 +112,6 @@ macro_rules! cases {
 }
 
 cases! { alone far replicas sentinel cluster }
+
+#[cfg(feature = "test-util")]
+cases! { memory paused }

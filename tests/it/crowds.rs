@@ -2,9 +2,10 @@
 //! nothing is left behind. Ported from Redisson's `RedissonLockTest` like `holding.rs`.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
+use tokio::time::Instant;
 
 use crate::site::Site;
 use crate::support::{SOON, Server, connect, hold, ms, release, soon, wait_until, within};

@@ -2,10 +2,11 @@
 //! its place up, a client that cannot come is passed over, and a place cannot be lost.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlatch::{ErrorKind, FairLock, Lease, LockClient, LockGuard};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_test::task::Spawn;
 
 use crate::site::Site;

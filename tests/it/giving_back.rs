@@ -5,11 +5,12 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
 use redlatch::{ErrorKind, LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
 
 use crate::site::Site;
 use crate::support::{

@@ -6,10 +6,11 @@
 //! `faults/loss.rs`), and the renewal tests of the read and the write lock. What has to do with an
 //! outage is in `faults/outages.rs`, a failover in `topologies`, and many threads in `crowds.rs`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
 use redlatch::{ErrorKind, Lease};
+use tokio::time::Instant;
 
 use crate::site::Site;
 use crate::support::{SOON, hold, is_free, ms, release, soon, wait_until, within};

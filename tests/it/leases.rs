@@ -1,10 +1,11 @@
 //! Leases end, are renewed, and never shrink under a guard that was promised more. What happens when
 //! they are lost all the same is in `faults/loss.rs`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
 use redlatch::{Lease, Lock, LockClient, LockGuard};
+use tokio::time::Instant;
 
 use crate::site::Site;
 use crate::support::{Proxy, SOON, Server, hold, machine, ms, release, soon, wait_until};
@@ -310,7 +311,7 @@ fn a_loss_is_told_at_the_guards_own_deadline_when_nobody_answers() {
     // How late a bare timer is on this machine: that much is not the lock's doing.
     async fn late(deadline: Instant, event: impl Future<Output = ()>) -> [Duration; 2] {
         let timer = async {
-            tokio::time::sleep_until(deadline.into()).await;
+            tokio::time::sleep_until(deadline).await;
             deadline.elapsed()
         };
         let event = async {

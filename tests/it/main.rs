@@ -48,7 +48,6 @@ mod shown;
 mod site;
 mod together;
 mod topologies;
-mod turns;
 mod waiting;
 mod wake_ups;
 mod wire;

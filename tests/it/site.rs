@@ -30,6 +30,17 @@ enum Place {
     Replicas(&'static Replicated),
     Sentinel(&'static Sentinels),
     Cluster(&'static Cluster),
+    #[cfg(feature = "test-util")]
+    Memory(redlatch::test_util::Redis),
+}
+
+/// What is asked past the client under test.
+enum At<'a> {
+    /// The one server, or the one of several that has all keys.
+    One(&'a Server),
+    Cluster(&'static Cluster),
+    #[cfg(feature = "test-util")]
+    Memory(&'a redlatch::test_util::Redis),
 }
 
 impl Site {
@@ -71,6 +82,22 @@ impl Site {
         Self::at(Place::Cluster(&CLUSTER))
     }
 
+    /// A simulated server in this runtime, and in its time.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn memory() -> Self {
+        Self::at(Place::Memory(redlatch::test_util::Redis::new()))
+    }
+
+    /// The same, for a runtime whose time is paused. Requests take time, so that time goes on.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn paused() -> Self {
+        let site = Self::memory();
+        if let Place::Memory(redis) = &site.place {
+            redis.delay(ms(1));
+        }
+        site
+    }
+
     fn at(place: Place) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -98,6 +125,8 @@ impl Site {
             }
             Place::Sentinel(set) => builder.sentinel(MASTER, set.urls()),
             Place::Cluster(cluster) => builder.cluster(cluster.urls()),
+            #[cfg(feature = "test-util")]
+            Place::Memory(redis) => redis.builder(),
         };
         self.connected(builder.watchdog_timeout(watchdog_timeout)).await
     }
@@ -151,34 +180,47 @@ impl Site {
         format!("{}{name}", self.prefix)
     }
 
-    /// The one server, or the one of several that has all keys.
-    fn server(&self) -> Result<&Server, &'static Cluster> {
+    fn server(&self) -> At<'_> {
         match &self.place {
-            Place::Alone(server) | Place::Far(server, _) => Ok(server),
-            Place::Replicas(pair) => Ok(pair.primary()),
-            Place::Sentinel(set) => Ok(set.master()),
-            Place::Cluster(cluster) => Err(cluster),
+            Place::Alone(server) | Place::Far(server, _) => At::One(server),
+            Place::Replicas(pair) => At::One(pair.primary()),
+            Place::Sentinel(set) => At::One(set.master()),
+            Place::Cluster(cluster) => At::Cluster(cluster),
+            #[cfg(feature = "test-util")]
+            Place::Memory(redis) => At::Memory(redis),
         }
     }
 
     fn one(&self) -> &Server {
-        self.server().unwrap_or_else(|_| panic!("a cluster has more than one server"))
+        match self.server() {
+            At::One(server) => server,
+            _ => panic!("there is no one server in a process of its own"),
+        }
+    }
+
+    /// What the server answers that has that key.
+    fn command<T: FromRedisValue>(&self, key: &str, command: &[&str]) -> T {
+        match self.server() {
+            At::One(server) => server.ask(command),
+            At::Cluster(cluster) => cluster.ask_at(key, command),
+            #[cfg(feature = "test-util")]
+            At::Memory(redis) => {
+                let answer = redis.query(redis::cmd(command[0]).arg(&command[1..]));
+                answer.unwrap_or_else(|error| panic!("{command:?}: {error}"))
+            }
+        }
     }
 
     /// What the server answers that has the key of `name`: the command's words are before that key
     /// and after it.
     pub(crate) fn ask<T: FromRedisValue>(&self, before: &str, name: &str, after: &[&str]) -> T {
         let key = self.key(name);
-        let command = [&[before, &key], after].concat();
-        self.server()
-            .map_or_else(|cluster| cluster.ask_at(&key, &command), |server| server.ask(&command))
+        self.command(&key, &[&[before, &key], after].concat())
     }
 
     /// The same about a key that is derived from a name.
     pub(crate) fn ask_key<T: FromRedisValue>(&self, command: &str, key: &str) -> T {
-        let command = [command, key];
-        self.server()
-            .map_or_else(|cluster| cluster.ask_at(key, &command), |server| server.ask(&command))
+        self.command(key, &[command, key])
     }
 
     pub(crate) fn exists(&self, name: &str) -> bool {
@@ -198,31 +240,38 @@ impl Site {
     /// How many connections wait for a release of `name`.
     pub(crate) fn subscribers(&self, name: &str) -> u64 {
         let key = self.key(name);
-        self.server().map_or_else(|all| all.subscribers(&key), |server| server.subscribers(&key))
+        match self.server() {
+            At::One(server) => server.subscribers(&key),
+            At::Cluster(cluster) => cluster.subscribers(&key),
+            #[cfg(feature = "test-util")]
+            At::Memory(redis) => redis.waiting(&key) as u64,
+        }
     }
 
     /// The counter of fencing tokens.
     pub(crate) fn token(&self, name: &str) -> Option<u64> {
         let key = format!("redisson_lock_token:{{{}}}", self.key(name));
-        let get = ["GET", &key];
-        self.server().map_or_else(|cluster| cluster.ask_at(&key, &get), |server| server.ask(&get))
+        self.command(&key, &["GET", &key])
     }
 
     /// Takes `name` as a client of another make would, or as one that has since died.
     pub(crate) fn hold_by_hand(&self, name: &str, owner: &str, lease: Duration) {
         let key = self.key(name);
-        match self.server() {
-            Ok(server) => server.hold_by_hand(&key, owner, lease),
-            Err(cluster) => cluster.hold_by_hand(&key, owner, lease),
-        }
+        self.command::<()>(&key, &["HSET", &key, owner, "1"]);
+        self.command::<()>(&key, &["PEXPIRE", &key, &lease.as_millis().to_string()]);
     }
 
     /// Gives `name` back as a client of another make would.
     pub(crate) fn free_by_hand(&self, name: &str) {
         let key = self.key(name);
         match self.server() {
-            Ok(server) => server.free_by_hand(&key),
-            Err(cluster) => cluster.free_by_hand(&key),
+            At::One(server) => server.free_by_hand(&key),
+            At::Cluster(cluster) => cluster.free_by_hand(&key),
+            #[cfg(feature = "test-util")]
+            At::Memory(_) => {
+                self.command::<()>(&key, &["DEL", &key]);
+                self.command::<()>(&key, &["PUBLISH", &channel(&key), "0"]);
+            }
         }
     }
 }
@@ -234,9 +283,19 @@ impl Drop for Site {
             return;
         }
         match self.server() {
-            Ok(server) => server.assert_clean_under(&self.prefix),
-            Err(cluster) => {
+            At::One(server) => server.assert_clean_under(&self.prefix),
+            At::Cluster(cluster) => {
                 cluster.nodes().iter().for_each(|node| node.assert_clean_under(&self.prefix));
+            }
+            #[cfg(feature = "test-util")]
+            At::Memory(redis) => {
+                let keys: Vec<String> =
+                    redis.query(redis::cmd("KEYS").arg("*")).expect("the names of the keys");
+                for key in keys {
+                    let kind: String = redis.query(redis::cmd("TYPE").arg(&key)).expect("a type");
+                    let left: i64 = redis.query(redis::cmd("PTTL").arg(&key)).expect("a TTL");
+                    assert!(kind != "hash" || left != -1, "the lock {key} has no end");
+                }
             }
         }
     }

@@ -3,11 +3,12 @@
 //! could have ended. What happens when the message that ought to come does not is in `wake_ups.rs`.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
 use redlatch::{Lease, LockClient};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::site::Site;
 use crate::support::{Proxy, SOON, Server, channel, hold, ms, release, soon, wait_until, within};

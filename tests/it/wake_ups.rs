@@ -3,11 +3,12 @@
 //! goes away, and not where nothing is published at all. In each case the lock must come long before
 //! the holder's lease would have ended.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
 use redlatch::{LockClient, LockGuard};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_test::{assert_pending, task};
 
 use crate::site::Site;

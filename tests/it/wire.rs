@@ -3,9 +3,10 @@
 //! the byte.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlatch::{ErrorKind, LockClient};
+use tokio::time::Instant;
 
 use crate::site::Site;
 use crate::support::{

@@ -77,7 +77,7 @@ pub(crate) async fn within<T>(limit: Duration, what: &str, future: impl Future<O
 
 /// Waits until `condition` holds; the runtime goes on meanwhile.
 pub(crate) async fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
+    let start = tokio::time::Instant::now();
     while !condition() {
         assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
         tokio::time::sleep(LOOK).await;

@@ -28,11 +28,6 @@ impl Distance {
     pub(crate) fn round_trip(round_trip: Duration) -> Self {
         Self { each_way: round_trip / 2, ..Self::default() }
     }
-
-    /// What a round trip takes at the worst.
-    pub(crate) fn longest_round_trip(&self) -> Duration {
-        2 * (self.each_way + self.jitter)
-    }
 }
 
 /// Dropping it ends the network and every connection through it.

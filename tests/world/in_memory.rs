@@ -1,0 +1,134 @@
+//! What users test their code with: `redlatch::test_util::Redis`, `LockClient::in_memory` and
+//! `memory://`.
+
+use std::time::Duration;
+
+use redlatch::test_util::Redis;
+use redlatch::{ErrorKind, LockClient, Loss};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::ms;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[tokio::test(start_paused = true)]
+async fn a_test_sees_who_holds_a_lock_and_how_many_clients_wait_for_it() {
+    let redis = Redis::new();
+    let (one, other) = (redis.client().lock("order"), redis.client().fair_lock("order"));
+    assert!(redis.holders("order").is_empty());
+    let guard = one.lock().await.unwrap();
+    let nested = one.lock().await.unwrap();
+    assert_eq!(Vec::from_iter(redis.holders("order")), [(guard.owner().to_owned(), 2)]);
+    let waiter = tokio::spawn(async move { other.lock().await.unwrap().owner().to_owned() });
+    while redis.waiting("order") == 0 {
+        sleep(ms(1)).await;
+    }
+    assert_eq!(redis.waiting("order"), 1);
+    drop(nested);
+    guard.unlock().await.unwrap();
+    let owner = waiter.await.unwrap();
+    assert_ne!(owner, one.owner());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_takes_no_time_and_leases_are_renewed_or_end() {
+    let begun = std::time::Instant::now();
+    let client = LockClient::in_memory();
+    let watched = client.lock("job").lock().await.unwrap();
+    let leased = client.lock("order").lock_with_lease(HOUR).await.unwrap();
+    let start = Instant::now();
+    leased.lost().await;
+    assert!(start.elapsed() <= HOUR && start.elapsed() >= HOUR * 98 / 100, "{:?}", start.elapsed());
+    assert_eq!(leased.loss(), Some(Loss::LeaseEnded));
+    sleep(HOUR).await;
+    assert!(!watched.is_lost());
+    watched.unlock().await.unwrap();
+    // Two hours in a hundredth of their time would be more than a minute.
+    assert!(begun.elapsed() < 2 * HOUR / 100, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_loses_a_lock_or_gives_it_away_and_the_holder_hears_of_it() {
+    let redis = Redis::new();
+    let client = redis.client();
+    let guard = client.lock("order").lock().await.unwrap();
+    redis.lose("order");
+    timeout(Duration::from_secs(11), guard.lost()).await.expect("told at the next renewal");
+    assert_eq!(guard.loss(), Some(Loss::KeyGone));
+    let guard = client.lock("order").lock().await.unwrap();
+    redis.give("order", "another:1");
+    assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(Vec::from_iter(redis.holders("order")), [("another:1".to_owned(), 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_down_is_unavailable_and_keeps_its_locks() {
+    let redis = Redis::new();
+    redis.stop();
+    let client = redis.client();
+    let lock = client.lock("order");
+    assert_eq!(lock.try_lock_now().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    redis.start();
+    let guard = lock.lock().await.unwrap();
+    redis.stop();
+    sleep(Duration::from_secs(5)).await;
+    redis.start();
+    sleep(HOUR).await;
+    assert!(!guard.is_lost(), "it was renewed when the server was back");
+    redis.restart_empty();
+    timeout(Duration::from_secs(11), guard.lost()).await.expect("told at the next renewal");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_down_for_longer_than_the_lease_loses_the_lock_at_its_deadline() {
+    let redis = Redis::new();
+    let client = redis.client();
+    let guard = client.lock("order").lock().await.unwrap();
+    let left = guard.remaining();
+    redis.stop();
+    let start = Instant::now();
+    guard.lost().await;
+    assert_eq!(guard.loss(), Some(Loss::LeaseEnded));
+    assert!(start.elapsed() <= left + ms(1), "{:?} of {left:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_distance_costs_a_call_its_round_trips() {
+    let redis = Redis::new();
+    let client = redis.builder().connect().await.unwrap();
+    let lock = client.lock("order");
+    redis.delay(ms(50));
+    let start = Instant::now();
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(start.elapsed(), ms(100));
+    guard.unlock().await.unwrap();
+    assert_eq!(start.elapsed(), ms(200));
+}
+
+#[tokio::test]
+async fn the_address_memory_is_one_server_for_the_process() {
+    let one = LockClient::connect("memory://").await.unwrap();
+    let other = LockClient::builder().url("memory://").name_prefix("").connect_lazy().unwrap();
+    let guard = one.fenced_lock("memory").lock().await.unwrap();
+    assert!(other.lock("memory").try_lock_now().await.unwrap().is_none());
+    let waits = tokio::spawn(async move { other.fenced_lock("memory").lock().await });
+    let token = guard.token();
+    drop(guard);
+    assert!(waits.await.unwrap().unwrap().token() > token);
+    let error = LockClient::connect("memory://elsewhere").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+/// A client outlives the runtime that connected it, and real time goes on without any.
+#[test]
+fn a_server_that_is_made_outside_of_a_runtime_has_real_time_and_threads() {
+    let redis = Redis::new();
+    let client = redis.builder().watchdog_timeout(ms(200)).connect_lazy().unwrap();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let guard = runtime().block_on(client.lock("order").lock()).unwrap();
+    std::thread::sleep(ms(500));
+    assert!(!guard.is_lost(), "the client's thread renews it");
+    drop(guard);
+    let again = runtime().block_on(client.lock("order").try_lock(HOUR, HOUR)).unwrap();
+    assert!(again.is_some());
+}

@@ -1,0 +1,11 @@
+//! The lock on a simulated Redis, which the library has behind the feature `test-util`.
+
+#[allow(dead_code, unused_imports, unused_macros, reason = "this suite needs a part of it")]
+#[path = "../support/mod.rs"]
+mod support;
+
+mod figures;
+mod in_memory;
+mod scene;
+mod seeds;
+mod turns;

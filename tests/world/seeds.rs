@@ -1,0 +1,99 @@
+//! A seed is a whole run.
+
+use std::time::Duration;
+
+use redlatch::LockClient;
+use redlatch::simulation::{Distance, Machine, Network, Random, Server, Settings};
+use tokio::time::sleep;
+
+use crate::support::ms;
+
+/// Four machines at random distances call at random moments; every third call is given up, and the
+/// connections of a machine are cut now and then. Returns a hash over all that was sent, and when.
+fn trace(seed: u64) -> (u64, u64) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        let mut random = Random::new(seed);
+        let network = Network::new(random.number());
+        let settings =
+            Settings { host: "redis".into(), seed: random.number(), ..Settings::default() };
+        let server = network.add(Server::new(settings), "redis:6379");
+        let mut tasks = Vec::new();
+        for number in 0..4 {
+            let machine = Machine::new(&network, number, random.number());
+            let each_way = random.up_to(ms(10));
+            let distance = Distance { each_way, jitter: ms(3), bandwidth: None };
+            network.set_distance_of(&machine, server, distance);
+            let (mut random, cuts) = (random.fork(), random.fork());
+            tasks.push(machine.spawn(calls(random.fork())));
+            let (network, machine) = (network.clone(), machine.clone());
+            tasks.push(tokio::spawn(async move {
+                let mut random = cuts;
+                for _ in 0..5 {
+                    sleep(ms(200) + random.up_to(ms(500))).await;
+                    network.cut(&machine, server, random.permille(500));
+                }
+                0
+            }));
+        }
+        let mut grants = 0;
+        for task in tasks {
+            grants += task.await.expect("a task");
+        }
+        network.note(&[grants as u8]);
+        (network.trace(), grants)
+    })
+}
+
+async fn calls(mut random: Random) -> u64 {
+    let builder = LockClient::builder().url("redis://redis").command_timeout(ms(500));
+    let client = builder.watchdog_timeout(ms(600)).connect().await.expect("a client");
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let (client, mut random) = (client.clone(), random.fork());
+        let work = async move {
+            let mut grants = 0;
+            for call in 0..30 {
+                let name = format!("name-{}", random.below(3));
+                let wait = random.up_to(ms(200));
+                let held = match random.below(3) {
+                    0 => client.lock(name).try_lock(wait, ms(300)).await,
+                    1 => client.fair_lock(name).try_lock(wait, ms(300)).await,
+                    _ => client.lock(name).try_lock(wait, redlatch::Lease::Watchdog).await,
+                };
+                if let Ok(Some(guard)) = held {
+                    grants += 1;
+                    sleep(random.up_to(ms(10))).await;
+                    let given_back = tokio::time::timeout(
+                        if call % 3 == 0 { random.up_to(ms(5)) } else { Duration::from_secs(9) },
+                        guard.unlock(),
+                    );
+                    let _ = given_back.await;
+                }
+            }
+            grants
+        };
+        tasks.spawn(Machine::here(work));
+    }
+    let mut grants = 0;
+    while let Some(more) = tasks.join_next().await {
+        grants += more.expect("a task");
+    }
+    client.close().await;
+    grants
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_and_another_seed_another() {
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..10 {
+        // In two threads: whatever is the thread's or the process's own is not the same there.
+        let [one, other] = [(); 2].map(|()| std::thread::spawn(move || trace(seed)));
+        let (one, other) = (one.join().expect("a run"), other.join().expect("a run"));
+        assert_eq!(one, other, "seed {seed}");
+        assert!(one.1 > 50, "only {} grants: is this a run?", one.1);
+        seen.insert(one);
+    }
+    assert_eq!(seen.len(), 10);
+}

@@ -38,7 +38,8 @@ use crate::lock::{FairLock, FencedFairLock, FencedLock, Lock};
 /// Tests can pause the time of their runtime (`#[tokio::test(start_paused = true)]`,
 /// `tokio::time::pause`). Redis does not know of that, so the client goes by real time there, too: its
 /// waits, its leases and its timeouts take as long as ever, and it does not spin meanwhile. A timeout that
-/// the test puts around a call is the runtime's, and ends as soon as nothing else is ready to run.
+/// the test puts around a call is the runtime's, and ends as soon as nothing else is ready to run. With the
+/// feature `test-util`, a client of `redlatch::test_util::Redis` goes by the paused time.
 ///
 /// # Examples
 ///

@@ -6,6 +6,7 @@
 //! [builder]: LockClient::builder
 //! [execute]: LockGuard::execute
 //! [fenced]: LockClient::fenced_lock
+#![cfg_attr(feature = "test-util", doc = "[test_util]: test_util")]
 #![doc = include_str!("../README.md")]
 #![deny(missing_docs)]
 

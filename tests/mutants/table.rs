@@ -313,8 +313,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "connects-without-its-thread",
         file: "src/engine.rs",
-        right: "is_ready.await.unwrap_or_else(|_| Err(unready(\"the client's thread has ended\")))?;",
-        wrong: "let ready = is_ready.await.unwrap_or_else(|_| Err(unready(\"the client's thread has ended\")));\n        if !BUG {\n            ready?;\n        }",
+        right: "is_ready.await.unwrap_or_else(|_| Err(has_ended()))?;",
+        wrong: "let ready = is_ready.await.unwrap_or_else(|_| Err(has_ended()));\n        if !BUG {\n            ready?;\n        }",
     },
     Mutant {
         bug: "fork-unnoticed",

@@ -156,8 +156,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-refreshes-wait-for-each-other",
         file: "src/wait/places.rs",
-        right: "                refreshes.spawn(async move",
-        wrong: "                while BUG && refreshes.join_next().await.is_some() {}\n                refreshes.spawn(async move",
+        right: "                refreshes.spawn(here(refresh));",
+        wrong: "                while BUG && refreshes.join_next().await.is_some() {}\n                refreshes.spawn(here(refresh));",
     },
     Mutant {
         bug: "fair-grant-counts-from-its-message",

@@ -42,11 +42,9 @@ impl Names {
 
     /// Those of the lock with that key, if this is the channel of a client for it.
     pub(super) fn of_client(channel: &str, key: &str) -> Option<Self> {
-        let at = channel.len().checked_sub(CLIENT + 1)?;
-        channel.is_char_boundary(at).then_some(())?;
-        let wrapped = !key.contains('{');
-        let names = Self { channel: channel.into(), wrapped, own_channel: true };
-        (names.common_channel().len() > CHANNEL.len() + 2 && names.key() == key).then_some(names)
+        let names = Self::new("", key);
+        let client = channel.strip_prefix(names.channel())?.strip_prefix(':')?;
+        (client.len() == CLIENT).then(|| names.with_own_channel(client))
     }
 
     pub(crate) fn key(&self) -> &str {

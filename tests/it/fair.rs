@@ -28,7 +28,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// The keys of a queue.
 fn queue_keys(name: &str) -> [String; 2] {
-    ["redlatch_queue", "redlatch_waiting"].map(|key| format!("{key}:{{{name}}}"))
+    let tagged = if name.contains('{') { format!(":{name}") } else { format!("{{{name}}}") };
+    ["redlatch_queue", "redlatch_waiting"].map(|key| format!("{key}:{tagged}"))
 }
 
 /// The clients in the queue, those that came first in front.
@@ -65,13 +66,18 @@ async fn waiter<T: Send + 'static>(
     task
 }
 
+/// Whether that client has a place, and Redis can grant the lock to it.
+fn takes_grants(server: &Server, name: &str, client: &str) -> bool {
+    let asks = format!("asks:{client}");
+    let how: Option<String> = server.ask(&["HGET", &queue_keys(name)[1], &asks]);
+    how.is_some_and(|how| how.starts_with("0:"))
+}
+
 /// Polls a call until it is parked, and Redis can grant the lock to its client.
 async fn park<T: Future>(server: &Server, client: &str, name: &str, call: &mut Spawn<T>) {
-    let asks = format!("asks:{client}");
     wait_until("a grant that could come", SOON, || {
         assert!(call.poll().is_pending());
-        let how: Option<String> = server.ask(&["HGET", &queue_keys(name)[1], &asks]);
-        how.is_some_and(|how| how.starts_with("0:"))
+        takes_grants(server, name, client)
     })
     .await;
     // The answer is on its way.

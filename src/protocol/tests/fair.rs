@@ -43,6 +43,30 @@ fn the_keys_of_a_queue_and_the_channels_have_the_tag_of_the_name() {
     );
 }
 
+#[test]
+fn a_message_of_a_client_is_told_from_one_of_the_lock_whatever_the_key() {
+    const CLIENT: &str = "0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968";
+    let mut keys = vec![String::new()];
+    for length in 0..4 {
+        let longer = keys.iter().filter(|key| key.chars().count() == length);
+        let longer = longer.flat_map(|key| "{}a: ö".chars().map(move |c| format!("{key}{c}")));
+        keys.extend(longer.collect::<Vec<_>>());
+    }
+    for key in &keys {
+        let common = Names::new("", key);
+        let own = common.clone().with_own_channel(CLIENT);
+        assert_eq!(Names::of_client(own.channel(), key), Some(own.clone()), "{key:?}");
+        assert_eq!(Names::of_client(common.channel(), key), None, "{key:?}");
+        let longer = format!("{}:{CLIENT}", own.channel());
+        assert_eq!(Names::of_client(&longer, key), None, "{key:?}");
+    }
+    // The locks `a` and `{a}` share a channel. No other two do.
+    let own = Names::new("", "{}").with_own_channel(CLIENT);
+    for key in keys.iter().filter(|key| !["", "{}"].contains(&key.as_str())) {
+        assert_eq!(Names::of_client(own.channel(), key), None, "{key:?}");
+    }
+}
+
 struct Place<'a> {
     client: &'a str,
     age: u64,

@@ -5,7 +5,8 @@ use std::time::Instant;
 use redlatch::LockClient;
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::{client_of, connect, fair_hold, nothing_is_left, park, queue_keys, waiter};
+use super::{apart, client_of, connect, fair_hold, nothing_is_left, park, queue_keys, takes_grants};
+use super::waiter;
 use crate::support::{Distance, Network, SOON, Server, channel, ms, release, soon, wait_until};
 
 #[tokio::test]
@@ -22,6 +23,28 @@ async fn every_grace_that_is_accepted_is_long_enough_for_a_client_that_is_near()
         // Two releases, and the hand-off to the waiter, which has not asked again.
         let sent = server.calls("evalsha") - before;
         assert!(sent <= 3, "{sent} requests with {grace} ms");
+        nothing_is_left(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lock_whose_key_is_a_brace_or_two_is_granted_as_any_other() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    for name in ["{", "}", "{}", "}{", "{{", "}}", "{a", "a{", "a", "{a}", "a{b", "::"] {
+        let guard = fair_hold(&one.fair_lock(name)).await;
+        let lock = other.fair_lock(name);
+        let client = client_of(&lock);
+        let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
+        wait_until("a grant that could come", SOON, || takes_grants(&server, name, &client)).await;
+        // The answer is on its way.
+        apart().await;
+        let before = server.calls("evalsha");
+        release(guard).await;
+        release(soon("a turn", waiting).await.unwrap()).await;
+        // Two releases, and the hand-off to the waiter, which has not asked again.
+        let sent = server.calls("evalsha") - before;
+        assert!(sent <= 3, "{sent} requests for `{name}`");
         nothing_is_left(&server).await;
     }
 }

@@ -282,7 +282,7 @@ impl Waiters {
             self.subscribed(&confirmed, on);
             let refused = |channel: &&Arc<str>| !confirmed.contains(channel);
             let refused: Vec<_> = subscribe.iter().filter(refused).cloned().collect();
-            self.queues.lock().not_subscribed(&refused, on);
+            self.not_subscribed(&refused, on);
             if let Some(error) = error {
                 let unavailable = error.kind() == ErrorKind::Unavailable;
                 const EFFECT: &str = "waiters rely on timers alone until a subscription works";
@@ -338,6 +338,11 @@ impl Waiters {
         wake(wakes);
     }
 
+    fn not_subscribed(&self, channels: &[Arc<str>], on: u64) {
+        let wakes = self.queues.lock().not_subscribed(channels, on, clock::now());
+        wake(wakes);
+    }
+
     /// Passes pushes from Redis to the queues, and locks that Redis grants with them to `grants`. Ends
     /// with the last connection.
     pub(crate) async fn listen(
@@ -355,7 +360,7 @@ impl Waiters {
                     }
                 }
                 Push::Dropped { number, channel } => {
-                    self.queues.lock().not_subscribed(&[channel.into()], number);
+                    self.not_subscribed(&[channel.into()], number);
                     self.changed.notify_waiters();
                 }
                 Push::Cut { number } => {

@@ -91,11 +91,18 @@ pub(super) fn park_for(remaining: Option<Duration>) -> Duration {
 }
 
 impl<S> Channel<S> {
-    /// It is subscribed no more, and another server may be responsible for it by now.
-    pub(super) fn is_elsewhere(&mut self) {
+    /// It is subscribed no more, and another server may be responsible for it by now. Without a
+    /// subscriber Redis drops a place, unless a request said that its client comes: the heads with
+    /// places ask.
+    pub(super) fn is_elsewhere(&mut self, now: Instant, wakes: &mut Wakes<S>) {
+        let was_live = self.subscription == Subscription::Live;
         self.subscription = Subscription::Wanted;
-        for place in self.queues.iter_mut().filter_map(|queue| queue.place.as_mut()) {
+        for queue in &mut self.queues {
+            let Some(place) = &mut queue.place else { continue };
             place.set_clock(None);
+            if was_live && place.is_taken() {
+                queue.ask_at(now, false, wakes);
+            }
         }
     }
 

@@ -237,8 +237,13 @@ impl<S> WaitQueues<S> {
         place.map_or(Some(None), |place| place.granted_at(at))
     }
 
+    /// The server said its time in an answer about this lock. A request can be answered by another server
+    /// than the one at which this client is about to subscribe, so that is no news then.
     pub(crate) fn set_clock(&mut self, channel: &str, key: &str, clock: ServerClock) {
-        if let Some(place) = self.queue_named(channel, key).and_then(|queue| queue.place.as_mut()) {
+        if self.is_live(channel)
+            && let Some(place) =
+                self.queue_named(channel, key).and_then(|queue| queue.place.as_mut())
+        {
             place.set_clock(Some(clock));
         }
     }

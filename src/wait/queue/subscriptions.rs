@@ -88,12 +88,12 @@ impl<S> WaitQueues<S> {
     pub(crate) fn cut(&mut self, on: u64, now: Instant) -> Wakes<S> {
         let mut wakes = Wakes::new();
         for channel in self.channels.values_mut().filter(|channel| channel.on == Some(on)) {
-            channel.is_elsewhere();
             let before = wakes.len();
             wakes.extend(channel.everybody().cloned());
             if wakes.len() > before {
                 channel.outage.get_or_insert(now);
             }
+            channel.is_elsewhere(now, &mut wakes);
         }
         wakes
     }
@@ -108,12 +108,14 @@ impl<S> WaitQueues<S> {
 
     /// Redis did not subscribe these channels, or does not any more. The next plan asks for them
     /// again; until then their waiters rely on the due time alone.
-    pub(crate) fn not_subscribed(&mut self, names: &[Arc<str>], on: u64) {
+    pub(crate) fn not_subscribed(&mut self, names: &[Arc<str>], on: u64, now: Instant) -> Wakes<S> {
+        let mut wakes = Wakes::new();
         for name in names {
             let channel = self.channels.get_mut(name);
             if let Some(channel) = channel.filter(|channel| channel.on == Some(on)) {
-                channel.is_elsewhere();
+                channel.is_elsewhere(now, &mut wakes);
             }
         }
+        wakes
     }
 }

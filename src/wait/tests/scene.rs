@@ -220,7 +220,7 @@ async fn drive(stage: Arc<Stage>) {
         let confirmed = server.resubscribe(connection, &plan);
         yield_now().await;
         if !confirmed {
-            waiters.queues.lock().not_subscribed(&plan.subscribe, on);
+            waiters.not_subscribed(&plan.subscribe, on);
         } else if scene.asks_once {
             let _untold = waiters.queues.lock().subscribed(&plan.subscribe, on, Instant::now());
         } else {

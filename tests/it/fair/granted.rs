@@ -5,8 +5,10 @@ use std::time::Instant;
 use redlatch::LockClient;
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::{apart, client_of, connect, fair_hold, nothing_is_left, park, queue_keys, takes_grants};
 use super::waiter;
+use super::{
+    apart, client_of, connect, fair_hold, nothing_is_left, park, queue_keys, takes_grants,
+};
 use crate::support::{Distance, Network, SOON, Server, channel, ms, release, soon, wait_until};
 
 #[tokio::test]

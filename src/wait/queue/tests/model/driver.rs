@@ -78,7 +78,8 @@ impl Model {
 
     pub(super) fn deny(&mut self) {
         if let Some(Sent { plan, dead }) = self.sent.take() {
-            self.queues.not_subscribed(&plan.subscribe, self.connection);
+            let now = self.clock();
+            assert!(self.queues.not_subscribed(&plan.subscribe, self.connection, now).is_empty());
             self.unsubscribe(&plan, dead);
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionAddr, PushInfo, PushKind, RedisError, RedisResult,
-    Script, Value, from_redis_value,
+    Script, Value,
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
@@ -22,6 +22,7 @@ pub(super) mod batch;
 mod batch_sender;
 mod deadline;
 pub(super) mod dial;
+mod introduce;
 mod pace;
 pub(super) mod replica_queue;
 pub(super) mod runtime_slot;
@@ -29,7 +30,8 @@ mod stale;
 
 use batch::{BatchEntry, BatchQueue, Reply};
 use deadline::DeadlineTimer;
-use stale::{ConnectionRecord, Identity, ServerId, Servers, StaleConnections};
+pub(super) use introduce::{Role, is_primary};
+use stale::{ConnectionRecord, Identity, StaleConnections};
 
 /// One connection. A request on a clone of it comes after what was sent before.
 #[derive(Clone)]
@@ -103,58 +105,6 @@ impl Connection {
         let batch_queue = BatchQueue::default();
         let shared = Arc::new(Shared { driven, info, record, timer, batch_queue });
         Ok(Self { shared, entry: None })
-    }
-
-    /// Asks the server for the identities of the connection and of itself, for its role if
-    /// `asks_role`, and which scripts it lacks. From here on the connection cannot be dropped
-    /// without a record (see [`stale`]).
-    async fn introduce(
-        &self,
-        servers: &Servers,
-        asks_role: bool,
-        scripts: &[&'static Script],
-    ) -> RedisResult<(Role, Vec<&'static Script>)> {
-        let mut questions = redis::pipe();
-        questions.cmd("CLIENT").arg("INFO").cmd("INFO").arg("server");
-        questions.cmd("SCRIPT").arg("EXISTS");
-        for script in scripts {
-            questions.arg(script.get_hash());
-        }
-        if asks_role {
-            questions.cmd("ROLE");
-        }
-        let mut answers = self.send_all(&questions).await?.into_iter();
-        let [connection, server, exist, role] =
-            std::array::from_fn(|_| answers.next().unwrap_or(Value::Nil).extract_error());
-        for answer in [&connection, &server, &role] {
-            // The server is busy, say, and answers later. A missing permission stays missing.
-            if let Err(error) = answer
-                && !is_fatal(error)
-            {
-                return Err(error.clone());
-            }
-        }
-        let text =
-            |answer: RedisResult<Value>| answer.and_then(|value| Ok(from_redis_value(value)?));
-        match text(connection) {
-            Ok(info) => {
-                let run_id = text(server).ok().and_then(|info: String| run_id(&info));
-                let server = run_id.unwrap_or_else(|| ServerId::Address(self.server().into()));
-                if let Some(identity) = Identity::parse(&info) {
-                    self.shared.record.identified(identity, servers.of(server));
-                }
-            }
-            Err(error) => {
-                tracing::debug!(%error, "the server does not identify this connection");
-                version::check(self.send(&version::question()).await)?;
-            }
-        }
-        let role = match role {
-            Ok(role) if asks_role && !is_primary(&role) => Role::Replica,
-            // A user without permission to ask finds out by the first write.
-            _ => Role::Primary,
-        };
-        Ok((role, missing(scripts, exist)))
     }
 
     /// Sends a command. Returns its answer, if that comes in time and before the driver of the
@@ -320,32 +270,6 @@ impl Connection {
     }
 }
 
-/// The role of a server in replication.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    Primary,
-    Replica,
-}
-
-/// From the answer to `ROLE`.
-pub(super) fn is_primary(role: &Value) -> bool {
-    let master = Value::BulkString(b"master".to_vec());
-    matches!(role, Value::Array(role) if role.first() == Some(&master))
-}
-
-/// From the answer to `SCRIPT EXISTS`. A user that may not ask may still load scripts.
-fn missing(scripts: &[&'static Script], exist: RedisResult<Value>) -> Vec<&'static Script> {
-    match exist {
-        Ok(Value::Array(exist)) => {
-            let both = scripts.iter().zip(exist);
-            both.filter(|(_, exists)| *exists == Value::Int(0)).map(|(script, _)| *script).collect()
-        }
-        Err(error) if is_fatal(&error) => scripts.to_vec(),
-        // The server loads its data, say.
-        _ => Vec::new(),
-    }
-}
-
 /// Connects to a server, which may take `patience` for each answer.
 pub(super) async fn open(
     client: &redis::Client,
@@ -360,12 +284,6 @@ pub(super) async fn open(
     let config = config.set_connection_timeout(None);
     let connected = connect(client, config);
     clock::within(patience * round_trips, connected).await.map_err(version::understood)
-}
-
-/// From the answer to `INFO server`.
-fn run_id(info: &str) -> Option<ServerId> {
-    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"))?;
-    Some(ServerId::Run(run_id.trim().into()))
 }
 
 fn ended() -> RedisError {

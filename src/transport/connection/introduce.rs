@@ -1,0 +1,94 @@
+//! The first questions on a new connection.
+
+use redis::{RedisResult, Script, Value, from_redis_value};
+
+use super::Connection;
+use super::stale::{Identity, ServerId, Servers};
+use crate::transport::error_class::is_fatal;
+use crate::transport::version;
+
+impl Connection {
+    /// Asks the server for the identities of the connection and of itself, for its role if
+    /// `asks_role`, and which scripts it lacks. From here on the connection cannot be dropped
+    /// without a record (see [`stale`]).
+    pub(super) async fn introduce(
+        &self,
+        servers: &Servers,
+        asks_role: bool,
+        scripts: &[&'static Script],
+    ) -> RedisResult<(Role, Vec<&'static Script>)> {
+        let mut questions = redis::pipe();
+        questions.cmd("CLIENT").arg("INFO").cmd("INFO").arg("server");
+        questions.cmd("SCRIPT").arg("EXISTS");
+        for script in scripts {
+            questions.arg(script.get_hash());
+        }
+        if asks_role {
+            questions.cmd("ROLE");
+        }
+        let mut answers = self.send_all(&questions).await?.into_iter();
+        let [connection, server, exist, role] =
+            std::array::from_fn(|_| answers.next().unwrap_or(Value::Nil).extract_error());
+        for answer in [&connection, &server, &role] {
+            // The server is busy, say, and answers later. A missing permission stays missing.
+            if let Err(error) = answer
+                && !is_fatal(error)
+            {
+                return Err(error.clone());
+            }
+        }
+        let text =
+            |answer: RedisResult<Value>| answer.and_then(|value| Ok(from_redis_value(value)?));
+        match text(connection) {
+            Ok(info) => {
+                let run_id = text(server).ok().and_then(|info: String| run_id(&info));
+                let server = run_id.unwrap_or_else(|| ServerId::Address(self.server().into()));
+                if let Some(identity) = Identity::parse(&info) {
+                    self.shared.record.identified(identity, servers.of(server));
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the server does not identify this connection");
+                version::check(self.send(&version::question()).await)?;
+            }
+        }
+        let role = match role {
+            Ok(role) if asks_role && !is_primary(&role) => Role::Replica,
+            // A user without permission to ask finds out by the first write.
+            _ => Role::Primary,
+        };
+        Ok((role, missing(scripts, exist)))
+    }
+}
+
+/// The role of a server in replication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::transport) enum Role {
+    Primary,
+    Replica,
+}
+
+/// From the answer to `ROLE`.
+pub(in crate::transport) fn is_primary(role: &Value) -> bool {
+    let master = Value::BulkString(b"master".to_vec());
+    matches!(role, Value::Array(role) if role.first() == Some(&master))
+}
+
+/// From the answer to `SCRIPT EXISTS`. A user that may not ask may still load scripts.
+fn missing(scripts: &[&'static Script], exist: RedisResult<Value>) -> Vec<&'static Script> {
+    match exist {
+        Ok(Value::Array(exist)) => {
+            let both = scripts.iter().zip(exist);
+            both.filter(|(_, exists)| *exists == Value::Int(0)).map(|(script, _)| *script).collect()
+        }
+        Err(error) if is_fatal(&error) => scripts.to_vec(),
+        // The server loads its data, say.
+        _ => Vec::new(),
+    }
+}
+
+/// From the answer to `INFO server`.
+fn run_id(info: &str) -> Option<ServerId> {
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"))?;
+    Some(ServerId::Run(run_id.trim().into()))
+}

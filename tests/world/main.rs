@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod distance;
 mod figures;
 mod in_memory;
 mod scene;

@@ -72,6 +72,11 @@ impl Network {
         open.filter(|one| (one.machine, one.server) == of_both).count()
     }
 
+    /// How many connections were begun so far.
+    pub fn connections_made(&self) -> u64 {
+        self.inner.state.lock().next_connection - 1
+    }
+
     /// Resets all connections of a machine that has crashed.
     pub(in crate::simulation) fn crashed(&self, machine: u64) {
         self.with(|state, now| {

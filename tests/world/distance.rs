@@ -1,0 +1,263 @@
+//! A Redis that is far away, or a network that stalls or breaks: rows W1, W2, W3, W27 and X1, in virtual
+//! time.
+
+use std::time::Duration;
+
+use redlatch::simulation::{Direction, Distance, Flow, Machine, Random};
+use redlatch::{LockClient, LockClientBuilder};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::scene::{Scene, play};
+use crate::support::{channel, ms};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn round_trip(round_trip: Duration) -> Distance {
+    Distance { each_way: round_trip / 2, ..Distance::default() }
+}
+
+/// A client on a machine of its own.
+async fn client(
+    scene: &Scene,
+    away: Duration,
+    options: LockClientBuilder,
+) -> (Machine, LockClient) {
+    let machine = scene.machine(round_trip(away));
+    let client = scene.connect(&machine, options).await;
+    (machine, client)
+}
+
+/// Nothing comes through for so long, either way; then all of it does.
+async fn stall(scene: &Scene, machine: &Machine, time: Duration) {
+    let flow = |flow| {
+        for direction in [Direction::Up, Direction::Down] {
+            scene.network.set_flow(machine, scene.server, direction, flow);
+        }
+    };
+    flow(Flow::Held);
+    sleep(time).await;
+    flow(Flow::Open);
+}
+
+/// Round trips, and the watchdog timeouts of clients that are so far away.
+const CASES: [(Duration, Duration); 8] = [
+    (ms(0), ms(400)),
+    (ms(2), ms(30)),
+    (ms(6), ms(200)),
+    (ms(60), ms(360)),
+    (ms(120), ms(720)),
+    (ms(120), ms(1_000)),
+    (ms(350), ms(2_100)),
+    (ms(350), ms(3_000)),
+];
+
+#[test]
+fn w1_a_third_of_a_lease_is_enough_for_a_renewal_at_any_distance_up_to_a_sixth_of_it() {
+    for (away, lease) in CASES {
+        play(0, async |scene| {
+            let options = LockClient::builder().watchdog_timeout(lease);
+            let (machine, client) = client(scene, away, options).await;
+            let lock = client.lock("far away");
+            for number in 0..3 {
+                if number == 2 {
+                    scene.network.at(scene.server, |server, _| server.flush_scripts());
+                }
+                let asked = Instant::now();
+                let guard = machine.run(lock.lock()).await.expect("a guard");
+                assert!(asked.elapsed() >= away, "the network is nearer than it should be");
+                let lost = timeout(3 * lease, guard.lost()).await;
+                assert!(lost.is_err(), "{away:?}, {lease:?}: hold {number} was lost");
+                machine.run(guard.unlock()).await.expect("a release");
+            }
+        });
+    }
+}
+
+/// Calls of one task, one after the other, until `end`. Returns when calls began that succeeded.
+async fn calls(client: LockClient, name: String, patience: Duration, end: Instant) -> Vec<Instant> {
+    let mut good = Vec::new();
+    while Instant::now() < end {
+        let (begun, lock) = (Instant::now(), client.lock(&name));
+        match timeout(patience, lock.try_lock_now()).await {
+            Ok(Ok(Some(guard))) => {
+                if guard.unlock().await.is_ok() {
+                    good.push(begun);
+                }
+            }
+            // A refusal that comes at once is no reason to ask at once.
+            Ok(_) => sleep(ms(5)).await,
+            Err(_) => {}
+        }
+    }
+    good
+}
+
+/// How long after a fault each of so many tasks has a call that succeeds, at the latest; `None` if one
+/// never has one again.
+fn until_all_succeed(
+    (away, command_timeout): (Duration, Duration),
+    (tasks, patience): (usize, Duration),
+    fault: impl AsyncFnOnce(&Scene, &Machine),
+) -> Option<Duration> {
+    play(0, async |scene| {
+        let options = LockClient::builder().command_timeout(command_timeout);
+        let (machine, client) = client(scene, away, options).await;
+        scene.network.set_distance_of(
+            &machine,
+            scene.server,
+            Distance { jitter: ms(2), ..round_trip(away) },
+        );
+        let end = Instant::now() + 20 * SECOND;
+        let (mut all, mut random) = (JoinSet::new(), Random::new(tasks as u64));
+        for task in 0..tasks {
+            let (client, begins) = (client.clone(), random.up_to(command_timeout));
+            // Not all at the same time: a crowd is no choir.
+            let work = async move {
+                sleep(begins).await;
+                calls(client, format!("own {task}"), patience, end).await
+            };
+            all.spawn(machine.run(work));
+        }
+        sleep(2 * SECOND).await;
+        let began = Instant::now();
+        fault(scene, &machine).await;
+        let over = Instant::now();
+        let mut latest = Duration::ZERO;
+        while let Some(good) = all.join_next().await {
+            let good = good.expect("a task");
+            assert!(good.iter().any(|call| *call < began), "no call succeeded before");
+            let next = good.into_iter().find(|call| *call >= over)?;
+            latest = latest.max(next - over);
+        }
+        Some(latest)
+    })
+}
+
+#[test]
+fn w2_callers_who_give_up_after_two_round_trips_are_served_again_after_a_cut() {
+    for tasks in [1, 40] {
+        for arrives in [true, false] {
+            let (away, command_timeout) = (ms(30), 3 * SECOND);
+            let served = until_all_succeed(
+                (away, command_timeout),
+                (tasks, ms(70)),
+                async |scene, machine| {
+                    scene.network.cut(machine, scene.server, arrives);
+                },
+            );
+            // A dial is four round trips.
+            let served = served.expect("served again");
+            assert!(served <= 8 * away, "{tasks} tasks: after {served:?}");
+        }
+    }
+}
+
+#[test]
+fn w2_a_command_timeout_of_two_round_trips_is_enough_to_connect_and_after_a_cut() {
+    let away = ms(30);
+    let served = until_all_succeed((away, 2 * away), (1, SECOND), async |scene, machine| {
+        scene.network.cut(machine, scene.server, true);
+    });
+    assert!(served.expect("served again") <= 8 * away);
+}
+
+/// What is true for one caller is true for a crowd.
+#[test]
+fn x1_a_stall_that_is_longer_than_the_command_timeout_is_over_soon_after_its_end() {
+    for away in [60, 90, 120, 140] {
+        for tasks in [1, 40, 200] {
+            let (away, command_timeout) = (ms(away), ms(300));
+            let served = until_all_succeed(
+                (away, command_timeout),
+                (tasks, SECOND),
+                async |scene, machine| {
+                    stall(scene, machine, ms(400)).await;
+                },
+            );
+            println!("{away:?}, {tasks} tasks: served again after {served:?}");
+            let served = served.unwrap_or(Duration::MAX);
+            assert!(served <= 2 * SECOND, "{away:?}, {tasks} tasks: after {served:?}");
+        }
+    }
+}
+
+/// Round trips, and a command timeout that is right for each.
+const DISTANCES: [(Duration, Duration); 3] =
+    [(ms(0), ms(800)), (ms(2), ms(800)), (ms(100), ms(1_000))];
+
+/// A client waits for a lock of somebody else and does nothing else, `meanwhile` something happens, and
+/// then the lock is freed. Returns how long after that the client has it.
+fn parked(
+    (away, command_timeout): (Duration, Duration),
+    meanwhile: impl AsyncFnOnce(&Scene, &Machine),
+) -> Duration {
+    play(0, async |scene| {
+        let options = LockClient::builder().command_timeout(command_timeout);
+        let (machine, client) = client(scene, away, options).await;
+        let ask = |words: &[&str]| {
+            let mut command = redis::cmd(words[0]);
+            scene.network.ask(scene.server, command.arg(&words[1..])).expect("an answer");
+        };
+        ask(&["HSET", "parked", "somebody:1", "1"]);
+        ask(&["PEXPIRE", "parked", "60000"]);
+        let lock = client.lock("parked");
+        let waiter =
+            machine.spawn(async move { lock.lock().await.map(|guard| (guard, Instant::now())) });
+        sleep(8 * away + ms(10)).await;
+        meanwhile(scene, &machine).await;
+        let freed = Instant::now();
+        ask(&["DEL", "parked"]);
+        ask(&["PUBLISH", &channel("parked"), "0"]);
+        let (guard, had) = waiter.await.expect("no panic").expect("the lock");
+        machine.run(guard.unlock()).await.expect("a release");
+        had - freed
+    })
+}
+
+#[test]
+fn w27_a_parked_client_keeps_a_connection_that_answers_however_far_it_is() {
+    for (away, command_timeout) in DISTANCES {
+        let took = parked((away, command_timeout), async |scene, machine| {
+            let count = || {
+                let calls = scene.network.at(scene.server, |server, _| {
+                    (server.calls("evalsha"), server.calls("client|info"))
+                });
+                (scene.network.connections(machine, scene.server), calls)
+            };
+            let before = count();
+            sleep(6 * command_timeout).await;
+            let after = count();
+            assert_eq!(after.0, before.0, "a connection was given up");
+            assert_eq!(after.1.0, before.1.0, "it asked for the lock");
+            // Every one and a half command timeouts, and the way.
+            let signs = after.1.1 - before.1.1;
+            assert!((3..=4).contains(&signs), "{signs} signs of life in six timeouts");
+        });
+        // The message, and the acquire.
+        assert_eq!(took, away / 2 + away, "{away:?}");
+    }
+}
+
+#[test]
+fn w27_a_parked_client_gives_a_connection_up_that_does_not_answer() {
+    for (away, command_timeout) in DISTANCES {
+        let took = parked((away, command_timeout), async |scene, machine| {
+            let (stalled, made) = (Instant::now(), scene.network.connections_made());
+            let gives_up = async {
+                while scene.network.connections_made() == made {
+                    sleep(ms(1)).await;
+                }
+                stalled.elapsed()
+            };
+            let stall = stall(scene, machine, 9 * command_timeout);
+            let (given_up, ()) = tokio::join!(gives_up, stall);
+            // The sign of life that is due next, and the five command timeouts that it has.
+            let (least, most) = (5 * command_timeout, 13 * command_timeout / 2 + away + ms(1));
+            assert!((least..=most).contains(&given_up), "given up after {given_up:?}");
+            // A dial, a subscription, and the pause between two dials.
+            sleep(8 * away + ms(600)).await;
+        });
+        assert_eq!(took, away / 2 + away, "{away:?}: it listens again");
+    }
+}

@@ -101,11 +101,14 @@ pub(crate) struct Session<'a> {
     /// behind it, on the same connection. If set before, the request is first tried there.
     pub(crate) connection: Option<Connection>,
     pub(crate) deadline: Instant,
+    /// How long an answer may take: that a connection leaves a request unanswered for so long shows
+    /// that it is silent.
+    pub(crate) patience: Duration,
 }
 
 impl<'a> Session<'a> {
     pub(crate) fn new(router: &'a Router, deadline: Instant) -> Self {
-        Self { router, connection: None, deadline }
+        Self { router, connection: None, deadline, patience: router.patience() }
     }
 
     /// Asks Redis to let `owner` hold the lock `count` times. `place` is that of this client, if Redis
@@ -317,6 +320,7 @@ impl<'a> Session<'a> {
             once: false,
             what: key,
             deadline: self.deadline,
+            patience: self.patience,
         }
     }
 

@@ -331,6 +331,8 @@ async fn release_in_background(
         if answer.is_ok() {
             release.unanswered = false;
         } else {
+            // The next try goes behind this one, which may be under way.
+            release.connection = call.connection.take();
             clock::sleep(pause).await;
             pause = (2 * pause).min(LONGEST_PAUSE);
         }

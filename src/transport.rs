@@ -16,8 +16,8 @@
 //! 1. A request is sent again after its connection is lost, because every command of this crate may
 //!    be executed twice and count once. Those of a caller may not, and are not sent again. Nothing is
 //!    sent again after its deadline.
-//! 2. A connection on which an answer did not come in time gets no new requests, and what is still
-//!    under way on it does no harm (see `connection::stale`).
+//! 2. A silent connection gets no new requests (see `connection::silence`), and what is still under
+//!    way on it does no harm (see `connection::stale`).
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -103,6 +103,8 @@ pub(crate) struct Request<'a> {
     /// What an error names as its subject.
     pub(crate) what: &'a str,
     pub(crate) deadline: Instant,
+    /// How long an answer may take.
+    pub(crate) patience: Duration,
 }
 
 impl Request<'_> {
@@ -148,6 +150,11 @@ impl Router {
             let me = me.clone();
             Self { me, topology, dialer, for_callers, left, outages, held }
         }))
+    }
+
+    /// How long an answer may take, unless a request says otherwise.
+    pub(crate) fn patience(&self) -> Duration {
+        self.dialer.patience
     }
 
     /// Drops a connection (invariant 2), with its subscriptions.

@@ -235,6 +235,7 @@ impl Watchdog {
         let locks: Vec<(&str, &str)> =
             batch.iter().map(|entry| (entry.key(), &*entry.owner.id)).collect();
         let mut call = Session::new(router, self.give_up(router, &batch));
+        call.patience = self.patience;
         let answer = call.renew(&locks, self.lease).await;
         let now = clock::now();
         match answer {

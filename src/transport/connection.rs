@@ -26,11 +26,13 @@ mod introduce;
 mod pace;
 pub(super) mod replica_queue;
 pub(super) mod runtime_slot;
+mod silence;
 mod stale;
 
 use batch::{BatchEntry, BatchQueue, Reply};
 use deadline::DeadlineTimer;
 pub(super) use introduce::{Role, is_primary};
+use silence::Silence;
 use stale::{ConnectionRecord, Identity, StaleConnections};
 
 /// One connection. A request on a clone of it comes after what was sent before.
@@ -48,6 +50,7 @@ struct Shared {
     record: Arc<ConnectionRecord>,
     timer: Arc<DeadlineTimer>,
     batch_queue: BatchQueue,
+    silence: Silence,
 }
 
 impl Drop for Shared {
@@ -102,8 +105,8 @@ impl Connection {
             });
         let driven = open(&info.client, config, patience).await?;
         tokio::spawn(here(timer.clone().keep()));
-        let batch_queue = BatchQueue::default();
-        let shared = Arc::new(Shared { driven, info, record, timer, batch_queue });
+        let (batch_queue, silence) = Default::default();
+        let shared = Arc::new(Shared { driven, info, record, timer, batch_queue, silence });
         Ok(Self { shared, entry: None })
     }
 

@@ -2,7 +2,7 @@
 //! deadline passes. [`super::retry`] decides what follows an error.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{RedisError, Script};
 
@@ -46,7 +46,8 @@ impl Router {
                 continue;
             }
             let sent = clock::now();
-            if sent >= request.deadline {
+            let left = request.deadline.saturating_duration_since(sent);
+            if on.is_too_late(left, request.patience) {
                 let redis = self.redis(request.key, retry.cause.as_ref());
                 let message = format!("no time left to ask {redis} for {}", request.subject());
                 return Err(retry.unavailable(&message));
@@ -56,6 +57,7 @@ impl Router {
             }
             match self.send(&on, connection, request, retry.asking.is_some(), behind).await {
                 Reply::Answer(Ok(value)) => {
+                    on.answered(sent);
                     self.answered(on.server(), sent);
                     let asking = retry.asking.is_some();
                     if asking {
@@ -64,12 +66,15 @@ impl Router {
                     return Ok(Answer { value, sent, repeated: retry.repeated, asking });
                 }
                 Reply::Answer(Err(error)) => {
+                    if error.code().is_some() {
+                        on.answered(sent);
+                    }
                     let next = self.recover(error, on, connection, request, &mut retry);
                     same = Box::pin(next).await?;
                 }
-                Reply::TimedOut { sent } => {
-                    retry.repeated |= sent;
-                    return Err(self.no_answer(connection, request, &mut retry));
+                Reply::TimedOut { sent: executed } => {
+                    retry.repeated |= executed;
+                    return Err(self.no_answer(connection, sent, request, &mut retry));
                 }
                 Reply::Unbatched { sent } => {
                     request.batch = None;
@@ -132,10 +137,11 @@ impl Router {
         request: &Request<'_>,
         retry: &mut Retry,
     ) -> Result<bool, Error> {
+        let asked = clock::now();
         if let Some(entry) = &on.entry
             && clock::timeout_at(request.deadline, entry.done()).await.is_err()
         {
-            return Err(self.no_answer(connection, request, retry));
+            return Err(self.no_answer(connection, asked, request, retry));
         }
         match clock::timeout_at(request.deadline, on.close_stale()).await {
             Ok(Ok(())) => Ok(true),
@@ -148,7 +154,7 @@ impl Router {
                 retry.cause = Some(error);
                 Ok(false)
             }
-            Err(_) => Err(self.no_answer(connection, request, retry)),
+            Err(_) => Err(self.no_answer(connection, asked, request, retry)),
         }
     }
 
@@ -215,7 +221,9 @@ impl Router {
             }
             Step::GiveUp => {
                 (retry.repeated, retry.cause) = (true, Some(error));
-                return Err(self.no_answer(connection, request, retry));
+                *connection = None;
+                self.drop_connection(&on);
+                return Err(self.unanswered(request, retry));
             }
             Step::Reconnect => {
                 self.drop_connection(&on);
@@ -270,23 +278,29 @@ impl Router {
         request: &Request<'_>,
         retry: &mut Retry,
     ) -> Result<Option<RedisError>, Error> {
+        let asked = clock::now();
         match clock::timeout_at(request.deadline, on.load_script(script)).await {
             Ok(loaded) => Ok(loaded.err()),
-            Err(_) => Err(self.no_answer(connection, request, retry)),
+            Err(_) => Err(self.no_answer(connection, asked, request, retry)),
         }
     }
 
-    /// Drops the connection on which no answer came in time. The caller sends the undo on another
-    /// one then.
+    /// No answer has come in time to what was sent at `asked`. Drops the connection if it is silent:
+    /// then the caller sends the undo on another one, and else behind the request.
     fn no_answer(
         &self,
         connection: &mut Option<Connection>,
+        asked: Instant,
         request: &Request<'_>,
         retry: &mut Retry,
     ) -> Error {
-        if let Some(silent) = connection.take() {
+        if let Some(silent) = connection.take_if(|on| on.is_silent(asked, request.patience)) {
             self.drop_connection(&silent);
         }
+        self.unanswered(request, retry)
+    }
+
+    fn unanswered(&self, request: &Request<'_>, retry: &mut Retry) -> Error {
         let redis = self.redis(request.key, retry.cause.as_ref());
         let message = format!("no answer from {redis} for {}", request.subject());
         self.is_unavailable(request, retry.unavailable(&message))

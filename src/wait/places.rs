@@ -153,6 +153,7 @@ impl Waiters {
     async fn refresh(&self, router: &Router, heads: &[Arc<Waiter>], patience: Duration) {
         let all: Vec<&Names> = heads.iter().map(|head| &head.owner.names).collect();
         let mut call = Session::new(router, clock::now() + patience);
+        call.patience = patience;
         match call.refresh_places(&all).await {
             Ok((places, clock)) => {
                 for (names, place) in all.iter().zip(places) {

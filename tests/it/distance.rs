@@ -6,6 +6,7 @@
 
 mod blocked_workers;
 mod connections;
+mod crowds;
 mod fixtures;
 mod probe;
 mod renewals;

@@ -4,6 +4,7 @@ use redis::{RedisResult, Script, Value, from_redis_value};
 
 use super::Connection;
 use super::stale::{Identity, ServerId, Servers};
+use crate::clock;
 use crate::transport::error_class::is_fatal;
 use crate::transport::version;
 
@@ -26,7 +27,9 @@ impl Connection {
         if asks_role {
             questions.cmd("ROLE");
         }
+        let asked = clock::now();
         let mut answers = self.send_all(&questions).await?.into_iter();
+        self.shared.silence.measured(clock::now().saturating_duration_since(asked));
         let [connection, server, exist, role] =
             std::array::from_fn(|_| answers.next().unwrap_or(Value::Nil).extract_error());
         for answer in [&connection, &server, &role] {

@@ -1,0 +1,146 @@
+//! What the answers on a connection say about it: whether its server is silent, and how far away it
+//! is.
+//!
+//! 1. **A connection is silent when its oldest unanswered request has been under way on it for as
+//!    long as an answer may take.** That a deadline passes says less: the caller may have spent its
+//!    time waiting for this connection, or for another request of its handle. In a crowd there is
+//!    always such a request. If it cost the connection, the next one would go the same way, each
+//!    after another dial, and the outage would never end.
+//! 2. So a request that had less time fails alone. Its connection stays, and its undo goes behind
+//!    it there. It counts as unanswered until one behind it is answered, and so does not hide that
+//!    the server is silent, however little time each request has.
+//! 3. A request that has less time left than a round trip takes is not sent. But half of the time
+//!    for an answer is always enough, because what was measured last may be too long.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::Connection;
+use crate::clock;
+
+#[derive(Default)]
+pub(super) struct Silence {
+    /// When the oldest unanswered request was sent, if one has failed for that.
+    since: Mutex<Option<Instant>>,
+    /// Microseconds.
+    round_trip: AtomicU64,
+    /// Whether the next answer is of interest: usually all that it has to check.
+    listens: AtomicBool,
+}
+
+impl Silence {
+    pub(super) fn measured(&self, round_trip: Duration) {
+        let micros = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
+        self.round_trip.store(micros, Ordering::Relaxed);
+    }
+
+    /// A request that was sent then has been answered, and so has each that was sent before.
+    fn answered(&self, sent: Instant, now: Instant) {
+        let mut since = self.since.lock();
+        since.take_if(|since| *since <= sent);
+        self.listens.store(since.is_some(), Ordering::Relaxed);
+        self.measured(now.saturating_duration_since(sent));
+    }
+
+    /// A request that was sent then has not been answered by its deadline. An answer may take
+    /// `patience`.
+    fn unanswered(&self, sent: Instant, now: Instant, patience: Duration) -> bool {
+        let mut since = self.since.lock();
+        let first = since.map_or(sent, |since| since.min(sent));
+        *since = Some(first);
+        self.listens.store(true, Ordering::Relaxed);
+        // A request is sent a little later than its time begins.
+        now.saturating_duration_since(first) >= patience - patience / 8
+    }
+
+    fn is_too_late(&self, left: Duration, patience: Duration) -> bool {
+        let round_trip = Duration::from_micros(self.round_trip.load(Ordering::Relaxed));
+        let too_late = left < round_trip.min(patience / 2);
+        if too_late {
+            self.listens.store(true, Ordering::Relaxed);
+        }
+        too_late || left.is_zero()
+    }
+}
+
+impl Connection {
+    /// The server has answered a request that was sent then.
+    pub(in crate::transport) fn answered(&self, sent: Instant) {
+        let silence = &self.shared.silence;
+        if silence.listens.load(Ordering::Relaxed) {
+            silence.answered(sent, clock::now());
+        }
+    }
+
+    /// A request that was sent then has not been answered by its deadline. Returns whether the
+    /// connection is silent, if an answer may take `patience`.
+    pub(in crate::transport) fn is_silent(&self, sent: Instant, patience: Duration) -> bool {
+        self.shared.silence.unanswered(sent, clock::now(), patience)
+    }
+
+    /// Whether no answer can come in the time that is left.
+    pub(in crate::transport) fn is_too_late(&self, left: Duration, patience: Duration) -> bool {
+        self.shared.silence.is_too_late(left, patience)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(300);
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_request_with_little_time_left_shows_no_silence_and_one_with_all_of_it_does() {
+        let begun = clock::now();
+        let at = |millis| begun + ms(millis);
+        for (sent, deadline, silent) in [(250, 300, false), (100, 300, false), (1, 300, true)] {
+            let silence = Silence::default();
+            assert_eq!(silence.unanswered(at(sent), at(deadline), PATIENCE), silent, "{sent}");
+        }
+    }
+
+    #[test]
+    fn requests_that_have_little_time_each_show_silence_together() {
+        let (silence, begun) = (Silence::default(), clock::now());
+        let at = |millis| begun + ms(millis);
+        let silent: Vec<_> = (0..6)
+            .map(|nth| 50 * nth)
+            .map(|sent| silence.unanswered(at(sent), at(sent + 50), PATIENCE))
+            .collect();
+        assert_eq!(silent, [false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn an_answer_ends_the_silence_of_what_was_sent_before_it_and_of_nothing_else() {
+        let begun = clock::now();
+        let at = |millis| begun + ms(millis);
+        for (answered, silent) in [(9, true), (10, false), (200, false)] {
+            let silence = Silence::default();
+            assert!(!silence.unanswered(at(10), at(60), PATIENCE));
+            silence.answered(at(answered), at(250));
+            assert_eq!(silence.unanswered(at(290), at(340), PATIENCE), silent, "{answered}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_too_late_within_a_round_trip_but_never_with_half_of_its_time() {
+        let (silence, begun) = (Silence::default(), clock::now());
+        assert!(!silence.is_too_late(ms(1), PATIENCE) && silence.is_too_late(ms(0), PATIENCE));
+        silence.measured(ms(120));
+        assert!(!silence.is_too_late(ms(120), PATIENCE) && silence.is_too_late(ms(119), PATIENCE));
+        // The next answer is measured.
+        assert!(silence.listens.load(Ordering::Relaxed));
+        silence.answered(begun, begun + ms(20));
+        assert!(!silence.is_too_late(ms(20), PATIENCE));
+        assert!(!silence.listens.load(Ordering::Relaxed));
+        silence.measured(ms(400));
+        assert!(!silence.is_too_late(ms(150), PATIENCE));
+    }
+}

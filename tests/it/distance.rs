@@ -6,11 +6,9 @@
 
 mod blocked_workers;
 mod connections;
-mod crowds;
 mod fixtures;
 mod probe;
 mod renewals;
 mod shorter_leases;
-mod subscriptions;
 mod unconfirmed;
 mod unlocks;

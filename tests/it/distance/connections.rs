@@ -4,11 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use redlatch::{LockClient, LockClientBuilder};
 
-use super::probe::undisturbed;
 use crate::support::{
     Cluster, Distance, Network, Replicated, SOON, Server, channel, hold, machine, ms, release,
     renewed, soon, wait_until,
@@ -16,90 +14,6 @@ use crate::support::{
 
 async fn connect(options: LockClientBuilder) -> LockClient {
     soon("connecting", options.connect()).await.expect("connecting")
-}
-
-/// Calls, one after the other, until one succeeds. Returns how many did not.
-async fn calls_until_one_succeeds(client: &LockClient, patience: Duration) -> usize {
-    let begun = Instant::now();
-    for number in 0.. {
-        let lock = client.lock(format!("job {number}"));
-        let called = tokio::time::timeout(patience, lock.try_lock_now()).await;
-        match called {
-            Ok(Ok(Some(guard))) => {
-                if guard.unlock().await.is_ok() {
-                    return number;
-                }
-            }
-            // A refusal that comes at once is no reason to ask at once.
-            Ok(_) => tokio::time::sleep(ms(5)).await,
-            Err(_) => {}
-        }
-        assert!(begun.elapsed() < SOON, "none of {number} calls has succeeded in {SOON:?}");
-    }
-    unreachable!("numbers end")
-}
-
-/// How long it takes, and how many calls fail, until one succeeds again after a cut.
-async fn after_a_cut(
-    client: &LockClient,
-    network: &Network,
-    patience: Duration,
-) -> (usize, Duration) {
-    calls_until_one_succeeds(client, SOON).await;
-    assert!(network.cut_all() > 0);
-    let cut = Instant::now();
-    (calls_until_one_succeeds(client, patience).await, cut.elapsed())
-}
-
-#[tokio::test]
-async fn w2_callers_who_give_up_after_two_round_trips_are_served_again_after_a_cut() {
-    let _quiet = machine::quiet();
-    let server = Server::start();
-    let network = Network::new(&server, Distance::round_trip(ms(30)));
-    let client = connect(LockClient::builder().url(network.url(&server))).await;
-    let is_soon = |(_, took): &(usize, Duration)| *took < ms(1_000);
-    let scene = async || after_a_cut(&client, &network, ms(60)).await;
-    let (failed, took) = undisturbed(&server, ms(15), is_soon, scene).await;
-    println!("served again after {failed} calls and {took:?}");
-    assert!(failed > 0, "the cut took no effect");
-}
-
-#[tokio::test]
-async fn w2_a_command_timeout_of_two_round_trips_is_enough_to_connect_and_after_a_cut() {
-    let _quiet = machine::quiet();
-    let server = Server::start();
-    let network = Network::new(&server, Distance::round_trip(ms(30)));
-    let is_soon = |took: &Result<Duration, redlatch::Error>| {
-        took.as_ref().is_ok_and(|took| *took < ms(1_000))
-    };
-    let took = undisturbed(&server, ms(15), is_soon, async || {
-        let options = LockClient::builder().url(network.url(&server));
-        let client = options.command_timeout(ms(58)).connect().await?;
-        let (_, took) = after_a_cut(&client, &network, SOON).await;
-        Ok(took)
-    })
-    .await;
-    println!("served again after {took:?}");
-}
-
-#[tokio::test]
-async fn w3_a_stall_that_is_longer_than_the_command_timeout_is_over_soon_after_its_end() {
-    let _quiet = machine::quiet();
-    let server = Server::start();
-    let network = Network::new(&server, Distance::default());
-    let options = LockClient::builder().url(network.url(&server));
-    let client = connect(options.command_timeout(ms(300))).await;
-    network.set(Distance::round_trip(ms(120)));
-    let is_soon = |(_, took): &(usize, Duration)| *took < ms(2_000);
-    let (failed, took) = undisturbed(&server, ms(60), is_soon, async || {
-        calls_until_one_succeeds(&client, SOON).await;
-        network.stall(ms(400));
-        let stalled = Instant::now();
-        (calls_until_one_succeeds(&client, SOON).await, stalled.elapsed())
-    })
-    .await;
-    println!("served again after {failed} calls and {took:?}");
-    assert!(failed > 0, "the stall took no effect");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

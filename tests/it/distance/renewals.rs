@@ -6,64 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use redlatch::{Lock, LockClient, LockGuard};
+use redlatch::{LockClient, LockGuard};
 
 use super::probe::{Probe, undisturbed};
-use crate::support::{
-    Distance, Network, SOON, Server, hold, machine, ms, release, renewed, soon, within,
-};
-
-/// Round trips, and the watchdog timeouts of clients that are so far away.
-const CASES: [(Duration, Duration); 7] = [
-    (Duration::from_micros(50), ms(400)),
-    (ms(5), ms(200)),
-    (ms(60), ms(360)),
-    (ms(120), ms(720)),
-    (ms(120), ms(1_000)),
-    (ms(350), ms(2_100)),
-    (ms(350), ms(3_000)),
-];
-
-/// Keeps a lock for three timeouts. False if it was lost.
-async fn is_kept(server: &Server, lock: &Lock, round_trip: Duration, timeout: Duration) -> bool {
-    let asked = Instant::now();
-    let guard = hold(lock).await;
-    assert!(asked.elapsed() >= round_trip, "the network is nearer than it should be");
-    if tokio::time::timeout(3 * timeout, guard.lost()).await.is_ok() {
-        return false;
-    }
-    assert!(server.pttl(lock.name()) > 0, "the server does not count the hold");
-    guard.unlock().await.is_ok()
-}
-
-/// Three holds in a row, each for three timeouts.
-async fn three_holds(round_trip: Duration, watchdog_timeout: Duration) {
-    // Of its own, so that no other client has loaded the scripts there.
-    let server = Server::start();
-    let network = Network::new(&server, Distance::round_trip(round_trip));
-    let options = LockClient::builder().url(network.url(&server));
-    let connecting = options.watchdog_timeout(watchdog_timeout).connect();
-    let client = soon("connecting", connecting).await.expect("connecting");
-    let lock = client.lock("far away");
-    for number in 1..=3 {
-        undisturbed(
-            &server,
-            watchdog_timeout / 12,
-            |(_, _, _, is_kept)| *is_kept,
-            async || {
-                let is_kept = is_kept(&server, &lock, round_trip, watchdog_timeout).await;
-                (round_trip, watchdog_timeout, number, is_kept)
-            },
-        )
-        .await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w1_a_third_of_a_lease_is_enough_for_a_renewal_at_any_distance_up_to_a_sixth_of_it() {
-    let _quiet = machine::quiet();
-    join_all(CASES.map(|(round_trip, timeout)| three_holds(round_trip, timeout))).await;
-}
+use crate::support::{Distance, Network, SOON, Server, hold, machine, ms, soon, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w1_an_answer_that_takes_longer_than_a_third_of_a_lease_is_waited_for_where_a_dial_takes_longer()
@@ -92,25 +38,6 @@ async fn w1_an_answer_that_takes_longer_than_a_third_of_a_lease_is_waited_for_wh
     );
     assert!(kept.await);
     assert!(server.calls("evalsha") > 3, "renewals, and a release");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w1_connecting_loads_the_scripts_and_a_flush_costs_one_renewal_more_round_trips() {
-    let _quiet = machine::quiet();
-    let server = Server::start();
-    let network = Network::new(&server, Distance::round_trip(ms(40)));
-    let options = LockClient::builder().url(network.url(&server));
-    let client = soon("connecting", options.watchdog_timeout(ms(3_000)).connect()).await;
-    let client = client.expect("connecting");
-    let lock = client.lock("loaded");
-    let guard = hold(&lock).await;
-    renewed(&guard).await;
-    assert_eq!(server.errors("NOSCRIPT"), 0, "a script was not there");
-    server.ask::<()>(&["SCRIPT", "FLUSH"]);
-    let kept = tokio::time::timeout(ms(4_500), guard.lost()).await;
-    assert!(kept.is_err(), "lost after a flush");
-    assert!(server.errors("NOSCRIPT") > 0, "the flush took no effect");
-    release(guard).await;
 }
 
 /// Users of the same server who run scripts all the time.

@@ -173,7 +173,7 @@ impl Handoffs {
     /// Sends the hand-offs of that lock to Redis until none are left. Returns the owners whose
     /// releases are still pending, and whether Redis has confirmed the last hand-off.
     pub(crate) async fn flush(&self, router: &Router, names: &Names) -> (Vec<PendingOwner>, bool) {
-        let (mut retry, mut connection) = (RetryState::default(), None);
+        let mut retry = RetryState::default();
         self.gather(names).await;
         while let Some(request) = self.request(names) {
             if retry.failures > 0 {
@@ -182,7 +182,6 @@ impl Handoffs {
             let owners: Vec<&str> = request.owners.iter().map(|owner| &*owner.id).collect();
             let kind = request.owners.last().expect("BUG: a hand-off by no owner").kind;
             let mut call = Session::new(router, clock::now() + self.config.command_timeout);
-            call.connection = connection.take();
             let server = router.movable_server_of(names.key());
             // Not if this client is about to unsubscribe: then a listener is another client.
             let listens = self.waiters.keeps_hearing(names);
@@ -191,9 +190,6 @@ impl Handoffs {
                 call.send_handoffs(kind, names, &owners, request.lease, listens, place).await;
             if answer.is_ok() {
                 self.trip.ended(sent);
-            } else {
-                // The next try goes behind this one, which may be under way.
-                connection = call.connection.take();
             }
             self.note_release(kind, names, server, None, router);
             if self.hear(names, &request, answer, &mut retry) {

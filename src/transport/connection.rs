@@ -103,9 +103,12 @@ impl Connection {
                 let _goes_with_the_driver = &driver;
                 push(number, info).map_or(Ok(()), |push| pushes.send(push))
             });
+        let begun = clock::now();
         let driven = open(&info.client, config, patience).await?;
+        let opened = clock::now().saturating_duration_since(begun);
         tokio::spawn(here(timer.clone().keep()));
-        let (batch_queue, silence) = Default::default();
+        let batch_queue = BatchQueue::default();
+        let silence = Silence::new(opened / round_trips(&info.client));
         let shared = Arc::new(Shared { driven, info, record, timer, batch_queue, silence });
         Ok(Self { shared, entry: None })
     }
@@ -279,14 +282,14 @@ pub(super) async fn open(
     config: AsyncConnectionConfig,
     patience: Duration,
 ) -> RedisResult<Driven> {
-    // Until the connection can send commands: TCP, TLS and `HELLO`.
-    let round_trips = match client.get_connection_info().addr() {
-        ConnectionAddr::TcpTls { .. } => 4,
-        _ => 2,
-    };
     let config = config.set_connection_timeout(None);
     let connected = connect(client, config);
-    clock::within(patience * round_trips, connected).await.map_err(version::understood)
+    clock::within(patience * round_trips(client), connected).await.map_err(version::understood)
+}
+
+/// Until a connection can send commands: TCP, TLS and `HELLO`.
+fn round_trips(client: &redis::Client) -> u32 {
+    if matches!(client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. }) { 4 } else { 2 }
 }
 
 fn ended() -> RedisError {

@@ -12,7 +12,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use redis::{RedisError, RedisResult, Value};
 use tokio::sync::oneshot;
@@ -91,13 +91,8 @@ impl ReplicaWait {
         }
     }
 
-    /// How long an answer may take.
-    fn patience(&self) -> Duration {
-        self.replicas.timeout + self.router.dialer.patience
-    }
-
     async fn wait(&self, rewrites: &[Rewrite]) -> Result<Vec<Replicated>, Option<RedisError>> {
-        let deadline = clock::now() + self.patience();
+        let deadline = clock::now() + self.replicas.timeout + self.router.dialer.patience;
         let mut trouble = None;
         while clock::now() < deadline {
             let connection =
@@ -112,8 +107,6 @@ impl ReplicaWait {
                     }
                     Err(DialError::Failed(error)) => return Err(Some(error)),
                 };
-            // However long the connection took.
-            let deadline = clock::now() + self.patience();
             match self.ask(&connection, rewrites, deadline).await {
                 Ok(answers) => return Ok(answers),
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => {

@@ -36,15 +36,21 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "server-known-by-address",
-        file: "src/transport/connection.rs",
+        file: "src/transport/connection/introduce.rs",
         right: "let run_id = text(server).ok()",
         wrong: "let run_id = text(server).ok().filter(|_| !BUG)",
     },
     Mutant {
         bug: "busy-server-unidentified",
-        file: "src/transport/connection.rs",
+        file: "src/transport/connection/introduce.rs",
         right: "&& !is_fatal(error)\n",
         wrong: "&& !BUG\n                && !is_fatal(error)\n",
+    },
+    Mutant {
+        bug: "undo-overtakes-its-request",
+        file: "src/releaser.rs",
+        right: "release.connection = call.connection.take();",
+        wrong: "release.connection = call.connection.take().filter(|_| !BUG);",
     },
     Mutant {
         bug: "asked-node-forgotten",

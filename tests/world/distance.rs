@@ -1,6 +1,7 @@
 //! A Redis that is far away, or a network that stalls or breaks: rows W1, W2, W3, W27 and X1, in virtual
 //! time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redlatch::simulation::{Direction, Distance, Flow, Machine, Random};
@@ -195,6 +196,35 @@ fn x1_a_stall_that_is_longer_than_the_command_timeout_is_over_soon_after_its_end
             assert!(served <= 2 * SECOND, "{away:?}, {tasks} tasks: after {served:?}");
         }
     }
+}
+
+/// One request after the other, so that each third one has less time left than a round trip takes.
+#[test]
+fn x1_calls_of_one_handle_that_run_out_of_time_cost_no_connection() {
+    play(0, async |scene| {
+        let options = LockClient::builder().command_timeout(ms(300));
+        let (machine, client) = client(scene, ms(120), options).await;
+        let (lock, made) = (Arc::new(client.lock("of all")), scene.network.connections_made());
+        let end = Instant::now() + 10 * SECOND;
+        let mut tasks = JoinSet::new();
+        for _ in 0..4 {
+            let lock = lock.clone();
+            tasks.spawn(machine.run(async move {
+                let mut failed = 0;
+                while Instant::now() < end {
+                    match lock.try_lock_now().await {
+                        Ok(Some(guard)) => failed += usize::from(guard.unlock().await.is_err()),
+                        Ok(None) => {}
+                        Err(_) => failed += 1,
+                    }
+                }
+                failed
+            }));
+        }
+        let failed: usize = tasks.join_all().await.into_iter().sum();
+        assert!(failed >= 8, "only {failed} calls ran out of time");
+        assert_eq!(scene.network.connections_made(), made);
+    });
 }
 
 /// Round trips, and a command timeout that is right for each.

@@ -29,7 +29,7 @@ impl Connection {
         }
         let asked = clock::now();
         let mut answers = self.send_all(&questions).await?.into_iter();
-        self.shared.silence.measured(clock::now().saturating_duration_since(asked));
+        self.shared.silence.at_most(clock::now().saturating_duration_since(asked));
         let [connection, server, exist, role] =
             std::array::from_fn(|_| answers.next().unwrap_or(Value::Nil).extract_error());
         for answer in [&connection, &server, &role] {

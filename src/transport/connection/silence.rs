@@ -20,7 +20,6 @@ use parking_lot::Mutex;
 use super::Connection;
 use crate::clock;
 
-#[derive(Default)]
 pub(super) struct Silence {
     /// When the oldest unanswered request was sent, if one has failed for that.
     since: Mutex<Option<Instant>>,
@@ -31,9 +30,14 @@ pub(super) struct Silence {
 }
 
 impl Silence {
-    pub(super) fn measured(&self, round_trip: Duration) {
-        let micros = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
-        self.round_trip.store(micros, Ordering::Relaxed);
+    pub(super) fn new(round_trip: Duration) -> Self {
+        let (since, listens) = Default::default();
+        Self { since, round_trip: micros(round_trip).into(), listens }
+    }
+
+    /// A round trip has taken that long, or the server took its time.
+    pub(super) fn at_most(&self, round_trip: Duration) {
+        self.round_trip.fetch_min(micros(round_trip), Ordering::Relaxed);
     }
 
     /// A request that was sent then has been answered, and so has each that was sent before.
@@ -41,7 +45,8 @@ impl Silence {
         let mut since = self.since.lock();
         since.take_if(|since| *since <= sent);
         self.listens.store(since.is_some(), Ordering::Relaxed);
-        self.measured(now.saturating_duration_since(sent));
+        let round_trip = micros(now.saturating_duration_since(sent));
+        self.round_trip.store(round_trip, Ordering::Relaxed);
     }
 
     /// A request that was sent then has not been answered by its deadline. An answer may take
@@ -63,6 +68,10 @@ impl Silence {
         }
         too_late || left.is_zero()
     }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Connection {
@@ -101,14 +110,14 @@ mod tests {
         let begun = clock::now();
         let at = |millis| begun + ms(millis);
         for (sent, deadline, silent) in [(250, 300, false), (100, 300, false), (1, 300, true)] {
-            let silence = Silence::default();
+            let silence = Silence::new(ms(120));
             assert_eq!(silence.unanswered(at(sent), at(deadline), PATIENCE), silent, "{sent}");
         }
     }
 
     #[test]
     fn requests_that_have_little_time_each_show_silence_together() {
-        let (silence, begun) = (Silence::default(), clock::now());
+        let (silence, begun) = (Silence::new(ms(120)), clock::now());
         let at = |millis| begun + ms(millis);
         let silent: Vec<_> = (0..6)
             .map(|nth| 50 * nth)
@@ -122,7 +131,7 @@ mod tests {
         let begun = clock::now();
         let at = |millis| begun + ms(millis);
         for (answered, silent) in [(9, true), (10, false), (200, false)] {
-            let silence = Silence::default();
+            let silence = Silence::new(ms(120));
             assert!(!silence.unanswered(at(10), at(60), PATIENCE));
             silence.answered(at(answered), at(250));
             assert_eq!(silence.unanswered(at(290), at(340), PATIENCE), silent, "{answered}");
@@ -131,16 +140,17 @@ mod tests {
 
     #[test]
     fn a_request_is_too_late_within_a_round_trip_but_never_with_half_of_its_time() {
-        let (silence, begun) = (Silence::default(), clock::now());
+        let (silence, begun) = (Silence::new(ms(0)), clock::now());
         assert!(!silence.is_too_late(ms(1), PATIENCE) && silence.is_too_late(ms(0), PATIENCE));
-        silence.measured(ms(120));
+        let silence = Silence::new(ms(400));
+        assert!(!silence.is_too_late(ms(150), PATIENCE) && silence.is_too_late(ms(149), PATIENCE));
+        silence.at_most(ms(120));
+        silence.at_most(ms(130));
         assert!(!silence.is_too_late(ms(120), PATIENCE) && silence.is_too_late(ms(119), PATIENCE));
         // The next answer is measured.
         assert!(silence.listens.load(Ordering::Relaxed));
         silence.answered(begun, begun + ms(20));
         assert!(!silence.is_too_late(ms(20), PATIENCE));
         assert!(!silence.listens.load(Ordering::Relaxed));
-        silence.measured(ms(400));
-        assert!(!silence.is_too_late(ms(150), PATIENCE));
     }
 }

@@ -4,9 +4,17 @@
 mod matrix;
 mod sites;
 
-use redlatch::{ErrorKind, LockClient, Outcome};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use redlatch::{ErrorKind, Lock, LockClient, Outcome};
+use tokio::runtime::Builder;
+use tokio::task::spawn_blocking;
 
 use crate::support::{Fault, Proxy, SOON, Server, hold, is_free, ms, release, soon, wait_until};
+
+const COMMAND_TIMEOUT: Duration = ms(300);
 
 struct Scene {
     server: Server,
@@ -21,7 +29,7 @@ async fn scene(rules: &[&str]) -> Scene {
     let user = ["ACL", "SETUSER", "user", "on", ">p", "~*", "&*", "+@all"];
     server.ask::<()>(&[&user, rules].concat());
     let url = format!("redis://user:p@127.0.0.1:{}/", proxy.port());
-    let builder = LockClient::builder().url(url).command_timeout(ms(300));
+    let builder = LockClient::builder().url(url).command_timeout(COMMAND_TIMEOUT);
     let client = soon("connecting", builder.connect()).await.expect("connecting");
     release(hold(&client.lock("warm-up")).await).await;
     Scene { server, proxy, client }
@@ -60,6 +68,39 @@ async fn n6_without_permission_to_close_a_connection_a_late_release_frees() {
     // All but CLIENT KILL, in words that 6.2 knows too.
     let scene = scene(&["-client", "+client|info"]).await;
     assert_eq!(late_release(&scene).await, 0, "the release never arrived: what does this show?");
+}
+
+/// The undo waits for the batch, and has little time left when the batch is given up. It fails alone
+/// then, and the next one may not overtake either of them.
+#[tokio::test]
+async fn n6_a_call_in_a_batch_that_was_dropped_and_held_up_does_not_free_a_later_hold() {
+    let Scene { server, proxy, client } = scene(&[]).await;
+    let lock = |number| client.lock(format!("late {number}"));
+    let locks: Arc<[Lock]> = (0..4).map(lock).collect();
+    // Two go at once, and the others share the third.
+    proxy.plan("EVALSHA", 3, Fault::HoldBack);
+    let all = join_all(locks.iter().map(Lock::try_lock_now));
+    tokio::time::timeout(COMMAND_TIMEOUT / 4, all).await.expect_err("nothing was held up");
+    assert_eq!(proxy.held(), 1);
+    // Another runtime has another connection, on which nothing is held up.
+    let handle = locks.clone();
+    let again = move || {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            loop {
+                // While the undo is under way the handle has to wait.
+                if let Ok(guard) = handle[3].lock().await {
+                    return guard;
+                }
+            }
+        })
+    };
+    let again = soon("the lock", spawn_blocking(again)).await.expect("no panic");
+    proxy.let_go();
+    proxy.settled(ms(100)).await;
+    assert_eq!(locks[3].hold_count().await.unwrap(), 1, "the undo has freed the new hold");
+    release(again).await;
+    wait_until("free locks", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
 }
 
 #[tokio::test]

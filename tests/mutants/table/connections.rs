@@ -74,8 +74,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "silence-is-kept",
         file: "src/transport/request.rs",
-        right: "if let Some(silent) = connection.take() {",
-        wrong: "if let Some(silent) = connection.take_if(|_| !BUG) {",
+        right: "connection.take_if(|on| on.is_silent(asked, request.patience))",
+        wrong: "connection.take_if(|on| on.is_silent(asked, request.patience) && !BUG)",
     },
     Mutant {
         bug: "redirections-at-once",
@@ -137,5 +137,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         file: "src/transport/subscriptions.rs",
         right: "if cluster.is_sharded() => Channels::Sharded",
         wrong: "if cluster.is_sharded() && !BUG => Channels::Sharded",
+    },
+    Mutant {
+        bug: "late-request-costs-the-connection",
+        file: "src/transport/connection/silence.rs",
+        right: "now.saturating_duration_since(first) >= patience",
+        wrong: "BUG || now.saturating_duration_since(first) >= patience",
     },
 ];

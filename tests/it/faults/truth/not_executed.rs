@@ -87,7 +87,7 @@ async fn flushed_under_a_shared_call(
     proxy.plan("SCRIPT", 1, Fault::HoldBack);
     proxy.stall_replies(false);
     wait_until("a script that is loaded", SOON, || proxy.faults() > faults).await;
-    // The client gives this connection up at the first deadline. Another would have it closed.
+    // If the client gave this connection up, another would have it closed.
     proxy.refuse(true);
     let late = || tasks[..too_late].iter().all(|task| task.is_finished());
     wait_until("deadlines that pass", SOON, late).await;

@@ -13,6 +13,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 mod acl;
+mod api;
 mod call;
 mod client;
 mod clients;
@@ -23,6 +24,7 @@ mod control;
 mod core;
 mod data;
 mod dispatch;
+mod extended;
 mod glob;
 mod hashes;
 mod info;
@@ -61,7 +63,7 @@ pub use settings::{Settings, Version};
 pub use view::{ClusterNode, ClusterView};
 
 /// A connection to a server. No two connections have the same, restarts of the server included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(u64);
 
 /// What a server does.
@@ -176,6 +178,7 @@ impl Server {
         self.core.now = now;
         let Some(of_client) = self.core.clients.get_mut(&client.0) else { return };
         of_client.input.extend_from_slice(bytes);
+        self.core.sent = self.core.effects.len();
         if !self.is_asleep() {
             self.work(client.0);
         }
@@ -224,6 +227,7 @@ impl Server {
 
     /// What it does because of all that it was told since the last call.
     pub fn take_effects(&mut self) -> Vec<Effect> {
+        self.core.sent = 0;
         std::mem::take(&mut self.core.effects)
     }
 
@@ -291,7 +295,7 @@ impl Server {
             core.current = None;
             if let Some(of_client) = core.clients.get_mut(&client) {
                 if of_client.is_closing {
-                    core.close(client);
+                    core.end(client);
                 } else {
                     of_client.input = if at == 0 { input } else { input[at..].to_vec() };
                 }

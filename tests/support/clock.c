@@ -1,7 +1,9 @@
-/* Preloaded into a server: its wall clock is the system's plus an offset.
+/* Preloaded into a server: its wall clock is the system's plus an offset, or
+ * stands still.
  *
- * The offset, in microseconds, is the first eight bytes of the file that
- * TEST_CLOCK names, mapped, so that a change counts from the next look on.
+ * The file that TEST_CLOCK names is mapped, so that a change counts from the
+ * next look on. Its first eight bytes are the offset, in microseconds. The next
+ * eight are the time at which the clock stands still, since 1970; 0 if it goes.
  * The system is asked by its number: looking the real functions up takes
  * memory, and an allocator may ask for the time before it has any. */
 
@@ -15,22 +17,23 @@
 #include <time.h>
 #include <unistd.h>
 
-static const volatile int64_t *offset;
+static const volatile int64_t *setting;
 
 __attribute__((constructor)) static void open_clock(void) {
     const char *path = getenv("TEST_CLOCK");
     int file = path ? open(path, O_RDONLY) : -1;
     if (file < 0) return;
-    void *map = mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
-    if (map != MAP_FAILED) offset = map;
+    void *map = mmap(NULL, 2 * sizeof *setting, PROT_READ, MAP_SHARED, file, 0);
+    if (map != MAP_FAILED) setting = map;
     close(file);
 }
 
 /* Nanoseconds since 1970. */
 static int64_t now(clockid_t clock) {
+    if (setting && setting[1]) return setting[1] * 1000;
     struct timespec real;
     syscall(SYS_clock_gettime, clock, &real);
-    return real.tv_sec * 1000000000LL + real.tv_nsec + (offset ? *offset * 1000 : 0);
+    return real.tv_sec * 1000000000LL + real.tv_nsec + (setting ? setting[0] * 1000 : 0);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *out) {

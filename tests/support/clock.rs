@@ -50,6 +50,7 @@ impl Clock {
         let offset = File::create_new(dir.path().join(OFFSET)).expect("a file for the offset");
         let clock = Self { dir, offset };
         clock.set(0);
+        clock.write(0, 8);
         Ok(clock)
     }
 
@@ -61,8 +62,17 @@ impl Clock {
 
     /// From now on the server's clock is so many milliseconds ahead of the system's.
     pub(crate) fn set(&self, millis: i64) {
-        let micros = (millis * 1_000).to_ne_bytes();
-        self.offset.write_all_at(&micros, 0).expect("setting the clock");
+        self.write(millis * 1_000, 0);
+    }
+
+    /// From now on the server's clock stands still at that time since 1970.
+    #[allow(dead_code, reason = "the differential needs it")]
+    pub(crate) fn stand_at(&self, time: Duration) {
+        self.write(time.as_micros() as i64, 8);
+    }
+
+    fn write(&self, micros: i64, at: u64) {
+        self.offset.write_all_at(&micros.to_ne_bytes(), at).expect("setting the clock");
     }
 
     /// By how many milliseconds `server` says that it is ahead: the proof that it goes by this

@@ -79,7 +79,12 @@ impl Server {
 
     /// A server that goes by a clock of its own.
     pub(crate) fn start_with_clock(clock: &Clock) -> Self {
-        Self::start_in(&[], clock.env(), Kind::Single, "")
+        Self::start_with_clock_and(clock, &[])
+    }
+
+    /// The same, with more arguments.
+    pub(crate) fn start_with_clock_and(clock: &Clock, args: &[&str]) -> Self {
+        Self::start_in(args, clock.env(), Kind::Single, "")
     }
 
     fn start_in(

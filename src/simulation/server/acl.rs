@@ -5,7 +5,7 @@ use super::command::{
     ADMIN, BUSY, CONTAINER, Command, FAST, LOADING, NO_AUTH, NO_KEYS, NO_SCRIPT, STALE,
 };
 use super::core::Core;
-use super::reply::{Answer, Failure, OK, Reply};
+use super::reply::{Answer, Failure, OK, Reply, printed};
 use super::settings::Version;
 use super::user::{CATEGORY_NAMES, Denied, User, is_in};
 
@@ -145,14 +145,14 @@ fn auth(call: &mut Call<'_>) -> Answer {
 
 fn setuser(call: &mut Call<'_>) -> Answer {
     let name = call.text(2);
-    if name.contains([' ', '\0']) {
+    if call.arg(2).iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0) {
         return Err("ERR Usernames can't contain spaces or null characters".into());
     }
     let all_channels = call.version() == Version::Redis62;
     let mut user = call.core.users.get(&name).cloned().unwrap_or_else(|| User::new(all_channels));
     for rule in &call.args[3..] {
         user.apply(rule, call.core.table).map_err(|why| {
-            let rule = String::from_utf8_lossy(rule);
+            let rule = printed(rule);
             Failure::from(format!("ERR Error in ACL SETUSER modifier '{rule}': {why}"))
         })?;
     }

@@ -4,7 +4,7 @@ use super::command::{Command, Keys};
 use super::core::Core;
 use super::data::{Bytes, Entry, Kind, Value};
 use super::number;
-use super::reply::{Answer, Failure, NOT_A_FLOAT, NOT_AN_INTEGER, Reply, SYNTAX};
+use super::reply::{Answer, Failure, NOT_A_FLOAT, NOT_AN_INTEGER, Reply, SYNTAX, printed};
 use super::settings::Version;
 
 /// A row of the table, and what it does.
@@ -49,15 +49,29 @@ impl<'a> Call<'a> {
 
     /// The word in lower case.
     pub(super) fn option(&self, at: usize) -> String {
-        String::from_utf8_lossy(self.args[at]).to_ascii_lowercase()
+        printed(self.args[at]).to_ascii_lowercase()
     }
 
     pub(super) fn text(&self, at: usize) -> String {
-        String::from_utf8_lossy(self.args[at]).into_owned()
+        printed(self.args[at])
     }
 
     pub(super) fn int(&self, at: usize) -> Result<i64, Failure> {
         number::integer(self.args.get(at).ok_or(SYNTAX)?).ok_or(NOT_AN_INTEGER)
+    }
+
+    /// A number that is not negative.
+    pub(super) fn count(&self, at: usize) -> Result<usize, Failure> {
+        let count = self.int(at).ok().and_then(|count| usize::try_from(count).ok());
+        count.ok_or_else(|| "ERR value is out of range, must be positive".into())
+    }
+
+    /// A number whose negative is one, too.
+    pub(super) fn signed_count(&self, at: usize) -> Result<i64, Failure> {
+        match self.int(at)? {
+            i64::MIN => Err("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807".into()),
+            count => Ok(count),
+        }
     }
 
     pub(super) fn float(&self, at: usize) -> Result<f64, Failure> {
@@ -119,6 +133,16 @@ impl<'a> Call<'a> {
 
     pub(super) fn wrong_arity(&self) -> Failure {
         wrong_arity(self.command.name, self.version())
+    }
+
+    /// For a subcommand that has words which it does not take.
+    pub(super) fn wrong_subcommand(&self) -> Failure {
+        let container = self.text(0).to_ascii_uppercase();
+        let unknown = if self.version() == Version::Redis62 { "Unknown" } else { "unknown" };
+        let name = self.text(1);
+        Failure::from(format!(
+            "ERR {unknown} subcommand or wrong number of arguments for '{name}'. Try {container} HELP."
+        ))
     }
 
     pub(super) fn owned(&self, from: usize) -> Vec<Bytes> {

@@ -48,6 +48,8 @@ pub(super) struct Client {
     /// What has arrived and was not executed.
     pub(super) input: Vec<u8>,
     pub(super) queue: Option<Queue>,
+    /// How many commands the transaction has that is carried out.
+    pub(super) executing: Option<usize>,
     /// Keys whose change ends the transaction, with the databases that they are in.
     pub(super) watched: BTreeSet<(usize, Bytes)>,
     /// One of them has changed.

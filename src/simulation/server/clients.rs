@@ -30,12 +30,14 @@ impl Core {
     fn described(&self, client: u64) -> String {
         let of_client = &self.clients[&client];
         let now = self.millis();
-        let seconds = |since: i64| (now - since).max(0) / 1000;
-        let queued = of_client.queue.as_ref().map_or(-1, |queue| queue.requests.len() as i64);
+        let seconds = |since: i64| now / 1000 - since / 1000;
+        let queued = of_client.queue.as_ref().map(|queue| queue.requests.len());
+        let queued = queued.or(of_client.executing);
+        let many = queued.map_or(-1, |many| many as i64);
         let mut flags = String::new();
         for (flag, is_set) in [
             ('P', of_client.subscriptions() + of_client.sharded.len() > 0),
-            ('x', of_client.queue.is_some()),
+            ('x', queued.is_some()),
             ('b', matches!(of_client.blocked, Some(Blocked::Wait { .. }))),
             ('t', of_client.tracking),
             ('d', of_client.is_dirty),
@@ -71,7 +73,7 @@ impl Core {
             line += &format!(" ssub={}", of_client.sharded.len());
         }
         line += &format!(
-            " multi={queued} qbuf={} qbuf-free=0 argv-mem=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={last} user={} redir=-1",
+            " multi={many} qbuf={} qbuf-free=0 argv-mem=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={last} user={} redir=-1",
             of_client.input.len(),
             of_client.user,
         );
@@ -133,12 +135,12 @@ fn kill(call: &mut Call<'_>) -> Answer {
         call.core.close(client);
         return Ok(OK);
     }
-    if call.many() % 2 != 0 {
-        return Err(SYNTAX);
-    }
     let mut wanted: Vec<u64> = call.core.clients.keys().copied().collect();
     let mut skips_me = true;
     for at in (2..call.many()).step_by(2) {
+        if at + 1 == call.many() {
+            return Err(SYNTAX);
+        }
         let value = call.text(at + 1);
         match &*call.option(at) {
             "id" => {

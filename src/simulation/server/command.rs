@@ -1,6 +1,7 @@
 //! The rows of the table of commands, without what they do: pure.
 
 use super::number;
+use super::settings::Version;
 
 /// Where the keys of a command are among its words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,14 +57,29 @@ pub(super) const KEY: Keys = Keys::At(1, 1, 1);
 pub(super) const ALL_KEYS: Keys = Keys::At(1, -1, 1);
 pub(super) const TWO_KEYS: Keys = Keys::At(1, 2, 1);
 
+/// Commands that had another number of words, up to that version.
+const OLD_ARITIES: [(&str, Version, i32); 7] = [
+    ("zrank", Version::Redis70, 3),
+    ("zrevrank", Version::Redis70, 3),
+    ("expire", Version::Redis62, 3),
+    ("pexpire", Version::Redis62, 3),
+    ("expireat", Version::Redis62, 3),
+    ("pexpireat", Version::Redis62, 3),
+    ("config|set", Version::Redis62, 4),
+];
+
 impl Command {
     pub(super) fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
-    pub(super) fn fits(&self, words: usize) -> bool {
+    /// Whether it may have so many words.
+    pub(super) fn fits(&self, words: usize, version: Version) -> bool {
         let words = i32::try_from(words).unwrap_or(i32::MAX);
-        if self.arity < 0 { words >= -self.arity } else { words == self.arity }
+        let old =
+            OLD_ARITIES.iter().find(|(name, until, _)| *name == self.name && version <= *until);
+        let arity = old.map_or(self.arity, |(.., arity)| *arity);
+        if arity < 0 { words >= -arity } else { words == arity }
     }
 
     /// The keys among the words.

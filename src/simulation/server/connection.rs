@@ -165,7 +165,7 @@ fn reset(call: &mut Call<'_>) -> Answer {
     of_client.db = 0;
     of_client.name.clear();
     of_client.wants = Wants::All;
-    (of_client.reads_only, of_client.is_asking, of_client.no_evict) = (false, false, false);
+    (of_client.reads_only, of_client.is_asking) = (false, false);
     of_client.tracking = false;
     Ok(Reply::Status("RESET".into()))
 }

@@ -27,18 +27,12 @@ pub(super) struct Running {
     pub(super) resp3: bool,
     /// It may not write.
     pub(super) only_reads: bool,
+    /// It may grow data when memory is full.
+    pub(super) allows_oom: bool,
     /// It has written: what memory and role forbid is allowed from here on.
     pub(super) has_written: bool,
     pub(super) is_asking: bool,
     pub(super) client: u64,
-    /// Where its numbers that look random are.
-    pub(super) random: u64,
-}
-
-impl Running {
-    pub(super) fn new(db: usize, client: u64, only_reads: bool, is_asking: bool) -> Self {
-        Self { db, resp3: false, only_reads, has_written: false, is_asking, client, random: 0x330E }
-    }
 }
 
 /// What runs scripts.
@@ -67,6 +61,8 @@ pub(super) struct Core {
     /// The client whose request is at work.
     pub(super) current: Option<u64>,
     pub(super) effects: Vec<Effect>,
+    /// How many of them are older than what arrived last.
+    pub(super) sent: usize,
     /// What the client at work hears behind its answer.
     pub(super) own_pushes: Vec<Reply>,
     pub(super) channels: BTreeMap<Bytes, BTreeSet<u64>>,
@@ -77,6 +73,8 @@ pub(super) struct Core {
     pub(super) engine: Option<Arc<dyn Engine>>,
     pub(super) scripts: BTreeMap<[u8; 40], Arc<Script>>,
     pub(super) script: Option<Running>,
+    /// Where the numbers of scripts that look random are.
+    pub(super) random_of_scripts: u64,
     pub(super) users: BTreeMap<String, User>,
     pub(super) config: BTreeMap<String, String>,
     /// Until when clients are paused, and whether only those that write.
@@ -109,6 +107,8 @@ pub(super) struct Core {
     /// How often each command was carried out, by its place in the table.
     pub(super) calls: Vec<u64>,
     pub(super) errors: BTreeMap<String, u64>,
+    /// The error of the script that has run is one of a command in it.
+    pub(super) error_is_counted: bool,
 }
 
 impl Core {
@@ -155,8 +155,9 @@ impl Core {
     pub(super) fn send(&mut self, client: u64, reply: &Reply) {
         let Some(to) = self.clients.get(&client) else { return };
         let resp3 = to.resp3;
+        let is_new = self.effects.len() > self.sent;
         let bytes = match self.effects.last_mut() {
-            Some(Effect::Send { client: last, bytes }) if last.0 == client => bytes,
+            Some(Effect::Send { client: last, bytes }) if last.0 == client && is_new => bytes,
             _ => {
                 let bytes = Vec::with_capacity(64);
                 self.effects.push(Effect::Send { client: ClientId(client), bytes });
@@ -169,23 +170,35 @@ impl Core {
         reply.write(resp3, bytes);
     }
 
-    /// Sends a message to a client. To the client at work it goes behind its answer.
+    /// Sends a message to a client. Up to Redis 7.0 the client at work hears it in front of its answer.
     pub(super) fn push(&mut self, client: u64, push: Reply) {
-        if self.current == Some(client) {
+        if self.current == Some(client) && self.version() > Version::Redis70 {
             self.own_pushes.push(push)
         } else {
             self.send(client, &push)
         }
     }
 
-    /// Ends the connection of a client. That of the client at work ends behind its answer.
+    /// Ends the connection of a client: that of the client at work behind its answer, that of another
+    /// one at once, and what it was to hear is not sent if it was not sent yet.
     pub(super) fn close(&mut self, client: u64) {
         if self.current == Some(client) {
             self.client(client).is_closing = true;
         } else if self.clients.contains_key(&client) {
-            self.forget(client);
-            self.effects.push(Effect::Close { client: ClientId(client) });
+            let mut at = 0;
+            self.effects.retain(|effect| {
+                at += 1;
+                let is_its = matches!(effect, Effect::Send { client: to, .. } if to.0 == client);
+                !is_its || at <= self.sent
+            });
+            self.end(client);
         }
+    }
+
+    /// Ends the connection of a client, behind what was sent to it.
+    pub(super) fn end(&mut self, client: u64) {
+        self.forget(client);
+        self.effects.push(Effect::Close { client: ClientId(client) });
     }
 
     /// Forgets a client.

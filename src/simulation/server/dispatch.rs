@@ -7,7 +7,7 @@ use super::command::{
     READ, STALE, WRITE,
 };
 use super::core::Core;
-use super::reply::{Failure, Reply};
+use super::reply::{Failure, Reply, printed};
 use super::settings::Version;
 
 /// What came of a request.
@@ -39,30 +39,27 @@ const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 pub(super) fn request(core: &mut Core, client: u64, args: &[&[u8]]) -> Outcome {
     let millis = core.millis();
     core.client(client).active = millis;
-    let checked = find(core, args).and_then(|command| {
-        core.client(client).last_command = command.name;
+    let known = lookup(core, args);
+    core.client(client).last_command = known.as_ref().map_or("NULL", |command| command.name);
+    let checked = known.and_then(|command| {
+        let command = fitting(command, args, core.version())?;
         check(core, client, command, args)?;
         Ok(command)
     });
     let reply = match checked {
-        Err(failure) => {
-            if let Some(queue) = &mut core.client(client).queue {
-                queue.is_broken = true;
-            }
-            if args.first().is_some_and(|name| name.eq_ignore_ascii_case(b"exec")) {
-                core.discard(client);
-            }
-            core.count_error(&failure);
-            Reply::Error(failure)
-        }
+        Err(failure) => Reply::Error(refused(core, client, args, failure)),
         Ok(command) => {
             if core.pauses(command, client) {
                 core.client(client).blocked = Some(Blocked::Paused);
                 return Outcome::Waits;
             }
-            match &mut core.client(client).queue {
-                Some(Queue { requests, .. }) if !UNQUEUED.contains(&command.name) => {
-                    requests.push(args.iter().map(|arg| arg.to_vec()).collect());
+            let of_client = core.client(client);
+            match &mut of_client.queue {
+                Some(Queue { requests, is_broken }) if !UNQUEUED.contains(&command.name) => {
+                    // There will be no EXEC otherwise.
+                    if !*is_broken && !of_client.is_dirty {
+                        requests.push(args.iter().map(|arg| arg.to_vec()).collect());
+                    }
                     Reply::Status("QUEUED".into())
                 }
                 _ => run(core, client, command, args, false),
@@ -72,6 +69,22 @@ pub(super) fn request(core: &mut Core, client: u64, args: &[&[u8]]) -> Outcome {
     core.end_unit(Some(client));
     answer(core, client, &reply);
     Outcome::Done
+}
+
+/// Takes note of a request that is not carried out, which ends a transaction. Returns the error.
+fn refused(core: &mut Core, client: u64, args: &[&[u8]], failure: Failure) -> Failure {
+    if let Some(queue) = &mut core.client(client).queue {
+        queue.is_broken = true;
+    }
+    let failure = if args[0].eq_ignore_ascii_case(b"exec") {
+        core.discard(client);
+        let why = failure.0.trim_start_matches("ERR ");
+        Failure::from(format!("EXECABORT Transaction discarded because of: {why}"))
+    } else {
+        failure
+    };
+    core.count_error(&failure);
+    failure
 }
 
 /// Sends an answer, if the client wants it.
@@ -92,22 +105,35 @@ fn answer(core: &mut Core, client: u64, reply: &Reply) {
     }
 }
 
-/// The command of that name, with so many words.
+/// The command of that name, if it may have so many words.
 pub(super) fn find(core: &Core, args: &[&[u8]]) -> Result<&'static Command, Failure> {
+    fitting(lookup(core, args)?, args, core.version())
+}
+
+fn lookup(core: &Core, args: &[&[u8]]) -> Result<&'static Command, Failure> {
     let version = core.version();
-    let lookup = |name: &[u8]| {
+    let named = |name: &[u8]| {
         let at = core.table.binary_search_by(|one| one.name.as_bytes().cmp(name)).ok()?;
         Some(&core.table[at])
     };
     let mut name = [0; 64];
     let end = append(&mut name, 0, args[0]);
-    let Some(mut command) = lookup(&name[..end]) else { return Err(unknown(args, version)) };
+    let Some(mut command) = named(&name[..end]) else { return Err(unknown(args, version)) };
     if command.is(CONTAINER) && args.len() > 1 {
         let bar = append(&mut name, end, b"|");
         let end = append(&mut name, bar, args[1]);
-        command = lookup(&name[..end]).ok_or_else(|| unknown_subcommand(args, version))?;
+        command = named(&name[..end]).ok_or_else(|| unknown_subcommand(args, version))?;
     }
-    if command.fits(args.len()) {
+    Ok(command)
+}
+
+/// The command, if it may have so many words.
+fn fitting(
+    command: &'static Command,
+    args: &[&[u8]],
+    version: Version,
+) -> Result<&'static Command, Failure> {
+    if command.fits(args.len(), version) {
         return Ok(command);
     }
     if version == Version::Redis62 && command.name.contains('|') {
@@ -125,7 +151,7 @@ fn append(name: &mut [u8; 64], at: usize, word: &[u8]) -> usize {
 }
 
 fn unknown(args: &[&[u8]], version: Version) -> Failure {
-    let quoted = |word: &[u8]| String::from_utf8_lossy(&word[..word.len().min(128)]).into_owned();
+    let quoted = |word: &[u8]| printed(&word[..word.len().min(128)]);
     let name = quoted(args[0]);
     let mut words = String::new();
     for arg in &args[1..] {
@@ -147,8 +173,8 @@ fn unknown(args: &[&[u8]], version: Version) -> Failure {
 }
 
 fn unknown_subcommand(args: &[&[u8]], version: Version) -> Failure {
-    let container = String::from_utf8_lossy(args[0]).to_ascii_uppercase();
-    let name = String::from_utf8_lossy(&args[1][..args[1].len().min(128)]);
+    let container = printed(args[0]).to_ascii_uppercase();
+    let name = printed(&args[1][..args[1].len().min(128)]);
     Failure::from(match version {
         Version::Redis62 => format!(
             "ERR Unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP."
@@ -176,10 +202,12 @@ fn check(
     let user = core.client(client).user.clone();
     core.permitted(&user, command, args).map_err(|denied| denied.words(command, &user, core))?;
     core.redirect(client, command, args)?;
-    let flags =
-        command.flags | if command.name == "exec" { core.flags_of_queue(client) } else { 0 };
+    let mut flags = core.flags_of(command, args);
+    if command.name == "exec" {
+        flags |= core.flags_of_queue(client);
+    }
     let queues = in_queue && !["exec", "discard", "quit", "reset"].contains(&command.name);
-    if core.memory_is_full && (flags & GROWS != 0 || queues) {
+    if core.memory_is_short() && (flags & GROWS != 0 || queues) {
         return Err(OOM.into());
     }
     if flags & WRITE != 0 {
@@ -192,7 +220,7 @@ fn check(
         )
         .into());
     }
-    core.state_allows(command.is(STALE), command.is(LOADING), command.is(BUSY))
+    core.state_allows(flags & STALE != 0, command.is(LOADING), command.is(BUSY))
 }
 
 /// How an error calls a command.
@@ -218,12 +246,16 @@ pub(super) fn run(
             (client.db, client.resp3)
         }
     };
-    core.calls[command.index] += 1;
     let mut call = Call { core, command, args, client, db, resp3, in_unit };
-    (super::TABLE[command.index].run)(&mut call).unwrap_or_else(|failure| {
-        call.core.count_error(&failure);
-        Reply::Error(failure)
-    })
+    let reply = (super::TABLE[command.index].run)(&mut call).unwrap_or_else(Reply::Error);
+    core.calls[command.index] += 1;
+    let is_counted = std::mem::take(&mut core.error_is_counted);
+    if let Reply::Error(failure) = &reply
+        && !is_counted
+    {
+        core.count_error(failure);
+    }
+    reply
 }
 
 /// A request of the script that runs. The error is about one that was not carried out.
@@ -248,6 +280,7 @@ fn script_call(core: &mut Core, args: &[&[u8]]) -> Result<Reply, Failure> {
     })?;
     let script = core.script.as_ref().expect("BUG: no script runs");
     let (client, only_reads, has_written) = (script.client, script.only_reads, script.has_written);
+    let allows_oom = script.allows_oom;
     if command.is(NO_SCRIPT) {
         return Err(if old {
             "This Redis command is not allowed from scripts".into()
@@ -264,7 +297,7 @@ fn script_call(core: &mut Core, args: &[&[u8]]) -> Result<Reply, Failure> {
     if command.is(WRITE) && !has_written {
         core.may_write()?;
     }
-    if core.memory_is_full && command.is(GROWS) && !has_written {
+    if core.memory_is_short() && command.is(GROWS) && !has_written && !allows_oom {
         return Err(OOM.into());
     }
     if command.is(WRITE)
@@ -283,7 +316,7 @@ impl Core {
         let requests = queue.map(|queue| &queue.requests[..]).unwrap_or_default();
         let flags = requests.iter().map(|request| {
             let words: Vec<&[u8]> = request.iter().map(|word| &**word).collect();
-            find(self, &words).map_or(0, |command| command.flags)
+            find(self, &words).map_or(0, |command| self.flags_of(command, &words))
         });
         flags.fold(0, |all, flags| all | flags) & (READ | WRITE | GROWS | ADMIN | MAY_REPLICATE)
     }
@@ -302,7 +335,8 @@ impl Core {
     }
 
     pub(super) fn count_error(&mut self, failure: &Failure) {
-        let code = failure.0.split(' ').next().unwrap_or("ERR");
+        let code = failure.0.split_once(' ').map_or("ERR", |(code, _)| code);
+        let code = &*code.replace(['#', ':', '\n', '\r'], "_");
         match self.errors.get_mut(code) {
             Some(count) => *count += 1,
             None => drop(self.errors.insert(code.to_owned(), 1)),

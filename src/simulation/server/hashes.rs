@@ -3,7 +3,7 @@
 use super::call::{Call, Row, command, found};
 use super::command::{FAST, GROWS, KEY, READ, WRITE};
 use super::data::{Bytes, Hash};
-use super::keys::{next_of_scan, scan_options};
+use super::keys::{cursor, next_of_scan, nothing_to_scan, scan_options};
 use super::number;
 use super::reply::{Answer, OK, OVERFLOW, Reply, SYNTAX};
 use super::strings::float_sum;
@@ -135,10 +135,15 @@ fn hrandfield(call: &mut Call<'_>) -> Answer {
         let name = call.get::<Hash>(1)?.and_then(|hash| hash.keys().nth(at));
         return Ok(Reply::maybe(name.map(Vec::as_slice)));
     }
-    let count = call.int(2)?;
+    let count = call.signed_count(2)?;
     let with_values = match call.many() {
         3 => false,
-        4 if call.option(3) == "withvalues" => true,
+        4 if call.option(3) == "withvalues" => {
+            if count.unsigned_abs() > i64::MAX as u64 / 2 {
+                return Err("ERR value is out of range".into());
+            }
+            true
+        }
         _ => return Err(SYNTAX),
     };
     let fields: Vec<(Bytes, Bytes)> =
@@ -165,8 +170,9 @@ fn hrandfield(call: &mut Call<'_>) -> Answer {
 }
 
 fn hscan(call: &mut Call<'_>) -> Answer {
-    let options = scan_options(call, 2)?;
-    let hash = call.get::<Hash>(1)?.cloned().unwrap_or_default();
+    let cursor = cursor(call, 2)?;
+    let Some(hash) = call.get::<Hash>(1)?.cloned() else { return Ok(nothing_to_scan()) };
+    let options = scan_options(call, cursor, 3)?;
     let (next, names) = next_of_scan(hash.keys(), &options);
     let pairs = names.into_iter().flat_map(|name| [Reply::bulk(&name), Reply::bulk(&hash[&name])]);
     Ok(Reply::Array(vec![Reply::Bulk(next), Reply::Array(pairs.collect())]))

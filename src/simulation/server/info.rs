@@ -98,7 +98,7 @@ const DEFAULTS: [(&str, &str); 30] = [
 ];
 
 /// A server with less than that has its memory full.
-const USED_MEMORY: i64 = 1_000_000;
+const USED_MEMORY: u64 = 1_000_000;
 
 impl Core {
     pub(super) fn config(&self, name: &str) -> &str {
@@ -131,10 +131,7 @@ fn config_get(call: &mut Call<'_>) -> Answer {
 }
 
 fn config_set(call: &mut Call<'_>) -> Answer {
-    let pairs = call.pairs(2)?;
-    if call.version() == Version::Redis62 && pairs.len() > 1 {
-        return Err(call.wrong_arity());
-    }
+    let pairs = call.pairs(2).map_err(|_| SYNTAX)?;
     for (name, _) in &pairs {
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         if !DEFAULTS.iter().any(|(known, _)| *known == name) {
@@ -170,7 +167,7 @@ fn config_set(call: &mut Call<'_>) -> Answer {
 }
 
 /// A number of bytes, with or without a unit.
-fn bytes(text: &str) -> Option<i64> {
+fn bytes(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -183,7 +180,7 @@ fn bytes(text: &str) -> Option<i64> {
         "gb" => 1 << 30,
         _ => return None,
     };
-    digits.parse::<i64>().ok()?.checked_mul(unit)
+    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 fn debug(call: &mut Call<'_>) -> Answer {
@@ -205,7 +202,7 @@ fn getkeys(call: &mut Call<'_>) -> Answer {
     let name = String::from_utf8_lossy(words[0]).to_ascii_lowercase();
     let command = call.core.table.iter().find(|one| one.name == name);
     let command = command.ok_or("ERR Invalid command specified")?;
-    if !command.fits(words.len()) {
+    if !command.fits(words.len(), call.version()) {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
     let keys = command.keys_of(words);
@@ -222,7 +219,10 @@ fn info(call: &mut Call<'_>) -> Answer {
         wanted.iter().any(|one| one == name || everything.contains(&&**one))
             || by_default && (wanted.is_empty() || wanted.iter().any(|one| one == "default"))
     };
-    let sections: [(&str, bool, fn(&Core) -> String); 10] = [
+    let nothing = |_: &Core| String::new();
+    let sections: [(&str, bool, fn(&Core) -> String); 12] = [
+        ("CPU", true, nothing),
+        ("Modules", true, nothing),
         ("Server", true, server),
         ("Clients", true, clients),
         ("Memory", true, memory),

@@ -7,7 +7,6 @@ use super::data::Bytes;
 use super::glob;
 use super::number;
 use super::reply::{Answer, Failure, NO_SUCH_KEY, NOT_AN_INTEGER, OK, Reply, SYNTAX};
-use super::settings::Version;
 use super::strings::{end_in, invalid_expire};
 
 pub(super) const COMMANDS: [Row; 28] = [
@@ -62,9 +61,6 @@ fn exists(call: &mut Call<'_>) -> Answer {
 
 fn expire(call: &mut Call<'_>, unit: i64, is_relative: bool) -> Answer {
     let (mut only_without, mut only_with, mut later, mut sooner) = (false, false, false, false);
-    if call.version() == Version::Redis62 && call.many() > 3 {
-        return Err(call.wrong_arity());
-    }
     for at in 3..call.many() {
         match &*call.option(at) {
             "nx" => only_without = true,
@@ -124,12 +120,24 @@ pub(super) struct ScanOptions {
     kind: Option<String>,
 }
 
-/// The cursor, and the options behind it.
-pub(super) fn scan_options(call: &Call<'_>, at: usize) -> Result<ScanOptions, Failure> {
+/// Where a scan goes on.
+pub(super) fn cursor(call: &Call<'_>, at: usize) -> Result<u64, Failure> {
     let cursor = str::from_utf8(call.arg(at)).ok().and_then(|text| text.parse().ok());
-    let cursor = cursor.ok_or("ERR invalid cursor")?;
+    cursor.ok_or_else(|| "ERR invalid cursor".into())
+}
+
+/// The answer for a key that is not there.
+pub(super) fn nothing_to_scan() -> Reply {
+    Reply::Array(vec![Reply::bulk(b"0"), Reply::Array(Vec::new())])
+}
+
+/// The options from there on.
+pub(super) fn scan_options(
+    call: &Call<'_>,
+    cursor: u64,
+    mut at: usize,
+) -> Result<ScanOptions, Failure> {
     let mut options = ScanOptions { cursor, count: 10, pattern: None, kind: None };
-    let mut at = at + 1;
     while at < call.many() {
         match (&*call.option(at), at + 1 < call.many()) {
             ("count", true) => {
@@ -170,7 +178,7 @@ pub(super) fn next_of_scan<'a>(
 }
 
 fn scan(call: &mut Call<'_>) -> Answer {
-    let options = scan_options(call, 1)?;
+    let options = scan_options(call, cursor(call, 1)?, 2)?;
     let is_kind = |kind: &str| options.kind.as_deref().is_none_or(|wanted| wanted == kind);
     let visible = call.core.visible(call.db);
     let names = visible.filter(|(_, entry)| is_kind(entry.value.kind())).map(|(key, _)| key);

@@ -67,10 +67,7 @@ fn push(call: &mut Call<'_>, in_front: bool, makes: bool) -> Answer {
 fn pop(call: &mut Call<'_>, in_front: bool) -> Answer {
     let count = match call.many() {
         2 => None,
-        3 => Some(
-            usize::try_from(call.int(2)?)
-                .map_err(|_| "ERR value is out of range, must be positive")?,
-        ),
+        3 => Some(call.count(2)?),
         _ => return Err(call.wrong_arity()),
     };
     let Some(list) = call.get_mut::<List>(1)? else {
@@ -205,16 +202,16 @@ fn id(word: &[u8], missing: u64) -> Result<(u64, u64), Failure> {
 }
 
 fn xadd(call: &mut Call<'_>) -> Answer {
-    let fields: Vec<(Bytes, Bytes)> =
-        call.pairs(3)?.into_iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
     let now = u64::try_from(call.core.millis()).unwrap_or(0);
     let word = call.arg(2);
     let given = if word == b"*" { None } else { Some(id(word, 0)?) };
-    let last = stream(call)?.map_or((0, 0), |(_, last)| *last);
-    let id = given.unwrap_or(if now > last.0 { (now, 0) } else { (last.0, last.1 + 1) });
-    if id == (0, 0) {
+    let fields: Vec<(Bytes, Bytes)> =
+        call.pairs(3)?.into_iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+    if given == Some((0, 0)) {
         return Err("ERR The ID specified in XADD must be greater than 0-0".into());
     }
+    let last = stream(call)?.map_or((0, 0), |(_, last)| *last);
+    let id = given.unwrap_or(if now > last.0 { (now, 0) } else { (last.0, last.1 + 1) });
     if id <= last {
         return Err(
             "ERR The ID specified in XADD is equal or smaller than the target stream top item"
@@ -245,6 +242,9 @@ fn xrange(call: &mut Call<'_>) -> Answer {
         _ => return Err(SYNTAX),
     };
     let Some((all, _)) = stream(call)? else { return Ok(Reply::Array(Vec::new())) };
+    if many == 0 {
+        return Ok(Reply::NilArray);
+    }
     let inside = all.iter().filter(|(id, _)| (from..=to).contains(*id));
     let shown = inside.take(usize::try_from(many).unwrap_or(0)).map(|(id, fields)| {
         let words = fields.iter().flat_map(|(k, v)| [Reply::bulk(k), Reply::bulk(v)]).collect();

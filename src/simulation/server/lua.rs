@@ -1,20 +1,19 @@
 //! The Lua of a server, and what scripts find there.
 
-use std::fmt;
 use std::sync::Arc;
 
 use mlua::chunk::ChunkMode;
-use mlua::{Function, Lua, LuaOptions, LuaString, MultiValue, StdLib, Value};
+use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Value};
 use parking_lot::Mutex;
 
+use super::api;
 use super::core::{Core, Engine};
 use super::dispatch;
 use super::number;
 use super::reply::{Failure, Reply};
 use super::script::{Ran, Script};
 use super::settings::Version;
-use super::sha1::sha1_hex;
-use super::values::{error_table, returned, value};
+use super::values::{COUNTED, Raised, error_table, returned, value};
 
 /// Where scripts run.
 pub(super) struct LuaEngine {
@@ -34,56 +33,22 @@ impl LuaEngine {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
         let slot = Arc::new(Mutex::new(Core::default()));
-        let redis = lua.create_table()?;
+        let (redis, math) = api::tables(&lua, &slot, version)?;
         let core = slot.clone();
         redis.set("call", lua.create_function(move |lua, args| call(lua, &core, args, true))?)?;
         let core = slot.clone();
         redis.set("pcall", lua.create_function(move |lua, args| call(lua, &core, args, false))?)?;
-        let core = slot.clone();
-        redis.set(
-            "setresp",
-            lua.create_function(move |_, version: i64| {
-                if let Some(script) = &mut core.lock().script {
-                    script.resp3 = version == 3;
-                }
-                Ok(())
-            })?,
-        )?;
-        redis.set(
-            "sha1hex",
-            lua.create_function(|lua, text: LuaString| {
-                lua.create_string(sha1_hex(&text.as_bytes()))
-            })?,
-        )?;
         redis.set("where", lua.create_function(|lua, ()| Ok(line_of_script(lua)))?)?;
-        redis.set(
-            "text",
-            lua.create_function(|_, error: mlua::Error| {
-                Ok(error
-                    .downcast_ref::<Raised>()
-                    .map_or_else(|| error.to_string(), |raised| raised.0.clone()))
-            })?,
-        )?;
-        let core = slot.clone();
-        redis.set(
-            "random",
-            lua.create_function(move |_, ()| {
-                Ok(core.lock().script.as_mut().map_or(0, |script| next_random(&mut script.random)))
-            })?,
-        )?;
-        let core = slot.clone();
-        redis.set(
-            "seed",
-            lua.create_function(move |_, seed: f64| {
-                if let Some(script) = &mut core.lock().script {
-                    script.random = (u64::from(seed as i64 as u32) << 16) + 0x330E;
-                }
-                Ok(())
-            })?,
-        )?;
+        let raised = |_: &Lua, error: mlua::Error| {
+            Ok(match error.downcast_ref::<Raised>() {
+                Some(raised) => (raised.text.clone(), raised.is_counted),
+                None => (error.to_string(), false),
+            })
+        };
+        redis.set("raised", lua.create_function(raised)?)?;
         let is_old = version == Version::Redis62;
         let prelude = lua.load(PRELUDE).set_name("=prelude").into_function()?;
-        let (run, protect) = prelude.call((redis, is_old, version.of_redis()))?;
+        let (run, protect) = prelude.call((redis, math, is_old, version.of_redis()))?;
         Ok(Self { lua, slot, run, protect })
     }
 
@@ -95,13 +60,18 @@ impl LuaEngine {
             }
             Ok::<_, mlua::Error>(table)
         };
-        let (ok, value, line): (bool, Value, Option<i64>) =
+        let (ok, value, line, is_counted): (bool, Value, Option<i64>, bool) =
             self.run.call((&script.function, table(keys)?, table(argv)?))?;
         if ok {
-            let core = self.slot.lock();
+            let mut core = self.slot.lock();
             let resp3 = core.script.as_ref().is_some_and(|script| script.resp3);
-            return Ok(Ran::Returned(returned(&value, resp3, core.digits())?));
+            let mut errors = Vec::new();
+            let reply = returned(&value, resp3, core.digits(), &mut errors)?;
+            errors.iter().for_each(|error| core.count_error(error));
+            core.error_is_counted = true;
+            return Ok(Ran::Returned(reply));
         }
+        self.slot.lock().error_is_counted = is_counted;
         let text = match &value {
             Value::String(text) => text.to_string_lossy(),
             other => format!("{other:?}"),
@@ -118,7 +88,7 @@ impl Engine for LuaEngine {
             other => other.to_string(),
         })?;
         let function = self.protect.call(function).map_err(|error| error.to_string())?;
-        Ok(Script { function, only_reads: false })
+        Ok(Script { function, shebang: None })
     }
 
     fn run(&self, core: &mut Core, script: &Script, keys: &[&[u8]], argv: &[&[u8]]) -> Ran {
@@ -128,18 +98,6 @@ impl Engine for LuaEngine {
         ran.unwrap_or_else(|error| Ran::Failed { text: error.to_string(), line: None })
     }
 }
-
-/// The error that `redis.call` raises.
-#[derive(Debug)]
-struct Raised(String);
-
-impl fmt::Display for Raised {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Raised {}
 
 /// `redis.call`, or `redis.pcall`, whose errors are values.
 fn call(lua: &Lua, slot: &Mutex<Core>, args: MultiValue, raises: bool) -> mlua::Result<Value> {
@@ -175,6 +133,7 @@ fn call(lua: &Lua, slot: &Mutex<Core>, args: MultiValue, raises: bool) -> mlua::
     let old = core.version() == Version::Redis62;
     let refused =
         |text: &str| Err(Failure::from(if old { text.to_owned() } else { format!("ERR {text}") }));
+    let is_called = is_readable && !words.is_empty();
     let reply = if words.is_empty() {
         refused("Please specify at least one argument for this redis lib call")
     } else if !is_readable && old {
@@ -200,7 +159,14 @@ fn call(lua: &Lua, slot: &Mutex<Core>, args: MultiValue, raises: bool) -> mlua::
         }
         Err(Failure(text)) => text.into_owned(),
     };
-    if raises { Err(mlua::Error::external(Raised(error))) } else { error_table(lua, &error) }
+    if raises {
+        return Err(mlua::Error::external(Raised { text: error, is_counted: is_called }));
+    }
+    let table = error_table(lua, &error)?;
+    if is_called {
+        table.raw_set(COUNTED, true)?;
+    }
+    Ok(Value::Table(table))
 }
 
 /// The line of the script that is at work.
@@ -212,10 +178,4 @@ fn line_of_script(lua: &Lua) -> Option<usize> {
         })
     };
     (0..).map_while(at).flatten().next()
-}
-
-/// Redis's own numbers that look random: the same in each script.
-fn next_random(state: &mut u64) -> i64 {
-    *state = state.wrapping_mul(0x5_DEEC_E66D).wrapping_add(0xB) & 0xFFFF_FFFF_FFFF;
-    (*state >> 17) as i64
 }

@@ -68,40 +68,6 @@ pub(super) fn shortest(number: f64) -> String {
     format!("{mantissa}e{sign}{}", exponent.abs())
 }
 
-/// What a float that stands in a string is written as: seventeen decimals at most, and no exponent.
-pub(super) fn decimal(number: f64) -> String {
-    let text = format!("{number:.17}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0".into() } else { text.to_owned() }
-}
-
-/// The sum of two decimal numbers, where both have at most seventeen decimals and few digits in
-/// front of them: exact, as Redis's is, which adds in eighty bits.
-pub(super) fn decimal_sum(a: &[u8], b: &[u8]) -> Option<String> {
-    const SCALE: i128 = 10i128.pow(17);
-    let sum = scaled(a)?.checked_add(scaled(b)?)?;
-    let (whole, rest) = (sum.unsigned_abs() / SCALE as u128, sum.unsigned_abs() % SCALE as u128);
-    let sign = if sum < 0 { "-" } else { "" };
-    let text = format!("{sign}{whole}.{rest:017}");
-    Some(text.trim_end_matches('0').trim_end_matches('.').to_owned())
-}
-
-fn scaled(text: &[u8]) -> Option<i128> {
-    let text = str::from_utf8(text).ok()?;
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
-    let fits = whole.len() <= 18 && decimals.len() <= 17 && whole.len() + decimals.len() > 0;
-    let is_plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if !fits || !is_plain(whole) || !is_plain(decimals) {
-        return None;
-    }
-    let number: i128 = format!("{whole}{decimals:0<17}").parse().ok()?;
-    Some(if negative { -number } else { number })
-}
-
 /// The bounds of a range of a list of so many elements, of which negative ones count from the end.
 /// `None` if it is empty.
 pub(super) fn range(start: i64, end: i64, length: usize) -> Option<(usize, usize)> {
@@ -129,6 +95,5 @@ mod tests {
         ] {
             assert_eq!(general(number, 17), printed);
         }
-        assert_eq!(decimal_sum(b"10.5", b"-0.1").as_deref(), Some("10.4"));
     }
 }

@@ -68,6 +68,9 @@ const SHARDED: Channels = Channels {
 
 fn subscribe(call: &mut Call<'_>, kind: &Channels) -> Answer {
     let client = call.client;
+    if call.in_unit && kind.joins == b"ssubscribe" {
+        return Err("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client".into());
+    }
     let mut answers = Vec::new();
     for channel in call.owned(1) {
         (kind.of_client)(call.core.client(client)).insert(channel.clone());
@@ -159,7 +162,7 @@ fn spublish(call: &mut Call<'_>) -> Answer {
 
 fn channels(call: &mut Call<'_>, kind: &Channels) -> Answer {
     if call.many() > 3 {
-        return Err(call.wrong_arity());
+        return Err(call.wrong_subcommand());
     }
     let pattern = call.args.get(2);
     let names = (kind.of_all)(call.core).keys();

@@ -15,7 +15,7 @@ use super::settings::Version;
 use super::{Effect, Snapshot, Update};
 
 pub(super) const COMMANDS: [Row; 5] = [
-    command("wait", 3, 0, NO_KEYS, wait),
+    command("wait", 3, NO_SCRIPT, NO_KEYS, wait),
     command("role", 1, ADMIN | NO_SCRIPT | LOADING | STALE | FAST, NO_KEYS, role),
     command("replicaof", 3, ADMIN | NO_SCRIPT | STALE, NO_KEYS, replicaof),
     command("slaveof", 3, ADMIN | NO_SCRIPT | STALE, NO_KEYS, replicaof),
@@ -27,6 +27,11 @@ pub(super) const COMMANDS: [Row; 5] = [
 impl Core {
     pub(super) fn is_replica(&self) -> bool {
         self.role != Role::Primary
+    }
+
+    /// Whether data may not grow. A replica leaves that to its primary.
+    pub(super) fn memory_is_short(&self) -> bool {
+        self.memory_is_full && !self.is_replica()
     }
 
     /// For a command that writes.
@@ -224,9 +229,17 @@ fn replicaof(call: &mut Call<'_>) -> Answer {
     let primary = if call.option(1) == "no" && call.option(2) == "one" {
         None
     } else {
-        let port = u16::try_from(call.int(2)?).map_err(|_| "ERR Invalid master port")?;
+        let port = call.int(2).ok().and_then(|port| u16::try_from(port).ok());
+        let port = port.ok_or("ERR Invalid master port")?;
         Some((call.text(1), port))
     };
+    let now = match &call.core.role {
+        Role::Primary => None,
+        Role::Replica { host, port, .. } => Some((host.clone(), *port)),
+    };
+    if primary.is_some() && primary == now {
+        return Ok(Reply::Status("OK Already connected to specified master".into()));
+    }
     call.core.role = following(primary.clone());
     call.core.effects.push(Effect::Follow { primary });
     Ok(OK)

@@ -72,6 +72,12 @@ impl From<String> for Failure {
     }
 }
 
+/// A word as C prints it: up to its first zero.
+pub(super) fn printed(word: &[u8]) -> String {
+    let end = word.iter().position(|byte| *byte == 0).unwrap_or(word.len());
+    String::from_utf8_lossy(&word[..end]).into_owned()
+}
+
 impl Reply {
     pub(super) fn bulk(bytes: &[u8]) -> Self {
         Self::Bulk(bytes.to_vec())

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::call::{Call, Row, command};
-use super::command::{BUSY, CONTAINER, Keys, MAY_REPLICATE, NO_KEYS, NO_SCRIPT, STALE};
+use super::command::{
+    BUSY, CONTAINER, Command, GROWS, Keys, MAY_REPLICATE, NO_KEYS, NO_SCRIPT, STALE, WRITE,
+};
 use super::core::{Core, Engine, Running};
 use super::lua::LuaEngine;
 use super::reply::{Answer, Failure, OK, Reply};
-use super::script::{Ran, Script};
+use super::script::{Ran, Script, Shebang};
 use super::settings::Version;
 use super::sha1::sha1_hex;
 
@@ -69,24 +71,41 @@ impl Core {
         if let Some(script) = self.scripts.get(&digest) {
             return Ok((digest, script.clone()));
         }
-        let (code, only_reads) =
-            if self.version() == Version::Redis62 { (body, false) } else { shebang(body)? };
+        let (code, shebang) =
+            if self.version() == Version::Redis62 { (body, None) } else { shebang(body)? };
         let script = self.engine().compile(code).map_err(|error| {
-            Failure::from(match self.version() {
-                Version::Valkey91 => format!("ERR Error compiling script (new function): {error}"),
-                _ => format!("ERR Error compiling script (new function): {error}"),
-            })
+            Failure::from(format!("ERR Error compiling script (new function): {error}"))
         })?;
-        let script = Arc::new(Script { only_reads, ..script });
+        let script = Arc::new(Script { shebang, ..script });
         self.scripts.insert(digest, script.clone());
         Ok((digest, script))
     }
+
+    /// The flags of a request, which a script may have instead of those of the command.
+    pub(super) fn flags_of(&self, command: &Command, args: &[&[u8]]) -> u32 {
+        let shebang = match command.name {
+            "eval" | "eval_ro" if args[1].starts_with(b"#!") => {
+                shebang(args[1]).ok().and_then(|(_, shebang)| shebang)
+            }
+            "evalsha" | "evalsha_ro" => self.known(args[1]).and_then(|script| script.shebang),
+            _ => None,
+        };
+        let Some(Shebang { only_reads, allows_oom }) = shebang else { return command.flags };
+        let mut flags = command.flags & !(STALE | GROWS | WRITE | MAY_REPLICATE);
+        if !only_reads {
+            flags |= WRITE;
+        }
+        if !only_reads && !allows_oom {
+            flags |= GROWS;
+        }
+        flags
+    }
 }
 
-/// The script without its first line, if that says how to run it, and whether it only reads.
-fn shebang(body: &[u8]) -> Result<(&[u8], bool), Failure> {
+/// The script without its first line, if that says how to run it, and what it says.
+fn shebang(body: &[u8]) -> Result<(&[u8], Option<Shebang>), Failure> {
     if !body.starts_with(b"#!") {
-        return Ok((body, false));
+        return Ok((body, None));
     }
     let end = body.iter().position(|byte| *byte == b'\n').ok_or("ERR Invalid script shebang")?;
     let line = String::from_utf8_lossy(&body[..end]).into_owned();
@@ -95,20 +114,21 @@ fn shebang(body: &[u8]) -> Result<(&[u8], bool), Failure> {
     if engine != "#!lua" {
         return Err(format!("ERR Unexpected engine in script shebang: {engine}").into());
     }
-    let mut only_reads = false;
+    let mut shebang = Shebang::default();
     for word in words {
         let flags = word.strip_prefix("flags=");
         let flags = flags
             .ok_or_else(|| Failure::from(format!("ERR Unknown lua shebang option: {word}")))?;
         for flag in flags.split(',') {
             match flag {
-                "no-writes" => only_reads = true,
-                "allow-oom" | "allow-stale" | "no-cluster" | "allow-cross-slot-keys" => {}
+                "no-writes" => shebang.only_reads = true,
+                "allow-oom" => shebang.allows_oom = true,
+                "allow-stale" | "no-cluster" | "allow-cross-slot-keys" => {}
                 _ => return Err(format!("ERR Unexpected flag in script shebang: {flag}").into()),
             }
         }
     }
-    Ok((&body[end..], only_reads))
+    Ok((&body[end..], Some(shebang)))
 }
 
 fn eval(call: &mut Call<'_>, only_reads: bool) -> Answer {
@@ -146,8 +166,22 @@ fn run(
 ) -> Answer {
     let (args, client) = (call.args, call.client);
     let is_asking = call.core.client(client).was_asking;
-    let running = Running::new(call.db, client, only_reads || script.only_reads, is_asking);
-    call.core.script = Some(running);
+    let shebang = script.shebang.unwrap_or_default();
+    if only_reads && script.shebang.is_some() && !shebang.only_reads {
+        return Err("ERR Can not execute a script with write flag using *_ro command.".into());
+    }
+    call.core.script = Some(Running {
+        db: call.db,
+        resp3: false,
+        only_reads: only_reads || shebang.only_reads,
+        allows_oom: shebang.allows_oom,
+        has_written: false,
+        is_asking,
+        client,
+    });
+    if call.version() == Version::Redis62 {
+        call.core.random_of_scripts = 0x330E;
+    }
     let engine = call.core.engine();
     let (keys, argv) = args[3..].split_at(keys);
     let ran = engine.run(call.core, script, keys, argv);

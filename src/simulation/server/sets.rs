@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::call::{Call, Row, command, found};
 use super::command::{ALL_KEYS, FAST, GROWS, KEY, READ, TWO_KEYS, WRITE};
 use super::data::{Bytes, Kind, Value};
-use super::keys::{next_of_scan, scan_options};
+use super::keys::{cursor, next_of_scan, nothing_to_scan, scan_options};
 use super::reply::{Answer, Failure, Reply, SYNTAX};
 
 type Set = BTreeSet<Bytes>;
@@ -43,8 +43,9 @@ pub(super) const COMMANDS: [Row; 16] = [
     command("sunionstore", -3, WRITE | GROWS, ALL_KEYS, |call| store(call, union)),
     command("sdiffstore", -3, WRITE | GROWS, ALL_KEYS, |call| store(call, diff)),
     command("sscan", -3, READ, KEY, |call| {
-        let options = scan_options(call, 2)?;
-        let set = call.get::<Set>(1)?.cloned().unwrap_or_default();
+        let cursor = cursor(call, 2)?;
+        let Some(set) = call.get::<Set>(1)?.cloned() else { return Ok(nothing_to_scan()) };
+        let options = scan_options(call, cursor, 3)?;
         let (next, names) = next_of_scan(set.iter(), &options);
         let names = Reply::bulks(names.iter().map(Vec::as_slice));
         Ok(Reply::Array(vec![Reply::Bulk(next), names]))
@@ -99,10 +100,7 @@ fn pick(call: &mut Call<'_>, many: usize) -> Result<Vec<Bytes>, Failure> {
 fn spop(call: &mut Call<'_>) -> Answer {
     let many = match call.many() {
         2 => None,
-        3 => Some(
-            usize::try_from(call.int(2)?)
-                .map_err(|_| "ERR value is out of range, must be positive")?,
-        ),
+        3 => Some(call.count(2)?),
         _ => return Err(SYNTAX),
     };
     let picked = pick(call, many.unwrap_or(1))?;
@@ -127,7 +125,7 @@ fn srandmember(call: &mut Call<'_>) -> Answer {
     if call.many() == 2 {
         return Ok(Reply::maybe(pick(call, 1)?.first().map(Vec::as_slice)));
     }
-    let count = call.int(2)?;
+    let count = call.signed_count(2)?;
     if count >= 0 {
         let picked = pick(call, count as usize)?;
         return Ok(Reply::Array(picked.into_iter().map(Reply::Bulk).collect()));

@@ -3,7 +3,7 @@
 use super::call::{Call, Row, command};
 use super::command::{FAST, GROWS, KEY, READ, WRITE};
 use super::data::{Bytes, Sorted};
-use super::keys::{next_of_scan, scan_options};
+use super::keys::{cursor, next_of_scan, nothing_to_scan, scan_options};
 use super::number;
 use super::reply::{Answer, Failure, Reply, SYNTAX};
 
@@ -185,7 +185,10 @@ impl ScoreRange {
                 Some(rest) => (rest, false),
                 None => (word, true),
             };
-            number::float(word).map(|score| (score, included))
+            // Nothing is zero here, and spaces may stand in front.
+            let word = word.trim_ascii_start();
+            let score = if word.is_empty() { Some(0.0) } else { number::float(word) };
+            score.map(|score| (score, included))
         };
         match (bound(min), bound(max)) {
             (Some(min), Some(max)) => Ok(Self { min, max }),
@@ -331,11 +334,10 @@ fn remove_range(call: &mut Call<'_>, by: By) -> Answer {
 fn pop(call: &mut Call<'_>, highest: bool) -> Answer {
     let count = match call.many() {
         2 => None,
-        3 => Some(call.int(2)?),
+        3 => Some(call.count(2)?),
         _ => return Err(SYNTAX),
     };
-    let many = usize::try_from(count.unwrap_or(1))
-        .map_err(|_| Failure::from("ERR value is out of range, must be positive"))?;
+    let many = count.unwrap_or(1);
     let owned = |(member, score): (&Bytes, f64)| (member.clone(), score);
     let Some(set) = call.get_mut::<Sorted>(1)? else { return Ok(Reply::Array(Vec::new())) };
     let members: Members = if highest {
@@ -351,8 +353,9 @@ fn pop(call: &mut Call<'_>, highest: bool) -> Answer {
 }
 
 fn zscan(call: &mut Call<'_>) -> Answer {
-    let options = scan_options(call, 2)?;
-    let set = call.get::<Sorted>(1)?.cloned().unwrap_or_default();
+    let cursor = cursor(call, 2)?;
+    let Some(set) = call.get::<Sorted>(1)?.cloned() else { return Ok(nothing_to_scan()) };
+    let options = scan_options(call, cursor, 3)?;
     let (next, names) = next_of_scan(set.iter().map(|(member, _)| member), &options);
     let digits = call.core.digits();
     let pairs = names.into_iter().flat_map(|name| {

@@ -3,6 +3,7 @@
 use super::call::{Call, Row, command};
 use super::command::{ALL_KEYS, FAST, GROWS, KEY, Keys, READ, WRITE};
 use super::data::{Bytes, Entry, Value};
+use super::extended::Extended;
 use super::number;
 use super::reply::{
     Answer, Failure, NOT_A_FLOAT, NOT_AN_INTEGER, OK, OVERFLOW, Reply, SYNTAX, WRONG_TYPE,
@@ -111,9 +112,6 @@ fn set(call: &mut Call<'_>) -> Answer {
     let (args, db) = (call.args, call.db);
     let value = Value::Text(args[2].to_vec());
     call.core.set(db, args[1], Entry { value, expires });
-    if expires.is_some_and(|end| end <= call.core.millis()) {
-        call.remove(1);
-    }
     Ok(if gets { Reply::maybe(old.as_deref()) } else { OK })
 }
 
@@ -197,12 +195,12 @@ pub(super) fn float_sum(
     not_old: Failure,
 ) -> Result<String, Failure> {
     let old = old.unwrap_or(b"0");
-    let (a, b) = (number::float(old).ok_or(not_old)?, number::float(by).ok_or(NOT_A_FLOAT)?);
-    let sum = a + b;
-    if !sum.is_finite() {
-        return Err("ERR increment would produce NaN or Infinity".into());
-    }
-    Ok(number::decimal_sum(old, by).unwrap_or_else(|| number::decimal(sum)))
+    number::float(old).ok_or(not_old.clone())?;
+    number::float(by).ok_or(NOT_A_FLOAT)?;
+    let number = |text: &[u8], why| Extended::parse(text).ok_or(why);
+    // What has passed so far and is none is infinite.
+    let infinite: Failure = "ERR increment would produce NaN or Infinity".into();
+    Ok(number(old, infinite.clone())?.plus(&number(by, infinite)?).text())
 }
 
 fn add_float(call: &mut Call<'_>) -> Answer {

@@ -84,11 +84,13 @@ fn exec(call: &mut Call<'_>) -> Answer {
     if is_dirty {
         return Ok(Reply::NilArray);
     }
+    call.core.client(client).executing = Some(queue.requests.len());
     let mut answers = Vec::new();
     for request in &queue.requests {
         let words: Vec<&[u8]> = request.iter().map(|word| &**word).collect();
         answers.push(one(call.core, client, &words).unwrap_or_else(Reply::Error));
     }
+    call.core.client(client).executing = None;
     Ok(Reply::Array(answers))
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::command::{ADMIN, CONTAINER, Command, FAST, PUBSUB, READ, WRITE};
+use super::command::{ADMIN, CONTAINER, Command, FAST, NO_AUTH, PUBSUB, READ, WRITE};
 use super::data::Bytes;
 use super::glob;
 
@@ -115,9 +115,9 @@ impl User {
                 self.needs_no_password = false;
                 self.passwords.clear();
             }
-            "allkeys" => self.keys = vec![(b"*".to_vec(), true, true)],
+            "allkeys" | "~*" => self.keys = vec![(b"*".to_vec(), true, true)],
             "resetkeys" => self.keys.clear(),
-            "allchannels" => self.channels = vec![b"*".to_vec()],
+            "allchannels" | "&*" => self.channels = vec![b"*".to_vec()],
             "resetchannels" => self.channels.clear(),
             "allcommands" => self.commands("+@all", table)?,
             "nocommands" => self.commands("-@all", table)?,
@@ -215,10 +215,7 @@ impl User {
         if self.is_free {
             return Ok(());
         }
-        if !self.commands.contains(command.name)
-            && command.name != "auth"
-            && command.name != "hello"
-        {
+        if !self.commands.contains(command.name) && !command.is(NO_AUTH) {
             return Err(Denied::Command);
         }
         let all = command.flags & (READ | WRITE) == 0;

@@ -1,33 +1,74 @@
 //! How values go into a script, and out of it.
 
+use std::fmt;
+
 use mlua::{Lua, Table, Value};
 
 use super::reply::{Digits, Failure, Reply};
 
-/// What a script returns, as an answer.
-pub(super) fn returned(value: &Value, resp3: bool, digits: Digits) -> mlua::Result<Reply> {
+/// An error that a function of `redis` raises.
+#[derive(Debug)]
+pub(super) struct Raised {
+    pub(super) text: String,
+    /// It is one of a command.
+    pub(super) is_counted: bool,
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+/// What the table of an error has if it was counted already.
+pub(super) const COUNTED: &str = "ignore_error_stats_update";
+
+/// What a script returns, as an answer, and the errors in it that were not counted yet.
+pub(super) fn returned(
+    value: &Value,
+    resp3: bool,
+    digits: Digits,
+    errors: &mut Vec<Failure>,
+) -> mlua::Result<Reply> {
     Ok(match value {
         Value::String(text) => Reply::bulk(&text.as_bytes()),
         Value::Integer(number) => Reply::Int(*number),
-        Value::Number(number) => Reply::Int(*number as i64),
+        Value::Number(number) => Reply::Int(truncated(*number)),
         Value::Boolean(yes) if resp3 => Reply::Bool(*yes),
         Value::Boolean(true) => Reply::Int(1),
-        Value::Table(table) => returned_table(table, resp3, digits)?,
+        Value::Table(table) => returned_table(table, resp3, digits, errors)?,
         _ => Reply::Nil,
     })
 }
 
-fn returned_table(table: &Table, resp3: bool, digits: Digits) -> mlua::Result<Reply> {
+/// As C does it on most processors.
+fn truncated(number: f64) -> i64 {
+    const TOO_LARGE: f64 = 9_223_372_036_854_775_808.0;
+    if (-TOO_LARGE..TOO_LARGE).contains(&number) { number as i64 } else { i64::MIN }
+}
+
+fn returned_table(
+    table: &Table,
+    resp3: bool,
+    digits: Digits,
+    errors: &mut Vec<Failure>,
+) -> mlua::Result<Reply> {
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.to_string_lossy()),
         _ => None,
     };
-    let plain = |text: String| text.replace(['\r', '\n'], " ");
+    let plain = |text: &str| text.replace(['\r', '\n'], " ");
     if let Some(error) = text(&table.raw_get("err")?) {
-        return Ok(Reply::Error(Failure::from(coded(error))));
+        let failure = Failure::from(plain(error.strip_prefix('-').unwrap_or(&error)));
+        if !table.raw_get::<bool>(COUNTED)? {
+            errors.push(failure.clone());
+        }
+        return Ok(Reply::Error(failure));
     }
     if let Some(status) = text(&table.raw_get("ok")?) {
-        return Ok(Reply::Status(plain(status).into()));
+        return Ok(Reply::Status(plain(&status).into()));
     }
     match table.raw_get("double")? {
         Value::Number(number) => return Ok(Reply::Double(number, digits)),
@@ -35,7 +76,7 @@ fn returned_table(table: &Table, resp3: bool, digits: Digits) -> mlua::Result<Re
         _ => {}
     }
     if let Some(number) = text(&table.raw_get("big_number")?) {
-        return Ok(Reply::BigNumber(plain(number)));
+        return Ok(Reply::BigNumber(plain(&number)));
     }
     if let Value::Table(verbatim) = table.raw_get("verbatim_string")? {
         let (format, text): (Value, Value) =
@@ -49,36 +90,29 @@ fn returned_table(table: &Table, resp3: bool, digits: Digits) -> mlua::Result<Re
     if let Value::Table(map) = table.raw_get("map")? {
         let pairs = map.pairs::<Value, Value>().map(|pair| {
             let (key, value) = pair?;
-            Ok((returned(&key, resp3, digits)?, returned(&value, resp3, digits)?))
+            Ok((returned(&key, resp3, digits, errors)?, returned(&value, resp3, digits, errors)?))
         });
         return pairs.collect::<mlua::Result<_>>().map(Reply::Map);
     }
     if let Value::Table(set) = table.raw_get("set")? {
-        let members = set.pairs::<Value, Value>().map(|pair| returned(&pair?.0, resp3, digits));
+        let members =
+            set.pairs::<Value, Value>().map(|pair| returned(&pair?.0, resp3, digits, errors));
         return members.collect::<mlua::Result<_>>().map(Reply::Set);
     }
     let mut all = Vec::new();
     loop {
         match table.raw_get(all.len() + 1)? {
             Value::Nil => break,
-            value => all.push(returned(&value, resp3, digits)?),
+            value => all.push(returned(&value, resp3, digits, errors)?),
         }
     }
     Ok(Reply::Array(all))
 }
 
-/// An error as a script returned it, with a code.
-fn coded(error: String) -> String {
-    match error.strip_prefix('-') {
-        Some(rest) => rest.to_owned(),
-        None => error,
-    }
-}
-
-pub(super) fn error_table(lua: &Lua, text: &str) -> mlua::Result<Value> {
-    let table = lua.create_table_with_capacity(0, 1)?;
+pub(super) fn error_table(lua: &Lua, text: &str) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(0, 2)?;
     table.raw_set("err", text)?;
-    Ok(Value::Table(table))
+    Ok(table)
 }
 
 /// An answer as a script sees it.
@@ -102,7 +136,7 @@ pub(super) fn value(lua: &Lua, reply: Reply, resp3: bool) -> mlua::Result<Value>
         Reply::Nil | Reply::NilArray if resp3 => Ok(Value::Nil),
         Reply::Nil | Reply::NilArray | Reply::Later => Ok(Value::Boolean(false)),
         Reply::Status(status) => field("ok", text(status.as_bytes())?),
-        Reply::Error(Failure(error)) => error_table(lua, &error),
+        Reply::Error(Failure(error)) => error_table(lua, &error).map(Value::Table),
         Reply::Text(said) if !resp3 => text(said.as_bytes()),
         Reply::Verbatim(_, bytes) if !resp3 => text(&bytes),
         Reply::Text(said) => {

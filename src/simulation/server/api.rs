@@ -1,0 +1,104 @@
+//! What a script finds in `redis` and `math`, beside the calls of commands. What may raise an error is
+//! no function of Lua's, so that the error is where it was called.
+
+use std::sync::Arc;
+
+use mlua::{Lua, MultiValue, Table, Value};
+use parking_lot::Mutex;
+
+use super::core::Core;
+use super::settings::Version;
+use super::sha1::sha1_hex;
+use super::values::Raised;
+
+type Slot = Arc<Mutex<Core>>;
+
+/// The tables `redis` and `math`, as far as they are not Lua's own.
+pub(super) fn tables(lua: &Lua, slot: &Slot, version: Version) -> mlua::Result<(Table, Table)> {
+    let (redis, math) = (lua.create_table()?, lua.create_table()?);
+    let fail = move |text: &str| {
+        let code = if version == Version::Redis62 { "" } else { "ERR " };
+        let text = format!("{code}{text}");
+        mlua::Error::external(Raised { text, is_counted: false })
+    };
+    let sha1hex = lua.create_function(move |lua, args: MultiValue| {
+        if args.len() != 1 {
+            return Err(fail("wrong number of arguments"));
+        }
+        lua.create_string(sha1_hex(&text(args.front())))
+    })?;
+    redis.set("sha1hex", sha1hex)?;
+    let log = lua.create_function(move |_, args: MultiValue| {
+        let level = number(args.front());
+        match level.map(|level| level as i64) {
+            _ if args.len() < 2 => Err(fail("redis.log() requires two arguments or more.")),
+            None => Err(fail("First argument must be a number (log level).")),
+            Some(0..=3) => Ok(()),
+            Some(_) => Err(fail("Invalid debug level.")),
+        }
+    })?;
+    redis.set("log", log)?;
+    let core = slot.clone();
+    let setresp = lua.create_function(move |_, args: MultiValue| {
+        if args.len() != 1 {
+            return Err(fail("redis.setresp() requires one argument."));
+        }
+        let resp = number(args.front()).map_or(0, |number| number as i64);
+        if resp != 2 && resp != 3 {
+            return Err(fail("RESP version must be 2 or 3."));
+        }
+        if let Some(script) = &mut core.lock().script {
+            script.resp3 = resp == 3;
+        }
+        Ok(())
+    })?;
+    redis.set("setresp", setresp)?;
+    let core = slot.clone();
+    let random = lua.create_function(move |_, args: MultiValue| {
+        let next = next_random(&mut core.lock().random_of_scripts) % i64::from(i32::MAX);
+        let fraction = next as f64 / f64::from(i32::MAX);
+        let bounds: Vec<f64> = args.iter().filter_map(|arg| number(Some(arg))).collect();
+        let between = |low: f64, high: f64| (fraction * (high - low + 1.0)).floor() + low;
+        let empty = |at| format!("bad argument #{at} to 'random' (interval is empty)");
+        match *bounds {
+            [] => Ok(fraction),
+            [high] if high >= 1.0 => Ok(between(1.0, high)),
+            [low, high] if low <= high => Ok(between(low, high)),
+            [_] => Err(fail(&empty(1))),
+            [_, _] => Err(fail(&empty(2))),
+            _ => Err(fail("wrong number of arguments")),
+        }
+    })?;
+    math.set("random", random)?;
+    let core = slot.clone();
+    let seed = lua.create_function(move |_, seed: f64| {
+        core.lock().random_of_scripts = (u64::from(seed as i64 as u32) << 16) + 0x330E;
+        Ok(())
+    })?;
+    math.set("randomseed", seed)?;
+    Ok((redis, math))
+}
+
+fn text(value: Option<&Value>) -> Vec<u8> {
+    match value {
+        Some(Value::String(text)) => text.as_bytes().to_vec(),
+        Some(Value::Integer(number)) => number.to_string().into_bytes(),
+        Some(Value::Number(number)) => number.to_string().into_bytes(),
+        _ => Vec::new(),
+    }
+}
+
+fn number(value: Option<&Value>) -> Option<f64> {
+    match value? {
+        Value::Integer(number) => Some(*number as f64),
+        Value::Number(number) => Some(*number),
+        Value::String(text) => text.to_string_lossy().trim().parse().ok(),
+        _ => None,
+    }
+}
+
+/// Redis's own numbers that look random.
+fn next_random(state: &mut u64) -> i64 {
+    *state = state.wrapping_mul(0x5_DEEC_E66D).wrapping_add(0xB) & 0xFFFF_FFFF_FFFF;
+    (*state >> 17) as i64
+}

@@ -1,0 +1,357 @@
+//! A real server and a simulated one, to which the same is done.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use redlatch::simulation::{ClientId, Effect, Server as Simulated, Settings, Version};
+
+use super::resp::{Value, parse};
+use super::steps::{Like, Request, Step};
+use super::support::{Clock, Server};
+use super::wanted::compared;
+
+/// So many connections take steps; one more looks.
+pub(crate) const CONNECTIONS: usize = 4;
+pub(crate) const OBSERVER: usize = CONNECTIONS;
+
+/// When a run begins.
+const BEGIN: Duration = Duration::from_micros(1_764_000_000_123_456);
+
+/// For an answer that does not come.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One of the connections, at both servers.
+struct Both {
+    real: TcpStream,
+    arrived: Vec<u8>,
+    simulated: ClientId,
+    expected: Vec<u8>,
+    is_closed: bool,
+    /// How the answers of what it has queued are compared.
+    queued: Vec<Like>,
+}
+
+/// The real server, for many runs.
+pub(crate) struct Real {
+    clock: Clock,
+    server: Server,
+    version: Version,
+    said_version: String,
+}
+
+/// The two of them, in one run.
+pub(crate) struct Pair<'a> {
+    real: &'a Real,
+    simulated: Simulated,
+    connections: Vec<Both>,
+    now: Duration,
+    /// How many clients have come to the simulated server.
+    came: u64,
+}
+
+/// What was different.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    pub(crate) what: String,
+}
+
+impl Real {
+    /// `None` where a clock cannot be set.
+    pub(crate) fn start() -> Option<Self> {
+        let clock = Clock::new()?;
+        let probe = Server::start();
+        let info: String = probe.ask(&["INFO", "server"]);
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+        let said_version = field("redis_version:").expect("a version").trim().to_owned();
+        let version = match (field("valkey_version:"), said_version.split('.').next()) {
+            (Some(_), _) => Version::Valkey91,
+            (None, Some("6")) => Version::Redis62,
+            (None, Some("7")) => Version::Redis70,
+            _ => Version::Redis80,
+        };
+        let debug = ["--enable-debug-command", "yes"];
+        let args = if version == Version::Redis62 { &[][..] } else { &debug };
+        let server = Server::start_with_clock_and(&clock, args);
+        server.ask::<()>(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+        // The connection that a server keeps for such questions would be counted.
+        let _ = server.try_ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"]);
+        Some(Self { clock, server, version, said_version })
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("{:?} ({})", self.version, self.said_version)
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.server.port())).expect("connecting");
+        stream.set_nodelay(true).expect("a setting");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream
+    }
+
+    /// As a server that has just been started, as far as it goes.
+    fn reset(&self) {
+        let mut reset = redis::pipe();
+        for command in [
+            "REPLICAOF NO ONE",
+            "CONFIG SET maxmemory 0",
+            "CONFIG SET maxmemory-policy noeviction",
+            "CONFIG SET min-replicas-to-write 0",
+            "CLIENT UNPAUSE",
+            "FLUSHALL",
+            "SCRIPT FLUSH",
+            "ACL DELUSER alice",
+            "ACL DELUSER bob",
+            "CONFIG RESETSTAT",
+        ] {
+            let mut words = command.split(' ');
+            reset.cmd(words.next().expect("a word"));
+            words.for_each(|word| {
+                reset.arg(word);
+            });
+        }
+        let mut connection = self.server.connection().expect("a connection");
+        let _: Vec<redis::Value> = reset.query(&mut connection).expect("a reset");
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.reset();
+        }
+    }
+}
+
+impl<'a> Pair<'a> {
+    /// Both as if they had just been started.
+    pub(crate) fn new(real: &'a Real) -> Self {
+        real.clock.stand_at(BEGIN);
+        real.reset();
+        let settings =
+            Settings { version: real.version, port: real.server.port(), ..Settings::default() };
+        let mut simulated = Simulated::new(settings);
+        simulated.start(BEGIN);
+        let mut pair = Self { real, simulated, connections: Vec::new(), now: BEGIN, came: 0 };
+        for connection in 0..=CONNECTIONS {
+            let both = pair.connected();
+            pair.connections.insert(connection, both);
+        }
+        let quiet = Request::new(Like::Same, ["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+        let resets = Request::new(Like::Same, ["CONFIG", "RESETSTAT"]);
+        pair.ask(OBSERVER, &[quiet, resets], None).expect("the same");
+        pair
+    }
+
+    /// A connection to both, under the same number.
+    fn connected(&mut self) -> Both {
+        let mut real = self.real.connect();
+        let address = real.local_addr().expect("an address").to_string();
+        real.write_all(b"CLIENT ID\r\n").expect("a question");
+        let mut both = Both {
+            real,
+            arrived: Vec::new(),
+            simulated: ClientId::default(),
+            expected: Vec::new(),
+            is_closed: false,
+            queued: Vec::new(),
+        };
+        let id = match both.read() {
+            Some(Value::Line(b':', id)) => id.parse::<u64>().expect("a number"),
+            other => panic!("no id: {other:?}"),
+        };
+        // Nobody else came to the simulated one.
+        while self.came + 1 < id {
+            let passes = self.simulated.accept(self.now, "");
+            self.simulated.closed(self.now, passes);
+            self.came += 1;
+        }
+        self.came += 1;
+        both.simulated = self.simulated.accept(self.now, &address);
+        self.simulated.receive(self.now, both.simulated, b"CLIENT ID\r\n");
+        let said =
+            Effect::Send { client: both.simulated, bytes: format!(":{id}\r\n").into_bytes() };
+        assert_eq!(self.simulated.take_effects(), [said]);
+        both
+    }
+
+    /// Does this to both. Fails if they answer differently.
+    pub(crate) fn step(&mut self, step: &Step) -> Result<(), Difference> {
+        match step {
+            Step::Later(micros) => {
+                self.now += Duration::from_micros(*micros);
+                self.real.clock.stand_at(self.now);
+                Ok(())
+            }
+            Step::Reconnect(connection) => {
+                self.reconnect(*connection);
+                Ok(())
+            }
+            Step::Ask { connection, requests, cut } => self.ask(*connection, requests, *cut),
+        }
+    }
+
+    fn reconnect(&mut self, connection: usize) {
+        let old = &self.connections[connection];
+        let _ = old.real.shutdown(std::net::Shutdown::Both);
+        self.simulated.closed(self.now, old.simulated);
+        self.connections[connection] = self.connected();
+    }
+
+    fn ask(
+        &mut self,
+        connection: usize,
+        requests: &[Request],
+        cut: Option<usize>,
+    ) -> Result<(), Difference> {
+        let bytes: Vec<u8> =
+            requests.iter().flat_map(|request| self.filled(request).bytes()).collect();
+        let (first, second) = bytes.split_at(cut.unwrap_or(bytes.len()).min(bytes.len()));
+        let pieces: Vec<&[u8]> =
+            [first, second].into_iter().filter(|part| !part.is_empty()).collect();
+        for piece in pieces {
+            // A server that has closed the connection already is noticed below.
+            let _ = self.connections[connection].real.write_all(piece);
+            self.simulated.receive(self.now, self.connections[connection].simulated, piece);
+            self.take();
+        }
+        // What is queued is answered later.
+        let mut likes = std::mem::take(&mut self.connections[connection].queued);
+        likes
+            .extend(requests.iter().map(|request| request.like).filter(|like| *like != Like::Same));
+        // Its answers first: then what others were to receive has been sent, too.
+        self.compare(connection, &likes)?;
+        let others = (0..=CONNECTIONS).filter(|other| *other != connection);
+        others.into_iter().try_for_each(|other| self.compare(other, &[]))?;
+        let gone: Vec<usize> =
+            (0..=CONNECTIONS).filter(|one| self.connections[*one].is_closed).collect();
+        gone.into_iter().for_each(|one| self.connections[one] = self.connected());
+        Ok(())
+    }
+
+    /// The request, with the number or the address of a connection where it names one.
+    fn filled(&self, request: &Request) -> Request {
+        let mut request = request.clone();
+        for word in &mut request.words {
+            for (at, both) in self.connections.iter().enumerate() {
+                if *word == format!("<address {at}>").into_bytes() {
+                    *word = both.real.local_addr().expect("an address").to_string().into_bytes();
+                }
+            }
+        }
+        request
+    }
+
+    fn take(&mut self) {
+        for effect in self.simulated.take_effects() {
+            let of = |client| self.connections.iter().position(|both| both.simulated == client);
+            match effect {
+                Effect::Send { client, bytes } => {
+                    if let Some(at) = of(client) {
+                        self.connections[at].expected.extend(bytes);
+                    }
+                }
+                Effect::Close { client } => {
+                    if let Some(at) = of(client) {
+                        self.connections[at].is_closed = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn compare(&mut self, connection: usize, likes: &[Like]) -> Result<(), Difference> {
+        let both = &mut self.connections[connection];
+        let expected = std::mem::take(&mut both.expected);
+        let (mut at, mut simulated, mut real) = (0, Vec::new(), Vec::new());
+        while at < expected.len() {
+            let (value, length) = parse(&expected[at..]).expect("whole answers");
+            at += length;
+            simulated.push(value);
+            // Not one more that does not come.
+            if real.len() + 1 == simulated.len() {
+                real.extend(both.read());
+            }
+        }
+        let is_queued =
+            |value: &Value| matches!(value, Value::Line(b'+', text) if text == "QUEUED");
+        if simulated.last().is_some_and(is_queued) {
+            both.queued = likes.to_vec();
+        }
+        let [real, simulated] = [real, simulated].map(|values| compared(values, likes));
+        if real != simulated {
+            let same = real.iter().zip(&simulated).take_while(|(a, b)| a == b).count();
+            let rest = |values: &[Value]| match &values[same..] {
+                [] => "nothing".to_owned(),
+                [first, rest @ ..] => format!("{first:?} and {} more", rest.len()),
+            };
+            let what = format!(
+                "connection {connection}, answer {} {likes:?}:\n  real:      {}\n  simulated: {}",
+                same + 1,
+                rest(&real),
+                rest(&simulated)
+            );
+            return Err(Difference { what });
+        }
+        let more = if both.is_closed { both.read_to_end() } else { both.read_at_once() };
+        if let Some(more) = more {
+            let what =
+                format!("connection {connection}: simulated: nothing more\n  real:      {more}");
+            return Err(Difference { what });
+        }
+        Ok(())
+    }
+}
+
+impl Both {
+    /// The next value that the real server sends.
+    fn read(&mut self) -> Option<Value> {
+        loop {
+            if let Some((value, length)) = parse(&self.arrived) {
+                self.arrived.drain(..length);
+                return Some(value);
+            }
+            let mut chunk = [0; 65536];
+            match self.real.read(&mut chunk) {
+                Ok(0) | Err(_) => return None,
+                Ok(length) => self.arrived.extend_from_slice(&chunk[..length]),
+            }
+        }
+    }
+
+    /// What else has arrived: there ought to be nothing.
+    fn read_at_once(&mut self) -> Option<String> {
+        let mut chunk = [0; 65536];
+        self.real.set_nonblocking(true).expect("a setting");
+        let read = self.real.read(&mut chunk);
+        self.real.set_nonblocking(false).expect("a setting");
+        match read {
+            Ok(0) => return Some("the end".into()),
+            Ok(length) => self.arrived.extend_from_slice(&chunk[..length]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Some(error.to_string()),
+        }
+        (!self.arrived.is_empty()).then(|| String::from_utf8_lossy(&self.arrived).into_owned())
+    }
+
+    /// For a connection that ends.
+    fn read_to_end(&mut self) -> Option<String> {
+        match self.read() {
+            Some(more) => Some(format!("{more:?}")),
+            None if !self.arrived.is_empty() => Some("a piece of an answer".into()),
+            None => {
+                let mut byte = [0];
+                match self.real.read(&mut byte) {
+                    Err(error)
+                        if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                    {
+                        Some("the connection does not end".into())
+                    }
+                    _ => None,
+                }
+            }
+        }
+    }
+}

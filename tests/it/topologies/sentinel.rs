@@ -8,11 +8,11 @@ mod renamed;
 
 use std::time::Duration;
 
-use redlatch::{LockClient, LockClientBuilder};
+use redlatch::{ErrorKind, LockClient, LockClientBuilder};
 
 use super::connected;
 use crate::support::sentinel::MASTER;
-use crate::support::{Sentinels, Server};
+use crate::support::{Sentinels, Server, ms, soon};
 
 fn by_way_of(urls: impl IntoIterator<Item = String>) -> LockClientBuilder {
     LockClient::builder().sentinel(MASTER, urls)
@@ -26,4 +26,22 @@ async fn client_of(set: &Sentinels, watchdog_timeout: Duration) -> LockClient {
 /// Waits until both replicas have all that the master has been told.
 fn replicated(master: &Server) {
     assert_eq!(master.ask::<u64>(&["WAIT", "2", "10000"]), 2, "replicas that lag behind");
+}
+
+/// Locks until the server has granted the lock. The client may move to it while it holds a lock of the
+/// primary of before: that one is lost, and its key there ends with its lease.
+async fn until_granted_at(server: &Server, client: &LockClient) {
+    let until = async {
+        loop {
+            let lock = client.lock("moved");
+            let guard = lock.lock_with_lease(ms(1_000)).await.expect("the lock");
+            let is_there = server.exists("moved");
+            match guard.unlock().await {
+                Ok(()) if is_there => return,
+                Ok(()) => {}
+                Err(error) => assert!(!is_there && error.kind() == ErrorKind::Lost, "{error}"),
+            }
+        }
+    };
+    soon("a lock of the new primary", until).await;
 }

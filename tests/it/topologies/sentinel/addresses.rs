@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use redlatch::{ErrorKind, LockClient};
 
-use super::{by_way_of, client_of};
+use super::{by_way_of, client_of, until_granted_at};
 use crate::support::replicas::is_primary;
 use crate::support::sentinel::MASTER;
 use crate::support::{Replicated, SOON, Sentinels, Server, hold, ms, release, soon, wait_until};
@@ -152,13 +152,13 @@ async fn of_two_primaries_the_one_of_the_newest_configuration_counts() {
     sentinels[1].start_again();
     for urls in [[0, 1], [1, 0]].map(|order| order.map(|at| sentinels[at].url())) {
         let later = connected(by_way_of(urls)).await;
-        soon("the newest primary", until_granted_at(new, &later)).await;
+        until_granted_at(new, &later).await;
         let guard = hold(&later.lock("later")).await;
         assert!(new.exists("later") && !old.exists("later"));
         release(guard).await;
     }
     // Who was there before hears of it, and leaves a server that would still grant locks.
-    soon("the newest primary", until_granted_at(new, &client)).await;
+    until_granted_at(new, &client).await;
     let asked = old.calls("evalsha");
     for _ in 0..5 {
         let guard = hold(&client.lock("moved")).await;
@@ -168,21 +168,6 @@ async fn of_two_primaries_the_one_of_the_newest_configuration_counts() {
     assert_eq!(old.calls("evalsha"), asked);
     let left = || [old, new].map(|server| server.ask::<u64>(&["DBSIZE"]));
     wait_until("free locks", SOON, || left() == [0, 0]).await;
-}
-
-/// Locks until the lock is there. The client may move there while it holds a lock of the earlier
-/// primary, which ends with its lease.
-async fn until_granted_at(server: &Server, client: &LockClient) {
-    loop {
-        let lock = client.lock("moved");
-        let guard = lock.lock_with_lease(ms(1_000)).await.expect("the lock");
-        let is_there = server.exists("moved");
-        match guard.unlock().await {
-            Ok(()) if is_there => return,
-            Ok(()) => {}
-            Err(error) => assert!(!is_there && error.kind() == ErrorKind::Lost, "{error}"),
-        }
-    }
 }
 
 #[tokio::test]

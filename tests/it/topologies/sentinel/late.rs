@@ -1,15 +1,11 @@
 //! A connection that stands only when the primary is another one already.
 
-use std::time::Instant;
-
 use redlatch::{Error, LockClient};
 use tokio::task::JoinHandle;
 
-use super::by_way_of;
+use super::{by_way_of, until_granted_at};
 use crate::support::sentinel::MASTER;
-use crate::support::{
-    Proxy, Replicated, SOON, Server, hold, ms, release, soon, wait_until, within,
-};
+use crate::support::{Proxy, Replicated, SOON, Server, hold, release, soon, wait_until, within};
 use crate::topologies::{MINUTE, connected};
 
 /// A Sentinel that finds no others to agree with, and says so for ever.
@@ -53,17 +49,7 @@ impl Changed {
         sentinel.kill();
         sentinel.configure(&conviction(new.port(), 1));
         sentinel.start_again();
-        let begun = Instant::now();
-        loop {
-            let guard = hold(&client.lock("moved")).await;
-            let moved = new.exists("moved");
-            release(guard).await;
-            if moved {
-                break;
-            }
-            assert!(begun.elapsed() < SOON, "the change was not heard of");
-            tokio::time::sleep(ms(20)).await;
-        }
+        until_granted_at(new, &client).await;
         (Self { group, proxy, _sentinel: sentinel, _client: client }, caller)
     }
 }

@@ -1,10 +1,9 @@
 //! Parks the calls that Redis has refused. This module drives; the [`queue`] decides; the wait loop of
 //! a call is in [`crate::acquire`].
 //!
-//! Subscriptions live on connections of the client's own thread (see [`crate::transport`]).
-//! They could share the callers' connections. But then each runtime would need its own
-//! subscription to the same channel, and a wake-up for a waiter in one runtime would wait behind
-//! the blocked threads of another.
+//! Subscriptions live on connections of the client's own thread (see [`crate::transport`]). If they
+//! shared the callers' connections, each runtime would need its own subscription to the same channel,
+//! and a wake-up for a waiter in one runtime would wait behind the blocked threads of another.
 //!
 //! The mutex of the queues is never held across an await. No waiter is woken while it is held.
 
@@ -14,8 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::{StreamExt, wrappers::UnboundedReceiverStream};
 
 use crate::clock;
 use crate::error::ErrorKind;
@@ -248,10 +246,8 @@ impl Waiters {
             }
             // Another server may be responsible for a channel now.
             self.changed.notify_waiters();
-            match changes {
-                Some(mut changes) => changes.changed().await,
-                None => std::future::pending().await,
-            }
+            let Some(mut changes) = changes else { return std::future::pending().await };
+            changes.changed().await;
         }
     }
 

@@ -256,52 +256,7 @@ impl Server {
     /// Carries out the requests of a client, as far as they have arrived.
     fn work(&mut self, client: u64) {
         let mut was_paused = self.core.pause.is_some();
-        loop {
-            let core = &mut self.core;
-            let Some(of_client) = core.clients.get_mut(&client) else { break };
-            if of_client.blocked.is_some() || core.asleep_until.is_some() {
-                break;
-            }
-            let input = std::mem::take(&mut of_client.input);
-            let mut at = 0;
-            let mut goes_on = true;
-            core.current = Some(client);
-            while goes_on && core.clients.contains_key(&client) {
-                let known = core.client(client).is_known;
-                let (outcome, length) = match request::parse(&input[at..], known) {
-                    Parsed::Incomplete => break,
-                    Parsed::Invalid(why) => {
-                        core.send(client, &Reply::Error(why.into()));
-                        core.close(client);
-                        break;
-                    }
-                    Parsed::Request(words, length) if words.is_empty() => (Outcome::Done, length),
-                    Parsed::Request(words, length) => {
-                        (dispatch::request(core, client, &words), length)
-                    }
-                    Parsed::Line(words, length) if words.is_empty() => (Outcome::Done, length),
-                    Parsed::Line(words, length) => {
-                        let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
-                        (dispatch::request(core, client, &words), length)
-                    }
-                };
-                if matches!(outcome, Outcome::Done) {
-                    at += length;
-                }
-                let of_client = core.clients.get(&client);
-                goes_on = of_client.is_some_and(|one| one.blocked.is_none() && !one.is_closing)
-                    && core.asleep_until.is_none();
-            }
-            core.current = None;
-            if let Some(of_client) = core.clients.get_mut(&client) {
-                if of_client.is_closing {
-                    core.end(client);
-                } else {
-                    of_client.input = if at == 0 { input } else { input[at..].to_vec() };
-                }
-            }
-            break;
-        }
+        self.carry_out(client);
         // The request may have ended a pause, or the wait of another client.
         was_paused &= self.core.pause.is_none();
         if was_paused
@@ -312,6 +267,50 @@ impl Server {
                 .any(|one| matches!(one.blocked, Some(Blocked::Wait { .. })))
         {
             self.unblock();
+        }
+    }
+
+    fn carry_out(&mut self, client: u64) {
+        let core = &mut self.core;
+        let Some(of_client) = core.clients.get_mut(&client) else { return };
+        if of_client.blocked.is_some() || core.asleep_until.is_some() {
+            return;
+        }
+        let input = std::mem::take(&mut of_client.input);
+        let mut at = 0;
+        let mut goes_on = true;
+        core.current = Some(client);
+        while goes_on && core.clients.contains_key(&client) {
+            let known = core.client(client).is_known;
+            let (outcome, length) = match request::parse(&input[at..], known) {
+                Parsed::Incomplete => break,
+                Parsed::Invalid(why) => {
+                    core.send(client, &Reply::Error(why.into()));
+                    core.close(client);
+                    break;
+                }
+                Parsed::Request(words, length) if words.is_empty() => (Outcome::Done, length),
+                Parsed::Request(words, length) => (dispatch::request(core, client, &words), length),
+                Parsed::Line(words, length) if words.is_empty() => (Outcome::Done, length),
+                Parsed::Line(words, length) => {
+                    let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+                    (dispatch::request(core, client, &words), length)
+                }
+            };
+            if matches!(outcome, Outcome::Done) {
+                at += length;
+            }
+            let of_client = core.clients.get(&client);
+            goes_on = of_client.is_some_and(|one| one.blocked.is_none() && !one.is_closing)
+                && core.asleep_until.is_none();
+        }
+        core.current = None;
+        if let Some(of_client) = core.clients.get_mut(&client) {
+            if of_client.is_closing {
+                core.end(client);
+            } else {
+                of_client.input = if at == 0 { input } else { input[at..].to_vec() };
+            }
         }
     }
 }

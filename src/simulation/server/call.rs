@@ -7,6 +7,9 @@ use super::number;
 use super::reply::{Answer, Failure, NOT_A_FLOAT, NOT_AN_INTEGER, Reply, SYNTAX, printed};
 use super::settings::Version;
 
+/// Words, two by two.
+type Pairs<'a> = Vec<(&'a [u8], &'a [u8])>;
+
 /// A row of the table, and what it does.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
@@ -123,9 +126,9 @@ impl<'a> Call<'a> {
     }
 
     /// The words from there on, in pairs.
-    pub(super) fn pairs(&self, from: usize) -> Result<Vec<(&'a [u8], &'a [u8])>, Failure> {
+    pub(super) fn pairs(&self, from: usize) -> Result<Pairs<'a>, Failure> {
         let rest = &self.args[from..];
-        if rest.is_empty() || rest.len() % 2 != 0 {
+        if rest.is_empty() || !rest.len().is_multiple_of(2) {
             return Err(self.wrong_arity());
         }
         Ok(rest.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())

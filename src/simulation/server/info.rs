@@ -10,6 +10,9 @@ use super::reply::{Answer, Failure, OK, Reply, SYNTAX};
 use super::role::Role;
 use super::settings::Version;
 
+/// Its name, whether it is shown without being asked for, and its text.
+type Section = (&'static str, bool, fn(&Core) -> String);
+
 const ADMINS: u32 = ADMIN | NO_SCRIPT | LOADING | STALE;
 
 pub(super) const COMMANDS: [Row; 19] = [
@@ -44,7 +47,7 @@ pub(super) const COMMANDS: [Row; 19] = [
                 Reply::Array(vec![Reply::bulk(one.name.as_bytes()), Reply::Int(one.arity.into())])
             })
         };
-        Ok(Reply::Array(call.args[2..].iter().map(|name| shown(name)).collect()))
+        Ok(Reply::Array(call.args[2..].iter().map(shown).collect()))
     }),
     command("command|docs", -2, LOADING | STALE, NO_KEYS, |_| Ok(Reply::Map(Vec::new()))),
     command("memory", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
@@ -220,7 +223,7 @@ fn info(call: &mut Call<'_>) -> Answer {
             || by_default && (wanted.is_empty() || wanted.iter().any(|one| one == "default"))
     };
     let nothing = |_: &Core| String::new();
-    let sections: [(&str, bool, fn(&Core) -> String); 12] = [
+    let sections: [Section; 12] = [
         ("CPU", true, nothing),
         ("Modules", true, nothing),
         ("Server", true, server),

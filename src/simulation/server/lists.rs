@@ -8,6 +8,9 @@ use super::data::{Bytes, Stream, Value};
 use super::number;
 use super::reply::{Answer, Failure, NO_SUCH_KEY, OK, OUT_OF_RANGE, Reply, SYNTAX, WRONG_TYPE};
 
+/// A stream, and the last id in it.
+type At<'c> = (&'c mut Stream, &'c mut (u64, u64));
+
 type List = VecDeque<Bytes>;
 
 const SETS: u32 = WRITE | GROWS | FAST;
@@ -181,9 +184,7 @@ fn move_one(call: &mut Call<'_>, from_front: bool, to_front: bool) -> Answer {
 }
 
 /// The stream at the key, and the last id that it has had.
-fn stream<'c>(
-    call: &'c mut Call<'_>,
-) -> Result<Option<(&'c mut Stream, &'c mut (u64, u64))>, Failure> {
+fn stream<'c>(call: &'c mut Call<'_>) -> Result<Option<At<'c>>, Failure> {
     match call.entry(1).map(|entry| &mut entry.value) {
         None => Ok(None),
         Some(Value::Stream(all, last)) => Ok(Some((all, last))),

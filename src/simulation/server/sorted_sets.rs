@@ -68,7 +68,7 @@ fn zadd(call: &mut Call<'_>) -> Answer {
     let has = |flag: &str| flags.iter().any(|one| one == flag);
     let (nx, xx, gt, lt, incr) = (has("nx"), has("xx"), has("gt"), has("lt"), has("incr"));
     let rest = &call.args[at..];
-    if rest.is_empty() || rest.len() % 2 != 0 {
+    if rest.is_empty() || !rest.len().is_multiple_of(2) {
         return Err(SYNTAX);
     }
     if nx && xx {

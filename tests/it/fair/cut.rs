@@ -56,7 +56,7 @@ impl Waiting {
     }
 
     /// Others come and the lock is free, before the client can listen again.
-    async fn is_next(self) {
+    async fn has_it_next(self) {
         let Self { server, proxy, near, guard, first, .. } = self;
         let second = waiter(&server, near[1].fair_lock(NAME), |guard| guard).await;
         release(guard).await;
@@ -80,7 +80,7 @@ async fn x2_a_waiter_whose_client_cannot_listen_is_back_in_its_place_in_a_round_
     waiting.cut();
     wait_until("its place", SOON, || waiting.comes()).await;
     assert_eq!(waiting.proxy.sent("EVALSHA") - before, 1);
-    waiting.is_next().await;
+    waiting.has_it_next().await;
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn x2_a_waiter_whose_client_lost_a_reply_is_back_in_its_place_in_a_round_t
     drop(other);
     wait_until("its place", SOON, || waiting.comes()).await;
     assert_eq!(waiting.proxy.faults(), 1);
-    waiting.is_next().await;
+    waiting.has_it_next().await;
 }
 
 #[tokio::test]

@@ -300,7 +300,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "dial-is-one-command",
         file: "src/transport/connection.rs",
-        right: "within(patience * round_trips,",
+        right: "within(patience * round_trips(client),",
         wrong: "within(patience * if BUG { 1 } else { round_trips },",
     },
     Mutant {

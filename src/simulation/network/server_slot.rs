@@ -28,7 +28,12 @@ pub(super) struct ServerSlot {
     timer: Option<Instant>,
     /// The servers that follow it.
     replicas: Vec<ServerNumber>,
+    /// Who is shown each request that it has received.
+    observer: Option<Observer>,
 }
+
+/// What is shown a server after it has received those bytes.
+type Observer = Box<dyn FnMut(&Server, &[u8]) + Send>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Process {
@@ -135,6 +140,10 @@ impl State {
             Event::Request(_, bytes) => {
                 if let Some(client) = client {
                     self.at(server, now, |server, wall| server.receive(wall, client, &bytes));
+                    let slot = &mut self.servers[server.0];
+                    if let Some(observer) = &mut slot.observer {
+                        observer(&slot.server, &bytes);
+                    }
                 }
             }
             Event::Closes(_) => {
@@ -258,10 +267,21 @@ impl Network {
                 behind: Duration::ZERO,
                 timer: None,
                 replicas: Vec::new(),
+                observer: None,
             });
             state.addresses.insert(address.to_owned(), number);
             number
         })
+    }
+
+    /// Shows somebody a server each time after it has received bytes over the network, or nobody.
+    /// The observer must not use the network.
+    pub fn observe(
+        &self,
+        server: ServerNumber,
+        observer: Option<Box<dyn FnMut(&Server, &[u8]) + Send>>,
+    ) {
+        self.with(|state, _| state.servers[server.0].observer = observer);
     }
 
     /// Has a server do something at its own time: the other argument is what its clock shows.

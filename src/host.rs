@@ -6,7 +6,7 @@
 //! of the driver and of the standard library.
 //!
 //! 1. **Nothing else in this crate** reads a clock, starts a thread, opens a connection or draws a random
-//!    number, and each task is spawned by way of [`here`], so that it stays on the machine of its
+//!    number, and each task is spawned by way of [`here`] or [`spawn`], so that it stays on the machine of its
 //!    spawner. A test of the structure holds that.
 //! 2. A call runs on the machine of its client, wherever the caller polls it: see [`Host::run`] and
 //!    [`Host::enter`].
@@ -19,9 +19,11 @@ pub(crate) mod simulated;
 
 #[cfg(not(feature = "test-util"))]
 pub(crate) use real::{
-    Driven, HashMap, Host, Runtime, RuntimeId, connect, here, new_uuid, now, sleep, spawn_thread,
+    Driven, HashMap, Host, Runtime, RuntimeId, connect, here, new_uuid, now, sleep, spawn,
+    spawn_thread,
 };
 #[cfg(feature = "test-util")]
 pub(crate) use simulated::{
-    Driven, HashMap, Host, Runtime, RuntimeId, connect, here, new_uuid, now, sleep, spawn_thread,
+    Driven, HashMap, Host, Runtime, RuntimeId, connect, here, new_uuid, now, sleep, spawn,
+    spawn_thread,
 };

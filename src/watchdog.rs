@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::config::Config;
 use crate::error::{ErrorKind, Loss, log_failure};
-use crate::host::{HashMap, here};
+use crate::host::{HashMap, here, spawn};
 use crate::lease::whole_millis;
 use crate::loss::{found_gone, report};
 use crate::owner::{FoundBy, Owner, Renewal};
@@ -125,10 +125,10 @@ impl Watchdog {
                 // If there is no permit within the pace, the batch goes without one.
                 let place = clock::timeout(PACE, places.clone().acquire_owned()).await;
                 let (watchdog, router) = (self.clone(), router.clone());
-                tokio::spawn(here(async move {
+                spawn(async move {
                     watchdog.renew_by_slot(&router, batch).await;
                     drop(place);
-                }));
+                });
             }
         }
     }

@@ -39,6 +39,13 @@ pub(crate) fn here<F: Future>(future: F) -> F {
     future
 }
 
+/// Spawns a task in the runtime of the calling task.
+pub(crate) fn spawn<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    tokio::spawn(task)
+}
+
 /// The time of a simulated machine.
 pub(crate) fn now() -> Option<Instant> {
     None

@@ -50,6 +50,9 @@ pub(crate) trait Machine: Send + Sync {
     /// A number for a runtime of a client's thread.
     fn new_runtime(&self) -> u64;
 
+    /// A task was spawned in a runtime of this machine.
+    fn spawned(&self, runtime: u64, task: AbortHandle);
+
     /// Whether its tasks run. If they do not, wakes the task when they do.
     fn runs(&self, cx: &mut Context<'_>) -> bool;
 }
@@ -90,9 +93,9 @@ impl Host {
         Self(PLACE.with_borrow(Clone::clone))
     }
 
-    /// Whatever runtime polls a task of that machine.
-    pub(crate) fn of(machine: Arc<dyn Machine>) -> Self {
-        Self(Some(Place { machine, runtime: 0 }))
+    /// That runtime of a machine; zero is whatever runtime polls the task.
+    pub(crate) fn of(machine: Arc<dyn Machine>, runtime: u64) -> Self {
+        Self(Some(Place { machine, runtime }))
     }
 
     /// Has a future run on this machine. A task that runs on it already stays in its runtime.
@@ -172,6 +175,13 @@ pub(crate) fn here<F: Future>(future: F) -> Here<F> {
     Here(Host::current().run(future))
 }
 
+/// Spawns a task on the machine of the calling task, in its runtime there.
+pub(crate) fn spawn<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    Runtime::current().spawn(task)
+}
+
 fn place() -> Option<Place> {
     PLACE.with_borrow(Clone::clone)
 }
@@ -220,7 +230,7 @@ pub(crate) async fn connect(
     let settings = info.redis_settings();
     let opened = MultiplexedConnection::new_with_config(settings, stream, config).await;
     let (connection, driver) = opened?;
-    let driver = tokio::spawn(here(driver)).abort_handle();
+    let driver = spawn(driver).abort_handle();
     Ok(Driven { connection, driver: Some(driver) })
 }
 
@@ -269,6 +279,10 @@ impl Runtime {
         Self { handle: Handle::current(), host: Host::current() }
     }
 
+    pub(crate) fn of(host: Host) -> Self {
+        Self { handle: Handle::current(), host }
+    }
+
     pub(crate) fn id(&self) -> RuntimeId {
         RuntimeId(self.handle.id(), self.host.0.as_ref().map_or(0, |place| place.runtime))
     }
@@ -277,6 +291,10 @@ impl Runtime {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        self.handle.spawn(Here(self.host.run(task)))
+        let task = self.handle.spawn(Here(self.host.run(task)));
+        if let Some(place) = &self.host.0 {
+            place.machine.spawned(place.runtime, task.abort_handle());
+        }
+        task
     }
 }

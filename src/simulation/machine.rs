@@ -1,5 +1,6 @@
 //! A machine on which clients run.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use redis::ConnectionAddr;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use super::network::{MachineNumber, Network};
 use super::random::Random;
@@ -28,6 +29,15 @@ struct Inner {
     random: Mutex<Random>,
     runtimes: AtomicU64,
     state: Mutex<State>,
+    /// The tasks of each runtime that can end; `None` if it has ended.
+    tasks: Mutex<BTreeMap<u64, Option<Vec<AbortHandle>>>>,
+}
+
+/// A runtime on a machine, beside others. Its tasks are dropped when it ends, those that the clients
+/// have spawned in it, too.
+pub struct MachineRuntime {
+    machine: Arc<Inner>,
+    number: u64,
 }
 
 struct State {
@@ -72,6 +82,7 @@ impl Machine {
             random: Random::new(seed).into(),
             runtimes: AtomicU64::new(1),
             state: state.into(),
+            tasks: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -82,7 +93,7 @@ impl Machine {
     }
 
     pub(crate) fn host(&self) -> Host {
-        Host::of(self.inner.clone())
+        Host::of(self.inner.clone(), 0)
     }
 
     /// Has a future run on this machine: the clients that it makes run there, too.
@@ -138,6 +149,14 @@ impl Machine {
         self.inner.network.connect(self.inner.number, address).await
     }
 
+    /// Starts a runtime beside the others of this machine.
+    pub fn start_runtime(&self) -> MachineRuntime {
+        let machine = self.inner.clone();
+        let number = simulated::Machine::new_runtime(&*machine);
+        machine.tasks.lock().insert(number, Some(Vec::new()));
+        MachineRuntime { machine, number }
+    }
+
     /// Stops its tasks. Its connections stay, and time goes on.
     pub fn stop(&self) {
         let mut state = self.inner.state.lock();
@@ -188,6 +207,27 @@ impl From<&Machine> for MachineNumber {
     }
 }
 
+impl MachineRuntime {
+    /// Spawns a task in it.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a runtime of Tokio.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        let host = Host::of(self.machine.clone(), self.number);
+        simulated::Runtime::of(host).spawn(future)
+    }
+
+    /// Ends it: its tasks are dropped as soon as they are not polled.
+    pub fn end(self) {
+        let ended = self.machine.tasks.lock().insert(self.number, None);
+        ended.flatten().into_iter().flatten().for_each(|task| task.abort());
+    }
+}
+
 impl simulated::Machine for Inner {
     fn now(&self) -> Option<Instant> {
         self.network.handle()?;
@@ -220,6 +260,19 @@ impl simulated::Machine for Inner {
 
     fn new_runtime(&self) -> u64 {
         self.runtimes.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn spawned(&self, runtime: u64, task: AbortHandle) {
+        match self.tasks.lock().get_mut(&runtime) {
+            None => {}
+            Some(None) => task.abort(),
+            Some(Some(tasks)) => {
+                if tasks.len() == tasks.capacity() {
+                    tasks.retain(|task| !task.is_finished());
+                }
+                tasks.push(task);
+            }
+        }
     }
 
     fn runs(&self, cx: &mut Context<'_>) -> bool {

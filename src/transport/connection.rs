@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::error_class::is_fatal;
 use super::{Push, version};
 use crate::clock;
-use crate::host::{Driven, connect, here};
+use crate::host::{Driven, connect, here, spawn};
 
 pub(super) mod batch;
 mod batch_sender;
@@ -106,7 +106,7 @@ impl Connection {
         let begun = clock::now();
         let driven = open(&info.client, config, patience).await?;
         let opened = clock::now().saturating_duration_since(begun);
-        tokio::spawn(here(timer.clone().keep()));
+        spawn(timer.clone().keep());
         let batch_queue = BatchQueue::default();
         let silence = Silence::new(opened / round_trips(&info.client));
         let shared = Arc::new(Shared { driven, info, record, timer, batch_queue, silence });

@@ -26,7 +26,7 @@ use super::retry::REDIRECTIONS;
 use super::{Connection, Router, address};
 use crate::clock;
 use crate::config::Replicas;
-use crate::host::here;
+use crate::host::spawn;
 use crate::ready::let_ready_tasks_run;
 
 impl Router {
@@ -58,7 +58,7 @@ impl Router {
         let (tell, told) = oneshot::channel();
         if runtime_slot.queue.join((rewrite, tell)) {
             let (router, node) = (self.clone(), node.clone());
-            tokio::spawn(here(ReplicaWait { router, node, runtime_slot, replicas }.carry()));
+            spawn(ReplicaWait { router, node, runtime_slot, replicas }.carry());
         }
         // The sender is dropped if the runtime ends.
         told.await.unwrap_or(Err(None))

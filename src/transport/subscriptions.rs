@@ -12,7 +12,7 @@ use super::retry::{FIRST_PAUSE, longer};
 use super::{Connection, Node, Purpose, Router, Topology};
 use crate::clock;
 use crate::error::Error;
-use crate::host::here;
+use crate::host::spawn;
 use crate::signal;
 
 /// How often the client refreshes the topology in the time that a request has, while a server gives
@@ -69,12 +69,12 @@ impl Router {
         let mut tell = redis::cmd("SPUBLISH");
         tell.arg(channel).arg("0");
         let patience = self.dialer.patience;
-        tokio::spawn(here(async move {
+        spawn(async move {
             let told = clock::timeout(patience, connection.send(&tell)).await;
             if !matches!(told, Ok(Ok(_))) {
                 tracing::debug!("could not publish a release in a slot that migrates");
             }
-        }));
+        });
     }
 
     /// The purpose of the connection on which this client listens.

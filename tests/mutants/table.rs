@@ -301,7 +301,7 @@ const MUTANTS: &[Mutant] = &[
         bug: "dial-is-one-command",
         file: "src/transport/connection.rs",
         right: "within(patience * round_trips(client),",
-        wrong: "within(patience * if BUG { 1 } else { round_trips },",
+        wrong: "within(patience * if BUG { 1 } else { round_trips(client) },",
     },
     Mutant {
         bug: "replicas-connected-late",

@@ -11,7 +11,7 @@ use redis::{Arg, Cmd, RedisResult, Script, Value};
 use super::Connection;
 use super::batch::{BatchEntry, Batchable, MOST, Reply};
 use crate::clock;
-use crate::host::here;
+use crate::host::spawn;
 use crate::ready::let_ready_tasks_run;
 use crate::transport::error_class::{
     ErrorClass, classify, is_ask, is_cross_node, is_forbidden, is_unknown_script,
@@ -28,10 +28,10 @@ impl Connection {
         let entry = Arc::new(BatchEntry::new(cmd, batch, deadline));
         if self.batch_queue().push(entry.clone()) {
             let sender = BatchSender::new(self.clone(), Vec::new());
-            tokio::spawn(here(async move {
+            spawn(async move {
                 let_ready_tasks_run().await;
                 sender.collect().await;
-            }));
+            });
         }
         entry
     }
@@ -69,7 +69,7 @@ impl BatchSender {
                 self.entries = others;
                 break;
             }
-            tokio::spawn(here(Self::new(self.connection.clone(), others).send_batch()));
+            spawn(Self::new(self.connection.clone(), others).send_batch());
         }
         self.send_batch().await;
     }

@@ -15,8 +15,8 @@ mod network;
 mod random;
 mod server;
 
-pub use machine::Machine;
+pub use machine::{Machine, MachineRuntime};
 pub(crate) use memory::memory;
-pub use network::{Direction, Distance, Flow, MachineNumber, Network, ServerNumber};
+pub use network::{Direction, Distance, Fate, Fates, Flow, MachineNumber, Network, ServerNumber};
 pub use random::Random;
 pub use server::*;

@@ -29,7 +29,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::error::Error;
 
 mod address;
-mod changes;
 mod connect;
 mod connection;
 mod error_class;

@@ -24,12 +24,15 @@ mod faults;
 mod link;
 mod server_slot;
 mod stream;
+mod trap;
 
 use event::Event;
 use link::Link;
 pub use link::{Direction, Distance, Flow};
 use server_slot::ServerSlot;
 pub(super) use stream::SimulatedStream;
+pub use trap::{Fate, Fates};
+use trap::{Trap, Trapped};
 
 /// One of the servers of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,7 +63,7 @@ struct State {
     addresses: BTreeMap<String, ServerNumber>,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
-    links: BTreeMap<(u64, ServerNumber), Link<Event>>,
+    links: BTreeMap<(u64, ServerNumber), Link<Event, Trap>>,
     /// For machines and servers about which nothing else was said.
     distance: Distance,
     /// How long a write takes from a primary to its replicas.
@@ -75,6 +78,7 @@ struct State {
     asks: Option<ClientId>,
     answer: Vec<u8>,
     trace: u64,
+    fates: Fates,
 }
 
 /// A connection between a machine and a server.
@@ -94,6 +98,7 @@ struct Connection {
     state: ConnectionState,
     /// Whether the machine has closed its end.
     is_closed: bool,
+    trapped: Trapped,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +138,7 @@ impl Network {
             asks: None,
             answer: Vec::new(),
             trace: seed,
+            fates: Fates::default(),
         };
         Self { inner: Arc::new(Inner { state: state.into(), sooner: Arc::default(), handle }) }
     }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::time::Instant;
 
-use super::{Connection, ConnectionState, Direction, ServerNumber, State};
+use super::{Connection, ConnectionState, Direction, ServerNumber, State, Trapped};
 use crate::simulation::server::Update;
 
 /// Something that happens at a server or at a machine.
@@ -23,6 +23,8 @@ pub(super) enum Event {
     Answer(u64, Vec<u8>),
     /// The machine learns that the server has closed or reset the connection.
     Ends(u64, ConnectionState),
+    /// A trap lets go what it has held of a connection.
+    LetGo(u64),
     /// A server has something to do by itself.
     Timer(ServerNumber),
     /// A replica gets what its primary has written.
@@ -61,6 +63,7 @@ impl State {
 
     /// Sends something on its way over a connection.
     pub(super) fn send(&mut self, number: u64, direction: Direction, event: Event, now: Instant) {
+        let Some(event) = self.past_traps(number, direction, event, now) else { return };
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let bytes = match &event {
             Event::Request(_, bytes) | Event::Answer(_, bytes) => bytes.len(),
@@ -113,6 +116,7 @@ impl State {
                     self.wakes.extend(connection.reader.take());
                 }
             }
+            Event::LetGo(number) => self.let_go(number, now),
             Event::Timer(server) => self.timer(server, now),
             Event::Update { from, to, update } => self.update(from, to, *update, now),
             Event::Acknowledge { to, replica, offset } => {
@@ -137,6 +141,7 @@ impl State {
             reader: None,
             state: ConnectionState::Opening,
             is_closed: false,
+            trapped: Trapped::default(),
         };
         self.connections.insert(number, connection);
         self.send(number, Direction::Up, Event::Opens(number), now);

@@ -29,23 +29,33 @@ impl Network {
         self.with(|state, _| state.replication = distance);
     }
 
+    /// Has the server's machine refuse new connections from a machine, or not any more.
+    pub fn set_refusing(&self, machine: impl Into<MachineNumber>, server: ServerNumber, yes: bool) {
+        let link = (machine.into().0, server);
+        self.with(|state, _| state.links.entry(link).or_default().refuses = yes);
+    }
+
     /// Opens or closes one way between a machine and a server. What is held is sent when it opens.
+    /// Returns how much was held.
     pub fn set_flow(
         &self,
         machine: impl Into<MachineNumber>,
         server: ServerNumber,
         direction: Direction,
         flow: Flow,
-    ) {
+    ) -> usize {
         let link = (machine.into().0, server);
         self.with(|state, now| {
             let way = state.links.entry(link).or_default().way(direction);
             way.flow = flow;
-            if flow == Flow::Open {
-                let held = std::mem::take(&mut way.held);
-                held.into_iter().for_each(|event| state.send_again(event, direction, now));
+            if flow == Flow::Held {
+                return 0;
             }
-        });
+            let held = std::mem::take(&mut way.held);
+            let many = held.len();
+            held.into_iter().for_each(|event| state.send_again(event, direction, now));
+            many
+        })
     }
 
     /// Resets the connections between a machine and a server. What is under way to the server arrives
@@ -103,7 +113,7 @@ impl State {
         self.send(*number, direction, event, now);
     }
 
-    fn cut(&mut self, number: u64, arrives: bool, now: Instant) {
+    pub(super) fn cut(&mut self, number: u64, arrives: bool, now: Instant) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         connection.state = ConnectionState::Reset;
         connection.arrived.clear();
@@ -116,6 +126,9 @@ impl State {
             _ => false,
         };
         self.events.retain(|_, event| !is_of_it(event));
+        let link = (connection.machine, connection.server);
+        let way = self.links.entry(link).or_default().way(Direction::Up);
+        way.held.retain(|event| !is_of_it(event));
         self.close(number, now);
     }
 }

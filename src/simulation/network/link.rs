@@ -36,11 +36,14 @@ pub enum Flow {
     Held,
 }
 
-pub(super) struct Link<E> {
+pub(super) struct Link<E, T> {
     /// `None` for that of the network.
     pub(super) distance: Option<Distance>,
     pub(super) up: Way<E>,
     pub(super) down: Way<E>,
+    /// Whether connections are refused.
+    pub(super) refuses: bool,
+    pub(super) traps: Vec<T>,
 }
 
 pub(super) struct Way<E> {
@@ -51,9 +54,10 @@ pub(super) struct Way<E> {
     busy_until: Option<Instant>,
 }
 
-impl<E> Default for Link<E> {
+impl<E, T> Default for Link<E, T> {
     fn default() -> Self {
-        Self { distance: None, up: Way::default(), down: Way::default() }
+        let (up, down) = (Way::default(), Way::default());
+        Self { distance: None, up, down, refuses: false, traps: Vec::new() }
     }
 }
 
@@ -63,7 +67,7 @@ impl<E> Default for Way<E> {
     }
 }
 
-impl<E> Link<E> {
+impl<E, T> Link<E, T> {
     pub(super) fn way(&mut self, direction: Direction) -> &mut Way<E> {
         match direction {
             Direction::Up => &mut self.up,

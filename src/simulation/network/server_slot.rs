@@ -106,8 +106,12 @@ impl State {
 
     pub(super) fn opens(&mut self, number: u64, now: Instant) {
         let Some(connection) = self.connections.get(&number) else { return };
+        let refuses = self
+            .links
+            .get(&(connection.machine, connection.server))
+            .is_some_and(|link| link.refuses);
         let slot = &mut self.servers[connection.server.0];
-        let runs = slot.state;
+        let runs = if refuses { Process::Ended } else { slot.state };
         // The kernel accepts connections for a process that is stopped.
         let open = Event::Opened(number, runs != Process::Ended);
         match runs {

@@ -2,10 +2,6 @@
 //! outside of long pauses in which the machine did not run somebody.
 
 use crate::history::History;
-use crate::record::MS;
-
-/// Shorter pauses are what the bounds themselves leave room for.
-const LONG_PAUSE: u64 = 100 * MS;
 
 /// The times that are not calm: sorted, apart.
 #[derive(Debug, Default)]
@@ -19,7 +15,8 @@ impl Calm {
         let faults = history.faults.iter();
         let loud = faults.filter_map(|f| f.settle.map(|settle| (f.t0, f.t1 + settle)));
         let gaps = history.processes.iter().flat_map(|process| &process.gaps);
-        Self::without(loud.chain(long(gaps)).chain(long(history.gaps.iter())))
+        let gaps = long(gaps.chain(&history.gaps), history.bounds.pause);
+        Self::without(loud.chain(gaps))
     }
 
     /// For each process: others' troubles are not its own.
@@ -27,7 +24,7 @@ impl Calm {
         let of = |number: usize| {
             let loud = history.faults_of(number).map(|(t0, t1, settle)| (t0, t1 + settle));
             let gaps = history.processes[number].gaps.iter().chain(&history.gaps);
-            Self::without(loud.chain(long(gaps)))
+            Self::without(loud.chain(long(gaps, history.bounds.pause)))
         };
         (0..history.processes.len()).map(of).collect()
     }
@@ -81,8 +78,11 @@ impl Calm {
     }
 }
 
-fn long<'a>(gaps: impl Iterator<Item = &'a (u64, u64)>) -> impl Iterator<Item = (u64, u64)> {
-    gaps.copied().filter(|(from, to)| to - from >= LONG_PAUSE)
+fn long<'a>(
+    gaps: impl Iterator<Item = &'a (u64, u64)>,
+    pause: u64,
+) -> impl Iterator<Item = (u64, u64)> {
+    gaps.copied().filter(move |(from, to)| to - from >= pause)
 }
 
 pub(crate) fn windows_are_joined_and_cut() {

@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc::unbounded_channel;
-use tokio::sync::watch;
 
+use crate::ground::Real;
 use crate::handle::Hold;
+use crate::names::Names;
 use crate::record::{Event, How, MS, Record, Recorder, now};
+use crate::resource::Resource;
 use crate::runtimes;
-use crate::shop::{STEADY, Shop};
+use crate::shop::{STEADY, Shop, Way};
+use crate::stop::Stop;
 use crate::worker::Worker;
 
 /// The hidden arguments with which the hammer starts itself.
@@ -53,9 +56,9 @@ async fn serve(assignment: &Assignment) {
     std::thread::spawn(move || watch_the_clock(&heard));
     tokio::spawn(watch_the_runtime(log.clone()));
 
-    let (stop, stopped) = watch::channel(false);
+    let stop = Stop::default();
     let shop = tokio::select! {
-        shop = Shop::open(assignment, log, stopped) => Arc::new(shop),
+        shop = open(assignment, log, stop.clone()) => Arc::new(shop),
         () = gone(&mut orders) => return,
     };
     let Assignment { seed, tasks, .. } = *assignment;
@@ -64,7 +67,7 @@ async fn serve(assignment: &Assignment) {
     let (heir, left) = unbounded_channel();
     let others = [
         tokio::spawn(runtimes::inherit(shop.clone(), seed, left)),
-        tokio::spawn(close_now_and_then(shop.clone(), !seed)),
+        tokio::spawn(shop.clone().close_now_and_then(!seed)),
     ];
     let of_runtimes = shop.clone();
     let running = std::thread::spawn(move || {
@@ -75,7 +78,7 @@ async fn serve(assignment: &Assignment) {
     if order(&mut orders).await != "stop" {
         std::process::exit(1);
     }
-    stop.send_replace(true);
+    stop.tell();
     let mut kept = Vec::new();
     for worker in workers {
         kept.extend(worker.await.expect("a task of the hammer failed"));
@@ -84,16 +87,7 @@ async fn serve(assignment: &Assignment) {
         other.await.expect("a task of the hammer failed");
     }
     running.join().expect("a thread of the hammer failed");
-    // The client may be closed already, and then the watchdog does not keep it.
-    let (mut kept, fleeting): (Vec<Hold>, Vec<Hold>) =
-        kept.into_iter().partition(|hold| hold.client() < STEADY);
-    for hold in fleeting {
-        hold.drop_guard(&shop.log, How::Drop, drop);
-    }
-    for hold in &mut kept {
-        hold.is_believed(&shop.log);
-        shop.log.put(Record { t: now(), event: Event::Kept, ..hold.base() });
-    }
+    let kept = keep(&shop, kept);
     println!("kept");
 
     if order(&mut orders).await != "end" {
@@ -105,8 +99,28 @@ async fn serve(assignment: &Assignment) {
     shop.close_all().await;
 }
 
-async fn close_now_and_then(shop: Arc<Shop>, seed: u64) {
-    shop.close_now_and_then(seed).await;
+async fn open(assignment: &Assignment, log: Arc<Recorder>, stop: Stop) -> Shop {
+    let [straight, second, resource] = [0, 1, 2].map(|at| assignment.urls[at].clone());
+    let second = assignment.sentinel.clone().map_or(Way::At(second), Way::Sentinel);
+    let ways = vec![Way::At(straight), second];
+    let resource = Box::new(Resource::open(&resource).await);
+    let names = Names::new(assignment.names);
+    Shop::open(ways, names, resource, Box::new(Real::new()), log, stop).await
+}
+
+/// What of those holds is kept for the count at the server.
+pub(crate) fn keep(shop: &Shop, held: Vec<Hold>) -> Vec<Hold> {
+    // The client may be closed already, and then the watchdog does not keep it.
+    let (mut kept, fleeting): (Vec<Hold>, Vec<Hold>) =
+        held.into_iter().partition(|hold| hold.client() < STEADY);
+    for hold in fleeting {
+        hold.drop_guard(&shop.log, How::Drop, drop);
+    }
+    for hold in &mut kept {
+        hold.is_believed(&shop.log);
+        shop.log.put(Record { t: now(), event: Event::Kept, ..hold.base() });
+    }
+    kept
 }
 
 async fn order(orders: &mut Lines<BufReader<Stdin>>) -> String {

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::history::{History, Process};
 use crate::nemesis::late;
-use crate::record::now;
+use crate::record::{self, now};
 
 /// How to start one more.
 #[derive(Debug, Clone)]
@@ -189,7 +189,12 @@ impl Crew {
     /// What all of them have written down.
     pub(crate) fn read(&self, history: &mut History) -> Result<(), String> {
         for Log { path, proxies, killed } in lock(&self.logs).clone() {
-            history.add(Process { log: path, proxies, killed, ..Process::default() })?;
+            history.add(Process {
+                log: record::Log::File(path),
+                proxies,
+                killed,
+                ..Process::default()
+            })?;
         }
         Ok(())
     }

@@ -94,7 +94,7 @@ fn words(line: &str) -> Option<(u64, &str, Vec<&str>)> {
 }
 
 /// For whom a script asks for which lock.
-fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a str)> {
+pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a str)> {
     match (keys, args) {
         // Requests that share a call.
         (_, ["acquire" | "fenced" | "release", ..]) => {

@@ -261,11 +261,11 @@ impl Hold {
         log.put(Record { t: now(), event: Event::LostNotice, ..self.base });
     }
 
-    /// Blocks inside `run_until_lost` for so long. If the value comes out, the library says that
-    /// the hold was believed after `blocking` had ended.
-    pub(crate) async fn run_blocking(&self, log: &Recorder, blocking: Duration) {
+    /// Blocks inside `run_until_lost`. If the value comes out, the library says that the hold was
+    /// believed after `blocking` had ended.
+    pub(crate) async fn run_blocking(&self, log: &Recorder, blocking: impl Future<Output = ()>) {
         let work = async {
-            std::thread::sleep(blocking);
+            blocking.await;
             now()
         };
         let ran = either!(Guard, self.guard(), guard => guard.run_until_lost(work).await);

@@ -2,9 +2,10 @@
 //! what the nemesis did and what was seen at the server.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::ops::Range;
 
-use crate::record::{self, How, MS, Outcome};
+use crate::check::Bounds;
+use crate::record::{How, Log, MS, Outcome};
 use crate::shop::COMMAND_TIMEOUT;
 
 mod fold;
@@ -21,6 +22,7 @@ pub(crate) type Owner = (u128, u32);
 
 #[derive(Debug, Default)]
 pub(crate) struct History {
+    pub(crate) bounds: Bounds,
     pub(crate) processes: Vec<Process>,
     pub(crate) acquires: Vec<Acquire>,
     pub(crate) writes: Vec<StoreWrite>,
@@ -55,7 +57,7 @@ pub(crate) struct Fates {
 
 #[derive(Debug, Default)]
 pub(crate) struct Process {
-    pub(crate) log: PathBuf,
+    pub(crate) log: Log,
     /// When it was seen to be dead, if it was killed.
     pub(crate) killed: Option<u64>,
     /// Those that it goes through with some of its clients.
@@ -63,6 +65,8 @@ pub(crate) struct Process {
     pub(crate) gaps: Vec<(u64, u64)>,
     /// By their numbers.
     pub(crate) clients: Vec<Client>,
+    /// When its clock was set.
+    pub(crate) jumps: Vec<u64>,
     /// For each of its runtimes that has ended, how many calls and guards that took with it.
     pub(crate) runtimes: Vec<u64>,
 }
@@ -172,8 +176,8 @@ pub(crate) struct Fault {
     pub(crate) t1: u64,
     /// For how long after `t1` locks may be slow because of it; `None` if they may not be at all.
     pub(crate) settle: Option<u64>,
-    /// The name whose key it tampered with.
-    pub(crate) key: Option<u16>,
+    /// The names whose keys it tampered with.
+    pub(crate) keys: Range<u16>,
     pub(crate) reach: Reach,
     /// When what it held up had arrived at the server.
     pub(crate) late: Option<u64>,
@@ -221,10 +225,10 @@ impl History {
     /// Takes in what one process wrote down.
     pub(crate) fn add(&mut self, process: Process) -> Result<(), String> {
         let number = u16::try_from(self.processes.len()).map_err(|e| e.to_string())?;
-        let path = process.log.clone();
+        let log = process.log.clone();
         self.processes.push(process);
         let mut fold = Fold::new(self, number);
-        record::read(&path, |record| fold.take(record))
+        log.read(|record| fold.take(record))
     }
 
     /// What was seen from outside of the processes.
@@ -269,6 +273,12 @@ impl Acquire {
 }
 
 impl Fault {
+    /// The names whose keys it took away, and between which times.
+    fn deleted(&self) -> impl Iterator<Item = (u16, u64, u64)> + use<> {
+        let (t0, t1) = (self.t0, self.t1);
+        self.keys.clone().map(move |key| (key, t0, t1))
+    }
+
     /// Whether that process can notice it.
     fn reaches(&self, process: usize, proxies: &[usize]) -> bool {
         match self.reach {
@@ -283,7 +293,7 @@ impl Fault {
 impl History {
     /// Every time that somebody took a key away: which, and between which times.
     pub(crate) fn tampering(&self) -> impl Iterator<Item = (u16, u64, u64)> {
-        let deleted = self.faults.iter().filter_map(|f| Some((f.key?, f.t0, f.t1)));
+        let deleted = self.faults.iter().flat_map(Fault::deleted);
         deleted.chain(self.forced.iter().map(|forced| (forced.key, forced.inv, forced.ret)))
     }
 
@@ -292,7 +302,7 @@ impl History {
         let deleted = self.faults.iter().filter(|fault| fault.took_effect);
         let forced = self.forced.iter().filter(|forced| forced.freed);
         deleted
-            .filter_map(|f| Some((f.key?, f.t0, f.t1)))
+            .flat_map(Fault::deleted)
             .chain(forced.map(|forced| (forced.key, forced.inv, forced.ret)))
     }
 

@@ -46,6 +46,7 @@ mod check;
 mod child;
 mod crew;
 mod ear;
+mod ground;
 mod handle;
 mod history;
 mod names;
@@ -57,6 +58,9 @@ mod round;
 mod run;
 mod runtimes;
 mod shop;
+#[cfg(feature = "test-util")]
+mod simulated;
+mod stop;
 mod trials;
 mod witness;
 mod worker;
@@ -77,6 +81,17 @@ struct Arguments {
     settings: Settings,
 }
 
+/// The arguments of the hammer in simulated worlds.
+#[cfg(feature = "test-util")]
+#[derive(Debug, Parser)]
+#[command(name = "hammer")]
+struct Simulated {
+    #[arg(long, required = true)]
+    simulated: bool,
+    #[command(flatten)]
+    settings: simulated::campaign::Settings,
+}
+
 #[derive(Debug, clap::Subcommand)]
 enum Role {
     #[command(hide = true)]
@@ -84,6 +99,12 @@ enum Role {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "test-util")]
+    if std::env::args().any(|arg| arg == "--simulated") {
+        let verdict = simulated::campaign::run(&Simulated::parse().settings);
+        println!("verdict: {}", verdict.word());
+        return ExitCode::from(verdict.code());
+    }
     let ours = |arg: String| {
         arg == "client" || arg.starts_with("--minutes") || arg.starts_with("--seconds")
     };

@@ -6,6 +6,7 @@
 
 pub(crate) mod late;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
@@ -46,7 +47,7 @@ pub(crate) struct Kind {
 /// What was done, and whether it took effect. That a process was stopped shows in its history.
 struct Done {
     target: String,
-    key: Option<u16>,
+    keys: Range<u16>,
     reach: Reach,
     late: Option<u64>,
     took_effect: bool,
@@ -55,7 +56,7 @@ struct Done {
 impl Done {
     fn new(target: impl Into<String>, took_effect: bool) -> Option<Self> {
         let reach = Reach::Everybody;
-        Some(Self { target: target.into(), key: None, reach, late: None, took_effect })
+        Some(Self { target: target.into(), keys: 0..0, reach, late: None, took_effect })
     }
 
     fn at_proxy(proxy: usize, how: impl std::fmt::Display, took_effect: bool) -> Option<Self> {
@@ -97,6 +98,11 @@ pub(crate) const QUIET: &[Kind] = &[
     Kind { name: "forge messages", settle: None, inflict: forge_messages },
 ];
 
+/// Of all kinds.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    LOUD.iter().chain(QUIET).chain(late::LATE).map(|kind| kind.name)
+}
+
 /// One of the hands, with a connection of its own.
 pub(crate) struct Hand {
     rng: Rng,
@@ -135,12 +141,12 @@ impl Hand {
             let kind = &kinds[order.pop().expect("filled above")];
             let t0 = now();
             let Some(done) = (kind.inflict)(world, self) else { continue };
-            let Done { target, key, reach, late, took_effect } = done;
+            let Done { target, keys, reach, late, took_effect } = done;
             let settle = kind.settle.map(|millis| millis * MS);
             let kind_of = kind.name;
             let t1 = now();
             let fault =
-                Fault { kind: kind_of, target, t0, t1, settle, key, reach, late, took_effect };
+                Fault { kind: kind_of, target, t0, t1, settle, keys, reach, late, took_effect };
             world.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
             if !idle(world, Duration::from_millis(kind.settle.unwrap_or(0))) {
                 return;
@@ -233,8 +239,8 @@ fn delete_a_key(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
         let token = format!("redisson_lock_token:{}", channel(&name).split_once(':')?.1);
         let target = if of_token { token } else { name };
         if hand.ask::<u64>(&["DEL", &target]) > 0 {
-            let key = (!of_token).then_some(key);
-            return Some(Done { key, ..Done::new(target, true)? });
+            let keys = if of_token { 0..0 } else { key..key + 1 };
+            return Some(Done { keys, ..Done::new(target, true)? });
         }
         sleep(Duration::from_millis(1));
     }

@@ -4,7 +4,8 @@
 //! process, even if it is killed, because it is in the system's page cache. A record never crosses
 //! a page, so a kill cannot leave half of one.
 //!
-//! The clock is `CLOCK_MONOTONIC`, which is the same for all processes of a machine. **Times are
+//! A machine of a simulated world keeps its records in memory, and the clock is the world's. Else it
+//! is `CLOCK_MONOTONIC`, which is the same for all processes of a machine. **Times are
 //! taken on the side that proves less**, so that a rule that is broken in the history is broken
 //! in the world:
 //!
@@ -15,17 +16,36 @@
 //!   later than the guard's own. [`Record::slack`] more is never earlier than it;
 //! - a hold ends, for whoever believes in it, before its release is written down.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) const SIZE: usize = 64;
 
+thread_local! {
+    /// When the world of this thread began.
+    static WORLD: Cell<Option<tokio::time::Instant>> = const { Cell::new(None) };
+}
+
+/// What the clock of a world shows at its beginning: rules look a little into the past.
+pub(crate) const BEGINNING: u64 = 100 * SECOND;
+
+/// Has this thread take the time of a world that begins now, or of the real one again.
+pub(crate) fn in_world(yes: bool) {
+    WORLD.set(yes.then(tokio::time::Instant::now));
+}
+
 /// Nanoseconds of the clock that all processes share.
 pub(crate) fn now() -> u64 {
+    if let Some(begun) = WORLD.get() {
+        let elapsed = begun.elapsed();
+        return BEGINNING + elapsed.as_secs() * SECOND + u64::from(elapsed.subsec_nanos());
+    }
     let time = clock_gettime(ClockId::Monotonic);
     // It counts from zero upwards, so neither part can be negative.
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
@@ -174,7 +194,7 @@ impl Record {
         self.flags & flag != 0
     }
 
-    fn encode(&self) -> [u8; SIZE] {
+    pub(crate) fn encode(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         for (at, long) in [self.t, self.deadline, self.token, self.aux].into_iter().enumerate() {
             bytes[at * 8..][..8].copy_from_slice(&long.to_le_bytes());
@@ -219,22 +239,53 @@ impl Record {
 
 /// Where a process writes.
 pub(crate) struct Recorder {
-    file: File,
+    to: To,
     seq: AtomicU32,
     /// Calls and guards that the end of a runtime took with it.
     cut_off: AtomicU64,
 }
 
+enum To {
+    File(File),
+    Memory(Mutex<Memory>),
+}
+
+#[derive(Default)]
+struct Memory {
+    records: Vec<Record>,
+    is_closed: bool,
+}
+
 impl Recorder {
     pub(crate) fn create(path: &Path) -> std::io::Result<Self> {
         let file = OpenOptions::new().create_new(true).append(true).open(path)?;
-        Ok(Self { file, seq: AtomicU32::new(0), cut_off: AtomicU64::new(0) })
+        Ok(Self::to(To::File(file)))
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(crate) fn in_memory() -> Self {
+        Self::to(To::Memory(Mutex::default()))
+    }
+
+    fn to(to: To) -> Self {
+        Self { to, seq: AtomicU32::new(0), cut_off: AtomicU64::new(0) }
     }
 
     pub(crate) fn put(&self, mut record: Record) {
         record.seq = self.seq.fetch_add(1, Ordering::Relaxed);
-        // A history with a hole proves nothing, so there is nothing to go on for.
-        (&self.file).write_all(&record.encode()).expect("writing the history");
+        match &self.to {
+            // A history with a hole proves nothing, so there is nothing to go on for.
+            To::File(file) => {
+                let written = (&mut &*file).write_all(&record.encode());
+                written.expect("writing the history");
+            }
+            To::Memory(memory) => {
+                let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+                if !memory.is_closed {
+                    memory.records.push(record);
+                }
+            }
+        }
     }
 
     /// As [`Recorder::put`], of what the end of a runtime did.
@@ -246,10 +297,57 @@ impl Recorder {
     pub(crate) fn cut_off(&self) -> u64 {
         self.cut_off.load(Ordering::Relaxed)
     }
+
+    /// The process is dead: what its memory would write when it is freed is no part of the history.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn close(&self) {
+        if let To::Memory(memory) = &self.to {
+            memory.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
+        }
+    }
+}
+
+/// What a process has written.
+#[derive(Clone)]
+pub(crate) enum Log {
+    File(PathBuf),
+    #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "of a simulated world"))]
+    Memory(Arc<Recorder>),
+}
+
+impl Log {
+    /// Calls `each` with every record. An error for a file that is damaged or missing.
+    pub(crate) fn read(&self, mut each: impl FnMut(&Record)) -> Result<(), String> {
+        match self {
+            Self::File(path) => read(path, each),
+            Self::Memory(recorder) => {
+                if let To::Memory(memory) = &recorder.to {
+                    let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+                    memory.records.iter().for_each(&mut each);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self::File(PathBuf::new())
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => path.fmt(f),
+            Self::Memory(_) => f.write_str("in memory"),
+        }
+    }
 }
 
 /// Calls `each` with every record of a file. An error for one that is damaged or missing.
-pub(crate) fn read(path: &Path, mut each: impl FnMut(&Record)) -> Result<(), String> {
+fn read(path: &Path, mut each: impl FnMut(&Record)) -> Result<(), String> {
     let at = path.display();
     let mut bytes = Vec::new();
     let mut file = File::open(path).map_err(|error| format!("{at}: {error}"))?;

@@ -8,7 +8,7 @@ use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use crate::check::Violation;
 use crate::check::floor::Done;
 use crate::history::{Fates, History, Id};
-use crate::record::{self, MS, Record};
+use crate::record::{MS, Record};
 
 /// So many violations are printed with their windows; of the rest only the first line.
 const SHOWN: usize = 5;
@@ -66,7 +66,7 @@ fn window(violation: &Violation, history: &History) -> String {
     for process in wanted.iter().map(|id| id.0).collect::<BTreeSet<_>>() {
         let log = &history.processes[usize::from(process)].log;
         let mut of_process = Vec::new();
-        let read = record::read(log, |record| {
+        let read = log.read(|record| {
             if wanted.contains(&(process, record.req)) && record.req != 0 {
                 of_process.push((record.t, line(process, record)));
             }
@@ -103,7 +103,8 @@ fn window(violation: &Violation, history: &History) -> String {
             lines.push((gap.0, format!("a process was not run for {length} ms")));
         }
     }
-    lines.push((violation.from, "---- the window begins".into()));
+    let begins = violation.from as f64 / MS as f64;
+    lines.push((violation.from, format!("---- the window begins, at {begins:.3}")));
     lines.push((violation.to, "---- the window ends".into()));
     lines.sort();
     // Far more than can be read: what is nearest to the window.

@@ -1,4 +1,5 @@
-//! What the locks protect: values in a second Redis, which knows nothing of locks.
+//! What the locks protect: values in a second Redis, which knows nothing of locks, or in the memory of
+//! a simulated world.
 //!
 //! It is the witness that does not depend on the locks' own word. For a fenced hold the store
 //! compares tokens and refuses a lower one. For a plain one the holder reads the value, and later
@@ -7,22 +8,27 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 
 use crate::handle::Hold;
 use crate::record::{Event, FENCED, Outcome, Record, Recorder, now};
 
+/// What keeps the values.
+pub(crate) trait Store: Send + Sync {
+    /// Whether it is accepted, the highest token before, and the number of the write.
+    fn write_fenced(&self, key: u16, token: u64) -> BoxFuture<'_, (bool, u64, u64)>;
+
+    fn read(&self, key: u16) -> BoxFuture<'_, u64>;
+
+    /// Returns what was there before.
+    fn replace(&self, key: u16, value: u64) -> BoxFuture<'_, u64>;
+}
+
 pub(crate) struct Resource {
     connection: MultiplexedConnection,
 }
 
-async fn sleep(time: Duration) {
-    if !time.is_zero() {
-        tokio::time::sleep(time).await;
-    }
-}
-
-/// Whether it is accepted, the highest token before, and the number of the write.
 const FENCED_WRITE: &str = "
 local before = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
 local number = redis.call('HINCRBY', KEYS[1], 'writes', 1)
@@ -38,41 +44,68 @@ impl Resource {
         Self { connection: connection.expect("the server of the protected resource") }
     }
 
-    /// One critical section's work, if the hold is believed at its beginning. Between the last look
-    /// and the write it thinks for a while, in which the lock can be lost. `me` is unique in the run.
-    pub(crate) async fn work(&self, log: &Recorder, hold: &mut Hold, me: u64, think: Duration) {
+    async fn ask<T: redis::FromRedisValue>(&self, command: redis::Cmd) -> T {
+        let answer = command.query_async(&mut self.connection.clone()).await;
+        answer.expect("asking the server of the protected resource")
+    }
+}
+
+impl Store for Resource {
+    fn write_fenced(&self, key: u16, token: u64) -> BoxFuture<'_, (bool, u64, u64)> {
+        let mut write = redis::cmd("EVAL");
+        write.arg(FENCED_WRITE).arg(1).arg(format!("fenced:{key}")).arg(token);
+        Box::pin(self.ask(write))
+    }
+
+    fn read(&self, key: u16) -> BoxFuture<'_, u64> {
+        let mut read = redis::cmd("GET");
+        read.arg(format!("plain:{key}"));
+        Box::pin(async { self.ask::<Option<u64>>(read).await.unwrap_or(0) })
+    }
+
+    fn replace(&self, key: u16, value: u64) -> BoxFuture<'_, u64> {
+        let mut write = redis::cmd("SET");
+        write.arg(format!("plain:{key}")).arg(value).arg("GET");
+        Box::pin(async { self.ask::<Option<u64>>(write).await.unwrap_or(0) })
+    }
+}
+
+async fn sleep(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}
+
+/// One critical section's work, if the hold is believed at its beginning. Between the last look
+/// and the write it thinks for a while, in which the lock can be lost. `me` is unique in the run.
+pub(crate) async fn work(
+    store: &dyn Store,
+    log: &Recorder,
+    hold: &mut Hold,
+    me: u64,
+    think: Duration,
+) {
+    if !hold.is_believed(log) {
+        return;
+    }
+    let base = Record { deadline: 0, slack: 0, ..hold.base() };
+    log.put(Record { t: now(), event: Event::StoreInv, aux: me, ..base });
+    let ret = if base.has(FENCED) {
+        sleep(think).await;
+        let (accepted, before, number) = store.write_fenced(base.key, base.token).await;
+        let outcome = if accepted { Outcome::Done } else { Outcome::NotExecuted };
+        Record { deadline: before, aux: number, outcome, ..base }
+    } else {
+        let read = store.read(base.key).await;
         if !hold.is_believed(log) {
             return;
         }
-        let mut to = self.connection.clone();
-        let base = Record { deadline: 0, slack: 0, ..hold.base() };
-        log.put(Record { t: now(), event: Event::StoreInv, aux: me, ..base });
-        let ret = if base.has(FENCED) {
-            sleep(think).await;
-            let mut write = redis::cmd("EVAL");
-            write.arg(FENCED_WRITE).arg(1).arg(format!("fenced:{}", base.key)).arg(base.token);
-            let (accepted, before, number): (bool, u64, u64) =
-                write.query_async(&mut to).await.expect("writing to the resource");
-            let outcome = if accepted { Outcome::Done } else { Outcome::NotExecuted };
-            Record { deadline: before, aux: number, outcome, ..base }
-        } else {
-            let key = format!("plain:{}", base.key);
-            let read: Option<u64> =
-                redis::cmd("GET").arg(&key).query_async(&mut to).await.expect("reading it");
-            if !hold.is_believed(log) {
-                return;
-            }
-            sleep(think).await;
-            let mut write = redis::cmd("SET");
-            write.arg(&key).arg(me).arg("GET");
-            let replaced: Option<u64> =
-                write.query_async(&mut to).await.expect("writing to the resource");
-            let (read, replaced) = (read.unwrap_or(0), replaced.unwrap_or(0));
-            let outcome = if read == replaced { Outcome::Done } else { Outcome::NotExecuted };
-            Record { deadline: replaced, aux: me, outcome, ..base }
-        };
-        log.put(Record { t: now(), event: Event::StoreRet, ..ret });
-        // What it says now is what counts: was it believed for all of the work?
-        hold.is_believed(log);
-    }
+        sleep(think).await;
+        let replaced = store.replace(base.key, me).await;
+        let outcome = if read == replaced { Outcome::Done } else { Outcome::NotExecuted };
+        Record { deadline: replaced, aux: me, outcome, ..base }
+    };
+    log.put(Record { t: now(), event: Event::StoreRet, ..ret });
+    // What it says now is what counts: was it believed for all of the work?
+    hold.is_believed(log);
 }

@@ -228,9 +228,11 @@ fn fates(proxies: &[Proxy]) -> Fates {
 }
 
 /// For the table: what the nemesis did, and what the processes did to themselves.
-pub(crate) fn by_kind(history: &History) -> BTreeMap<&'static str, (u64, u64)> {
-    let kinds = LOUD.iter().chain(QUIET).chain(LATE).map(|kind| (kind.name, (0, 0)));
-    let mut kinds: BTreeMap<_, _> = kinds.collect();
+pub(crate) fn by_kind(
+    history: &History,
+    kinds: impl Iterator<Item = &'static str>,
+) -> BTreeMap<&'static str, (u64, u64)> {
+    let mut kinds: BTreeMap<_, _> = kinds.map(|kind| (kind, (0, 0))).collect();
     for fault in &history.faults {
         let (done, effective) = kinds.entry(fault.kind).or_default();
         *done += 1;

@@ -3,6 +3,7 @@
 use crate::check::floor::{Done, Floor, missing};
 use crate::check::{self, Violation, resource};
 use crate::history::{Fates, History};
+use crate::nemesis;
 use crate::record::Outcome;
 use crate::report;
 use crate::round::{self, Size};
@@ -137,7 +138,7 @@ fn one_round(size: Size, keep: bool, done: &mut Done) -> Verdict {
         Ok(played) => played,
         Err(why) => return Verdict::Inconclusive(why),
     };
-    count(&history, done);
+    count(&history, done, nemesis::names());
     let found: Vec<Violation> = check::all(&history);
     let text = report::violations(&found, &history);
     print!("{text}");
@@ -151,7 +152,7 @@ fn one_round(size: Size, keep: bool, done: &mut Done) -> Verdict {
     }
 }
 
-fn count(history: &History, done: &mut Done) {
+pub(crate) fn count(history: &History, done: &mut Done, kinds: impl Iterator<Item = &'static str>) {
     done.operations += history.operations;
     done.hand_offs += history.hand_offs;
     let mut last = None;
@@ -176,7 +177,7 @@ fn count(history: &History, done: &mut Done) {
     done.fates.late += late;
     done.fates.slow += slow;
     done.fates.never += never;
-    for (kind, (tried, effective)) in round::by_kind(history) {
+    for (kind, (tried, effective)) in round::by_kind(history, kinds) {
         let sum = done.faults.entry(kind).or_default();
         sum.0 += tried;
         sum.1 += effective;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
+use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
-use tokio::task::JoinSet;
 
 use crate::handle::Hold;
 use crate::record::{Event, How, Record};
@@ -17,7 +17,7 @@ use crate::shop::Shop;
 use crate::worker::Worker;
 
 /// In each of the runtimes.
-const TASKS: u16 = 3;
+pub(crate) const TASKS: u16 = 3;
 
 /// Runs one runtime after the other in this thread, until the process stops. No two tasks have
 /// the same number; `first` is that of the first.
@@ -29,8 +29,8 @@ pub(crate) fn one_after_the_other(
 ) {
     let mut rng = Rng::with_seed(seed);
     let mut task = first;
-    let mut stop = shop.stop.clone();
-    while !*stop.borrow() {
+    let stop = &shop.stop;
+    while !stop.is_told() {
         let runtime = runtime(&mut rng);
         let before = shop.log.cut_off();
         for _ in 0..TASKS {
@@ -40,7 +40,7 @@ pub(crate) fn one_after_the_other(
         }
         let life = Duration::from_millis(rng.u64(30..700));
         runtime.block_on(async {
-            let _ = tokio::time::timeout(life, stop.wait_for(|stop| *stop)).await;
+            let _ = tokio::time::timeout(life, stop.told()).await;
         });
         if rng.bool() {
             drop(runtime);
@@ -61,21 +61,28 @@ fn runtime(rng: &mut Rng) -> Runtime {
 /// Gives back what the tasks of those runtimes leave to it. Ends when all of them have ended.
 pub(crate) async fn inherit(shop: Arc<Shop>, seed: u64, mut holds: UnboundedReceiver<Hold>) {
     let mut rng = Rng::with_seed(seed);
-    let mut all = JoinSet::new();
-    while let Some(mut hold) = holds.recv().await {
+    let mut all = FuturesUnordered::new();
+    loop {
+        let mut hold = tokio::select! {
+            biased;
+            hold = holds.recv() => match hold {
+                Some(hold) => hold,
+                None => break,
+            },
+            Some(()) = all.next() => continue,
+        };
         let (time, unlocks) = (Duration::from_millis(rng.u64(..40)), rng.bool());
-        let log = shop.log.clone();
-        all.spawn(async move {
-            hold.is_believed(&log);
+        let log = &shop.log;
+        all.push(async move {
+            hold.is_believed(log);
             tokio::time::sleep(time).await;
-            hold.is_believed(&log);
+            hold.is_believed(log);
             if unlocks {
-                hold.unlock(&log, std::future::pending()).await;
+                hold.unlock(log, std::future::pending()).await;
             } else {
-                hold.drop_guard(&log, How::Drop, drop);
+                hold.drop_guard(log, How::Drop, drop);
             }
         });
-        while all.try_join_next().is_some() {}
     }
-    all.join_all().await;
+    while all.next().await.is_some() {}
 }

@@ -1,18 +1,18 @@
 //! Everything that the tasks of a process share: its clients, and handles that several tasks use.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
 use redlatch::LockClient;
-use tokio::sync::watch;
 
-use crate::child::Assignment;
-use crate::handle::{Dropped, Handle};
+use crate::ground::Ground;
+use crate::handle::Handle;
 use crate::names::{Kind, Names};
 use crate::record::{Event, Outcome, Record, Recorder, now};
-use crate::resource::Resource;
+use crate::resource::Store;
+use crate::stop::Stop;
 use crate::support::sentinel::MASTER;
 
 /// The watchdog timeouts of the clients of a process.
@@ -30,10 +30,9 @@ pub(crate) const STEADY: u32 = 2;
 pub(crate) struct Shop {
     pub(crate) log: Arc<Recorder>,
     pub(crate) names: Names,
-    pub(crate) resource: Resource,
-    pub(crate) stop: watch::Receiver<bool>,
-    /// To the thread that drops guards outside of any runtime.
-    pub(crate) dropper: mpsc::Sender<Dropped>,
+    pub(crate) resource: Box<dyn Store>,
+    pub(crate) stop: Stop,
+    pub(crate) ground: Box<dyn Ground>,
     steady: Vec<Arc<Member>>,
     fleeting: Mutex<Arc<Member>>,
     ways: Vec<Way>,
@@ -52,21 +51,21 @@ pub(crate) struct Member {
 
 /// Where a client finds its server.
 #[derive(Clone)]
-enum Way {
+pub(crate) enum Way {
     At(String),
     Sentinel(String),
 }
 
 impl Shop {
+    /// Its clients take the ways in turn.
     pub(crate) async fn open(
-        assignment: &Assignment,
+        ways: Vec<Way>,
+        names: Names,
+        resource: Box<dyn Store>,
+        ground: Box<dyn Ground>,
         log: Arc<Recorder>,
-        stop: watch::Receiver<bool>,
+        stop: Stop,
     ) -> Self {
-        let [straight, second, resource] = [0, 1, 2].map(|at| assignment.urls[at].clone());
-        let second = assignment.sentinel.clone().map_or(Way::At(second), Way::Sentinel);
-        let ways = vec![Way::At(straight), second];
-        let names = Names::new(assignment.names);
         let handles = AtomicU32::new(1);
         let mut members = Vec::new();
         for number in 0..=STEADY {
@@ -75,12 +74,9 @@ impl Shop {
             members.push(Arc::new(Member::new(client, number, names, &handles, &log)));
         }
         let fleeting = members.pop().expect("one more than the steady ones").into();
-        let resource = Resource::open(&resource).await;
-        let (dropper, dropped) = mpsc::channel();
-        std::thread::spawn(move || dropped.into_iter().for_each(drop));
         let calls = AtomicU32::new(1);
         let steady = members;
-        Self { log, names, resource, stop, dropper, steady, fleeting, ways, calls, handles }
+        Self { log, names, resource, stop, ground, steady, fleeting, ways, calls, handles }
     }
 
     pub(crate) fn next_call(&self) -> u32 {
@@ -110,9 +106,9 @@ impl Shop {
 
     /// Closes the fleeting client at random moments, with everything that is under way on it. New
     /// calls go to the next one at once, or as soon as the old one is closed.
-    pub(crate) async fn close_now_and_then(&self, seed: u64) {
+    pub(crate) async fn close_now_and_then(self: Arc<Self>, seed: u64) {
         let mut rng = Rng::with_seed(seed);
-        let mut stop = self.stop.clone();
+        let stop = self.stop.clone();
         for number in STEADY + 1.. {
             let life = Duration::from_millis(rng.u64(200..1500));
             let (way, watchdog) = way(&self.ways, number);
@@ -121,8 +117,9 @@ impl Shop {
                 connect(way, watchdog).await
             };
             let client = tokio::select! {
+                biased;
                 client = next => client,
-                _ = stop.wait_for(|stop| *stop) => return,
+                () = stop.told() => return,
             };
             let next = Member::new(client, number, self.names, &self.handles, &self.log);
             let old = self.fleeting();

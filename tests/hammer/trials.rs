@@ -74,6 +74,14 @@ pub(crate) fn all() -> Vec<Trial> {
         floor::trials::a_long_run_needs_late_requests_and_every_kind,
         floor::trials::too_little_of_anything_is_too_little,
     ];
+    #[cfg(feature = "test-util")]
+    {
+        use crate::simulated;
+        all.extend(trials![
+            simulated::trials::twenty_worlds_break_no_rule,
+            simulated::trials::a_seed_plays_again_and_another_does_not,
+        ]);
+    }
     all.push(Trial::test("the_short_form_passes", || short_form(false)));
     all.push(Trial::test("the_short_form_passes_at_a_distance", || short_form(true)));
     all

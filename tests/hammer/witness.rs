@@ -98,7 +98,7 @@ impl Witness {
 }
 
 /// What a release leaves at a fair lock for the client whose turn it is: no handle's, and for the grace.
-fn is_grant(id: &str, pttl: i64) -> bool {
+pub(crate) fn is_grant(id: &str, pttl: i64) -> bool {
     let number = id.split_once(":-").map(|(_, number)| number.parse::<u64>());
     number.is_some_and(|number| number.is_ok()) && (0..=GRACE).contains(&pttl)
 }

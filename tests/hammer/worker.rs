@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use crate::handle::{Ask, Handle, Hold};
 use crate::names::{Kind, Names};
 use crate::record::How;
+use crate::resource::work;
 use crate::shop::Shop;
 
 pub(crate) struct Worker {
@@ -54,10 +55,14 @@ impl Worker {
         let patient = self.task == 1;
         loop {
             let held = if patient { self.patient_session().await } else { self.session().await };
-            if *self.shop.stop.borrow() {
+            if self.shop.stop.is_told() {
                 return held;
             }
             self.give_all_back(held).await;
+            let rest = self.shop.ground.rest(&mut self.rng);
+            if !rest.is_zero() {
+                sleep(rest).await;
+            }
         }
     }
 
@@ -132,7 +137,7 @@ impl Worker {
                     break;
                 }
             }
-            if *self.shop.stop.borrow() {
+            if self.shop.stop.is_told() {
                 return held;
             }
             // It may have been sent twice: did it count twice?
@@ -156,14 +161,14 @@ impl Worker {
     /// Waits for a name that few ask for, holds it for a while, and stays away for longer.
     async fn patient_session(&mut self) -> Vec<Hold> {
         let pause = ms(self.rng.u64(50..900));
-        let mut stop = self.shop.stop.clone();
-        let _ = tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await;
+        let stop = self.shop.stop.clone();
+        let _ = tokio::time::timeout(pause, stop.told()).await;
         let key = self.shop.names.pick_still(&mut self.rng);
         let member = self.shop.pick_steady(&mut self.rng);
         let handle = self.shop.handle(&member, key, Names::kind(key));
         let ask = if self.rng.bool() { Ask::Lock } else { Ask::WithLease(ms(5000)) };
         let call = (self.task, self.shop.next_call());
-        let giving_up = async { drop(stop.wait_for(|stop| *stop).await) };
+        let giving_up = stop.told();
         let granted = handle.acquire(&self.shop.log, call, ask, false, giving_up).await;
         let Ok(Some(mut hold)) = granted else { return Vec::new() };
         let time = ms(self.rng.u64(20..300));
@@ -177,11 +182,12 @@ impl Worker {
         ask: Ask,
         nested: bool,
     ) -> Result<Option<Hold>, Option<ErrorKind>> {
-        let mut stop = self.shop.stop.clone();
+        let stop = self.shop.stop.clone();
         let patience = self.pick_patience();
         let giving_up = async {
             tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => {}
+                biased;
+                () = stop.told() => {}
                 () = patience.over() => {}
             }
         };
@@ -209,13 +215,13 @@ impl Worker {
             0..=9 => {
                 self.writes += 1;
                 let me = self.me | self.writes;
-                self.shop.resource.work(&log, &mut held[at], me, Duration::ZERO).await;
+                work(&*self.shop.resource, &log, &mut held[at], me, Duration::ZERO).await;
             }
             // Late writes: the lease ends while the holder thinks.
             26..=45 if short => {
                 self.writes += 1;
                 let (me, think) = (self.me | self.writes, ms(self.rng.u64(20..60)));
-                self.shop.resource.work(&log, &mut held[at], me, think).await;
+                work(&*self.shop.resource, &log, &mut held[at], me, think).await;
             }
             46..=60 if tampered && held[at].is_watched() => {
                 self.idle(&mut held[at], ms(1500)).await;
@@ -235,7 +241,8 @@ impl Worker {
             }
             19..=20 => handle.hold_count(&log, (self.task, self.shop.next_call())).await,
             21 if short => {
-                held[at].run_blocking(&log, ms(self.rng.u64(10..50))).await;
+                let blocking = self.shop.ground.block(ms(self.rng.u64(10..50)));
+                held[at].run_blocking(&log, blocking).await;
             }
             _ => {}
         }
@@ -249,17 +256,18 @@ impl Worker {
     /// Does nothing for a while but look, until that is over or the lock is lost.
     async fn idle(&mut self, hold: &mut Hold, time: Duration) {
         let log = self.shop.log.clone();
-        let mut stop = self.shop.stop.clone();
+        let stop = self.shop.stop.clone();
         let end = tokio::time::Instant::now() + time;
         // Often enough that no renewal goes unseen before the deadline that it moved.
         let step = (hold.lease() / 12).clamp(ms(2), ms(50));
         // A loss before anybody listened is no late notice.
         let mut believed = hold.is_believed(&log);
-        while believed && tokio::time::Instant::now() < end && !*stop.borrow() {
+        while believed && tokio::time::Instant::now() < end && !stop.is_told() {
             let lost = tokio::select! {
+                biased;
                 () = hold.lost(&log) => true,
                 () = sleep(step) => false,
-                _ = stop.wait_for(|stop| *stop) => false,
+                () = stop.told() => false,
             };
             believed = hold.is_believed(&log) && !lost;
         }
@@ -285,10 +293,9 @@ impl Worker {
         let log = &self.shop.log;
         match self.rng.u32(..20) {
             0..=2 => hold.drop_guard(log, How::Drop, drop),
-            3 => hold.drop_guard(log, How::DropOutside, |guard| {
-                // The thread is there for as long as the process is.
-                let _ = self.shop.dropper.send(guard);
-            }),
+            3 => {
+                hold.drop_guard(log, How::DropOutside, |guard| self.shop.ground.drop_outside(guard))
+            }
             4 => {
                 let patience = Patience::Turns(self.rng.u32(..10));
                 hold.unlock(log, patience.over()).await;

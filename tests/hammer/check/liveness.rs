@@ -2,12 +2,12 @@
 //!
 //! A name is taken from each grant's return until its release, or, for an explicit lease, until
 //! that is over. What is left is free. A waiter that waited through a calm stretch of that, longer
-//! than [`PROMPT`], has missed its wake-up. After a crash (H7) the name is taken until the lease
+//! than [`prompt`](crate::check::Bounds), has missed its wake-up. After a crash (H7) the name is taken until the lease
 //! of the dead has ended.
 
 use crate::calm::Calm;
+use crate::check::Violation;
 use crate::check::orphans::surely_over;
-use crate::check::{PROMPT, Violation};
 use crate::history::{Acquire, Forced, History, NEVER};
 use crate::record::{How, MS};
 use crate::round::LONGEST_LEASE;
@@ -20,13 +20,14 @@ pub(crate) struct Taken<'a> {
 }
 
 pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
+    let prompt = history.bounds.prompt;
     let mut found = Vec::new();
     for calls in history.acquires.chunk_by(|a, b| a.key == b.key) {
         let key = calls[0].key;
         let mut taken: Vec<Taken<'_>> =
             calls.iter().filter_map(|call| taken(call, history, calm)).collect();
         // Who deletes a key tells nobody: the old lease has to end first.
-        let deleted = history.faults.iter().filter(|fault| fault.key == Some(key));
+        let deleted = history.faults.iter().filter(|fault| fault.keys.contains(&key));
         taken.extend(deleted.map(|f| Taken { from: f.t0, to: f.t1 + LONGEST_LEASE, by: None }));
         taken.sort_by_key(|taken| taken.from);
 
@@ -34,7 +35,7 @@ pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
         for next in taken.iter().map(Some).chain([None]) {
             let to = next.map_or(NEVER, |next| next.from);
             if let Some(before) = before
-                && before.to.saturating_add(PROMPT) < to
+                && before.to.saturating_add(prompt) < to
             {
                 found.extend(waited(calls, history, calm, before, to));
             }
@@ -77,19 +78,20 @@ fn waited(
     before: &Taken<'_>,
     to: u64,
 ) -> Option<Violation> {
+    let prompt = history.bounds.prompt;
     let waiters = calls.iter().filter(|call| match call.how {
         How::Lock | How::WithLease => true,
-        _ => call.wait > PROMPT,
+        _ => call.wait > prompt,
     });
     for waiter in waiters {
         let killed = history.processes[usize::from(waiter.id.0)].killed.unwrap_or(NEVER);
         let from = waiter.inv.max(before.to);
         let to = waiter.ret.min(to).min(killed);
-        if to == NEVER || to.saturating_sub(from) <= PROMPT {
+        if to == NEVER || to.saturating_sub(from) <= prompt {
             continue;
         }
         let window = calm.longest(from, to);
-        if window.1 - window.0 > PROMPT {
+        if window.1 - window.0 > prompt {
             let crashed = before.by.is_some_and(|hold| {
                 hold.release.is_none() && history.processes[usize::from(hold.id.0)].killed.is_some()
             });

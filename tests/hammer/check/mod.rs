@@ -17,11 +17,47 @@ pub(crate) mod sample;
 pub(crate) mod tokens;
 pub(crate) mod turns;
 
-/// Within that time a machine, if it is calm, is done with a release or a wake-up, however busy.
-pub(crate) const PROMPT: u64 = 600 * MS;
+/// What the rules leave room for. The default is for real processes, on a machine that may be busy; in
+/// a simulated world it all follows from the distances.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Within that time a release or a wake-up is done with in a calm time.
+    pub(crate) prompt: u64,
+    /// Of the process that is farthest away.
+    pub(crate) round_trip: u64,
+    /// Two calls of a fair lock that are closer together than this may come in any order.
+    pub(crate) apart: u64,
+    /// How late a notice of a loss may be, on top of the time for which its process was not run.
+    pub(crate) late: u64,
+    /// How wrong a clock may go: so many thousandths.
+    pub(crate) permille: u64,
+    /// For so long after a fault a renewal may still fail because of it.
+    pub(crate) aftermath: u64,
+    /// What was over so long before `close()` is done with by the time that it returns.
+    pub(crate) before_close: u64,
+    /// By so much the times of what was heard at the server may be off.
+    pub(crate) off: u64,
+    /// Shorter pauses of a process are what the bounds themselves leave room for.
+    pub(crate) pause: u64,
+}
 
-/// Of the process that is farthest away.
-pub(crate) const ROUND_TRIP: u64 = 22 * MS;
+impl Default for Bounds {
+    fn default() -> Self {
+        let round_trip = 22 * MS;
+        Self {
+            prompt: 600 * MS,
+            round_trip,
+            // And the time for which a calm machine may not run a process, twice.
+            apart: round_trip + 200 * MS,
+            late: 50 * MS,
+            permille: 0,
+            aftermath: 150 * MS,
+            before_close: 50 * MS,
+            off: 2 * MS,
+            pause: 100 * MS,
+        }
+    }
+}
 
 /// A rule that was broken, and the smallest window that shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,11 +6,9 @@ use crate::check::exclusion::who;
 use crate::history::{Acquire, History, LONGEST_LEASE};
 use crate::record::{MS, Outcome};
 
-/// How late a notice may be, on top of the time for which its process was not run.
-const LATE: u64 = 50 * MS;
-
-/// For so long after a fault a renewal may still fail because of it.
-const AFTERMATH: u64 = 150 * MS;
+fn late(history: &History, hold: &Acquire) -> u64 {
+    history.bounds.late + hold.lease * history.bounds.permille / 1000
+}
 
 /// H8: at the deadline, whatever the network does, and never taken back.
 pub(crate) fn in_time(history: &History) -> Vec<Violation> {
@@ -34,7 +32,7 @@ pub(crate) fn in_time(history: &History) -> Vec<Violation> {
         }
         let Some(loss) = hold.loss.filter(|loss| loss.noticed) else { continue };
         let pauses = pauses[usize::from(hold.id.0)].disturbed(hold.last_true, loss.t);
-        if loss.t > hold.deadline_high + LATE + pauses {
+        if loss.t > hold.deadline_high + late(history, hold) + pauses {
             let late = (loss.t - hold.deadline_high) / MS;
             wrong(&format!("was told of its loss {late} ms after the deadline"), loss.t);
         }
@@ -57,7 +55,7 @@ pub(crate) fn of_deletion(history: &History) -> Vec<Violation> {
         };
         for hold in history.grants().filter(deleted) {
             // A try that was not answered is given up after a third, the next comes a twelfth later.
-            let renewed = hold.lease / 3 + hold.lease / 12 + LATE;
+            let renewed = hold.lease / 3 + hold.lease / 12 + late(history, hold);
             let due = calm[usize::from(hold.id.0)].after(t1 + hold.lease / 3, renewed);
             if due < hold.last_true {
                 let what = format!(
@@ -78,7 +76,8 @@ pub(crate) fn of_deletion(history: &History) -> Vec<Violation> {
 /// [`came_from_a_deleted_key`].)
 pub(crate) fn not_false(history: &History) -> Vec<Violation> {
     let reasons_of = |number: usize| {
-        let outages = history.outages_of(number).map(|(from, to)| (from, to + AFTERMATH));
+        let outages =
+            history.outages_of(number).map(|(from, to)| (from, to + history.bounds.aftermath));
         let gaps = history.processes[number].gaps.iter().chain(&history.gaps);
         Calm::without(outages.chain(gaps.copied()))
     };
@@ -87,6 +86,10 @@ pub(crate) fn not_false(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     for hold in history.grants() {
         let Some(lost) = told(hold) else { continue };
+        let jumps = &history.processes[usize::from(hold.id.0)].jumps;
+        if jumps.iter().any(|t| (hold.inv..=lost).contains(t)) {
+            continue;
+        }
         if tampered(history, hold, lost)
             || hold.in_the_air()
             || came_from_a_deleted_key(history, hold)
@@ -94,7 +97,8 @@ pub(crate) fn not_false(history: &History) -> Vec<Violation> {
             continue;
         }
         let window = (hold.ret, lost);
-        if lost < hold.deadline {
+        let wrong_clock = hold.lease * history.bounds.permille / 1000;
+        if lost + wrong_clock < hold.deadline {
             let left = (hold.deadline - lost) as f64 / MS as f64;
             let what = format!(
                 "name {}: {} was told of a loss {left:.1} ms before its deadline, and nobody had \
@@ -196,12 +200,12 @@ pub(crate) mod trials {
         let mut handed = held(0, 10).lost_at(100);
         (handed.deadline, handed.deadline_high) = (300 * MS, 300 * MS);
         assert_eq!(not_false(&self::history(vec![handed])), []);
-        let key = Some(KEY);
+        let keys = KEY..KEY + 1;
         let (t0, t1, settle) = (400 * MS, 401 * MS, None);
         let target = String::new();
         let (reach, took_effect) = (Reach::Everybody, true);
         let (kind, late) = ("delete", None);
-        let fault = Fault { kind, target, t0, t1, settle, key, reach, late, took_effect };
+        let fault = Fault { kind, target, t0, t1, settle, keys, reach, late, took_effect };
         history.faults = vec![fault];
         assert_eq!(not_false(&history), []);
     }
@@ -276,7 +280,7 @@ pub(crate) mod trials {
                 t0: 150 * MS,
                 t1: 200 * MS,
                 settle: Some(1_700 * MS),
-                key: None,
+                keys: 0..0,
                 reach: Reach::Everybody,
                 late: Some(arrives * MS),
                 took_effect: true,

@@ -1,17 +1,14 @@
 //! H15: who waits for a fair lock has it in the order of the calls.
 //!
-//! In a calm time nobody has it before one that called more than [`APART`] earlier and waits still:
-//! within a round trip the order is not promised, and a busy machine runs somebody late.
+//! In a calm time nobody has it before one that called more than [`apart`](crate::check::Bounds) earlier
+//! and waits still: within a round trip the order is not promised, and a busy machine runs somebody late.
 
 use crate::calm::Calm;
+use crate::check::Violation;
 use crate::check::liveness::{Taken, taken};
-use crate::check::{ROUND_TRIP, Violation};
 use crate::history::{Acquire, History};
 use crate::names::{Kind, Names};
 use crate::record::{How, MS};
-
-/// A round trip, and the time for which a calm machine may not run a process, twice.
-const APART: u64 = ROUND_TRIP + 200 * MS;
 
 pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
     let keys = history.acquires.chunk_by(|a, b| a.key == b.key);
@@ -42,7 +39,8 @@ fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation
     let mut first: Option<&Acquire> = None;
     for call in granted {
         if let Some(earlier) = first
-            && earlier.inv + APART < call.inv
+            && call.ret < earlier.ret
+            && earlier.inv + history.bounds.apart < call.inv
             && calm.disturbed(earlier.inv, earlier.ret) == 0
         {
             let what = format!(

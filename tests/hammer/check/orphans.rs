@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::calm::Calm;
+use crate::check::Violation;
 use crate::check::count::Possible;
-use crate::check::{PROMPT, Violation};
 use crate::history::{Acquire, History, NEVER, Owner, Sample};
 use crate::record::{MS, Outcome};
 
@@ -22,12 +22,14 @@ pub(crate) fn surely_over(acquire: &Acquire, history: &History, calm: &Calm) -> 
     let over = match end {
         NEVER => NEVER,
         _ if confirmed => end,
-        _ => calm.after(end, PROMPT),
+        _ => calm.after(end, history.bounds.prompt),
     };
     let process = usize::from(acquire.id.0);
     match (history.processes[process].killed, history.dead(process)) {
         // What it had under way went on without it.
-        (Some(killed), Some(dead)) if over > killed => calm.after(dead + acquire.lease, PROMPT),
+        (Some(killed), Some(dead)) if over > killed => {
+            calm.after(dead + acquire.lease, history.bounds.prompt)
+        }
         _ => over,
     }
 }
@@ -60,9 +62,6 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
     found
 }
 
-/// What was over before is done with by the time that `close()` returns.
-const BEFORE: u64 = 50 * MS;
-
 /// For each owner of a client that was closed in a calm time, when `close()` had returned: unless a
 /// guard or a call outlived that. `close()` waits for the releases that the background has to make
 /// by then, at most for the command timeout. A call that is cut off later is undone later.
@@ -78,7 +77,7 @@ fn nothing_after_close(history: &History) -> HashMap<Owner, u64> {
             Outcome::Granted => acquire.release.map_or(NEVER, |release| release.ret),
             _ => acquire.ret,
         };
-        if until.saturating_add(BEFORE) > client.closing
+        if until.saturating_add(history.bounds.before_close) > client.closing
             || calm.disturbed(client.closing, client.closed) > 0
         {
             outlived.insert(acquire.owner);
@@ -176,7 +175,7 @@ pub(crate) mod trials {
             t0: 400 * MS,
             t1: 410 * MS,
             settle: Some(0),
-            key: None,
+            keys: 0..0,
             reach: Reach::Process(0),
             late: Some(3500 * MS),
             took_effect: true,

@@ -10,9 +10,6 @@ use crate::check::exclusion::who;
 use crate::history::{Acquire, Command, Heard, History, Owner};
 use crate::record::{MS, Outcome};
 
-/// By so much the server's times may be off.
-const OFF: u64 = 2 * MS;
-
 pub(crate) fn check(history: &History) -> Vec<Violation> {
     let mut found = lost_and_released(history);
     let mut by_owner: HashMap<Owner, Vec<&Acquire>> = HashMap::new();
@@ -54,19 +51,25 @@ fn untrue(
     for command in &heard.commands {
         commands.entry(command.owner).or_default().push(command);
     }
+    let off = history.bounds.off;
     let mut found = Vec::new();
     let during =
-        |acquire: &&Acquire| heard.from + OFF < acquire.inv && acquire.ret < heard.to - OFF;
+        |acquire: &&Acquire| heard.from + off < acquire.inv && acquire.ret + off < heard.to;
     for acquire in history.acquires.iter().filter(during) {
         let of_owner = commands.get(&acquire.owner).map_or(&[][..], Vec::as_slice);
+        // They are in order.
+        let between = |from: u64, to: u64| {
+            let first = of_owner.partition_point(|command| command.t < from);
+            of_owner[first..].iter().take_while(move |command| command.t < to)
+        };
         let wrong = match acquire.outcome {
             Outcome::Granted => {
                 // If another of its client handed the lock over, the server has heard of that when
                 // it has confirmed that it was given back.
                 let unlocked = acquire.release.filter(|release| release.outcome == Outcome::Done);
-                let to = unlocked.map_or(acquire.ret, |release| release.ret) + OFF;
-                let asked = |c: &&Command| !c.wrote && (acquire.inv - OFF..to).contains(&c.t);
-                let known = of_owner.iter().any(asked) || unlocked.is_none() || heard.to < to;
+                let to = unlocked.map_or(acquire.ret, |release| release.ret) + off;
+                let asked = between(acquire.inv - off, to + 1).any(|command| !command.wrote);
+                let known = asked || unlocked.is_none() || heard.to < to;
                 (!known).then_some("was granted what it never asked")
             }
             Outcome::NotExecuted => {
@@ -75,8 +78,7 @@ fn untrue(
                     other.id == acquire.id || other.ret < acquire.inv || acquire.ret < other.inv
                 });
                 let wrote = |wrote| {
-                    let within = acquire.inv + OFF..acquire.ret;
-                    of_owner.iter().any(|c| c.wrote == wrote && within.contains(&c.t))
+                    between(acquire.inv + off, acquire.ret).any(|command| command.wrote == wrote)
                 };
                 (alone && wrote(true) && wrote(false))
                     .then_some("was told that a call was not executed, which was")

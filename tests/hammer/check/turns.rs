@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::calm::Calm;
 use crate::check::liveness::{Taken, taken};
-use crate::check::{PROMPT, ROUND_TRIP, Violation};
+use crate::check::{Bounds, Violation};
 use crate::history::{Acquire, History, NEVER};
 use crate::record::{How, MS};
 
@@ -20,6 +20,7 @@ pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
 }
 
 fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation> {
+    let Bounds { prompt, round_trip, .. } = history.bounds;
     let taken: Vec<Taken<'_>> =
         calls.iter().filter_map(|call| taken(call, history, calm)).collect();
     let waits = |call: &&Acquire| matches!(call.how, How::Lock | How::WithLease);
@@ -30,7 +31,7 @@ fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation
         let own = taken.iter().filter(|one| by(one) == Some(process) && one.from < waiter.ret);
         let from = own.map(|one| one.to.min(waiter.ret)).fold(waiter.inv, u64::max);
         let window = calm.longest(from, waiter.ret);
-        if window.1 - window.0 <= PROMPT {
+        if window.1 - window.0 <= prompt {
             continue;
         }
         // The longest hold of each of the others.
@@ -41,9 +42,9 @@ fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation
             let most = longest.entry(by(other).unwrap_or(process)).or_default();
             *most = held.max(*most);
         }
-        let needs = |held: &u64| held.saturating_add(RUN + 2 * ROUND_TRIP);
+        let needs = |held: &u64| held.saturating_add(RUN + 2 * round_trip);
         let all = longest.values().map(needs).fold(needs(&0), u64::saturating_add);
-        let bound = all.saturating_mul(3).saturating_add(PROMPT);
+        let bound = all.saturating_mul(3).saturating_add(prompt);
         if window.1 - window.0 > bound {
             let what = format!(
                 "name {}: a process that waited had no turn for {} ms of a calm time, not {}",

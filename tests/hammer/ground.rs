@@ -1,0 +1,48 @@
+//! What a process under test stands on: the real machine, or one of a simulated world.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use futures::future::BoxFuture;
+
+use crate::handle::Dropped;
+
+pub(crate) trait Ground: Send + Sync {
+    /// Keeps the process, or a thread of it, from running for so long.
+    fn block(&self, time: Duration) -> BoxFuture<'_, ()>;
+
+    /// Drops a guard where there is no runtime.
+    fn drop_outside(&self, guard: Dropped);
+
+    /// How long a task rests between two sessions. On a real machine everything takes time anyway.
+    fn rest(&self, rng: &mut Rng) -> Duration;
+}
+
+/// The real machine.
+pub(crate) struct Real {
+    /// To the thread that drops guards. It is there for as long as the process is.
+    dropper: mpsc::Sender<Dropped>,
+}
+
+impl Real {
+    pub(crate) fn new() -> Self {
+        let (dropper, dropped) = mpsc::channel();
+        std::thread::spawn(move || dropped.into_iter().for_each(drop));
+        Self { dropper }
+    }
+}
+
+impl Ground for Real {
+    fn block(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(async move { std::thread::sleep(time) })
+    }
+
+    fn drop_outside(&self, guard: Dropped) {
+        let _ = self.dropper.send(guard);
+    }
+
+    fn rest(&self, _: &mut Rng) -> Duration {
+        Duration::ZERO
+    }
+}

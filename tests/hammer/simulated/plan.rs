@@ -1,0 +1,189 @@
+//! What happens in a world: all of it follows from the seed.
+
+use std::fmt;
+use std::time::Duration;
+
+use fastrand::Rng;
+use redlatch::simulation::Distance;
+
+use super::nemesis::{self, Planned, Settle};
+use crate::check::Bounds;
+use crate::names::Names;
+use crate::record::MS;
+
+#[derive(Clone)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// How long the tasks work.
+    pub(crate) time: Duration,
+    pub(crate) names: Names,
+    pub(crate) machines: Vec<MachinePlan>,
+    /// How many machines the seed gives.
+    pub(crate) slots: usize,
+    pub(crate) faults: Vec<Planned>,
+    /// How long a task rests between two sessions, at most.
+    pub(crate) rest: Duration,
+    pub(crate) shows_requests: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MachinePlan {
+    pub(crate) slot: usize,
+    pub(crate) distance: Distance,
+    pub(crate) tasks: u16,
+    /// So many thousandths of a second its clock counts in each second.
+    pub(crate) speed: u32,
+}
+
+/// What is left out of the world of a seed.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Edits {
+    /// Shorten the world to so many milliseconds.
+    #[arg(long)]
+    pub(crate) millis: Option<u64>,
+    /// Keep only those machines.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) machines: Option<Vec<usize>>,
+    /// Have no more than so many tasks on a machine.
+    #[arg(long)]
+    pub(crate) tasks: Option<u16>,
+    /// Keep only those faults: none with `--faults=`.
+    #[arg(long, value_parser = list)]
+    pub(crate) faults: Option<Numbers>,
+}
+
+/// Numbers of faults.
+type Numbers = Vec<usize>;
+
+fn list(text: &str) -> Result<Numbers, std::num::ParseIntError> {
+    text.split(',').filter(|number| !number.is_empty()).map(str::parse).collect()
+}
+
+impl fmt::Display for Edits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list =
+            |all: &[usize]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        if let Some(millis) = self.millis {
+            write!(f, " --millis {millis}")?;
+        }
+        if let Some(machines) = &self.machines {
+            write!(f, " --machines {}", list(machines))?;
+        }
+        if let Some(tasks) = self.tasks {
+            write!(f, " --tasks {tasks}")?;
+        }
+        if let Some(faults) = &self.faults {
+            write!(f, " --faults={}", list(faults))?;
+        }
+        Ok(())
+    }
+}
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+impl Plan {
+    pub(crate) fn new(seed: u64, edits: &Edits) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let slots = rng.usize(2..=5);
+        let wrong_clocks = rng.u32(..4) == 0;
+        let machines = (0..slots).map(|slot| MachinePlan::new(slot, &mut rng, wrong_clocks));
+        let mut machines: Vec<MachinePlan> = machines.collect();
+        let (names, rest) = (Names::new(rng.u16(13..=30)), ms(rng.u64(1..6)));
+        let mut time = ms(rng.u64(8_000..30_000));
+        let mut faults = nemesis::plan(&mut rng, time);
+        if let Some(millis) = edits.millis {
+            time = time.min(ms(millis));
+            faults.retain(|planned| planned.at + planned.time < time);
+        }
+        if let Some(kept) = &edits.faults {
+            faults.retain(|planned| kept.contains(&planned.number));
+        }
+        if let Some(kept) = &edits.machines {
+            machines.retain(|machine| kept.contains(&machine.slot));
+        }
+        for machine in &mut machines {
+            machine.tasks = edits.tasks.unwrap_or(u16::MAX).min(machine.tasks);
+        }
+        Self { seed, time, names, machines, slots, faults, rest, shows_requests: false }
+    }
+
+    /// For how long locks may be slow after a fault.
+    pub(crate) fn settle(&self, settle: Settle) -> u64 {
+        let dials = 10 * self.bounds().round_trip;
+        dials
+            + match settle {
+                Settle::Outage => 1_700 * MS,
+                Settle::Reconnect => 500 * MS,
+            }
+    }
+
+    /// What the rules may hold against this world.
+    pub(crate) fn bounds(&self) -> Bounds {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).expect("a short time");
+        let round_trips = self.machines.iter().map(|machine| nanos(machine.round_trip()));
+        let round_trip = round_trips.max().unwrap_or(0) + TICK;
+        Bounds {
+            prompt: 12 * round_trip + 100 * MS,
+            round_trip,
+            // A call may have to wait until an earlier release of its handle was answered.
+            apart: 2 * round_trip,
+            late: 2 * TICK,
+            permille: if self.machines.iter().all(|one| one.speed == 1000) { 0 } else { WRONG },
+            aftermath: 6 * round_trip + 60 * MS,
+            before_close: 2 * round_trip,
+            off: 0,
+            pause: 0,
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?}, {} names, rest {:?}", self.time, self.names.all().len(), self.rest)?;
+        for machine in &self.machines {
+            writeln!(f, "{machine:?}")?;
+        }
+        for planned in &self.faults {
+            writeln!(f, "{planned}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Timers of Tokio end at whole milliseconds.
+const TICK: u64 = MS;
+
+/// By so many thousandths clocks may go wrong: less than the margin of 1 %.
+const WRONG: u64 = 8;
+
+/// Of the requests and answers that can be under way for one call.
+const BYTES_OF_CALL: u64 = 800;
+
+impl MachinePlan {
+    fn new(slot: usize, rng: &mut Rng, wrong_clock: bool) -> Self {
+        let far = match rng.u32(..4) {
+            0 => 1,
+            1 => 1_000,
+            _ => 10_000,
+        };
+        let jitter = if rng.bool() { far / 4 } else { 0 };
+        let distance = Distance {
+            each_way: Duration::from_micros(rng.u64(..far)),
+            jitter: Duration::from_micros(jitter),
+            bandwidth: (rng.u32(..12) == 0).then(|| rng.u64(300_000..3_000_000)),
+        };
+        let wrong = rng.u32(0..=2 * WRONG as u32);
+        let speed = if wrong_clock { 1000 - WRONG as u32 + wrong } else { 1000 };
+        Self { slot, distance, tasks: rng.u16(2..=12), speed }
+    }
+
+    /// There and back, at most.
+    fn round_trip(&self) -> Duration {
+        let Distance { each_way, jitter, bandwidth } = self.distance;
+        let calls = u64::from(self.tasks) + 8;
+        let queued = bandwidth.map_or(0, |bandwidth| calls * BYTES_OF_CALL * 1_000_000 / bandwidth);
+        2 * (each_way + jitter) + Duration::from_micros(queued)
+    }
+}

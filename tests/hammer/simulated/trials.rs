@@ -1,0 +1,29 @@
+//! Short forms, for `cargo test`.
+
+use super::campaign::judge;
+use super::plan::{Edits, Plan};
+use crate::report;
+
+/// A short world, with everything in it.
+fn short(seed: u64) -> Plan {
+    Plan::new(seed, &Edits { millis: Some(2_000), tasks: Some(4), ..Edits::default() })
+}
+
+pub(crate) fn twenty_worlds_break_no_rule() {
+    for seed in 0..20 {
+        let judged = judge(&short(seed));
+        let text = report::violations(&judged.found, &judged.history);
+        assert!(judged.found.is_empty(), "seed {seed}: {text}");
+    }
+}
+
+pub(crate) fn a_seed_plays_again_and_another_does_not() {
+    let traces = |seeds: std::ops::Range<u64>| -> Vec<String> {
+        seeds.map(|seed| format!("{seed}: {:016x}", judge(&short(seed)).trace)).collect()
+    };
+    let first = traces(0..4);
+    assert_eq!(first, traces(0..4), "the same seeds, and not the same runs");
+    let hashes: std::collections::BTreeSet<_> =
+        first.iter().filter_map(|line| line.split_once(": ")).map(|(_, hash)| hash).collect();
+    assert_eq!(hashes.len(), 4, "{first:?}");
+}

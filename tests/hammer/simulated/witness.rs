@@ -1,0 +1,58 @@
+//! Looks at the server all the time, from outside of the world.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use redlatch::simulation::{Network, ServerNumber};
+use tokio::time::sleep;
+
+use crate::history::Sample;
+use crate::names::Names;
+use crate::record::now;
+use crate::witness::{is_grant, owner};
+
+pub(crate) struct Witness {
+    network: Network,
+    server: ServerNumber,
+    names: Vec<String>,
+    rng: Rng,
+}
+
+impl Witness {
+    pub(crate) fn new(network: &Network, server: ServerNumber, names: Names, seed: u64) -> Self {
+        let names = names.all().map(|key| names.name(key)).collect();
+        Self { network: network.clone(), server, names, rng: Rng::with_seed(seed) }
+    }
+
+    /// All locks at one moment.
+    pub(crate) fn look(&self) -> Vec<Sample> {
+        let t = now();
+        self.network.at(self.server, |server, wall| {
+            let mut samples = Vec::new();
+            for (name, left) in server.keys(wall, 0) {
+                let Some(key) = self.names.iter().position(|one| one.as_bytes() == name) else {
+                    continue;
+                };
+                let Some(hash) = server.hash(0, name) else { continue };
+                let pttl = left.unwrap_or(-1);
+                for (id, count) in hash {
+                    let [id, count] = [id, count].map(|bytes| String::from_utf8_lossy(bytes));
+                    if !is_grant(&id, pttl) {
+                        let (owner, count) = (owner(&id), count.parse().unwrap_or(0));
+                        let key = u16::try_from(key).expect("a few names");
+                        samples.push(Sample { t0: t, t1: t, key, owner, count, pttl });
+                    }
+                }
+            }
+            samples
+        })
+    }
+
+    /// Looks for ever.
+    pub(crate) async fn watch(&mut self, samples: &mut Vec<Sample>) {
+        loop {
+            samples.extend(self.look());
+            sleep(Duration::from_millis(self.rng.u64(5..40))).await;
+        }
+    }
+}

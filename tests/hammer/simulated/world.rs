@@ -1,0 +1,297 @@
+//! One world: a network with a server, machines with processes, and the history of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use futures::stream::{FuturesUnordered, StreamExt};
+use redlatch::simulation::{Machine, Network, Server, ServerNumber, Settings};
+use tokio::time::{sleep, timeout};
+
+use super::ear::Ear;
+use super::ground::{InMemory, Stops};
+use super::member::{Member, Surroundings};
+use super::nemesis::Settle;
+use super::plan::Plan;
+use super::witness::Witness;
+use crate::check::count::kept_wrongly;
+use crate::history::{Fates, Fault, History, Process, Sample};
+use crate::names::Names;
+use crate::record::{self, MS, now};
+use crate::round::LONGEST_LEASE;
+
+pub(crate) struct World<'a> {
+    plan: &'a Plan,
+    pub(crate) network: Network,
+    pub(crate) server: ServerNumber,
+    around: Surroundings,
+    /// By the slots of the plan.
+    members: RefCell<Vec<Member>>,
+    processes: RefCell<Vec<Process>>,
+    faults: RefCell<Vec<Fault>>,
+    /// How often a process was started in each slot.
+    starts: RefCell<BTreeMap<usize, u64>>,
+    is_down: Cell<bool>,
+    ear: Ear,
+    /// Before the server was started again.
+    hand_offs: Cell<u64>,
+}
+
+/// What came of a plan.
+pub(crate) struct Played {
+    pub(crate) history: History,
+    /// A hash over all that was sent, and over the history.
+    pub(crate) trace: u64,
+}
+
+/// A process that something befalls.
+pub(crate) struct Target {
+    pub(crate) machine: Machine,
+    /// In the history.
+    pub(crate) number: usize,
+    pub(crate) stops: Stops,
+}
+
+/// While it is there, the server does not answer as it should.
+pub(crate) struct Down<'a>(&'a Cell<bool>);
+
+impl Drop for Down<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// How long counts may take to agree once nobody calls any more.
+const SETTLE: Duration = Duration::from_secs(8);
+
+/// What a call coming home may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const ADDRESS: (&str, u16) = ("redis-1", 6379);
+
+pub(crate) fn play(plan: &Plan) -> Played {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let played = runtime.block_on(async {
+        record::in_world(true);
+        World::new(plan).play().await
+    });
+    drop(runtime);
+    record::in_world(false);
+    played
+}
+
+impl<'a> World<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        let network = Network::new(plan.seed);
+        let (host, port) = ADDRESS;
+        let settings =
+            Settings { host: host.into(), port, seed: !plan.seed, ..Settings::default() };
+        let server = network.add(Server::new(settings), &format!("{host}:{port}"));
+        let around = Surroundings {
+            url: format!("redis://{host}:{port}"),
+            resource: InMemory::new(plan.seed ^ 2),
+        };
+        let world = Self {
+            plan,
+            network,
+            server,
+            around,
+            members: RefCell::default(),
+            processes: RefCell::default(),
+            faults: RefCell::default(),
+            starts: RefCell::default(),
+            is_down: Cell::default(),
+            ear: Ear::new(plan.names),
+            hand_offs: Cell::default(),
+        };
+        let (ear, shows) = (world.ear.clone(), plan.shows_requests);
+        let observer = move |server: &Server, bytes: &[u8]| {
+            if shows {
+                let t = now() as f64 / MS as f64;
+                println!("{t:.3} {}", String::from_utf8_lossy(bytes).replace("\r\n", " "));
+            }
+            ear.hear(server, bytes);
+        };
+        world.network.observe(server, Some(Box::new(observer)));
+        for slot in 0..plan.machines.len() {
+            let member = world.start(slot);
+            world.members.borrow_mut().push(member);
+        }
+        world
+    }
+
+    /// Starts a process on a machine of its own.
+    fn start(&self, slot: usize) -> Member {
+        let number = self.processes.borrow().len();
+        let of_slot = self.plan.machines[slot];
+        // What a process draws has nothing to do with what others draw, and not with how many there are.
+        let mut starts = self.starts.borrow_mut();
+        let start = starts.entry(of_slot.slot).or_default();
+        *start += 1;
+        let own = (of_slot.slot as u64) << 32 | *start << 48;
+        let mut rng = Rng::with_seed(self.plan.seed ^ own);
+        let machine = Machine::new(&self.network, number as u64, rng.u64(..));
+        machine.set_speed(of_slot.speed);
+        self.network.set_distance_of(&machine, self.server, of_slot.distance);
+        let member =
+            Member::start(machine, number, of_slot, rng.u64(..), self.plan, self.around.clone());
+        self.processes.borrow_mut().push(Process { log: member.log(), ..Process::default() });
+        member
+    }
+
+    pub(crate) fn names(&self) -> Names {
+        self.plan.names
+    }
+
+    pub(crate) fn settle(&self, settle: Settle) -> u64 {
+        self.plan.settle(settle)
+    }
+
+    pub(crate) fn was_done(&self, fault: Fault) {
+        self.faults.borrow_mut().push(fault);
+    }
+
+    /// One of the processes; none if the plan has fewer than it had.
+    fn pick_slot(&self, rng: &mut Rng) -> Option<usize> {
+        let slot = rng.usize(..self.plan.slots);
+        self.plan.machines.iter().position(|machine| machine.slot == slot)
+    }
+
+    pub(crate) fn pick(&self, rng: &mut Rng) -> Option<Target> {
+        let slot = self.pick_slot(rng)?;
+        let Member { machine, number, stops, .. } = &self.members.borrow()[slot];
+        Some(Target { machine: machine.clone(), number: *number, stops: stops.clone() })
+    }
+
+    /// Has a process crash, and starts another in its place. Returns the number of the dead one.
+    pub(crate) fn replace(&self, rng: &mut Rng) -> Option<usize> {
+        let slot = self.pick_slot(rng)?;
+        let fresh = self.start(slot);
+        let old = std::mem::replace(&mut self.members.borrow_mut()[slot], fresh);
+        let number = old.number;
+        old.crash();
+        self.processes.borrow_mut()[number].killed = Some(now());
+        Some(number)
+    }
+
+    pub(crate) fn clock_jumped(&self, number: usize) {
+        self.processes.borrow_mut()[number].jumps.push(now());
+    }
+
+    /// Asks the server, beside the network. `None` if it does not answer.
+    pub(crate) fn ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> Option<T> {
+        if self.is_down.get() {
+            return None;
+        }
+        let mut cmd = redis::cmd(command[0]);
+        cmd.arg(&command[1..]);
+        let answer = self.network.ask(self.server, &cmd);
+        let answer = answer.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Some(redis::from_redis_value(answer).unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// Says that the server does not answer, unless somebody has said so already.
+    pub(crate) fn take_down(&self) -> Option<Down<'_>> {
+        (!self.is_down.replace(true)).then_some(Down(&self.is_down))
+    }
+
+    /// Nothing else takes an owner out of a lock.
+    pub(crate) fn count_hand_offs(&self) {
+        let more = self.network.at(self.server, |server, _| server.calls("hdel"));
+        self.hand_offs.set(self.hand_offs.get() + more);
+    }
+
+    async fn play(self) -> Played {
+        let mut witness = Witness::new(&self.network, self.server, self.plan.names, self.plan.seed);
+        let mut samples = Vec::new();
+        let happens = self.plan.faults.iter().map(|planned| planned.happen(&self));
+        let mut happens: FuturesUnordered<_> = happens.collect();
+        let time = async {
+            sleep(self.plan.time).await;
+            while happens.next().await.is_some() {}
+        };
+        tokio::select! {
+            biased;
+            () = witness.watch(&mut samples) => {}
+            () = time => {}
+        }
+        drop(happens);
+        let mut members = self.members.take();
+        let home = async {
+            for member in &mut members {
+                member.stop().await?;
+            }
+            Ok(())
+        };
+        let home = tokio::select! {
+            biased;
+            () = witness.watch(&mut samples) => Ok(()),
+            home = timeout(PATIENCE, home) => {
+                home.unwrap_or(Err("somebody did not come home".into()))
+            }
+        };
+        let mut trouble = home.err();
+        let (mut looks, mut left_over) = (Vec::new(), Vec::new());
+        if trouble.is_none() {
+            for _ in 0..SETTLE.as_millis() / 100 {
+                looks.push(witness.look());
+                sleep(Duration::from_millis(100)).await;
+            }
+            for member in members {
+                trouble = trouble.or(member.end().await.err());
+            }
+            left_over = left(&witness, &mut samples).await;
+        }
+        self.count_hand_offs();
+        let redlatch::simulation::Fates { held, late, slow, never } = self.network.fates();
+        let mut history = History {
+            bounds: self.plan.bounds(),
+            faults: self.faults.take(),
+            samples,
+            left_over,
+            heard: vec![self.ear.heard()],
+            hand_offs: self.hand_offs.get(),
+            fates: Fates { held, late, slow, never },
+            trouble,
+            ..History::default()
+        };
+        for process in self.processes.take() {
+            let trace = |record: &record::Record| self.network.note(&record.encode());
+            process.log.read(trace).expect("a history in memory");
+            history.add(process).expect("a history in memory");
+        }
+        history.finish();
+        history.kept = kept(looks, &history);
+        Played { history, trace: self.network.trace() }
+    }
+}
+
+/// What is there after nobody has held a lock for so long that every lease has ended.
+async fn left(witness: &Witness, samples: &mut Vec<Sample>) -> Vec<Sample> {
+    let end = now() + LONGEST_LEASE + 1_000 * MS;
+    loop {
+        let seen = witness.look();
+        if seen.is_empty() || now() > end {
+            return seen;
+        }
+        samples.extend(seen);
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The first look that is what the processes keep, or else the last.
+fn kept(looks: Vec<Vec<Sample>>, history: &History) -> Option<Vec<Sample>> {
+    let mut last = None;
+    for look in looks {
+        if kept_wrongly(history, &look).is_empty() {
+            return Some(look);
+        }
+        last = Some(look);
+    }
+    last
+}

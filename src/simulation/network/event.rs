@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::time::Instant;
 
-use super::{Connection, ConnectionState, Direction, ServerNumber, State, Trapped};
+use super::{Connection, ConnectionState, Direction, ServerNumber, State};
 use crate::simulation::server::Update;
 
 /// Something that happens at a server or at a machine.
@@ -141,7 +141,7 @@ impl State {
             reader: None,
             state: ConnectionState::Opening,
             is_closed: false,
-            trapped: Trapped::default(),
+            trapped: Default::default(),
         };
         self.connections.insert(number, connection);
         self.send(number, Direction::Up, Event::Opens(number), now);

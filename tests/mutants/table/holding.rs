@@ -222,8 +222,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "one-server-at-a-time",
         file: "src/watchdog.rs",
-        right: "let (watchdog, router) = (self.clone(), router.clone());\n                tokio::spawn(",
-        wrong: "if BUG {\n                    self.renew_by_slot(router, batch).await;\n                    continue;\n                }\n                let (watchdog, router) = (self.clone(), router.clone());\n                tokio::spawn(",
+        right: "let (watchdog, router) = (self.clone(), router.clone());\n                spawn(",
+        wrong: "if BUG {\n                    self.renew_by_slot(router, batch).await;\n                    continue;\n                }\n                let (watchdog, router) = (self.clone(), router.clone());\n                spawn(",
     },
     Mutant {
         bug: "slots-in-one-call",

@@ -17,6 +17,8 @@ mod server;
 
 pub use machine::{Machine, MachineRuntime};
 pub(crate) use memory::memory;
-pub use network::{Direction, Distance, Fate, Fates, Flow, MachineNumber, Network, ServerNumber};
+pub use network::{
+    Direction, Distance, Fate, Fates, Flow, MachineNumber, Network, Observer, ServerNumber,
+};
 pub use random::Random;
 pub use server::*;

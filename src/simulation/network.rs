@@ -29,6 +29,7 @@ mod trap;
 use event::Event;
 use link::Link;
 pub use link::{Direction, Distance, Flow};
+pub use server_slot::Observer;
 use server_slot::ServerSlot;
 pub(super) use stream::SimulatedStream;
 pub use trap::{Fate, Fates};

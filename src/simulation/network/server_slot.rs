@@ -33,7 +33,7 @@ pub(super) struct ServerSlot {
 }
 
 /// What is shown a server after it has received those bytes.
-type Observer = Box<dyn FnMut(&Server, &[u8]) + Send>;
+pub type Observer = Box<dyn FnMut(&Server, &[u8]) + Send>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Process {
@@ -280,11 +280,7 @@ impl Network {
 
     /// Shows somebody a server each time after it has received bytes over the network, or nobody.
     /// The observer must not use the network.
-    pub fn observe(
-        &self,
-        server: ServerNumber,
-        observer: Option<Box<dyn FnMut(&Server, &[u8]) + Send>>,
-    ) {
+    pub fn observe(&self, server: ServerNumber, observer: Option<Observer>) {
         self.with(|state, _| state.servers[server.0].observer = observer);
     }
 

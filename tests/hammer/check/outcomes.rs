@@ -53,8 +53,9 @@ fn untrue(
     }
     let off = history.bounds.off;
     let mut found = Vec::new();
-    let during =
-        |acquire: &&Acquire| heard.from + off < acquire.inv && acquire.ret.saturating_add(off) < heard.to;
+    let during = |acquire: &&Acquire| {
+        heard.from + off < acquire.inv && acquire.ret.saturating_add(off) < heard.to
+    };
     for acquire in history.acquires.iter().filter(during) {
         let of_owner = commands.get(&acquire.owner).map_or(&[][..], Vec::as_slice);
         // They are in order.
@@ -68,7 +69,8 @@ fn untrue(
                 // it has confirmed that it was given back.
                 let unlocked = acquire.release.filter(|release| release.outcome == Outcome::Done);
                 let to = unlocked.map_or(acquire.ret, |release| release.ret).saturating_add(off);
-                let asked = between(acquire.inv - off, to.saturating_add(1)).any(|command| !command.wrote);
+                let asked =
+                    between(acquire.inv - off, to.saturating_add(1)).any(|command| !command.wrote);
                 let known = asked || unlocked.is_none() || heard.to < to;
                 (!known).then_some("was granted what it never asked")
             }

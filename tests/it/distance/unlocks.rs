@@ -1,5 +1,6 @@
 //! W11: an `unlock` that is polled once, and then parked for ever, dropped, or forgotten.
 
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -35,17 +36,24 @@ async fn an_unlock_is_polled_once(server: &Server, round_trip: Duration, fate: F
     wait_until("it is parked", SOON, || server.subscribers(&name) == 1).await;
 
     let mut unlocking = task::spawn(guard.unlock().boxed());
-    assert!(unlocking.poll().is_pending(), "nothing was left to wait for");
-    let parked = match fate {
-        Fate::Parked => Some(unlocking),
-        Fate::Dropped => {
-            drop(unlocking);
+    let parked = match (unlocking.poll(), fate) {
+        // The client's thread, which has a processor of its own, and Redis were faster than that poll.
+        (Poll::Ready(unlocked), _) => {
+            assert!(round_trip.is_zero(), "no answer can be here yet");
+            unlocked.expect("a release");
             None
         }
-        Fate::Forgotten => {
-            std::mem::forget(unlocking);
-            None
-        }
+        (Poll::Pending, fate) => match fate {
+            Fate::Parked => Some(unlocking),
+            Fate::Dropped => {
+                drop(unlocking);
+                None
+            }
+            Fate::Forgotten => {
+                std::mem::forget(unlocking);
+                None
+            }
+        },
     };
     let guard = soon("the lock", taking).await.expect("the lock");
     let begun = Instant::now();

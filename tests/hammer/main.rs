@@ -37,6 +37,11 @@
 //!
 //! The seed makes the choice of calls and faults repeatable, not what comes of them.
 
+#![cfg_attr(
+    not(feature = "test-util"),
+    allow(dead_code, unused_imports, reason = "the simulated form needs a part of this")
+)]
+
 #[allow(dead_code, unused_imports, unused_macros, reason = "this suite needs a part of it")]
 #[path = "../support/mod.rs"]
 mod support;

@@ -2,7 +2,7 @@
 //! one of it, the server denies just that, and what then goes wrong is written here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use redlatch::{Error, LockClient};
@@ -106,24 +106,37 @@ async fn is_refused(client: &LockClient, server: &Server) -> Deed {
     Ok(client.lock("busy").try_lock_now().await?.is_none())
 }
 
+/// Waits until a waiter is parked: subscribed, if it may be, and at rest.
+async fn until_parked(server: &Server, name: &str) {
+    let quiet = ms(100);
+    let (mut asked, mut since) = (server.calls("evalsha"), Instant::now());
+    let begun = since;
+    while since.elapsed() < quiet || server.subscribers(name) == 0 && begun.elapsed() < 5 * quiet {
+        tokio::time::sleep(ms(2)).await;
+        let before = std::mem::replace(&mut asked, server.calls("evalsha"));
+        if before != asked {
+            since = Instant::now();
+        }
+    }
+}
+
 /// From one handle of a client to the next.
-async fn hands_off(client: &LockClient) -> Deed {
+async fn hands_off(client: &LockClient, server: &Server) -> Deed {
     let guard = client.lock("handed").lock_with_lease(SOON).await?;
     let next = client.lock("handed");
     let waiting = tokio::spawn(async move { next.try_lock(ms(3_000), SOON).await });
-    // No event tells that it waits, if it may not subscribe.
-    tokio::time::sleep(ms(100)).await;
+    until_parked(server, "lock:handed").await;
     guard.unlock().await?;
     let Some(guard) = waiting.await.expect("a waiter")? else { return Ok(false) };
     guard.unlock().await.map(|()| true)
 }
 
 /// From one client to another.
-async fn is_woken(client: &LockClient, other: &LockClient) -> Deed {
+async fn is_woken(client: &LockClient, other: &LockClient, server: &Server) -> Deed {
     let guard = client.lock("woken").lock_with_lease(SOON).await?;
     let next = other.lock("woken");
     let waiting = tokio::spawn(async move { next.try_lock(ms(3_000), SOON).await });
-    tokio::time::sleep(ms(100)).await;
+    until_parked(server, "lock:woken").await;
     guard.unlock().await?;
     let Some(guard) = waiting.await.expect("a waiter")? else { return Ok(false) };
     guard.unlock().await.map(|()| true)
@@ -212,8 +225,8 @@ async fn deeds(server: &Server) -> Wrong {
     done.insert("locks", locks(&mine).await);
     done.insert("nests", nests(&mine).await);
     done.insert("is refused", is_refused(&mine, server).await);
-    done.insert("hands off", hands_off(&mine).await);
-    done.insert("is woken", is_woken(&mine, &other).await);
+    done.insert("hands off", hands_off(&mine, server).await);
+    done.insert("is woken", is_woken(&mine, &other, server).await);
     done.insert("is served in order", is_served_in_order(&mine, &other).await);
     done.insert("unsubscribes", unsubscribes(server).await);
     done.insert("is renewed", is_renewed(&mine).await);

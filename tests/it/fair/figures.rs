@@ -120,9 +120,10 @@ async fn trip(connection: &mut MultiplexedConnection, idle: Duration) -> Duratio
     begun.elapsed()
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
+/// The median; or the least one, which says most on a machine that does other things, too.
+fn typical(mut times: Vec<Duration>, strict: bool) -> Duration {
     times.sort();
-    times[times.len() / 2]
+    if strict { times[times.len() / 2] } else { times[0] }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,7 +146,7 @@ async fn a_release_gives_the_lock_to_the_next_client_in_one_round_trip() {
             times[1].push(from_unlock_to_grant(&clients, true, round, idle).await);
             times[2].push(trip(&mut connection, idle).await);
         }
-        let [plain, fair, trip] = times.map(median);
+        let [plain, fair, trip] = times.map(|times| typical(times, strict));
         println!("{round_trip:?}, {trip:?}: unlock to grant after {plain:?} plain, {fair:?} fair");
         if round_trip > ms(1) {
             let trips = fair.as_secs_f64() / trip.as_secs_f64();

@@ -32,6 +32,7 @@ mod keys;
 mod keyspace;
 mod lists;
 mod lua;
+mod master;
 mod number;
 mod pubsub;
 mod replication;
@@ -40,6 +41,7 @@ mod request;
 mod role;
 mod script;
 mod scripting;
+mod sentinel;
 mod sets;
 mod settings;
 mod sha1;
@@ -57,8 +59,10 @@ pub use control::{ReplicaId, State};
 use core::Core;
 use data::{Bytes, Entry};
 use dispatch::Outcome;
-use reply::Reply;
+pub use master::Master;
+use reply::{OK, Reply};
 use request::Parsed;
+pub use sentinel::Sentinel;
 pub use settings::{Settings, Version};
 pub use view::{ClusterNode, ClusterView};
 
@@ -137,6 +141,7 @@ static TABLE: LazyLock<Vec<Row>> = LazyLock::new(|| {
         &pubsub::COMMANDS,
         &replication::COMMANDS,
         &scripting::COMMANDS,
+        &sentinel::COMMANDS,
         &sets::COMMANDS,
         &sorted_sets::COMMANDS,
         &strings::COMMANDS,
@@ -215,6 +220,9 @@ impl Server {
             return;
         }
         if self.core.asleep_until.take().is_some() {
+            if let Some(sleeper) = self.core.sleeper.take() {
+                self.core.send(sleeper, &OK);
+            }
             let all: Vec<u64> = self.core.clients.keys().copied().collect();
             all.into_iter().for_each(|client| self.work(client));
         }
@@ -255,62 +263,50 @@ impl Server {
 
     /// Carries out the requests of a client, as far as they have arrived.
     fn work(&mut self, client: u64) {
-        let mut was_paused = self.core.pause.is_some();
-        self.carry_out(client);
-        // The request may have ended a pause, or the wait of another client.
-        was_paused &= self.core.pause.is_none();
-        if was_paused
-            || self
-                .core
-                .clients
-                .values()
-                .any(|one| matches!(one.blocked, Some(Blocked::Wait { .. })))
-        {
+        let core = &mut self.core;
+        let Some(of_client) = core.clients.get_mut(&client) else { return };
+        let input = std::mem::take(&mut of_client.input);
+        let mut at = 0;
+        core.current = Some(client);
+        while core.takes_requests_of(client) {
+            let Some(length) = next(core, client, &input[at..]) else { break };
+            at += length;
+        }
+        core.current = None;
+        let Some(of_client) = core.clients.get_mut(&client) else { return };
+        if of_client.is_closing {
+            core.end(client);
+        } else {
+            of_client.input = if at == 0 { input } else { input[at..].to_vec() };
+        }
+        if std::mem::take(&mut self.core.frees_others) {
             self.unblock();
         }
     }
-
-    fn carry_out(&mut self, client: u64) {
-        let core = &mut self.core;
-        let Some(of_client) = core.clients.get_mut(&client) else { return };
-        if of_client.blocked.is_some() || core.asleep_until.is_some() {
-            return;
-        }
-        let input = std::mem::take(&mut of_client.input);
-        let mut at = 0;
-        let mut goes_on = true;
-        core.current = Some(client);
-        while goes_on && core.clients.contains_key(&client) {
-            let known = core.client(client).is_known;
-            let (outcome, length) = match request::parse(&input[at..], known) {
-                Parsed::Incomplete => break,
-                Parsed::Invalid(why) => {
-                    core.send(client, &Reply::Error(why.into()));
-                    core.close(client);
-                    break;
-                }
-                Parsed::Request(words, length) if words.is_empty() => (Outcome::Done, length),
-                Parsed::Request(words, length) => (dispatch::request(core, client, &words), length),
-                Parsed::Line(words, length) if words.is_empty() => (Outcome::Done, length),
-                Parsed::Line(words, length) => {
-                    let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
-                    (dispatch::request(core, client, &words), length)
-                }
-            };
-            if matches!(outcome, Outcome::Done) {
-                at += length;
-            }
-            let of_client = core.clients.get(&client);
-            goes_on = of_client.is_some_and(|one| one.blocked.is_none() && !one.is_closing)
-                && core.asleep_until.is_none();
-        }
-        core.current = None;
-        if let Some(of_client) = core.clients.get_mut(&client) {
-            if of_client.is_closing {
-                core.end(client);
-            } else {
-                of_client.input = if at == 0 { input } else { input[at..].to_vec() };
-            }
-        }
-    }
 }
+
+/// Carries out the first request of the input. Returns how long it is; `None` if it has not arrived,
+/// or has to wait.
+fn next(core: &mut Core, client: u64, input: &[u8]) -> Option<usize> {
+    let known = core.client(client).is_known;
+    let (outcome, length) = match request::parse(input, known) {
+        Parsed::Incomplete => return None,
+        Parsed::Invalid(why) => {
+            core.send(client, &Reply::Error(why.into()));
+            core.close(client);
+            return None;
+        }
+        Parsed::Request(words, length) if !words.is_empty() => {
+            (dispatch::request(core, client, &words), length)
+        }
+        Parsed::Line(words, length) if !words.is_empty() => {
+            let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+            (dispatch::request(core, client, &words), length)
+        }
+        Parsed::Request(_, length) | Parsed::Line(_, length) => (Outcome::Done, length),
+    };
+    matches!(outcome, Outcome::Done).then_some(length)
+}
+
+#[cfg(test)]
+mod tests;

@@ -68,6 +68,7 @@ fn shrunk(real: &Real, mut steps: Vec<Step>) -> Vec<Step> {
 /// The difference that a run has, in words.
 fn difference(real: &Real, seed: u64, steps: &[Step]) -> Option<String> {
     let (at, Difference { what }) = run(real, steps)?;
+    real.lose_patience();
     let few = shrunk(real, steps[..=at].to_vec());
     let lines: Vec<String> = few.iter().map(|step| format!("  {step:?}")).collect();
     // One that does not come again is in the network.
@@ -85,6 +86,9 @@ fn the_simulated_server_answers_as_the_real_one_does() {
     for seed in first.. {
         let steps = generate::steps(&mut Rng::with_seed(seed), RUN);
         taken += steps.len();
+        if seed % 100 == 0 {
+            println!("{}: seed {seed}, {taken} steps", real.name());
+        }
         found.extend(difference(&real, seed, &steps));
         if taken >= many || found.len() >= most {
             break;

@@ -1,5 +1,6 @@
 //! A real server and a simulated one, to which the same is done.
 
+use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -18,8 +19,9 @@ pub(crate) const OBSERVER: usize = CONNECTIONS;
 /// When a run begins.
 const BEGIN: Duration = Duration::from_micros(1_764_000_000_123_456);
 
-/// For an answer that does not come.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// For an answer that does not come, on a machine that is busy; and while steps are left out.
+const PATIENCE: Duration = Duration::from_secs(20);
+const IMPATIENCE: Duration = Duration::from_secs(1);
 
 /// One of the connections, at both servers.
 struct Both {
@@ -35,6 +37,8 @@ struct Both {
 /// The real server, for many runs.
 pub(crate) struct Real {
     clock: Clock,
+    monotonic: Cell<Duration>,
+    patience: Cell<Duration>,
     server: Server,
     version: Version,
     said_version: String,
@@ -76,43 +80,54 @@ impl Real {
         server.ask::<()>(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
         // The connection that a server keeps for such questions would be counted.
         let _ = server.try_ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"]);
-        Some(Self { clock, server, version, said_version })
+        // Later than it says now.
+        let monotonic = Cell::new(Duration::from_secs(1 << 32));
+        let patience = Cell::new(PATIENCE);
+        Some(Self { clock, monotonic, patience, server, version, said_version })
+    }
+
+    /// From now on an answer that does not come at once does not come.
+    pub(crate) fn lose_patience(&self) {
+        self.patience.set(IMPATIENCE);
     }
 
     pub(crate) fn name(&self) -> String {
         format!("{:?} ({})", self.version, self.said_version)
     }
 
+    /// Has its clock stand still at that time, when so much has passed since it was last set.
+    fn stand_at(&self, time: Duration, passed: Duration) {
+        self.monotonic.set(self.monotonic.get() + passed);
+        self.clock.stand_at(time, self.monotonic.get());
+    }
+
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.server.port())).expect("connecting");
         stream.set_nodelay(true).expect("a setting");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(self.patience.get())).expect("a timeout");
         stream
     }
 
     /// As a server that has just been started, as far as it goes.
     fn reset(&self) {
-        let mut reset = redis::pipe();
-        for command in [
+        let mut stream = self.connect();
+        let commands = [
             "REPLICAOF NO ONE",
             "CONFIG SET maxmemory 0",
-            "CONFIG SET maxmemory-policy noeviction",
-            "CONFIG SET min-replicas-to-write 0",
-            "CLIENT UNPAUSE",
             "FLUSHALL",
             "SCRIPT FLUSH",
             "ACL DELUSER alice",
             "ACL DELUSER bob",
             "CONFIG RESETSTAT",
-        ] {
-            let mut words = command.split(' ');
-            reset.cmd(words.next().expect("a word"));
-            words.for_each(|word| {
-                reset.arg(word);
-            });
+        ];
+        stream.write_all((commands.join("\r\n") + "\r\n").as_bytes()).expect("a reset");
+        let mut arrived = Vec::new();
+        for command in commands {
+            match read(&mut stream, &mut arrived) {
+                Some(Value::Line(b'+' | b':', _)) => {}
+                other => panic!("{command}: {other:?}"),
+            }
         }
-        let mut connection = self.server.connection().expect("a connection");
-        let _: Vec<redis::Value> = reset.query(&mut connection).expect("a reset");
     }
 }
 
@@ -127,7 +142,7 @@ impl Drop for Real {
 impl<'a> Pair<'a> {
     /// Both as if they had just been started.
     pub(crate) fn new(real: &'a Real) -> Self {
-        real.clock.stand_at(BEGIN);
+        real.stand_at(BEGIN, Duration::ZERO);
         real.reset();
         let settings =
             Settings { version: real.version, port: real.server.port(), ..Settings::default() };
@@ -180,8 +195,9 @@ impl<'a> Pair<'a> {
     pub(crate) fn step(&mut self, step: &Step) -> Result<(), Difference> {
         match step {
             Step::Later(micros) => {
-                self.now += Duration::from_micros(*micros);
-                self.real.clock.stand_at(self.now);
+                let passes = Duration::from_micros(*micros);
+                self.now += passes;
+                self.real.stand_at(self.now, passes);
                 Ok(())
             }
             Step::Reconnect(connection) => {
@@ -308,17 +324,7 @@ impl<'a> Pair<'a> {
 impl Both {
     /// The next value that the real server sends.
     fn read(&mut self) -> Option<Value> {
-        loop {
-            if let Some((value, length)) = parse(&self.arrived) {
-                self.arrived.drain(..length);
-                return Some(value);
-            }
-            let mut chunk = [0; 65536];
-            match self.real.read(&mut chunk) {
-                Ok(0) | Err(_) => return None,
-                Ok(length) => self.arrived.extend_from_slice(&chunk[..length]),
-            }
-        }
+        read(&mut self.real, &mut self.arrived)
     }
 
     /// What else has arrived: there ought to be nothing.
@@ -352,6 +358,21 @@ impl Both {
                     _ => None,
                 }
             }
+        }
+    }
+}
+
+/// The next value, if one comes.
+fn read(stream: &mut TcpStream, arrived: &mut Vec<u8>) -> Option<Value> {
+    loop {
+        if let Some((value, length)) = parse(arrived) {
+            arrived.drain(..length);
+            return Some(value);
+        }
+        let mut chunk = [0; 65536];
+        match stream.read(&mut chunk) {
+            Ok(0) | Err(_) => return None,
+            Ok(length) => arrived.extend_from_slice(&chunk[..length]),
         }
     }
 }

@@ -239,7 +239,6 @@ fn lua(chooser: &mut Chooser<'_>) -> (&'static str, Words, Words) {
     let publish = one(&["PUBLISH", "PUBLISH", "SPUBLISH", "NONSENSE"]);
     let numsub = one(&["NUMSUB", "SHARDNUMSUB", ""]);
     let client = one(&["us", "them", "others", ""]);
-    let releases = one(&["us", "them", ""]);
     let age = one(&["0", "1500", "250000", "90000000", ""]);
     let term = one(&["4000", "1000", "50"]);
     let number = one(&["0:7", "1:8", "2:9", "0:1", "1:1"]);
@@ -248,7 +247,6 @@ fn lua(chooser: &mut Chooser<'_>) -> (&'static str, Words, Words) {
     let fenced = rng.bool();
     let channel = CHANNEL.as_bytes().to_vec();
     let text = |text: &str| text.as_bytes().to_vec();
-    let now = text("1764000005000000");
     let with_token = |mut keys: Words| {
         keys.extend(fenced.then(|| token.clone()));
         keys
@@ -287,18 +285,25 @@ fn lua(chooser: &mut Chooser<'_>) -> (&'static str, Words, Words) {
         }
         15 => {
             let args = vec![
-                owner, count, lease, channel, publish, numsub, grace, client, age, term, number,
-                releases,
+                owner, count, lease, channel, publish, numsub, client, age, term, grace, number,
             ];
             ("fair_release", vec![lock, queue, waiting], args)
         }
-        16 => {
-            let args = vec![channel, publish, numsub, grace, client, number, now];
+        16 if fenced => {
+            let args = vec![client, channel, publish, numsub, grace, number];
             ("fair_leave", vec![lock, queue, waiting], args)
         }
-        17 => ("fair_refresh", vec![queue, waiting], vec![client, term, age, number, now]),
+        16 => {
+            let mut args = vec![client, age, term, grace, number, channel, lease, numsub, publish];
+            args.extend([text("0"), owner, other.clone(), other]);
+            ("fair_hand_off", vec![lock, queue, waiting, token], args)
+        }
+        17 => {
+            let args = vec![client, term, age, number];
+            ("fair_refresh", vec![lock, queue, waiting], args)
+        }
         _ => {
-            let args = vec![channel, publish, numsub, grace, now, client, releases];
+            let args = vec![channel, publish, numsub, grace];
             ("fair_force_unlock", vec![lock, queue, waiting], args)
         }
     }

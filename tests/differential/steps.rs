@@ -54,7 +54,11 @@ impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, word) in self.words.iter().enumerate() {
             let space = if at == 0 { "" } else { " " };
-            let text = String::from_utf8_lossy(word);
+            let mut text = String::from_utf8_lossy(word).into_owned();
+            // The rest of a script says little.
+            if let Some((end, _)) = text.char_indices().nth(100) {
+                text.replace_range(end.., "...");
+            }
             let is_plain = !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic());
             if is_plain { write!(f, "{space}{text}")? } else { write!(f, "{space}{text:?}")? }
         }

@@ -3,7 +3,15 @@
 use super::steps::Like::{self, AnyOrder, Columns, Fields, Same, Shape};
 
 pub(crate) const KEYS: &[&str] = &["k1", "k2", "k3", "k4", "k5", "k6"];
-pub(crate) const CHANNELS: &[&str] = &["c1", "c2", "c3", "redisson_lock__channel:{lock}"];
+pub(crate) const CHANNELS: &[&str] = &[
+    "c1",
+    "c2",
+    "c3",
+    "redisson_lock__channel:{lock}",
+    // Where clients wait for their turns.
+    "redisson_lock__channel:{lock}:us",
+    "redisson_lock__channel:{lock}:them",
+];
 
 pub(crate) const TEMPLATES: &[(Like, &str)] = &[
     // Strings.
@@ -105,8 +113,8 @@ pub(crate) const TEMPLATES: &[(Like, &str)] = &[
     (Same, "RPOP $k ?$i"),
     (Same, "LLEN $k"),
     (Same, "LRANGE $k $i $i"),
-    (Same, "LINDEX $k $i"),
-    (Same, "LSET $k $i $v"),
+    (Same, "LINDEX $k $j"),
+    (Same, "LSET $k $j $v"),
     (Same, "LREM $k $i $v"),
     (Same, "LTRIM $k $i $i"),
     (Same, "LINSERT $k BEFORE|AFTER|X $v $v"),

@@ -12,12 +12,17 @@ pub(crate) const WANTED: &[(&str, &str)] = &[
     ),
     ("what SRANDMEMBER, HRANDFIELD and RANDOMKEY choose", "it is random"),
     ("the order of the lines of INFO commandstats and errorstats", "the same"),
+    ("the order of what several patterns of one client match", "the same"),
     (
         "math.random in Redis 7.0 and later without math.randomseed before",
         "it goes on from script to script",
     ),
     (
-        "fields of CLIENT INFO, CLIENT LIST and INFO beside those in `FIELDS`",
+        "LSET and LINDEX at the smallest number",
+        "it overflows in Valkey, which takes the element at the other end",
+    ),
+    (
+        "sections and fields of CLIENT INFO, CLIENT LIST and INFO beside those in `FIELDS`",
         "they are about the process: its buffers, its memory, its sockets",
     ),
 ];
@@ -48,6 +53,7 @@ const FIELDS: &[&str] = &[
 
 /// The answers of a connection as they are compared.
 pub(crate) fn compared(mut values: Vec<Value>, likes: &[Like]) -> Vec<Value> {
+    sort_patterns(&mut values);
     for like in likes {
         values = match like {
             Like::Same => values,
@@ -60,6 +66,21 @@ pub(crate) fn compared(mut values: Vec<Value>, likes: &[Like]) -> Vec<Value> {
         }
     }
     values
+}
+
+/// Sorts what comes of one message.
+fn sort_patterns(values: &mut [Value]) {
+    let message = |value: &Value| match value {
+        Value::Many(_, Some(words))
+            if words.first() == Some(&Value::Bulk(b"pmessage".to_vec())) =>
+        {
+            Some(words[2..].to_vec())
+        }
+        _ => None,
+    };
+    for same in values.chunk_by_mut(|a, b| message(a).is_some() && message(a) == message(b)) {
+        same.sort_by(|a, b| a.partial_cmp(b).expect("no floats"));
+    }
 }
 
 /// The first elements of all arrays, then the second ones.
@@ -85,7 +106,7 @@ fn sorted_fields(text: &str) -> String {
 
 /// What of a line is compared.
 fn fields(line: &str) -> String {
-    if line.starts_with("db") || line.starts_with("errorstat_") || line.starts_with("#") {
+    if line.starts_with("db") && !line.contains("distrib") || line.starts_with("errorstat_") {
         return line.split(",avg_ttl").next().unwrap_or(line).to_owned();
     }
     if let Some((command, figures)) = line.strip_prefix("cmdstat_").and_then(|l| l.split_once(':'))

@@ -41,7 +41,7 @@ impl Clock {
         let dir = TempDir::with_prefix("redlatch-clock-").expect("a temporary directory");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/clock.c");
         let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"])
+            .args(["-shared", "-fPIC", "-Wall", "-Werror", "-ldl", "-o"])
             .args([&dir.path().join(LIBRARY), &source])
             .output()
             .map_err(|error| format!("no C compiler to build the clock with: {error}"))?;
@@ -51,6 +51,7 @@ impl Clock {
         let clock = Self { dir, offset };
         clock.set(0);
         clock.write(0, 8);
+        clock.write(0, 16);
         Ok(clock)
     }
 
@@ -65,9 +66,11 @@ impl Clock {
         self.write(millis * 1_000, 0);
     }
 
-    /// From now on the server's clock stands still at that time since 1970.
+    /// From now on the server's clock stands still at that time since 1970, and its monotonic clock
+    /// at the other one, which may not be earlier than the last time.
     #[allow(dead_code, reason = "the differential needs it")]
-    pub(crate) fn stand_at(&self, time: Duration) {
+    pub(crate) fn stand_at(&self, time: Duration, monotonic: Duration) {
+        self.write(monotonic.as_micros() as i64, 16);
         self.write(time.as_micros() as i64, 8);
     }
 

@@ -1,6 +1,6 @@
 //! Users: `AUTH`, `ACL`, and the words of a denial.
 
-use super::call::{Call, Row, command};
+use super::call::{Call, Row, command, no_subcommand};
 use super::command::{
     ADMIN, BUSY, CONTAINER, Command, FAST, LOADING, NO_AUTH, NO_KEYS, NO_SCRIPT, STALE,
 };
@@ -8,13 +8,14 @@ use super::core::Core;
 use super::reply::{Answer, Failure, OK, Reply, printed};
 use super::settings::Version;
 use super::user::{CATEGORY_NAMES, Denied, User, is_in};
+use super::{ClientId, Effect};
 
 const OPEN: u32 = NO_AUTH | LOADING | STALE | FAST | BUSY | NO_SCRIPT;
 const ACL: u32 = ADMIN | NO_SCRIPT | LOADING | STALE;
 
 pub(super) const COMMANDS: [Row; 10] = [
     command("auth", -2, OPEN, NO_KEYS, auth),
-    command("acl", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("acl", -2, CONTAINER | ACL, NO_KEYS, no_subcommand),
     command("acl|setuser", -3, ACL, NO_KEYS, setuser),
     command("acl|deluser", -3, ACL, NO_KEYS, deluser),
     command("acl|getuser", 3, ACL, NO_KEYS, getuser),
@@ -27,9 +28,10 @@ pub(super) const COMMANDS: [Row; 10] = [
 
 impl Denied {
     /// The error for a client.
-    pub(super) fn words(self, command: &Command, user: &str, core: &Core) -> Failure {
+    pub(super) fn words(self, command: &Command, client: u64, core: &Core) -> Failure {
         let name = command.name;
         let version = core.version();
+        let user = &core.clients[&client].user;
         let this_user = "NOPERM this user has no permissions to";
         Failure::from(match (self, version) {
             (Self::Command, Version::Redis62) => {
@@ -66,10 +68,10 @@ impl Denied {
     }
 
     /// The error for a script.
-    pub(super) fn in_script(self, command: &Command, user: &str, core: &Core) -> Failure {
+    pub(super) fn in_script(self, command: &Command, client: u64, core: &Core) -> Failure {
         let version = core.version();
         if version > Version::Redis70 {
-            let words = self.words(command, user, core).0;
+            let words = self.words(command, client, core).0;
             let words = words.trim_start_matches("NOPERM ");
             return Failure::from(format!("ERR ACL failure in script: {words}"));
         }
@@ -84,27 +86,56 @@ impl Denied {
 }
 
 impl Core {
-    /// Whether the user may have the command carried out.
+    /// Whether the user of the client may have the command carried out.
     pub(super) fn permitted(
         &self,
-        user: &str,
+        client: u64,
         command: &Command,
         args: &[&[u8]],
     ) -> Result<(), Denied> {
-        self.users.get(user).map_or(Err(Denied::Command), |user| user.may(command, args))
+        let user = self.clients.get(&client).and_then(|client| self.users.get(&client.user));
+        user.map_or(Err(Denied::Command), |user| user.may(command, args, self.version()))
+    }
+
+    /// Ends the connections of a user to which messages come that are not for the user any more.
+    fn silence(&mut self, name: &str, old: &User) {
+        let user = &self.users[name];
+        if old.channels.iter().all(|channel| user.channels.contains(channel)) {
+            return;
+        }
+        let hears = |client: &&u64| {
+            let client = &self.clients[client];
+            let mut channels = client.channels.iter().chain(&client.sharded);
+            channels.any(|channel| !user.hears(channel))
+                || client.patterns.iter().any(|pattern| !user.hears_pattern(pattern))
+        };
+        let theirs = self.clients.iter().filter(|(_, client)| client.user == name);
+        let lost: Vec<u64> = theirs.map(|(client, _)| client).filter(hears).copied().collect();
+        lost.into_iter().for_each(|client| self.close(client));
     }
 
     /// A server begins with one user, who may do everything.
     pub(super) fn make_default_user(&mut self) {
         let mut user = User::new(true);
         for rule in ["on", "nopass", "~*", "+@all"] {
-            user.apply(rule.as_bytes(), self.table).expect("a rule");
+            user.apply(rule.as_bytes(), self.table, self.version()).expect("a rule");
         }
         if let Some(password) = &self.settings.password {
             user.passwords.insert(password.clone());
             user.needs_no_password = false;
         }
         self.users.insert("default".into(), user);
+    }
+
+    /// The answer to somebody who is not known. In Redis 8.0 there is none to a client that is
+    /// still to be sent something else.
+    pub(super) fn refusal(&self, client: u64, failure: Failure) -> Answer {
+        let is_its = |effect: &Effect| matches!(effect, Effect::Send { client: to, .. } if *to == ClientId(client));
+        let is_pending = self.effects[self.sent..].iter().any(is_its);
+        if is_pending && self.version() == Version::Redis80 {
+            return Ok(Reply::Later);
+        }
+        Err(failure)
     }
 
     /// Makes somebody known who has the password.
@@ -139,7 +170,9 @@ fn auth(call: &mut Call<'_>) -> Answer {
     } else {
         (call.text(1), call.text(2))
     };
-    call.core.authenticate(call.client, &name, &password)?;
+    if let Err(failure) = call.core.authenticate(call.client, &name, &password) {
+        return call.core.refusal(call.client, failure);
+    }
     Ok(OK)
 }
 
@@ -151,12 +184,15 @@ fn setuser(call: &mut Call<'_>) -> Answer {
     let all_channels = call.version() == Version::Redis62;
     let mut user = call.core.users.get(&name).cloned().unwrap_or_else(|| User::new(all_channels));
     for rule in &call.args[3..] {
-        user.apply(rule, call.core.table).map_err(|why| {
+        user.apply(rule, call.core.table, call.version()).map_err(|why| {
             let rule = printed(rule);
             Failure::from(format!("ERR Error in ACL SETUSER modifier '{rule}': {why}"))
         })?;
     }
-    call.core.users.insert(name, user);
+    let old = call.core.users.insert(name.clone(), user);
+    if let Some(old) = old {
+        call.core.silence(&name, &old);
+    }
     Ok(OK)
 }
 

@@ -9,16 +9,16 @@ use parking_lot::Mutex;
 use super::core::Core;
 use super::settings::Version;
 use super::sha1::sha1_hex;
-use super::values::Raised;
+use super::values::{Raised, caller, code_of, error_table};
 
 type Slot = Arc<Mutex<Core>>;
 
 /// The tables `redis` and `math`, as far as they are not Lua's own.
 pub(super) fn tables(lua: &Lua, slot: &Slot, version: Version) -> mlua::Result<(Table, Table)> {
     let (redis, math) = (lua.create_table()?, lua.create_table()?);
+    let name = if version.is_valkey() { "server" } else { "redis" };
     let fail = move |text: &str| {
-        let code = if version == Version::Redis62 { "" } else { "ERR " };
-        let text = format!("{code}{text}");
+        let text = format!("{}{text}", code_of(version));
         mlua::Error::external(Raised { text, is_counted: false })
     };
     let sha1hex = lua.create_function(move |lua, args: MultiValue| {
@@ -28,10 +28,42 @@ pub(super) fn tables(lua: &Lua, slot: &Slot, version: Version) -> mlua::Result<(
         lua.create_string(sha1_hex(&text(args.front())))
     })?;
     redis.set("sha1hex", sha1hex)?;
+    let wrong = move |lua: &Lua| {
+        let text = "wrong number or type of arguments";
+        let before = match version {
+            Version::Redis62 => format!("{}: ", caller(lua)),
+            _ => code_of(version).to_owned(),
+        };
+        error_table(lua, &format!("{before}{text}"))
+    };
+    let status_reply = lua.create_function(move |lua, args: MultiValue| {
+        let Some(Value::String(text)) = args.front().filter(|_| args.len() == 1) else {
+            return wrong(lua);
+        };
+        let table = lua.create_table()?;
+        table.raw_set("ok", text)?;
+        Ok(table)
+    })?;
+    redis.set("status_reply", status_reply)?;
+    let error_reply = lua.create_function(move |lua, args: MultiValue| {
+        let Some(Value::String(text)) = args.front().filter(|_| args.len() == 1) else {
+            return wrong(lua);
+        };
+        let text = text.to_string_lossy();
+        if version == Version::Redis62 {
+            return error_table(lua, &text);
+        }
+        let text = text.strip_prefix('-').unwrap_or(&text);
+        let code = if text.contains(' ') { "" } else { "ERR " };
+        error_table(lua, &format!("{code}{text}"))
+    })?;
+    redis.set("error_reply", error_reply)?;
     let log = lua.create_function(move |_, args: MultiValue| {
         let level = number(args.front());
         match level.map(|level| level as i64) {
-            _ if args.len() < 2 => Err(fail("redis.log() requires two arguments or more.")),
+            _ if args.len() < 2 => {
+                Err(fail(&format!("{name}.log() requires two arguments or more.")))
+            }
             None => Err(fail("First argument must be a number (log level).")),
             Some(0..=3) => Ok(()),
             Some(_) => Err(fail("Invalid debug level.")),
@@ -41,7 +73,7 @@ pub(super) fn tables(lua: &Lua, slot: &Slot, version: Version) -> mlua::Result<(
     let core = slot.clone();
     let setresp = lua.create_function(move |_, args: MultiValue| {
         if args.len() != 1 {
-            return Err(fail("redis.setresp() requires one argument."));
+            return Err(fail(&format!("{name}.setresp() requires one argument.")));
         }
         let resp = number(args.front()).map_or(0, |number| number as i64);
         if resp != 2 && resp != 3 {
@@ -53,6 +85,7 @@ pub(super) fn tables(lua: &Lua, slot: &Slot, version: Version) -> mlua::Result<(
         Ok(())
     })?;
     redis.set("setresp", setresp)?;
+    redis.set("REDIS_VERSION", version.of_redis())?;
     let core = slot.clone();
     let random = lua.create_function(move |_, args: MultiValue| {
         let next = next_random(&mut core.lock().random_of_scripts) % i64::from(i32::MAX);

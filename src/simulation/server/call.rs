@@ -129,7 +129,14 @@ impl<'a> Call<'a> {
     pub(super) fn pairs(&self, from: usize) -> Result<Pairs<'a>, Failure> {
         let rest = &self.args[from..];
         if rest.is_empty() || !rest.len().is_multiple_of(2) {
-            return Err(self.wrong_arity());
+            // Redis 6.2 says it in other words here, and calls MSETNX so, too.
+            let old =
+                |name: &str| Failure::from(format!("ERR wrong number of arguments for {name}"));
+            return Err(match self.command.name {
+                "mset" | "msetnx" if self.version() == Version::Redis62 => old("MSET"),
+                "xadd" if self.version() == Version::Redis62 => old("XADD"),
+                _ => self.wrong_arity(),
+            });
         }
         Ok(rest.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
     }
@@ -159,6 +166,15 @@ pub(super) fn wrong_arity(name: &str, version: Version) -> Failure {
         _ => name,
     };
     Failure::from(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+/// What Redis 6.2 says of a subcommand that it does not know.
+pub(super) fn no_subcommand(call: &mut Call<'_>) -> Answer {
+    Err(match (call.command.name, call.many()) {
+        (_, 1) => call.wrong_arity(),
+        ("client", _) if call.option(1) == "kill" => SYNTAX,
+        _ => call.wrong_subcommand(),
+    })
 }
 
 pub(super) fn found(yes: bool) -> Answer {

@@ -50,6 +50,8 @@ pub(super) struct Client {
     pub(super) queue: Option<Queue>,
     /// How many commands the transaction has that is carried out.
     pub(super) executing: Option<usize>,
+    /// It has begun a transaction, or something that belongs to one.
+    pub(super) has_begun: bool,
     /// Keys whose change ends the transaction, with the databases that they are in.
     pub(super) watched: BTreeSet<(usize, Bytes)>,
     /// One of them has changed.

@@ -5,7 +5,7 @@ use super::client::{Blocked, Client};
 use super::command::{ADMIN, LOADING, NO_KEYS, NO_SCRIPT, STALE};
 use super::core::Core;
 use super::number;
-use super::reply::{Answer, Failure, OK, Reply, SYNTAX};
+use super::reply::{Answer, Failure, OK, Reply, SYNTAX, printed};
 use super::settings::Version;
 
 const MINE: u32 = NO_SCRIPT | LOADING | STALE;
@@ -20,6 +20,7 @@ pub(super) const COMMANDS: [Row; 6] = [
     command("client|pause", -3, OTHERS, NO_KEYS, pause),
     command("client|unpause", 2, OTHERS, NO_KEYS, |call| {
         call.core.pause = None;
+        call.core.frees_others = true;
         Ok(OK)
     }),
     command("client|unblock", -3, OTHERS, NO_KEYS, unblock),
@@ -33,7 +34,9 @@ impl Core {
         let seconds = |since: i64| now / 1000 - since / 1000;
         let queued = of_client.queue.as_ref().map(|queue| queue.requests.len());
         let queued = queued.or(of_client.executing);
-        let many = queued.map_or(-1, |many| many as i64);
+        // Valkey keeps a place for them.
+        let has_place = self.version().is_valkey() && of_client.has_begun;
+        let many = queued.map_or(if has_place { 0 } else { -1 }, |many| many as i64);
         let mut flags = String::new();
         for (flag, is_set) in [
             ('P', of_client.subscriptions() + of_client.sharded.len() > 0),
@@ -49,7 +52,7 @@ impl Core {
         if flags.is_empty() {
             flags.push('N');
         }
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let text = printed;
         let version = self.version();
         let last = of_client.last_command;
         let last = match last.split_once('|') {
@@ -105,9 +108,13 @@ fn list(call: &mut Call<'_>) -> Answer {
     let mut wanted: Vec<u64> = call.core.clients.keys().copied().collect();
     match call.many() {
         2 => {}
-        4 if call.option(2) == "type" => {
+        many @ 4.. if call.option(2) == "type" && (many == 4 || call.version().is_valkey()) => {
             let kind = call.option(3);
-            is_kind(&Client::default(), &kind)?;
+            let unknown = || Failure::from(format!("ERR Unknown client type '{}'", call.text(3)));
+            is_kind(&Client::default(), &kind).map_err(|_| unknown())?;
+            if many > 4 {
+                return Err(SYNTAX);
+            }
             wanted.retain(|client| is_kind(&call.core.clients[client], &kind).unwrap_or(false));
         }
         4.. if call.option(2) == "id" => {
@@ -137,7 +144,19 @@ fn kill(call: &mut Call<'_>) -> Answer {
     }
     let mut wanted: Vec<u64> = call.core.clients.keys().copied().collect();
     let mut skips_me = true;
-    for at in (2..call.many()).step_by(2) {
+    let mut at = 2;
+    while at < call.many() {
+        // Valkey takes any number of ids.
+        if call.version().is_valkey() && call.option(at) == "id" {
+            let ids = call.args[at + 1..].iter().map_while(|word| number::integer(word));
+            let ids: Vec<i64> = ids.collect();
+            if ids.iter().any(|id| *id <= 0) {
+                return Err("ERR client-id should be greater than 0".into());
+            }
+            wanted.retain(|client| ids.contains(&(call.core.clients[client].id as i64)));
+            at += 1 + ids.len();
+            continue;
+        }
         if at + 1 == call.many() {
             return Err(SYNTAX);
         }
@@ -173,6 +192,7 @@ fn kill(call: &mut Call<'_>) -> Answer {
             },
             _ => return Err(SYNTAX),
         }
+        at += 2;
     }
     if skips_me {
         wanted.retain(|client| *client != call.client);
@@ -213,6 +233,7 @@ fn unblock(call: &mut Call<'_>) -> Answer {
         && let Some(Blocked::Wait { until, .. }) = &mut call.core.client(client).blocked
     {
         *until = Some(i64::MIN);
+        call.core.frees_others = true;
     }
     found(waiting.is_some())
 }

@@ -2,7 +2,7 @@
 
 use crate::slot;
 
-use super::call::{Call, Row, command};
+use super::call::{Call, Row, command, no_subcommand};
 use super::command::{
     ADMIN, CONTAINER, Command, FAST, Keys, LOADING, NO_KEYS, NO_SCRIPT, STALE, WRITE,
 };
@@ -16,7 +16,7 @@ use super::view::{ClusterNode, ClusterView};
 const TELLS: u32 = LOADING | STALE;
 
 pub(super) const COMMANDS: [Row; 13] = [
-    command("cluster", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("cluster", -2, CONTAINER | TELLS, NO_KEYS, no_subcommand),
     command("cluster|slots", 2, TELLS, NO_KEYS, slots),
     command("cluster|shards", 2, TELLS, NO_KEYS, shards),
     command("cluster|nodes", 2, TELLS, NO_KEYS, nodes),

@@ -57,20 +57,52 @@ pub(super) const KEY: Keys = Keys::At(1, 1, 1);
 pub(super) const ALL_KEYS: Keys = Keys::At(1, -1, 1);
 pub(super) const TWO_KEYS: Keys = Keys::At(1, 2, 1);
 
+/// Commands that came with a later version than the first.
+const NEWER: [(&str, Version); 14] = [
+    ("eval_ro", Version::Redis70),
+    ("evalsha_ro", Version::Redis70),
+    ("ssubscribe", Version::Redis70),
+    ("sunsubscribe", Version::Redis70),
+    ("spublish", Version::Redis70),
+    ("pubsub|shardchannels", Version::Redis70),
+    ("pubsub|shardnumsub", Version::Redis70),
+    ("expiretime", Version::Redis70),
+    ("pexpiretime", Version::Redis70),
+    ("cluster|shards", Version::Redis70),
+    ("client|no-evict", Version::Redis70),
+    ("command|docs", Version::Redis70),
+    ("client|no-touch", Version::Redis80),
+    ("client|setinfo", Version::Redis80),
+];
+
 /// Commands that had another number of words, up to that version.
-const OLD_ARITIES: [(&str, Version, i32); 7] = [
+const OLD_ARITIES: [(&str, Version, i32); 8] = [
     ("zrank", Version::Redis70, 3),
     ("zrevrank", Version::Redis70, 3),
     ("expire", Version::Redis62, 3),
     ("pexpire", Version::Redis62, 3),
     ("expireat", Version::Redis62, 3),
     ("pexpireat", Version::Redis62, 3),
+    ("config|get", Version::Redis62, 3),
     ("config|set", Version::Redis62, 4),
 ];
 
 impl Command {
     pub(super) fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Whether a client that is not known may ask for it, and any user.
+    pub(super) fn is_open(&self, version: Version) -> bool {
+        match version {
+            Version::Redis62 => ["auth", "hello", "quit"].contains(&self.name),
+            _ => self.is(NO_AUTH),
+        }
+    }
+
+    /// Whether that version has it.
+    pub(super) fn is_in(&self, version: Version) -> bool {
+        NEWER.iter().all(|(name, since)| *name != self.name || version >= *since)
     }
 
     /// Whether it may have so many words.

@@ -1,6 +1,6 @@
 //! Commands about the connection of a client, and about other clients.
 
-use super::call::{Call, Row, command};
+use super::call::{Call, Row, command, no_subcommand};
 use super::client::Wants;
 use super::command::{
     ADMIN, BUSY, CONTAINER, FAST, LOADING, NO_AUTH, NO_KEYS, NO_MULTI, NO_SCRIPT, STALE,
@@ -8,7 +8,7 @@ use super::command::{
 use super::core::{Core, DBS};
 use super::data::Bytes;
 use super::number;
-use super::reply::{Answer, Failure, NOT_AN_INTEGER, OK, Reply, SYNTAX};
+use super::reply::{Answer, Failure, OK, Reply, SYNTAX};
 use super::settings::Version;
 
 const OPEN: u32 = NO_AUTH | LOADING | STALE | FAST | BUSY | NO_SCRIPT;
@@ -25,7 +25,7 @@ pub(super) const COMMANDS: [Row; 17] = [
         Ok(OK)
     }),
     command("reset", 1, OPEN, NO_KEYS, reset),
-    command("client", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("client", -2, CONTAINER | MINE, NO_KEYS, no_subcommand),
     command("client|id", 2, MINE, NO_KEYS, |call| {
         let client = call.client;
         Ok(Reply::Int(call.core.client(client).id as i64))
@@ -90,7 +90,9 @@ fn hello(call: &mut Call<'_>) -> Answer {
         at += 1;
     }
     if let Some((user, password)) = user {
-        call.core.authenticate(client, &user, &password)?;
+        if let Err(failure) = call.core.authenticate(client, &user, &password) {
+            return call.core.refusal(client, failure);
+        }
     }
     if !call.core.client(client).is_known {
         return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time".into());
@@ -104,8 +106,22 @@ fn hello(call: &mut Call<'_>) -> Answer {
     let text = |text: &str| Reply::bulk(text.as_bytes());
     let version = call.version();
     let (id, resp3) = (call.core.client(client).id, call.core.client(client).resp3);
-    let mode = if call.core.settings.cluster { "cluster" } else { "standalone" };
+    let mode = call.core.mode();
     let role = if call.core.is_replica() { "replica" } else { "master" };
+    let module = |name: &str, path: &str| {
+        Reply::Array(vec![Reply::Map(vec![
+            (text("name"), text(name)),
+            (text("ver"), Reply::Int(1)),
+            (text("path"), text(path)),
+            (text("args"), Reply::Array(Vec::new())),
+        ])])
+    };
+    // Those that are built in.
+    let modules = match version {
+        Version::Redis80 => module("vectorset", ""),
+        Version::Valkey91 => module("lua", "lua"),
+        _ => Reply::Array(Vec::new()),
+    };
     Ok(Reply::Map(vec![
         (text("server"), text(version.name())),
         (text("version"), text(version.own())),
@@ -113,7 +129,7 @@ fn hello(call: &mut Call<'_>) -> Answer {
         (text("id"), Reply::Int(id as i64)),
         (text("mode"), text(mode)),
         (text("role"), text(role)),
-        (text("modules"), Reply::Array(Vec::new())),
+        (text("modules"), modules),
     ]))
 }
 
@@ -133,12 +149,7 @@ fn ping(call: &mut Call<'_>) -> Answer {
 }
 
 fn select(call: &mut Call<'_>) -> Answer {
-    let unreadable = if call.version() == Version::Redis62 {
-        "ERR invalid DB index".into()
-    } else {
-        NOT_AN_INTEGER
-    };
-    let db = number::integer(call.arg(1)).ok_or(unreadable)?;
+    let db = call.int(1)?;
     if call.core.settings.cluster && db != 0 && !call.version().is_valkey() {
         return Err("ERR SELECT is not allowed in cluster mode".into());
     }
@@ -153,7 +164,7 @@ fn select(call: &mut Call<'_>) -> Answer {
 }
 
 fn reset(call: &mut Call<'_>) -> Answer {
-    let client = call.client;
+    let (client, version) = (call.client, call.version());
     call.core.discard(client);
     call.core.unsubscribe_all(client);
     let needs_no_password =
@@ -166,13 +177,17 @@ fn reset(call: &mut Call<'_>) -> Answer {
     of_client.name.clear();
     of_client.wants = Wants::All;
     (of_client.reads_only, of_client.is_asking) = (false, false);
+    of_client.no_evict &= version <= Version::Redis70;
     of_client.tracking = false;
     Ok(Reply::Status("RESET".into()))
 }
 
 impl Core {
     fn set_name(&mut self, client: u64, name: Bytes) -> Result<(), Failure> {
-        if name.iter().any(|byte| !(b'!'..=b'~').contains(byte)) {
+        // Later versions look no further than to a zero.
+        let end = name.iter().position(|byte| *byte == 0 && self.version() > Version::Redis70);
+        let looked_at = &name[..end.unwrap_or(name.len())];
+        if looked_at.iter().any(|byte| !(b'!'..=b'~').contains(byte)) {
             return Err(
                 "ERR Client names cannot contain spaces, newlines or special characters.".into()
             );
@@ -190,9 +205,6 @@ fn getname(call: &mut Call<'_>) -> Answer {
 
 fn setinfo(call: &mut Call<'_>) -> Answer {
     let (client, value) = (call.client, call.arg(3).to_vec());
-    if call.version() <= Version::Redis70 {
-        return Err(format!("ERR unknown subcommand '{}'. Try CLIENT HELP.", call.text(1)).into());
-    }
     let of_client = call.core.client(client);
     match &*String::from_utf8_lossy(call.args[2]).to_ascii_lowercase() {
         "lib-name" => of_client.library = value,

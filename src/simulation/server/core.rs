@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::client::Client;
 use super::command::Command;
 use super::data::{Bytes, Entry};
+use super::master::Master;
 use super::reply::{Digits, Reply};
 use super::role::{Replica, Role};
 use super::script::{Ran, Script};
@@ -79,8 +80,11 @@ pub(super) struct Core {
     pub(super) config: BTreeMap<String, String>,
     /// Until when clients are paused, and whether only those that write.
     pub(super) pause: Option<(i64, bool)>,
-    /// Until when it does nothing at all.
+    /// Until when it does nothing at all, and the client that has wanted it.
     pub(super) asleep_until: Option<Duration>,
+    pub(super) sleeper: Option<u64>,
+    /// The request at work lets clients go on that had to wait.
+    pub(super) frees_others: bool,
     pub(super) memory_is_full: bool,
     /// It cannot save its data.
     pub(super) refuses_writes: bool,
@@ -96,6 +100,9 @@ pub(super) struct Core {
     pub(super) changed_keys: BTreeSet<(usize, Bytes)>,
     pub(super) published: Vec<Message>,
     pub(super) view: Option<ClusterView>,
+    /// It is a Sentinel, which knows this of primaries.
+    pub(super) is_sentinel: bool,
+    pub(super) masters: Vec<Master>,
     /// How many changes there were.
     pub(super) changes: u64,
     /// The earliest end of a key, or something earlier.
@@ -125,6 +132,13 @@ impl Core {
         self.clients.get_mut(&client).expect("BUG: the client has gone")
     }
 
+    /// Whether the next request of a client may be carried out.
+    pub(super) fn takes_requests_of(&self, client: u64) -> bool {
+        let of_client = self.clients.get(&client);
+        self.asleep_until.is_none()
+            && of_client.is_some_and(|one| one.blocked.is_none() && !one.is_closing)
+    }
+
     /// The next of the numbers that look random.
     pub(super) fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -148,7 +162,7 @@ impl Core {
     }
 
     pub(super) fn digits(&self) -> Digits {
-        if self.version() <= Version::Redis70 { Digits::Seventeen } else { Digits::Shortest }
+        Digits::of_version(self.version())
     }
 
     /// Sends something to a client that it did not ask for, or an answer.

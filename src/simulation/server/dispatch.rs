@@ -3,8 +3,8 @@
 use super::call::{Call, wrong_arity};
 use super::client::{Blocked, Queue, Wants};
 use super::command::{
-    ADMIN, BUSY, CONTAINER, Command, GROWS, LOADING, MAY_REPLICATE, NO_AUTH, NO_MULTI, NO_SCRIPT,
-    READ, STALE, WRITE,
+    ADMIN, BUSY, CONTAINER, Command, GROWS, LOADING, MAY_REPLICATE, NO_MULTI, NO_SCRIPT, READ,
+    STALE, WRITE,
 };
 use super::core::Core;
 use super::reply::{Failure, Reply, printed};
@@ -33,6 +33,25 @@ const WHILE_LISTENING: [&str; 9] = [
     "reset",
 ];
 
+/// What a Sentinel may be asked beside its own commands.
+const SENTINELS: [&str; 15] = [
+    "acl",
+    "auth",
+    "client",
+    "command",
+    "hello",
+    "info",
+    "ping",
+    "psubscribe",
+    "publish",
+    "punsubscribe",
+    "quit",
+    "reset",
+    "role",
+    "subscribe",
+    "unsubscribe",
+];
+
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
 /// A request of a client.
@@ -53,11 +72,12 @@ pub(super) fn request(core: &mut Core, client: u64, args: &[&[u8]]) -> Outcome {
                 core.client(client).blocked = Some(Blocked::Paused);
                 return Outcome::Waits;
             }
+            let old = core.version() == Version::Redis62;
             let of_client = core.client(client);
             match &mut of_client.queue {
                 Some(Queue { requests, is_broken }) if !UNQUEUED.contains(&command.name) => {
                     // There will be no EXEC otherwise.
-                    if !*is_broken && !of_client.is_dirty {
+                    if !*is_broken && (old || !of_client.is_dirty) {
                         requests.push(args.iter().map(|arg| arg.to_vec()).collect());
                     }
                     Reply::Status("QUEUED".into())
@@ -73,8 +93,12 @@ pub(super) fn request(core: &mut Core, client: u64, args: &[&[u8]]) -> Outcome {
 
 /// Takes note of a request that is not carried out, which ends a transaction. Returns the error.
 fn refused(core: &mut Core, client: u64, args: &[&[u8]], failure: Failure) -> Failure {
+    let is_valkey = core.version().is_valkey();
     if let Some(queue) = &mut core.client(client).queue {
         queue.is_broken = true;
+        if is_valkey {
+            queue.requests.clear();
+        }
     }
     let failure = if args[0].eq_ignore_ascii_case(b"exec") {
         core.discard(client);
@@ -87,22 +111,20 @@ fn refused(core: &mut Core, client: u64, args: &[&[u8]], failure: Failure) -> Fa
     failure
 }
 
-/// Sends an answer, if the client wants it.
+/// Sends an answer, if the client wants it, and what it hears behind it.
 fn answer(core: &mut Core, client: u64, reply: &Reply) {
+    let pushes = std::mem::take(&mut core.own_pushes);
     let Some(to) = core.clients.get_mut(&client) else { return };
+    let wanted = to.wants == Wants::All;
     to.wants = match to.wants {
         Wants::SkipsNext => Wants::SkipsThis,
         Wants::SkipsThis => Wants::All,
-        Wants::None => return,
-        Wants::All => {
-            if *reply != Reply::Later {
-                core.send(client, reply);
-            }
-            let pushes = std::mem::take(&mut core.own_pushes);
-            pushes.iter().for_each(|push| core.send(client, push));
-            return;
-        }
+        other => other,
+    };
+    if wanted && *reply != Reply::Later {
+        core.send(client, reply);
     }
+    pushes.iter().for_each(|push| core.send(client, push));
 }
 
 /// The command of that name, if it may have so many words.
@@ -114,7 +136,7 @@ fn lookup(core: &Core, args: &[&[u8]]) -> Result<&'static Command, Failure> {
     let version = core.version();
     let named = |name: &[u8]| {
         let at = core.table.binary_search_by(|one| one.name.as_bytes().cmp(name)).ok()?;
-        Some(&core.table[at])
+        Some(&core.table[at]).filter(|command| core.has(command))
     };
     let mut name = [0; 64];
     let end = append(&mut name, 0, args[0]);
@@ -122,7 +144,13 @@ fn lookup(core: &Core, args: &[&[u8]]) -> Result<&'static Command, Failure> {
     if command.is(CONTAINER) && args.len() > 1 {
         let bar = append(&mut name, end, b"|");
         let end = append(&mut name, bar, args[1]);
-        command = named(&name[..end]).ok_or_else(|| unknown_subcommand(args, version))?;
+        command = match named(&name[..end]) {
+            // The container says that it is none.
+            found if version == Version::Redis62 => {
+                found.filter(|found| found.fits(args.len(), version)).unwrap_or(command)
+            }
+            found => found.ok_or_else(|| unknown_subcommand(args))?,
+        };
     }
     Ok(command)
 }
@@ -135,9 +163,6 @@ fn fitting(
 ) -> Result<&'static Command, Failure> {
     if command.fits(args.len(), version) {
         return Ok(command);
-    }
-    if version == Version::Redis62 && command.name.contains('|') {
-        return Err(unknown_subcommand(args, version));
     }
     Err(wrong_arity(command.name, version))
 }
@@ -172,15 +197,10 @@ fn unknown(args: &[&[u8]], version: Version) -> Failure {
     })
 }
 
-fn unknown_subcommand(args: &[&[u8]], version: Version) -> Failure {
+fn unknown_subcommand(args: &[&[u8]]) -> Failure {
     let container = printed(args[0]).to_ascii_uppercase();
     let name = printed(&args[1][..args[1].len().min(128)]);
-    Failure::from(match version {
-        Version::Redis62 => format!(
-            "ERR Unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP."
-        ),
-        _ => format!("ERR unknown subcommand '{name}'. Try {container} HELP."),
-    })
+    Failure::from(format!("ERR unknown subcommand '{name}'. Try {container} HELP."))
 }
 
 /// Whether the client may have this carried out now.
@@ -190,23 +210,30 @@ fn check(
     command: &'static Command,
     args: &[&[u8]],
 ) -> Result<(), Failure> {
+    let version = core.version();
     let asks = core.client(client);
     let in_queue = asks.queue.is_some();
     let listens = asks.listens();
-    if !asks.is_known && !command.is(NO_AUTH) {
+    if !asks.is_known && !command.is_open(version) {
         return Err("NOAUTH Authentication required.".into());
+    }
+    if in_queue && version.is_valkey() && ["multi", "watch"].contains(&command.name) {
+        let name = command.name;
+        return Err(format!("ERR Command '{name}' not allowed inside a transaction").into());
     }
     if in_queue && command.is(NO_MULTI) {
         return Err("ERR Command not allowed inside a transaction".into());
     }
-    let user = core.client(client).user.clone();
-    core.permitted(&user, command, args).map_err(|denied| denied.words(command, &user, core))?;
+    core.permitted(client, command, args).map_err(|denied| denied.words(command, client, core))?;
     core.redirect(client, command, args)?;
     let mut flags = core.flags_of(command, args);
     if command.name == "exec" {
         flags |= core.flags_of_queue(client);
     }
-    let queues = in_queue && !["exec", "discard", "quit", "reset"].contains(&command.name);
+    // Up to Redis 7.0 a queue counts as data that grows.
+    let queues = in_queue
+        && version <= Version::Redis70
+        && !["exec", "discard", "quit", "reset"].contains(&command.name);
     if core.memory_is_short() && (flags & GROWS != 0 || queues) {
         return Err(OOM.into());
     }
@@ -214,9 +241,10 @@ fn check(
         core.may_write()?;
     }
     if listens && !WHILE_LISTENING.contains(&command.name) {
-        let name = shown(command, core.version());
+        let name = shown(command, version);
+        let kinds = if version == Version::Redis62 { "P" } else { "P|S" };
         return Err(format!(
-            "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+            "ERR Can't execute '{name}': only ({kinds})SUBSCRIBE / ({kinds})UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
         )
         .into());
     }
@@ -248,7 +276,10 @@ pub(super) fn run(
     };
     let mut call = Call { core, command, args, client, db, resp3, in_unit };
     let reply = (super::TABLE[command.index].run)(&mut call).unwrap_or_else(Reply::Error);
-    core.calls[command.index] += 1;
+    // Redis 6.2 does not take it for a command.
+    if command.name != "quit" || core.version() > Version::Redis62 {
+        core.calls[command.index] += 1;
+    }
     let is_counted = std::mem::take(&mut core.error_is_counted);
     if let Reply::Error(failure) = &reply
         && !is_counted
@@ -261,8 +292,12 @@ pub(super) fn run(
 /// A request of the script that runs. The error is about one that was not carried out.
 pub(super) fn request_of_script(core: &mut Core, args: &[&[u8]]) -> Result<Reply, Failure> {
     let reply = script_call(core, args);
-    if let Err(failure) = &reply {
-        core.count_error(failure);
+    if let Err(failure) = &reply
+        && core.version() > Version::Redis62
+    {
+        let is_denied = core.version().is_valkey() && failure.0.starts_with("ERR ACL failure");
+        let denied = Failure::from("NOPERM in a script");
+        core.count_error(if is_denied { &denied } else { failure });
     }
     reply
 }
@@ -270,34 +305,42 @@ pub(super) fn request_of_script(core: &mut Core, args: &[&[u8]]) -> Result<Reply
 fn script_call(core: &mut Core, args: &[&[u8]]) -> Result<Reply, Failure> {
     let old = core.version() == Version::Redis62;
     let command = find(core, args).map_err(|failure| {
-        let known = !failure.0.starts_with("ERR unknown");
-        Failure::from(match (known, old) {
-            (true, true) => "Wrong number of args calling Redis command From Lua script",
-            (true, false) => "ERR Wrong number of args calling Redis command from script",
-            (false, true) => "Unknown Redis command called from Lua script",
-            (false, false) => "ERR Unknown Redis command called from script",
+        let whose = if core.version().is_valkey() { "" } else { "Redis " };
+        Failure::from(match (failure.0.starts_with("ERR unknown"), old) {
+            (true, true) => "Unknown Redis command called from Lua script".to_owned(),
+            (false, true) => "Wrong number of args calling Redis command From Lua script".into(),
+            (true, false) => format!("ERR Unknown {whose}command called from script"),
+            (false, false) => {
+                format!("ERR Wrong number of args calling {whose}command from script")
+            }
         })
     })?;
     let script = core.script.as_ref().expect("BUG: no script runs");
     let (client, only_reads, has_written) = (script.client, script.only_reads, script.has_written);
     let allows_oom = script.allows_oom;
-    if command.is(NO_SCRIPT) {
-        return Err(if old {
-            "This Redis command is not allowed from scripts".into()
-        } else {
-            "ERR This Redis command is not allowed from script".into()
-        });
+    // Later versions do not wait there.
+    let may_wait = command.name == "wait" && core.version() > Version::Redis70;
+    if command.is(NO_SCRIPT) && !may_wait {
+        return Err(match core.version() {
+            Version::Redis62 => "This Redis command is not allowed from scripts",
+            Version::Valkey91 => "ERR This Valkey command is not allowed from script",
+            _ => "ERR This Redis command is not allowed from script",
+        }
+        .into());
     }
-    let user = core.client(client).user.clone();
-    core.permitted(&user, command, args)
-        .map_err(|denied| denied.in_script(command, &user, core))?;
+    core.permitted(client, command, args)
+        .map_err(|denied| denied.in_script(command, client, core))?;
+    let is_short = core.memory_is_short() && command.is(GROWS) && !has_written && !allows_oom;
+    if is_short && core.version().is_valkey() {
+        return Err(OOM.into());
+    }
     if only_reads && command.flags & (WRITE | MAY_REPLICATE) != 0 {
         return Err("ERR Write commands are not allowed from read-only scripts.".into());
     }
     if command.is(WRITE) && !has_written {
         core.may_write()?;
     }
-    if core.memory_is_short() && command.is(GROWS) && !has_written && !allows_oom {
+    if is_short {
         return Err(OOM.into());
     }
     if command.is(WRITE)
@@ -310,6 +353,16 @@ fn script_call(core: &mut Core, args: &[&[u8]]) -> Result<Reply, Failure> {
 }
 
 impl Core {
+    /// Whether such a server has that command.
+    fn has(&self, command: &Command) -> bool {
+        let is_of_sentinel = command.name.starts_with("sentinel");
+        if self.is_sentinel {
+            let container = command.name.split('|').next().unwrap_or(command.name);
+            return is_of_sentinel || SENTINELS.contains(&container);
+        }
+        !is_of_sentinel && (self.version() >= Version::Redis80 || command.is_in(self.version()))
+    }
+
     /// The flags of all commands that a transaction has.
     fn flags_of_queue(&mut self, client: u64) -> u32 {
         let queue = self.clients.get(&client).and_then(|client| client.queue.as_ref());

@@ -1,11 +1,13 @@
 //! What a server tells of itself, and its settings.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::call::{Call, Row, command};
+use super::call::{Call, Row, command, no_subcommand};
 use super::command::{ADMIN, CONTAINER, FAST, LOADING, NO_KEYS, NO_SCRIPT, READ, STALE};
 use super::core::Core;
 use super::glob;
+use super::master::Master;
 use super::reply::{Answer, Failure, OK, Reply, SYNTAX};
 use super::role::Role;
 use super::settings::Version;
@@ -22,7 +24,7 @@ pub(super) const COMMANDS: [Row; 19] = [
         let texts = [now.as_secs().to_string(), now.subsec_micros().to_string()];
         Ok(Reply::bulks(texts.iter().map(|text| text.as_bytes())))
     }),
-    command("config", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("config", -2, CONTAINER | ADMINS, NO_KEYS, no_subcommand),
     command("config|get", -3, ADMINS, NO_KEYS, config_get),
     command("config|set", -4, ADMINS, NO_KEYS, config_set),
     command("config|resetstat", 2, ADMINS, NO_KEYS, |call| {
@@ -32,7 +34,7 @@ pub(super) const COMMANDS: [Row; 19] = [
         Ok(OK)
     }),
     command("debug", -2, ADMINS, NO_KEYS, debug),
-    command("command", -1, CONTAINER | LOADING | STALE, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("command", -1, CONTAINER | LOADING | STALE, NO_KEYS, no_subcommand),
     command("command|count", 2, LOADING | STALE, NO_KEYS, |call| {
         let own = call.core.table.iter().filter(|one| !one.name.contains('|'));
         Ok(Reply::count(own.count()))
@@ -50,14 +52,14 @@ pub(super) const COMMANDS: [Row; 19] = [
         Ok(Reply::Array(call.args[2..].iter().map(shown).collect()))
     }),
     command("command|docs", -2, LOADING | STALE, NO_KEYS, |_| Ok(Reply::Map(Vec::new()))),
-    command("memory", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("memory", -2, CONTAINER | READ, NO_KEYS, no_subcommand),
     command("memory|usage", -3, READ, super::command::Keys::At(2, 2, 1), |call| {
         let length = call.arg(2).len();
         let size = call.entry(2).map(|entry| entry.value.size() + length + 48);
         Ok(size.map_or(Reply::Nil, Reply::count))
     }),
     command("save", 1, ADMIN | NO_SCRIPT, NO_KEYS, |_| Ok(OK)),
-    command("slowlog", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("slowlog", -2, CONTAINER | ADMINS, NO_KEYS, no_subcommand),
     command("slowlog|len", 2, ADMINS, NO_KEYS, |_| Ok(Reply::Int(0))),
     command("slowlog|reset", 2, ADMINS, NO_KEYS, |_| Ok(OK)),
     command("slowlog|get", -2, ADMINS, NO_KEYS, |_| Ok(Reply::Array(Vec::new()))),
@@ -110,6 +112,14 @@ impl Core {
         self.config.get(name).map_or_else(default, String::as_str)
     }
 
+    pub(super) fn mode(&self) -> &'static str {
+        match (self.is_sentinel, self.settings.cluster) {
+            (true, _) => "sentinel",
+            (false, true) => "cluster",
+            (false, false) => "standalone",
+        }
+    }
+
     pub(super) fn config_number(&self, name: &str) -> i64 {
         // The usual case costs nothing.
         if self.config.is_empty() {
@@ -149,9 +159,7 @@ fn config_set(call: &mut Call<'_>) -> Answer {
         let value = String::from_utf8_lossy(value).into_owned();
         match &*name {
             "maxmemory" => {
-                let bytes = bytes(&value).ok_or_else(|| {
-                    Failure::from("ERR CONFIG SET failed (possibly related to argument 'maxmemory') - argument must be a memory value")
-                })?;
+                let bytes = bytes(&value).ok_or_else(|| not_memory(&value, call.version()))?;
                 call.core.memory_is_full = bytes > 0 && bytes < USED_MEMORY;
                 call.core.config.insert(name, bytes.to_string());
                 continue;
@@ -167,6 +175,16 @@ fn config_set(call: &mut Call<'_>) -> Answer {
         call.core.config.insert(name, value);
     }
     Ok(OK)
+}
+
+fn not_memory(value: &str, version: Version) -> Failure {
+    let why = "argument must be a memory value";
+    Failure::from(match version {
+        Version::Redis62 => {
+            format!("ERR Invalid argument '{value}' for CONFIG SET 'maxmemory' - {why}")
+        }
+        _ => format!("ERR CONFIG SET failed (possibly related to argument 'maxmemory') - {why}"),
+    })
 }
 
 /// A number of bytes, with or without a unit.
@@ -190,8 +208,10 @@ fn debug(call: &mut Call<'_>) -> Answer {
     match &*call.option(1) {
         "sleep" => {
             let seconds = call.float(2)?.max(0.0);
-            call.core.asleep_until =
-                Some(call.core.now + std::time::Duration::from_secs_f64(seconds));
+            let sleep = std::time::Duration::from_secs_f64(seconds.min(1e9));
+            call.core.asleep_until = Some(call.core.now + sleep);
+            call.core.sleeper = Some(call.client);
+            return Ok(Reply::Later);
         }
         "set-active-expire" => call.core.expires_actively = call.int(2)? != 0,
         "jmap" | "quicklist-packed-threshold" | "change-repl-id" => {}
@@ -216,6 +236,9 @@ fn getkeys(call: &mut Call<'_>) -> Answer {
 }
 
 fn info(call: &mut Call<'_>) -> Answer {
+    if call.version() == Version::Redis62 && call.many() > 2 {
+        return Err(SYNTAX);
+    }
     let wanted: Vec<String> = (1..call.many()).map(|at| call.option(at)).collect();
     let everything = ["all", "everything"];
     let is_wanted = |name: &str, by_default: bool| {
@@ -223,7 +246,7 @@ fn info(call: &mut Call<'_>) -> Answer {
             || by_default && (wanted.is_empty() || wanted.iter().any(|one| one == "default"))
     };
     let nothing = |_: &Core| String::new();
-    let sections: [Section; 12] = [
+    let sections: [Section; 13] = [
         ("CPU", true, nothing),
         ("Modules", true, nothing),
         ("Server", true, server),
@@ -238,6 +261,7 @@ fn info(call: &mut Call<'_>) -> Answer {
             format!("cluster_enabled:{}\r\n", u8::from(core.settings.cluster))
         }),
         ("Keyspace", true, keyspace),
+        ("Sentinel", call.core.is_sentinel, sentinel),
     ];
     let mut text = String::new();
     for (name, by_default, section) in sections {
@@ -262,7 +286,7 @@ fn server(core: &Core) -> String {
         fields.push(("server_name", "valkey".into()));
         fields.push(("valkey_version", version.own().into()));
     }
-    let mode = if core.settings.cluster { "cluster" } else { "standalone" };
+    let mode = core.mode();
     let up = core.now.saturating_sub(core.started).as_secs();
     fields.extend([
         (if version.is_valkey() { "server_mode" } else { "redis_mode" }, mode.to_owned()),
@@ -346,13 +370,28 @@ fn replication(core: &Core) -> String {
     fields.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect()
 }
 
+fn sentinel(core: &Core) -> String {
+    let mut lines = format!("sentinel_masters:{}\r\n", core.masters.len());
+    for (at, master) in core.masters.iter().enumerate() {
+        let Master { name, host, port, replicas, sentinels, is_down, .. } = master;
+        let status = if *is_down { "odown" } else { "ok" };
+        let (slaves, sentinels) = (replicas.len(), sentinels.len() + 1);
+        lines += &format!(
+            "master{at}:name={name},status={status},address={host}:{port},slaves={slaves},sentinels={sentinels}\r\n"
+        );
+    }
+    lines
+}
+
 fn commandstats(core: &Core) -> String {
-    let called = core.table.iter().zip(&core.calls).filter(|(_, calls)| **calls > 0);
-    called
-        .map(|(command, calls)| {
-            format!("cmdstat_{}:calls={calls},usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0\r\n", command.name)
-        })
-        .collect()
+    let mut all: BTreeMap<&str, u64> = BTreeMap::new();
+    for (command, calls) in core.table.iter().zip(&core.calls).filter(|(_, calls)| **calls > 0) {
+        let container = command.name.split('|').next().unwrap_or(command.name);
+        let name = if core.version() == Version::Redis62 { container } else { command.name };
+        *all.entry(name).or_default() += calls;
+    }
+    let more = "usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0";
+    all.iter().map(|(name, calls)| format!("cmdstat_{name}:calls={calls},{more}\r\n")).collect()
 }
 
 fn errorstats(core: &Core) -> String {

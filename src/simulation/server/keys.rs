@@ -1,6 +1,6 @@
 //! Commands about keys, whatever their values are.
 
-use super::call::{Call, Row, command, found};
+use super::call::{Call, Row, command, found, no_subcommand};
 use super::command::{ALL_KEYS, FAST, GROWS, KEY, NO_KEYS, READ, TWO_KEYS, WRITE};
 use super::core::DBS;
 use super::data::Bytes;
@@ -40,7 +40,7 @@ pub(super) const COMMANDS: [Row; 28] = [
     command("flushall", -1, WRITE, NO_KEYS, |call| flush(call, 0..DBS)),
     command("swapdb", 3, WRITE | FAST, NO_KEYS, swapdb),
     command("object|encoding", 3, READ, super::command::Keys::At(2, 2, 1), encoding),
-    command("object", -2, super::command::CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("object", -2, super::command::CONTAINER, NO_KEYS, no_subcommand),
     command("dump", 2, READ, KEY, |call| {
         // Good for comparing, not for restoring.
         Ok(Reply::maybe(
@@ -274,9 +274,11 @@ fn swapdb(call: &mut Call<'_>) -> Answer {
     let a = database(call, 1, "ERR invalid first DB index")?;
     let b = database(call, 2, "ERR invalid second DB index")?;
     call.core.dbs.swap(a, b);
-    for db in [a, b] {
-        let keys: Vec<Bytes> = call.core.dbs[db].keys().cloned().collect();
-        keys.iter().for_each(|key| call.core.changed(db, key));
+    let keys = call.core.dbs[a].keys().chain(call.core.dbs[b].keys());
+    let keys: Vec<Bytes> = keys.cloned().collect();
+    for key in &keys {
+        call.core.changed(a, key);
+        call.core.changed(b, key);
     }
     Ok(OK)
 }

@@ -3,6 +3,7 @@
 use super::core::{Core, Db};
 use super::data::{Bytes, Entry, Kind, Value};
 use super::reply::{Failure, WRONG_TYPE};
+use super::settings::Version;
 
 /// How long a server lets pass between two looks for keys that have ended.
 const CYCLE: i64 = 100;
@@ -15,10 +16,12 @@ impl Core {
         if !self.dbs[db].get(key).is_some_and(over) {
             return false;
         }
-        if !self.is_replica() {
-            self.remove_now(db, key);
-            self.expired += 1;
+        if self.is_replica() {
+            // The scripts of Redis 6.2 still see it there.
+            return self.version() > Version::Redis62 || self.script.is_none();
         }
+        self.remove_now(db, key);
+        self.expired += 1;
         true
     }
 

@@ -7,6 +7,7 @@ use super::command::{FAST, GROWS, KEY, READ, TWO_KEYS, WRITE};
 use super::data::{Bytes, Stream, Value};
 use super::number;
 use super::reply::{Answer, Failure, NO_SUCH_KEY, OK, OUT_OF_RANGE, Reply, SYNTAX, WRONG_TYPE};
+use super::settings::Version;
 
 /// A stream, and the last id in it.
 type At<'c> = (&'c mut Stream, &'c mut (u64, u64));
@@ -101,7 +102,8 @@ fn lset(call: &mut Call<'_>) -> Answer {
 }
 
 fn lrem(call: &mut Call<'_>) -> Answer {
-    let count = call.int(2)?;
+    let count =
+        if call.version() > Version::Redis70 { call.signed_count(2)? } else { call.int(2)? };
     let element = call.arg(3);
     let Some(list) = call.get_mut::<List>(1)? else { return Ok(Reply::Int(0)) };
     let mut left = if count == 0 { u64::MAX } else { count.unsigned_abs() };
@@ -237,11 +239,14 @@ fn xrange(call: &mut Call<'_>) -> Answer {
         word => id(word, missing),
     };
     let (from, to) = (bound(call.arg(2), 0)?, bound(call.arg(3), u64::MAX)?);
-    let many = match call.many() {
-        4 => i64::MAX,
-        6 if call.option(4) == "count" => call.int(5)?,
-        _ => return Err(SYNTAX),
-    };
+    let (mut many, mut at) = (i64::MAX, 4);
+    while at < call.many() {
+        if call.option(at) != "count" || at + 1 == call.many() {
+            return Err(SYNTAX);
+        }
+        many = call.int(at + 1)?;
+        at += 2;
+    }
     let Some((all, _)) = stream(call)? else { return Ok(Reply::Array(Vec::new())) };
     if many == 0 {
         return Ok(Reply::NilArray);

@@ -9,11 +9,10 @@ use parking_lot::Mutex;
 use super::api;
 use super::core::{Core, Engine};
 use super::dispatch;
-use super::number;
-use super::reply::{Failure, Reply};
+use super::reply::{Digits, Failure, Reply};
 use super::script::{Ran, Script};
 use super::settings::Version;
-use super::values::{COUNTED, Raised, error_table, returned, value};
+use super::values::{COUNTED, Raised, caller, code_of, error_table, returned, value};
 
 /// Where scripts run.
 pub(super) struct LuaEngine {
@@ -34,10 +33,11 @@ impl LuaEngine {
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
         let slot = Arc::new(Mutex::new(Core::default()));
         let (redis, math) = api::tables(&lua, &slot, version)?;
-        let core = slot.clone();
-        redis.set("call", lua.create_function(move |lua, args| call(lua, &core, args, true))?)?;
-        let core = slot.clone();
-        redis.set("pcall", lua.create_function(move |lua, args| call(lua, &core, args, false))?)?;
+        for (name, raises) in [("call", true), ("pcall", false)] {
+            let core = slot.clone();
+            let function = lua.create_function(move |lua, args| call(lua, &core, args, raises))?;
+            redis.set(name, function)?;
+        }
         redis.set("where", lua.create_function(|lua, ()| Ok(line_of_script(lua)))?)?;
         let raised = |_: &Lua, error: mlua::Error| {
             Ok(match error.downcast_ref::<Raised>() {
@@ -46,9 +46,8 @@ impl LuaEngine {
             })
         };
         redis.set("raised", lua.create_function(raised)?)?;
-        let is_old = version == Version::Redis62;
         let prelude = lua.load(PRELUDE).set_name("=prelude").into_function()?;
-        let (run, protect) = prelude.call((redis, math, is_old, version.of_redis()))?;
+        let (run, protect) = prelude.call((redis, math, code_of(version)))?;
         Ok(Self { lua, slot, run, protect })
     }
 
@@ -66,7 +65,7 @@ impl LuaEngine {
             let mut core = self.slot.lock();
             let resp3 = core.script.as_ref().is_some_and(|script| script.resp3);
             let mut errors = Vec::new();
-            let reply = returned(&value, resp3, core.digits(), &mut errors)?;
+            let reply = returned(&value, resp3, core.version(), &mut errors)?;
             errors.iter().for_each(|error| core.count_error(error));
             core.error_is_counted = true;
             return Ok(Ran::Returned(reply));
@@ -101,21 +100,17 @@ impl Engine for LuaEngine {
 
 /// `redis.call`, or `redis.pcall`, whose errors are values.
 fn call(lua: &Lua, slot: &Mutex<Core>, args: MultiValue, raises: bool) -> mlua::Result<Value> {
+    let digits = slot.lock().digits();
     let mut bytes = Vec::with_capacity(64);
     let mut ends = Vec::with_capacity(args.len());
     let mut is_readable = true;
     for arg in args {
         match arg {
             Value::String(text) => bytes.extend_from_slice(&text.as_bytes()),
-            Value::Integer(number) if number.unsigned_abs() < 100_000_000_000_000_000 => {
-                bytes.extend_from_slice(number.to_string().as_bytes());
-            }
             Value::Integer(number) => {
-                bytes.extend_from_slice(number::general(number as f64, 17).as_bytes());
+                bytes.extend_from_slice(written(number as f64, digits).as_bytes())
             }
-            Value::Number(number) => {
-                bytes.extend_from_slice(number::general(number, 17).as_bytes());
-            }
+            Value::Number(number) => bytes.extend_from_slice(written(number, digits).as_bytes()),
             _ => is_readable = false,
         }
         ends.push(bytes.len());
@@ -133,13 +128,21 @@ fn call(lua: &Lua, slot: &Mutex<Core>, args: MultiValue, raises: bool) -> mlua::
     let old = core.version() == Version::Redis62;
     let refused =
         |text: &str| Err(Failure::from(if old { text.to_owned() } else { format!("ERR {text}") }));
-    let is_called = is_readable && !words.is_empty();
+    let is_called = is_readable && !words.is_empty() && !old;
     let reply = if words.is_empty() {
-        refused("Please specify at least one argument for this redis lib call")
-    } else if !is_readable && old {
-        refused("Lua redis() command arguments must be strings or integers")
+        let of_what = match core.version() {
+            Version::Redis62 => "redis.call()",
+            Version::Valkey91 => "this call",
+            _ => "this redis lib call",
+        };
+        refused(&format!("Please specify at least one argument for {of_what}"))
     } else if !is_readable {
-        refused("Lua redis lib command arguments must be strings or integers")
+        let whose = match core.version() {
+            Version::Redis62 => "Lua redis() command",
+            Version::Valkey91 => "Command",
+            _ => "Lua redis lib command",
+        };
+        refused(&format!("{whose} arguments must be strings or integers"))
     } else {
         dispatch::request_of_script(&mut core, &words)
     };
@@ -150,12 +153,10 @@ fn call(lua: &Lua, slot: &Mutex<Core>, args: MultiValue, raises: bool) -> mlua::
         Ok(reply) => return value(lua, reply, resp3),
         Err(Failure(text)) if old => {
             let code = text.split(' ').next().unwrap_or_default();
-            let dash = if code.len() > 1 && code.bytes().all(|byte| byte.is_ascii_uppercase()) {
-                "-"
-            } else {
-                ""
-            };
-            format!("@user_script: {}: {dash}{text}", line_of_script(lua).unwrap_or(0))
+            // An error as it would be sent, then.
+            let is_code = code.len() > 1 && code.bytes().all(|byte| byte.is_ascii_uppercase());
+            let (before, behind) = if is_code { ("-", "\r\n") } else { ("", "") };
+            format!("{}: {before}{text}{behind}", caller(lua))
         }
         Err(Failure(text)) => text.into_owned(),
     };
@@ -167,6 +168,15 @@ fn call(lua: &Lua, slot: &Mutex<Core>, args: MultiValue, raises: bool) -> mlua::
         table.raw_set(COUNTED, true)?;
     }
     Ok(Value::Table(table))
+}
+
+/// A number as an argument of a command.
+fn written(number: f64, digits: Digits) -> String {
+    let whole = number as i64;
+    if whole as f64 == number && (digits == Digits::Shortest || whole.unsigned_abs() < 1 << 53) {
+        return whole.to_string();
+    }
+    digits.of(number)
 }
 
 /// The line of the script that is at work.

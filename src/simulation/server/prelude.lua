@@ -1,7 +1,7 @@
 -- What the scripts of a simulated server find, and how they are run.
 --
--- Arguments  the functions that the server gives, for `redis` and for `math`; whether it is a
---            Redis 6.2; its version
+-- Arguments  the functions that the server gives, for `redis` and for `math`; what
+--            the errors of Lua begin with
 -- Returns    run      calls a script with its keys and arguments: true and what it returns, or
 --                     false, its error, the line of it, and whether it was counted
 --            protect  gives a script its surroundings, in which it can leave nothing behind
@@ -9,40 +9,11 @@
 -- A script sees an empty table. What it looks for there is found in `inside`, which it cannot
 -- change.
 
-local redis, random, is_old, version = ...
+local redis, random, code = ...
 local where, raised_text = redis.where, redis.raised
-local error, type, tostring, select = error, type, tostring, select
+local error, type, tostring = error, type, tostring
 local xpcall, rawpcall, rawset, setmetatable, setfenv = xpcall, pcall, rawset, setmetatable, setfenv
-local code = is_old and '' or 'ERR '
 redis.where, redis.raised = nil, nil
-
-local function fail(text)
-  return { err = code .. text }
-end
-
-function redis.status_reply(...)
-  if select('#', ...) ~= 1 or type((...)) ~= 'string' then
-    return fail('wrong number or type of arguments')
-  end
-  return { ok = (...) }
-end
-
-function redis.error_reply(...)
-  local text = ...
-  if select('#', ...) ~= 1 or type(text) ~= 'string' then
-    return fail('wrong number or type of arguments')
-  end
-  if is_old then
-    return { err = text }
-  end
-  if string.sub(text, 1, 1) == '-' then
-    text = string.sub(text, 2)
-  end
-  if not string.find(text, ' ', 1, true) then
-    text = 'ERR ' .. text
-  end
-  return { err = text }
-end
 
 function redis.replicate_commands()
   return true
@@ -61,9 +32,6 @@ for name, value in pairs({
   REPL_NONE = 0, REPL_AOF = 1, REPL_SLAVE = 2, REPL_REPLICA = 2, REPL_ALL = 3,
 }) do
   redis[name] = value
-end
-if not is_old then
-  redis.REDIS_VERSION = version
 end
 
 -- What was raised, as a script may see it, and whether it was counted.
@@ -108,16 +76,18 @@ local outside = {}
 inside._G = outside
 setmetatable(outside, {
   __index = inside,
-  __newindex = function(_, name)
-    if is_old then
-      error("Script attempted to create global variable '" .. tostring(name) .. "'", 2)
-    end
+  __newindex = function()
     error('Attempt to modify a readonly table', 2)
   end,
 })
 
 local line, is_counted = nil, false
 local function handler(raised)
+  if code == '' and type(raised) == 'table' then
+    -- The handler of Redis 6.2 fails itself.
+    line = nil
+    return "err_handler_def:9: attempt to concatenate local 'err' (a table value)"
+  end
   line = where()
   local text = nil
   text, is_counted = text_of(raised)

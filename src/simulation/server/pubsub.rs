@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::call::{Call, Row, command};
+use super::call::{Call, Row, command, no_subcommand};
 use super::client::Client;
 use super::command::{
     CONTAINER, FAST, Keys, LOADING, MAY_REPLICATE, NO_KEYS, NO_SCRIPT, PUBSUB, STALE,
@@ -24,7 +24,7 @@ pub(super) const COMMANDS: [Row; 14] = [
     command("sunsubscribe", -1, LISTENS, Keys::Channels, |call| unsubscribe(call, &SHARDED)),
     command("publish", 3, TELLS | FAST | MAY_REPLICATE, NO_KEYS, publish),
     command("spublish", 3, TELLS | FAST | MAY_REPLICATE, Keys::At(1, 1, 1), spublish),
-    command("pubsub", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("pubsub", -2, CONTAINER | TELLS, NO_KEYS, no_subcommand),
     command("pubsub|channels", -2, TELLS, NO_KEYS, |call| channels(call, &CHANNELS)),
     command("pubsub|numsub", -2, TELLS, NO_KEYS, |call| numsub(call, &CHANNELS)),
     command("pubsub|numpat", 2, TELLS, NO_KEYS, |call| Ok(Reply::count(call.core.patterns.len()))),

@@ -180,7 +180,8 @@ impl Core {
 
 fn wait(call: &mut Call<'_>) -> Answer {
     if call.core.is_replica() {
-        return Err("ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to be writable (which is not the default) writes to replicas are just local and are not propagated.".into());
+        let since = if call.version().is_valkey() { "" } else { "since Redis 4.0 " };
+        return Err(format!("ERR WAIT cannot be used with replica instances. Please also note that {since}if a replica is configured to be writable (which is not the default) writes to replicas are just local and are not propagated.").into());
     }
     let replicas = call.int(1)?;
     let timeout =
@@ -202,6 +203,10 @@ fn wait(call: &mut Call<'_>) -> Answer {
 fn role(call: &mut Call<'_>) -> Answer {
     let text = |text: &str| Reply::bulk(text.as_bytes());
     let offset = Reply::Int(call.core.offset as i64);
+    if call.core.is_sentinel {
+        let names = call.core.masters.iter().map(|master| text(&master.name)).collect();
+        return Ok(Reply::Array(vec![text("sentinel"), Reply::Array(names)]));
+    }
     Ok(Reply::Array(match &call.core.role {
         Role::Primary => {
             let replicas =
@@ -229,8 +234,14 @@ fn replicaof(call: &mut Call<'_>) -> Answer {
     let primary = if call.option(1) == "no" && call.option(2) == "one" {
         None
     } else {
-        let port = call.int(2).ok().and_then(|port| u16::try_from(port).ok());
-        let port = port.ok_or("ERR Invalid master port")?;
+        let port = match call.int(2) {
+            Ok(port) if call.version() == Version::Redis62 => port as u16,
+            Err(failure) if call.version() == Version::Redis62 => return Err(failure),
+            port => port
+                .ok()
+                .and_then(|port| u16::try_from(port).ok())
+                .ok_or("ERR Invalid master port")?,
+        };
         Some((call.text(1), port))
     };
     let now = match &call.core.role {

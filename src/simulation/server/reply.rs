@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::data::Bytes;
 use super::number;
+use super::settings::Version;
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +28,8 @@ pub(super) enum Reply {
     BigNumber(String),
     Verbatim([u8; 3], Bytes),
     Error(Failure),
+    /// One in this version of the protocol, whichever the client has by now.
+    In(bool, Box<Reply>),
     /// Several, of one command.
     Many(Vec<Reply>),
     /// None now: it comes later, or the command never has one.
@@ -138,6 +141,7 @@ impl Reply {
                 let plain = text.trim_end_matches(['\r', '\n']).replace(['\r', '\n'], " ");
                 line(b'-', plain.as_bytes(), out);
             }
+            Self::In(resp3, one) => one.write(*resp3, out),
             Self::Many(all) => all.iter().for_each(|one| one.write(resp3, out)),
             Self::Later => {}
         }
@@ -145,6 +149,10 @@ impl Reply {
 }
 
 impl Digits {
+    pub(super) fn of_version(version: Version) -> Self {
+        if version <= Version::Redis70 { Self::Seventeen } else { Self::Shortest }
+    }
+
     pub(super) fn of(self, number: f64) -> String {
         match self {
             Self::Seventeen => number::general(number, 17),

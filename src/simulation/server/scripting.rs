@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::call::{Call, Row, command};
+use super::call::{Call, Row, command, no_subcommand};
 use super::command::{
     BUSY, CONTAINER, Command, GROWS, Keys, MAY_REPLICATE, NO_KEYS, NO_SCRIPT, STALE, WRITE,
 };
@@ -21,7 +21,7 @@ pub(super) const COMMANDS: [Row; 9] = [
     command("eval_ro", -3, READS, Keys::Counted(2), |call| eval(call, true)),
     command("evalsha", -3, RUNS, Keys::Counted(2), |call| evalsha(call, false)),
     command("evalsha_ro", -3, READS, Keys::Counted(2), |call| evalsha(call, true)),
-    command("script", -2, CONTAINER, NO_KEYS, |call| Err(call.wrong_arity())),
+    command("script", -2, CONTAINER | NO_SCRIPT, NO_KEYS, no_subcommand),
     command("script|load", 3, NO_SCRIPT | STALE, NO_KEYS, |call| {
         let digest = call.core.learn(call.args[2])?.0;
         Ok(Reply::bulk(&digest))
@@ -61,7 +61,8 @@ impl Core {
     }
 
     fn known(&self, digest: &[u8]) -> Option<Arc<Script>> {
-        let digest: Digest = digest.to_ascii_lowercase().try_into().ok()?;
+        let mut digest: Digest = digest.try_into().ok()?;
+        digest.make_ascii_lowercase();
         self.scripts.get(&digest).cloned()
     }
 
@@ -71,8 +72,11 @@ impl Core {
         if let Some(script) = self.scripts.get(&digest) {
             return Ok((digest, script.clone()));
         }
-        let (code, shebang) =
-            if self.version() == Version::Redis62 { (body, None) } else { shebang(body)? };
+        let (code, shebang) = if self.version() == Version::Redis62 {
+            (body, None)
+        } else {
+            shebang(body, self.version())?
+        };
         let script = self.engine().compile(code).map_err(|error| {
             Failure::from(format!("ERR Error compiling script (new function): {error}"))
         })?;
@@ -84,8 +88,14 @@ impl Core {
     /// The flags of a request, which a script may have instead of those of the command.
     pub(super) fn flags_of(&self, command: &Command, args: &[&[u8]]) -> u32 {
         let shebang = match command.name {
+            _ if self.version() == Version::Redis62 => None,
             "eval" | "eval_ro" if args[1].starts_with(b"#!") => {
-                shebang(args[1]).ok().and_then(|(_, shebang)| shebang)
+                match shebang(args[1], self.version()) {
+                    Ok((_, shebang)) => shebang,
+                    // One of another engine.
+                    Err(why) if why.0.contains("scripting engine") => Some(Shebang::default()),
+                    Err(_) => None,
+                }
             }
             "evalsha" | "evalsha_ro" => self.known(args[1]).and_then(|script| script.shebang),
             _ => None,
@@ -103,7 +113,7 @@ impl Core {
 }
 
 /// The script without its first line, if that says how to run it, and what it says.
-fn shebang(body: &[u8]) -> Result<(&[u8], Option<Shebang>), Failure> {
+fn shebang(body: &[u8], version: Version) -> Result<(&[u8], Option<Shebang>), Failure> {
     if !body.starts_with(b"#!") {
         return Ok((body, None));
     }
@@ -112,7 +122,12 @@ fn shebang(body: &[u8]) -> Result<(&[u8], Option<Shebang>), Failure> {
     let mut words = line.split_whitespace();
     let engine = words.next().unwrap_or_default();
     if engine != "#!lua" {
-        return Err(format!("ERR Unexpected engine in script shebang: {engine}").into());
+        return Err(Failure::from(match version {
+            Version::Valkey91 => {
+                format!("ERR Could not find scripting engine '{}'", engine.trim_start_matches("#!"))
+            }
+            _ => format!("ERR Unexpected engine in script shebang: {engine}"),
+        }));
     }
     let mut shebang = Shebang::default();
     for word in words {
@@ -138,13 +153,17 @@ fn eval(call: &mut Call<'_>, only_reads: bool) -> Answer {
 }
 
 fn evalsha(call: &mut Call<'_>, only_reads: bool) -> Answer {
-    let unknown = "NOSCRIPT No matching script. Please use EVAL.";
+    let unknown = match call.version() {
+        Version::Valkey91 => "NOSCRIPT No matching script.",
+        _ => "NOSCRIPT No matching script. Please use EVAL.",
+    };
     if call.arg(1).len() != 40 {
         return Err(unknown.into());
     }
     let keys = keys(call)?;
     let script = call.core.known(call.arg(1)).ok_or(unknown)?;
-    let digest: Digest = call.arg(1).to_ascii_lowercase().try_into().expect("forty bytes");
+    let mut digest: Digest = call.arg(1).try_into().expect("forty bytes");
+    digest.make_ascii_lowercase();
     run(call, &digest, &script, keys, only_reads)
 }
 
@@ -195,14 +214,12 @@ fn run(
 /// The error of a script, as it is told to the client.
 fn failure(text: &str, line: Option<i64>, digest: &Digest, version: Version) -> Failure {
     let digest = str::from_utf8(digest).unwrap_or_default();
-    let line = line.unwrap_or(0);
+    let place = line.map_or("@err_handler_def:9".into(), |line| format!("@user_script:{line}"));
     Failure::from(match version {
         Version::Redis62 => {
-            format!("ERR Error running script (call to f_{digest}): @user_script:{line}: {text}")
+            format!("ERR Error running script (call to f_{digest}): {place}: {text}")
         }
-        Version::Redis70 | Version::Redis80 => {
-            format!("{text} script: {digest}, on @user_script:{line}.")
-        }
-        Version::Valkey91 => format!("{text} script: {digest}, on @user_script:{line}."),
+        Version::Redis70 | Version::Redis80 => format!("{text} script: {digest}, on {place}."),
+        Version::Valkey91 => format!("{text} script: on {place}."),
     })
 }

@@ -30,7 +30,7 @@ impl Version {
     }
 
     pub(super) fn own(self) -> &'static str {
-        if self.is_valkey() { "9.1.0" } else { self.of_redis() }
+        if self.is_valkey() { "9.1.2" } else { self.of_redis() }
     }
 
     pub(super) fn name(self) -> &'static str {

@@ -6,6 +6,7 @@ use super::data::{Bytes, Sorted};
 use super::keys::{cursor, next_of_scan, nothing_to_scan, scan_options};
 use super::number;
 use super::reply::{Answer, Failure, Reply, SYNTAX};
+use super::settings::Version;
 
 const SETS: u32 = WRITE | GROWS | FAST;
 const GETS: u32 = READ | FAST;
@@ -153,7 +154,6 @@ fn zmscore(call: &mut Call<'_>) -> Answer {
 }
 
 fn rank(call: &mut Call<'_>, from_highest: bool) -> Answer {
-    use super::settings::Version;
     let with_score = match call.many() {
         3 => false,
         4 if call.version() > Version::Redis70 && call.option(3) == "withscore" => true,
@@ -185,8 +185,8 @@ impl ScoreRange {
                 Some(rest) => (rest, false),
                 None => (word, true),
             };
-            // Nothing is zero here, and spaces may stand in front.
-            let word = word.trim_ascii_start();
+            // Nothing is zero here, and spaces may stand in front, but in Valkey.
+            let word = if call.version().is_valkey() { word } else { word.trim_ascii_start() };
             let score = if word.is_empty() { Some(0.0) } else { number::float(word) };
             score.map(|score| (score, included))
         };
@@ -287,9 +287,17 @@ fn old_range(call: &mut Call<'_>, by: By, from_highest: bool) -> Answer {
 /// A range with the options behind its bounds. `is_open` says that they may choose its kind.
 fn ranged(call: &mut Call<'_>, mut by: By, mut from_highest: bool, is_open: bool) -> Answer {
     let (mut with_scores, mut limit) = (false, None);
+    let mut seen = Vec::new();
     let mut at = 4;
     while at < call.many() {
-        match &*call.option(at) {
+        let option = call.option(at);
+        // Valkey does not take these twice.
+        let is_kind = ["rev", "byscore", "bylex"].contains(&&*option);
+        if is_kind && call.version().is_valkey() && seen.contains(&option) {
+            return Err(SYNTAX);
+        }
+        seen.push(option.clone());
+        match &*option {
             "withscores" if by != By::Lex || is_open => with_scores = true,
             "limit" if at + 2 < call.many() => {
                 limit = Some((call.int(at + 1)?, call.int(at + 2)?));
@@ -334,10 +342,14 @@ fn remove_range(call: &mut Call<'_>, by: By) -> Answer {
 fn pop(call: &mut Call<'_>, highest: bool) -> Answer {
     let count = match call.many() {
         2 => None,
+        3 if call.version() == Version::Redis62 => Some(usize::try_from(call.int(2)?).unwrap_or(0)),
         3 => Some(call.count(2)?),
         _ => return Err(SYNTAX),
     };
     let many = count.unwrap_or(1);
+    if many == 0 && call.version() == Version::Redis62 {
+        return Ok(Reply::Array(Vec::new()));
+    }
     let owned = |(member, score): (&Bytes, f64)| (member.clone(), score);
     let Some(set) = call.get_mut::<Sorted>(1)? else { return Ok(Reply::Array(Vec::new())) };
     let members: Members = if highest {

@@ -30,7 +30,9 @@ pub(super) const COMMANDS: [Row; 21] = [
     }),
     command("decrby", 3, SETS | FAST, KEY, |call| {
         let by = call.int(2)?;
-        let negated = by.checked_neg().ok_or("ERR decrement would overflow")?;
+        // Redis 6.2 does not see that there is no such number.
+        let negated = by.checked_neg().or((call.version() == Version::Redis62).then_some(by));
+        let negated = negated.ok_or("ERR decrement would overflow")?;
         add(call, negated)
     }),
     command("incrbyfloat", 3, SETS | FAST, KEY, add_float),
@@ -79,26 +81,46 @@ fn end_of(call: &Call<'_>, at: usize) -> Result<i64, Failure> {
     end_in(call, ttl, unit, is_relative).ok_or_else(|| invalid_expire(call))
 }
 
-fn set(call: &mut Call<'_>) -> Answer {
-    let (mut only_new, mut only_old, mut keeps_ttl, mut gets) = (false, false, false, false);
-    let mut end_at = None;
-    let mut at = 3;
+/// What stands behind the value of a `SET`, or behind the key of a `GETEX`.
+#[derive(Default)]
+struct Options {
+    only_new: bool,
+    only_old: bool,
+    gets: bool,
+    keeps_end: bool,
+    takes_end: bool,
+    /// Where a new end stands.
+    end_at: Option<usize>,
+}
+
+fn options(call: &Call<'_>, mut at: usize) -> Result<Options, Failure> {
+    let sets = call.command.name == "set";
+    let mut options = Options::default();
     while at < call.many() {
-        match &*call.option(at) {
-            "nx" if !only_old => only_new = true,
-            "xx" if !only_new => only_old = true,
-            "get" => gets = true,
-            "keepttl" if end_at.is_none() => keeps_ttl = true,
-            "ex" | "px" | "exat" | "pxat"
-                if end_at.is_none() && !keeps_ttl && at + 1 < call.many() =>
-            {
-                end_at = Some(at);
+        let word = call.option(at);
+        // The same unit may come again.
+        let may_end = !options.keeps_end
+            && !options.takes_end
+            && options.end_at.is_none_or(|end| call.option(end) == word);
+        match &*word {
+            "nx" if sets && !options.only_old => options.only_new = true,
+            "xx" if sets && !options.only_new => options.only_old = true,
+            "get" if sets => options.gets = true,
+            "keepttl" if sets && options.end_at.is_none() => options.keeps_end = true,
+            "persist" if !sets && options.end_at.is_none() => options.takes_end = true,
+            "ex" | "px" | "exat" | "pxat" if may_end && at + 1 < call.many() => {
+                options.end_at = Some(at);
                 at += 1;
             }
             _ => return Err(SYNTAX),
         }
         at += 1;
     }
+    Ok(options)
+}
+
+fn set(call: &mut Call<'_>) -> Answer {
+    let Options { only_new, only_old, gets, keeps_end, end_at, .. } = options(call, 3)?;
     if gets && only_new && call.version() == Version::Redis62 {
         return Err(SYNTAX);
     }
@@ -108,10 +130,14 @@ fn set(call: &mut Call<'_>) -> Answer {
     if only_new && found.is_some() || only_old && found.is_none() {
         return Ok(Reply::maybe(old.as_deref()));
     }
-    let expires = if keeps_ttl { found.flatten() } else { expires };
+    let expires = if keeps_end { found.flatten() } else { expires };
     let (args, db) = (call.args, call.db);
     let value = Value::Text(args[2].to_vec());
     call.core.set(db, args[1], Entry { value, expires });
+    // Others find out when somebody looks.
+    if call.version().is_valkey() && expires.is_some_and(|end| end <= call.core.millis()) {
+        call.remove(1);
+    }
     Ok(if gets { Reply::maybe(old.as_deref()) } else { OK })
 }
 
@@ -146,27 +172,23 @@ fn getdel(call: &mut Call<'_>) -> Answer {
 }
 
 fn getex(call: &mut Call<'_>) -> Answer {
-    let end = match call.many() {
-        2 => None,
-        3 if call.option(2) == "persist" => Some(None),
-        4 if ["ex", "px", "exat", "pxat"].contains(&&*call.option(2)) => Some(Some(2)),
-        _ => return Err(SYNTAX),
-    };
+    let Options { takes_end, end_at, .. } = options(call, 2)?;
+    let end = end_at.map(|at| end_of(call, at));
+    if let Some(Err(failure)) = &end
+        && call.version().is_valkey()
+    {
+        return Err(failure.clone());
+    }
     let Some(old) = text(call, 1)? else { return Ok(Reply::Nil) };
-    let (args, db) = (call.args, call.db);
-    match end {
-        None => {}
-        Some(Some(at)) => {
-            let end = end_of(call, at)?;
-            call.core.expire_at(db, args[1], end);
-        }
-        Some(None) => {
-            if let Some(entry) = call.entry(1)
-                && entry.expires.take().is_some()
-            {
-                call.changed(1);
-            }
-        }
+    if let Some(end) = end {
+        let end = end?;
+        call.core.expire_at(call.db, call.args[1], end);
+    }
+    if takes_end
+        && let Some(entry) = call.entry(1)
+        && entry.expires.take().is_some()
+    {
+        call.changed(1);
     }
     Ok(Reply::Bulk(old))
 }

@@ -42,6 +42,7 @@ fn multi(call: &mut Call<'_>) -> Answer {
         return Err("ERR MULTI calls can not be nested".into());
     }
     *queue = Some(Queue::default());
+    call.core.client(client).has_begun = true;
     Ok(OK)
 }
 
@@ -59,6 +60,7 @@ fn watch(call: &mut Call<'_>) -> Answer {
     if call.core.client(client).queue.is_some() {
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
+    call.core.client(client).has_begun = true;
     for key in call.owned(1) {
         call.core.watched.entry((db, key.clone())).or_default().insert(client);
         call.core.client(client).watched.insert((db, key));
@@ -88,16 +90,21 @@ fn exec(call: &mut Call<'_>) -> Answer {
     let mut answers = Vec::new();
     for request in &queue.requests {
         let words: Vec<&[u8]> = request.iter().map(|word| &**word).collect();
-        answers.push(one(call.core, client, &words).unwrap_or_else(Reply::Error));
+        let answer = one(call.core, client, &words).unwrap_or_else(Reply::Error);
+        answers.push((call.core.client(client).resp3, answer));
     }
+    // One of them may have chosen another version of the protocol.
+    let resp3 = call.core.client(client).resp3;
+    let answers = answers.into_iter().map(|(then, answer)| {
+        if then == resp3 { answer } else { Reply::In(then, Box::new(answer)) }
+    });
     call.core.client(client).executing = None;
-    Ok(Reply::Array(answers))
+    Ok(Reply::Array(answers.collect()))
 }
 
 /// One of the requests. The user may have lost the right since it was queued.
 fn one(core: &mut Core, client: u64, words: &[&[u8]]) -> Result<Reply, Failure> {
     let command = dispatch::find(core, words)?;
-    let user = core.client(client).user.clone();
-    core.permitted(&user, command, words).map_err(|denied| denied.at_exec())?;
+    core.permitted(client, command, words).map_err(|denied| denied.at_exec())?;
     Ok(dispatch::run(core, client, command, words, true))
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::command::{ADMIN, CONTAINER, Command, FAST, NO_AUTH, PUBSUB, READ, WRITE};
+use super::command::{ADMIN, CONTAINER, Command, FAST, PUBSUB, READ, WRITE};
 use super::data::Bytes;
 use super::glob;
+use super::settings::Version;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct User {
@@ -100,11 +101,13 @@ impl User {
         &mut self,
         rule: &[u8],
         table: &'static [Command],
+        version: Version,
     ) -> Result<(), &'static str> {
         const WORDS: &str = "Syntax error";
         let text = String::from_utf8_lossy(rule).into_owned();
         let rest = rule.get(1..).unwrap_or_default();
         match text.to_ascii_lowercase().as_str() {
+            "" => {}
             "on" => self.is_on = true,
             "off" => self.is_on = false,
             "nopass" => {
@@ -119,9 +122,9 @@ impl User {
             "resetkeys" => self.keys.clear(),
             "allchannels" | "&*" => self.channels = vec![b"*".to_vec()],
             "resetchannels" => self.channels.clear(),
-            "allcommands" => self.commands("+@all", table)?,
-            "nocommands" => self.commands("-@all", table)?,
-            "reset" => *self = Self::new(false),
+            "allcommands" => self.commands("+@all", table, version)?,
+            "nocommands" => self.commands("-@all", table, version)?,
+            "reset" => *self = Self::new(version == Version::Redis62),
             _ => match rule.first() {
                 Some(b'>') => {
                     self.passwords.insert(String::from_utf8_lossy(rest).into_owned());
@@ -135,7 +138,7 @@ impl User {
                     }
                 }
                 Some(b'~') => self.key(rest, true, true)?,
-                Some(b'%') => {
+                Some(b'%') if version > Version::Redis62 => {
                     let at = rest.iter().position(|byte| *byte == b'~').ok_or(WORDS)?;
                     let may = |letter: u8| rest[..at].to_ascii_uppercase().contains(&letter);
                     if !may(b'R') && !may(b'W') {
@@ -151,7 +154,7 @@ impl User {
                     }
                     self.channels.push(rest.to_vec());
                 }
-                Some(b'+' | b'-') => self.commands(&text, table)?,
+                Some(b'+' | b'-') => self.commands(&text, table, version)?,
                 _ => return Err(WORDS),
             },
         }
@@ -174,9 +177,22 @@ impl User {
         Ok(())
     }
 
-    fn commands(&mut self, rule: &str, table: &'static [Command]) -> Result<(), &'static str> {
+    fn commands(
+        &mut self,
+        rule: &str,
+        table: &'static [Command],
+        version: Version,
+    ) -> Result<(), &'static str> {
+        const UNKNOWN: &str = "Unknown command or category name in ACL";
         let rule = rule.to_ascii_lowercase();
         let (adds, name) = (rule.starts_with('+'), &rule[1..]);
+        if version == Version::Redis62
+            && let Some((container, _)) = name.split_once('|')
+        {
+            if !adds || !table.iter().any(|one| one.name == container) {
+                return Err(UNKNOWN);
+            }
+        }
         let known = |category: &str| {
             ["all", "read", "write", "admin", "fast", "slow", "pubsub"].contains(&category)
                 || CATEGORIES.iter().any(|(name, _)| *name == category)
@@ -193,7 +209,7 @@ impl User {
             }
         };
         if names.is_empty() && name != "@blocking" {
-            return Err("Unknown command or category name in ACL");
+            return Err(UNKNOWN);
         }
         for name in names {
             if adds {
@@ -211,11 +227,16 @@ impl User {
     }
 
     /// Whether the user may have the command carried out.
-    pub(super) fn may(&self, command: &Command, args: &[&[u8]]) -> Result<(), Denied> {
+    pub(super) fn may(
+        &self,
+        command: &Command,
+        args: &[&[u8]],
+        version: Version,
+    ) -> Result<(), Denied> {
         if self.is_free {
             return Ok(());
         }
-        if !self.commands.contains(command.name) && !command.is(NO_AUTH) {
+        if !self.commands.contains(command.name) && !command.is_open(version) {
             return Err(Denied::Command);
         }
         let all = command.flags & (READ | WRITE) == 0;
@@ -233,17 +254,21 @@ impl User {
                 return if allowed { Ok(()) } else { Err(Denied::Key) };
             }
         };
-        let literally = command.name == "psubscribe";
-        let fits = |channel: &&[u8]| {
-            self.channels.iter().any(|pattern| {
-                if literally {
-                    pattern == channel || pattern == b"*"
-                } else {
-                    glob::matches(pattern, channel)
-                }
-            })
-        };
-        if channels.iter().all(fits) { Ok(()) } else { Err(Denied::Channel) }
+        let heard = channels.iter().all(|channel| match command.name {
+            "psubscribe" => self.hears_pattern(channel),
+            _ => self.hears(channel),
+        });
+        if heard { Ok(()) } else { Err(Denied::Channel) }
+    }
+
+    /// Whether the user may listen to a channel, and publish there.
+    pub(super) fn hears(&self, channel: &[u8]) -> bool {
+        self.channels.iter().any(|pattern| glob::matches(pattern, channel))
+    }
+
+    /// Whether the user may listen to all channels that match a pattern.
+    pub(super) fn hears_pattern(&self, pattern: &[u8]) -> bool {
+        self.channels.iter().any(|one| one == pattern || one == b"*")
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use mlua::{Lua, Table, Value};
 
 use super::reply::{Digits, Failure, Reply};
+use super::settings::Version;
 
 /// An error that a function of `redis` raises.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(super) const COUNTED: &str = "ignore_error_stats_update";
 pub(super) fn returned(
     value: &Value,
     resp3: bool,
-    digits: Digits,
+    version: Version,
     errors: &mut Vec<Failure>,
 ) -> mlua::Result<Reply> {
     Ok(match value {
@@ -38,7 +39,7 @@ pub(super) fn returned(
         Value::Number(number) => Reply::Int(truncated(*number)),
         Value::Boolean(yes) if resp3 => Reply::Bool(*yes),
         Value::Boolean(true) => Reply::Int(1),
-        Value::Table(table) => returned_table(table, resp3, digits, errors)?,
+        Value::Table(table) => returned_table(table, resp3, version, errors)?,
         _ => Reply::Nil,
     })
 }
@@ -52,16 +53,18 @@ fn truncated(number: f64) -> i64 {
 fn returned_table(
     table: &Table,
     resp3: bool,
-    digits: Digits,
+    version: Version,
     errors: &mut Vec<Failure>,
 ) -> mlua::Result<Reply> {
+    let is_old = version == Version::Redis62;
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.to_string_lossy()),
         _ => None,
     };
-    let plain = |text: &str| text.replace(['\r', '\n'], " ");
+    let plain = |text: &str| text.trim_end_matches(['\r', '\n']).replace(['\r', '\n'], " ");
     if let Some(error) = text(&table.raw_get("err")?) {
-        let failure = Failure::from(plain(error.strip_prefix('-').unwrap_or(&error)));
+        let text = if is_old { None } else { error.strip_prefix('-') };
+        let failure = Failure::from(plain(text.unwrap_or(&error)));
         if !table.raw_get::<bool>(COUNTED)? {
             errors.push(failure.clone());
         }
@@ -71,14 +74,18 @@ fn returned_table(
         return Ok(Reply::Status(plain(&status).into()));
     }
     match table.raw_get("double")? {
-        Value::Number(number) => return Ok(Reply::Double(number, digits)),
-        Value::Integer(number) => return Ok(Reply::Double(number as f64, digits)),
+        Value::Number(number) => return Ok(Reply::Double(number, Digits::of_version(version))),
+        Value::Integer(number) => {
+            return Ok(Reply::Double(number as f64, Digits::of_version(version)));
+        }
         _ => {}
     }
-    if let Some(number) = text(&table.raw_get("big_number")?) {
+    if let Some(number) = text(&table.raw_get("big_number")?).filter(|_| !is_old) {
         return Ok(Reply::BigNumber(plain(&number)));
     }
-    if let Value::Table(verbatim) = table.raw_get("verbatim_string")? {
+    if let Value::Table(verbatim) = table.raw_get("verbatim_string")?
+        && !is_old
+    {
         let (format, text): (Value, Value) =
             (verbatim.raw_get("format")?, verbatim.raw_get("string")?);
         if let (Value::String(format), Value::String(text)) = (format, text) {
@@ -90,20 +97,20 @@ fn returned_table(
     if let Value::Table(map) = table.raw_get("map")? {
         let pairs = map.pairs::<Value, Value>().map(|pair| {
             let (key, value) = pair?;
-            Ok((returned(&key, resp3, digits, errors)?, returned(&value, resp3, digits, errors)?))
+            Ok((returned(&key, resp3, version, errors)?, returned(&value, resp3, version, errors)?))
         });
         return pairs.collect::<mlua::Result<_>>().map(Reply::Map);
     }
     if let Value::Table(set) = table.raw_get("set")? {
         let members =
-            set.pairs::<Value, Value>().map(|pair| returned(&pair?.0, resp3, digits, errors));
+            set.pairs::<Value, Value>().map(|pair| returned(&pair?.0, resp3, version, errors));
         return members.collect::<mlua::Result<_>>().map(Reply::Set);
     }
     let mut all = Vec::new();
     loop {
         match table.raw_get(all.len() + 1)? {
             Value::Nil => break,
-            value => all.push(returned(&value, resp3, digits, errors)?),
+            value => all.push(returned(&value, resp3, version, errors)?),
         }
     }
     Ok(Reply::Array(all))
@@ -168,6 +175,7 @@ pub(super) fn value(lua: &Lua, reply: Reply, resp3: bool) -> mlua::Result<Value>
             }
             field("set", Value::Table(table))
         }
+        Reply::In(_, one) => value(lua, *one, resp3),
         Reply::Array(all) | Reply::Set(all) | Reply::Push(all) | Reply::Many(all) => sequence(all),
         Reply::Double(number, _) if resp3 => field("double", Value::Number(number)),
         Reply::Double(number, digits) => text(digits.of(number).as_bytes()),
@@ -176,4 +184,19 @@ pub(super) fn value(lua: &Lua, reply: Reply, resp3: bool) -> mlua::Result<Value>
         Reply::BigNumber(digits) if resp3 => field("big_number", text(digits.as_bytes())?),
         Reply::BigNumber(digits) => text(digits.as_bytes()),
     }
+}
+
+/// What calls the function that is at work, and its line there.
+pub(super) fn caller(lua: &Lua) -> String {
+    let caller = lua.inspect_stack(1, |debug| {
+        let source = debug.source().source.unwrap_or_default().into_owned();
+        (source, debug.current_line().map_or(-1, |line| line as i64))
+    });
+    let (source, line) = caller.unwrap_or_default();
+    format!("{source}: {line}")
+}
+
+/// The code that an error of Lua gets.
+pub(super) fn code_of(version: Version) -> &'static str {
+    if version == Version::Redis62 { "" } else { "ERR " }
 }

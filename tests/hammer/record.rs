@@ -16,34 +16,39 @@
 //!   later than the guard's own. [`Record::slack`] more is never earlier than it;
 //! - a hold ends, for whoever believes in it, before its release is written down.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) const SIZE: usize = 64;
 
 thread_local! {
-    /// When the world of this thread began.
-    static WORLD: Cell<Option<tokio::time::Instant>> = const { Cell::new(None) };
+    /// The clock of the world that this thread plays.
+    static WORLD: RefCell<Option<Clock>> = const { RefCell::new(None) };
 }
 
-/// What the clock of a world shows at its beginning: rules look a little into the past.
-pub(crate) const BEGINNING: u64 = 100 * SECOND;
+/// Says for how long a world has existed.
+pub(crate) type Clock = Box<dyn Fn() -> Duration>;
 
-/// Has this thread take the time of a world that begins now, or of the real one again.
-pub(crate) fn in_world(yes: bool) {
-    WORLD.set(yes.then(tokio::time::Instant::now));
+/// What the clock of a world shows at its beginning: rules look a little into the past.
+const BEGINNING: u64 = 100 * SECOND;
+
+/// Has this thread take the time of a world, or of the real one again.
+#[cfg(feature = "test-util")]
+pub(crate) fn set_clock(clock: Option<Clock>) {
+    WORLD.set(clock);
 }
 
 /// Nanoseconds of the clock that all processes share.
 pub(crate) fn now() -> u64 {
-    if let Some(begun) = WORLD.get() {
-        let elapsed = begun.elapsed();
+    let elapsed = WORLD.with_borrow(|clock| clock.as_ref().map(|clock| clock()));
+    if let Some(elapsed) = elapsed {
         return BEGINNING + elapsed.as_secs() * SECOND + u64::from(elapsed.subsec_nanos());
     }
     let time = clock_gettime(ClockId::Monotonic);

@@ -35,7 +35,7 @@ pub(super) enum Event {
 
 impl State {
     pub(super) fn note(&mut self, now: Instant, about: u64, what: &[u8]) {
-        let micros = now.saturating_duration_since(self.begun).as_micros() as u64;
+        let micros = now.saturating_duration_since(self.time.begun).as_micros() as u64;
         let mut trace = self.trace ^ micros ^ about.rotate_left(32);
         for chunk in what.chunks(8) {
             let mut word = [0; 8];
@@ -53,11 +53,15 @@ impl State {
 
     /// Carries out what is due, in order.
     pub(super) fn run_due(&mut self, now: Instant) {
-        while let Some(entry) = self.events.first_entry()
-            && entry.key().0 <= now
-        {
-            let event = entry.remove();
-            self.happens(event, now);
+        loop {
+            let now = self.time.at(now);
+            match self.events.first_entry() {
+                Some(entry) if entry.key().0 <= now => {
+                    let event = entry.remove();
+                    self.happens(event, now);
+                }
+                _ => return,
+            }
         }
     }
 

@@ -59,7 +59,7 @@ impl State {
         act: impl FnOnce(&mut Server, Duration) -> T,
     ) -> T {
         let slot = &mut self.servers[number.0];
-        let wall = slot.wall(self.begun, now);
+        let wall = slot.wall(self.time.begun, now);
         let value = act(&mut slot.server, wall);
         for effect in slot.server.take_effects() {
             self.follows(number, effect, now);
@@ -143,6 +143,7 @@ impl State {
         match event {
             Event::Request(_, bytes) => {
                 if let Some(client) = client {
+                    let now = self.time.passes(now);
                     self.at(server, now, |server, wall| server.receive(wall, client, &bytes));
                     let slot = &mut self.servers[server.0];
                     if let Some(observer) = &mut slot.observer {
@@ -356,7 +357,7 @@ impl Network {
     /// Sets the clock of a server to that time since the epoch.
     pub(in crate::simulation) fn set_clock_to(&self, server: ServerNumber, since_epoch: Duration) {
         self.with(|state, now| {
-            let wall = state.servers[server.0].wall(state.begun, now);
+            let wall = state.servers[server.0].wall(state.time.begun, now);
             state.servers[server.0].ahead += since_epoch.saturating_sub(wall);
         });
     }

@@ -50,23 +50,30 @@ impl State {
         else {
             return;
         };
-        for (name, id) in asked(keys, args) {
-            let Some(&key) = self.numbers.get(name) else { continue };
-            let (t, owner) = (now(), owner(id));
-            if owner == Owner::default() {
-                continue;
-            }
-            let command = Command { t, key, owner, wrote: false };
-            self.commands.push(command);
-            let count = server.hash(0, name.as_bytes()).and_then(|hash| hash.get(id.as_bytes()));
-            let count = count.and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
-            let held = count.map(|count| (owner, count));
+        let mut written = Vec::new();
+        for name in keys {
+            let Some(&key) = self.numbers.get(*name) else { continue };
+            let held = server.hash(0, name.as_bytes()).and_then(|hash| hash.iter().next());
+            let held = held.and_then(|(id, count)| {
+                let [id, count] = [id, count].map(|text| std::str::from_utf8(text).ok());
+                Some((owner(id?), count?.parse().ok()?))
+            });
             let before = match held {
                 Some(held) => self.held.insert(key, held),
                 None => self.held.remove(&key),
             };
-            if held.is_some() && held != before {
-                self.commands.push(Command { wrote: true, ..command });
+            if let Some((owner, _)) = held.filter(|held| Some(*held) != before) {
+                written.push((key, owner));
+            }
+        }
+        for (name, id) in asked(keys, args) {
+            let Some(&key) = self.numbers.get(name) else { continue };
+            let owner = owner(id);
+            if owner != Owner::default() {
+                let wrote = written.contains(&(key, owner));
+                let command = Command { t: now(), key, owner, wrote: false };
+                self.commands.push(command);
+                self.commands.extend(wrote.then_some(Command { wrote: true, ..command }));
             }
         }
     }

@@ -127,8 +127,9 @@ impl Plan {
         Bounds {
             prompt: 12 * round_trip + 100 * MS,
             round_trip,
-            // A call may have to wait until an earlier release of its handle was answered.
-            apart: 2 * round_trip,
+            // A call may have to wait until there is a connection, which takes four, and until an
+            // earlier release of its handle was answered.
+            apart: 6 * round_trip,
             late: 2 * TICK,
             permille: if self.machines.iter().all(|one| one.speed == 1000) { 0 } else { WRONG },
             aftermath: 6 * round_trip + 60 * MS,

@@ -77,17 +77,17 @@ pub(crate) fn play(plan: &Plan) -> Played {
         .build()
         .expect("a runtime");
     let played = runtime.block_on(async {
-        record::in_world(true);
-        World::new(plan).play().await
+        let network = Network::new(plan.seed);
+        let clock = network.clone();
+        record::set_clock(Some(Box::new(move || clock.elapsed())));
+        World::new(plan, network).play().await
     });
-    drop(runtime);
-    record::in_world(false);
+    record::set_clock(None);
     played
 }
 
 impl<'a> World<'a> {
-    fn new(plan: &'a Plan) -> Self {
-        let network = Network::new(plan.seed);
+    fn new(plan: &'a Plan, network: Network) -> Self {
         let (host, port) = ADDRESS;
         let settings =
             Settings { host: host.into(), port, seed: !plan.seed, ..Settings::default() };
@@ -190,8 +190,12 @@ impl<'a> World<'a> {
         }
         let mut cmd = redis::cmd(command[0]);
         cmd.arg(&command[1..]);
-        let answer = self.network.ask(self.server, &cmd);
-        let answer = answer.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let answer = match self.network.ask(self.server, &cmd) {
+            Ok(answer) => answer,
+            // It makes everybody wait: there was no answer.
+            Err(error) if error.code().is_none() => return None,
+            Err(error) => panic!("{command:?}: {error}"),
+        };
         Some(redis::from_redis_value(answer).unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 

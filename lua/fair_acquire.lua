@@ -35,10 +35,12 @@
 --          +GONE       the outer holds, on which a nested one was to stand, no
 --                      longer exist; nothing was written
 --          +TAKEN      the same, and another owner has the lock
---          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
+--          -WRONGTYPE  the key is a hash, but not a lock; nothing was written. The same, and
+--                      `key 2` or `key 3`: that one is of another type than the queue has
 --
 -- What makes a hash a lock, why a lease is never shortened and what a token is, is in
 -- acquire. The count to reach is absolute, so this sent twice counts once.
+-- The looks at the keys of the queue are protected, because the error has to name the key.
 -- The place is written before the script looks whose turn it is: the asking waiter may
 -- be younger than the one that had the place.
 -- When Redis's memory is full, a client that has a place has the lock when it is its turn.
@@ -75,6 +77,14 @@ local now = 0
 if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
+  local told = redis.pcall('HGET', KEYS[3], 'told')
+  for i, look in ipairs({redis.pcall('ZSCORE', KEYS[2], ARGV[4]), told}) do
+    if type(look) == 'table' and string.find(look.err, 'WRONGTYPE', 1, true) then
+      return redis.error_reply('WRONGTYPE key ' .. i + 1 .. ' is not of a queue')
+    elseif type(look) == 'table' then
+      return look
+    end
+  end
   if waits then
     local failed = place({KEYS[2], KEYS[3]}, {ARGV[4], ARGV[5], ARGV[12], ARGV[6], now})
     if failed then
@@ -83,7 +93,7 @@ if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
       end
       return failed
     end
-    if redis.call('HGET', KEYS[3], 'told') == ARGV[4] then
+    if told == ARGV[4] then
       redis.call('HDEL', KEYS[3], 'told')
     end
   end

@@ -8,7 +8,7 @@
 --
 -- Replies  an array in the order of the locks, and behind that the microseconds of
 --             the server's clock
---          0  the client has no place; it has to ask again
+--          0  the client has no place, or its queue is not one; it has to ask again
 --          1  it has
 --          2  it has, and the lock is free: it has to ask
 --
@@ -37,7 +37,9 @@ for i = 1, #KEYS, 3 do
       redis.call('PEXPIRE', KEYS[i + 2], 3 * ARGV[2])
     end
     places[at] = 1
-    if redis.call('EXISTS', KEYS[i]) == 0 then
+    if type(told) == 'table' then
+      places[at] = 0
+    elseif redis.call('EXISTS', KEYS[i]) == 0 then
       places[at] = 2
     end
   end

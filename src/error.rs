@@ -36,7 +36,8 @@ pub enum ErrorKind {
     /// sent nothing.
     InvalidArgument,
     /// The key holds something that is not a lock: another type, or a hash that is none. A lock is a
-    /// hash with one field, `<id>:<number>`. The client left it untouched.
+    /// hash with one field, `<id>:<number>`. The client left it untouched. The same for a key in which Redis
+    /// would keep the queue of a [fair lock](crate::FairLock): the text of the error names it.
     NotALock,
     /// The client was closed, or it belongs to another process: this one was forked from it.
     Closed,

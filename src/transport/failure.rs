@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use redis::{ErrorKind as Driver, RedisError};
+use redis::{Arg, Cmd, ErrorKind as Driver, RedisError};
 
 use super::error_class::{ErrorClass, classify, is_forbidden};
 use super::version;
@@ -55,6 +55,30 @@ pub(super) fn refused(
         (_, None) => format!("{redis} refused {what}"),
     };
     Error::new(kind, outcome, message).caused_by(cause)
+}
+
+/// The script found something else where it keeps the queue of the lock `what`.
+pub(super) fn not_of_a_queue(
+    key: &str,
+    redis: &str,
+    what: &str,
+    sent: bool,
+    cause: RedisError,
+) -> Error {
+    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
+    let message = format!(
+        "the key `{key}` in {redis}, where the queue of the fair lock {what} belongs, holds something \
+         else; delete that key, or give the lock another name, or the client a `name_prefix`"
+    );
+    Error::new(ErrorKind::NotALock, outcome, message).caused_by(cause)
+}
+
+/// The key of another type, if the script says which one of its keys that is.
+pub(super) fn key_of_another_type(cause: &RedisError, cmd: &Cmd) -> Option<String> {
+    let nth = cause.detail()?.strip_prefix("key ")?.split(' ').next()?.parse::<usize>().ok()?;
+    // Behind the verb, the digest and the number of keys.
+    let Arg::Simple(key) = cmd.args_iter().nth(nth + 2)? else { return None };
+    Some(String::from_utf8_lossy(key).into_owned())
 }
 
 /// A redirection that the client cannot follow.

@@ -8,7 +8,9 @@ use redis::{RedisError, Script};
 
 use super::connection::batch::Reply;
 use super::error_class::{ErrorClass, classify, is_fatal, is_unknown_script};
-use super::failure::{dial_failed, nowhere_to_go, refused, unavailable};
+use super::failure::{
+    dial_failed, key_of_another_type, not_of_a_queue, nowhere_to_go, refused, unavailable,
+};
 use super::keeping::DialError;
 use super::node::Purpose;
 use super::retry::{Retry, Step, longer};
@@ -212,8 +214,12 @@ impl Router {
         let at_once = match retry.next_step(&error, request) {
             Step::Fail(kind) => {
                 let redis = self.redis(request.key, None);
-                let what = request.subject();
-                return Err(refused(kind, &redis, &what, retry.repeated, error).replied());
+                let (what, sent) = (request.subject(), retry.repeated);
+                let refused = match key_of_another_type(&error, &request.cmd) {
+                    Some(key) => not_of_a_queue(&key, &redis, &what, sent, error),
+                    None => refused(kind, &redis, &what, sent, error),
+                };
+                return Err(refused.replied());
             }
             Step::Unbatch => {
                 request.batch = None;

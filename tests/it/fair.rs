@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redlatch::{ErrorKind, FairLock, Lease, LockClient, LockGuard};
+use redlatch::{ErrorKind, FairLock, Lease, LockClient, LockGuard, Outcome};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_test::task::Spawn;
@@ -338,6 +338,56 @@ async fn a_hash_that_is_no_lock_is_refused_and_stays() {
     }
     let fields: u64 = server.ask(&["HLEN", "hash"]);
     assert_eq!(fields, 2);
+}
+
+#[tokio::test]
+async fn x6_something_else_where_the_queue_belongs_is_named_and_stays() {
+    let server = Server::start();
+    let builder = LockClient::builder().url(server.url()).name_prefix("app:");
+    let clients = [builder.clone().connect().await.unwrap(), builder.connect().await.unwrap()];
+    let cases = [("one", 0), ("two", 1), ("{one}", 0), ("{two}", 1)];
+    let cases = cases.map(|(name, place)| something_else(&server, &clients, name, place));
+    futures::future::join_all(cases).await;
+    nothing_is_left(&server).await;
+}
+
+async fn something_else(
+    server: &Server,
+    [client, far]: &[LockClient; 2],
+    name: &str,
+    place: usize,
+) {
+    let full = format!("app:{name}");
+    let (lock, key) = (client.fair_lock(name), &queue_keys(&full)[place]);
+    let guard = fair_hold(&lock).await;
+    let other = client.fair_lock(name);
+    let second = tokio::spawn(async move { other.lock().await });
+    let parked = || takes_grants(server, &full, &client_of(&lock));
+    wait_until("a grant that could come", SOON, parked).await;
+    apart().await;
+    server.ask::<()>(&["SET", key, "data", "PX", "60000"]);
+    let third = far.fair_lock(name);
+    // The second finds out when it refreshes its place.
+    for error in [
+        third.lock().await.map(drop).unwrap_err(),
+        third.try_lock(ms(100), MINUTE).await.map(drop).unwrap_err(),
+        soon("the second", second).await.unwrap().map(drop).unwrap_err(),
+    ] {
+        let says = format!(
+            "the key `{key}` in Redis at 127.0.0.1:{}, where the queue of the fair lock `{full}` \
+             belongs, holds something else; delete that key, or give the lock another name, or the \
+             client a `name_prefix`",
+            server.port()
+        );
+        assert_eq!(error.to_string(), says);
+        assert_eq!((error.kind(), error.outcome()), (ErrorKind::NotALock, Outcome::NotExecuted));
+        assert_eq!(error.lock_name(), Some(name));
+    }
+    // Who has the lock is not concerned.
+    release(guard).await;
+    assert_eq!(server.ask::<String>(&["GET", key]), "data");
+    server.ask::<()>(&["DEL", key]);
+    release(fair_hold(&third).await).await;
 }
 
 #[tokio::test]

@@ -275,7 +275,10 @@ fn a_refresh_says_what_became_of_each_place() {
     }
     queue.ask::<()>(&["HSET", "waiting:told", "told", "me", "me", "1"]);
     queue.ask::<()>(&["SET", "queue:text", "text"]);
-    let names = ["held", "free", "told", "text", "gone"];
+    queue.ask::<()>(&["HSET", "odd", "a:1", "1"]);
+    queue.ask::<()>(&["ZADD", "queue:odd", "1", "me"]);
+    queue.ask::<()>(&["SET", "waiting:odd", "text"]);
+    let names = ["held", "free", "told", "text", "gone", "odd"];
     let keys: Vec<String> = names
         .iter()
         .flat_map(|name| [(*name).to_owned(), format!("queue:{name}"), format!("waiting:{name}")])
@@ -284,9 +287,9 @@ fn a_refresh_says_what_became_of_each_place() {
     let mut cmd = evalsha(&SCRIPTS.fair_refresh, &keys);
     cmd.arg("me").arg(TERM);
     let reply: Vec<u64> = cmd.query(&mut queue.redis).unwrap();
-    assert_eq!(reply[..5], [1, 2, 2, 0, 0]);
+    assert_eq!(reply[..6], [1, 2, 2, 0, 0, 0]);
     let now = queue.ask::<Vec<u64>>(&["TIME"])[0];
-    assert!(reply.len() == 6 && now - reply[5] / SECOND <= 2, "the server's clock");
+    assert!(reply.len() == 7 && now - reply[6] / SECOND <= 2, "the server's clock");
     assert!(queue.ask::<u64>(&["HGET", "waiting:held", "me"]) > TERM);
     assert_eq!(queue.ask::<u64>(&["HGET", "waiting:told", "me"]), 1, "it must come");
     for key in ["queue:held", "waiting:held", "queue:told"] {

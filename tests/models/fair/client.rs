@@ -288,7 +288,7 @@ impl Fair {
     fn believes(&self, state: &mut State, (c, o): (usize, usize)) {
         let mut over = state.clients[c].owners[o].behind & state.standing();
         for (c, client) in state.clients.iter().enumerate() {
-            if !client.up || !client.subscribed || client.lapsed {
+            if !client.up || client.lapsed {
                 over &= !(bit(c, 0) | bit(c, 1));
             }
         }
@@ -328,6 +328,8 @@ impl Fair {
                 let client = &mut state.clients[c];
                 state.grant_lost |= client.granted;
                 (client.subscribed, client.clock) = (false, false);
+                client.owners.iter_mut().for_each(|owner| owner.stands = false);
+                client.due |= client.taken && self.bug != Some(Bug::CutUnsaid);
                 (client.ask, client.ask_later, client.granted) = (false, false, false);
             }
             Step::Lapse(c) => state.clients[c].lapsed = true,

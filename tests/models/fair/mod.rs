@@ -32,7 +32,8 @@
 //!
 //! # Order
 //!
-//! A waiter *stands* once it has asked for its place and is subscribed. A waiter that came when
+//! A waiter *stands* once it has asked for its place, and is subscribed or has said from the wait queue
+//! that it comes. One whose connection for messages is cut stands no longer until it has said so. A waiter that came when
 //! another one stood must not have the lock while that one stands and is alive. A waiter stands
 //! no longer, until it asks again, if a script drops its client (no subscriber, term or grace over),
 //! or if a grant ends that it did not take. A waiter that is in the wait queue again, because it took
@@ -90,6 +91,10 @@ pub(crate) enum Bug {
     LeaveForgotten,
     /// A client does not look after its place.
     NoRefresh,
+    /// A script drops a client that is not subscribed, though it has said that it comes.
+    NewcomerDropped,
+    /// A client whose connection for messages is cut says nothing before it is subscribed again.
+    CutUnsaid,
 }
 
 /// How often each handle of a client locks, and whether Redis can grant the lock to the client.

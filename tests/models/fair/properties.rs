@@ -14,6 +14,7 @@ pub(crate) const NO_ETERNAL_KEY: &str = "no key is without a TTL";
 pub(crate) const GRANT_GOES_ON: &str = "a grant is on its way to a waiter, or back";
 pub(crate) const TOLD: &str = "a free lock for which a client waits is on its way to somebody";
 pub(crate) const PLACE: &str = "a place is that of a waiter, or is about to be given up";
+pub(crate) const COMES: &str = "a client that cannot hear has said that it comes, or is about to";
 pub(crate) const END: &str = "at rest nobody waits or holds, and no key and no place is there";
 
 impl Model for Fair {
@@ -59,6 +60,10 @@ impl Model for Fair {
                 let left = |client: &Client| client.up && client.place > 0 && !client.keeps_place();
                 !state.clients.iter().any(left)
             }),
+            Property::always(COMES, |_, state: &State| {
+                let goes_on = |client: &Client| client.due || client.hand_off.is_some();
+                state.clients.iter().all(|c| !is_unsaid(c) || goes_on(c))
+            }),
             Property::always(END, |model: &Self, state: &State| {
                 is_settled(state) || model.goes_on(state)
             }),
@@ -89,6 +94,13 @@ fn owners(state: &State) -> impl Iterator<Item = (usize, &Owner)> {
 fn hears(client: &Client) -> bool {
     let stands = client.owners.iter().any(|owner| owner.stands && owner.call == Call::Waiting);
     stands && client.up && client.subscribed && client.place > 0 && !client.lapsed
+}
+
+/// Redis has the place of the head, and counts on a subscription that is no more.
+fn is_unsaid(client: &Client) -> bool {
+    let head = client.head().map(|head| &client.owners[head]);
+    let is_its = head.is_some_and(|o| o.call == Call::Waiting && o.since == client.place);
+    is_its && client.up && client.taken && !client.subscribed && !client.is_new
 }
 
 fn is_about_to_ask(client: &Client) -> bool {

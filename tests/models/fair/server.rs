@@ -29,7 +29,8 @@ impl Fair {
             let grants = alive && client.grants && !client.is_new && own != Some(first);
             client.ask |= client.subscribed && !grants;
             let unheard = self.bug == Some(Bug::UnheardGrantStays) && grants;
-            if alive && (own == Some(first) || client.subscribed || client.is_new || unheard) {
+            let comes = client.is_new && self.bug != Some(Bug::NewcomerDropped);
+            if alive && (own == Some(first) || client.subscribed || comes || unheard) {
                 if grants {
                     client.granted |= client.subscribed;
                     client.place = 0;
@@ -56,7 +57,8 @@ impl Fair {
                 client.place = if stays { client.place.min(since) } else { since };
                 (client.lapsed, client.is_new) = (false, new);
                 for owner in client.owners.iter_mut().filter(|owner| owner.since == since) {
-                    owner.stands = client.subscribed;
+                    // One in its first try may be passed by the next waiter of its client.
+                    owner.stands = client.subscribed || new && owner.seat > 0;
                 }
             }
             Place::Left(next) if client.place < next => client.place = 0,
@@ -215,8 +217,10 @@ impl Fair {
 /// The script drops a client: it may be dead.
 fn drop_place(state: &mut State, c: usize) {
     let client = &mut state.clients[c];
+    // Nothing may drop one that has said that it comes.
+    let comes = client.is_new && !client.lapsed;
     (client.place, client.lapsed) = (0, false);
-    client.owners.iter_mut().for_each(|owner| owner.stands = false);
+    client.owners.iter_mut().for_each(|owner| owner.stands &= comes);
     if state.told == Some(c) {
         state.told = None;
     }

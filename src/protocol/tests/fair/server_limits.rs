@@ -84,3 +84,28 @@ fn what_is_not_permitted_leaves_no_hold_and_nothing_eternal() {
     assert!(matches!(refused, Value::ServerError(_)), "{refused:?}");
     queue.assert_nothing_eternal();
 }
+
+#[test]
+fn a_key_of_another_type_is_named_before_anything_is_written() {
+    let mut queue = Queue::new();
+    for (key, nth, waits) in [(QUEUE, 2, true), (QUEUE, 2, false), (WAITING, 3, true)] {
+        queue.ask::<()>(&["SET", key, "text"]);
+        for held in [false, true] {
+            if held {
+                queue.ask::<()>(&["HSET", LOCK, "b:1", "1"]);
+            }
+            // Who does not wait needs to know nothing of the queue then.
+            if held && !waits {
+                continue;
+            }
+            let place = if waits { since("a", 1) } else { NO_PLACE };
+            let refused = queue.acquire("a:1", &place);
+            let Value::ServerError(error) = refused else { panic!("{refused:?}") };
+            let says = format!("key {nth} is not of a queue");
+            assert_eq!((error.code(), error.details()), ("WRONGTYPE", Some(&*says)));
+            let keys: Vec<String> = queue.ask(&["KEYS", "*"]);
+            assert_eq!(keys.len(), 1 + usize::from(held), "{keys:?}");
+        }
+        queue.ask::<()>(&["FLUSHALL"]);
+    }
+}

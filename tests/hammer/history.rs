@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::check::Bounds;
+use crate::nemesis::RESET;
 use crate::record::{How, Log, MS, Outcome};
 use crate::shop::COMMAND_TIMEOUT;
 
@@ -320,6 +321,14 @@ impl History {
             let given_up = fault.t1 + COMMAND_TIMEOUT.as_millis() as u64 * MS;
             (fault.t0, fault.late.map_or(fault.t1, |late| late.min(given_up).max(fault.t1)))
         })
+    }
+
+    /// When a connection of a process may have broken, in order.
+    pub(crate) fn resets_of(&self, process: usize) -> Vec<u64> {
+        let resets = self.reaching(process).filter(|fault| fault.kind == RESET);
+        let mut resets: Vec<u64> = resets.map(|fault| fault.t1).collect();
+        resets.sort_unstable();
+        resets
     }
 
     fn reaching(&self, process: usize) -> impl Iterator<Item = &Fault> {

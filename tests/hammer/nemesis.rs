@@ -89,6 +89,32 @@ pub(crate) const LOUD: &[Kind] = &[
     Kind { name: "refuse connections", settle: OUTAGE, inflict: refuse },
 ];
 
+/// What a fault of the second hand, which plans several, did to one connection.
+pub(crate) const RESET: &str = "a connection breaks";
+
+/// When those of each proxy were.
+pub(crate) fn resets(proxies: &[Proxy]) -> Vec<Fault> {
+    let all = proxies.iter().enumerate();
+    let all = all.flat_map(|(at, proxy)| proxy.resets().into_iter().map(move |reset| (at, reset)));
+    let fault = |(at, reset): (usize, Instant)| {
+        let ago = u64::try_from(reset.elapsed().as_nanos()).expect("a time of this run");
+        let (t, reach) = (now() - ago, Reach::Proxy(at));
+        let (settle, keys, late, took_effect) = (None, 0..0, None, true);
+        Fault {
+            kind: RESET,
+            target: at.to_string(),
+            t0: t,
+            t1: t,
+            settle,
+            keys,
+            reach,
+            late,
+            took_effect,
+        }
+    };
+    all.map(fault).collect()
+}
+
 pub(crate) const QUIET: &[Kind] = &[
     Kind { name: "lose a reply", settle: None, inflict: lose_a_reply },
     Kind { name: "reset before send", settle: None, inflict: reset_before_send },

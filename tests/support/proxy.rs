@@ -86,6 +86,7 @@ struct Log {
     /// The connections there are: of which epoch, and whether frozen.
     open: BTreeMap<u64, (Epoch, bool)>,
     faults: u64,
+    resets: Vec<Instant>,
     withheld: u64,
     held: u64,
     executed_late: u64,
@@ -214,6 +215,12 @@ impl Proxy {
         self.shared.log().faults
     }
 
+    /// When a planned fault broke a connection.
+    #[allow(dead_code, reason = "for the hammer")]
+    pub(crate) fn resets(&self) -> Vec<Instant> {
+        self.shared.log().resets.clone()
+    }
+
     /// How many commands have been held back, subscriptions apart.
     pub(crate) fn held(&self) -> u64 {
         self.shared.log().held
@@ -309,6 +316,10 @@ impl Shared {
         };
         log.faults += 1;
         (Some(log.planned.remove(due).2), held)
+    }
+
+    fn breaks(&self) {
+        self.log().resets.push(Instant::now());
     }
 
     /// Waits until the switches are as `wanted`.

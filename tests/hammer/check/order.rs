@@ -2,6 +2,8 @@
 //!
 //! In a calm time nobody has it before one that called more than [`apart`](crate::check::Bounds) earlier
 //! and waits still: within a round trip the order is not promised, and a busy machine runs somebody late.
+//! One whose process lost a connection meanwhile may have to take its place again: it counts as one that
+//! called then.
 
 use crate::calm::Calm;
 use crate::check::Violation;
@@ -11,12 +13,25 @@ use crate::names::{Kind, Names};
 use crate::record::{How, MS};
 
 pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
+    let resets: Vec<Vec<u64>> =
+        (0..history.processes.len()).map(|n| history.resets_of(n)).collect();
     let keys = history.acquires.chunk_by(|a, b| a.key == b.key);
     let fair = keys.filter(|calls| Names::kind(calls[0].key) == Kind::Fair);
-    fair.filter_map(|calls| of_key(calls, history, calm)).collect()
+    fair.filter_map(|calls| of_key(calls, history, calm, &resets)).collect()
 }
 
-fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation> {
+fn of_key(
+    calls: &[Acquire],
+    history: &History,
+    calm: &Calm,
+    resets: &[Vec<u64>],
+) -> Option<Violation> {
+    // Since when a call has to have its place.
+    let since = |call: &Acquire| {
+        let resets = &resets[usize::from(call.id.0)];
+        let last = resets[..resets.partition_point(|t| *t <= call.ret)].last();
+        last.copied().unwrap_or(0).max(call.inv)
+    };
     let taken: Vec<Taken<'_>> =
         calls.iter().filter_map(|call| taken(call, history, calm)).collect();
     // A handle that has the lock has it once more without waiting.
@@ -36,11 +51,11 @@ fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation
     let granted = calls.iter().filter(|call| call.is_granted()).filter(waits);
     let mut granted: Vec<&Acquire> = granted.filter(|call| !nests(call)).collect();
     granted.sort_by_key(|call| std::cmp::Reverse(call.ret));
-    let mut first: Option<&Acquire> = None;
+    let mut first: Option<(u64, &Acquire)> = None;
     for call in granted {
-        if let Some(earlier) = first
+        if let Some((since, earlier)) = first
             && call.ret < earlier.ret
-            && earlier.inv + history.bounds.apart < call.inv
+            && since + history.bounds.apart < call.inv
             && calm.disturbed(earlier.inv, earlier.ret) == 0
         {
             let what = format!(
@@ -53,9 +68,10 @@ fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation
                 Violation::new("H15", what, (earlier.inv, earlier.ret)).of(&[earlier, call]),
             );
         }
-        let is_first = first.is_none_or(|first| call.inv < first.inv);
+        let since = since(call);
+        let is_first = first.is_none_or(|(first, _)| since < first);
         if is_first && calm.disturbed(call.inv, call.ret) == 0 {
-            first = Some(call);
+            first = Some((since, call));
         }
     }
     None
@@ -64,17 +80,37 @@ fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{held, history};
+    use crate::history::{Fault, Reach};
+    use crate::nemesis::RESET;
 
     const FAIR: u16 = 1;
 
-    /// Process 0 calls at zero and has the lock from 1000 on; process 1 calls and has it then.
     fn found(called: u64, had: u64) -> Vec<Violation> {
+        found_after(None, called, had)
+    }
+
+    /// Process 0 calls at zero and has the lock from 1000 on, and loses a connection; process 1 calls and
+    /// has the lock then.
+    fn found_after(reset: Option<u64>, called: u64, had: u64) -> Vec<Violation> {
         let of = |who: u16, inv: u64, from: u64| {
             let mut call = held(who, from).until(from + 10, from + 11);
             (call.key, call.inv) = (FAIR, inv * MS);
             call
         };
-        check(&history(vec![of(0, 0, 1_000), of(1, called, had)]), &Calm::default())
+        let mut history = history(vec![of(0, 0, 1_000), of(1, called, had)]);
+        let (kind, target, reach) = (RESET, String::new(), Reach::Process(0));
+        let (settle, keys, late, took_effect) = (None, 0..0, None, true);
+        history.faults.extend(reset.map(|t| {
+            let (t0, t1) = (t * MS, t * MS);
+            Fault { kind, target, t0, t1, settle, keys, reach, late, took_effect }
+        }));
+        check(&history, &Calm::default())
+    }
+
+    pub(crate) fn who_lost_a_connection_has_its_place_again_a_while_after_that() {
+        assert_eq!(found_after(Some(400), 500, 900), []);
+        assert_eq!(found_after(Some(400), 700, 900).len(), 1);
+        assert_eq!(found_after(Some(1_001), 500, 900).len(), 1, "it had the lock by then");
     }
 
     pub(crate) fn who_came_first_has_it_first() {

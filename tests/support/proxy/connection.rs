@@ -183,7 +183,10 @@ async fn requests<'a>(
                 hold_back(from, &mut rest, end, answers).await;
             }
             match fault {
-                Some(Fault::ResetBeforeSend) => return Ok(End::Break),
+                Some(Fault::ResetBeforeSend) => {
+                    shared.breaks();
+                    return Ok(End::Break);
+                }
                 Some(Fault::BlackHole) => return Ok(End::Freeze),
                 Some(Fault::DropReplyAndReset) => answers.reset.store(true, Ordering::Relaxed),
                 Some(Fault::Mute) => answers.mute.store(true, Ordering::Relaxed),
@@ -252,6 +255,7 @@ async fn replies(
         }
         // The answer is there, so the command was carried out: now lose it.
         if reset {
+            shared.breaks();
             return Ok(());
         }
         if mute {

@@ -5,6 +5,7 @@
 mod support;
 
 mod distance;
+mod fair;
 mod figures;
 mod in_memory;
 mod scene;

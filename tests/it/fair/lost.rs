@@ -262,20 +262,6 @@ async fn calls_of_a_client_have_their_turns_as_they_came_whichever_answer_is_fir
 }
 
 #[tokio::test]
-async fn a_hand_off_of_a_lock_that_is_gone_leaves_no_place() {
-    let server = Server::start();
-    let one = connect(&server).await;
-    let guard = fair_hold(&one.fair_lock("gone")).await;
-    let waiting = waiter(&server, one.fair_lock("gone"), |guard| guard).await;
-    server.ask::<()>(&["DEL", "gone"]);
-    let _ = guard.unlock().await;
-    let handed = soon("the hand-off", waiting).await.unwrap();
-    soon("its loss", handed.lost()).await;
-    drop(handed);
-    nothing_is_left(&server).await;
-}
-
-#[tokio::test]
 async fn a_first_request_takes_a_place_and_a_call_dropped_meanwhile_gives_it_up() {
     let server = Server::start();
     let proxy = Proxy::new(&server);

@@ -1,0 +1,35 @@
+//! Fair locks, where the moment counts at which something happens to their waiters.
+
+use redlatch::test_util::Redis;
+use redlatch::{ErrorKind, Loss};
+use tokio::time::{sleep, timeout};
+
+use crate::support::ms;
+
+/// In real time, a waiter that was asking just then had the lock anew instead.
+#[tokio::test(start_paused = true)]
+async fn x3_a_hand_off_of_a_lock_that_is_gone_is_lost_for_both_and_leaves_no_place() {
+    for each_way in [0, 1, 50].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let client = redis.client();
+        let guard = client.fair_lock("gone").lock().await.unwrap();
+        let next = client.fair_lock("gone");
+        let waiting = tokio::spawn(async move { next.lock().await });
+        // Long enough to be parked, and too short for a renewal or a refresh.
+        sleep(ms(1_000)).await;
+        assert_eq!(redis.waiting("gone"), 1);
+        redis.lose("gone");
+        let unlocked = tokio::spawn(guard.unlock());
+        let handed = waiting.await.unwrap().unwrap();
+        assert!(!handed.is_lost() || each_way == ms(0), "handed off before Redis was asked");
+        let two_round_trips = each_way * 4 + ms(2);
+        timeout(two_round_trips, handed.lost()).await.expect("told by the answer to the hand-off");
+        assert_eq!(handed.loss(), Some(Loss::KeyGone));
+        assert_eq!(unlocked.await.unwrap().unwrap_err().kind(), ErrorKind::Lost);
+        drop(handed);
+        sleep(ms(1_000)).await;
+        let keys: Vec<String> = redis.query(redis::cmd("KEYS").arg("*")).unwrap();
+        assert!(keys.is_empty(), "{keys:?}");
+    }
+}

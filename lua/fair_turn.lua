@@ -44,7 +44,8 @@
 -- been set back: it is told again, so that no step of the clock keeps the others out.
 -- The second in the queue is told when the grace of the first ends, and asks then.
 -- At most 100 clients are dropped in a call. Then the last one that hears it is asked to
--- go on: those that came last are most likely alive.
+-- go on: those that came last are most likely alive. At most 1,000 are asked: a client before
+-- more than that goes on when it refreshes its place.
 -- Nothing is published to a client that was told before and has time left, so this
 -- sent twice tells it once.
 -- Why atomic: between "it is the first" and the message to it, it may leave or have
@@ -105,13 +106,18 @@ for _ = 1, 100 do
   redis.call('ZREM', KEYS[1], first)
   redis.call('HDEL', KEYS[2], first, 'asks:' .. first)
 end
-local tail = redis.call('ZRANGE', KEYS[1], -100, -1)
-for i = #tail, 1, -1 do
-  if tail[i] == ARGV[6] then
-    break
+for last = -1, -1000, -100 do
+  local page = redis.call('ZRANGE', KEYS[1], last - 99, last)
+  for i = #page, 1, -1 do
+    if page[i] == ARGV[6] then
+      return {false, 1}
+    end
+    local heard = redis.pcall(ARGV[2], ARGV[1] .. ':' .. page[i], '1')
+    if heard ~= 0 or ARGV[3] == '' then
+      return {false, 1}
+    end
   end
-  local heard = redis.pcall(ARGV[2], ARGV[1] .. ':' .. tail[i], '1')
-  if heard ~= 0 or ARGV[3] == '' then
+  if #page < 100 then
     break
   end
 end

@@ -2,7 +2,7 @@
 
 use redlatch::test_util::Redis;
 use redlatch::{ErrorKind, Loss};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::ms;
 
@@ -31,5 +31,39 @@ async fn x3_a_hand_off_of_a_lock_that_is_gone_is_lost_for_both_and_leaves_no_pla
         sleep(ms(1_000)).await;
         let keys: Vec<String> = redis.query(redis::cmd("KEYS").arg("*")).unwrap();
         assert!(keys.is_empty(), "{keys:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x5_a_client_that_lives_has_the_lock_at_once_between_hundreds_that_are_dead() {
+    for (before, behind) in [(102, 102), (150, 999), (1_000, 500)] {
+        let redis = Redis::new();
+        let each_way = ms(10);
+        redis.delay(each_way);
+        let (one, other) = (redis.client(), redis.client());
+        let guard = one.fair_lock("sale").lock().await.unwrap();
+        let next = other.fair_lock("sale");
+        let waiting = tokio::spawn(async move { next.lock().await });
+        sleep(ms(1_000)).await;
+        let late = u64::MAX >> 12;
+        let scores = (0..before).chain(late..late + behind);
+        for (number, score) in scores.enumerate() {
+            let client = format!("dead:{number}");
+            let zadd =
+                redis::cmd("ZADD").arg("redlatch_queue:{sale}").arg(score).arg(&client).take();
+            redis.query::<()>(&zadd).unwrap();
+            let hset =
+                redis::cmd("HSET").arg("redlatch_waiting:{sale}").arg(client).arg(late).take();
+            redis.query::<()>(&hset).unwrap();
+        }
+        let begun = Instant::now();
+        let release = tokio::spawn(guard.unlock());
+        let guard = waiting.await.unwrap().unwrap();
+        release.await.unwrap().unwrap();
+        // A hundred are dropped with each request, which the waiter sends a millisecond apart.
+        let requests = u32::try_from(before / 100 + 2).unwrap();
+        let took = begun.elapsed();
+        assert!(took <= (2 * each_way + ms(5)) * requests, "{before}, {behind}: {took:?}");
+        guard.unlock().await.unwrap();
     }
 }

@@ -312,17 +312,23 @@ fn a_call_drops_at_most_a_hundred_dead_clients() {
 }
 
 #[test]
-fn the_last_client_that_hears_it_is_asked_to_go_on() {
-    let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
-    queue.acquire("x:1", &since("x", 2));
-    let x = queue.listens("x");
-    for client in 0..150 {
-        queue.ask::<()>(&["ZADD", QUEUE, &client.to_string(), &format!("dead:{client}")]);
+fn x5_the_last_client_that_hears_it_is_asked_to_go_on_wherever_it_is() {
+    for behind in [1, 99, 100, 102, 500] {
+        let mut queue = Queue::new();
+        assert!(queue.is_granted("a:1", &NO_PLACE));
+        queue.acquire("x:1", &since("x", 2));
+        let x = queue.listens("x");
+        // Long before, and long after it.
+        let dead = (0..150)
+            .map(|n| n.to_string())
+            .chain((0..behind).map(|n| (9_000_000_000_000_000_u64 + n as u64).to_string()));
+        for (n, score) in dead.enumerate() {
+            queue.ask::<()>(&["ZADD", QUEUE, &score, &format!("dead:{n}")]);
+        }
+        assert_eq!(queue.release("a:1", "a", None), Value::Int(2));
+        assert_eq!(queue.hears(x), Some("1".to_owned()), "{behind} dead behind it");
+        assert_eq!(queue.order().len(), 50 + 1 + behind);
     }
-    queue.acquire("dead:1", &since("dead", 1));
-    assert_eq!(queue.release("a:1", "a", None), Value::Int(2));
-    assert_eq!(queue.hears(x), Some("1".to_owned()));
 }
 
 #[test]

@@ -24,7 +24,6 @@ mod faults;
 mod link;
 mod server_slot;
 mod stream;
-mod time;
 mod trap;
 
 use event::Event;
@@ -33,7 +32,6 @@ pub use link::{Direction, Distance, Flow};
 pub use server_slot::Observer;
 use server_slot::ServerSlot;
 pub(super) use stream::SimulatedStream;
-use time::Time;
 pub use trap::{Fate, Fates};
 use trap::{Trap, Trapped};
 
@@ -53,7 +51,6 @@ pub struct Network {
 
 struct Inner {
     state: Mutex<State>,
-    time: Arc<Time>,
     /// Notified when there is an earlier event to wait for.
     sooner: Arc<Notify>,
     /// Whose time it is; real time for `None`.
@@ -61,7 +58,7 @@ struct Inner {
 }
 
 struct State {
-    time: Arc<Time>,
+    begun: Instant,
     random: Random,
     servers: Vec<ServerSlot>,
     addresses: BTreeMap<String, ServerNumber>,
@@ -124,9 +121,9 @@ impl Network {
 
     /// The same with the time of that runtime, or with real time.
     pub(super) fn with_time_of(seed: u64, handle: Option<Handle>) -> Self {
-        let (time, mut random) = (Arc::new(Time::new()), Random::new(seed));
+        let mut random = Random::new(seed);
         let state = State {
-            time: time.clone(),
+            begun: Instant::now(),
             random: random.fork(),
             servers: Vec::new(),
             addresses: BTreeMap::new(),
@@ -144,9 +141,7 @@ impl Network {
             trace: seed,
             fates: Fates::default(),
         };
-        Self {
-            inner: Arc::new(Inner { state: state.into(), time, sooner: Arc::default(), handle }),
-        }
+        Self { inner: Arc::new(Inner { state: state.into(), sooner: Arc::default(), handle }) }
     }
 
     pub(super) fn handle(&self) -> Option<Handle> {
@@ -155,19 +150,18 @@ impl Network {
 
     /// The time of this network.
     pub(super) fn now(&self) -> Instant {
-        let now = match &self.inner.handle {
+        match &self.inner.handle {
             Some(handle) => {
                 let _time = handle.enter();
                 Instant::now()
             }
             None => std::time::Instant::now().into(),
-        };
-        self.inner.time.at(now)
+        }
     }
 
     /// How long it has existed.
     pub fn elapsed(&self) -> Duration {
-        self.now().saturating_duration_since(self.inner.time.begun)
+        self.now().saturating_duration_since(self.inner.state.lock().begun)
     }
 
     /// A hash over everything that was sent, and when.

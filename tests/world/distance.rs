@@ -4,42 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlatch::simulation::{Direction, Distance, Flow, Machine, Random};
-use redlatch::{LockClient, LockClientBuilder};
+use redlatch::LockClient;
+use redlatch::simulation::{Distance, Machine, Random};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::scene::{Scene, play};
+use crate::scene::{Scene, play, round_trip};
 use crate::support::{channel, ms};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn round_trip(round_trip: Duration) -> Distance {
-    Distance { each_way: round_trip / 2, ..Distance::default() }
-}
-
-/// A client on a machine of its own.
-async fn client(
-    scene: &Scene,
-    away: Duration,
-    options: LockClientBuilder,
-) -> (Machine, LockClient) {
-    let machine = scene.machine(round_trip(away));
-    let client = scene.connect(&machine, options).await;
-    (machine, client)
-}
-
-/// Nothing comes through for so long, either way; then all of it does.
-async fn stall(scene: &Scene, machine: &Machine, time: Duration) {
-    let flow = |flow| {
-        for direction in [Direction::Up, Direction::Down] {
-            scene.network.set_flow(machine, scene.server, direction, flow);
-        }
-    };
-    flow(Flow::Held);
-    sleep(time).await;
-    flow(Flow::Open);
-}
 
 /// Round trips, and the watchdog timeouts of clients that are so far away.
 const CASES: [(Duration, Duration); 8] = [
@@ -58,7 +31,7 @@ fn w1_a_third_of_a_lease_is_enough_for_a_renewal_at_any_distance_up_to_a_sixth_o
     for (away, lease) in CASES {
         play(0, async |scene| {
             let options = LockClient::builder().watchdog_timeout(lease);
-            let (machine, client) = client(scene, away, options).await;
+            let (machine, client) = scene.client(away, options).await;
             let lock = client.lock("far away");
             for number in 0..3 {
                 let asked = Instant::now();
@@ -77,7 +50,7 @@ fn w1_connecting_loads_the_scripts_and_a_flush_costs_one_renewal_more_round_trip
     let (away, lease) = (ms(40), ms(240));
     play(0, async |scene| {
         let options = LockClient::builder().watchdog_timeout(lease);
-        let (machine, client) = client(scene, away, options).await;
+        let (machine, client) = scene.client(away, options).await;
         let lock = client.lock("loaded");
         let asked = Instant::now();
         let guard = machine.run(lock.lock()).await.expect("a guard");
@@ -118,7 +91,7 @@ fn until_all_succeed(
 ) -> Option<Duration> {
     play(0, async |scene| {
         let options = LockClient::builder().command_timeout(command_timeout);
-        let (machine, client) = client(scene, away, options).await;
+        let (machine, client) = scene.client(away, options).await;
         scene.network.set_distance_of(
             &machine,
             scene.server,
@@ -188,7 +161,7 @@ fn x1_a_stall_that_is_longer_than_the_command_timeout_is_over_soon_after_its_end
                 (away, command_timeout),
                 (tasks, SECOND),
                 async |scene, machine| {
-                    stall(scene, machine, ms(400)).await;
+                    scene.stall(machine, ms(400)).await;
                 },
             );
             println!("{away:?}, {tasks} tasks: served again after {served:?}");
@@ -203,7 +176,7 @@ fn x1_a_stall_that_is_longer_than_the_command_timeout_is_over_soon_after_its_end
 fn x1_calls_of_one_handle_that_run_out_of_time_cost_no_connection() {
     play(0, async |scene| {
         let options = LockClient::builder().command_timeout(ms(300));
-        let (machine, client) = client(scene, ms(120), options).await;
+        let (machine, client) = scene.client(ms(120), options).await;
         let (lock, made) = (Arc::new(client.lock("of all")), scene.network.connections_made());
         let end = Instant::now() + 10 * SECOND;
         let mut tasks = JoinSet::new();
@@ -239,21 +212,17 @@ fn parked(
 ) -> Duration {
     play(0, async |scene| {
         let options = LockClient::builder().command_timeout(command_timeout);
-        let (machine, client) = client(scene, away, options).await;
-        let ask = |words: &[&str]| {
-            let mut command = redis::cmd(words[0]);
-            scene.network.ask(scene.server, command.arg(&words[1..])).expect("an answer");
-        };
-        ask(&["HSET", "parked", "somebody:1", "1"]);
-        ask(&["PEXPIRE", "parked", "60000"]);
+        let (machine, client) = scene.client(away, options).await;
+        scene.ask::<()>(&["HSET", "parked", "somebody:1", "1"]);
+        scene.ask::<()>(&["PEXPIRE", "parked", "60000"]);
         let lock = client.lock("parked");
         let waiter =
             machine.spawn(async move { lock.lock().await.map(|guard| (guard, Instant::now())) });
         sleep(8 * away + ms(10)).await;
         meanwhile(scene, &machine).await;
         let freed = Instant::now();
-        ask(&["DEL", "parked"]);
-        ask(&["PUBLISH", &channel("parked"), "0"]);
+        scene.ask::<()>(&["DEL", "parked"]);
+        scene.ask::<()>(&["PUBLISH", &channel("parked"), "0"]);
         let (guard, had) = waiter.await.expect("no panic").expect("the lock");
         machine.run(guard.unlock()).await.expect("a release");
         had - freed
@@ -265,9 +234,7 @@ fn w27_a_parked_client_keeps_a_connection_that_answers_however_far_it_is() {
     for (away, command_timeout) in DISTANCES {
         let took = parked((away, command_timeout), async |scene, machine| {
             let count = || {
-                let calls = scene.network.at(scene.server, |server, _| {
-                    (server.calls("evalsha"), server.calls("client|info"))
-                });
+                let calls = (scene.calls("evalsha"), scene.calls("client|info"));
                 (scene.network.connections(machine, scene.server), calls)
             };
             let before = count();
@@ -295,7 +262,7 @@ fn w27_a_parked_client_gives_a_connection_up_that_does_not_answer() {
                 }
                 stalled.elapsed()
             };
-            let stall = stall(scene, machine, 9 * command_timeout);
+            let stall = scene.stall(machine, 9 * command_timeout);
             let (given_up, ()) = tokio::join!(gives_up, stall);
             // The sign of life that is due next, and the five command timeouts that it has.
             let (least, most) = (5 * command_timeout, 13 * command_timeout / 2 + away + ms(1));

@@ -8,6 +8,8 @@ mod distance;
 mod fair;
 mod figures;
 mod in_memory;
+mod leases;
 mod scene;
 mod seeds;
 mod turns;
+mod unlocks;

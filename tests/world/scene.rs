@@ -1,10 +1,18 @@
 //! A world for one test: a network with a server, and machines around it, in paused time.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use redlatch::simulation::{Distance, Machine, Network, Random, Server, ServerNumber, Settings};
+use redis::FromRedisValue;
+use redlatch::simulation::{
+    Direction, Distance, Flow, Machine, Network, Random, Server, ServerNumber, Settings,
+};
 use redlatch::{LockClient, LockClientBuilder};
+use tokio::time::sleep;
+
+use crate::support::channel;
 
 /// Where the machines know the server.
 pub(crate) const ADDRESS: &str = "redis:6379";
@@ -30,7 +38,62 @@ pub(crate) fn play<T>(seed: u64, scene: impl AsyncFnOnce(&Scene) -> T) -> T {
     })
 }
 
+/// The distance of a round trip that long.
+pub(crate) fn round_trip(round_trip: Duration) -> Distance {
+    Distance { each_way: round_trip / 2, ..Distance::default() }
+}
+
 impl Scene {
+    /// A client on a machine of its own.
+    pub(crate) async fn client(
+        &self,
+        away: Duration,
+        options: LockClientBuilder,
+    ) -> (Machine, LockClient) {
+        let machine = self.machine(round_trip(away));
+        let client = self.connect(&machine, options).await;
+        (machine, client)
+    }
+
+    /// Nothing comes through for so long, either way; then all of it does.
+    pub(crate) async fn stall(&self, machine: &Machine, time: Duration) {
+        let flow = |flow| {
+            for direction in [Direction::Up, Direction::Down] {
+                self.network.set_flow(machine, self.server, direction, flow);
+            }
+        };
+        flow(Flow::Held);
+        sleep(time).await;
+        flow(Flow::Open);
+    }
+
+    /// What the server answers to somebody beside it.
+    pub(crate) fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let answer = self.network.ask(self.server, redis::cmd(words[0]).arg(&words[1..]));
+        let answer = answer.unwrap_or_else(|error| panic!("{words:?}: {error}"));
+        redis::from_redis_value(answer).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// What Redis counts for each owner of `name`.
+    pub(crate) fn holds(&self, name: &str) -> BTreeMap<String, u32> {
+        self.ask(&["HGETALL", name])
+    }
+
+    pub(crate) fn pttl(&self, name: &str) -> i64 {
+        self.ask(&["PTTL", name])
+    }
+
+    /// How many connections wait for a release of `name`.
+    pub(crate) fn subscribers(&self, name: &str) -> u64 {
+        let (_, count): (String, u64) = self.ask(&["PUBSUB", "NUMSUB", &channel(name)]);
+        count
+    }
+
+    /// How often the server was asked that.
+    pub(crate) fn calls(&self, command: &str) -> u64 {
+        self.network.at(self.server, |server, _| server.calls(command))
+    }
+
     /// A machine that far away.
     pub(crate) fn machine(&self, distance: Distance) -> Machine {
         let number = self.machines.fetch_add(1, Ordering::Relaxed);

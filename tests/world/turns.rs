@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::scene::{ADDRESS, Scene, play};
+use crate::scene::{ADDRESS, Scene, play, round_trip};
 use crate::support::{channel, ms};
 
 const NAME: &str = "turns";
@@ -36,10 +36,6 @@ enum Player {
     Ours { distance: Distance, tasks: usize, max_handoffs: u32 },
     /// A listener of another make beside the server, which needs so long to come.
     Foreign { comes_after: Duration },
-}
-
-fn round_trip(round_trip: Duration) -> Distance {
-    Distance { each_way: round_trip / 2, ..Distance::default() }
 }
 
 impl Player {

@@ -27,6 +27,8 @@ pub(super) enum Event {
     LetGo(u64),
     /// A server has something to do by itself.
     Timer(ServerNumber),
+    /// A server has been busy for long enough.
+    Idle(ServerNumber),
     /// A replica gets what its primary has written.
     Update { from: ServerNumber, to: ServerNumber, update: Box<Update> },
     /// A primary learns what a replica has.
@@ -35,7 +37,7 @@ pub(super) enum Event {
 
 impl State {
     pub(super) fn note(&mut self, now: Instant, about: u64, what: &[u8]) {
-        let micros = now.saturating_duration_since(self.time.begun).as_micros() as u64;
+        let micros = now.saturating_duration_since(self.begun).as_micros() as u64;
         let mut trace = self.trace ^ micros ^ about.rotate_left(32);
         for chunk in what.chunks(8) {
             let mut word = [0; 8];
@@ -53,15 +55,11 @@ impl State {
 
     /// Carries out what is due, in order.
     pub(super) fn run_due(&mut self, now: Instant) {
-        loop {
-            let now = self.time.at(now);
-            match self.events.first_entry() {
-                Some(entry) if entry.key().0 <= now => {
-                    let event = entry.remove();
-                    self.happens(event, now);
-                }
-                _ => return,
-            }
+        while let Some(entry) = self.events.first_entry()
+            && entry.key().0 <= now
+        {
+            let event = entry.remove();
+            self.happens(event, now);
         }
     }
 
@@ -122,6 +120,7 @@ impl State {
             }
             Event::LetGo(number) => self.let_go(number, now),
             Event::Timer(server) => self.timer(server, now),
+            Event::Idle(server) => self.idle(server, now),
             Event::Update { from, to, update } => self.update(from, to, *update, now),
             Event::Acknowledge { to, replica, offset } => {
                 self.acknowledge(to, replica, offset, now)

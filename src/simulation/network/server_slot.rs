@@ -12,6 +12,14 @@ use crate::simulation::server::{ClientId, Effect, ReplicaId, Server, Update};
 /// What a server's clock shows when its network begins.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 
+/// How long a server takes for a request at least. No two scripts see the same time: where the client
+/// tells two grants apart by it, it relies on that.
+const REQUEST: Duration = Duration::from_micros(1);
+
+/// So many requests keep a server busy for a millisecond, which is what Tokio's timers can tell. Where
+/// time is paused and no way takes any, clients that ask and ask again would never let time go on.
+const IN_A_MILLISECOND: u32 = 1_000;
+
 /// A server, and the process around it.
 pub(super) struct ServerSlot {
     pub(super) server: Server,
@@ -24,6 +32,10 @@ pub(super) struct ServerSlot {
     /// By how much its clock is ahead of the network's, and behind it.
     ahead: Duration,
     behind: Duration,
+    /// What its clock shows at least.
+    shows: Duration,
+    /// How many requests it has carried out at that time.
+    carried_out: (Instant, u32),
     /// When its next timer is due.
     timer: Option<Instant>,
     /// The servers that follow it.
@@ -38,6 +50,8 @@ pub type Observer = Box<dyn FnMut(&Server, &[u8]) + Send>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Process {
     Runs,
+    /// It has carried out all that it can at one time, and goes on soon.
+    Busy,
     /// As after SIGSTOP: connections stay, and nothing is answered.
     Stopped,
     Ended,
@@ -46,7 +60,12 @@ enum Process {
 impl ServerSlot {
     fn wall(&self, begun: Instant, now: Instant) -> Duration {
         let elapsed = now.saturating_duration_since(begun);
-        (EPOCH + elapsed + self.ahead).saturating_sub(self.behind)
+        (EPOCH + elapsed + self.ahead).saturating_sub(self.behind).max(self.shows)
+    }
+
+    /// Whether what reaches the process has to wait.
+    fn is_kept(&self) -> bool {
+        matches!(self.state, Process::Stopped | Process::Busy)
     }
 }
 
@@ -59,7 +78,7 @@ impl State {
         act: impl FnOnce(&mut Server, Duration) -> T,
     ) -> T {
         let slot = &mut self.servers[number.0];
-        let wall = slot.wall(self.time.begun, now);
+        let wall = slot.wall(self.begun, now);
         let value = act(&mut slot.server, wall);
         for effect in slot.server.take_effects() {
             self.follows(number, effect, now);
@@ -116,7 +135,7 @@ impl State {
         let open = Event::Opened(number, runs != Process::Ended);
         match runs {
             Process::Runs => self.accept(number, now),
-            Process::Stopped => slot.inbox.push_back(Event::Opens(number)),
+            Process::Stopped | Process::Busy => slot.inbox.push_back(Event::Opens(number)),
             Process::Ended => {}
         }
         self.send(number, Direction::Down, open, now);
@@ -136,19 +155,20 @@ impl State {
         let Some(connection) = self.connections.get(&number) else { return };
         let (server, client) = (connection.server, connection.client);
         let slot = &mut self.servers[server.0];
-        if slot.state == Process::Stopped {
+        if slot.is_kept() {
             slot.inbox.push_back(event);
             return;
         }
         match event {
             Event::Request(_, bytes) => {
                 if let Some(client) = client {
-                    let now = self.time.passes(now);
+                    slot.shows = slot.wall(self.begun, now) + REQUEST;
                     self.at(server, now, |server, wall| server.receive(wall, client, &bytes));
                     let slot = &mut self.servers[server.0];
                     if let Some(observer) = &mut slot.observer {
                         observer(&slot.server, &bytes);
                     }
+                    self.has_carried_out(server, now);
                 }
             }
             Event::Closes(_) => {
@@ -162,6 +182,22 @@ impl State {
         }
     }
 
+    fn has_carried_out(&mut self, number: ServerNumber, now: Instant) {
+        let slot = &mut self.servers[number.0];
+        let (at, count) = slot.carried_out;
+        slot.carried_out = (now, if at == now { count + 1 } else { 1 });
+        if slot.carried_out.1 == IN_A_MILLISECOND && slot.state == Process::Runs {
+            slot.state = Process::Busy;
+            self.schedule(now + Duration::from_millis(1), Event::Idle(number));
+        }
+    }
+
+    pub(super) fn idle(&mut self, number: ServerNumber, now: Instant) {
+        if self.servers[number.0].state == Process::Busy {
+            self.go_on(number, now);
+        }
+    }
+
     pub(super) fn timer(&mut self, number: ServerNumber, now: Instant) {
         let slot = &mut self.servers[number.0];
         // Only the earliest of those that were set counts.
@@ -171,7 +207,7 @@ impl State {
         slot.timer = None;
         match slot.state {
             Process::Runs => self.at(number, now, |server, wall| server.tick(wall)),
-            Process::Stopped => slot.inbox.push_back(Event::Timer(number)),
+            Process::Stopped | Process::Busy => slot.inbox.push_back(Event::Timer(number)),
             Process::Ended => {}
         }
     }
@@ -189,7 +225,7 @@ impl State {
         let slot = &mut self.servers[to.0];
         match slot.state {
             Process::Runs => {}
-            Process::Stopped => {
+            Process::Stopped | Process::Busy => {
                 return slot.inbox.push_back(Event::Update { from, to, update: Box::new(update) });
             }
             Process::Ended => return,
@@ -214,14 +250,18 @@ impl State {
                     server.acknowledge(wall, ReplicaId(replica.0 as u64), offset)
                 });
             }
-            Process::Stopped => slot.inbox.push_back(Event::Acknowledge { to, replica, offset }),
+            Process::Stopped | Process::Busy => {
+                slot.inbox.push_back(Event::Acknowledge { to, replica, offset })
+            }
             Process::Ended => {}
         }
     }
 
     fn go_on(&mut self, number: ServerNumber, now: Instant) {
         self.servers[number.0].state = Process::Runs;
-        while let Some(event) = self.servers[number.0].inbox.pop_front() {
+        while self.servers[number.0].state == Process::Runs
+            && let Some(event) = self.servers[number.0].inbox.pop_front()
+        {
             match event {
                 Event::Opens(connection) => self.accept(connection, now),
                 Event::Request(connection, _) | Event::Closes(connection) => {
@@ -270,6 +310,8 @@ impl Network {
                 inbox: VecDeque::new(),
                 ahead: Duration::ZERO,
                 behind: Duration::ZERO,
+                shows: Duration::ZERO,
+                carried_out: (state.begun, 0),
                 timer: None,
                 replicas: Vec::new(),
                 observer: None,
@@ -316,7 +358,7 @@ impl Network {
     pub fn stop(&self, server: ServerNumber) {
         self.with(|state, _| {
             let slot = &mut state.servers[server.0];
-            if slot.state == Process::Runs {
+            if slot.state != Process::Ended {
                 slot.state = Process::Stopped;
             }
         });
@@ -339,7 +381,7 @@ impl Network {
     /// Starts the process of a server again. `restart` says what it knows.
     pub fn start(&self, server: ServerNumber, restart: impl FnOnce(&mut Server, Duration)) {
         self.with(|state, now| {
-            if state.servers[server.0].state == Process::Stopped {
+            if state.servers[server.0].is_kept() {
                 state.end(server, now);
             }
             state.servers[server.0].state = Process::Runs;
@@ -357,14 +399,18 @@ impl Network {
     /// Sets the clock of a server to that time since the epoch.
     pub(in crate::simulation) fn set_clock_to(&self, server: ServerNumber, since_epoch: Duration) {
         self.with(|state, now| {
-            let wall = state.servers[server.0].wall(state.time.begun, now);
+            let wall = state.servers[server.0].wall(state.begun, now);
             state.servers[server.0].ahead += since_epoch.saturating_sub(wall);
         });
     }
 
     /// Sets the clock of a server back.
     pub fn set_clock_back(&self, server: ServerNumber, by: Duration) {
-        self.with(|state, _| state.servers[server.0].behind += by);
+        self.with(|state, _| {
+            let slot = &mut state.servers[server.0];
+            slot.behind += by;
+            slot.shows = Duration::ZERO;
+        });
     }
 
     /// Where clients reach a server.

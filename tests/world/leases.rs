@@ -1,0 +1,119 @@
+//! Leases that get shorter, and renewals whose answers are late: rows W1 and W7.
+//!
+//! W7: whoever waits had counted on the longer lease. It looks again when the new one ends, and is told
+//! of nothing then, because a lease that ends by itself is told to nobody.
+
+use std::time::Duration;
+
+use redlatch::simulation::Machine;
+use redlatch::{Lock, LockClient, LockGuard};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::scene::{Scene, play};
+use crate::support::ms;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The new lease.
+const SHORT: Duration = ms(1_500);
+
+/// Round trips.
+const DISTANCES: [Duration; 4] = [Duration::ZERO, ms(2), ms(20), ms(100)];
+
+/// What is promised of a waiter's next look.
+const LATE: Duration = ms(50);
+
+const NAME: &str = "shorter";
+
+/// Waits for the lock, and says when it came. Returns when it is parked.
+async fn park(machine: &Machine, lock: Lock, away: Duration) -> JoinHandle<(Instant, LockGuard)> {
+    let waiter = machine.spawn(async move {
+        let guard = lock.lock().await.expect("the lock");
+        (Instant::now(), guard)
+    });
+    sleep(8 * away + ms(10)).await;
+    assert!(!waiter.is_finished());
+    waiter
+}
+
+/// The short lease ends by itself, and then the waiter has the lock, and soon.
+async fn comes(scene: &Scene, waiter: JoinHandle<(Instant, LockGuard)>, away: Duration) {
+    let left = scene.pttl(NAME);
+    assert!((500..5_000).contains(&left), "{left} ms");
+    let ends = Instant::now() + Duration::from_millis(left as u64);
+    let (came, guard) = waiter.await.expect("no panic");
+    assert!(came > ends, "{:?} too early", ends - came);
+    // The way of a look that was just too early, and another one.
+    let late = came - ends;
+    assert!(late <= LATE + 2 * away, "{away:?}: {late:?} after the end of the lease");
+    guard.unlock().await.expect("a release");
+    assert!(scene.holds(NAME).is_empty());
+}
+
+#[test]
+fn w7_another_client_looks_when_the_shorter_lease_ends_that_was_handed_off() {
+    for away in DISTANCES {
+        play(0, async |scene| {
+            let (one, client) = scene.client(away, LockClient::builder()).await;
+            let (two, other) = scene.client(away, LockClient::builder()).await;
+            let guard = client.lock(NAME).lock().await.expect("the lock");
+            let next = client.lock(NAME);
+            let next = one.spawn(async move { next.lock_with_lease(SHORT).await });
+            sleep(8 * away + ms(10)).await;
+            let waiter = park(&two, other.lock(NAME), away).await;
+            assert!(scene.pttl(NAME) > 20_000, "it was short before");
+            let unlock = one.spawn(guard.unlock());
+            let _ends = next.await.expect("no panic").expect("the lock");
+            unlock.await.expect("no panic").expect("a release");
+            comes(scene, waiter, away).await;
+        });
+    }
+}
+
+#[test]
+fn w7_whoever_waits_looks_when_the_lease_ends_that_a_nested_hold_leaves() {
+    for away in DISTANCES {
+        for (outer_stays, of_another_client) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            play(0, async |scene| {
+                let (one, client) = scene.client(away, LockClient::builder()).await;
+                let (two, other) = scene.client(away, LockClient::builder()).await;
+                let lock = client.lock(NAME);
+                // It is in force for as long as others come.
+                let short = SHORT + 12 * away;
+                let leases = if outer_stays { [short, MINUTE] } else { [MINUTE, short] };
+                let outer = lock.lock_with_lease(leases[0]).await.expect("the lock");
+                let inner = lock.lock_with_lease(leases[1]).await.expect("the lock");
+                let waiter = match of_another_client {
+                    true => park(&two, other.lock(NAME), away).await,
+                    false => park(&one, client.lock(NAME), away).await,
+                };
+                assert!(scene.pttl(NAME) > 20_000, "it was short before");
+                let (goes, _stays) = if outer_stays { (inner, outer) } else { (outer, inner) };
+                goes.unlock().await.expect("a release");
+                comes(scene, waiter, away).await;
+            });
+        }
+    }
+}
+
+#[test]
+fn w1_an_answer_that_takes_longer_than_a_third_of_a_lease_is_waited_for_where_a_dial_takes_longer()
+{
+    let (away, lease) = (ms(120), ms(1_000));
+    play(0, async |scene| {
+        let options = LockClient::builder().watchdog_timeout(lease);
+        let (machine, client) = scene.client(away, options).await;
+        let made = scene.network.connections_made();
+        let guard = client.lock("held up").lock().await.expect("the lock");
+        let before = scene.calls("evalsha");
+        // To beyond a third after the renewal is sent, and not to the end of the lease.
+        scene.stall(&machine, lease * 3 / 5).await;
+        assert!(timeout(2 * lease, guard.lost()).await.is_err(), "lost");
+        guard.unlock().await.expect("a release");
+        assert_eq!(scene.network.connections_made(), made);
+        assert!(scene.calls("evalsha") > before + 3, "renewals, and a release");
+    });
+}

@@ -1,7 +1,7 @@
 //! A Redis that is far away, or a network that stalls or breaks: rows W1, W2, W3, W27 and X1, in virtual
 //! time.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redlatch::LockClient;
@@ -63,15 +63,25 @@ fn w1_connecting_loads_the_scripts_and_a_flush_costs_one_renewal_more_round_trip
     });
 }
 
-/// Calls of one task, one after the other, until `end`. Returns when calls began that succeeded.
-async fn calls(client: LockClient, name: String, patience: Duration, end: Instant) -> Vec<Instant> {
-    let mut good = Vec::new();
+/// Calls of one task, one after the other, until one succeeds that began when the fault was over. Returns
+/// how long after that; `None` if none does before `end`, or none did before the fault.
+async fn calls(
+    client: LockClient,
+    name: String,
+    patience: Duration,
+    (over, end): (Arc<OnceLock<Instant>>, Instant),
+) -> Option<Duration> {
+    let mut succeeded = false;
     while Instant::now() < end {
         let (begun, lock) = (Instant::now(), client.lock(&name));
         match timeout(patience, lock.try_lock_now()).await {
             Ok(Ok(Some(guard))) => {
                 if guard.unlock().await.is_ok() {
-                    good.push(begun);
+                    match over.get() {
+                        Some(over) if begun >= *over => return succeeded.then(|| begun - *over),
+                        Some(_) => {}
+                        None => succeeded = true,
+                    }
                 }
             }
             // A refusal that comes at once is no reason to ask at once.
@@ -79,7 +89,7 @@ async fn calls(client: LockClient, name: String, patience: Duration, end: Instan
             Err(_) => {}
         }
     }
-    good
+    None
 }
 
 /// How long after a fault each of so many tasks has a call that succeeds, at the latest; `None` if one
@@ -92,34 +102,23 @@ fn until_all_succeed(
     play(0, async |scene| {
         let options = LockClient::builder().command_timeout(command_timeout);
         let (machine, client) = scene.client(away, options).await;
-        scene.network.set_distance_of(
-            &machine,
-            scene.server,
-            Distance { jitter: ms(2), ..round_trip(away) },
-        );
-        let end = Instant::now() + 20 * SECOND;
+        let distance = Distance { jitter: ms(2), ..round_trip(away) };
+        scene.network.set_distance_of(&machine, scene.server, distance);
+        let (over, end) = (Arc::new(OnceLock::new()), Instant::now() + 20 * SECOND);
         let (mut all, mut random) = (JoinSet::new(), Random::new(tasks as u64));
         for task in 0..tasks {
-            let (client, begins) = (client.clone(), random.up_to(ms(300)));
+            let (client, over, begins) = (client.clone(), over.clone(), random.up_to(ms(300)));
             // Not all at the same time: a crowd is no choir.
             let work = async move {
                 sleep(begins).await;
-                calls(client, format!("own {task}"), patience, end).await
+                calls(client, format!("own {task}"), patience, (over, end)).await
             };
             all.spawn(machine.run(work));
         }
-        sleep(2 * SECOND).await;
-        let began = Instant::now();
+        sleep(SECOND).await;
         fault(scene, &machine).await;
-        let over = Instant::now();
-        let mut latest = Duration::ZERO;
-        while let Some(good) = all.join_next().await {
-            let good = good.expect("a task");
-            assert!(good.iter().any(|call| *call < began), "no call succeeded before");
-            let next = good.into_iter().find(|call| *call >= over)?;
-            latest = latest.max(next - over);
-        }
-        Some(latest)
+        over.set(Instant::now()).expect("once");
+        all.join_all().await.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
     })
 }
 

@@ -89,10 +89,10 @@ fn hello(call: &mut Call<'_>) -> Answer {
         }
         at += 1;
     }
-    if let Some((user, password)) = user {
-        if let Err(failure) = call.core.authenticate(client, &user, &password) {
-            return call.core.refusal(client, failure);
-        }
+    if let Some((user, password)) = user
+        && let Err(failure) = call.core.authenticate(client, &user, &password)
+    {
+        return call.core.refusal(client, failure);
     }
     if !call.core.client(client).is_known {
         return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time".into());

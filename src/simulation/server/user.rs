@@ -188,10 +188,9 @@ impl User {
         let (adds, name) = (rule.starts_with('+'), &rule[1..]);
         if version == Version::Redis62
             && let Some((container, _)) = name.split_once('|')
+            && (!adds || !table.iter().any(|one| one.name == container))
         {
-            if !adds || !table.iter().any(|one| one.name == container) {
-                return Err(UNKNOWN);
-            }
+            return Err(UNKNOWN);
         }
         let known = |category: &str| {
             ["all", "read", "write", "admin", "fast", "slow", "pubsub"].contains(&category)

@@ -19,6 +19,7 @@ mod client;
 mod clients;
 mod cluster;
 mod command;
+mod config;
 mod connection;
 mod control;
 mod core;
@@ -133,6 +134,7 @@ static TABLE: LazyLock<Vec<Row>> = LazyLock::new(|| {
         &acl::COMMANDS[..],
         &clients::COMMANDS,
         &cluster::COMMANDS,
+        &config::COMMANDS,
         &connection::COMMANDS,
         &hashes::COMMANDS,
         &info::COMMANDS,

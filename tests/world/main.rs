@@ -13,3 +13,4 @@ mod scene;
 mod seeds;
 mod turns;
 mod unlocks;
+mod waits;

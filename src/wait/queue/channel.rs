@@ -94,10 +94,11 @@ impl<S> Channel<S> {
     /// It is subscribed no more, and another server may be responsible for it by now. Without a
     /// subscriber Redis drops a place, unless a request said that its client comes: the heads with
     /// places ask.
-    pub(super) fn is_elsewhere(&mut self, now: Instant, wakes: &mut Wakes<S>) {
+    pub(super) fn is_elsewhere(&mut self, turns: &mut Turns, now: Instant, wakes: &mut Wakes<S>) {
         let was_live = self.subscription == Subscription::Live;
         self.subscription = Subscription::Wanted;
         for queue in &mut self.queues {
+            turns.hears_no_more(&queue.key);
             let Some(place) = &mut queue.place else { continue };
             place.set_clock(None);
             if was_live && place.is_taken() {

@@ -46,6 +46,7 @@ impl<S> WaitQueues<S> {
             // The client closes its connections, and the subscriptions end with them.
             self.channels.clear();
         }
+        let turns = &mut self.turns;
         self.channels.retain(|name, channel| {
             let wanted = channel.subscription == Subscription::Wanted;
             if let Some(until) = channel.kept_until {
@@ -54,6 +55,7 @@ impl<S> WaitQueues<S> {
                 }
                 if until <= now && channel.on == Some(on) {
                     plan.unsubscribe.push(name.clone());
+                    channel.queues.iter().for_each(|queue| turns.hears_no_more(&queue.key));
                     return false;
                 }
             } else if wanted && mine(name) {
@@ -93,7 +95,7 @@ impl<S> WaitQueues<S> {
             if wakes.len() > before {
                 channel.outage.get_or_insert(now);
             }
-            channel.is_elsewhere(now, &mut wakes);
+            channel.is_elsewhere(&mut self.turns, now, &mut wakes);
         }
         wakes
     }
@@ -113,7 +115,7 @@ impl<S> WaitQueues<S> {
         for name in names {
             let channel = self.channels.get_mut(name);
             if let Some(channel) = channel.filter(|channel| channel.on == Some(on)) {
-                channel.is_elsewhere(now, &mut wakes);
+                channel.is_elsewhere(&mut self.turns, now, &mut wakes);
             }
         }
         wakes

@@ -81,6 +81,9 @@ struct Deferral {
     came: u32,
     /// The message of this client's own release has not come yet.
     own_to_come: bool,
+    /// It has not been subscribed all the time, so it cannot say whose messages come, or how many came:
+    /// it ends at its time.
+    is_deaf: bool,
     /// Since when the client whose turn it is could come, and until when it can.
     from: Instant,
     until: Instant,
@@ -141,6 +144,7 @@ impl Turns {
             all: give == turn.others,
             came: 0,
             own_to_come: hears_itself,
+            is_deaf: false,
             from: now,
             until,
             took: Duration::ZERO,
@@ -179,6 +183,9 @@ impl Turns {
     pub(super) fn message(&mut self, key: &str, limits: Limits, now: Instant) -> Option<Instant> {
         let turn = self.locks.get_mut(key)?;
         let deferral = turn.deferral.as_mut()?;
+        if deferral.is_deaf {
+            return (deferral.until > now).then_some(deferral.until);
+        }
         let took = now.saturating_duration_since(deferral.from);
         if std::mem::take(&mut deferral.own_to_come) {
             // Others hear of it no sooner: with less room this client would ask before they can.
@@ -211,6 +218,13 @@ impl Turns {
             }
             None if lost => turn.since = now,
             None => {}
+        }
+    }
+
+    /// This client is subscribed no more, and messages of before may still be on their way.
+    pub(super) fn hears_no_more(&mut self, key: &str) {
+        if let Some(deferral) = self.locks.get_mut(key).and_then(|turn| turn.deferral.as_mut()) {
+            deferral.is_deaf = true;
         }
     }
 

@@ -35,6 +35,7 @@ impl Model {
         let used = self.subscribed.len() + self.missing().len() - over.len();
         assert_eq!(self.queues.channels.len(), used, "a channel that nobody needs");
 
+        self.hears_no_more(&over);
         let kept: BTreeSet<String> = self.subscribed.difference(&over).cloned().collect();
         let names = &self.names;
         let entries = &self.entries;
@@ -80,6 +81,10 @@ impl Model {
         if let Some(Sent { plan, dead }) = self.sent.take() {
             let now = self.clock();
             assert!(self.queues.not_subscribed(&plan.subscribe, self.connection, now).is_empty());
+            if !dead {
+                let denied = plan.subscribe.iter().map(|channel| (**channel).to_owned());
+                self.hears_no_more(&denied.collect());
+            }
             self.unsubscribe(&plan, dead);
         }
     }
@@ -93,7 +98,16 @@ impl Model {
         assert_eq!(wakes.len(), there, "everybody there looks up");
         self.woken(wakes);
         self.notified = true;
-        self.asked_for.clear();
+        let asked_for = std::mem::take(&mut self.asked_for);
+        self.hears_no_more(&asked_for);
         self.connection += 1;
+    }
+
+    fn hears_no_more(&mut self, channels: &BTreeSet<String>) {
+        for lock in self.expected.keys() {
+            if channels.contains(self.names[*lock].channel()) {
+                self.turns.hears_no_more(self.names[*lock].key());
+            }
+        }
     }
 }

@@ -58,6 +58,23 @@ pub(crate) fn violations(found: &[Violation], history: &History) -> String {
     text
 }
 
+/// Everything that was written down of a name.
+#[cfg(feature = "test-util")]
+pub(crate) fn of_name(name: u16, history: &History) -> String {
+    let mut lines: Vec<(u64, String)> = Vec::new();
+    for (process, of_process) in (0..).zip(&history.processes) {
+        let read = of_process.log.read(|record| {
+            if record.key == name && record.req != 0 {
+                lines.push((record.t, line(process, record)));
+            }
+        });
+        read.expect("a history in memory");
+    }
+    lines.sort_by_key(|(t, _)| *t);
+    let line = |(t, line): &(u64, String)| format!("{:.3} {line}\n", *t as f64 / MS as f64);
+    lines.iter().map(line).collect()
+}
+
 /// Everything that was written down of the calls in question, and what the nemesis did then. Times
 /// are in milliseconds from the beginning of the window.
 fn window(violation: &Violation, history: &History) -> String {

@@ -5,8 +5,10 @@
 
 use std::collections::HashMap;
 
+use crate::calm::Calm;
 use crate::check::Violation;
 use crate::check::exclusion::who;
+use crate::check::orphans::surely_over;
 use crate::history::{Acquire, Command, Heard, History, Owner};
 use crate::record::{MS, Outcome};
 
@@ -18,8 +20,9 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
             by_owner.entry(acquire.owner).or_default().push(acquire);
         }
     }
+    let calm = Calm::of_each(history);
     for heard in &history.heard {
-        found.extend(untrue(history, heard, &by_owner));
+        found.extend(untrue(history, heard, &by_owner, &calm));
     }
     found
 }
@@ -46,6 +49,7 @@ fn untrue(
     history: &History,
     heard: &Heard,
     by_owner: &HashMap<Owner, Vec<&Acquire>>,
+    calm: &[Calm],
 ) -> Vec<Violation> {
     let mut commands: HashMap<Owner, Vec<&Command>> = HashMap::new();
     for command in &heard.commands {
@@ -75,9 +79,14 @@ fn untrue(
                 (!known).then_some("was granted what it never asked")
             }
             Outcome::NotExecuted => {
-                // A sibling's call on the same handle may be what was written.
+                // A sibling's call on the same handle may be what was written, and so may a call of before
+                // that was dropped: its request may still be on its way.
+                let calm = &calm[usize::from(acquire.id.0)];
                 let alone = by_owner[&acquire.owner].iter().all(|other| {
-                    other.id == acquire.id || other.ret < acquire.inv || acquire.ret < other.inv
+                    other.id == acquire.id
+                        || acquire.ret < other.inv
+                        || other.ret < acquire.inv
+                            && surely_over(other, history, calm) < acquire.inv
                 });
                 let wrote = |wrote| {
                     between(acquire.inv + off, acquire.ret).any(|command| command.wrote == wrote)
@@ -126,5 +135,14 @@ pub(crate) mod trials {
     pub(crate) fn what_was_not_executed_left_nothing() {
         let refused = asked(0, 50).ended(Outcome::NotExecuted, 1050);
         assert_eq!((heard(&refused, &[40, 1100]), heard(&refused, &[60])), (0, 1));
+        // One that was dropped before may have been on its way.
+        for (ended, wrong) in [(Outcome::Cancelled, 0), (Outcome::NotExecuted, 1)] {
+            let before = asked(0, 10).ended(ended, 20);
+            let command = |wrote| Command { t: 60 * MS, key: KEY, owner: refused.owner, wrote };
+            let mut history = history(vec![before, refused.clone()]);
+            let commands = vec![command(false), command(true)];
+            history.heard = vec![Heard { from: 0, to: 5000 * MS, commands }];
+            assert_eq!(check(&history).len(), wrong, "{ended:?}");
+        }
     }
 }

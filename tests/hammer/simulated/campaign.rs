@@ -40,6 +40,9 @@ pub(crate) struct Settings {
     /// Print each request.
     #[arg(long)]
     requests: bool,
+    /// Print everything that was written down of that name.
+    #[arg(long)]
+    name: Option<u16>,
     #[command(flatten)]
     edits: Edits,
 }
@@ -96,6 +99,9 @@ fn one_world(settings: &Settings, seed: u64) -> Verdict {
     }
     let judged = judge(&plan);
     let operations = judged.history.operations;
+    if let Some(name) = settings.name {
+        print!("{}", report::of_name(name, &judged.history));
+    }
     print!("{}", report::violations(&judged.found, &judged.history));
     println!("seed {seed}: {operations} operations, trace {:016x}", judged.trace);
     match judged.found.is_empty() {

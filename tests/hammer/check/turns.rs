@@ -1,7 +1,9 @@
 //! H14: everybody who waits has a turn (W4).
 //!
 //! A process that waits for a lock goes without it, in a calm stretch, for no longer than three
-//! times what everybody needs for a turn: a run, the longest hold that was seen, and two round trips.
+//! times what everybody needs for a turn: for each client a run, the longest hold that was seen, and two
+//! round trips. Who tries without waiting gives nobody a turn: each time that it comes in between costs
+//! the others as much once more.
 
 use std::collections::BTreeMap;
 
@@ -34,17 +36,22 @@ fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation
         if window.1 - window.0 <= prompt {
             continue;
         }
+        let needs = |held: &u64| held.saturating_add(RUN + 2 * round_trip);
         // The longest hold of each of the others.
-        let mut longest: BTreeMap<u16, u64> = BTreeMap::new();
+        let mut longest: BTreeMap<u128, u64> = BTreeMap::new();
+        let (mut last, mut in_between) = (None, 0u64);
         let others = taken.iter().filter(|one| one.from < window.1 && one.to > window.0);
         for other in others.filter(|one| by(one) != Some(process)) {
             let held = if other.to == NEVER { NEVER } else { other.to - other.from };
-            let most = longest.entry(by(other).unwrap_or(process)).or_default();
+            let client = other.by.map(|call| call.owner.0);
+            let most = longest.entry(client.unwrap_or_default()).or_default();
             *most = held.max(*most);
+            if last.replace(client) != Some(client) && other.by.is_some_and(tries_once) {
+                in_between = in_between.saturating_add(needs(&held));
+            }
         }
-        let needs = |held: &u64| held.saturating_add(RUN + 2 * round_trip);
         let all = longest.values().map(needs).fold(needs(&0), u64::saturating_add);
-        let bound = all.saturating_mul(3).saturating_add(prompt);
+        let bound = all.saturating_mul(3).saturating_add(in_between).saturating_add(prompt);
         if window.1 - window.0 > bound {
             let what = format!(
                 "name {}: a process that waited had no turn for {} ms of a calm time, not {}",
@@ -58,6 +65,10 @@ fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation
     None
 }
 
+fn tries_once(call: &Acquire) -> bool {
+    matches!(call.how, How::Now) || call.how == How::Try && call.wait == 0
+}
+
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{held, history};
@@ -65,9 +76,17 @@ pub(crate) mod trials {
     /// Another process has the lock for 40 ms every 50 ms, until somebody who waits from the
     /// beginning has it.
     fn found(until: u64) -> Vec<Violation> {
+        found_by(How::Lock, until)
+    }
+
+    /// The same by calls of that kind, one client after the other.
+    fn found_by(how: How, until: u64) -> Vec<Violation> {
         let holds = (0..until / 50).map(|turn| {
             let from = 10 + 50 * turn;
-            held(0, from).until(from + 40, from + 41)
+            let who = if how == How::Now { 2 * (turn % 2) as u16 } else { 0 };
+            let mut hold = held(who, from).until(from + 40, from + 41);
+            hold.how = how;
+            hold
         });
         let mut waiter = held(1, until + 10);
         waiter.inv = 0;
@@ -83,5 +102,6 @@ pub(crate) mod trials {
         let found = found(3_000);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].rule, "H14");
+        assert_eq!(found_by(How::Now, 3_000), [], "who does not wait comes in between");
     }
 }

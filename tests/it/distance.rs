@@ -9,6 +9,4 @@ mod connections;
 mod fixtures;
 mod probe;
 mod renewals;
-mod shorter_leases;
 mod unconfirmed;
-mod unlocks;

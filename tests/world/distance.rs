@@ -150,6 +150,28 @@ fn w2_a_command_timeout_of_two_round_trips_is_enough_to_connect_and_after_a_cut(
     assert!(served.expect("served again") <= 8 * away);
 }
 
+#[test]
+fn w3_an_idle_client_has_its_connections_back_before_anybody_calls() {
+    for away in [2, 40, 100].map(ms) {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let lock = client.lock("idle");
+            lock.lock().await.expect("the lock").unlock().await.expect("a release");
+            let open = || scene.network.connections(&machine, scene.server);
+            let (before, made) = (open(), scene.network.connections_made());
+            scene.network.cut(&machine, scene.server, true);
+            // The cut, a dial, and the pause before one.
+            sleep(6 * away + ms(100)).await;
+            let kills = scene.calls("client|kill");
+            let broke = scene.network.connections_made() - made;
+            assert_eq!((open(), broke), (before, before as u64), "more were made than broke");
+            lock.lock().await.expect("the lock").unlock().await.expect("a release");
+            assert_eq!(scene.network.connections_made(), made + broke, "a caller made one");
+            assert_eq!(scene.calls("client|kill"), kills, "a caller had the broken ones closed");
+        });
+    }
+}
+
 /// What is true for one caller is true for a crowd.
 #[test]
 fn x1_a_stall_that_is_longer_than_the_command_timeout_is_over_soon_after_its_end() {

@@ -16,29 +16,6 @@ async fn connect(options: LockClientBuilder) -> LockClient {
     soon("connecting", options.connect()).await.expect("connecting")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w3_an_idle_client_has_its_connections_back_before_anybody_calls() {
-    let _quiet = machine::quiet();
-    let server = Server::start();
-    let network = Network::new(&server, Distance::round_trip(ms(40)));
-    let client = connect(LockClient::builder().url(network.url(&server))).await;
-    hold(&client.lock("warm")).await.unlock().await.expect("unlocking");
-    let connected = || server.info("connected_clients").expect("a figure");
-    let (before, made) = (connected(), network.connections());
-    assert!(network.cut_all() > 0);
-    wait_until("new connections", SOON, || network.connections() >= 2 * made).await;
-    wait_until("as many as before", SOON, || connected() == before).await;
-    // Four round trips of a dial, and some time for the machine.
-    tokio::time::sleep(ms(4 * 40 + 100)).await;
-    assert_eq!(network.connections(), 2 * made, "more were made than broke");
-    server.reset_stats();
-    release(hold(&client.lock("after")).await).await;
-    assert_eq!(network.connections(), 2 * made, "a caller had to make one");
-    // 6.2 counts all of them together.
-    let closed = server.calls("client|kill") + server.calls("client");
-    assert_eq!(closed, 0, "a caller had to have the broken ones closed");
-}
-
 /// From now on the server takes no new connection.
 fn take_no_more(server: &Server) {
     server.ask::<()>(&["CONFIG", "SET", "maxclients", "1"]);

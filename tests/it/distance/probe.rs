@@ -5,11 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Network, Server};
-
-/// So often a test begins again on a machine that has held it up.
-const TRIES: usize = 8;
-
 /// Between an answer and the next question: seven probes at a time are not to be what keeps the machine
 /// busy.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -63,35 +58,4 @@ impl Probe {
         let joined = tokio::task::spawn_blocking(move || self.thread.join().expect("a probe"));
         joined.await.expect("the answers")
     }
-
-    /// The longest time that an answer took.
-    pub(crate) async fn longest(self) -> Duration {
-        self.stop().await.longest()
-    }
-}
-
-/// Tries `scene` until it is right, or is wrong although the machine has not held up a round trip
-/// beside it for longer than `most`.
-pub(crate) async fn undisturbed<T: std::fmt::Debug>(
-    server: &Server,
-    most: Duration,
-    is_right: impl Fn(&T) -> bool,
-    mut scene: impl AsyncFnMut() -> T,
-) -> T {
-    // Of its own, because scenes cut and stall theirs.
-    let near = Network::new(server, crate::support::Distance::default());
-    for _ in 0..TRIES {
-        let probe = Probe::start(&near.url(server));
-        let result = scene().await;
-        let longest = probe.longest().await;
-        if is_right(&result) {
-            return result;
-        }
-        assert!(
-            longest > most,
-            "{result:?}, and no round trip was held up for more than {longest:?}"
-        );
-        println!("{result:?} on a machine that holds round trips up for {longest:?}; again");
-    }
-    panic!("the machine is too busy for this test, in each of {TRIES} tries");
 }

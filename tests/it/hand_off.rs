@@ -22,7 +22,6 @@ mod at_once;
 mod cancelled;
 mod counts;
 mod ends;
-mod fairness;
 mod fenced;
 mod gone;
 mod network;

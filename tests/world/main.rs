@@ -9,6 +9,7 @@ mod fair;
 mod figures;
 mod in_memory;
 mod leases;
+mod runs;
 mod scene;
 mod seeds;
 mod turns;

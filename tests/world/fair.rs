@@ -1,9 +1,10 @@
 //! Fair locks, where the moment counts at which something happens to their waiters.
 
 use redlatch::test_util::Redis;
-use redlatch::{ErrorKind, Loss};
+use redlatch::{ErrorKind, LockClient, LockGuard, Loss};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::scene::play;
 use crate::support::ms;
 
 /// In real time, a waiter that was asking just then had the lock anew instead.
@@ -65,5 +66,40 @@ async fn x5_a_client_that_lives_has_the_lock_at_once_between_hundreds_that_are_d
         let took = begun.elapsed();
         assert!(took <= (2 * each_way + ms(5)) * requests, "{before}, {behind}: {took:?}");
         guard.unlock().await.unwrap();
+    }
+}
+
+/// The server grants it with the release. A waiter of a plain lock hears of the release, and asks.
+#[test]
+fn a_release_gives_the_lock_to_the_next_client_in_one_round_trip() {
+    for away in [2, 20, 100].map(ms) {
+        for (is_fair, way) in [(true, away), (false, 2 * away)] {
+            play(0, async |scene| {
+                let clients = [
+                    scene.client(away, LockClient::builder()).await,
+                    scene.client(away, LockClient::builder()).await,
+                ];
+                for round in 0..6 {
+                    let (machine, client) = &clients[(round + 1) % 2];
+                    let guard = turn(&clients[round % 2].1, is_fair).await;
+                    let client = client.clone();
+                    let waiter = machine
+                        .spawn(async move { (turn(&client, is_fair).await, Instant::now()) });
+                    sleep(10 * away).await;
+                    let begun = Instant::now();
+                    guard.unlock().await.expect("a release");
+                    let (guard, granted) = waiter.await.expect("no panic");
+                    assert_eq!(granted - begun, way, "{away:?}, fair: {is_fair}");
+                    guard.unlock().await.expect("a release");
+                }
+            });
+        }
+    }
+}
+
+async fn turn(client: &LockClient, is_fair: bool) -> LockGuard {
+    match is_fair {
+        true => client.fair_lock("turns").lock().await.expect("a turn"),
+        false => client.lock("turns").lock().await.expect("a turn"),
     }
 }

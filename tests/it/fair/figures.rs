@@ -5,14 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
 use redlatch::{LockClient, LockGuard};
 
 use super::{Server, connect};
-use crate::support::{Distance, Network, ms, release};
-
-/// For how long nothing happens, at least, before a round trip that is measured.
-const IDLE: Duration = Duration::from_millis(40);
+use crate::support::{ms, release};
 
 /// For how long to measure, and whether that is long enough for bounds.
 pub(super) fn measured() -> (Duration, bool) {
@@ -90,68 +86,4 @@ async fn four_clients_with_sixteen_tasks_each() {
     let fair = turns_per_second(&clients, 16, ms(1), time, true).await;
     println!("4 x 16 tasks, 1 ms: {plain:.0} turns/s plain, {fair:.0} fair");
     assert!(fair > 50.0, "{fair}");
-}
-
-/// From the begin of an unlock until a waiter in another client has the lock.
-async fn from_unlock_to_grant(
-    clients: &[LockClient; 2],
-    fair: bool,
-    round: usize,
-    idle: Duration,
-) -> Duration {
-    let guard = turn(&clients[round % 2], fair).await;
-    let other = clients[(round + 1) % 2].clone();
-    let waiter = tokio::spawn(async move { (turn(&other, fair).await, Instant::now()) });
-    tokio::time::sleep(idle).await;
-    let begun = Instant::now();
-    let unlocking = tokio::spawn(guard.unlock());
-    let (guard, granted) = waiter.await.unwrap();
-    unlocking.await.unwrap().unwrap();
-    release(guard).await;
-    granted - begun
-}
-
-/// What a round trip takes, with what the network and the machine add to the distance. Before it the
-/// machine has been idle for as long as before an unlock: threads that slept wake later.
-async fn trip(connection: &mut MultiplexedConnection, idle: Duration) -> Duration {
-    tokio::time::sleep(idle).await;
-    let begun = Instant::now();
-    redis::cmd("PING").query_async::<()>(connection).await.unwrap();
-    begun.elapsed()
-}
-
-/// The median; or the least one, which says most on a machine that does other things, too.
-fn typical(mut times: Vec<Duration>, strict: bool) -> Duration {
-    times.sort();
-    if strict { times[times.len() / 2] } else { times[0] }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_release_gives_the_lock_to_the_next_client_in_one_round_trip() {
-    let server = Server::start();
-    let (time, strict) = measured();
-    let rounds = if strict { time.as_secs() as usize * 10 } else { 15 };
-    for round_trip in [Duration::ZERO, ms(2), ms(20)] {
-        let network = Network::new(&server, Distance::round_trip(round_trip));
-        let builder = || LockClient::builder().url(network.url(&server));
-        let clients = [builder().connect().await.unwrap(), builder().connect().await.unwrap()];
-        let client = redis::Client::open(network.url(&server)).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        // A waiter is parked after three round trips.
-        let idle = IDLE.max(4 * round_trip);
-        let mut times = [(); 3].map(|()| Vec::new());
-        // In turn, because the machine is not as busy all the time.
-        for round in 0..rounds {
-            times[0].push(from_unlock_to_grant(&clients, false, round, idle).await);
-            times[1].push(from_unlock_to_grant(&clients, true, round, idle).await);
-            times[2].push(trip(&mut connection, idle).await);
-        }
-        let [plain, fair, trip] = times.map(|times| typical(times, strict));
-        println!("{round_trip:?}, {trip:?}: unlock to grant after {plain:?} plain, {fair:?} fair");
-        if round_trip > ms(1) {
-            let trips = fair.as_secs_f64() / trip.as_secs_f64();
-            let [of_plain, most] = if strict { [0.7, 1.2] } else { [0.85, 3.0] };
-            assert!(trips < most && fair < plain.mul_f64(of_plain), "{trips} round trips");
-        }
-    }
 }

@@ -23,7 +23,6 @@ mod gone;
 mod granted;
 mod inside;
 mod lost;
-mod order;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

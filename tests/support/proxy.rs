@@ -14,7 +14,7 @@ mod resp;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -53,8 +53,6 @@ pub(crate) struct Proxy {
 
 struct Shared {
     upstream: AtomicU16,
-    /// The server gets three of twenty scripts twice.
-    repeats: AtomicBool,
     switches: watch::Sender<Switches>,
     log: Mutex<Log>,
 }
@@ -100,7 +98,6 @@ impl Proxy {
     pub(crate) fn new(server: &Server) -> Self {
         let shared = Arc::new(Shared {
             upstream: server.port().into(),
-            repeats: AtomicBool::new(false),
             switches: watch::Sender::default(),
             log: Mutex::default(),
         });
@@ -169,12 +166,6 @@ impl Proxy {
     /// come when it is cleared: to lose them for good, cut the connections first.
     pub(crate) fn stall_replies(&self, stall: bool) {
         self.shared.switches.send_modify(|switches| switches.stall_replies = stall);
-    }
-
-    /// From now on the server gets 15 of 100 calls of scripts twice, one behind the other. The client gets
-    /// the first answer.
-    pub(crate) fn repeat(&self) {
-        self.shared.repeats.store(true, Ordering::Relaxed);
     }
 
     /// From now on `verb` (in upper case), and what follows it on its connection, does not reach
@@ -291,14 +282,6 @@ impl Proxy {
 impl Shared {
     fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the server gets this command, which was counted, twice.
-    fn repeats(&self, verb: &str) -> bool {
-        let among = |count: u64| matches!(count % 20, 0 | 7 | 14);
-        verb == "EVALSHA"
-            && self.repeats.load(Ordering::Relaxed)
-            && self.log().commands.get(verb).is_some_and(|count| among(*count))
     }
 
     /// Counts a command, and says what is to happen to it and whether it is to wait.

@@ -9,6 +9,7 @@ mod fair;
 mod figures;
 mod in_memory;
 mod leases;
+mod order;
 mod runs;
 mod scene;
 mod seeds;

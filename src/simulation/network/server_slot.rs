@@ -42,6 +42,8 @@ pub(super) struct ServerSlot {
     replicas: Vec<ServerNumber>,
     /// Who is shown each request that it has received.
     observer: Option<Observer>,
+    /// How many of a thousand requests with scripts it executes twice.
+    repeats: u64,
 }
 
 /// What is shown a server after it has received those bytes.
@@ -163,6 +165,7 @@ impl State {
             Event::Request(_, bytes) => {
                 if let Some(client) = client {
                     slot.shows = slot.wall(self.begun, now) + REQUEST;
+                    self.repeat(server, &bytes, now);
                     self.at(server, now, |server, wall| server.receive(wall, client, &bytes));
                     let slot = &mut self.servers[server.0];
                     if let Some(observer) = &mut slot.observer {
@@ -180,6 +183,19 @@ impl State {
             }
             _ => {}
         }
+    }
+
+    /// Executes the scripts of a request, perhaps, as when the client had sent it before and the answer was
+    /// lost.
+    fn repeat(&mut self, number: ServerNumber, bytes: &[u8], now: Instant) {
+        let permille = self.servers[number.0].repeats;
+        let has_script = || bytes.windows(7).any(|word| word == b"EVALSHA");
+        if permille == 0 || !has_script() || !self.random.permille(permille) {
+            return;
+        }
+        let nobody = self.at(number, now, |server, wall| server.accept(wall, "10.255.0.2:1"));
+        self.at(number, now, |server, wall| server.receive(wall, nobody, bytes));
+        self.at(number, now, |server, wall| server.closed(wall, nobody));
     }
 
     fn has_carried_out(&mut self, number: ServerNumber, now: Instant) {
@@ -315,6 +331,7 @@ impl Network {
                 timer: None,
                 replicas: Vec::new(),
                 observer: None,
+                repeats: 0,
             });
             state.addresses.insert(address.to_owned(), number);
             number
@@ -330,6 +347,11 @@ impl Network {
     /// Has a server do something at its own time: the other argument is what its clock shows.
     pub fn at<T>(&self, server: ServerNumber, act: impl FnOnce(&mut Server, Duration) -> T) -> T {
         self.with(|state, now| state.at(server, now, act))
+    }
+
+    /// Has the server execute so many of a thousand requests with scripts twice.
+    pub fn set_repeats(&self, server: ServerNumber, permille: u64) {
+        self.with(|state, _| state.servers[server.0].repeats = permille);
     }
 
     /// Has a server carry out a command at once, whatever the network is like.

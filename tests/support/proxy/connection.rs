@@ -37,8 +37,6 @@ struct Pending<'a> {
     /// Several messages may answer it.
     subscription: bool,
     held: Option<Held<'a>>,
-    /// The client did not send it, and gets no answer to it.
-    extra: bool,
 }
 
 /// A command that was held back. Dropping it says that the server never executed it.
@@ -74,8 +72,8 @@ impl<'a> Answers<'a> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server has sent this. Returns whether it is for the client.
-    fn take(&self, frame: Frame) -> bool {
+    /// The server has sent this.
+    fn take(&self, frame: Frame) {
         let mut pending = self.pending();
         let fits = pending.front().is_some_and(|front| match frame {
             Frame::Answer => !front.subscription,
@@ -84,11 +82,10 @@ impl<'a> Answers<'a> {
             Frame::Push => false,
         });
         let answered = if fits { pending.pop_front() } else { None };
-        let Some(Pending { held, extra, .. }) = answered else { return true };
+        let held = answered.and_then(|answered| answered.held);
         if let Some(held) = held.filter(|_| frame != Frame::Error) {
             held.executed(self.client_gone.load(Ordering::Relaxed));
         }
-        !extra
     }
 
     /// Whether commands are with the server that were held back, or had to wait behind one.
@@ -103,17 +100,12 @@ impl<'a> Answers<'a> {
 struct Frames(Vec<u8>);
 
 impl Frames {
-    /// Returns those that are for the client.
-    fn take(&mut self, bytes: &[u8], answers: &Answers<'_>) -> Vec<u8> {
+    fn take(&mut self, bytes: &[u8], answers: &Answers<'_>) {
         self.0.extend_from_slice(bytes);
-        let mut passes = Vec::new();
         while let Some((frame, length)) = frame(&self.0) {
-            let bytes = self.0.drain(..length);
-            if answers.take(frame) {
-                passes.extend(bytes);
-            }
+            self.0.drain(..length);
+            answers.take(frame);
         }
-        passes
     }
 }
 
@@ -196,11 +188,7 @@ async fn requests<'a>(
                 }
                 Some(Fault::HoldBack) | None => {}
             }
-            answers.pending().push_back(Pending { subscription, held, extra: false });
-            if shared.repeats(&verb) {
-                answers.pending().push_back(Pending { subscription, held: None, extra: true });
-                buffer.extend_from_within(..);
-            }
+            answers.pending().push_back(Pending { subscription, held });
             to.write_all(&buffer).await?;
             buffer = rest;
         }
@@ -247,7 +235,7 @@ async fn replies(
         if length == 0 {
             return Ok(());
         }
-        let passes = frames.take(&buffer[..length], answers);
+        frames.take(&buffer[..length], answers);
         let mute = answers.mute.load(Ordering::Relaxed);
         let reset = answers.reset.load(Ordering::Relaxed);
         if mute || reset || shared.switches.borrow().stall_replies {
@@ -262,8 +250,6 @@ async fn replies(
             continue;
         }
         shared.until(|switches| !switches.stall_replies).await;
-        // Whole frames only if some are left out.
-        let repeats = shared.repeats.load(Ordering::Relaxed);
-        to.write_all(if repeats { &passes } else { &buffer[..length] }).await?;
+        to.write_all(&buffer[..length]).await?;
     }
 }

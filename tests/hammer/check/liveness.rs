@@ -2,13 +2,14 @@
 //!
 //! A name is taken from each grant's return until its release, or, for an explicit lease, until
 //! that is over. What is left is free. A waiter that waited through a calm stretch of that, longer
-//! than [`prompt`](crate::check::Bounds), has missed its wake-up. After a crash (H7) the name is taken until the lease
-//! of the dead has ended.
+//! than [`prompt`](crate::check::Bounds), and for a plain or fenced lock `room` beside that, has missed its
+//! wake-up. After a crash (H7) the name is taken until the lease of the dead has ended.
 
 use crate::calm::Calm;
-use crate::check::Violation;
 use crate::check::orphans::surely_over;
+use crate::check::{Bounds, Violation};
 use crate::history::{Acquire, Forced, History, NEVER};
+use crate::names::{Kind, Names};
 use crate::record::{How, MS};
 use crate::round::LONGEST_LEASE;
 
@@ -20,10 +21,10 @@ pub(crate) struct Taken<'a> {
 }
 
 pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
-    let prompt = history.bounds.prompt;
     let mut found = Vec::new();
     for calls in history.acquires.chunk_by(|a, b| a.key == b.key) {
         let key = calls[0].key;
+        let prompt = prompt(key, history);
         let mut taken: Vec<Taken<'_>> =
             calls.iter().filter_map(|call| taken(call, history, calm)).collect();
         // Who deletes a key tells nobody: the old lease has to end first.
@@ -70,6 +71,12 @@ pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Op
     call.is_granted().then_some(Taken { from: call.ret, to, by })
 }
 
+/// Waiters of a fair lock leave it to nobody.
+fn prompt(key: u16, history: &History) -> u64 {
+    let Bounds { prompt, room, .. } = history.bounds;
+    if Names::kind(key) == Kind::Fair { prompt } else { prompt + room }
+}
+
 /// Who waited too long while the name was free.
 fn waited(
     calls: &[Acquire],
@@ -78,7 +85,7 @@ fn waited(
     before: &Taken<'_>,
     to: u64,
 ) -> Option<Violation> {
-    let prompt = history.bounds.prompt;
+    let prompt = prompt(calls[0].key, history);
     let waiters = calls.iter().filter(|call| match call.how {
         How::Lock | How::WithLease => true,
         _ => call.wait > prompt,

@@ -23,6 +23,8 @@ pub(crate) mod turns;
 pub(crate) struct Bounds {
     /// Within that time a release or a wake-up is done with in a calm time.
     pub(crate) prompt: u64,
+    /// For so long more a client may leave a lock to others that listen, and do not come (W4).
+    pub(crate) room: u64,
     /// Of the process that is farthest away.
     pub(crate) round_trip: u64,
     /// Two calls of a fair lock that are closer together than this may come in any order.
@@ -46,6 +48,8 @@ impl Default for Bounds {
         let round_trip = 22 * MS;
         Self {
             prompt: 600 * MS,
+            // That is in the other.
+            room: 0,
             round_trip,
             // And the time for which a calm machine may not run a process, twice.
             apart: round_trip + 200 * MS,

@@ -10,6 +10,7 @@ use super::nemesis::{self, Planned, Settle};
 use crate::check::Bounds;
 use crate::names::Names;
 use crate::record::MS;
+use crate::shop::COMMAND_TIMEOUT;
 
 #[derive(Clone)]
 pub(crate) struct Plan {
@@ -126,6 +127,7 @@ impl Plan {
         let round_trip = round_trips.max().unwrap_or(0) + TICK;
         Bounds {
             prompt: 12 * round_trip + 100 * MS,
+            room: nanos(COMMAND_TIMEOUT / 4),
             round_trip,
             // A call may have to wait until there is a connection, which takes four, and until an
             // earlier release of its handle was answered.

@@ -218,6 +218,10 @@ impl<'a> World<'a> {
         let time = async {
             sleep(self.plan.time).await;
             while happens.next().await.is_some() {}
+            // What was disturbed is made good by then, or lost.
+            let settled = |fault: &Fault| fault.t1 + fault.settle.unwrap_or(0);
+            let settled = self.faults.borrow().iter().map(settled).max().unwrap_or(0);
+            sleep(Duration::from_nanos(settled.saturating_sub(now()))).await;
         };
         tokio::select! {
             biased;

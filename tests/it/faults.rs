@@ -13,7 +13,6 @@ mod inputs;
 mod late_requests;
 mod loss;
 mod lost_answers;
-mod network;
 mod outages;
 mod process;
 mod rows;

@@ -1,0 +1,413 @@
+//! Redis goes away and comes back: rows N14 and N15, in virtual time. A call says so in time; who waits
+//! already rides it out; who holds keeps the lock as long as its lease allows.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use redlatch::simulation::{Direction, Flow, Machine};
+use redlatch::{Error, ErrorKind, LockClient, LockGuard, Outcome};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::scene::{Scene, play};
+use crate::support::{channel, ms};
+
+pub(crate) const AWAY: Duration = ms(4);
+/// How long one command may take here.
+const COMMAND: Duration = ms(1_000);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const NAME: &str = "lock";
+
+/// From the end of a fault until a release has been made good: the longest pause between two dials is
+/// half a second, between two tries one second; then a dial, and the request.
+pub(crate) const RECOVERY: Duration = ms(1_600);
+
+/// What came of a call, and how long it took.
+type Waited = (Result<Option<LockGuard>, Error>, Duration);
+
+/// A client, and its way to Redis.
+pub(crate) struct Way<'a> {
+    pub(crate) scene: &'a Scene,
+    pub(crate) machine: Machine,
+    pub(crate) client: LockClient,
+    /// On another machine, to which nothing happens.
+    pub(crate) other: LockClient,
+}
+
+pub(crate) fn play_with(watchdog: Duration, scenario: impl AsyncFnOnce(&Way<'_>)) {
+    play(0, async |scene| {
+        let options = LockClient::builder().command_timeout(COMMAND).watchdog_timeout(watchdog);
+        let (machine, client) = scene.client(AWAY, options).await;
+        let (_, other) = scene.client(AWAY, LockClient::builder()).await;
+        scenario(&Way { scene, machine, client, other }).await;
+    });
+}
+
+impl Way<'_> {
+    pub(crate) fn flow(&self, direction: Direction, flow: Flow) {
+        self.scene.network.set_flow(&self.machine, self.scene.server, direction, flow);
+    }
+
+    pub(crate) fn refuse(&self, yes: bool) {
+        self.scene.network.set_refusing(&self.machine, self.scene.server, yes);
+    }
+
+    pub(crate) fn cut(&self) {
+        self.scene.network.cut(&self.machine, self.scene.server, false);
+    }
+
+    pub(crate) fn made(&self) -> u64 {
+        self.scene.network.connections_made()
+    }
+
+    pub(crate) async fn hold(&self, name: &str) -> LockGuard {
+        self.client.lock(name).lock().await.expect("the lock")
+    }
+
+    /// Takes `name` as a client would that has since died.
+    pub(crate) fn hold_by_hand(&self, lease: Duration) {
+        self.scene.ask::<()>(&["HSET", NAME, "somebody:1", "1"]);
+        self.scene.ask::<()>(&["PEXPIRE", NAME, &lease.as_millis().to_string()]);
+    }
+
+    pub(crate) fn free_by_hand(&self) {
+        self.scene.ask::<()>(&["DEL", NAME]);
+        self.scene.ask::<()>(&["PUBLISH", &channel(NAME), "0"]);
+    }
+
+    /// A call that waits, when it is parked.
+    pub(crate) async fn parked(&self, wait: Duration) -> JoinHandle<Waited> {
+        let (lock, begun) = (self.client.lock(NAME), Instant::now());
+        let waiter = self.machine.spawn(async move {
+            let result = match wait {
+                Duration::MAX => lock.lock().await.map(Some),
+                wait => lock.try_lock(wait, MINUTE).await,
+            };
+            (result, begun.elapsed())
+        });
+        sleep(10 * AWAY).await;
+        assert!(!waiter.is_finished() && self.scene.subscribers(NAME) == 1);
+        waiter
+    }
+
+    pub(crate) async fn is_free_within(&self, most: Duration, names: &[&str]) {
+        let begun = Instant::now();
+        while names.iter().any(|name| !self.scene.holds(name).is_empty()) {
+            assert!(begun.elapsed() <= most, "not free after {most:?}");
+            sleep(ms(1)).await;
+        }
+    }
+
+    /// From now on no answer comes, and it cannot connect anew. Soon its requests do not arrive, too.
+    pub(crate) fn black_hole_answers(&self) {
+        self.refuse(true);
+        self.flow(Direction::Down, Flow::Held);
+        let (network, machine) = (self.scene.network.clone(), self.machine.clone());
+        let server = self.scene.server;
+        tokio::spawn(async move {
+            sleep(2 * AWAY).await;
+            network.set_flow(&machine, server, Direction::Up, Flow::Held);
+        });
+    }
+
+    /// What was under way is lost, and new connections go through.
+    pub(crate) fn recover(&self) {
+        self.cut();
+        self.flow(Direction::Up, Flow::Open);
+        self.flow(Direction::Down, Flow::Open);
+        self.refuse(false);
+    }
+}
+
+/// The call has failed when its command timeout was over, and nobody knows what happened.
+pub(crate) async fn unknown<T>(call: impl Future<Output = Result<T, Error>>) {
+    let begun = Instant::now();
+    let Err(error) = call.await else { panic!("it cannot have been answered") };
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
+    assert_eq!(begun.elapsed(), COMMAND);
+}
+
+fn unavailable<T>(result: Result<T, Error>) -> Error {
+    let Err(error) = result else { panic!("Redis is out of reach") };
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    error
+}
+
+#[test]
+fn n14_waiting_calls_go_on_until_their_wait_while_connections_are_refused() {
+    let wait = ms(2_500);
+    play_with(MINUTE, async |way| {
+        way.hold_by_hand(MINUTE);
+        let (brief, long) = (way.parked(wait).await, way.parked(MINUTE).await);
+        let made = way.made();
+        way.refuse(true);
+        way.cut();
+        // Several times as long as one command may take.
+        let (result, took) = brief.await.expect("no panic");
+        unavailable(result);
+        assert!(took >= wait && took <= wait + COMMAND, "gave up after {took:?}");
+        sleep(ms(1_500)).await;
+        assert!(!long.is_finished(), "it has a minute");
+        assert!(way.made() - made >= 5, "{} dials", way.made() - made);
+        // Nobody hears of it.
+        way.free_by_hand();
+        way.refuse(false);
+        let guard = timeout(RECOVERY, long).await.expect("in time").expect("no panic").0;
+        guard.expect("an answer").expect("the lock").unlock().await.expect("a release");
+    });
+}
+
+/// A holder whose watchdog is refused until its last third, and when its lease ends.
+async fn refused_holder(way: &Way<'_>) -> (LockGuard, Instant) {
+    let guard = way.hold(NAME).await;
+    sleep(ms(2_500)).await;
+    let deadline = Instant::now() + guard.remaining();
+    way.refuse(true);
+    way.cut();
+    while guard.remaining() > ms(1_500) {
+        sleep(ms(10)).await;
+    }
+    (guard, deadline)
+}
+
+#[test]
+fn n14_a_watchdog_that_was_refused_again_and_again_saves_its_lock_in_the_end() {
+    play_with(ms(6_000), async |way| {
+        let (guard, deadline) = refused_holder(way).await;
+        way.refuse(false);
+        tokio::time::sleep_until(deadline + ms(6_000)).await;
+        assert!(!guard.is_lost());
+        guard.unlock().await.expect("a release");
+    });
+}
+
+#[test]
+fn n14_a_watchdog_that_is_refused_tries_until_the_deadline_and_not_once() {
+    play_with(ms(6_000), async |way| {
+        let (guard, deadline) = refused_holder(way).await;
+        let made = way.made();
+        guard.lost().await;
+        assert!(deadline.elapsed() <= ms(2), "told {:?} after its deadline", deadline.elapsed());
+        assert!(way.made() > made, "it gave up before");
+        way.refuse(false);
+        assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+        way.is_free_within(RECOVERY, &[NAME]).await;
+    });
+}
+
+/// Many locks of one client, each renewed once.
+async fn many_locks(way: &Way<'_>) -> Vec<LockGuard> {
+    let locks: Vec<_> = (0..300).map(|number| way.client.lock(format!("many {number}"))).collect();
+    let guards = join_all(locks.iter().map(|lock| lock.lock())).await;
+    sleep(ms(1_600)).await;
+    guards.into_iter().map(|guard| guard.expect("the lock")).collect()
+}
+
+#[test]
+fn n15_hundreds_of_locks_outlive_a_cut_that_costs_one_dial_a_connection() {
+    play_with(ms(4_500), async |way| {
+        let guards = many_locks(way).await;
+        let (made, open) =
+            (way.made(), way.scene.network.connections(&way.machine, way.scene.server));
+        way.cut();
+        sleep(ms(9_000)).await;
+        assert!(guards.iter().all(|guard| !guard.is_lost()));
+        assert_eq!(way.made() - made, open as u64, "the caller's connection and the watchdog's");
+    });
+}
+
+#[test]
+fn n15_hundreds_of_locks_that_cannot_be_renewed_dial_step_by_step_and_are_all_told_lost() {
+    play_with(ms(4_500), async |way| {
+        let guards = many_locks(way).await;
+        let (made, cut) = (way.made(), Instant::now());
+        way.refuse(true);
+        way.cut();
+        let losses = guards.iter().map(|guard| async {
+            let deadline = Instant::now() + guard.remaining();
+            guard.lost().await;
+            deadline.elapsed()
+        });
+        let late = join_all(losses).await.into_iter().max();
+        assert!(late <= Some(ms(2)), "told {late:?} after its deadline");
+        let dials = way.made() - made;
+        // At once, and then 25 ms later, doubling to half a second, up to a quarter of it less.
+        let mut steps = [0, 18, 37, 75, 150, 300].into_iter().chain(std::iter::repeat(375));
+        let mut at = 0;
+        let most = std::iter::from_fn(|| {
+            at += steps.next()?;
+            (at <= cut.elapsed().as_millis()).then_some(())
+        });
+        let most = 2 * most.count() as u64;
+        assert!((3..=most).contains(&dials), "{dials} dials, {most} at the most");
+    });
+}
+
+#[test]
+fn a_call_while_redis_is_down_says_so_after_the_command_timeout() {
+    play_with(MINUTE, async |way| {
+        let (lock, guard) = (way.client.lock("down"), way.hold("held").await);
+        way.scene.network.kill(way.scene.server);
+        let begun = Instant::now();
+        tokio::join!(
+            async { unavailable(lock.lock().await) },
+            async { unavailable(lock.try_lock(ms(100), MINUTE).await) },
+            async { unavailable(lock.try_lock(5 * COMMAND, MINUTE).await) },
+            async { unavailable(lock.try_lock_now().await) },
+            async { unavailable(lock.is_locked().await) },
+            async { unavailable(lock.is_held().await) },
+            async { unavailable(lock.hold_count().await) },
+            async { unavailable(lock.remaining_lease().await) },
+            async { unavailable(lock.force_unlock().await) },
+            async { unavailable(guard.unlock().await) },
+        );
+        assert!(begun.elapsed() <= COMMAND + ms(1), "{:?}", begun.elapsed());
+    });
+}
+
+#[test]
+fn an_error_says_whether_the_command_can_have_been_executed() {
+    play_with(MINUTE, async |way| {
+        let (lock, Scene { network, server, .. }) = (way.client.lock(NAME), way.scene);
+        network.stop(*server);
+        unknown(lock.try_lock_now()).await;
+        network.go_on(*server);
+        // What it may have done is undone.
+        sleep(RECOVERY).await;
+        assert!(way.scene.holds(NAME).is_empty());
+        network.kill(*server);
+        sleep(AWAY).await;
+        let error = unavailable(lock.try_lock_now().await);
+        assert_eq!(error.outcome(), Outcome::NotExecuted);
+    });
+}
+
+#[test]
+fn a_call_during_a_short_outage_succeeds_when_it_is_over() {
+    play_with(MINUTE, async |way| {
+        let Scene { network, server, .. } = way.scene;
+        network.kill(*server);
+        let (guard, ()) = tokio::join!(way.hold(NAME), async {
+            sleep(COMMAND / 3).await;
+            network.start(*server, |_, _| ());
+        });
+        guard.unlock().await.expect("a release");
+    });
+}
+
+/// In whichever order.
+async fn all_have_turns(waiters: Vec<JoinHandle<Waited>>) {
+    let turns = waiters.into_iter().map(|waiter| async {
+        let guard = waiter.await.expect("no panic").0.expect("riding out").expect("the lock");
+        guard.unlock().await.expect("a release");
+    });
+    join_all(turns).await;
+}
+
+#[test]
+fn n14_parked_waiters_ride_out_a_restart() {
+    play_with(MINUTE, async |way| {
+        way.hold_by_hand(MINUTE);
+        let mut waiting = Vec::new();
+        for wait in [Duration::MAX, MINUTE, Duration::MAX, MINUTE] {
+            waiting.push(way.parked(wait).await);
+        }
+        way.scene.network.kill(way.scene.server);
+        // Longer than the command timeout, which is a matter of calls that begin in the outage.
+        sleep(5 * COMMAND).await;
+        assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
+        // It comes back empty: the lock is free, and nobody will say so.
+        way.scene.network.start(way.scene.server, |server, now| server.start(now));
+        timeout(RECOVERY, all_have_turns(waiting)).await.expect("turns");
+    });
+}
+
+#[test]
+fn lock_gives_up_when_an_outage_outlasts_the_limit() {
+    for (limit, gives_up) in [(ms(1_500), true), (MINUTE, false), (Duration::MAX, false)] {
+        play(0, async |scene| {
+            let options = LockClient::builder().command_timeout(COMMAND).outage_limit(limit);
+            let (machine, client) = scene.client(AWAY, options).await;
+            let way = Way { scene, machine, other: client.clone(), client };
+            way.hold_by_hand(2 * MINUTE);
+            let waiter = way.parked(Duration::MAX).await;
+            way.scene.network.kill(way.scene.server);
+            let outage = Instant::now();
+            let ends = timeout(MINUTE / 2, waiter).await;
+            assert_eq!(ends.is_ok(), gives_up, "{limit:?}");
+            if let Ok(ended) = ends {
+                unavailable(ended.expect("no panic").0);
+                let took = outage.elapsed();
+                assert!(took >= limit && took <= limit + COMMAND, "gave up after {took:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn n14_a_try_whose_wait_ends_in_an_outage_cannot_tell() {
+    let wait = ms(1_500);
+    play_with(MINUTE, async |way| {
+        way.hold_by_hand(MINUTE);
+        let waiter = way.parked(wait).await;
+        way.scene.network.kill(way.scene.server);
+        let (result, took) = waiter.await.expect("no panic");
+        unavailable(result);
+        assert!(took >= wait && took <= wait + COMMAND, "{took:?}");
+    });
+}
+
+#[test]
+fn a_release_that_redis_could_not_hear_is_made_good() {
+    play_with(MINUTE, async |way| {
+        let (unlocked, dropped) = (way.hold("unlocked").await, way.hold("dropped").await);
+        way.refuse(true);
+        way.cut();
+        drop(dropped);
+        unavailable(unlocked.unlock().await);
+        assert!(["unlocked", "dropped"].iter().all(|name| way.scene.holds(name).len() == 1));
+        way.refuse(false);
+        way.is_free_within(RECOVERY, &["unlocked", "dropped"]).await;
+    });
+}
+
+#[test]
+fn callers_and_waiters_together_do_not_storm_a_server_that_is_down() {
+    play_with(MINUTE, async |way| {
+        way.hold_by_hand(MINUTE);
+        let guards = [way.hold("a").await, way.hold("b").await];
+        let mut waiters = Vec::new();
+        for _ in 0..50 {
+            waiters.push(way.parked(Duration::MAX).await);
+        }
+        let made = way.made();
+        way.refuse(true);
+        way.cut();
+        drop(guards);
+        let callers = (0..50).map(|number| way.client.lock(format!("caller {number}")));
+        let calls = callers.map(|lock| async move { unavailable(lock.lock().await) });
+        let (_, ()) = tokio::join!(join_all(calls), sleep(ms(2_000)));
+        // Two connections: at once, and after 25 ms, doubling to half a second, or a quarter less.
+        let dials = way.made() - made;
+        assert!((4..=20).contains(&dials), "{dials} dials in two seconds");
+        way.refuse(false);
+        way.is_free_within(RECOVERY, &["a", "b"]).await;
+        way.free_by_hand();
+        all_have_turns(waiters).await;
+    });
+}
+
+#[test]
+fn after_a_restart_the_old_hold_is_lost_and_a_new_one_is_renewed() {
+    play_with(ms(600), async |way| {
+        let guard = way.hold(NAME).await;
+        way.scene.network.kill(way.scene.server);
+        way.scene.network.start(way.scene.server, |server, now| server.start(now));
+        timeout(ms(600), guard.lost()).await.expect("told by a renewal, or by the lease");
+        assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+        let guard = way.hold(NAME).await;
+        // Without renewals it would have ended twice.
+        assert!(timeout(ms(1_500), guard.lost()).await.is_err());
+        guard.unlock().await.expect("a release");
+    });
+}

@@ -93,8 +93,12 @@ impl Chooser<'_> {
             let (like, template) = TEMPLATES[self.rng.usize(0..TEMPLATES.len())];
             Request { words: self.fill(template), like }
         };
-        if self.rng.u32(0..30) == 0 {
+        let lists_settings = request.words.starts_with(&[b"CONFIG".to_vec(), b"GET".to_vec()]);
+        if self.rng.u32(0..30) == 0 && !lists_settings {
             self.spoil(&mut request);
+            if request.words.len() == 1 && request.words[0].ends_with(b"UNSUBSCRIBE") {
+                request.like = Like::Columns;
+            }
         }
         request
     }
@@ -197,7 +201,6 @@ impl Chooser<'_> {
                 0 => self.one_of(&["-inf", "+inf", "(3", "(1.5", "x", "("]),
                 _ => self.rng.i32(-5..8).to_string().into_bytes(),
             },
-            "$x" => self.one_of(&["-", "+", "[a", "(a", "[b", "(c", "[aa", "x", ""]),
             // Milliseconds, and seconds.
             "$t" => match self.rng.u32(0..14) {
                 0 => self.one_of(&[

@@ -208,7 +208,9 @@ pub(crate) fn request(chooser: &mut Chooser<'_>) -> Request {
     words.push(keys.len().to_string().into_bytes());
     words.extend(keys);
     words.extend(args);
-    Request { words, like: Like::Same }
+    // This one has an `HGETALL`.
+    let like = if name == "execute" { Like::AnyOrder } else { Like::Same };
+    Request { words, like }
 }
 
 fn admin(chooser: &mut Chooser<'_>) -> Request {

@@ -58,9 +58,7 @@ impl Denied {
         let why = match self {
             Self::Command => "no permission to execute the command or subcommand",
             Self::Key => "no permission to touch the specified keys",
-            Self::Channel => {
-                "no permission to access one of the channels used as arguments to the command"
-            }
+            Self::Channel => "no permission to access one of the channels used as arguments",
         };
         Failure::from(format!(
             "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no longer allowed for the following reason: {why}"

@@ -5,7 +5,7 @@ use super::client::{Blocked, Client};
 use super::command::{ADMIN, LOADING, NO_KEYS, NO_SCRIPT, STALE};
 use super::core::Core;
 use super::number;
-use super::reply::{Answer, Failure, OK, Reply, SYNTAX, printed};
+use super::reply::{Answer, Failure, NOT_AN_INTEGER, OK, Reply, SYNTAX, printed};
 use super::settings::Version;
 
 const MINE: u32 = NO_SCRIPT | LOADING | STALE;
@@ -164,8 +164,11 @@ fn kill(call: &mut Call<'_>) -> Answer {
         match &*call.option(at) {
             "id" => {
                 let out_of_range = "ERR client-id should be greater than 0";
-                let id =
-                    number::integer(value.as_bytes()).filter(|id| *id > 0).ok_or(out_of_range)?;
+                let id = number::integer(value.as_bytes());
+                let id = match call.version() {
+                    Version::Redis62 => id.ok_or(NOT_AN_INTEGER)?,
+                    _ => id.filter(|id| *id > 0).ok_or(out_of_range)?,
+                };
                 wanted.retain(|client| call.core.clients[client].id as i64 == id);
             }
             "addr" => wanted.retain(|client| call.core.clients[client].address == value),

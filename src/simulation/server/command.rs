@@ -125,7 +125,7 @@ impl Command {
             }
             Keys::At(first, last, step) => (first, last as usize, step),
             Keys::Counted(at) => {
-                let count = words.get(at).and_then(|word| number::integer(word)).unwrap_or(0);
+                let count = words.get(at).map_or(0, |word| number::leading(word));
                 let count = usize::try_from(count).unwrap_or(0);
                 (at + 1, if at + count < many { at + count } else { 0 }, 1)
             }

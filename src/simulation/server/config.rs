@@ -137,7 +137,7 @@ fn not_memory(value: &str, version: Version) -> Failure {
 
 /// A number of bytes, with or without a unit.
 fn bytes(text: &str) -> Option<u64> {
-    let text = text.to_ascii_lowercase();
+    let text = text.split('\0').next()?.to_ascii_lowercase();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "" | "b" => 1,
@@ -149,5 +149,11 @@ fn bytes(text: &str) -> Option<u64> {
         "gb" => 1 << 30,
         _ => return None,
     };
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    if digits.is_empty() && text.is_empty() {
+        return Some(0);
+    }
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }

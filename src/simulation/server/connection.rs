@@ -74,15 +74,28 @@ fn hello(call: &mut Call<'_>) -> Answer {
             _ => return Err("NOPROTO unsupported protocol version".into()),
         };
     }
+    // Up to Redis 7.0 each option counts at once, whatever is wrong with those behind it.
+    let at_once = call.version() <= Version::Redis70;
     let (mut at, mut user, mut name) = (2, None, None);
     while at < call.many() {
         match (&*call.option(at), call.many() - at - 1) {
             ("auth", 2..) => {
-                user = Some((call.text(at + 1), call.text(at + 2)));
+                let (its_name, password) = (call.text(at + 1), call.text(at + 2));
+                if at_once {
+                    call.core.authenticate(client, &its_name, &password)?;
+                } else {
+                    user = Some((its_name, password));
+                }
                 at += 2;
             }
             ("setname", 1..) => {
-                name = Some(call.arg(at + 1).to_vec());
+                let its_name = call.arg(at + 1).to_vec();
+                call.core.may_be_a_name(&its_name)?;
+                if at_once {
+                    call.core.set_name(client, its_name)?;
+                } else {
+                    name = Some(its_name);
+                }
                 at += 1;
             }
             _ => return Err(format!("ERR Syntax error in HELLO option '{}'", call.text(at)).into()),
@@ -184,16 +197,19 @@ fn reset(call: &mut Call<'_>) -> Answer {
 
 impl Core {
     fn set_name(&mut self, client: u64, name: Bytes) -> Result<(), Failure> {
-        // Later versions look no further than to a zero.
-        let end = name.iter().position(|byte| *byte == 0 && self.version() > Version::Redis70);
-        let looked_at = &name[..end.unwrap_or(name.len())];
-        if looked_at.iter().any(|byte| !(b'!'..=b'~').contains(byte)) {
-            return Err(
-                "ERR Client names cannot contain spaces, newlines or special characters.".into()
-            );
-        }
+        self.may_be_a_name(&name)?;
         self.client(client).name = name;
         Ok(())
+    }
+
+    fn may_be_a_name(&self, name: &[u8]) -> Result<(), Failure> {
+        // Later versions look no further than to a zero.
+        let is_later = self.version() > Version::Redis70;
+        let looked_at = if is_later { number::c_text(name) } else { name };
+        if looked_at.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+            return Ok(());
+        }
+        Err("ERR Client names cannot contain spaces, newlines or special characters.".into())
     }
 }
 

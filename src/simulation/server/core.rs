@@ -186,7 +186,8 @@ impl Core {
 
     /// Sends a message to a client. Up to Redis 7.0 the client at work hears it in front of its answer.
     pub(super) fn push(&mut self, client: u64, push: Reply) {
-        if self.current == Some(client) && self.version() > Version::Redis70 {
+        let executes = self.clients.get(&client).is_some_and(|one| one.executing.is_some());
+        if self.current == Some(client) && (self.version() > Version::Redis70 || executes) {
             self.own_pushes.push(push)
         } else {
             self.send(client, &push)

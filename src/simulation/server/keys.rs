@@ -3,13 +3,14 @@
 use super::call::{Call, Row, command, found, no_subcommand};
 use super::command::{ALL_KEYS, FAST, GROWS, KEY, NO_KEYS, READ, TWO_KEYS, WRITE};
 use super::core::DBS;
-use super::data::Bytes;
+use super::data::{Bytes, Entry};
 use super::glob;
 use super::number;
 use super::reply::{Answer, Failure, NO_SUCH_KEY, NOT_AN_INTEGER, OK, Reply, SYNTAX};
+use super::settings::Version;
 use super::strings::{end_in, invalid_expire};
 
-pub(super) const COMMANDS: [Row; 28] = [
+pub(super) const COMMANDS: [Row; 27] = [
     command("del", -2, WRITE, ALL_KEYS, del),
     command("unlink", -2, WRITE | FAST, ALL_KEYS, del),
     command("exists", -2, READ | FAST, ALL_KEYS, exists),
@@ -32,7 +33,6 @@ pub(super) const COMMANDS: [Row; 28] = [
     command("renamenx", 3, WRITE | FAST, TWO_KEYS, |call| rename(call, true)),
     command("copy", -3, WRITE | GROWS, TWO_KEYS, copy),
     command("move", 3, WRITE | FAST, KEY, move_key),
-    command("randomkey", 1, READ, NO_KEYS, randomkey),
     command("dbsize", 1, READ | FAST, NO_KEYS, |call| {
         Ok(Reply::count(call.core.dbs[call.db].len()))
     }),
@@ -122,7 +122,15 @@ pub(super) struct ScanOptions {
 
 /// Where a scan goes on.
 pub(super) fn cursor(call: &Call<'_>, at: usize) -> Result<u64, Failure> {
-    let cursor = str::from_utf8(call.arg(at)).ok().and_then(|text| text.parse().ok());
+    let word = number::c_text(call.arg(at));
+    let cursor = if call.version() > Version::Redis70 {
+        str::from_utf8(word).ok().and_then(|text| text.trim_start().parse().ok())
+    } else if word.is_empty() {
+        Some(0)
+    } else {
+        let number = str::from_utf8(word).ok().and_then(|text| text.parse::<i128>().ok());
+        number.filter(|number| u64::try_from(number.unsigned_abs()).is_ok()).map(|all| all as u64)
+    };
     cursor.ok_or_else(|| "ERR invalid cursor".into())
 }
 
@@ -180,6 +188,16 @@ pub(super) fn next_of_scan<'a>(
 fn scan(call: &mut Call<'_>) -> Answer {
     let options = scan_options(call, cursor(call, 1)?, 2)?;
     let is_kind = |kind: &str| options.kind.as_deref().is_none_or(|wanted| wanted == kind);
+    // A key that has ended is removed where its name fits, and since Redis 8.0 its type.
+    let is_looked_at = |(key, entry): &(&Bytes, &Entry)| {
+        options.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key))
+            && (is_kind(entry.value.kind()) || call.version() <= Version::Redis70)
+    };
+    let looked_at = call.core.dbs[call.db].iter().filter(is_looked_at);
+    let looked_at: Vec<Bytes> = looked_at.map(|(key, _)| key.clone()).collect();
+    for key in looked_at {
+        call.core.exists(call.db, &key);
+    }
     let visible = call.core.visible(call.db);
     let names = visible.filter(|(_, entry)| is_kind(entry.value.kind())).map(|(key, _)| key);
     let (next, names) = next_of_scan(names, &options);
@@ -243,15 +261,6 @@ fn move_key(call: &mut Call<'_>) -> Answer {
     call.remove(1);
     call.core.set(to, key, entry);
     Ok(Reply::Int(1))
-}
-
-fn randomkey(call: &mut Call<'_>) -> Answer {
-    let keys: Vec<Bytes> = call.core.visible(call.db).map(|(key, _)| key.clone()).collect();
-    if keys.is_empty() {
-        return Ok(Reply::Nil);
-    }
-    let at = call.core.random_below(keys.len());
-    Ok(Reply::bulk(&keys[at]))
 }
 
 fn flush(call: &mut Call<'_>, dbs: std::ops::Range<usize>) -> Answer {

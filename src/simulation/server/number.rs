@@ -11,6 +11,25 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
     str::from_utf8(text).ok().filter(|_| plain)?.parse().ok()
 }
 
+/// What C reads of a word: nothing behind a zero.
+pub(super) fn c_text(word: &[u8]) -> &[u8] {
+    word.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// The number that a word begins with, as `atoi` reads it.
+pub(super) fn leading(word: &[u8]) -> i64 {
+    let text = word.trim_ascii_start();
+    let (is_negative, text) = match text.split_first() {
+        Some((b'-', rest)) => (true, rest),
+        Some((b'+', rest)) => (false, rest),
+        _ => (false, text),
+    };
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+    let add = |all: i64, digit: &u8| all.saturating_mul(10).saturating_add(i64::from(digit - b'0'));
+    let number = digits.fold(0, add) as i32;
+    i64::from(if is_negative { number.wrapping_neg() } else { number })
+}
+
 /// A floating-point number, as `strtod` reads it when nothing may be left over.
 pub(super) fn float(text: &[u8]) -> Option<f64> {
     let number: f64 = str::from_utf8(text).ok()?.parse().ok()?;

@@ -11,7 +11,7 @@ use super::settings::Version;
 const SETS: u32 = WRITE | GROWS | FAST;
 const GETS: u32 = READ | FAST;
 
-pub(super) const COMMANDS: [Row; 21] = [
+pub(super) const COMMANDS: [Row; 18] = [
     command("zadd", -4, SETS, KEY, zadd),
     command("zincrby", 4, SETS, KEY, zincrby),
     command("zrem", -3, WRITE | FAST, KEY, zrem),
@@ -35,11 +35,8 @@ pub(super) const COMMANDS: [Row; 21] = [
     command("zrevrange", -4, READ, KEY, |call| old_range(call, By::Rank, true)),
     command("zrangebyscore", -4, READ, KEY, |call| old_range(call, By::Score, false)),
     command("zrevrangebyscore", -4, READ, KEY, |call| old_range(call, By::Score, true)),
-    command("zrangebylex", -4, READ, KEY, |call| old_range(call, By::Lex, false)),
-    command("zrevrangebylex", -4, READ, KEY, |call| old_range(call, By::Lex, true)),
     command("zremrangebyscore", 4, WRITE, KEY, |call| remove_range(call, By::Score)),
     command("zremrangebyrank", 4, WRITE, KEY, |call| remove_range(call, By::Rank)),
-    command("zremrangebylex", 4, WRITE, KEY, |call| remove_range(call, By::Lex)),
     command("zpopmin", -2, WRITE | FAST, KEY, |call| pop(call, false)),
     command("zpopmax", -2, WRITE | FAST, KEY, |call| pop(call, true)),
     command("zscan", -3, READ, KEY, zscan),
@@ -52,7 +49,6 @@ type Members = Vec<(Bytes, f64)>;
 enum By {
     Rank,
     Score,
-    Lex,
 }
 
 fn zadd(call: &mut Call<'_>) -> Answer {
@@ -121,6 +117,10 @@ fn zadd(call: &mut Call<'_>) -> Answer {
 }
 
 fn zincrby(call: &mut Call<'_>) -> Answer {
+    let options = ["nx", "xx", "gt", "lt", "ch", "incr"];
+    if call.version() == Version::Redis62 && options.contains(&&*call.option(2)) {
+        return Err(SYNTAX);
+    }
     let by = call.float(2)?;
     let member = call.arg(3);
     let score = by + call.get::<Sorted>(1)?.and_then(|set| set.score(member)).unwrap_or(0.0);
@@ -180,7 +180,7 @@ struct ScoreRange {
 impl ScoreRange {
     fn of(call: &Call<'_>, min: usize, max: usize) -> Result<Self, Failure> {
         let bound = |at: usize| {
-            let word = call.arg(at);
+            let word = number::c_text(call.arg(at));
             let (word, included) = match word.strip_prefix(b"(") {
                 Some(rest) => (rest, false),
                 None => (word, true),
@@ -205,28 +205,6 @@ impl ScoreRange {
     }
 }
 
-/// Whether a member is within bounds such as `[a`, `(b`, `-` and `+`.
-fn lex_range(min: &[u8], max: &[u8]) -> Result<impl Fn(&[u8]) -> bool, Failure> {
-    let is_bound = |word: &[u8]| matches!(word, b"-" | b"+" | [b'(' | b'[', ..]);
-    if !is_bound(min) || !is_bound(max) {
-        return Err("ERR min or max not valid string range item".into());
-    }
-    let (min, max) = (min.to_vec(), max.to_vec());
-    Ok(move |member: &[u8]| {
-        let above = match min.split_first() {
-            Some((b'[', bound)) => member >= bound,
-            Some((b'(', bound)) => member > bound,
-            other => other.is_some_and(|(sign, _)| *sign == b'-'),
-        };
-        let below = match max.split_first() {
-            Some((b'[', bound)) => member <= bound,
-            Some((b'(', bound)) => member < bound,
-            other => other.is_some_and(|(sign, _)| *sign == b'+'),
-        };
-        above && below
-    })
-}
-
 /// The members between the bounds in the words 2 and 3.
 fn select(call: &mut Call<'_>, by: By, from_highest: bool) -> Result<Members, Failure> {
     let owned = |(member, score): (&Bytes, f64)| (member.clone(), score);
@@ -249,11 +227,6 @@ fn select(call: &mut Call<'_>, by: By, from_highest: bool) -> Result<Members, Fa
             let range = ScoreRange::of(call, min, max)?;
             let set = call.get::<Sorted>(1)?;
             set.map(|set| range.members(set).map(owned).collect()).unwrap_or_default()
-        }
-        By::Lex => {
-            let fits = lex_range(call.arg(min), call.arg(max))?;
-            let set = call.get::<Sorted>(1)?.into_iter().flat_map(Sorted::iter);
-            set.filter(|(member, _)| fits(member)).map(owned).collect()
         }
     };
     if from_highest {
@@ -287,25 +260,16 @@ fn old_range(call: &mut Call<'_>, by: By, from_highest: bool) -> Answer {
 /// A range with the options behind its bounds. `is_open` says that they may choose its kind.
 fn ranged(call: &mut Call<'_>, mut by: By, mut from_highest: bool, is_open: bool) -> Answer {
     let (mut with_scores, mut limit) = (false, None);
-    let mut seen = Vec::new();
     let mut at = 4;
     while at < call.many() {
-        let option = call.option(at);
-        // Valkey does not take these twice.
-        let is_kind = ["rev", "byscore", "bylex"].contains(&&*option);
-        if is_kind && call.version().is_valkey() && seen.contains(&option) {
-            return Err(SYNTAX);
-        }
-        seen.push(option.clone());
-        match &*option {
-            "withscores" if by != By::Lex || is_open => with_scores = true,
+        match &*call.option(at) {
+            "withscores" => with_scores = true,
             "limit" if at + 2 < call.many() => {
                 limit = Some((call.int(at + 1)?, call.int(at + 2)?));
                 at += 2;
             }
-            "rev" if is_open => from_highest = true,
-            "byscore" if is_open => by = By::Score,
-            "bylex" if is_open => by = By::Lex,
+            "rev" if is_open && !from_highest => from_highest = true,
+            "byscore" if is_open && by == By::Rank => by = By::Score,
             _ => return Err(SYNTAX),
         }
         at += 1;
@@ -315,9 +279,6 @@ fn ranged(call: &mut Call<'_>, mut by: By, mut from_highest: bool, is_open: bool
             "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX"
                 .into(),
         );
-    }
-    if with_scores && by == By::Lex {
-        return Err("ERR syntax error, WITHSCORES not supported in combination with BYLEX".into());
     }
     let mut members = select(call, by, from_highest)?;
     if let Some((offset, count)) = limit {

@@ -6,6 +6,7 @@ use super::command::{ALL_KEYS, BUSY, FAST, LOADING, NO_KEYS, NO_SCRIPT, STALE};
 use super::core::{Core, leave};
 use super::dispatch;
 use super::reply::{Answer, Failure, OK, Reply};
+use super::settings::Version;
 
 const ALWAYS: u32 = NO_SCRIPT | LOADING | STALE | FAST | BUSY;
 
@@ -90,8 +91,20 @@ fn exec(call: &mut Call<'_>) -> Answer {
     let mut answers = Vec::new();
     for request in &queue.requests {
         let words: Vec<&[u8]> = request.iter().map(|word| &**word).collect();
-        let answer = one(call.core, client, &words).unwrap_or_else(Reply::Error);
+        let mut answer = one(call.core, client, &words).unwrap_or_else(|failure| {
+            call.core.count_error(&failure);
+            Reply::Error(failure)
+        });
+        // Up to Redis 7.0 what it hears meanwhile is among the answers.
+        if call.version() <= Version::Redis70 && !call.core.own_pushes.is_empty() {
+            let mut all = std::mem::take(&mut call.core.own_pushes);
+            all.push(answer);
+            answer = Reply::Many(all);
+        }
         answers.push((call.core.client(client).resp3, answer));
+    }
+    if call.core.client(client).is_closing {
+        return Ok(Reply::Later);
     }
     // One of them may have chosen another version of the protocol.
     let resp3 = call.core.client(client).resp3;

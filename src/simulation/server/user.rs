@@ -248,6 +248,7 @@ impl User {
         let channels: &[&[u8]] = match command.name {
             "publish" | "spublish" => &args[1..2],
             "subscribe" | "ssubscribe" | "psubscribe" => &args[1..],
+            "sunsubscribe" => &[],
             _ => {
                 let allowed = command.keys_of(args).into_iter().all(fits);
                 return if allowed { Ok(()) } else { Err(Denied::Key) };

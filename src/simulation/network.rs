@@ -22,6 +22,7 @@ use super::server::ClientId;
 mod event;
 mod faults;
 mod link;
+mod replication;
 mod server_slot;
 mod stream;
 mod trap;

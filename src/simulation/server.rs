@@ -63,7 +63,6 @@ use dispatch::Outcome;
 pub use master::Master;
 use reply::{OK, Reply};
 use request::Parsed;
-pub use sentinel::Sentinel;
 pub use settings::{Settings, Version};
 pub use view::{ClusterNode, ClusterView};
 

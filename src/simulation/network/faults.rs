@@ -24,11 +24,6 @@ impl Network {
         self.with(|state, _| state.links.entry(link).or_default().distance = Some(distance));
     }
 
-    /// How far servers are from their replicas.
-    pub fn set_replication(&self, distance: Distance) {
-        self.with(|state, _| state.replication = distance);
-    }
-
     /// Has the server's machine refuse new connections from a machine, or not any more.
     pub fn set_refusing(&self, machine: impl Into<MachineNumber>, server: ServerNumber, yes: bool) {
         let link = (machine.into().0, server);

@@ -1,13 +1,13 @@
 //! The servers' end of the network.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::event::Event;
 use super::{ConnectionState, Direction, Network, ServerNumber, State};
-use crate::simulation::server::{ClientId, Effect, ReplicaId, Server, Update};
+use crate::simulation::server::{ClientId, Effect, Server};
 
 /// What a server's clock shows when its network begins.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
@@ -23,12 +23,12 @@ const IN_A_MILLISECOND: u32 = 1_000;
 /// A server, and the process around it.
 pub(super) struct ServerSlot {
     pub(super) server: Server,
-    address: String,
+    pub(super) address: String,
     /// By number of its client.
-    clients: std::collections::BTreeMap<ClientId, u64>,
-    state: Process,
+    clients: BTreeMap<ClientId, u64>,
+    pub(super) state: Process,
     /// What has reached a process that is stopped.
-    inbox: VecDeque<Event>,
+    pub(super) inbox: VecDeque<Event>,
     /// By how much its clock is ahead of the network's, and behind it.
     ahead: Duration,
     behind: Duration,
@@ -38,8 +38,8 @@ pub(super) struct ServerSlot {
     carried_out: (Instant, u32),
     /// When its next timer is due.
     timer: Option<Instant>,
-    /// The servers that follow it.
-    replicas: Vec<ServerNumber>,
+    /// The servers that follow it, and when the last of what it has written reaches them.
+    pub(super) replicas: BTreeMap<ServerNumber, Instant>,
     /// Who is shown each request that it has received.
     observer: Option<Observer>,
     /// How many of a thousand requests with scripts it executes twice.
@@ -50,7 +50,7 @@ pub(super) struct ServerSlot {
 pub type Observer = Box<dyn FnMut(&Server, &[u8]) + Send>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Process {
+pub(super) enum Process {
     Runs,
     /// It has carried out all that it can at one time, and goes on soon.
     Busy,
@@ -73,7 +73,7 @@ impl ServerSlot {
 
 impl State {
     /// Has a server do something, and carries out what follows.
-    fn at<T>(
+    pub(super) fn at<T>(
         &mut self,
         number: ServerNumber,
         now: Instant,
@@ -113,15 +113,12 @@ impl State {
                     self.send(connection, Direction::Down, ends, now);
                 }
             }
-            Effect::Replicate(update) => {
-                for to in self.servers[number.0].replicas.clone() {
-                    let distance = self.replication;
-                    let at = now + distance.each_way + self.random.up_to(distance.jitter);
-                    let update = Box::new(update.clone());
-                    self.schedule(at, Event::Update { from: number, to, update });
-                }
+            Effect::Replicate(update) => self.replicates(number, &update, now),
+            Effect::Follow { primary } => {
+                let address = primary.map(|(host, port)| format!("{host}:{port}"));
+                let primary = address.and_then(|address| self.addresses.get(&address).copied());
+                self.follow(number, primary, now);
             }
-            _ => {}
         }
     }
 
@@ -228,51 +225,6 @@ impl State {
         }
     }
 
-    pub(super) fn update(
-        &mut self,
-        from: ServerNumber,
-        to: ServerNumber,
-        update: Update,
-        now: Instant,
-    ) {
-        if !self.servers[from.0].replicas.contains(&to) {
-            return;
-        }
-        let slot = &mut self.servers[to.0];
-        match slot.state {
-            Process::Runs => {}
-            Process::Stopped | Process::Busy => {
-                return slot.inbox.push_back(Event::Update { from, to, update: Box::new(update) });
-            }
-            Process::Ended => return,
-        }
-        let offset = update.offset();
-        self.at(to, now, |server, wall| server.apply(wall, update));
-        let at = now + self.replication.each_way;
-        self.schedule(at, Event::Acknowledge { to: from, replica: to, offset });
-    }
-
-    pub(super) fn acknowledge(
-        &mut self,
-        to: ServerNumber,
-        replica: ServerNumber,
-        offset: u64,
-        now: Instant,
-    ) {
-        let slot = &mut self.servers[to.0];
-        match slot.state {
-            Process::Runs => {
-                self.at(to, now, |server, wall| {
-                    server.acknowledge(wall, ReplicaId(replica.0 as u64), offset)
-                });
-            }
-            Process::Stopped | Process::Busy => {
-                slot.inbox.push_back(Event::Acknowledge { to, replica, offset })
-            }
-            Process::Ended => {}
-        }
-    }
-
     fn go_on(&mut self, number: ServerNumber, now: Instant) {
         self.servers[number.0].state = Process::Runs;
         while self.servers[number.0].state == Process::Runs
@@ -299,6 +251,8 @@ impl State {
         slot.state = Process::Ended;
         slot.inbox.clear();
         slot.clients.clear();
+        self.leave(number, now);
+        self.forget_replicas(number, now);
         let connections: Vec<u64> = self
             .connections
             .iter()
@@ -321,7 +275,7 @@ impl Network {
             state.servers.push(ServerSlot {
                 server,
                 address: address.to_owned(),
-                clients: std::collections::BTreeMap::new(),
+                clients: BTreeMap::new(),
                 state: Process::Runs,
                 inbox: VecDeque::new(),
                 ahead: Duration::ZERO,
@@ -329,7 +283,7 @@ impl Network {
                 shows: Duration::ZERO,
                 carried_out: (state.begun, 0),
                 timer: None,
-                replicas: Vec::new(),
+                replicas: BTreeMap::new(),
                 observer: None,
                 repeats: 0,
             });

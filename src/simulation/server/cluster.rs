@@ -110,7 +110,7 @@ impl Core {
         command: &'static Command,
         args: &[&[u8]],
     ) -> Result<(), Elsewhere> {
-        let sharded = command.keys == Keys::Channels;
+        let sharded = command.keys == Keys::Channels || command.name == "spublish";
         let (keys, writes) = self.keys_of_request(client, command, args);
         let Some(first) = keys.first() else { return Ok(()) };
         let slot = slot::of(first);

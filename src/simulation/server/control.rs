@@ -51,7 +51,7 @@ impl Core {
 
 impl Server {
     /// The process starts: without clients, scripts and data, and with another run id. What was
-    /// configured while it ran is forgotten.
+    /// configured while it ran is forgotten. A Sentinel knows what it knew.
     pub fn start(&mut self, now: Duration) {
         let old = std::mem::take(&mut self.core);
         self.core = Core {
@@ -65,6 +65,8 @@ impl Server {
             came_before: old.came,
             engine: old.engine,
             role: old.role,
+            is_sentinel: old.is_sentinel,
+            masters: old.masters,
             view: old.view,
             expires_actively: true,
             calls: vec![0; old.table.len()],
@@ -147,6 +149,28 @@ impl Server {
     pub fn apply(&mut self, now: Duration, update: Update) {
         self.core.now = now;
         self.core.apply(update);
+    }
+
+    /// Gives keys away, as `MIGRATE` does. Another server [takes](Self::take) them.
+    pub fn give(&mut self, now: Duration, keys: &[&str]) -> Update {
+        self.core.now = now;
+        let gone = keys.iter().map(|key| key.as_bytes()).filter_map(|key| {
+            let entry = self.core.entry(0, key)?.clone();
+            self.core.remove(0, key);
+            Some((0, key.to_vec(), Some(entry)))
+        });
+        let entries = gone.collect();
+        self.core.end_unit(None);
+        Update { offset: 0, entries, messages: Vec::new() }
+    }
+
+    /// Takes keys that another server gives away.
+    pub fn take(&mut self, now: Duration, given: Update) {
+        self.core.now = now;
+        for (db, key, entry) in given.entries {
+            entry.into_iter().for_each(|entry| self.core.set(db, &key, entry));
+        }
+        self.core.end_unit(None);
     }
 
     /// How much it has written, or, as a replica, received.

@@ -119,7 +119,10 @@ impl Core {
     pub(super) fn apply(&mut self, update: Update) {
         for (db, key, entry) in update.entries {
             match entry {
-                Some(entry) => drop(self.dbs[db].insert(key.clone(), entry)),
+                Some(entry) => {
+                    self.expects_end(entry.expires);
+                    self.dbs[db].insert(key.clone(), entry);
+                }
                 None => drop(self.dbs[db].remove(&key)),
             }
             self.changed(db, &key);

@@ -1,12 +1,10 @@
 //! A Sentinel: a server without keys, which says where primaries are.
 
-use std::time::Duration;
-
 use super::call::{Call, Row, command, no_subcommand};
 use super::command::{ADMIN, CONTAINER, NO_KEYS, NO_SCRIPT, STALE};
 use super::master::Master;
 use super::reply::{Answer, Failure, OK, Reply};
-use super::{ClientId, Effect, Server, Settings};
+use super::{Server, Settings};
 
 const ASKS: u32 = ADMIN | NO_SCRIPT | STALE;
 
@@ -98,59 +96,18 @@ fn servers(all: &[(String, u16)], flags: &str) -> Reply {
     Reply::Array(shown.collect())
 }
 
-/// One Sentinel process. It is used like a [`Server`].
-pub struct Sentinel(Server);
-
-impl Sentinel {
+impl Server {
     /// A Sentinel that watches nothing yet.
-    pub fn new(settings: Settings) -> Self {
-        let mut server = Server::new(settings);
+    pub fn sentinel(settings: Settings) -> Self {
+        let mut server = Self::new(settings);
         server.core.is_sentinel = true;
-        Self(server)
+        server
     }
 
-    /// The process starts again, and knows what it knew.
-    pub fn start(&mut self, now: Duration) {
-        let masters = std::mem::take(&mut self.0.core.masters);
-        self.0.start(now);
-        self.0.core.is_sentinel = true;
-        self.0.core.masters = masters;
-    }
-
-    /// As for a [`Server`].
-    pub fn accept(&mut self, now: Duration, address: &str) -> ClientId {
-        self.0.accept(now, address)
-    }
-
-    /// As for a [`Server`].
-    pub fn receive(&mut self, now: Duration, client: ClientId, bytes: &[u8]) {
-        self.0.receive(now, client, bytes);
-    }
-
-    /// As for a [`Server`].
-    pub fn closed(&mut self, now: Duration, client: ClientId) {
-        self.0.closed(now, client);
-    }
-
-    /// As for a [`Server`].
-    pub fn kill(&mut self, client: ClientId) {
-        self.0.kill(client);
-    }
-
-    /// As for a [`Server`].
-    pub fn take_effects(&mut self) -> Vec<Effect> {
-        self.0.take_effects()
-    }
-
-    /// What it watches, and what it knows of it.
-    pub fn masters(&self) -> &[Master] {
-        &self.0.core.masters
-    }
-
-    /// From now on it knows this of a primary. If that is somewhere else, it says so to those who
+    /// For a Sentinel: from now on it knows this of a primary. If that is somewhere else, it says so to those who
     /// listen.
     pub fn know(&mut self, master: Master) {
-        let masters = &mut self.0.core.masters;
+        let masters = &mut self.core.masters;
         let Some(old) = masters.iter_mut().find(|old| old.name == master.name) else {
             masters.push(master);
             return;
@@ -161,21 +118,19 @@ impl Sentinel {
                 "{} {} {} {} {}",
                 master.name, old.host, old.port, master.host, master.port
             );
-            self.publish("+switch-master", &said);
+            self.core.publish_here(b"+switch-master", said.as_bytes());
         }
-    }
-
-    /// Says something else to those who listen.
-    pub fn publish(&mut self, channel: &str, message: &str) {
-        self.0.core.publish_here(channel.as_bytes(), message.as_bytes());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
 
-    fn said(sentinel: &mut Sentinel) -> String {
+    use super::*;
+    use crate::simulation::Effect;
+
+    fn said(sentinel: &mut Server) -> String {
         let effects = sentinel.take_effects().into_iter();
         let bytes = effects.filter_map(|effect| match effect {
             Effect::Send { bytes, .. } => Some(bytes),
@@ -186,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_sentinel_says_where_the_primary_is_and_when_it_is_somewhere_else() {
-        let mut sentinel = Sentinel::new(Settings::default());
+        let mut sentinel = Server::sentinel(Settings::default());
         let master = Master { name: "m".into(), host: "a".into(), port: 1, ..Master::default() };
         sentinel.know(master.clone());
         let client = sentinel.accept(Duration::ZERO, "here");

@@ -9,7 +9,6 @@ mod fixtures;
 mod pair;
 mod replicas;
 mod sentinel;
-mod times;
 
 use std::time::{Duration, Instant};
 

@@ -97,13 +97,6 @@ impl Sentinels {
         master
     }
 
-    /// SIGSTOP. Returns the one that was the primary, to be resumed.
-    pub(crate) fn pause_master(&self) -> &Server {
-        let master = self.master();
-        master.pause();
-        master
-    }
-
     /// Waits for another primary than this one.
     pub(crate) fn master_after(&self, old: &Server) -> &Server {
         let mut master = None;

@@ -5,6 +5,7 @@
 mod support;
 
 mod distance;
+mod failover;
 mod fair;
 mod figures;
 mod in_memory;

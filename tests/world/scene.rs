@@ -69,7 +69,11 @@ impl Scene {
 
     /// What the server answers to somebody beside it.
     pub(crate) fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        let answer = self.network.ask(self.server, redis::cmd(words[0]).arg(&words[1..]));
+        self.ask_at(self.server, words)
+    }
+
+    pub(crate) fn ask_at<T: FromRedisValue>(&self, server: ServerNumber, words: &[&str]) -> T {
+        let answer = self.network.ask(server, redis::cmd(words[0]).arg(&words[1..]));
         let answer = answer.unwrap_or_else(|error| panic!("{words:?}: {error}"));
         redis::from_redis_value(answer).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }

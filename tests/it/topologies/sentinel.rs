@@ -3,7 +3,6 @@
 mod addresses;
 mod failovers;
 mod late;
-mod released;
 mod renamed;
 
 use std::time::Duration;

@@ -8,7 +8,6 @@ use futures::future::join_all;
 use redlatch::Lock;
 
 use super::{client_of, parked, shared, until_gone};
-use crate::support::cluster::listeners_at;
 use crate::support::{Cluster, SOON, hold, ms, release, renewed, soon, wait_until};
 use crate::topologies::{MINUTE, gets, waiting};
 
@@ -93,33 +92,6 @@ async fn t5_a_release_that_is_the_first_to_be_sent_on_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t5_a_slot_that_moves_while_waited_for_keeps_no_waiter_waiting() {
-    let cluster = shared();
-    // Their next look without a message is far away: the lease is a minute.
-    let (client, other) = (client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await);
-    let [ours, theirs, _] = same_slot("moves while waited for");
-    let guard = hold(&client.lock(&ours)).await;
-    cluster.hold_by_hand(&theirs, "somebody:1", MINUTE);
-    let waiters = [waiting(&other, &ours), waiting(&other, &theirs)];
-    parked(&cluster, &ours).await;
-    parked(&cluster, &theirs).await;
-    let (slot, to) = next_to(&cluster, &ours);
-    cluster.move_slot(slot, to);
-    // At once, whether they have settled at the new node or not.
-    release(guard).await;
-    let [ours_waiter, theirs_waiter] = waiters;
-    release(gets(ours_waiter, STRICT).await).await;
-    // A client of another make tells those who listen where the slot is now.
-    wait_until("a waiter at the new node", SOON, || listeners_at(&cluster, &theirs, to)).await;
-    assert!(!theirs_waiter.is_finished(), "granted to two");
-    cluster.free_by_hand(&theirs);
-    release(gets(theirs_waiter, STRICT).await).await;
-    for name in [&ours, &theirs] {
-        assert!(!cluster.exists(name), "{name}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t5_a_lock_in_a_slot_on_its_way_is_taken_where_the_slot_goes() {
     let cluster = shared();
     let (client, other) = (client_of(&cluster, ms(1_500)).await, client_of(&cluster, MINUTE).await);
@@ -194,40 +166,6 @@ async fn t5_a_held_lock_is_followed_through_every_step_of_a_move() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t5_locks_of_one_slot_are_renewed_while_half_of_them_have_moved() {
-    let cluster = shared();
-    let client = client_of(&cluster, ms(1_500)).await;
-    let names = same_slot("half way");
-    let mut guards = Vec::new();
-    for name in &names {
-        guards.push(hold(&client.lock(name)).await);
-    }
-    let (slot, to) = next_to(&cluster, &names[0]);
-    let move_ = cluster.begin_move(slot, to);
-    move_.migrate(&[&names[0]]);
-    assert!(cluster.nodes()[move_.from].exists(&names[1]));
-    // A command about more than one of them is refused now, by both nodes. Stay here for longer
-    // than a lease.
-    for _ in 0..4 {
-        for guard in &guards {
-            renewed(guard).await;
-        }
-    }
-    tokio::time::sleep(ms(500)).await;
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-    assert!(names.iter().all(|name| cluster.exists(name)));
-    // Each is where it is.
-    let mut guards = guards.into_iter();
-    release(guards.next().unwrap()).await;
-    release(guards.next().unwrap()).await;
-    drop(guards.next());
-    for name in &names {
-        until_gone(&cluster, name).await;
-    }
-    move_.finish();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t5_a_fenced_lock_in_a_slot_on_its_way_waits_for_the_end_of_the_move() {
     let cluster = shared();
     let client = client_of(&cluster, MINUTE).await;
@@ -299,28 +237,6 @@ async fn t5_a_crowd_in_a_slot_that_moves_to_and_fro_counts_exactly() {
     for name in &names {
         until_gone(&cluster, name).await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t5_a_release_in_a_slot_on_its_way_is_told_where_its_waiters_listen() {
-    let cluster = shared();
-    let (one, other) = (client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await);
-    let [name, ..] = same_slot("told aside");
-    let (slot, to) = next_to(&cluster, &name);
-    let move_ = cluster.begin_move(slot, to);
-    for _ in 0..3 {
-        // At the target, where nobody can listen yet.
-        let guard = hold(&one.lock(&name)).await;
-        assert!(cluster.nodes()[to].calls("evalsha") > 0);
-        let waiter = waiting(&other, &name);
-        parked(&cluster, &name).await;
-        // It has asked once more since, and counts on being told.
-        tokio::time::sleep(ms(50)).await;
-        release(guard).await;
-        release(gets(waiter, ms(700)).await).await;
-    }
-    move_.finish();
-    until_gone(&cluster, &name).await;
 }
 
 #[tokio::test]

@@ -8,11 +8,10 @@ use futures::future::join_all;
 use redlatch::ErrorKind;
 use tokio::task::JoinHandle;
 
-use super::{client_of, of, parked, until_gone};
+use super::{client_of, of, until_gone};
 use crate::support::cluster::is_master;
-use crate::support::replicas::replicas_of;
 use crate::support::{Cluster, SOON, Server, hold, ms, release, renewed, soon, wait_until, within};
-use crate::topologies::{MINUTE, connected, deadline, gets, told_by_a_renewal, waiting};
+use crate::topologies::{MINUTE, connected, gets, waiting};
 
 /// Long enough for a takeover that nobody has asked for.
 const LONG: Duration = Duration::from_secs(18);
@@ -109,62 +108,6 @@ async fn t8_after_a_replica_took_over_locks_go_on_and_calls_work() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t8_renewals_go_on_at_the_replica_that_took_over() {
-    let cluster = Cluster::start_with(1, &[]);
-    // Renewed every four seconds, on all shards.
-    let client = client_of(&cluster, ms(12_000)).await;
-    let mut guards = Vec::new();
-    for master in 0..3 {
-        guards.push(hold(&client.lock(cluster.name_at(master, "kept"))).await);
-        replicated(&cluster.nodes()[master]);
-    }
-    cluster.kill_node(1);
-    cluster.is_master_now(cluster.replica_of(1));
-    join_all(guards.iter().map(renewed)).await;
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-    for guard in guards {
-        release(guard).await;
-    }
-    wait_until("free locks", SOON, || cluster.size() == 0).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t2_a_lock_that_a_takeover_lost_is_told_lost_and_free_for_others() {
-    let cluster = Cluster::start_with(1, &["--cluster-replica-validity-factor", "0"]);
-    let (holder, other) = (client_of(&cluster, LONG).await, client_of(&cluster, LONG).await);
-    let [kept, lost, fenced] = ["kept", "lost", "fenced"].map(|stem| cluster.name_at(0, stem));
-    let kept_guard = hold(&holder.lock(&kept)).await;
-    let (old, new) = (&cluster.nodes()[0], cluster.replica_of(0));
-    replicated(old);
-    // Stopped, and cut off, before the master hears of these.
-    cluster.pause_node(new);
-    old.ask::<()>(&["CLIENT", "KILL", "TYPE", "replica"]);
-    wait_until("a master without a replica", SOON, || replicas_of(old) == 0).await;
-    let lost_guard = hold(&holder.lock(&lost)).await;
-    let fenced_guard = soon("locking", holder.fenced_lock(&fenced).lock()).await.unwrap();
-    let by_itself = deadline(&lost_guard);
-    cluster.kill_node(0);
-    cluster.nodes()[new].resume();
-    cluster.is_master_now(new);
-    assert!(cluster.exists(&kept) && !cluster.exists(&lost) && !cluster.exists(&fenced));
-
-    let successor = hold(&other.lock(&lost)).await;
-    let later = soon("locking", other.fenced_lock(&fenced).lock()).await.unwrap();
-    assert!(later.token() > fenced_guard.token());
-    told_by_a_renewal(&lost_guard, by_itself).await;
-    soon("the loss", fenced_guard.lost()).await;
-    assert_eq!(lost_guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
-    assert_eq!(fenced_guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
-    assert!(!kept_guard.is_lost() && !successor.is_lost() && !later.is_lost());
-    release(successor).await;
-    soon("unlocking", later.unlock()).await.unwrap();
-    release(kept_guard).await;
-    for name in [&kept, &lost, &fenced] {
-        until_gone(&cluster, name).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t10_in_a_cluster_the_replicas_of_the_locks_own_shard_are_waited_for() {
     let cluster = Cluster::start_with(1, &[]);
     let timeout = ms(1_000);
@@ -202,30 +145,4 @@ async fn t5_in_a_slot_on_its_way_the_replicas_of_where_it_goes_are_waited_for() 
     assert!(cluster.nodes()[2].exists(&name));
     release(guard).await;
     until_gone(&cluster, &name).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w27_a_parked_client_hears_of_a_release_where_a_replica_took_over_from_a_stopped_node() {
-    let cluster = Cluster::start_with(1, &[]);
-    // The only one, and it has nothing else to ask.
-    let client = client_of(&cluster, MINUTE).await;
-    let name = cluster.name_at(0, "parked");
-    cluster.hold_by_hand(&name, "somebody:1", MINUTE);
-    replicated(&cluster.nodes()[0]);
-    let waiter = waiting(&client, &name);
-    parked(&cluster, &name).await;
-    let asked = cluster.calls("evalsha");
-    // Its connections stay open, and nothing comes on them.
-    cluster.pause_node(0);
-    let new = cluster.replica_of(0);
-    cluster.is_master_now(new);
-    assert!(cluster.nodes()[0].is_paused() && cluster.exists(&name));
-    assert!(!waiter.is_finished());
-    cluster.free_by_hand(&name);
-    release(gets(waiter, ms(5_000)).await).await;
-    assert_eq!(cluster.node_of(&name), new);
-    until_gone(&cluster, &name).await;
-    // It asked nothing but for the lock: after the subscription, and when that was told.
-    let more = cluster.calls("evalsha").saturating_sub(asked);
-    assert!(more < 10, "it asked {more} times");
 }

@@ -1,0 +1,309 @@
+//! The primary is another one all of a sudden: rows T1 to T4 and W26, with Sentinels.
+
+mod cluster;
+mod group;
+mod nodes;
+mod released;
+
+use std::time::Duration;
+
+use group::{Group, failed_over};
+use redlatch::ErrorKind;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::scene::play;
+use crate::support::ms;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Renewed every two seconds.
+const WATCHDOG: Duration = Duration::from_secs(6);
+
+const SEEDS: u64 = 10;
+
+/// The holder, a waiter, and who asks for the lock only then. The new primary has not heard of the lock.
+#[test]
+fn t2_a_lock_that_a_failover_lost_is_told_lost_at_the_next_renewal_and_free_for_others_at_once() {
+    for seed in 0..SEEDS {
+        play(seed, async |scene| {
+            let group = Group::new(scene);
+            let options = || group.builder().watchdog_timeout(WATCHDOG);
+            let holder = group.connect(options()).await;
+            let (machine, waiter) = group.client(options()).await;
+            let kept = holder.lock("kept").lock().await.expect("the lock");
+            sleep(SECOND).await;
+            group.lags(MINUTE);
+            let lost = holder.lock("lost").lock().await.expect("the lock");
+            let fenced = holder.fenced_lock("fenced").lock().await.expect("the lock");
+            let next = waiter.lock("lost");
+            let next = machine.spawn(async move { (next.lock().await, Instant::now()) });
+            sleep(ms(10 + seed * 200)).await;
+            group.kill(0);
+            sleep(SECOND).await;
+            let another = Instant::now();
+            group.fail_over(1);
+            let (successor, granted) = next.await.expect("no panic");
+            let successor = successor.expect("the lock");
+            assert!(granted - another < SECOND, "seed {seed}: {:?}", granted - another);
+            let later = waiter.fenced_lock("fenced").lock().await.expect("the lock");
+            assert!(later.token() > fenced.token(), "{} after {}", later.token(), fenced.token());
+            lost.lost().await;
+            fenced.lost().await;
+            // The next renewal, or the one that was under way and is made again.
+            let told = another.elapsed();
+            assert!(told < WATCHDOG / 3 + SECOND, "seed {seed}: told after {told:?}");
+            assert_eq!(lost.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
+            sleep(WATCHDOG).await;
+            assert!(!kept.is_lost() && !successor.is_lost() && !later.is_lost());
+            kept.unlock().await.expect("a release");
+            successor.unlock().await.expect("a release");
+            later.unlock().await.expect("a release");
+            group.is_empty();
+        });
+    }
+}
+
+/// Nothing was under way to the replica: nobody loses anything, and nobody is granted a lock twice.
+#[test]
+fn t1_renewals_go_on_at_the_new_primary_after_the_old_one_was_killed() {
+    for seed in 0..SEEDS {
+        play(seed, async |scene| {
+            let group = Group::new(scene);
+            let client = group.connect(group.builder().watchdog_timeout(WATCHDOG)).await;
+            let (machine, other) = group.client(group.builder()).await;
+            let guard = client.lock("kept").lock().await.expect("the lock");
+            let nested = client.lock("kept").try_lock_now().await.expect("an answer");
+            assert!(nested.is_none(), "another handle");
+            let waiter = other.lock("kept");
+            let waiter = machine.spawn(async move { waiter.lock().await });
+            sleep(ms(10 + seed * 300)).await;
+            group.kill(0);
+            sleep(SECOND).await;
+            group.fail_over(1 + seed as usize % 2);
+            sleep(2 * WATCHDOG).await;
+            assert!(!guard.is_lost() && !waiter.is_finished());
+            guard.unlock().await.expect("a release");
+            let told = Instant::now();
+            let guard = waiter.await.expect("no panic").expect("the lock");
+            assert!(told.elapsed() < ms(10), "seed {seed}: the waiter was not told");
+            guard.unlock().await.expect("a release");
+            group.is_empty();
+        });
+    }
+}
+
+#[test]
+fn t1_the_order_of_a_fair_lock_is_that_of_before_at_the_new_primary() {
+    for seed in 0..SEEDS {
+        play(seed, async |scene| {
+            let group = Group::new(scene);
+            let holder = group.connect(group.builder()).await;
+            let guard = holder.fair_lock("fair").lock().await.expect("the lock");
+            let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
+            for number in 0..5 {
+                let (machine, client) = group.client(group.builder()).await;
+                let (lock, told) = (client.fair_lock("fair"), told.clone());
+                machine.spawn(async move {
+                    let guard = lock.lock().await.expect("the lock");
+                    told.send(number).expect("a test");
+                    sleep(ms(5)).await;
+                    guard.unlock().await.expect("a release");
+                });
+                sleep(ms(50)).await;
+            }
+            group.kill(0);
+            sleep(ms(100 * seed)).await;
+            group.fail_over(1);
+            sleep(SECOND).await;
+            guard.unlock().await.expect("a release");
+            for number in 0..5 {
+                let next = timeout(SECOND, order.recv()).await.expect("a grant");
+                assert_eq!(next, Some(number), "seed {seed}");
+            }
+        });
+    }
+}
+
+#[test]
+fn t3_with_the_option_for_replicas_a_primary_that_comes_back_grants_nothing() {
+    play(0, async |scene| {
+        let group = Group::new(scene);
+        // The only Sentinel that this client knows is away during the failover.
+        let only = group.builder_of(&group.sentinels[..1]).replicas(1, ms(200));
+        let (machine, careful) = group.client(only.command_timeout(SECOND)).await;
+        careful.lock("idle").lock().await.expect("the lock").unlock().await.expect("a release");
+        scene.network.stop(group.sentinels[0]);
+        scene.network.stop(group.servers[0]);
+        group.fail_over(1);
+        let holder = group.connect(group.builder_of(&group.sentinels[1..])).await;
+        let guard = holder.lock("contended").lock().await.expect("the lock");
+        scene.network.go_on(group.servers[0]);
+        let asked = group.calls(0, "evalsha");
+        for _ in 0..3 {
+            let granted = careful.lock("contended").try_lock_now().await;
+            let error = granted.expect_err("a primary of the past has not said that it is busy");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+        assert!(group.calls(0, "evalsha") >= asked + 3, "it was not even asked");
+        sleep(SECOND).await;
+        assert_eq!(group.ask::<u64>(0, &["EXISTS", "contended"]), 0, "it was not given back");
+        assert!(!guard.is_lost());
+        // When it is told, the client finds the other one.
+        group.demote(0, 1);
+        scene.network.go_on(group.sentinels[0]);
+        guard.unlock().await.expect("a release");
+        let told = Instant::now();
+        let guard = machine.run(careful.lock("contended").lock()).await.expect("the lock");
+        assert!(told.elapsed() < 2 * SECOND, "{:?}", told.elapsed());
+        assert_eq!(group.ask::<u64>(1, &["EXISTS", "contended"]), 1);
+        guard.unlock().await.expect("a release");
+    });
+}
+
+#[test]
+fn t3_a_call_under_way_to_a_primary_that_stands_still_is_made_at_the_next_one() {
+    for seed in 0..SEEDS {
+        play(seed, async |scene| {
+            let group = Group::new(scene);
+            let (machine, client) = group.client(group.builder().command_timeout(MINUTE)).await;
+            client
+                .lock("before")
+                .lock()
+                .await
+                .expect("the lock")
+                .unlock()
+                .await
+                .expect("a release");
+            scene.network.stop(group.servers[0]);
+            let lock = client.lock("called");
+            let called = machine.spawn(async move { lock.try_lock_now().await });
+            sleep(ms(1 + 400 * seed)).await;
+            let another = Instant::now();
+            group.fail_over(1);
+            let guard = called.await.expect("no panic").expect("an answer").expect("a free lock");
+            assert!(another.elapsed() < ms(100), "seed {seed}: {:?}", another.elapsed());
+            assert_eq!(group.ask::<u64>(1, &["EXISTS", "called"]), 1);
+            guard.unlock().await.expect("a release");
+            // What it was sent before is too late for everybody.
+            scene.network.go_on(group.servers[0]);
+            group.demote(0, 1);
+            sleep(SECOND).await;
+            group.is_empty();
+        });
+    }
+}
+
+#[test]
+fn t4_without_any_sentinel_locks_are_held_waited_for_and_taken_as_before() {
+    play(0, async |scene| {
+        let group = Group::new(scene);
+        let holder = group.connect(group.builder().watchdog_timeout(ms(1_500))).await;
+        let (machine, waiter) = group.client(group.builder()).await;
+        let guard = holder.lock("kept").lock().await.expect("the lock");
+        let next = waiter.lock("kept");
+        let next = machine.spawn(async move { next.lock().await });
+        sleep(ms(100)).await;
+        group.sentinels.iter().for_each(|sentinel| scene.network.kill(*sentinel));
+        for _ in 0..60 {
+            let idle = waiter.lock("idle").lock().await.expect("the lock");
+            idle.unlock().await.expect("a release");
+            sleep(SECOND).await;
+        }
+        assert!(!guard.is_lost() && !next.is_finished());
+        guard.unlock().await.expect("a release");
+        next.await.expect("no panic").expect("the lock").unlock().await.expect("a release");
+        group.is_empty();
+    });
+}
+
+#[test]
+fn t4_one_sentinel_of_three_is_enough_to_find_the_primary_again() {
+    play(0, async |scene| {
+        let group = Group::new(scene);
+        let client = group.connect(group.builder().watchdog_timeout(WATCHDOG)).await;
+        let guard = client.lock("kept").lock().await.expect("the lock");
+        scene.network.kill(group.sentinels[0]);
+        scene.network.stop(group.sentinels[1]);
+        let cut: u64 = group.ask(0, &["CLIENT", "KILL", "TYPE", "normal"]);
+        assert!(cut >= 1, "no connection was cut");
+        client.lock("again").lock().await.expect("the lock").unlock().await.expect("a release");
+        sleep(WATCHDOG).await;
+        group.kill(0);
+        group.fail_over(1);
+        sleep(2 * WATCHDOG).await;
+        assert!(!guard.is_lost());
+        guard.unlock().await.expect("a release");
+        group.is_empty();
+    });
+}
+
+/// A server that loads its data says so until it is done. Its scripts have to be sent again.
+#[test]
+fn a_new_primary_that_still_loads_and_knows_no_script_is_waited_for() {
+    for seed in 0..SEEDS {
+        play(seed, async |scene| {
+            let group = Group::new(scene);
+            let (machine, client) = group.client(group.builder()).await;
+            let guard = client.lock("kept").lock().await.expect("the lock");
+            group.kill(0);
+            group.set(1, redlatch::simulation::State::Loading, true);
+            group.fail_over(1);
+            let lock = client.lock("called");
+            let called = machine.spawn(async move { lock.lock().await });
+            sleep(ms(100 + 100 * seed)).await;
+            assert!(!called.is_finished(), "it was not to answer yet");
+            group.set(1, redlatch::simulation::State::Loading, false);
+            let ready = Instant::now();
+            let called = called.await.expect("no panic").expect("riding it out");
+            assert!(ready.elapsed() < SECOND, "seed {seed}: {:?}", ready.elapsed());
+            group.ask::<()>(1, &["SCRIPT", "FLUSH"]);
+            called.unlock().await.expect("a release");
+            guard.unlock().await.expect("a release");
+            group.is_empty();
+        });
+    }
+}
+
+#[test]
+fn a_new_primary_whose_memory_is_full_grants_nothing_and_keeps_and_frees_what_is_held() {
+    failed_over(async |group, client| {
+        let guard = client.lock("kept").lock().await.expect("the lock");
+        group.fail_over(1);
+        group.set(1, redlatch::simulation::State::FullMemory, true);
+        sleep(2 * WATCHDOG).await;
+        assert!(!guard.is_lost(), "renewals need no memory");
+        let error = client.lock("more").try_lock_now().await.expect_err("no memory");
+        assert_eq!(error.kind(), ErrorKind::Server, "{error}");
+        guard.unlock().await.expect("a release needs none");
+        group.set(1, redlatch::simulation::State::FullMemory, false);
+        let more = client.lock("more").lock().await.expect("the lock");
+        more.unlock().await.expect("a release");
+        group.is_empty();
+    });
+}
+
+/// The old primary is a replica now, and nobody closes the connections to it.
+#[test]
+fn a_primary_that_became_a_replica_says_so_and_the_client_goes_to_the_new_one() {
+    failed_over(async |group, client| {
+        let guard = client.lock("kept").lock().await.expect("the lock");
+        group.follow(1, None);
+        group.follow(0, Some(1));
+        // Only the servers know of it yet.
+        let lock = client.lock("called");
+        let called = tokio::spawn(redlatch::simulation::Machine::here(async move {
+            lock.lock().await.expect("riding it out")
+        }));
+        sleep(ms(100)).await;
+        assert!(!called.is_finished(), "a replica has granted a lock");
+        group.tell(1);
+        let told = Instant::now();
+        let called = called.await.expect("no panic");
+        assert!(told.elapsed() < SECOND, "{:?}", told.elapsed());
+        called.unlock().await.expect("a release");
+        sleep(2 * WATCHDOG).await;
+        guard.unlock().await.expect("a release");
+        group.is_empty();
+    });
+}

@@ -1,0 +1,176 @@
+//! A replica takes the place of its master, and slots move: rows T2, T5, T8 and W27.
+
+use redlatch::simulation::Machine;
+use redlatch::{ErrorKind, Lock, LockGuard};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::nodes::Cluster;
+use super::{MINUTE, SECOND, SEEDS, WATCHDOG};
+use crate::scene::play;
+use crate::support::ms;
+
+/// Stands in line in a task of its own. Returns when it is parked.
+async fn parked(machine: &Machine, lock: Lock) -> JoinHandle<(LockGuard, Instant)> {
+    let waiter = machine.spawn(async move {
+        let guard = lock.lock().await.expect("the lock, in the end");
+        (guard, Instant::now())
+    });
+    sleep(ms(100)).await;
+    assert!(!waiter.is_finished(), "granted to two");
+    waiter
+}
+
+#[test]
+fn t2_a_lock_that_a_takeover_lost_is_told_lost_at_the_next_renewal_and_free_for_others_at_once() {
+    for seed in 0..SEEDS {
+        play(seed, async |scene| {
+            let cluster = Cluster::new(scene);
+            let options = || cluster.builder().watchdog_timeout(WATCHDOG);
+            let ((_, holder), (machine, other)) =
+                (cluster.client(options()).await, cluster.client(options()).await);
+            let [kept, lost, fenced] =
+                ["kept", "lost", "fenced"].map(|stem| cluster.name_at(0, stem));
+            let elsewhere = holder.lock(cluster.name_at(1, "kept")).lock().await.expect("the lock");
+            let kept = holder.lock(kept).lock().await.expect("the lock");
+            sleep(SECOND).await;
+            cluster.lags(MINUTE);
+            let first = holder.lock(&lost).lock().await.expect("the lock");
+            let token = holder.fenced_lock(&fenced).lock().await.expect("the lock");
+            let waiter = parked(&machine, other.lock(&lost)).await;
+            sleep(ms(200 * seed)).await;
+            cluster.kill(0);
+            sleep(SECOND).await;
+            let another = Instant::now();
+            cluster.take_over(3);
+            let (successor, granted) = waiter.await.expect("no panic");
+            assert!(granted - another < 2 * SECOND, "seed {seed}: {:?}", granted - another);
+            let later = other.fenced_lock(&fenced).lock().await.expect("the lock");
+            assert!(later.token() > token.token());
+            first.lost().await;
+            token.lost().await;
+            let told = another.elapsed();
+            assert!(told < WATCHDOG / 3 + SECOND, "seed {seed}: told after {told:?}");
+            assert_eq!(first.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
+            sleep(WATCHDOG).await;
+            assert!(!kept.is_lost() && !successor.is_lost() && !later.is_lost());
+            assert!(!elsewhere.is_lost());
+            for guard in [kept, successor, elsewhere] {
+                guard.unlock().await.expect("a release");
+            }
+            later.unlock().await.expect("a release");
+            assert!(!cluster.exists(&lost));
+        });
+    }
+}
+
+/// Its connections to the old node stay open, and nothing comes on them.
+#[test]
+fn w27_a_parked_client_hears_of_a_release_where_a_replica_took_over_from_a_stopped_node() {
+    for seed in 0..SEEDS {
+        play(seed, async |scene| {
+            let cluster = Cluster::new(scene);
+            let (machine, client) = cluster.client(cluster.builder()).await;
+            let name = cluster.name_at(0, "parked");
+            cluster.hold_by_hand(&name);
+            let waiter = parked(&machine, client.lock(&name)).await;
+            cluster.stop(0);
+            sleep(ms(700 * seed)).await;
+            cluster.take_over(3);
+            assert!(!waiter.is_finished(), "granted to two");
+            cluster.free_by_hand(&name);
+            let freed = Instant::now();
+            let (guard, granted) = waiter.await.expect("no panic");
+            assert!(granted - freed < 5 * SECOND, "seed {seed}: {:?}", granted - freed);
+            guard.unlock().await.expect("a release");
+            assert!(!cluster.exists(&name));
+        });
+    }
+}
+
+#[test]
+fn t5_a_slot_that_moves_while_waited_for_keeps_no_waiter_waiting() {
+    for seed in 0..SEEDS {
+        play(seed, async |scene| {
+            let cluster = Cluster::new(scene);
+            let ((_, client), (machine, other)) =
+                (cluster.client(cluster.builder()).await, cluster.client(cluster.builder()).await);
+            let [ours, theirs] = ["{moves}:ours", "{moves}:theirs"];
+            let guard = client.lock(ours).lock().await.expect("the lock");
+            cluster.hold_by_hand(theirs);
+            let ours_waits = parked(&machine, other.lock(ours)).await;
+            let theirs_waits = parked(&machine, other.lock(theirs)).await;
+            cluster.begin_move(ours, (cluster.node_of(ours) + 1) % 3);
+            cluster.migrate(&[ours, theirs]);
+            cluster.finish_move();
+            // At once, whether they have settled at the new node or not.
+            sleep(ms(seed)).await;
+            let freed = Instant::now();
+            guard.unlock().await.expect("a release");
+            let (guard, granted) = ours_waits.await.expect("no panic");
+            assert!(granted - freed < SECOND, "seed {seed}: {:?}", granted - freed);
+            guard.unlock().await.expect("a release");
+            sleep(SECOND).await;
+            assert!(!theirs_waits.is_finished(), "granted to two");
+            // A client of another make tells those who listen where the slot is now.
+            cluster.free_by_hand(theirs);
+            let freed = Instant::now();
+            let (guard, granted) = theirs_waits.await.expect("no panic");
+            assert!(granted - freed < ms(10), "seed {seed}: {:?}", granted - freed);
+            guard.unlock().await.expect("a release");
+        });
+    }
+}
+
+#[test]
+fn t5_a_release_in_a_slot_on_its_way_is_told_where_its_waiters_listen() {
+    play(0, async |scene| {
+        let cluster = Cluster::new(scene);
+        let ((_, one), (machine, other)) =
+            (cluster.client(cluster.builder()).await, cluster.client(cluster.builder()).await);
+        let name = "{told aside}";
+        let from = cluster.node_of(name);
+        cluster.begin_move(name, (from + 1) % 3);
+        for _ in 0..3 {
+            // At the target, where nobody can listen yet.
+            let asks = cluster.errors(from, "ASK");
+            let guard = one.lock(name).lock().await.expect("the lock");
+            assert!(cluster.errors(from, "ASK") > asks, "nobody was sent on");
+            let waiter = parked(&machine, other.lock(name)).await;
+            let freed = Instant::now();
+            guard.unlock().await.expect("a release");
+            let (guard, granted) = waiter.await.expect("no panic");
+            assert!(granted - freed < ms(20), "{:?}", granted - freed);
+            guard.unlock().await.expect("a release");
+        }
+        cluster.finish_move();
+        assert!(!cluster.exists(name));
+    });
+}
+
+#[test]
+fn t5_locks_of_one_slot_are_renewed_while_half_of_them_have_moved() {
+    play(0, async |scene| {
+        let cluster = Cluster::new(scene);
+        let (_, client) = cluster.client(cluster.builder().watchdog_timeout(WATCHDOG)).await;
+        let names = ["{half way}:a", "{half way}:b", "{half way}:c"];
+        let mut guards = Vec::new();
+        for name in names {
+            guards.push(client.lock(name).lock().await.expect("the lock"));
+        }
+        let from = cluster.node_of(names[0]);
+        cluster.begin_move(names[0], (from + 1) % 3);
+        cluster.migrate(&names[..1]);
+        // A command about more than one of them is refused now, by both nodes.
+        let refused = cluster.errors(from, "TRYAGAIN");
+        sleep(4 * WATCHDOG).await;
+        assert!(cluster.errors(from, "TRYAGAIN") > refused, "they were not renewed together");
+        assert!(guards.iter().all(|guard| !guard.is_lost()));
+        // Each is where it is.
+        for guard in guards {
+            guard.unlock().await.expect("a release");
+        }
+        cluster.finish_move();
+        assert!(names.iter().all(|name| !cluster.exists(name)));
+    });
+}

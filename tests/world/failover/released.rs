@@ -1,0 +1,144 @@
+//! A release that the old primary confirmed and the new one has not heard of: row W26.
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::group::{Group, failed_over};
+use super::{MINUTE, SECOND};
+use crate::scene::play;
+use crate::support::ms;
+
+/// Another client, of which the first knows nothing, has the lock soon.
+async fn another_gets(group: &Group<'_>, name: &str) {
+    let other = group.connect(group.builder()).await;
+    let guard = timeout(SECOND, other.lock(name).lock()).await.expect("the lock, soon");
+    guard.expect("the lock").unlock().await.expect("a release");
+}
+
+/// The replicas have heard of all up to now, and of nothing from here on.
+async fn replicas_are_cut_off(group: &Group<'_>) {
+    sleep(ms(10)).await;
+    group.lags(MINUTE);
+}
+
+#[test]
+fn w26_a_release_that_the_new_primary_missed_keeps_nobody_out() {
+    failed_over(async |group, client| {
+        let [kept, dropped] = [client.lock("kept"), client.lock("dropped")];
+        let guards = [kept.lock().await.unwrap(), dropped.lock().await.unwrap()];
+        replicas_are_cut_off(group).await;
+        for guard in guards {
+            guard.unlock().await.expect("a release");
+        }
+        // Of this handle nothing is left in the client but the name.
+        drop(dropped);
+        group.fail_over(1);
+        assert_eq!(group.ask::<u64>(1, &["EXISTS", "kept", "dropped"]), 2, "it has heard of it");
+        another_gets(group, "kept").await;
+        another_gets(group, "dropped").await;
+    });
+}
+
+/// The new primary still counts the hold, and its handle is gone.
+#[test]
+fn a_lock_that_stays_until_a_time_stays_until_then_at_a_primary_that_missed_its_release() {
+    failed_over(async |group, client| {
+        let names = ["noticed", "asked for"];
+        let guards = [client.lock(names[0]).lock().await, client.lock(names[1]).lock().await];
+        replicas_are_cut_off(group).await;
+        for guard in guards {
+            let guard = guard.unwrap();
+            guard.hold_at_least(MINUTE);
+            guard.unlock().await.expect("a release");
+        }
+        let released = Instant::now();
+        group.fail_over(1);
+        let tried = client.lock(names[1]).try_lock_now().await;
+        assert!(!tried.is_ok_and(|guard| guard.is_some()), "this client did not wait");
+        sleep(SECOND).await;
+        for name in names {
+            let left: u64 = group.ask(1, &["PTTL", name]);
+            let rest = MINUTE - released.elapsed();
+            assert!(ms(left).abs_diff(rest) < SECOND, "{name}: {left} ms, {rest:?} of the minute");
+            let owners: Vec<String> = group.ask(1, &["HKEYS", name]);
+            assert!(owners.iter().all(|owner| owner.contains(":-")), "{name}: {owners:?}");
+        }
+    });
+}
+
+#[test]
+fn w26_a_hand_off_that_the_new_primary_missed_keeps_nobody_out() {
+    failed_over(async |group, client| {
+        let first = client.lock("handed").lock().await.unwrap();
+        replicas_are_cut_off(group).await;
+        let second = client.lock("handed");
+        let waiter = tokio::spawn(redlatch::simulation::Machine::here(async move {
+            second.lock().await.expect("the lock")
+        }));
+        sleep(ms(100)).await;
+        first.unlock().await.expect("a release");
+        let second = waiter.await.expect("no panic");
+        sleep(ms(100)).await;
+        assert_eq!(group.calls(0, "hdel"), 1, "it was to be handed off");
+        group.fail_over(1);
+        another_gets(group, "handed").await;
+        // The new primary never knew of it, so it is lost like every lock that a failover loses.
+        drop(second);
+    });
+}
+
+#[test]
+fn w26_a_hold_that_the_new_primary_knows_stays() {
+    failed_over(async |group, client| {
+        let lock = client.lock("held");
+        lock.lock().await.unwrap().unlock().await.expect("a release");
+        let guard = lock.lock().await.unwrap();
+        replicas_are_cut_off(group).await;
+        group.fail_over(1);
+        sleep(SECOND).await;
+        assert!(group.calls(1, "hrandfield") >= 1, "nobody has looked");
+        let tried = client.lock("held").try_lock_now().await.expect("an answer");
+        assert!(tried.is_none(), "a hold that somebody has was released");
+        guard.unlock().await.expect("a release");
+        group.is_empty();
+    });
+}
+
+/// Each turn is a new handle's, so that none finds a hold of its own at the new primary. What was written
+/// last never reaches it.
+#[test]
+fn w26_busy_names_go_on_soon_after_a_failover() {
+    for seed in 0..3 {
+        play(seed, async |scene| {
+            let group = Group::new(scene);
+            let end = Instant::now() + 3 * SECOND;
+            let mut turns = Vec::new();
+            for number in 0..4 {
+                let (machine, client) =
+                    group.client(group.builder().watchdog_timeout(MINUTE)).await;
+                turns.push(machine.spawn(async move {
+                    let name = format!("busy:{}", number % 2);
+                    let (mut last, mut longest) = (Instant::now(), ms(0));
+                    while last < end {
+                        // Lost, or out of reach, while the primaries change.
+                        if let Ok(Some(guard)) = client.lock(&name).try_lock(MINUTE, MINUTE).await {
+                            longest = longest.max(last.elapsed());
+                            last = Instant::now();
+                            sleep(ms(1)).await;
+                            let _ = guard.unlock().await;
+                        }
+                    }
+                    (name, longest)
+                }));
+            }
+            sleep(SECOND).await;
+            group.lags(ms(20 * seed));
+            sleep(ms(100)).await;
+            group.fail_over(1);
+            group.demote(0, 1);
+            for turn in turns {
+                let (name, longest) = turn.await.expect("no panic");
+                assert!(longest < 2 * SECOND, "seed {seed}: {name} was blocked for {longest:?}");
+            }
+        });
+    }
+}

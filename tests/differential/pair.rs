@@ -298,8 +298,12 @@ impl<'a> Pair<'a> {
                 real.extend(both.read());
             }
         }
-        let is_queued =
-            |value: &Value| matches!(value, Value::Line(b'+', text) if text == "QUEUED");
+        // Or refused, as a MULTI in a transaction is.
+        let is_queued = |value: &Value| match value {
+            Value::Line(b'+', text) => text == "QUEUED",
+            Value::Line(b'-', text) => text.starts_with("ERR MULTI calls"),
+            _ => false,
+        };
         if simulated.last().is_some_and(is_queued) {
             both.queued = likes.to_vec();
         }

@@ -129,7 +129,8 @@ impl Core {
     /// still to be sent something else.
     pub(super) fn refusal(&self, client: u64, failure: Failure) -> Answer {
         let is_its = |effect: &Effect| matches!(effect, Effect::Send { client: to, .. } if *to == ClientId(client));
-        let is_pending = self.effects[self.sent..].iter().any(is_its);
+        let executes = self.clients[&client].executing.is_some();
+        let is_pending = executes || self.effects[self.sent..].iter().any(is_its);
         if is_pending && self.version() == Version::Redis80 {
             return Ok(Reply::Later);
         }

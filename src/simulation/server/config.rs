@@ -94,8 +94,8 @@ fn config_get(call: &mut Call<'_>) -> Answer {
 fn config_set(call: &mut Call<'_>) -> Answer {
     let pairs = call.pairs(2).map_err(|_| SYNTAX)?;
     for (name, _) in &pairs {
-        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-        if !DEFAULTS.iter().any(|(known, _)| *known == name) {
+        let name = String::from_utf8_lossy(name);
+        if !DEFAULTS.iter().any(|(known, _)| known.eq_ignore_ascii_case(&name)) {
             return Err(Failure::from(match call.version() {
                 Version::Redis62 => format!("ERR Unsupported CONFIG parameter: {name}"),
                 _ => format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"),

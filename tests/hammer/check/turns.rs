@@ -22,7 +22,9 @@ pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
 }
 
 fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation> {
-    let Bounds { prompt, round_trip, .. } = history.bounds;
+    let Bounds { prompt, room, round_trip, .. } = history.bounds;
+    // Nobody may have it meanwhile.
+    let prompt = prompt + room;
     let taken: Vec<Taken<'_>> =
         calls.iter().filter_map(|call| taken(call, history, calm)).collect();
     let waits = |call: &&Acquire| matches!(call.how, How::Lock | How::WithLease);

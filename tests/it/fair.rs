@@ -15,7 +15,6 @@ pub(crate) use fenced::a_fenced_fair_lock_is_a_fenced_lock;
 use crate::support::{Fault, SOON, Server, connect, hold, ms, release, soon, wait_until};
 
 mod cluster;
-mod cut;
 mod fenced;
 mod figures;
 mod first;

@@ -1,10 +1,14 @@
 //! Fair locks, where the moment counts at which something happens to their waiters.
 
+use std::time::Duration;
+
+use redlatch::simulation::{Fate, Machine};
 use redlatch::test_util::Redis;
 use redlatch::{ErrorKind, LockClient, LockGuard, Loss};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::scene::play;
+use crate::scene::{Scene, play};
 use crate::support::ms;
 
 /// In real time, a waiter that was asking just then had the lock anew instead.
@@ -102,4 +106,146 @@ async fn turn(client: &LockClient, is_fair: bool) -> LockGuard {
         true => client.fair_lock("turns").lock().await.expect("a turn"),
         false => client.lock("turns").lock().await.expect("a turn"),
     }
+}
+
+/// A lock that is held, and a client that waits for it and loses the connection on which it listens.
+struct Waiting<'a> {
+    scene: &'a Scene,
+    near: [LockClient; 2],
+    machine: Machine,
+    client: LockClient,
+    guard: LockGuard,
+    first: JoinHandle<LockGuard>,
+}
+
+const CUT: &str = "cut";
+const AWAY: Duration = ms(4);
+
+fn waits_and_is_cut(scenario: impl AsyncFnOnce(Waiting<'_>)) {
+    play(0, async |scene| {
+        // No client is passed over because it takes a while to connect again.
+        let options = LockClient::builder().fair_grace(ms(10_000));
+        let near = [
+            scene.client(ms(2), options.clone()).await.1,
+            scene.client(ms(2), options.clone()).await.1,
+        ];
+        let (machine, client) = scene.client(AWAY, options).await;
+        let guard = near[0].fair_lock(CUT).lock().await.expect("the lock");
+        let first = waiter(&client).await;
+        scenario(Waiting { scene, near, machine, client, guard, first }).await;
+    });
+}
+
+/// A call that waits, when it is parked.
+async fn waiter(client: &LockClient) -> JoinHandle<LockGuard> {
+    let lock = client.fair_lock(CUT);
+    let waiter = tokio::spawn(async move { lock.lock().await.expect("the lock") });
+    sleep(10 * AWAY).await;
+    waiter
+}
+
+fn name_of(client: &LockClient) -> String {
+    client.fair_lock(CUT).owner().rsplit_once(':').expect("an owner").0.to_owned()
+}
+
+impl Waiting<'_> {
+    fn refuse(&self, yes: bool) {
+        self.scene.network.set_refusing(&self.machine, self.scene.server, yes);
+    }
+
+    /// Closes the connection on which the client listens.
+    fn cut(&self) {
+        let list: String = self.scene.ask(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        let [listens] = list.lines().collect::<Vec<_>>()[..] else { panic!("{list}") };
+        let id = listens.strip_prefix("id=").and_then(|rest| rest.split(' ').next()).unwrap();
+        assert_eq!(self.scene.ask::<u64>(&["CLIENT", "KILL", "ID", id]), 1);
+    }
+
+    fn queue(&self) -> Vec<String> {
+        self.scene.ask(&["ZRANGE", &format!("redlatch_queue:{{{CUT}}}"), "0", "-1"])
+    }
+
+    /// It has a place, and has said that it hears nothing, but comes.
+    fn assert_it_comes(&self) {
+        let (key, name) = (format!("redlatch_waiting:{{{CUT}}}"), name_of(&self.client));
+        assert_eq!(self.queue(), [name.clone()]);
+        let how: String = self.scene.ask(&["HGET", &key, &format!("asks:{name}")]);
+        assert!(how.starts_with("2:"), "{how}");
+    }
+
+    /// Others come and the lock is free, before the client can listen again.
+    async fn has_it_next(self) {
+        let second = waiter(&self.near[1]).await;
+        self.scene.network.set_refusing(&self.machine, self.scene.server, true);
+        let Self { scene, machine, guard, first, .. } = self;
+        guard.unlock().await.expect("a release");
+        sleep(ms(500)).await;
+        assert!(!first.is_finished() && !second.is_finished());
+        scene.network.set_refusing(&machine, scene.server, false);
+        let guard = first.await.expect("the first");
+        assert!(!second.is_finished());
+        guard.unlock().await.expect("a release");
+        second.await.expect("the second").unlock().await.expect("a release");
+        let keys: Vec<String> = scene.ask(&["KEYS", "*"]);
+        assert!(keys.is_empty(), "{keys:?}");
+    }
+}
+
+#[test]
+fn x2_a_waiter_whose_client_cannot_listen_is_back_in_its_place_in_three_round_trips() {
+    waits_and_is_cut(async |waiting| {
+        // So it has to be on a connection that is there.
+        waiting.refuse(true);
+        let before = waiting.scene.calls("evalsha");
+        waiting.cut();
+        sleep(3 * AWAY).await;
+        waiting.assert_it_comes();
+        assert_eq!(waiting.scene.calls("evalsha") - before, 1);
+        waiting.has_it_next().await;
+    });
+}
+
+#[test]
+fn x2_a_waiter_whose_client_lost_a_reply_is_back_in_its_place_in_three_round_trips() {
+    waits_and_is_cut(async |waiting| {
+        let other = waiting.client.lock("other").lock().await.expect("the lock");
+        waiting.refuse(true);
+        let Scene { network, server, .. } = waiting.scene;
+        network.set_trap(&waiting.machine, *server, "EVALSHA", 0, Fate::AnswerLost);
+        // The background releases it, on the connection on which the client listens.
+        drop(other);
+        sleep(3 * AWAY).await;
+        waiting.assert_it_comes();
+        waiting.has_it_next().await;
+    });
+}
+
+#[test]
+fn x2_a_waiter_that_was_dropped_while_its_client_could_not_listen_stands_where_it_stood() {
+    waits_and_is_cut(async |waiting| {
+        let Scene { network, server, .. } = waiting.scene;
+        // A request says how old its call is: one that is late by more has a later place.
+        sleep(ms(1_000)).await;
+        network.set_trap(&waiting.machine, *server, "EVALSHA", 0, Fate::HeldFor(ms(500)));
+        waiting.refuse(true);
+        waiting.cut();
+        sleep(3 * AWAY).await;
+        assert_eq!(network.fates().held, 1);
+        // The lock is free before the request is there.
+        let second = waiter(&waiting.near[1]).await;
+        waiting.guard.unlock().await.expect("a release");
+        let guard = second.await.expect("the second");
+        let third = waiter(&waiting.near[0]).await;
+        let queue =
+            || waiting.scene.ask::<Vec<String>>(&["ZRANGE", "redlatch_queue:{cut}", "0", "-1"]);
+        assert_eq!(queue(), [name_of(&waiting.near[0])]);
+        sleep(ms(500)).await;
+        assert_eq!(queue(), [name_of(&waiting.client), name_of(&waiting.near[0])]);
+        guard.unlock().await.expect("a release");
+        network.set_refusing(&waiting.machine, *server, false);
+        let guard = waiting.first.await.expect("the first");
+        assert!(!third.is_finished());
+        guard.unlock().await.expect("a release");
+        third.await.expect("the third").unlock().await.expect("a release");
+    });
 }

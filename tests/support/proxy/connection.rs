@@ -146,7 +146,7 @@ async fn fates(from: &mut ReadHalf<'_>, answers: &Answers<'_>, frames: &mut Fram
     let mut buffer = [0; 16 * 1024];
     while !answers.pending().is_empty() {
         match from.read(&mut buffer).await {
-            Ok(length @ 1..) => drop(frames.take(&buffer[..length], answers)),
+            Ok(length @ 1..) => frames.take(&buffer[..length], answers),
             _ => return,
         }
     }

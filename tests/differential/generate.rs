@@ -93,8 +93,7 @@ impl Chooser<'_> {
             let (like, template) = TEMPLATES[self.rng.usize(0..TEMPLATES.len())];
             Request { words: self.fill(template), like }
         };
-        let lists_settings = request.words.starts_with(&[b"CONFIG".to_vec(), b"GET".to_vec()]);
-        if self.rng.u32(0..30) == 0 && !lists_settings {
+        if self.rng.u32(0..30) == 0 && request.words[0] != b"CONFIG" {
             self.spoil(&mut request);
             if request.words.len() == 1 && request.words[0].ends_with(b"UNSUBSCRIBE") {
                 request.like = Like::Columns;

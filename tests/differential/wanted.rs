@@ -26,6 +26,10 @@ pub(crate) const WANTED: &[(&str, &str)] = &[
         "nobody can read it",
     ),
     (
+        "CONFIG with mistakes in it",
+        "it reads names as patterns and as texts of C, and the settings of a server are many",
+    ),
+    (
         "sections and fields of CLIENT INFO, CLIENT LIST and INFO beside those in `FIELDS`",
         "they are about the process: its buffers, its memory, its sockets",
     ),

@@ -29,15 +29,15 @@ pub(crate) async fn one_connection_serves_the_waiters_of_several_names(site: Sit
 
 // testConcurrencyTryLockUnLock
 pub(crate) async fn tasks_that_share_a_handle_nest_in_any_interleaving(site: Site) {
-    let client = site.client_with(ms(600)).await;
-    let lock = Arc::new(client.lock("shared"));
+    let client = site.client_with(site.stretch(ms(600))).await;
+    let (lock, time) = (Arc::new(client.lock("shared")), site.stretch(ms(1_500)));
     let outer = hold(&lock).await;
     let start = Instant::now();
     let tasks = (0..16).map(|_| {
         let lock = Arc::clone(&lock);
         tokio::spawn(async move {
             // Longer than the lease, so that a renewal which gets lost in the traffic shows.
-            while start.elapsed() < ms(1_500) {
+            while start.elapsed() < time {
                 let a = lock.try_lock_now().await.unwrap().expect("a lock of our own");
                 let b = lock.lock().await.unwrap();
                 release(a).await;

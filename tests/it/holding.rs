@@ -238,7 +238,7 @@ pub(crate) async fn a_lock_left_behind_by_a_closed_client_is_free_within_its_lea
 
 // testLockIsNotRenewedAfterInterruptedTryLock
 pub(crate) async fn a_lock_is_not_kept_alive_for_a_task_that_was_aborted(site: Site) {
-    let client = site.client_with(ms(600)).await;
+    let client = site.client_with(site.stretch(ms(600))).await;
     for turn in 0..20 {
         let lock = client.lock("aborted");
         let task = tokio::spawn(async move {
@@ -255,14 +255,14 @@ pub(crate) async fn a_lock_is_not_kept_alive_for_a_task_that_was_aborted(site: S
 
 // testLockReentrantRenew
 pub(crate) async fn nested_holds_given_back_do_not_stop_the_renewal_of_another_handle(site: Site) {
-    let client = site.client_with(ms(600)).await;
+    let client = site.client_with(site.stretch(ms(600))).await;
     let (first, second) = (client.lock("passed on"), client.lock("passed on"));
     let outer = hold(&first).await;
     let inner = hold(&first).await;
     release(inner).await;
     release(outer).await;
     let guard = hold(&second).await;
-    tokio::time::sleep(ms(1_500)).await;
+    tokio::time::sleep(site.stretch(ms(1_500))).await;
     assert!(!guard.is_lost());
     assert!(second.is_held().await.unwrap());
     release(guard).await;

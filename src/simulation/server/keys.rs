@@ -112,6 +112,8 @@ fn keys(call: &mut Call<'_>) -> Answer {
     Ok(Reply::bulks(keys.filter(|key| glob::matches(pattern, key))))
 }
 
+const KINDS: [&str; 6] = ["string", "list", "set", "zset", "hash", "stream"];
+
 /// What a scan is about.
 pub(super) struct ScanOptions {
     cursor: u64,
@@ -155,7 +157,12 @@ pub(super) fn scan_options(
             }
             ("match", true) => options.pattern = Some(call.arg(at + 1).to_vec()),
             ("type", true) if call.command.name == "scan" => {
-                options.kind = Some(call.option(at + 1))
+                let kind = call.option(at + 1);
+                if call.version().is_valkey() && !KINDS.contains(&&*kind) {
+                    let name = String::from_utf8_lossy(call.arg(at + 1));
+                    return Err(format!("ERR unknown type name '{name}'").into());
+                }
+                options.kind = Some(kind);
             }
             _ => return Err(SYNTAX),
         }

@@ -196,19 +196,19 @@ fn stream<'c>(call: &'c mut Call<'_>) -> Result<Option<At<'c>>, Failure> {
 
 const INVALID_ID: &str = "ERR Invalid stream ID specified as stream command argument";
 
-/// An id, in which the number may be missing. Spaces may stand in front, but in Valkey.
-fn id(word: &[u8], missing: u64, version: Version) -> Result<(u64, u64), Failure> {
-    let word = if version.is_valkey() { word } else { word.trim_ascii_start() };
+/// An id, in which the number may be missing. Spaces may stand in front of both.
+fn id(word: &[u8], missing: u64) -> Result<(u64, u64), Failure> {
     let text = str::from_utf8(word).map_err(|_| INVALID_ID)?;
     let (time, number) = text.split_once('-').map_or((text, None), |(a, b)| (a, Some(b)));
-    let parsed = |text: &str| text.parse().map_err(|_| Failure::from(INVALID_ID));
+    let parsed =
+        |text: &str| text.trim_ascii_start().parse().map_err(|_| Failure::from(INVALID_ID));
     Ok((parsed(time)?, number.map_or(Ok(missing), parsed)?))
 }
 
 fn xadd(call: &mut Call<'_>) -> Answer {
     let now = u64::try_from(call.core.millis()).unwrap_or(0);
     let word = call.arg(2);
-    let given = if word == b"*" { None } else { Some(id(word, 0, call.version())?) };
+    let given = if word == b"*" { None } else { Some(id(word, 0)?) };
     let fields: Vec<(Bytes, Bytes)> =
         call.pairs(3)?.into_iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
     if given == Some((0, 0)) {
@@ -234,11 +234,10 @@ fn xadd(call: &mut Call<'_>) -> Answer {
 }
 
 fn xrange(call: &mut Call<'_>) -> Answer {
-    let version = call.version();
     let bound = |word: &[u8], missing: u64| match word {
         b"-" => Ok((0, 0)),
         b"+" => Ok((u64::MAX, u64::MAX)),
-        word => id(word, missing, version),
+        word => id(word, missing),
     };
     let (from, to) = (bound(call.arg(2), 0)?, bound(call.arg(3), u64::MAX)?);
     let (mut many, mut at) = (i64::MAX, 4);

@@ -179,7 +179,11 @@ impl Lock {
         wait: Duration,
         lease: impl Into<Lease>,
     ) -> Result<Option<LockGuard>, Error> {
-        self.acquire(lease.into(), Wait::from_now(wait)).await
+        let wait = {
+            let _on = self.engine.host.enter();
+            Wait::from_now(wait)
+        };
+        self.acquire(lease.into(), wait).await
     }
 
     /// Acquires the lock if it is free now: `try_lock(Duration::ZERO, Lease::Watchdog)`.

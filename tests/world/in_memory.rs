@@ -132,3 +132,16 @@ fn a_server_that_is_made_outside_of_a_runtime_has_real_time_and_threads() {
     let again = runtime().block_on(client.lock("order").try_lock(HOUR, HOUR)).unwrap();
     assert!(again.is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_as_long_as_was_said_however_much_time_has_passed() {
+    let redis = Redis::new();
+    let _guard = redis.client().lock("busy").lock_with_lease(10 * HOUR).await.unwrap();
+    let other = redis.client().lock("busy");
+    for _ in 0..3 {
+        let begun = Instant::now();
+        assert!(other.try_lock(ms(600), HOUR).await.unwrap().is_none());
+        assert_eq!(begun.elapsed(), ms(600));
+        sleep(HOUR).await;
+    }
+}

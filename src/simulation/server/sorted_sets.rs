@@ -118,7 +118,7 @@ fn zadd(call: &mut Call<'_>) -> Answer {
 
 fn zincrby(call: &mut Call<'_>) -> Answer {
     let options = ["nx", "xx", "gt", "lt", "ch", "incr"];
-    if call.version() == Version::Redis62 && options.contains(&&*call.option(2)) {
+    if options.contains(&&*call.option(2)) {
         return Err(SYNTAX);
     }
     let by = call.float(2)?;

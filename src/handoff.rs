@@ -192,7 +192,7 @@ impl Handoffs {
                 self.trip.ended(sent);
             }
             self.note_release(kind, names, server, None, router);
-            if self.hear(names, &request, answer, &mut retry) {
+            if self.hear(names, &request, (&mut call, answer), &mut retry) {
                 break;
             }
         }
@@ -208,7 +208,7 @@ impl Handoffs {
         &self,
         names: &Names,
         request: &Request,
-        answer: Result<(HandOffReply, bool), Error>,
+        (call, answer): (&mut Session<'_>, Result<(HandOffReply, bool), Error>),
         retry: &mut RetryState,
     ) -> bool {
         let (handoffs, now, name) = (request.owners.len() - 1, clock::now(), names.key());
@@ -245,6 +245,9 @@ impl Handoffs {
                         ErrorKind::Unavailable => HandoffOutcome::Unanswered,
                         _ => HandoffOutcome::Refused,
                     };
+                    if retry.unanswered > 0 {
+                        call.abandon();
+                    }
                     retry.pending.extend(self.given_up(names, outcome));
                 } else {
                     log_failure!(error, self.waiters, name, "a hand-off failed; trying again");

@@ -111,6 +111,14 @@ impl<'a> Session<'a> {
         Self { router, connection: None, deadline, patience: router.patience() }
     }
 
+    /// Nothing more is sent behind what has no answer here: its owners go on over other connections. So
+    /// the server closes this one before it is sent anything newer.
+    pub(crate) fn abandon(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            self.router.drop_connection(&connection);
+        }
+    }
+
     /// Asks Redis to let `owner` hold the lock `count` times. `place` is that of this client, if Redis
     /// keeps a queue. Also returns when it was sent, and what Redis said of its queue.
     pub(crate) async fn acquire(

@@ -301,6 +301,10 @@ async fn release_in_background(
                 tracing::debug!(name = %owner.names.key(), owner = %owner.id,
                     "a release could not be confirmed; its lease has ended");
             }
+            // Nothing goes behind the last try, which may be under way.
+            if let Some(connection) = release.connection.take() {
+                router.drop_connection(&connection);
+            }
             return jobs;
         }
         let mut call = Session::new(router, now + config.command_timeout);

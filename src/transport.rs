@@ -158,7 +158,7 @@ impl Router {
     }
 
     /// Drops a connection (invariant 2), with its subscriptions.
-    fn drop_connection(&self, connection: &Connection) {
+    pub(crate) fn drop_connection(&self, connection: &Connection) {
         connection.record().mark_stale();
         self.forget(connection.number());
     }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use redlatch::LockClient;
+use redlatch::simulation::{Fate as RequestFate, Fates};
 use tokio::time::{sleep, timeout};
 use tokio_test::task;
 
 use crate::scene::play;
-use crate::support::ms;
+use crate::support::{ms, scripts};
 
 const LEASE: Duration = ms(3_000);
 
@@ -69,4 +70,46 @@ fn w11_an_unlock_that_is_polled_once_hands_the_lock_over_however_far_redis_is() 
             an_unlock_is_polled_once(away, fate);
         }
     }
+}
+
+/// The dial has taken some of the time for the hand-off. So that nobody answers it in time does not show
+/// that the connection is silent; but nothing goes behind it there, and the owner goes on elsewhere.
+#[test]
+fn a_hand_off_that_was_given_up_is_not_executed_behind_the_next_hold_of_its_owner() {
+    let (name, away) = ("late", ms(60));
+    play(0, async |scene| {
+        let options = LockClient::builder().command_timeout(ms(1_000));
+        let (machine, client) = scene.client(away, options).await;
+        let (first, next) = (client.fenced_lock(name), client.fenced_lock(name));
+        let guard = first.lock().await.expect("the lock");
+        let next = machine.spawn(async move { next.lock().await.map(drop) });
+        sleep(8 * away).await;
+        let script = redis::Script::new(scripts::HAND_OFF);
+        let call = format!("EVALSHA\r\n$40\r\n{}", script.get_hash());
+        let held = RequestFate::HeldFor(ms(1_000));
+        scene.network.set_trap(&machine, scene.server, &call, 0, held);
+        // The connection of the client's thread.
+        let list: String = scene.ask(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        let id = list.strip_prefix("id=").and_then(|rest| rest.split(' ').next()).unwrap();
+        assert_eq!(scene.ask::<u64>(&["CLIENT", "KILL", "ID", id]), 1);
+        sleep(away).await;
+        let unlocking = machine.spawn(guard.unlock());
+        sleep(ms(700)).await;
+        next.abort();
+        // The waiter goes. The owner has its turn when the hand-off is given up.
+        let guard = loop {
+            if let Ok(Some(guard)) = first.try_lock_now().await {
+                break guard;
+            }
+        };
+        unlocking.await.expect("no panic").expect_err("nobody knows");
+        assert_eq!(scene.network.fates().held, 1, "no hand-off was late");
+        while scene.network.fates() == (Fates { held: 1, ..Fates::default() }) {
+            sleep(ms(10)).await;
+        }
+        sleep(away).await;
+        let owner = first.owner().to_owned();
+        assert_eq!(Vec::from_iter(scene.holds(name)), [(owner, 1)], "{:?}", scene.network.fates());
+        guard.unlock().await.expect("a release");
+    });
 }

@@ -220,10 +220,10 @@ impl Parts {
                 };
                 tokio::join!(router.keep_up(), connecting);
             };
-            // The jobs end with their last sender, and everything else ends with them.
+            // The jobs end with their last sender, and everything else ends with them. They come last:
+            // however many there are, locks are renewed.
             tokio::select! {
                 biased;
-                () = do_jobs(queued, granted, &router, &handoffs) => {}
                 () = renewing => {}
                 () = keeping_up => {}
                 () = reclaim_after_failovers(&router, &handoffs, &owners) => {}
@@ -231,6 +231,7 @@ impl Parts {
                 () = waiters.listen(&router, pushed, grants) => {}
                 () = waiters.wake_who_waits_long(config.warn_waits_longer_than) => {}
                 () = waiters.keep_places(&router, QUEUE_TERM / 3, config.command_timeout) => {}
+                () = do_jobs(queued, granted, &router, &handoffs) => {}
             }
         };
         (parts, work)

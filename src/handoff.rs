@@ -192,7 +192,7 @@ impl Handoffs {
                 self.trip.ended(sent);
             }
             self.note_release(kind, names, server, None, router);
-            if self.hear(names, &request, (&mut call, answer), &mut retry) {
+            if self.hear(names, &request, answer, &mut retry, || call.abandon()) {
                 break;
             }
         }
@@ -203,13 +203,15 @@ impl Handoffs {
         self.queues.lock().get(names.key()).map(HandoffQueue::request)
     }
 
-    /// Processes an answer. True if the flush is done.
+    /// Processes an answer. True if the flush is done. `abandon` comes before owners go on, if a request may
+    /// still be executed.
     fn hear(
         &self,
         names: &Names,
         request: &Request,
-        (call, answer): (&mut Session<'_>, Result<(HandOffReply, bool), Error>),
+        answer: Result<(HandOffReply, bool), Error>,
         retry: &mut RetryState,
+        abandon: impl FnOnce(),
     ) -> bool {
         let (handoffs, now, name) = (request.owners.len() - 1, clock::now(), names.key());
         let mut lease = None;
@@ -246,7 +248,7 @@ impl Handoffs {
                         _ => HandoffOutcome::Refused,
                     };
                     if retry.unanswered > 0 {
-                        call.abandon();
+                        abandon();
                     }
                     retry.pending.extend(self.given_up(names, outcome));
                 } else {

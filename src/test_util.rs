@@ -147,7 +147,8 @@ impl Redis {
         redis::from_redis_value(holders).unwrap_or_default()
     }
 
-    /// How many clients wait for a lock: those that listen for its release.
+    /// How many clients wait for a lock: those that listen for its release. A client listens for 200 ms
+    /// more after its last waiter has gone.
     #[must_use]
     pub fn waiting(&self, name: &str) -> usize {
         let channel = crate::protocol::Names::new("", name).channel().to_owned();

@@ -110,7 +110,7 @@ async fn work(stage: Arc<Stage>, job: Job) {
             let mut retry = RetryState::default();
             while let Some(request) = stage.handoffs.request(names) {
                 let answer = stage.send(&request).await;
-                if stage.handoffs.hear(names, &request, answer, &mut retry) {
+                if stage.handoffs.hear(names, &request, answer, &mut retry, || ()) {
                     break;
                 }
             }

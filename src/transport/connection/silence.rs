@@ -53,7 +53,9 @@ impl Silence {
     /// `patience`.
     fn unanswered(&self, sent: Instant, now: Instant, patience: Duration) -> bool {
         let mut since = self.since.lock();
-        let first = since.map_or(sent, |since| since.min(sent));
+        // Nothing has failed for longer than that since then: its answer came, late.
+        let recent = since.filter(|since| sent.saturating_duration_since(*since) < 2 * patience);
+        let first = recent.map_or(sent, |since| since.min(sent));
         *since = Some(first);
         self.listens.store(true, Ordering::Relaxed);
         // A request is sent a little later than its time begins.
@@ -124,6 +126,15 @@ mod tests {
             .map(|sent| silence.unanswered(at(sent), at(sent + 50), PATIENCE))
             .collect();
         assert_eq!(silent, [false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn a_request_that_failed_long_ago_says_nothing_of_now() {
+        let (silence, begun) = (Silence::new(ms(120)), clock::now());
+        let at = |millis| begun + ms(millis);
+        assert!(!silence.unanswered(at(0), at(50), PATIENCE));
+        assert!(!silence.unanswered(at(600), at(650), PATIENCE));
+        assert!(silence.unanswered(at(850), at(900), PATIENCE));
     }
 
     #[test]

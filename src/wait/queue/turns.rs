@@ -212,7 +212,10 @@ impl Turns {
         match turn.deferral.take() {
             Some(deferral) => {
                 turn.since = now;
-                if let Some(needed) = turn.learn(&deferral, lost, limits, now) {
+                // One that has not heard everything has nothing to teach.
+                if !deferral.is_deaf
+                    && let Some(needed) = turn.learn(&deferral, lost, limits, now)
+                {
                     self.needed = needed;
                 }
             }

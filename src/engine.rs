@@ -220,18 +220,18 @@ impl Parts {
                 };
                 tokio::join!(router.keep_up(), connecting);
             };
-            // The jobs end with their last sender, and everything else ends with them. They come last:
-            // however many there are, locks are renewed.
+            // The jobs end with their last sender, and everything else ends with them. What there may be
+            // much of comes last: however many jobs and messages there are, locks are renewed.
             tokio::select! {
                 biased;
                 () = renewing => {}
                 () = keeping_up => {}
                 () = reclaim_after_failovers(&router, &handoffs, &owners) => {}
                 () = waiters.keep_subscribed(&router, config.command_timeout) => {}
-                () = waiters.listen(&router, pushed, grants) => {}
                 () = waiters.wake_who_waits_long(config.warn_waits_longer_than) => {}
                 () = waiters.keep_places(&router, QUEUE_TERM / 3, config.command_timeout) => {}
                 () = do_jobs(queued, granted, &router, &handoffs) => {}
+                () = waiters.listen(&router, pushed, grants) => {}
             }
         };
         (parts, work)

@@ -34,9 +34,6 @@ pub(crate) use queue::{Limits, Ticket};
 use queue::{Plan, WaitQueues};
 pub(crate) use waiter::{Registration, Waiter};
 
-/// So many messages are processed before the client's thread looks for other work.
-const AT_ONCE: u32 = 32;
-
 /// The pause after a server has refused a subscription.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(1);
 
@@ -351,13 +348,7 @@ impl Waiters {
         grants: UnboundedSender<Grant>,
     ) {
         let mut pushes = UnboundedReceiverStream::new(pushes);
-        let mut count = 0_u32;
         while let Some(push) = pushes.next().await {
-            count = count.wrapping_add(1);
-            if count.is_multiple_of(AT_ONCE) {
-                // The thread has other work, too.
-                tokio::task::yield_now().await;
-            }
             match push {
                 Push::Message { channel, payload } => {
                     if let Some(grant) = self.message(&channel, &payload) {

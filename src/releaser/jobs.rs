@@ -18,6 +18,10 @@ use super::granted::pass_on;
 use super::leave::leave_queue;
 use super::{BackgroundRelease, Job, release_in_background};
 
+/// After so many jobs the client's thread looks for other work: a poll has a budget, and they would use it
+/// up.
+const AT_ONCE: u32 = 32;
+
 /// Does all jobs until no sender of jobs is left and all jobs are done.
 pub(crate) async fn do_jobs(
     mut jobs: UnboundedReceiver<Job>,
@@ -28,7 +32,12 @@ pub(crate) async fn do_jobs(
     let mut under_way = JoinSet::new();
     let mut drains: Vec<oneshot::Sender<()>> = Vec::new();
     let mut open = true;
+    let mut begun = 0_u32;
     while open || !under_way.is_empty() {
+        begun = begun.wrapping_add(1);
+        if begun.is_multiple_of(AT_ONCE) {
+            tokio::task::yield_now().await;
+        }
         if under_way.is_empty() {
             for done in drains.drain(..) {
                 let _ = done.send(());

@@ -168,7 +168,7 @@ impl Waiting<'_> {
     /// It has a place, and has said that it hears nothing, but comes.
     fn assert_it_comes(&self) {
         let (key, name) = (format!("redlatch_waiting:{{{CUT}}}"), name_of(&self.client));
-        assert_eq!(self.queue(), [name.clone()]);
+        assert_eq!(self.queue(), std::slice::from_ref(&name));
         let how: String = self.scene.ask(&["HGET", &key, &format!("asks:{name}")]);
         assert!(how.starts_with("2:"), "{how}");
     }

@@ -172,7 +172,7 @@ fn hrandfield(call: &mut Call<'_>) -> Answer {
 fn hscan(call: &mut Call<'_>) -> Answer {
     let cursor = cursor(call, 2)?;
     let Some(hash) = call.get::<Hash>(1)?.cloned() else { return Ok(nothing_to_scan()) };
-    let options = scan_options(call, cursor, 3)?;
+    let options = scan_options(call, cursor, 3)?.of_small(hash.len());
     let (next, names) = next_of_scan(hash.keys(), &options);
     let pairs = names.into_iter().flat_map(|name| [Reply::bulk(&name), Reply::bulk(&hash[&name])]);
     Ok(Reply::Array(vec![Reply::Bulk(next), Reply::Array(pairs.collect())]))

@@ -177,6 +177,16 @@ fn place(name: &[u8]) -> u64 {
     (name.iter().fold(0xcbf2_9ce4_8422_2325, fnv) >> 16) + 1
 }
 
+impl ScanOptions {
+    /// A small hash or sorted set is in one piece: a scan tells all of it, wherever it is to go on.
+    pub(super) fn of_small(mut self, length: usize) -> Self {
+        if length <= 128 {
+            (self.cursor, self.count) = (0, usize::MAX);
+        }
+        self
+    }
+}
+
 /// The next cursor, and the names up to there.
 pub(super) fn next_of_scan<'a>(
     names: impl Iterator<Item = &'a Bytes>,
@@ -289,6 +299,9 @@ fn swapdb(call: &mut Call<'_>) -> Answer {
     }
     let a = database(call, 1, "ERR invalid first DB index")?;
     let b = database(call, 2, "ERR invalid second DB index")?;
+    if a == b {
+        return Ok(OK);
+    }
     call.core.dbs.swap(a, b);
     let keys = call.core.dbs[a].keys().chain(call.core.dbs[b].keys());
     let keys: Vec<Bytes> = keys.cloned().collect();

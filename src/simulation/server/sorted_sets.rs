@@ -328,7 +328,7 @@ fn pop(call: &mut Call<'_>, highest: bool) -> Answer {
 fn zscan(call: &mut Call<'_>) -> Answer {
     let cursor = cursor(call, 2)?;
     let Some(set) = call.get::<Sorted>(1)?.cloned() else { return Ok(nothing_to_scan()) };
-    let options = scan_options(call, cursor, 3)?;
+    let options = scan_options(call, cursor, 3)?.of_small(set.len());
     let (next, names) = next_of_scan(set.iter().map(|(member, _)| member), &options);
     let digits = call.core.digits();
     let pairs = names.into_iter().flat_map(|name| {

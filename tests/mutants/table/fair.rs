@@ -58,6 +58,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "return 2",
     },
     Mutant {
+        bug: "fair-asks-the-last-hundred-only",
+        file: "lua/fair_turn.lua",
+        right: "for last = -1, -1000, -100 do",
+        wrong: "for last = -1, -100, -100 do",
+    },
+    Mutant {
         bug: "fair-dead-are-told",
         file: "lua/fair_turn.lua",
         right: "  if left > 0 and heard > 0 then",

@@ -123,4 +123,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "while looks < LOOKS &&",
         wrong: "while !BUG && looks < LOOKS &&",
     },
+    Mutant {
+        bug: "given-up-hand-off-keeps-its-connection",
+        file: "src/handoff.rs",
+        right: "if retry.unanswered > 0 {\n                        abandon();",
+        wrong: "if !BUG && retry.unanswered > 0 {\n                        abandon();",
+    },
 ];

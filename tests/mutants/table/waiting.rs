@@ -45,4 +45,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "channel.ask_now(&self.turns, now, &mut wakes);",
         wrong: "if !BUG {\n                    channel.ask_now(&self.turns, now, &mut wakes);\n                }",
     },
+    Mutant {
+        bug: "deaf-deferral-counts-messages",
+        file: "src/wait/queue/turns.rs",
+        right: "if deferral.is_deaf {",
+        wrong: "if !BUG && deferral.is_deaf {",
+    },
 ];

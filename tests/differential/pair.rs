@@ -290,7 +290,14 @@ impl<'a> Pair<'a> {
         let expected = std::mem::take(&mut both.expected);
         let (mut at, mut simulated, mut real) = (0, Vec::new(), Vec::new());
         while at < expected.len() {
-            let (value, length) = parse(&expected[at..]).expect("whole answers");
+            let Some((value, length)) = parse(&expected[at..]) else {
+                if both.is_closed {
+                    // Of an EXEC that ended the connection.
+                    break;
+                }
+                let piece = String::from_utf8_lossy(&expected[at..]);
+                return Err(Difference { what: format!("simulated: a piece: {piece:?}") });
+            };
             at += length;
             simulated.push(value);
             // Not one more that does not come.

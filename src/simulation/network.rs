@@ -52,6 +52,8 @@ pub struct Network {
 
 struct Inner {
     state: Mutex<State>,
+    /// Also for an observer, who is called while the state is locked.
+    begun: Instant,
     /// Notified when there is an earlier event to wait for.
     sooner: Arc<Notify>,
     /// Whose time it is; real time for `None`.
@@ -122,9 +124,9 @@ impl Network {
 
     /// The same with the time of that runtime, or with real time.
     pub(super) fn with_time_of(seed: u64, handle: Option<Handle>) -> Self {
-        let mut random = Random::new(seed);
+        let (begun, mut random) = (Instant::now(), Random::new(seed));
         let state = State {
-            begun: Instant::now(),
+            begun,
             random: random.fork(),
             servers: Vec::new(),
             addresses: BTreeMap::new(),
@@ -142,7 +144,9 @@ impl Network {
             trace: seed,
             fates: Fates::default(),
         };
-        Self { inner: Arc::new(Inner { state: state.into(), sooner: Arc::default(), handle }) }
+        Self {
+            inner: Arc::new(Inner { state: state.into(), begun, sooner: Arc::default(), handle }),
+        }
     }
 
     pub(super) fn handle(&self) -> Option<Handle> {
@@ -162,7 +166,7 @@ impl Network {
 
     /// How long it has existed.
     pub fn elapsed(&self) -> Duration {
-        self.now().saturating_duration_since(self.inner.state.lock().begun)
+        self.now().saturating_duration_since(self.inner.begun)
     }
 
     /// A hash over everything that was sent, and when.

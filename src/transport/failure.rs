@@ -24,7 +24,7 @@ pub(super) fn bad_address(error: RedisError) -> Error {
 }
 
 pub(super) fn unavailable(message: &str, sent: bool, cause: Option<RedisError>) -> Error {
-    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
+    let outcome = outcome(sent);
     let reason = cause.as_ref().and_then(reason).map(|reason| format!(": {reason}"));
     let message = format!("{message}{}", reason.unwrap_or_default());
     let error = Error::new(ErrorKind::Unavailable, outcome, message);
@@ -32,6 +32,11 @@ pub(super) fn unavailable(message: &str, sent: bool, cause: Option<RedisError>) 
         Some(cause) => error.caused_by(cause),
         None => error,
     }
+}
+
+/// What a failure leaves open, if the request was `sent` before.
+fn outcome(sent: bool) -> Outcome {
+    if sent { Outcome::Unknown } else { Outcome::NotExecuted }
 }
 
 /// `redis` says which server refused `what`.
@@ -42,7 +47,7 @@ pub(super) fn refused(
     sent: bool,
     cause: RedisError,
 ) -> Error {
-    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
+    let outcome = outcome(sent);
     if let Some(words) = version::words(&cause) {
         return Error::new(kind, outcome, format!("cannot use {redis}: {words}"));
     }
@@ -65,7 +70,7 @@ pub(super) fn not_of_a_queue(
     sent: bool,
     cause: RedisError,
 ) -> Error {
-    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
+    let outcome = outcome(sent);
     let message = format!(
         "the key `{key}` in {redis}, where the queue of the fair lock {what} belongs, holds something \
          else; delete that key, or give the lock another name, or the client a `name_prefix`"
@@ -83,7 +88,7 @@ pub(super) fn key_of_another_type(cause: &RedisError, cmd: &Cmd) -> Option<Strin
 
 /// A redirection that the client cannot follow.
 pub(super) fn nowhere_to_go(redis: &str, sent: bool, cause: RedisError) -> Error {
-    let outcome = if sent { Outcome::Unknown } else { Outcome::NotExecuted };
+    let outcome = outcome(sent);
     let message = format!(
         "{redis} is a node of a cluster, and sent the client on to another one; \
          name the nodes with `cluster`, not with `url`"

@@ -291,10 +291,6 @@ impl<'a> Pair<'a> {
         let (mut at, mut simulated, mut real) = (0, Vec::new(), Vec::new());
         while at < expected.len() {
             let Some((value, length)) = parse(&expected[at..]) else {
-                if both.is_closed {
-                    // Of an EXEC that ended the connection.
-                    break;
-                }
                 let piece = String::from_utf8_lossy(&expected[at..]);
                 return Err(Difference { what: format!("simulated: a piece: {piece:?}") });
             };

@@ -125,7 +125,7 @@ impl Core {
         self.users.insert("default".into(), user);
     }
 
-    /// The answer to somebody who is not known. In Redis 8.0 there is none to a client that is
+    /// The answer to a client that has not said who it is. Redis 8.0 sends none to a client that is
     /// still to be sent something else.
     pub(super) fn refusal(&self, client: u64, failure: Failure) -> Answer {
         let is_its = |effect: &Effect| matches!(effect, Effect::Send { client: to, .. } if *to == ClientId(client));

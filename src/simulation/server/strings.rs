@@ -134,7 +134,7 @@ fn set(call: &mut Call<'_>) -> Answer {
     let (args, db) = (call.args, call.db);
     let value = Value::Text(args[2].to_vec());
     call.core.set(db, args[1], Entry { value, expires });
-    // Others find out when somebody looks.
+    // Clients find out when one of them looks at the key.
     if call.version().is_valkey() && expires.is_some_and(|end| end <= call.core.millis()) {
         call.remove(1);
     }

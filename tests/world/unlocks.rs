@@ -9,7 +9,7 @@ use redlatch::simulation::{Fate as RequestFate, Fates};
 use tokio::time::{sleep, timeout};
 use tokio_test::task;
 
-use crate::scene::play;
+use crate::scene::{Scene, play};
 use crate::support::{ms, scripts};
 
 const LEASE: Duration = ms(3_000);
@@ -72,6 +72,13 @@ fn w11_an_unlock_that_is_polled_once_hands_the_lock_over_however_far_redis_is() 
     }
 }
 
+/// Closes the connection of the client's thread, which listens there.
+async fn cut_the_thread(scene: &Scene) {
+    let list: String = scene.ask(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+    let id = list.strip_prefix("id=").and_then(|rest| rest.split(' ').next()).expect("a listener");
+    assert_eq!(scene.ask::<u64>(&["CLIENT", "KILL", "ID", id]), 1);
+}
+
 /// The dial has taken some of the time for the hand-off. So that nobody answers it in time does not show
 /// that the connection is silent; but nothing goes behind it there, and the owner goes on elsewhere.
 #[test]
@@ -88,10 +95,7 @@ fn a_hand_off_that_was_given_up_is_not_executed_behind_the_next_hold_of_its_owne
         let call = format!("EVALSHA\r\n$40\r\n{}", script.get_hash());
         let held = RequestFate::HeldFor(ms(1_000));
         scene.network.set_trap(&machine, scene.server, &call, 0, held);
-        // The connection of the client's thread.
-        let list: String = scene.ask(&["CLIENT", "LIST", "TYPE", "pubsub"]);
-        let id = list.strip_prefix("id=").and_then(|rest| rest.split(' ').next()).unwrap();
-        assert_eq!(scene.ask::<u64>(&["CLIENT", "KILL", "ID", id]), 1);
+        cut_the_thread(scene).await;
         sleep(away).await;
         let unlocking = machine.spawn(guard.unlock());
         sleep(ms(700)).await;
@@ -110,6 +114,42 @@ fn a_hand_off_that_was_given_up_is_not_executed_behind_the_next_hold_of_its_owne
         sleep(away).await;
         let owner = first.owner().to_owned();
         assert_eq!(Vec::from_iter(scene.holds(name)), [(owner, 1)], "{:?}", scene.network.fates());
+        guard.unlock().await.expect("a release");
+    });
+}
+
+/// The same for a release in the background, which ends with the lease.
+#[test]
+fn a_release_that_was_given_up_is_not_executed_behind_the_next_hold_of_its_owner() {
+    let (name, away) = ("late", ms(10));
+    play(0, async |scene| {
+        let options = LockClient::builder().command_timeout(ms(200));
+        let (machine, client) = scene.client(away, options).await;
+        let lock = client.lock(name);
+        let guard = lock.lock_with_lease(ms(40)).await.expect("the lock");
+        let script = redis::Script::new(scripts::RELEASE);
+        let call = format!("EVALSHA\r\n$40\r\n{}", script.get_hash());
+        scene.network.set_trap(&machine, scene.server, &call, 0, RequestFate::HeldFor(ms(260)));
+        // The thread connects last, but for who asks.
+        let list: String = scene.ask(&["CLIENT", "LIST"]);
+        let ids = list.lines().filter_map(|line| line.strip_prefix("id=")?.split(' ').next());
+        let ids: Vec<&str> = ids.collect();
+        assert_eq!(scene.ask::<u64>(&["CLIENT", "KILL", "ID", ids[ids.len() - 2]]), 1);
+        sleep(away).await;
+        drop(guard);
+        sleep(ms(1)).await;
+        // A call of the owner comes when the release is given up.
+        let guard = loop {
+            if let Ok(Some(guard)) = lock.try_lock_now().await {
+                break guard;
+            }
+        };
+        assert_eq!(scene.network.fates().held, 1, "no release was late");
+        while scene.network.fates() == (Fates { held: 1, ..Fates::default() }) {
+            sleep(ms(1)).await;
+        }
+        sleep(away).await;
+        assert_eq!(Vec::from_iter(scene.holds(name)), [(lock.owner().to_owned(), 1)]);
         guard.unlock().await.expect("a release");
     });
 }

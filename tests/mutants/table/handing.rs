@@ -129,4 +129,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "if retry.unanswered > 0 {\n                        abandon();",
         wrong: "if !BUG && retry.unanswered > 0 {\n                        abandon();",
     },
+    Mutant {
+        bug: "given-up-release-keeps-its-connection",
+        file: "src/releaser.rs",
+        right: "release.connection.take() {\n                router",
+        wrong: "release.connection.take().filter(|_| !BUG) {\n                router",
+    },
 ];

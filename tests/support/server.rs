@@ -304,7 +304,7 @@ impl Server {
 
     /// One line of INFO, without its name.
     pub(crate) fn info(&self, name: &str) -> Option<String> {
-        let info: String = self.ask(&["INFO", "everything"]);
+        let info: String = self.ask(&["INFO"]);
         let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.to_owned());
         info.lines().find_map(value)
     }

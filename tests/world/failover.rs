@@ -11,7 +11,7 @@ use group::{Group, failed_over};
 use redlatch::ErrorKind;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::scene::play;
+use crate::scene::{in_short, play};
 use crate::support::ms;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Renewed every two seconds.
 const WATCHDOG: Duration = Duration::from_secs(6);
 
-const SEEDS: u64 = 10;
+const SEEDS: u64 = in_short(3, 10);
 
 /// The holder, a waiter, and who asks for the lock only then. The new primary has not heard of the lock.
 #[test]

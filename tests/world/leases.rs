@@ -1,4 +1,5 @@
-//! Leases that get shorter, and renewals whose answers are late: rows W1 and W7.
+//! Leases that get shorter, renewals whose answers are late, and holders that die: rows W1, W7, W17 and
+//! C7.
 //!
 //! W7: whoever waits had counted on the longer lease. It looks again when the new one ends, and is told
 //! of nothing then, because a lease that ends by itself is told to nobody.
@@ -161,4 +162,64 @@ fn w7_a_hold_that_takes_over_a_longer_lease_leaves_it_in_force() {
         guard.unlock().await.expect("a release");
         assert!(scene.holds(NAME).is_empty());
     });
+}
+
+#[test]
+fn c7_the_lock_of_a_machine_that_crashed_is_anothers_as_soon_as_its_lease_ends() {
+    for away in DISTANCES {
+        for is_renewed in [false, true] {
+            play(0, async |scene| {
+                let options = LockClient::builder().watchdog_timeout(SHORT);
+                let (dies, client) = scene.client(away, options).await;
+                let (two, other) = scene.client(away, LockClient::builder()).await;
+                let lock = client.lock(NAME);
+                let guard = dies.run(async move {
+                    match is_renewed {
+                        true => lock.lock().await,
+                        false => lock.lock_with_lease(SHORT).await,
+                    }
+                });
+                let guard = guard.await.expect("the lock");
+                let waiter = park(&two, other.lock(NAME), away).await;
+                if is_renewed {
+                    sleep(3 * SHORT).await;
+                    assert!(!guard.is_lost() && !waiter.is_finished());
+                }
+                dies.crash();
+                comes(scene, waiter, away).await;
+            });
+        }
+    }
+}
+
+/// The server is busy with scripts of others, one after the other, and answers once after all of them.
+#[test]
+fn w17_beside_busy_tenants_a_lock_is_kept_where_an_answer_takes_less_than_a_third_of_its_lease() {
+    const SCRIPT: Duration = ms(100);
+    for (tenants, lease) in [(2, ms(1_000)), (3, ms(1_000)), (2, ms(3_000)), (9, ms(3_000))] {
+        play(0, async |scene| {
+            let options = LockClient::builder().watchdog_timeout(lease);
+            let (machine, client) = scene.client(Duration::ZERO, options).await;
+            let busy = async {
+                loop {
+                    scene.stall(&machine, tenants * SCRIPT).await;
+                    sleep(ms(1)).await;
+                }
+            };
+            let held = async {
+                let mut guards = Vec::new();
+                // They are due one after the other.
+                for number in 0..3 {
+                    let lock = client.lock(format!("crowded {number}"));
+                    guards.push(machine.run(lock.lock()).await.expect("the lock"));
+                }
+                sleep(10 * lease).await;
+                assert!(guards.iter().all(|guard| !guard.is_lost()), "{tenants}, {lease:?}");
+            };
+            tokio::select! {
+                () = busy => {}
+                () = held => {}
+            }
+        });
+    }
 }

@@ -13,14 +13,14 @@ use redlatch::LockClient;
 use redlatch::simulation::{Machine, Random};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::scene::{Scene, play, round_trip};
+use crate::scene::{Scene, in_short, play, round_trip};
 use crate::support::ms;
 
 const NAMES: u64 = 10;
 /// More than there are names, so that some always wait.
 const TASKS: u64 = 15;
-const SECONDS: usize = 8;
-const SEEDS: u64 = 3;
+const SECONDS: usize = in_short(4, 8);
+const SEEDS: u64 = in_short(1, 3);
 
 /// Round trips of the machines; every machine has each of them in turn.
 const ROUND_TRIPS: [Duration; 4] = [ms(0), ms(5), ms(10), ms(20)];

@@ -17,6 +17,12 @@ use crate::support::channel;
 /// Where the machines know the server.
 pub(crate) const ADDRESS: &str = "redis:6379";
 
+/// How many seeds or how much time: in a build without optimization, in which a world takes several
+/// times as long, and in one with it.
+pub(crate) const fn in_short<T: Copy>(short: T, whole: T) -> T {
+    if cfg!(debug_assertions) { short } else { whole }
+}
+
 pub(crate) struct Scene {
     pub(crate) network: Network,
     pub(crate) server: ServerNumber,

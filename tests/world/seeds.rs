@@ -6,7 +6,10 @@ use redlatch::LockClient;
 use redlatch::simulation::{Distance, Machine, Network, Random, Server, Settings};
 use tokio::time::sleep;
 
+use crate::scene::in_short;
 use crate::support::ms;
+
+const SEEDS: u64 = in_short(4, 10);
 
 /// Four machines at random distances call at random moments; every third call is given up, and the
 /// connections of a machine are cut now and then. Returns a hash over all that was sent, and when.
@@ -87,7 +90,7 @@ async fn calls(mut random: Random) -> u64 {
 #[test]
 fn the_same_seed_is_the_same_run_and_another_seed_another() {
     let mut seen = std::collections::BTreeSet::new();
-    for seed in 0..10 {
+    for seed in 0..SEEDS {
         // In two threads: whatever is the thread's or the process's own is not the same there.
         let [one, other] = [(); 2].map(|()| std::thread::spawn(move || trace(seed)));
         let (one, other) = (one.join().expect("a run"), other.join().expect("a run"));
@@ -95,5 +98,5 @@ fn the_same_seed_is_the_same_run_and_another_seed_another() {
         assert!(one.1 > 50, "only {} grants: is this a run?", one.1);
         seen.insert(one);
     }
-    assert_eq!(seen.len(), 10);
+    assert_eq!(seen.len() as u64, SEEDS);
 }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::scene::{ADDRESS, Scene, play, round_trip};
+use crate::scene::{ADDRESS, Scene, in_short, play, round_trip};
 use crate::support::{channel, ms};
 
 const NAME: &str = "turns";
@@ -24,10 +24,10 @@ const SECOND: Duration = Duration::from_secs(1);
 const RUN: Duration = ms(10);
 
 /// How long a game is, and one in which the network changes.
-const GAME: Duration = ms(2_500);
+const GAME: Duration = ms(in_short(1_250, 2_500));
 const LONG_GAME: Duration = Duration::from_secs(5);
 
-const SEEDS: u64 = 10;
+const SEEDS: u64 = in_short(3, 10);
 
 /// One client, or somebody else who wants the lock.
 #[derive(Debug, Clone, Copy)]

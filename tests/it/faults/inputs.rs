@@ -265,9 +265,10 @@ async fn i9_a_renewal_that_a_release_overtakes_brings_nothing_back() {
 
 /// How long a cycle takes is a figure of a release build: see `benches/watchdog.rs`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i7_a_hundred_thousand_locks_are_renewed_in_few_commands_none_of_them_long() {
+async fn i7_thousands_of_locks_are_renewed_in_few_commands_none_of_them_long() {
     let _busy = machine::busy();
-    const MANY: usize = 100_000;
+    // Fewer in a build without optimization.
+    const MANY: usize = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
     const TASKS: usize = 8;
     let lease = ms(24_000);
     let server = Server::start_with(&["--slowlog-log-slower-than", "5000"]);

@@ -50,8 +50,11 @@ fn world_op() -> impl Strategy<Value = world::Op> {
     ]
 }
 
+/// Fewer in a build without optimization.
+const CASES: u32 = if cfg!(debug_assertions) { 256 } else { 1024 };
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
     fn the_queues_do_what_the_naive_model_does(

@@ -7,8 +7,8 @@
 //! is about the first.
 //!
 //! ```sh
-//! cargo test --test models -- --nocapture                               # as in every run
-//! REDLATCH_MODELS=full cargo test --release --test models -- --nocapture # larger spaces as well
+//! cargo test --package models -- --nocapture                      # as in every run
+//! REDLATCH_MODELS=full cargo test --package models -- --nocapture # larger spaces as well
 //! ```
 //!
 //! `state` is what there is, `server` what the scripts do, `protocol` and `client` what the clients
@@ -69,6 +69,8 @@
 //! another connection if that one had something to be read before. [`Late`] and the tests at the
 //! end show what that breaks, and that `CLIENT KILL ID` of the old connection, ahead of the first
 //! request on another, mends it, a new owner number only in part.
+
+#![cfg(test)]
 
 mod client;
 mod fair;

@@ -7,8 +7,13 @@
 //!
 //! Busy tests wait until nobody wants it quiet. The other way round, a busy test that waits for a long
 //! one to end would keep all short ones waiting, too.
+//!
+//! Whatever else the machine does spoils measurements as well, and asks nobody. So a thread finds out how
+//! late it is woken, and [`passed`] does not count that time.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// How many tests want it quiet, and whether one is busy.
 static TESTS: Mutex<(usize, bool)> = Mutex::new((0, false));
@@ -55,4 +60,45 @@ impl Drop for Quiet {
         tests().0 -= 1;
         ENDED.notify_all();
     }
+}
+
+/// How often the thread wakes, and what the machine takes to wake it when it has nothing else to do.
+const PULSE: Duration = Duration::from_millis(2);
+const AT_ONCE: Duration = Duration::from_millis(1);
+
+/// When the thread was woken late, and by how much.
+static LATE: LazyLock<Mutex<Vec<(Instant, Duration)>>> = LazyLock::new(|| {
+    thread::spawn(|| {
+        loop {
+            let asleep = Instant::now();
+            thread::sleep(PULSE);
+            let late = asleep.elapsed().saturating_sub(PULSE);
+            if late > AT_ONCE {
+                LATE.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), late));
+            }
+        }
+    });
+    Mutex::default()
+});
+
+/// Measures from here on, at the latest.
+pub(crate) fn measure() {
+    LazyLock::force(&LATE);
+}
+
+/// The time since then, without that in which the machine kept a thread waiting that was to run.
+pub(crate) fn passed(since: impl Into<tokio::time::Instant>) -> Duration {
+    passed_until(since, tokio::time::Instant::now())
+}
+
+/// The same for a time that ended.
+pub(crate) fn passed_until(
+    since: impl Into<tokio::time::Instant>,
+    end: impl Into<tokio::time::Instant>,
+) -> Duration {
+    let (since, end) = (since.into().into_std(), end.into().into_std());
+    let late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let meanwhile = late.iter().rev().take_while(|(when, _)| *when > since);
+    let waited = meanwhile.filter(|(when, late)| *when - *late < end).map(|(_, late)| *late).sum();
+    (end - since).saturating_sub(waited)
 }

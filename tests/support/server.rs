@@ -93,6 +93,7 @@ impl Server {
         kind: Kind,
         lines: &str,
     ) -> Self {
+        super::machine::measure();
         let password = args.iter().position(|arg| *arg == "--requirepass");
         let mut server = Self {
             port: 0,

@@ -12,6 +12,7 @@ use redlatch::{Error, FairLock, LockClient, LockGuard};
 use super::{Fault, MINUTE, SOON, Server, connect, fair_hold, nothing_is_left, queue};
 use super::{apart, ms, release, soon, wait_until, waiter};
 use crate::support::Proxy;
+use crate::support::machine::passed;
 
 /// Polls a call once, so that its first request is on its way.
 async fn begin<T>(mut call: Pin<&mut impl Future<Output = T>>) {
@@ -87,7 +88,7 @@ async fn a_first_try_that_is_not_polled_again_keeps_the_lock_from_nobody_for_lon
             release(soon("the third", third).await.unwrap()).await;
         }
         // The grace is a second.
-        assert!(begun.elapsed() < ms(1_500), "{:?}", begun.elapsed());
+        assert!(passed(begun) < ms(1_500), "{:?}", passed(begun));
         // It is not too late for it.
         release(soon("the first", never).await.unwrap()).await;
         nothing_is_left(&server).await;
@@ -102,7 +103,7 @@ async fn a_first_try_without_an_answer_keeps_the_lock_from_nobody_for_long() {
     let begun = Instant::now();
     release(guard).await;
     let guard = soon("the second", second).await.unwrap();
-    assert!(begun.elapsed() < ms(1_500), "{:?}", begun.elapsed());
+    assert!(passed(begun) < ms(1_500), "{:?}", passed(begun));
     far.proxy.let_go();
     release(guard).await;
     release(soon("the first", first).await.unwrap().unwrap()).await;
@@ -138,7 +139,7 @@ async fn a_grant_to_a_first_try_has_the_next_waiter_ask_for_a_place() {
     // It has the lock for longer than its lease.
     let kept = soon("the first", first).await.unwrap().unwrap();
     let guard = soon("the second", second).await.unwrap();
-    assert!(begun.elapsed() < ms(900), "{:?}", begun.elapsed());
+    assert!(passed(begun) < ms(900), "{:?}", passed(begun));
     drop(kept);
     release(guard).await;
     nothing_is_left(&far.server).await;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::site::Site;
+use crate::support::machine::passed;
 use crate::support::{
     Fault, Proxy, SOON, Server, connect, hold, ms, release, renewed, soon, wait_until, within,
 };
@@ -23,7 +24,7 @@ async fn lost_within(limit: Duration, guard: &LockGuard) -> Duration {
     within(limit, "the loss", guard.lost()).await;
     assert!(guard.is_lost());
     assert_eq!(guard.remaining(), Duration::ZERO);
-    start.elapsed()
+    passed(start)
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! A waiter goes, or is not polled any more, just as it is handed the lock.
 
 use super::*;
+use crate::support::machine::passed;
 use crate::support::{ROUND_TRIP, Steps, is_free, turns};
 
 /// How many turns the runtime takes before the drop.
@@ -154,7 +155,7 @@ async fn a_whole_line_dropped_while_a_hand_off_is_on_its_way_leaves_the_name_fre
     let start = Instant::now();
     scene.proxy.let_go();
     scene.until_gone("line").await;
-    let took = start.elapsed();
+    let took = passed(start);
     assert!(took < ms(1_000), "it took {took:?}");
     assert!(is_free(&other, "line").await);
 }
@@ -169,7 +170,7 @@ async fn the_lock_of_a_call_that_is_never_polled_again_ends_with_its_lease() {
     drop(guard);
     scene.until_owned("idle", next.owner()).await;
     let theirs = soon("the end of the lease", other.lock("idle").lock()).await.expect("locking");
-    let took = handed.elapsed();
+    let took = passed(handed);
     assert!(took < ms(900 + 1_500), "it kept the lock for {took:?}");
     // Polled after all it waits for its turn again, and is given no lock that is lost.
     assert!(next.task.is_woken() && next.task.poll().is_pending(), "it was given a lost lock");

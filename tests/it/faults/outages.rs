@@ -66,10 +66,16 @@ async fn no_call_notices(act: impl Fn(&Server) -> bool + Send + 'static) {
     };
     let nemesis = {
         let (server, effects, is_over) = (server.clone(), effects.clone(), is_over.clone());
+        let rounds = rounds.clone();
         std::thread::spawn(move || {
+            let mut last = 0;
             while !is_over() {
-                effects.fetch_add(act(&server).into(), Ordering::Relaxed);
                 std::thread::sleep(ms(20));
+                // Not so often that no connection lives for as long as a round takes on this machine.
+                let now = rounds.load(Ordering::Relaxed);
+                if std::mem::replace(&mut last, now) != now {
+                    effects.fetch_add(act(&server).into(), Ordering::Relaxed);
+                }
             }
         })
     };

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::Loss;
+use crate::tests::explore::CASES;
 
 mod handoff;
 mod scene;
@@ -85,9 +86,6 @@ fn live(ops: &[Op]) {
     }
     world.end();
 }
-
-/// Fewer in a build without optimization.
-const CASES: u32 = if cfg!(debug_assertions) { 256 } else { 1024 };
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]

@@ -20,6 +20,9 @@ const FEWER: &str = "REDLATCH_SCHEDULES";
 /// which are then found sooner than by schedules that are random throughout.
 const DEPTH: usize = 3;
 
+/// How many cases of a property are played: fewer in a build without optimization.
+pub(crate) const CASES: u32 = if cfg!(debug_assertions) { 256 } else { 1024 };
+
 /// About as long as a scene takes.
 const MOMENTS: u32 = 16;
 

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::{model, world};
+use crate::tests::explore::CASES;
 
 fn model_op() -> impl Strategy<Value = model::Op> {
     use model::Op;
@@ -49,9 +50,6 @@ fn world_op() -> impl Strategy<Value = world::Op> {
         1 => Just(Op::Cut),
     ]
 }
-
-/// Fewer in a build without optimization.
-const CASES: u32 = if cfg!(debug_assertions) { 256 } else { 1024 };
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]

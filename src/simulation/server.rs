@@ -25,7 +25,6 @@ mod control;
 mod core;
 mod data;
 mod dispatch;
-mod extended;
 mod glob;
 mod hashes;
 mod info;
@@ -48,20 +47,17 @@ mod settings;
 mod sha1;
 mod sorted_sets;
 mod strings;
-mod transactions;
 mod user;
 mod values;
 mod view;
 
 use call::Row;
-use client::Blocked;
 use command::Command;
 pub use control::{ReplicaId, State};
 use core::Core;
 use data::{Bytes, Entry};
-use dispatch::Outcome;
 pub use master::Master;
-use reply::{OK, Reply};
+use reply::Reply;
 use request::Parsed;
 pub use settings::{Settings, Version};
 pub use view::{ClusterNode, ClusterView};
@@ -146,7 +142,6 @@ static TABLE: LazyLock<Vec<Row>> = LazyLock::new(|| {
         &sets::COMMANDS,
         &sorted_sets::COMMANDS,
         &strings::COMMANDS,
-        &transactions::COMMANDS,
     ]
     .concat();
     table.sort_by_key(|row| row.command.name);
@@ -185,9 +180,7 @@ impl Server {
         let Some(of_client) = self.core.clients.get_mut(&client.0) else { return };
         of_client.input.extend_from_slice(bytes);
         self.core.sent = self.core.effects.len();
-        if !self.is_asleep() {
-            self.work(client.0);
-        }
+        self.work(client.0);
     }
 
     /// The client has ended its connection, or the network has.
@@ -198,68 +191,23 @@ impl Server {
 
     /// When [`tick`](Self::tick) has something to do.
     pub fn next_timer(&self) -> Option<Duration> {
-        let core = &self.core;
-        if core.asleep_until.is_some() {
-            return core.asleep_until;
-        }
-        let waits = core.clients.values().filter_map(|client| match client.blocked {
-            Some(Blocked::Wait { until, .. }) => until,
-            _ => None,
-        });
-        let pause = core.pause.map(|(until, _)| until).filter(|_| {
-            core.clients.values().any(|client| client.blocked == Some(Blocked::Paused))
-        });
-        let cycle = core.next_cycle().filter(|_| core.expires_actively);
-        let first = waits.chain(pause).chain(cycle).min()?;
+        let waits = self.core.clients.values().filter_map(|client| client.waits.as_ref()?.until);
+        let first = waits.chain(self.core.next_cycle()).min()?;
         Some(Duration::from_millis(u64::try_from(first).unwrap_or(0)))
     }
 
     /// Does what was put off until now.
     pub fn tick(&mut self, now: Duration) {
         self.core.now = now;
-        if self.is_asleep() {
-            return;
-        }
-        if self.core.asleep_until.take().is_some() {
-            if let Some(sleeper) = self.core.sleeper.take() {
-                self.core.send(sleeper, &OK);
-            }
-            let all: Vec<u64> = self.core.clients.keys().copied().collect();
-            all.into_iter().for_each(|client| self.work(client));
-        }
-        if self.core.expires_actively {
-            self.core.cycle();
-            self.core.end_unit(None);
-        }
-        self.unblock();
+        self.core.cycle();
+        self.core.end_unit(None);
+        self.core.answer_waits().into_iter().for_each(|client| self.work(client));
     }
 
     /// What it does because of all that it was told since the last call.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         self.core.sent = 0;
         std::mem::take(&mut self.core.effects)
-    }
-
-    fn is_asleep(&self) -> bool {
-        self.core.asleep_until.is_some_and(|until| self.core.now < until)
-    }
-
-    /// Goes on with clients that need not wait any more.
-    fn unblock(&mut self) {
-        let mut free = self.core.answer_waits();
-        let now = self.core.millis();
-        if self.core.pause.is_some_and(|(until, _)| until <= now) {
-            self.core.pause = None;
-        }
-        if self.core.pause.is_none() {
-            for (client, of_client) in &mut self.core.clients {
-                if of_client.blocked == Some(Blocked::Paused) {
-                    of_client.blocked = None;
-                    free.push(*client);
-                }
-            }
-        }
-        free.into_iter().for_each(|client| self.work(client));
     }
 
     /// Carries out the requests of a client, as far as they have arrived.
@@ -280,33 +228,26 @@ impl Server {
         } else {
             of_client.input = if at == 0 { input } else { input[at..].to_vec() };
         }
-        if std::mem::take(&mut self.core.frees_others) {
-            self.unblock();
-        }
     }
 }
 
-/// Carries out the first request of the input. Returns how long it is; `None` if it has not arrived,
-/// or has to wait.
+/// Carries out the first request of the input. Returns how long it is; `None` if it has not arrived.
 fn next(core: &mut Core, client: u64, input: &[u8]) -> Option<usize> {
     let known = core.client(client).is_known;
-    let (outcome, length) = match request::parse(input, known) {
-        Parsed::Incomplete => return None,
+    match request::parse(input, known) {
+        Parsed::Incomplete => None,
         Parsed::Invalid(why) => {
             core.send(client, &Reply::Error(why.into()));
             core.close(client);
-            return None;
+            None
         }
-        Parsed::Request(words, length) if !words.is_empty() => {
-            (dispatch::request(core, client, &words), length)
+        Parsed::Request(words, length) => {
+            if !words.is_empty() {
+                dispatch::request(core, client, &words);
+            }
+            Some(length)
         }
-        Parsed::Line(words, length) if !words.is_empty() => {
-            let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
-            (dispatch::request(core, client, &words), length)
-        }
-        Parsed::Request(_, length) | Parsed::Line(_, length) => (Outcome::Done, length),
-    };
-    matches!(outcome, Outcome::Done).then_some(length)
+    }
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! Random steps from a seed.
 //!
-//! A template is a request whose words are chosen: `$k` a key, and so on (see [`Chooser::word`]);
-//! `a|b` one of these, where an empty one leaves the word out; `?a,b` these words or none;
-//! `$h,$v+` these words once to three times.
+//! A template is a request whose words are chosen: `$k` a key, and so on (see [`WORDS`] and
+//! [`Chooser::word`]); `a|b` one of these, where an empty one leaves the word out; `?a,b` these words
+//! or none; `$h,$v+` these words once to three times.
 
 use fastrand::Rng;
 
 use super::pair::{CONNECTIONS, OBSERVER};
 use super::scripts;
 use super::steps::{Like, Request, Step};
-use super::templates::{CHANNELS, KEYS, TEMPLATES};
+use super::templates::{FLOATS, JUNK, KEYS, TEMPLATES, UNSPOILT, WORDS};
 
 pub(crate) struct Chooser<'r> {
     pub(crate) rng: &'r mut Rng,
@@ -18,7 +18,7 @@ pub(crate) struct Chooser<'r> {
 /// The steps of one run.
 pub(crate) fn steps(rng: &mut Rng, many: usize) -> Vec<Step> {
     let mut chooser = Chooser { rng };
-    let mut steps = scripts::loads();
+    let mut steps = vec![look(scripts::loads())];
     while steps.len() < many {
         let step = chooser.step();
         steps.push(step);
@@ -32,26 +32,32 @@ pub(crate) fn steps(rng: &mut Rng, many: usize) -> Vec<Step> {
     steps
 }
 
+fn look(requests: Vec<Request>) -> Step {
+    Step::Ask { connection: OBSERVER, requests, cut: None }
+}
+
+fn keys() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().chain(&scripts::KEYS).chain(&FLOATS).copied()
+}
+
 /// A look at what is left of every key.
 fn ends() -> Step {
-    let look = |key: &&str| Request::new(Like::Same, ["PTTL", *key]);
-    let requests = KEYS.iter().chain(&scripts::KEYS).map(look).collect();
-    Step::Ask { connection: OBSERVER, requests, cut: None }
+    look(keys().map(|key| Request::new(Like::Same, ["PTTL", key])).collect())
 }
 
 /// A look at all data.
 fn contents() -> Step {
-    let mut requests = Vec::new();
-    for key in KEYS.iter().chain(&scripts::KEYS) {
-        requests.push(Request::new(Like::Same, ["TYPE", *key]));
-        requests.push(Request::new(Like::Same, ["GET", *key]));
-        requests.push(Request::new(Like::AnyOrder, ["HGETALL", *key]));
-        requests.push(Request::new(Like::AnyOrder, ["SMEMBERS", *key]));
-        requests.push(Request::new(Like::Same, ["LRANGE", *key, "0", "-1"]));
-        requests.push(Request::new(Like::Same, ["ZRANGE", *key, "0", "-1", "WITHSCORES"]));
-        requests.push(Request::new(Like::Same, ["XRANGE", *key, "-", "+"]));
-    }
-    Step::Ask { connection: OBSERVER, requests, cut: None }
+    let of = |key| {
+        [
+            Request::new(Like::Same, ["TYPE", key]),
+            Request::new(Like::Same, ["GET", key]),
+            Request::new(Like::AnyOrder, ["HGETALL", key]),
+            Request::new(Like::AnyOrder, ["SMEMBERS", key]),
+            Request::new(Like::Same, ["LRANGE", key, "0", "-1"]),
+            Request::new(Like::Same, ["ZRANGE", key, "0", "-1", "WITHSCORES"]),
+        ]
+    };
+    look(keys().flat_map(of).collect())
 }
 
 impl Chooser<'_> {
@@ -69,10 +75,8 @@ impl Chooser<'_> {
         }
         let cut = (self.rng.u32(0..20) == 0).then(|| self.rng.usize(1..60));
         // What comes of these depends on what was sent before, and a server may read two pieces as one.
-        let is_touchy = |request: &Request| {
-            let name = String::from_utf8_lossy(&request.words[0]);
-            ["AUTH", "HELLO", "CLIENT"].contains(&&*name)
-        };
+        let is_touchy =
+            |request: &Request| [&b"AUTH"[..], b"HELLO", b"CLIENT"].contains(&&*request.words[0]);
         let cut = cut.filter(|_| !requests.iter().any(is_touchy));
         Step::Ask { connection, requests, cut }
     }
@@ -90,10 +94,11 @@ impl Chooser<'_> {
         let mut request = if self.rng.u32(0..100) < 30 {
             scripts::request(self)
         } else {
-            let (like, template) = TEMPLATES[self.rng.usize(0..TEMPLATES.len())];
+            let (like, template) = self.one_of(TEMPLATES);
             Request { words: self.fill(template), like }
         };
-        if self.rng.u32(0..30) == 0 && request.words[0] != b"CONFIG" {
+        let may_spoil = !UNSPOILT.iter().any(|name| request.words[0] == name.as_bytes());
+        if self.rng.u32(0..30) == 0 && may_spoil {
             self.spoil(&mut request);
             if request.words.len() == 1 && request.words[0].ends_with(b"UNSUBSCRIBE") {
                 request.like = Like::Columns;
@@ -112,37 +117,17 @@ impl Chooser<'_> {
                 let word = request.words[at].clone();
                 request.words.insert(at, word);
             }
-            2 if at < many => request.words[at] = self.junk(),
+            2 if at < many => request.words[at] = self.one_of(JUNK).to_vec(),
             _ => {
-                let word = self.junk();
+                let word = self.one_of(JUNK).to_vec();
                 request.words.insert(at, word);
             }
         }
     }
 
-    fn junk(&mut self) -> Vec<u8> {
-        const JUNK: [&[u8]; 14] = [
-            b"",
-            b"x",
-            b"-1",
-            b"0",
-            b"1.5",
-            b"nan",
-            b"9223372036854775808",
-            b"+3",
-            b" 1",
-            b"\x00\xff\r\n",
-            b"GET",
-            b"NX",
-            b"-",
-            b"*",
-        ];
-        JUNK[self.rng.usize(0..JUNK.len())].to_vec()
-    }
-
-    fn fill(&mut self, template: &str) -> Vec<Vec<u8>> {
+    pub(crate) fn fill(&mut self, template: &str) -> Vec<Vec<u8>> {
         let mut words = Vec::new();
-        for part in template.split(' ') {
+        for part in template.split(' ').filter(|part| !part.is_empty()) {
             if let Some(part) = part.strip_prefix('?') {
                 if self.rng.bool() {
                     words.extend(part.split(',').map(|word| self.word(word)));
@@ -153,7 +138,7 @@ impl Chooser<'_> {
                 }
             } else if part.contains('|') {
                 let choices: Vec<&str> = part.split('|').collect();
-                let word = choices[self.rng.usize(0..choices.len())];
+                let word = self.one_of(&choices);
                 if !word.is_empty() {
                     words.push(self.word(word));
                 }
@@ -164,67 +149,58 @@ impl Chooser<'_> {
         words
     }
 
-    fn one_of<T: ToString>(&mut self, all: &[T]) -> Vec<u8> {
-        all[self.rng.usize(0..all.len())].to_string().into_bytes()
+    pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.rng.usize(0..all.len())]
+    }
+
+    /// One that is rarely meant, or another one.
+    fn odd(&mut self, odd: &[&str], usual: impl FnOnce(&mut Rng) -> String) -> Vec<u8> {
+        if self.rng.u32(0..12) == 0 {
+            self.one_of(odd).into()
+        } else {
+            usual(self.rng).into_bytes()
+        }
     }
 
     /// The word that a template's word stands for.
     pub(crate) fn word(&mut self, word: &str) -> Vec<u8> {
+        const LARGEST: &str = "9223372036854775807";
+        const SMALLEST: &str = "-9223372036854775808";
+        if let Some((_, all)) = WORDS.iter().find(|(name, _)| *name == word) {
+            return self.one_of(all).into();
+        }
         match word {
-            "$k" => self.one_of(KEYS),
-            "$h" => self.one_of(&["f1", "f2", "f3", "us:1"]),
-            "$m" => self.one_of(&["a", "b", "c", "d", "aa", ""]),
             "$v" => match self.rng.u32(0..10) {
-                0..4 => self.one_of(&["0", "1", "10", "-3", "3.5", "0.1", "abc", "", "007", "1e3"]),
-                4..8 => self.rng.i32(-20..100).to_string().into_bytes(),
-                8 => self.one_of(&[i64::MAX, i64::MIN]),
+                0..4 => self.word("$V"),
+                4..8 => self.word("$w"),
+                8 => self.one_of(&[LARGEST, SMALLEST]).into(),
                 _ => b"\x00\xfe\r\n binary".to_vec(),
             },
-            "$i" => match self.rng.u32(0..12) {
-                0 => self.one_of(&["9223372036854775807", "-9223372036854775808", "x", "1.0"]),
-                _ => self.rng.i32(-6..12).to_string().into_bytes(),
-            },
+            "$w" => self.rng.i32(-20..100).to_string().into_bytes(),
+            "$i" => self.odd(&[LARGEST, SMALLEST, "x", "1.0"], |rng| rng.i32(-6..12).to_string()),
             "$j" => self.rng.i32(-6..12).to_string().into_bytes(),
             "$n" => self.rng.u32(0..6).to_string().into_bytes(),
-            "$f" => match self.rng.u32(0..12) {
-                0 => self.one_of(&["inf", "-inf", "nan", "x", "+1.5", "1e2"]),
-                1..6 => self.rng.i32(-5..8).to_string().into_bytes(),
-                _ => format!("{}.{}", self.rng.i32(-4..9), self.rng.u32(0..100)).into_bytes(),
-            },
-            // Few digits: see `WANTED`.
-            "$d" => match self.rng.u32(0..12) {
-                0 => self.one_of(&["x", "", "+1.5", "-0"]),
-                _ => format!("{}.{}", self.rng.i32(0..9), self.rng.u32(0..100)).into_bytes(),
-            },
-            "$b" => match self.rng.u32(0..4) {
-                0 => self.one_of(&["-inf", "+inf", "(3", "(1.5", "x", "("]),
-                _ => self.rng.i32(-5..8).to_string().into_bytes(),
-            },
+            "$f" => self.odd(&["inf", "-inf", "nan", "x", "+1.5", "1e2"], |rng| match rng.bool() {
+                true => rng.i32(-5..8).to_string(),
+                false => format!("{}.{}", rng.i32(-4..9), rng.u32(0..100)),
+            }),
+            // In quarters: see `WANTED`.
+            "$q" => self.odd(&["x", "", "+1.5", "-0"], |rng| {
+                format!("{}", f64::from(rng.i32(-9..99)) / 4.0)
+            }),
+            "$b" => self.odd(&["-inf", "+inf", "(3", "(1.5", "x", "("], |rng| {
+                format!("{}{}", if rng.u32(0..6) == 0 { "(" } else { "" }, rng.i32(-5..8))
+            }),
             // Milliseconds, and seconds.
-            "$t" => match self.rng.u32(0..14) {
-                0 => self.one_of(&[
-                    "0",
-                    "-1",
-                    "abc",
-                    "0.5",
-                    "9223372036854775807",
-                    "-9223372036854775808",
-                ]),
-                1..9 => self.rng.u32(1..300).to_string().into_bytes(),
-                _ => self.rng.u32(300..40_000).to_string().into_bytes(),
-            },
-            "$s" => match self.rng.u32(0..14) {
-                0 => self.one_of(&["0", "-1", "abc", "9223372036854775807", "9223372036854775"]),
-                _ => self.rng.u32(1..40).to_string().into_bytes(),
-            },
+            "$t" => self.odd(&["0", "-1", "abc", "0.5", LARGEST, SMALLEST], |rng| {
+                if rng.bool() { rng.u32(1..300) } else { rng.u32(300..40_000) }.to_string()
+            }),
+            "$s" => self.odd(&["0", "-1", "abc", LARGEST, "9223372036854775"], |rng| {
+                rng.u32(1..40).to_string()
+            }),
             // The same as points in time.
             "$T" => (1_764_000_000_000 + self.rng.u64(0..100_000)).to_string().into_bytes(),
             "$S" => (1_764_000_000 + self.rng.u64(0..100)).to_string().into_bytes(),
-            "$g" => {
-                self.one_of(&["*", "k*", "k?", "k[1-3]", "k[^1]", "c*", "", "[k]1", "\\k1", "*1*"])
-            }
-            "$c" => self.one_of(CHANNELS),
-            "$u" => self.one_of(&["alice", "bob", "default", "nobody"]),
             "$a" => format!("<address {}>", self.rng.usize(0..CONNECTIONS)).into_bytes(),
             // A bar would separate choices.
             other if other.starts_with(['+', '-']) => other.replace(':', "|").into_bytes(),

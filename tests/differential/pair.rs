@@ -30,8 +30,6 @@ struct Both {
     simulated: ClientId,
     expected: Vec<u8>,
     is_closed: bool,
-    /// How the answers of what it has queued are compared.
-    queued: Vec<Like>,
 }
 
 /// The real server, for many runs.
@@ -111,14 +109,8 @@ impl Real {
     /// As a server that has just been started, as far as it goes.
     fn reset(&self) {
         let mut stream = self.connect();
-        let commands = [
-            "REPLICAOF NO ONE",
-            "CONFIG SET maxmemory 0",
-            "FLUSHALL",
-            "SCRIPT FLUSH",
-            "ACL USERS",
-            "CONFIG RESETSTAT",
-        ];
+        let commands =
+            ["REPLICAOF NO ONE", "CONFIG SET maxmemory 0", "FLUSHALL", "SCRIPT FLUSH", "ACL USERS"];
         stream.write_all((commands.join("\r\n") + "\r\n").as_bytes()).expect("a reset");
         let mut arrived = Vec::new();
         let mut users = Vec::new();
@@ -160,9 +152,6 @@ impl<'a> Pair<'a> {
             let both = pair.connected();
             pair.connections.insert(connection, both);
         }
-        let quiet = Request::new(Like::Same, ["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
-        let resets = Request::new(Like::Same, ["CONFIG", "RESETSTAT"]);
-        pair.ask(OBSERVER, &[quiet, resets], None).expect("the same");
         pair
     }
 
@@ -170,14 +159,14 @@ impl<'a> Pair<'a> {
     fn connected(&mut self) -> Both {
         let mut real = self.real.connect();
         let address = real.local_addr().expect("an address").to_string();
-        real.write_all(b"CLIENT ID\r\n").expect("a question");
+        let question = Request::new(Like::Same, ["CLIENT", "ID"]).bytes();
+        real.write_all(&question).expect("a question");
         let mut both = Both {
             real,
             arrived: Vec::new(),
             simulated: ClientId::default(),
             expected: Vec::new(),
             is_closed: false,
-            queued: Vec::new(),
         };
         let id = match both.read() {
             Some(Value::Line(b':', id)) => id.parse::<u64>().expect("a number"),
@@ -191,7 +180,7 @@ impl<'a> Pair<'a> {
         }
         self.came += 1;
         both.simulated = self.simulated.accept(self.now, &address);
-        self.simulated.receive(self.now, both.simulated, b"CLIENT ID\r\n");
+        self.simulated.receive(self.now, both.simulated, &question);
         let said =
             Effect::Send { client: both.simulated, bytes: format!(":{id}\r\n").into_bytes() };
         assert_eq!(self.simulated.take_effects(), [said]);
@@ -239,10 +228,7 @@ impl<'a> Pair<'a> {
             self.simulated.receive(self.now, self.connections[connection].simulated, piece);
             self.take();
         }
-        // What is queued is answered later.
-        let mut likes = std::mem::take(&mut self.connections[connection].queued);
-        likes
-            .extend(requests.iter().map(|request| request.like).filter(|like| *like != Like::Same));
+        let likes: Vec<Like> = requests.iter().map(|request| request.like).collect();
         // Its answers first: then what others were to receive has been sent, too.
         self.compare(connection, &likes)?;
         let others = (0..=CONNECTIONS).filter(|other| *other != connection);
@@ -301,15 +287,6 @@ impl<'a> Pair<'a> {
                 real.extend(both.read());
             }
         }
-        // Or refused, as a MULTI in a transaction is.
-        let is_queued = |value: &Value| match value {
-            Value::Line(b'+', text) => text == "QUEUED",
-            Value::Line(b'-', text) => text.starts_with("ERR MULTI calls"),
-            _ => false,
-        };
-        if simulated.last().is_some_and(is_queued) {
-            both.queued = likes.to_vec();
-        }
         let [real, simulated] = [real, simulated].map(|values| compared(values, likes));
         if real != simulated {
             let same = real.iter().zip(&simulated).take_while(|(a, b)| a == b).count();
@@ -325,14 +302,7 @@ impl<'a> Pair<'a> {
             );
             return Err(Difference { what });
         }
-        let more = match both.is_closed {
-            // A piece of the answer to an EXEC that ended the connection, perhaps.
-            true if simulated.is_empty() => {
-                both.read_to_end().filter(|more| !more.starts_with('*'))
-            }
-            true => both.read_to_end(),
-            false => both.read_at_once(),
-        };
+        let more = if both.is_closed { both.read_to_end() } else { both.read_at_once() };
         if let Some(more) = more {
             let what =
                 format!("connection {connection}: simulated: nothing more\n  real:      {more}");

@@ -1,29 +1,22 @@
 //! Users: `AUTH`, `ACL`, and the words of a denial.
 
 use super::call::{Call, Row, command, no_subcommand};
-use super::command::{
-    ADMIN, BUSY, CONTAINER, Command, FAST, LOADING, NO_AUTH, NO_KEYS, NO_SCRIPT, STALE,
-};
+use super::command::{BUSY, CONTAINER, Command, LOADING, NO_AUTH, NO_KEYS, NO_SCRIPT, STALE};
 use super::core::Core;
 use super::reply::{Answer, Failure, OK, Reply, printed};
 use super::settings::Version;
-use super::user::{CATEGORY_NAMES, Denied, User, is_in};
+use super::user::{Denied, User};
 use super::{ClientId, Effect};
 
-const OPEN: u32 = NO_AUTH | LOADING | STALE | FAST | BUSY | NO_SCRIPT;
-const ACL: u32 = ADMIN | NO_SCRIPT | LOADING | STALE;
+const OPEN: u32 = NO_AUTH | LOADING | STALE | BUSY | NO_SCRIPT;
+const ACL: u32 = NO_SCRIPT | LOADING | STALE;
 
-pub(super) const COMMANDS: [Row; 10] = [
+pub(super) const COMMANDS: [Row; 5] = [
     command("auth", -2, OPEN, NO_KEYS, auth),
     command("acl", -2, CONTAINER | ACL, NO_KEYS, no_subcommand),
     command("acl|setuser", -3, ACL, NO_KEYS, setuser),
     command("acl|deluser", -3, ACL, NO_KEYS, deluser),
-    command("acl|getuser", 3, ACL, NO_KEYS, getuser),
-    command("acl|list", 2, ACL, NO_KEYS, list),
-    command("acl|users", 2, ACL, NO_KEYS, users),
-    command("acl|whoami", 2, NO_SCRIPT | LOADING | STALE, NO_KEYS, whoami),
-    command("acl|cat", -2, NO_SCRIPT | LOADING | STALE, NO_KEYS, cat),
-    command("acl|log", -2, ACL, NO_KEYS, |_| Ok(Reply::Array(Vec::new()))),
+    command("acl|whoami", 2, ACL, NO_KEYS, whoami),
 ];
 
 impl Denied {
@@ -51,18 +44,6 @@ impl Denied {
             (Self::Key, _) => "NOPERM No permissions to access a key".into(),
             (Self::Channel, _) => "NOPERM No permissions to access a channel".into(),
         })
-    }
-
-    /// The error for a transaction whose user has lost the right meanwhile.
-    pub(super) fn at_exec(self) -> Failure {
-        let why = match self {
-            Self::Command => "no permission to execute the command or subcommand",
-            Self::Key => "no permission to touch the specified keys",
-            Self::Channel => "no permission to access one of the channels used as arguments",
-        };
-        Failure::from(format!(
-            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no longer allowed for the following reason: {why}"
-        ))
     }
 
     /// The error for a script.
@@ -105,7 +86,6 @@ impl Core {
             let client = &self.clients[client];
             let mut channels = client.channels.iter().chain(&client.sharded);
             channels.any(|channel| !user.hears(channel))
-                || client.patterns.iter().any(|pattern| !user.hears_pattern(pattern))
         };
         let theirs = self.clients.iter().filter(|(_, client)| client.user == name);
         let lost: Vec<u64> = theirs.map(|(client, _)| client).filter(hears).copied().collect();
@@ -129,8 +109,7 @@ impl Core {
     /// still to be sent something else.
     pub(super) fn refusal(&self, client: u64, failure: Failure) -> Answer {
         let is_its = |effect: &Effect| matches!(effect, Effect::Send { client: to, .. } if *to == ClientId(client));
-        let executes = self.clients[&client].executing.is_some();
-        let is_pending = executes || self.effects[self.sent..].iter().any(is_its);
+        let is_pending = self.effects[self.sent..].iter().any(is_its);
         if is_pending && self.version() == Version::Redis80 {
             return Ok(Reply::Later);
         }
@@ -212,72 +191,7 @@ fn deluser(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Int(gone))
 }
 
-fn getuser(call: &mut Call<'_>) -> Answer {
-    let Some(user) = call.core.users.get(&call.text(2)) else { return Ok(Reply::NilArray) };
-    let text = |text: &str| Reply::bulk(text.as_bytes());
-    let flags = [(if user.is_on { "on" } else { "off" }, true), ("nopass", user.needs_no_password)];
-    let flags = flags.iter().filter(|(_, set)| *set).map(|(flag, _)| text(flag)).collect();
-    let passwords = user.passwords.iter().map(|password| text(password)).collect();
-    Ok(Reply::Map(vec![
-        (text("flags"), Reply::Set(flags)),
-        (text("passwords"), Reply::Array(passwords)),
-        (text("commands"), text(&user.rules.join(" "))),
-        (text("keys"), text(&keys_of(user))),
-        (text("channels"), text(&channels_of(user))),
-        (text("selectors"), Reply::Array(Vec::new())),
-    ]))
-}
-
-fn keys_of(user: &User) -> String {
-    let words = user.keys.iter().map(|(pattern, read, write)| {
-        let kind = if *read && *write {
-            "~"
-        } else if *read {
-            "%R~"
-        } else {
-            "%W~"
-        };
-        format!("{kind}{}", String::from_utf8_lossy(pattern))
-    });
-    words.collect::<Vec<_>>().join(" ")
-}
-
-fn channels_of(user: &User) -> String {
-    let words = user.channels.iter().map(|one| format!("&{}", String::from_utf8_lossy(one)));
-    words.collect::<Vec<_>>().join(" ")
-}
-
-fn list(call: &mut Call<'_>) -> Answer {
-    let lines = call.core.users.iter().map(|(name, user)| {
-        let mut words = vec!["user".to_owned(), name.clone()];
-        words.push(if user.is_on { "on" } else { "off" }.into());
-        words.extend(user.needs_no_password.then(|| "nopass".into()));
-        words.push(keys_of(user));
-        words.push(channels_of(user));
-        words.push(user.rules.join(" "));
-        words.retain(|word| !word.is_empty());
-        Reply::Bulk(words.join(" ").into_bytes())
-    });
-    Ok(Reply::Array(lines.collect()))
-}
-
-fn users(call: &mut Call<'_>) -> Answer {
-    Ok(Reply::bulks(call.core.users.keys().map(String::as_bytes)))
-}
-
 fn whoami(call: &mut Call<'_>) -> Answer {
     let client = call.client;
     Ok(Reply::bulk(call.core.client(client).user.as_bytes()))
-}
-
-fn cat(call: &mut Call<'_>) -> Answer {
-    if call.many() == 2 {
-        return Ok(Reply::bulks(CATEGORY_NAMES.iter().map(|name| name.as_bytes())));
-    }
-    let category = call.option(2);
-    if !CATEGORY_NAMES.contains(&&*category) {
-        return Err(format!("ERR Unknown category '{}'", call.text(2)).into());
-    }
-    let inside = call.core.table.iter().filter(|one| is_in(one, &category));
-    Ok(Reply::bulks(inside.map(|one| one.name.as_bytes())))
 }

@@ -19,7 +19,7 @@ pub(super) fn tables(lua: &Lua, slot: &Slot, version: Version) -> mlua::Result<(
     let name = if version.is_valkey() { "server" } else { "redis" };
     let fail = move |text: &str| {
         let text = format!("{}{text}", code_of(version));
-        mlua::Error::external(Raised { text, is_counted: false })
+        mlua::Error::external(Raised(text))
     };
     let sha1hex = lua.create_function(move |lua, args: MultiValue| {
         if args.len() != 1 {
@@ -70,26 +70,10 @@ pub(super) fn tables(lua: &Lua, slot: &Slot, version: Version) -> mlua::Result<(
         }
     })?;
     redis.set("log", log)?;
-    let core = slot.clone();
-    let setresp = lua.create_function(move |_, args: MultiValue| {
-        if args.len() != 1 {
-            return Err(fail(&format!("{name}.setresp() requires one argument.")));
-        }
-        let resp = number(args.front()).map_or(0, |number| number as i64);
-        if resp != 2 && resp != 3 {
-            return Err(fail("RESP version must be 2 or 3."));
-        }
-        if let Some(script) = &mut core.lock().script {
-            script.resp3 = resp == 3;
-        }
-        Ok(())
-    })?;
-    redis.set("setresp", setresp)?;
     redis.set("REDIS_VERSION", version.of_redis())?;
     let core = slot.clone();
     let random = lua.create_function(move |_, args: MultiValue| {
-        let next = next_random(&mut core.lock().random_of_scripts) % i64::from(i32::MAX);
-        let fraction = next as f64 / f64::from(i32::MAX);
+        let fraction = (core.lock().random() >> 11) as f64 / (1_u64 << 53) as f64;
         let bounds: Vec<f64> = args.iter().filter_map(|arg| number(Some(arg))).collect();
         let between = |low: f64, high: f64| (fraction * (high - low + 1.0)).floor() + low;
         let empty = |at| format!("bad argument #{at} to 'random' (interval is empty)");
@@ -103,12 +87,7 @@ pub(super) fn tables(lua: &Lua, slot: &Slot, version: Version) -> mlua::Result<(
         }
     })?;
     math.set("random", random)?;
-    let core = slot.clone();
-    let seed = lua.create_function(move |_, seed: f64| {
-        core.lock().random_of_scripts = (u64::from(seed as i64 as u32) << 16) + 0x330E;
-        Ok(())
-    })?;
-    math.set("randomseed", seed)?;
+    math.set("randomseed", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
     Ok((redis, math))
 }
 
@@ -128,10 +107,4 @@ fn number(value: Option<&Value>) -> Option<f64> {
         Value::String(text) => text.to_string_lossy().trim().parse().ok(),
         _ => None,
     }
-}
-
-/// Redis's own numbers that look random.
-fn next_random(state: &mut u64) -> i64 {
-    *state = state.wrapping_mul(0x5_DEEC_E66D).wrapping_add(0xB) & 0xFFFF_FFFF_FFFF;
-    (*state >> 17) as i64
 }

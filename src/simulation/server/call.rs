@@ -37,8 +37,6 @@ pub(super) struct Call<'a> {
     pub(super) db: usize,
     /// Which version of the protocol the answer is in.
     pub(super) resp3: bool,
-    /// In a script or a transaction: it cannot wait.
-    pub(super) in_unit: bool,
 }
 
 impl<'a> Call<'a> {
@@ -130,11 +128,10 @@ impl<'a> Call<'a> {
         let rest = &self.args[from..];
         if rest.is_empty() || !rest.len().is_multiple_of(2) {
             // Redis 6.2 says it in other words here, and calls MSETNX so, too.
-            let old =
-                |name: &str| Failure::from(format!("ERR wrong number of arguments for {name}"));
             return Err(match self.command.name {
-                "mset" | "msetnx" if self.version() == Version::Redis62 => old("MSET"),
-                "xadd" if self.version() == Version::Redis62 => old("XADD"),
+                "mset" | "msetnx" if self.version() == Version::Redis62 => {
+                    "ERR wrong number of arguments for MSET".into()
+                }
                 _ => self.wrong_arity(),
             });
         }

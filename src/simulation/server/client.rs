@@ -4,33 +4,12 @@ use std::collections::BTreeSet;
 
 use super::data::Bytes;
 
-/// Which answers a client wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Wants {
-    #[default]
-    All,
-    None,
-    /// Not the next one.
-    SkipsNext,
-    /// Not this one.
-    SkipsThis,
-}
-
-/// Why the input of a client has to wait.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Blocked {
-    /// Until so many replicas have this offset, or until that time.
-    Wait { replicas: i64, offset: u64, until: Option<i64> },
-    /// Clients are paused.
-    Paused,
-}
-
-/// A transaction that is being queued.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    pub(super) requests: Vec<Vec<Bytes>>,
-    /// A command was refused: there will be no `EXEC`.
-    pub(super) is_broken: bool,
+/// A `WAIT`, until so many replicas have this offset, or until that time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    pub(super) replicas: i64,
+    pub(super) offset: u64,
+    pub(super) until: Option<i64>,
 }
 
 #[derive(Debug, Default)]
@@ -38,7 +17,6 @@ pub(super) struct Client {
     /// As `CLIENT ID` says.
     pub(super) id: u64,
     pub(super) address: String,
-    pub(super) name: Bytes,
     pub(super) library: Bytes,
     pub(super) library_version: Bytes,
     pub(super) user: String,
@@ -47,28 +25,13 @@ pub(super) struct Client {
     pub(super) db: usize,
     /// What has arrived and was not executed.
     pub(super) input: Vec<u8>,
-    pub(super) queue: Option<Queue>,
-    /// How many commands the transaction has that is carried out.
-    pub(super) executing: Option<usize>,
-    /// It has begun a transaction, or something that belongs to one.
-    pub(super) has_begun: bool,
-    /// Keys whose change ends the transaction, with the databases that they are in.
-    pub(super) watched: BTreeSet<(usize, Bytes)>,
-    /// One of them has changed.
-    pub(super) is_dirty: bool,
     pub(super) channels: BTreeSet<Bytes>,
-    pub(super) patterns: BTreeSet<Bytes>,
     pub(super) sharded: BTreeSet<Bytes>,
-    pub(super) wants: Wants,
-    pub(super) no_evict: bool,
-    pub(super) tracking: bool,
-    /// May read from a replica of the cluster.
-    pub(super) reads_only: bool,
     /// The next command may be about a slot that is coming in.
     pub(super) is_asking: bool,
     /// The command at work may.
     pub(super) was_asking: bool,
-    pub(super) blocked: Option<Blocked>,
+    pub(super) waits: Option<Wait>,
     pub(super) is_closing: bool,
     /// When it came, and when its last request came, in milliseconds.
     pub(super) since: i64,
@@ -79,12 +42,13 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn subscriptions(&self) -> usize {
-        self.channels.len() + self.patterns.len()
+    /// Whether messages come to it.
+    pub(super) fn hears(&self) -> bool {
+        !self.channels.is_empty() || !self.sharded.is_empty()
     }
 
     /// Whether it may only listen, in the older version of the protocol.
     pub(super) fn listens(&self) -> bool {
-        !self.resp3 && self.subscriptions() + self.sharded.len() > 0
+        !self.resp3 && self.hears()
     }
 }

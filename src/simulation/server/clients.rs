@@ -1,29 +1,20 @@
-//! What a server tells of its clients, and how one of them ends or holds up others.
+//! What a server tells of a client, and how one of them ends others.
 
-use super::call::{Call, Row, command, found};
-use super::client::{Blocked, Client};
-use super::command::{ADMIN, LOADING, NO_KEYS, NO_SCRIPT, STALE};
+use super::call::{Call, Row, command};
+use super::client::Client;
+use super::command::{LOADING, NO_KEYS, NO_SCRIPT, STALE};
 use super::core::Core;
 use super::number;
 use super::reply::{Answer, Failure, NOT_AN_INTEGER, OK, Reply, SYNTAX, printed};
 use super::settings::Version;
 
-const MINE: u32 = NO_SCRIPT | LOADING | STALE;
-const OTHERS: u32 = ADMIN | NO_SCRIPT | LOADING | STALE;
+const TELLS: u32 = NO_SCRIPT | LOADING | STALE;
 
-pub(super) const COMMANDS: [Row; 6] = [
-    command("client|info", 2, MINE, NO_KEYS, |call| {
+pub(super) const COMMANDS: [Row; 2] = [
+    command("client|info", 2, TELLS, NO_KEYS, |call| {
         Ok(Reply::Text(call.core.described(call.client) + "\n"))
     }),
-    command("client|list", -2, OTHERS, NO_KEYS, list),
-    command("client|kill", -3, OTHERS, NO_KEYS, kill),
-    command("client|pause", -3, OTHERS, NO_KEYS, pause),
-    command("client|unpause", 2, OTHERS, NO_KEYS, |call| {
-        call.core.pause = None;
-        call.core.frees_others = true;
-        Ok(OK)
-    }),
-    command("client|unblock", -3, OTHERS, NO_KEYS, unblock),
+    command("client|kill", -3, TELLS, NO_KEYS, kill),
 ];
 
 impl Core {
@@ -32,27 +23,7 @@ impl Core {
         let of_client = &self.clients[&client];
         let now = self.millis();
         let seconds = |since: i64| now / 1000 - since / 1000;
-        let queued = of_client.queue.as_ref().map(|queue| queue.requests.len());
-        let queued = queued.or(of_client.executing);
-        // Valkey keeps a place for them.
-        let has_place = self.version().is_valkey() && of_client.has_begun;
-        let many = queued.map_or(if has_place { 0 } else { -1 }, |many| many as i64);
-        let mut flags = String::new();
-        for (flag, is_set) in [
-            ('P', of_client.subscriptions() + of_client.sharded.len() > 0),
-            ('x', queued.is_some()),
-            ('b', matches!(of_client.blocked, Some(Blocked::Wait { .. }))),
-            ('t', of_client.tracking),
-            ('d', of_client.is_dirty),
-            ('r', of_client.reads_only),
-            ('e', of_client.no_evict),
-        ] {
-            flags.extend(is_set.then_some(flag));
-        }
-        if flags.is_empty() {
-            flags.push('N');
-        }
-        let text = printed;
+        let flags = if of_client.hears() { "P" } else { "N" };
         let version = self.version();
         let last = of_client.last_command;
         let last = match last.split_once('|') {
@@ -60,23 +31,21 @@ impl Core {
             _ => last,
         };
         let mut line = format!(
-            "id={} addr={} laddr={}:{} fd=8 name={} age={} idle={} flags={flags} db={} sub={} psub={}",
+            "id={} addr={} laddr={}:{} fd=8 name= age={} idle={} flags={flags} db={} sub={} psub=0",
             of_client.id,
             of_client.address,
             self.settings.host,
             self.settings.port,
-            text(&of_client.name),
             seconds(of_client.since),
             seconds(of_client.active),
             of_client.db,
             of_client.channels.len(),
-            of_client.patterns.len(),
         );
         if version > Version::Redis62 {
             line += &format!(" ssub={}", of_client.sharded.len());
         }
         line += &format!(
-            " multi={many} qbuf={} qbuf-free=0 argv-mem=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={last} user={} redir=-1",
+            " multi=-1 qbuf={} qbuf-free=0 argv-mem=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={last} user={} redir=-1",
             of_client.input.len(),
             of_client.user,
         );
@@ -86,8 +55,8 @@ impl Core {
         if version > Version::Redis70 {
             line += &format!(
                 " lib-name={} lib-ver={}",
-                text(&of_client.library),
-                text(&of_client.library_version)
+                printed(&of_client.library),
+                printed(&of_client.library_version)
             );
         }
         line
@@ -95,43 +64,12 @@ impl Core {
 }
 
 fn is_kind(client: &Client, kind: &str) -> Result<bool, Failure> {
-    let listens = client.subscriptions() + client.sharded.len() > 0;
     match kind {
-        "normal" => Ok(!listens),
-        "pubsub" => Ok(listens),
+        "normal" => Ok(!client.hears()),
+        "pubsub" => Ok(client.hears()),
         "master" | "replica" | "slave" => Ok(false),
         other => Err(format!("ERR Unknown client type '{other}'").into()),
     }
-}
-
-fn list(call: &mut Call<'_>) -> Answer {
-    let mut wanted: Vec<u64> = call.core.clients.keys().copied().collect();
-    match call.many() {
-        2 => {}
-        many @ 4.. if call.option(2) == "type" && (many == 4 || call.version().is_valkey()) => {
-            let kind = call.option(3);
-            let unknown = || Failure::from(format!("ERR Unknown client type '{}'", call.text(3)));
-            is_kind(&Client::default(), &kind).map_err(|_| unknown())?;
-            if many > 4 {
-                return Err(SYNTAX);
-            }
-            wanted.retain(|client| is_kind(&call.core.clients[client], &kind).unwrap_or(false));
-        }
-        4.. if call.option(2) == "id" => {
-            let ids: Vec<i64> = (3..call.many())
-                .map(|at| {
-                    number::integer(call.arg(at))
-                        .filter(|id| *id > 0)
-                        .ok_or("ERR Invalid client ID")
-                })
-                .collect::<Result<_, _>>()?;
-            wanted.retain(|client| ids.contains(&(call.core.clients[client].id as i64)));
-        }
-        _ => return Err(SYNTAX),
-    }
-    let lines: Vec<String> =
-        wanted.iter().map(|client| call.core.described(*client) + "\n").collect();
-    Ok(Reply::Text(lines.concat()))
 }
 
 fn kill(call: &mut Call<'_>) -> Answer {
@@ -172,21 +110,11 @@ fn kill(call: &mut Call<'_>) -> Answer {
                 wanted.retain(|client| call.core.clients[client].id as i64 == id);
             }
             "addr" => wanted.retain(|client| call.core.clients[client].address == value),
-            "laddr" => {
-                let here = format!("{}:{}", call.core.settings.host, call.core.settings.port);
-                wanted.retain(|_| here == value);
-            }
             "type" => {
                 let kind = value.to_ascii_lowercase();
                 is_kind(&Client::default(), &kind)
                     .map_err(|_| Failure::from(format!("ERR Unknown client type '{value}'")))?;
                 wanted.retain(|client| is_kind(&call.core.clients[client], &kind).unwrap_or(false));
-            }
-            "user" => {
-                if !call.core.users.contains_key(&value) {
-                    return Err(format!("ERR No such user '{value}'").into());
-                }
-                wanted.retain(|client| call.core.clients[client].user == value);
             }
             "skipme" => match &*value.to_ascii_lowercase() {
                 "yes" => skips_me = true,
@@ -202,41 +130,4 @@ fn kill(call: &mut Call<'_>) -> Answer {
     }
     wanted.iter().for_each(|client| call.core.close(*client));
     Ok(Reply::count(wanted.len()))
-}
-
-fn pause(call: &mut Call<'_>) -> Answer {
-    let only_writes = match call.many() {
-        3 => false,
-        4 => match &*call.option(3) {
-            "write" => true,
-            "all" => false,
-            _ => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
-        },
-        _ => return Err(call.wrong_arity()),
-    };
-    let timeout =
-        number::integer(call.arg(2)).ok_or("ERR timeout is not an integer or out of range")?;
-    if timeout < 0 {
-        return Err("ERR timeout is negative".into());
-    }
-    let until = call.core.millis().saturating_add(timeout);
-    let old = call.core.pause.unwrap_or((0, true));
-    call.core.pause = Some((until.max(old.0), only_writes && old.1));
-    Ok(OK)
-}
-
-fn unblock(call: &mut Call<'_>) -> Answer {
-    let id = call.int(2)?;
-    let is_it = |client: &Client| {
-        client.id as i64 == id && matches!(client.blocked, Some(Blocked::Wait { .. }))
-    };
-    let waiting =
-        call.core.clients.iter().find(|(_, client)| is_it(client)).map(|(client, _)| *client);
-    if let Some(client) = waiting
-        && let Some(Blocked::Wait { until, .. }) = &mut call.core.client(client).blocked
-    {
-        *until = Some(i64::MIN);
-        call.core.frees_others = true;
-    }
-    found(waiting.is_some())
 }

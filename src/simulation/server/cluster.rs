@@ -3,41 +3,24 @@
 use crate::slot;
 
 use super::call::{Call, Row, command, no_subcommand};
-use super::command::{
-    ADMIN, CONTAINER, Command, FAST, Keys, LOADING, NO_KEYS, NO_SCRIPT, STALE, WRITE,
-};
+use super::command::{CONTAINER, Command, Keys, LOADING, NO_KEYS, STALE};
 use super::core::Core;
 use super::data::Bytes;
-use super::dispatch;
 use super::reply::{Answer, Failure, OK, Reply};
 use super::settings::Version;
 use super::view::{ClusterNode, ClusterView};
 
 const TELLS: u32 = LOADING | STALE;
 
-pub(super) const COMMANDS: [Row; 13] = [
+pub(super) const COMMANDS: [Row; 5] = [
     command("cluster", -2, CONTAINER | TELLS, NO_KEYS, no_subcommand),
     command("cluster|slots", 2, TELLS, NO_KEYS, slots),
-    command("cluster|shards", 2, TELLS, NO_KEYS, shards),
-    command("cluster|nodes", 2, TELLS, NO_KEYS, nodes),
-    command("cluster|myid", 2, TELLS, NO_KEYS, |call| view(call).map(|view| text(&view.me))),
     command("cluster|info", 2, TELLS, NO_KEYS, info),
     command("cluster|keyslot", 3, TELLS, NO_KEYS, |call| {
         view(call)?;
         Ok(Reply::Int(slot::of(call.arg(2)).into()))
     }),
-    command("cluster|countkeysinslot", 3, TELLS, NO_KEYS, |call| {
-        Ok(Reply::count(keys_in_slot(call)?.len()))
-    }),
-    command("cluster|getkeysinslot", 4, TELLS, NO_KEYS, |call| {
-        let many = usize::try_from(call.int(3)?).unwrap_or(0);
-        let keys = keys_in_slot(call)?;
-        Ok(Reply::bulks(keys.iter().take(many).map(|key| &**key)))
-    }),
-    command("cluster|reset", -2, ADMIN | NO_SCRIPT | STALE, NO_KEYS, |call| view(call).map(|_| OK)),
-    command("asking", 1, FAST, NO_KEYS, asking),
-    command("readonly", 1, FAST | LOADING | STALE, NO_KEYS, |call| reads_only(call, true)),
-    command("readwrite", 1, FAST | LOADING | STALE, NO_KEYS, |call| reads_only(call, false)),
+    command("asking", 1, 0, NO_KEYS, asking),
 ];
 
 const DOWN: &str = "CLUSTERDOWN The cluster is down";
@@ -66,7 +49,7 @@ impl Core {
         let of_client = self.client(client);
         let asking = std::mem::take(&mut of_client.is_asking);
         of_client.was_asking = asking;
-        self.elsewhere(client, asking, command, args).map_err(|elsewhere| {
+        self.elsewhere(asking, command, args).map_err(|elsewhere| {
             Failure::from(match elsewhere {
                 Elsewhere::CrossSlot => {
                     "CROSSSLOT Keys in request don't hash to the same slot".to_owned()
@@ -85,7 +68,6 @@ impl Core {
     /// The same for a request of a script.
     pub(super) fn redirect_in_script(
         &mut self,
-        client: u64,
         command: &'static Command,
         args: &[&[u8]],
     ) -> Result<(), Failure> {
@@ -94,7 +76,7 @@ impl Core {
         }
         let asking = self.script.as_ref().is_some_and(|script| script.is_asking);
         let code = if self.version() == Version::Redis62 { "" } else { "ERR " };
-        self.elsewhere(client, asking, command, args).map_err(|elsewhere| {
+        self.elsewhere(asking, command, args).map_err(|elsewhere| {
             let what = match elsewhere {
                 Elsewhere::Down => "execute a command while the cluster is down",
                 _ => "access a non local key in a cluster node",
@@ -105,13 +87,12 @@ impl Core {
 
     fn elsewhere(
         &mut self,
-        client: u64,
         asking: bool,
         command: &'static Command,
         args: &[&[u8]],
     ) -> Result<(), Elsewhere> {
         let sharded = command.keys == Keys::Channels || command.name == "spublish";
-        let (keys, writes) = self.keys_of_request(client, command, args);
+        let keys = command.keys_of(args);
         let Some(first) = keys.first() else { return Ok(()) };
         let slot = slot::of(first);
         if keys.iter().any(|key| slot::of(key) != slot) {
@@ -120,7 +101,6 @@ impl Core {
         let has = if sharded { 0 } else { keys.iter().filter(|key| self.exists(0, key)).count() };
         let lacks = if sharded { 0 } else { keys.len() - has };
         let version = self.version();
-        let reads_only = self.client(client).reads_only;
         let Some(view) = &self.view else { return Err(Elsewhere::Down) };
         let Some(owner) = view.owner(slot) else { return Err(Elsewhere::Unbound) };
         if view.is_down {
@@ -142,37 +122,11 @@ impl Core {
             return if keys.len() > 1 && lacks > 0 { Err(Elsewhere::TryAgain) } else { Ok(()) };
         }
         let follows = view.myself().is_some_and(|me| me.primary.as_ref() == Some(&owner.id));
-        if is_mine || follows && (reads_only || sharded) && !writes {
+        if is_mine || follows && sharded {
             return Ok(());
         }
         let (slot, host, port) = address(owner);
         Err(Elsewhere::Moved(slot, host, port))
-    }
-
-    /// The keys of a request, of those in the queue for an `EXEC`, and whether it writes.
-    fn keys_of_request(
-        &mut self,
-        client: u64,
-        command: &'static Command,
-        args: &[&[u8]],
-    ) -> (Vec<Bytes>, bool) {
-        let owned = |command: &Command, args: &[&[u8]]| {
-            command.keys_of(args).into_iter().map(<[u8]>::to_vec).collect()
-        };
-        if command.name != "exec" {
-            return (owned(command, args), command.is(WRITE));
-        }
-        let queue = self.client(client).queue.as_ref();
-        let requests = queue.map(|queue| queue.requests.clone()).unwrap_or_default();
-        let (mut keys, mut writes): (Vec<Bytes>, bool) = (Vec::new(), false);
-        for request in &requests {
-            let words: Vec<&[u8]> = request.iter().map(|word| &**word).collect();
-            if let Ok(command) = dispatch::find(self, &words) {
-                keys.append(&mut owned(command, &words));
-                writes |= command.is(WRITE);
-            }
-        }
-        (keys, writes)
     }
 
     /// Takes over another view. Subscribers of channels whose slots have gone are dropped.
@@ -207,27 +161,10 @@ fn view(call: &Call<'_>) -> Result<ClusterView, Failure> {
     Ok(call.core.view.clone().unwrap_or_default())
 }
 
-fn keys_in_slot(call: &Call<'_>) -> Result<Vec<Bytes>, Failure> {
-    view(call)?;
-    let wanted = call.int(2)?;
-    if !(0..i64::from(slot::SLOTS)).contains(&wanted) {
-        return Err("ERR Invalid slot".into());
-    }
-    let keys = call.core.visible(0).map(|(key, _)| key);
-    Ok(keys.filter(|key| i64::from(slot::of(key)) == wanted).cloned().collect())
-}
-
 fn asking(call: &mut Call<'_>) -> Answer {
     view(call)?;
     let client = call.client;
     call.core.client(client).is_asking = true;
-    Ok(OK)
-}
-
-fn reads_only(call: &mut Call<'_>, yes: bool) -> Answer {
-    view(call)?;
-    let client = call.client;
-    call.core.client(client).reads_only = yes;
     Ok(OK)
 }
 
@@ -252,60 +189,6 @@ fn slots(call: &mut Call<'_>) -> Answer {
     }
     ranges.sort_by_key(|(first, _)| *first);
     Ok(Reply::Array(ranges.into_iter().map(|(_, range)| range).collect()))
-}
-
-fn shards(call: &mut Call<'_>) -> Answer {
-    let view = view(call)?;
-    let shown = |node: &ClusterNode| {
-        let role = if node.primary.is_none() { "master" } else { "replica" };
-        let health = if node.has_failed { "fail" } else { "online" };
-        Reply::Map(vec![
-            (text("id"), text(&node.id)),
-            (text("port"), Reply::Int(node.port.into())),
-            (text("ip"), text(&node.host)),
-            (text("endpoint"), text(&node.host)),
-            (text("role"), text(role)),
-            (text("replication-offset"), Reply::Int(0)),
-            (text("health"), text(health)),
-        ])
-    };
-    let shards = view.nodes.iter().filter(|node| node.primary.is_none()).map(|node| {
-        let slots = node.slots.iter().flat_map(|(first, last)| [first, last]);
-        let slots = slots.map(|slot| Reply::Int((*slot).into())).collect();
-        let nodes = std::iter::once(node).chain(view.replicas_of(&node.id)).map(shown).collect();
-        Reply::Map(vec![(text("slots"), Reply::Array(slots)), (text("nodes"), Reply::Array(nodes))])
-    });
-    Ok(Reply::Array(shards.collect()))
-}
-
-fn nodes(call: &mut Call<'_>) -> Answer {
-    let view = view(call)?;
-    let mut lines = String::new();
-    for node in &view.nodes {
-        let mut flags = Vec::new();
-        flags.extend((node.id == view.me).then_some("myself"));
-        flags.push(if node.primary.is_none() { "master" } else { "slave" });
-        flags.extend(node.has_failed.then_some("fail"));
-        let bus = u32::from(node.port) + 10_000;
-        let primary = node.primary.as_deref().unwrap_or("-");
-        lines += &format!(
-            "{} {}:{}@{bus} {} {primary} 0 0 {} connected",
-            node.id,
-            node.host,
-            node.port,
-            flags.join(","),
-            node.epoch
-        );
-        for (first, last) in &node.slots {
-            lines += &if first == last { format!(" {first}") } else { format!(" {first}-{last}") };
-        }
-        if node.id == view.me {
-            view.migrating.iter().for_each(|(slot, to)| lines += &format!(" [{slot}->-{to}]"));
-            view.importing.iter().for_each(|(slot, from)| lines += &format!(" [{slot}-<-{from}]"));
-        }
-        lines.push('\n');
-    }
-    Ok(Reply::Text(lines))
 }
 
 fn info(call: &mut Call<'_>) -> Answer {

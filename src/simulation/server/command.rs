@@ -32,23 +32,17 @@ pub(super) const READ: u32 = 1;
 pub(super) const WRITE: u32 = 2;
 /// May need memory.
 pub(super) const GROWS: u32 = 4;
-pub(super) const ADMIN: u32 = 8;
-pub(super) const PUBSUB: u32 = 16;
 /// Not in scripts.
-pub(super) const NO_SCRIPT: u32 = 32;
+pub(super) const NO_SCRIPT: u32 = 8;
 /// While data is loaded, too.
-pub(super) const LOADING: u32 = 64;
+pub(super) const LOADING: u32 = 16;
 /// On a replica that has lost its primary, too.
-pub(super) const STALE: u32 = 128;
-pub(super) const FAST: u32 = 256;
-pub(super) const NO_AUTH: u32 = 512;
+pub(super) const STALE: u32 = 32;
+pub(super) const NO_AUTH: u32 = 64;
 /// While a script runs for too long, too.
-pub(super) const BUSY: u32 = 1024;
-pub(super) const NO_MULTI: u32 = 2048;
-/// May write, or publish.
-pub(super) const MAY_REPLICATE: u32 = 4096;
+pub(super) const BUSY: u32 = 128;
 /// Has subcommands; alone it is no command.
-pub(super) const CONTAINER: u32 = 8192;
+pub(super) const CONTAINER: u32 = 256;
 
 pub(super) const NO_KEYS: Keys = Keys::None;
 /// The first word behind the name is the one key.
@@ -58,20 +52,13 @@ pub(super) const ALL_KEYS: Keys = Keys::At(1, -1, 1);
 pub(super) const TWO_KEYS: Keys = Keys::At(1, 2, 1);
 
 /// Commands that came with a later version than the first.
-const NEWER: [(&str, Version); 14] = [
-    ("eval_ro", Version::Redis70),
-    ("evalsha_ro", Version::Redis70),
+const NEWER: [(&str, Version); 7] = [
     ("ssubscribe", Version::Redis70),
     ("sunsubscribe", Version::Redis70),
     ("spublish", Version::Redis70),
-    ("pubsub|shardchannels", Version::Redis70),
     ("pubsub|shardnumsub", Version::Redis70),
     ("expiretime", Version::Redis70),
     ("pexpiretime", Version::Redis70),
-    ("cluster|shards", Version::Redis70),
-    ("client|no-evict", Version::Redis70),
-    ("command|docs", Version::Redis70),
-    ("client|no-touch", Version::Redis80),
     ("client|setinfo", Version::Redis80),
 ];
 

@@ -1,67 +1,31 @@
 //! Commands about the connection of a client, and about other clients.
 
 use super::call::{Call, Row, command, no_subcommand};
-use super::client::Wants;
-use super::command::{
-    ADMIN, BUSY, CONTAINER, FAST, LOADING, NO_AUTH, NO_KEYS, NO_MULTI, NO_SCRIPT, STALE,
-};
-use super::core::{Core, DBS};
-use super::data::Bytes;
+use super::command::{BUSY, CONTAINER, LOADING, NO_AUTH, NO_KEYS, NO_SCRIPT, STALE};
+use super::core::DBS;
 use super::number;
-use super::reply::{Answer, Failure, OK, Reply, SYNTAX};
+use super::reply::{Answer, OK, Reply};
 use super::settings::Version;
 
-const OPEN: u32 = NO_AUTH | LOADING | STALE | FAST | BUSY | NO_SCRIPT;
+const OPEN: u32 = NO_AUTH | LOADING | STALE | BUSY | NO_SCRIPT;
 const MINE: u32 = NO_SCRIPT | LOADING | STALE;
-const OTHERS: u32 = ADMIN | NO_SCRIPT | LOADING | STALE;
 
-pub(super) const COMMANDS: [Row; 17] = [
+pub(super) const COMMANDS: [Row; 8] = [
     command("hello", -1, OPEN, NO_KEYS, hello),
-    command("ping", -1, FAST, NO_KEYS, ping),
-    command("echo", 2, LOADING | STALE | FAST, NO_KEYS, |call| Ok(Reply::bulk(call.arg(1)))),
-    command("select", 2, LOADING | STALE | FAST, NO_KEYS, select),
+    command("ping", -1, 0, NO_KEYS, ping),
+    command("echo", 2, LOADING | STALE, NO_KEYS, |call| Ok(Reply::bulk(call.arg(1)))),
+    command("select", 2, LOADING | STALE, NO_KEYS, select),
     command("quit", -1, OPEN, NO_KEYS, |call| {
         call.core.close(call.client);
         Ok(OK)
     }),
-    command("reset", 1, OPEN, NO_KEYS, reset),
     command("client", -2, CONTAINER | MINE, NO_KEYS, no_subcommand),
     command("client|id", 2, MINE, NO_KEYS, |call| {
         let client = call.client;
         Ok(Reply::Int(call.core.client(client).id as i64))
     }),
-    command("client|setname", 3, MINE, NO_KEYS, |call| {
-        let name = call.arg(2).to_vec();
-        call.core.set_name(call.client, name)?;
-        Ok(OK)
-    }),
-    command("client|getname", 2, MINE, NO_KEYS, getname),
     command("client|setinfo", 4, MINE, NO_KEYS, setinfo),
-    command("client|no-evict", 3, OTHERS, NO_KEYS, |call| {
-        let yes = on_or_off(call, 2)?;
-        let client = call.client;
-        call.core.client(client).no_evict = yes;
-        Ok(OK)
-    }),
-    command("client|no-touch", 3, MINE, NO_KEYS, |call| on_or_off(call, 2).map(|_| OK)),
-    command("client|reply", 3, MINE, NO_KEYS, reply),
-    command("client|tracking", -3, MINE, NO_KEYS, |call| {
-        let yes = on_or_off(call, 2)?;
-        let client = call.client;
-        call.core.client(client).tracking = yes;
-        Ok(OK)
-    }),
-    command("client|caching", 3, MINE, NO_KEYS, |_| Ok(OK)),
-    command("monitor", 1, OTHERS | NO_MULTI, NO_KEYS, |_| Ok(OK)),
 ];
-
-fn on_or_off(call: &Call<'_>, at: usize) -> Result<bool, Failure> {
-    match &*call.option(at) {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(SYNTAX),
-    }
-}
 
 fn hello(call: &mut Call<'_>) -> Answer {
     let client = call.client;
@@ -76,7 +40,7 @@ fn hello(call: &mut Call<'_>) -> Answer {
     }
     // Up to Redis 7.0 each option counts at once, whatever is wrong with those behind it.
     let at_once = call.version() <= Version::Redis70;
-    let (mut at, mut user, mut name) = (2, None, None);
+    let (mut at, mut user) = (2, None);
     while at < call.many() {
         match (&*call.option(at), call.many() - at - 1) {
             ("auth", 2..) => {
@@ -87,16 +51,6 @@ fn hello(call: &mut Call<'_>) -> Answer {
                     user = Some((its_name, password));
                 }
                 at += 2;
-            }
-            ("setname", 1..) => {
-                let its_name = call.arg(at + 1).to_vec();
-                call.core.may_be_a_name(&its_name)?;
-                if at_once {
-                    call.core.set_name(client, its_name)?;
-                } else {
-                    name = Some(its_name);
-                }
-                at += 1;
             }
             _ => return Err(format!("ERR Syntax error in HELLO option '{}'", call.text(at)).into()),
         }
@@ -109,9 +63,6 @@ fn hello(call: &mut Call<'_>) -> Answer {
     }
     if !call.core.client(client).is_known {
         return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time".into());
-    }
-    if let Some(name) = name {
-        call.core.set_name(client, name)?;
     }
     if let Some(resp3) = resp3 {
         call.core.client(client).resp3 = resp3;
@@ -176,49 +127,6 @@ fn select(call: &mut Call<'_>) -> Answer {
     Ok(OK)
 }
 
-fn reset(call: &mut Call<'_>) -> Answer {
-    let (client, version) = (call.client, call.version());
-    call.core.discard(client);
-    call.core.unsubscribe_all(client);
-    let needs_no_password =
-        call.core.users.get("default").is_some_and(|user| user.needs_no_password);
-    let of_client = call.core.client(client);
-    of_client.user = "default".into();
-    of_client.is_known = needs_no_password;
-    of_client.resp3 = false;
-    of_client.db = 0;
-    of_client.name.clear();
-    of_client.wants = Wants::All;
-    (of_client.reads_only, of_client.is_asking) = (false, false);
-    of_client.no_evict &= version <= Version::Redis70;
-    of_client.tracking = false;
-    Ok(Reply::Status("RESET".into()))
-}
-
-impl Core {
-    fn set_name(&mut self, client: u64, name: Bytes) -> Result<(), Failure> {
-        self.may_be_a_name(&name)?;
-        self.client(client).name = name;
-        Ok(())
-    }
-
-    fn may_be_a_name(&self, name: &[u8]) -> Result<(), Failure> {
-        // Later versions look no further than to a zero.
-        let is_later = self.version() > Version::Redis70;
-        let looked_at = if is_later { number::c_text(name) } else { name };
-        if looked_at.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
-            return Ok(());
-        }
-        Err("ERR Client names cannot contain spaces, newlines or special characters.".into())
-    }
-}
-
-fn getname(call: &mut Call<'_>) -> Answer {
-    let client = call.client;
-    let name = &call.core.client(client).name;
-    Ok(if name.is_empty() { Reply::Nil } else { Reply::bulk(name) })
-}
-
 fn setinfo(call: &mut Call<'_>) -> Answer {
     let (client, value) = (call.client, call.arg(3).to_vec());
     let of_client = call.core.client(client);
@@ -228,21 +136,4 @@ fn setinfo(call: &mut Call<'_>) -> Answer {
         _ => return Err(format!("ERR Unrecognized option '{}'", call.text(2)).into()),
     }
     Ok(OK)
-}
-
-fn reply(call: &mut Call<'_>) -> Answer {
-    let client = call.client;
-    let option = call.option(2);
-    let wants = &mut call.core.client(client).wants;
-    match &*option {
-        "on" => {
-            *wants = Wants::All;
-            return Ok(OK);
-        }
-        "off" => *wants = Wants::None,
-        "skip" if *wants != Wants::None => *wants = Wants::SkipsNext,
-        "skip" => {}
-        _ => return Err(SYNTAX),
-    }
-    Ok(Reply::Later)
 }

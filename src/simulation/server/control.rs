@@ -68,7 +68,6 @@ impl Server {
             is_sentinel: old.is_sentinel,
             masters: old.masters,
             view: old.view,
-            expires_actively: true,
             calls: vec![0; old.table.len()],
             ..Core::default()
         };
@@ -220,7 +219,7 @@ impl Server {
         }
     }
 
-    /// How many clients would receive a message, patterns aside.
+    /// How many clients would receive a message.
     pub fn subscribers(&self, channel: &[u8]) -> usize {
         let of =
             |all: &BTreeMap<Bytes, _>| all.get(channel).map_or(0, std::collections::BTreeSet::len);
@@ -230,6 +229,11 @@ impl Server {
     /// How many commands it has carried out since it started, those of scripts included.
     pub fn commands(&self) -> u64 {
         self.core.calls.iter().sum()
+    }
+
+    /// How many clients it has answered an error that begins with that code.
+    pub fn errors(&self, code: &str) -> u64 {
+        self.core.errors.get(code).copied().unwrap_or(0)
     }
 
     /// How often it has carried out that one, by its name in lower case.

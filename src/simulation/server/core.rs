@@ -25,11 +25,6 @@ pub(super) const DBS: usize = 16;
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) db: usize,
-    pub(super) resp3: bool,
-    /// It may not write.
-    pub(super) only_reads: bool,
-    /// It may grow data when memory is full.
-    pub(super) allows_oom: bool,
     /// It has written: what memory and role forbid is allowed from here on.
     pub(super) has_written: bool,
     pub(super) is_asking: bool,
@@ -67,24 +62,12 @@ pub(super) struct Core {
     /// What the client at work hears behind its answer.
     pub(super) own_pushes: Vec<Reply>,
     pub(super) channels: BTreeMap<Bytes, BTreeSet<u64>>,
-    pub(super) patterns: BTreeMap<Bytes, BTreeSet<u64>>,
     pub(super) sharded: BTreeMap<Bytes, BTreeSet<u64>>,
-    /// Which clients watch a key.
-    pub(super) watched: BTreeMap<(usize, Bytes), BTreeSet<u64>>,
     pub(super) engine: Option<Arc<dyn Engine>>,
     pub(super) scripts: BTreeMap<[u8; 40], Arc<Script>>,
     pub(super) script: Option<Running>,
-    /// Where the numbers of scripts that look random are.
-    pub(super) random_of_scripts: u64,
     pub(super) users: BTreeMap<String, User>,
     pub(super) config: BTreeMap<String, String>,
-    /// Until when clients are paused, and whether only those that write.
-    pub(super) pause: Option<(i64, bool)>,
-    /// Until when it does nothing at all, and the client that has wanted it.
-    pub(super) asleep_until: Option<Duration>,
-    pub(super) sleeper: Option<u64>,
-    /// The request at work lets clients go on that had to wait.
-    pub(super) frees_others: bool,
     pub(super) memory_is_full: bool,
     /// It cannot save its data.
     pub(super) refuses_writes: bool,
@@ -103,19 +86,13 @@ pub(super) struct Core {
     /// It is a Sentinel, which knows this of primaries.
     pub(super) is_sentinel: bool,
     pub(super) masters: Vec<Master>,
-    /// How many changes there were.
-    pub(super) changes: u64,
     /// The earliest end of a key, or something earlier.
     pub(super) first_end: Option<i64>,
     pub(super) last_cycle: i64,
-    /// Whether keys that have ended are removed before somebody looks.
-    pub(super) expires_actively: bool,
-    pub(super) expired: u64,
     /// How often each command was carried out, by its place in the table.
     pub(super) calls: Vec<u64>,
+    /// How many clients were answered an error, by its code.
     pub(super) errors: BTreeMap<String, u64>,
-    /// The error of the script that has run is one of a command in it.
-    pub(super) error_is_counted: bool,
 }
 
 impl Core {
@@ -134,9 +111,7 @@ impl Core {
 
     /// Whether the next request of a client may be carried out.
     pub(super) fn takes_requests_of(&self, client: u64) -> bool {
-        let of_client = self.clients.get(&client);
-        self.asleep_until.is_none()
-            && of_client.is_some_and(|one| one.blocked.is_none() && !one.is_closing)
+        self.clients.get(&client).is_some_and(|one| one.waits.is_none() && !one.is_closing)
     }
 
     /// The next of the numbers that look random.
@@ -186,8 +161,7 @@ impl Core {
 
     /// Sends a message to a client. Up to Redis 7.0 the client at work hears it in front of its answer.
     pub(super) fn push(&mut self, client: u64, push: Reply) {
-        let executes = self.clients.get(&client).is_some_and(|one| one.executing.is_some());
-        if self.current == Some(client) && (self.version() > Version::Redis70 || executes) {
+        if self.current == Some(client) && self.version() > Version::Redis70 {
             self.own_pushes.push(push)
         } else {
             self.send(client, &push)
@@ -219,21 +193,13 @@ impl Core {
     /// Forgets a client.
     pub(super) fn forget(&mut self, client: u64) {
         let Some(gone) = self.clients.remove(&client) else { return };
-        for (all, of_client) in [
-            (&mut self.channels, gone.channels),
-            (&mut self.patterns, gone.patterns),
-            (&mut self.sharded, gone.sharded),
-        ] {
-            of_client.iter().for_each(|channel| leave(all, channel, client));
-        }
-        for key in gone.watched {
-            leave(&mut self.watched, &key, client);
-        }
+        gone.channels.iter().for_each(|channel| leave(&mut self.channels, channel, client));
+        gone.sharded.iter().for_each(|channel| leave(&mut self.sharded, channel, client));
     }
 }
 
 /// Takes a client out of those that are at `name`.
-pub(super) fn leave<K: Ord>(all: &mut BTreeMap<K, BTreeSet<u64>>, name: &K, client: u64) {
+pub(super) fn leave(all: &mut BTreeMap<Bytes, BTreeSet<u64>>, name: &Bytes, client: u64) {
     if let Some(those) = all.get_mut(name) {
         those.remove(&client);
         if those.is_empty() {

@@ -6,8 +6,6 @@ use std::ops::Bound;
 
 pub(super) type Bytes = Vec<u8>;
 pub(super) type Hash = BTreeMap<Bytes, Bytes>;
-/// By id, which is a time and a number.
-pub(super) type Stream = BTreeMap<(u64, u64), Vec<(Bytes, Bytes)>>;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
@@ -16,7 +14,6 @@ pub(super) enum Value {
     List(VecDeque<Bytes>),
     Set(BTreeSet<Bytes>),
     Sorted(Sorted),
-    Stream(Stream, (u64, u64)),
 }
 
 impl Value {
@@ -28,30 +25,17 @@ impl Value {
             Self::List(_) => "list",
             Self::Set(_) => "set",
             Self::Sorted(_) => "zset",
-            Self::Stream(..) => "stream",
         }
     }
 
-    /// A collection without elements is no key, but for a stream.
+    /// A collection without elements is no key.
     pub(super) fn is_gone(&self) -> bool {
         match self {
-            Self::Text(_) | Self::Stream(..) => false,
+            Self::Text(_) => false,
             Self::Hash(hash) => hash.is_empty(),
             Self::List(list) => list.is_empty(),
             Self::Set(set) => set.is_empty(),
             Self::Sorted(sorted) => sorted.is_empty(),
-        }
-    }
-
-    /// About so many bytes.
-    pub(super) fn size(&self) -> usize {
-        match self {
-            Self::Text(text) => text.len(),
-            Self::Hash(hash) => hash.iter().map(|(k, v)| k.len() + v.len() + 16).sum(),
-            Self::List(list) => list.iter().map(|one| one.len() + 8).sum(),
-            Self::Set(set) => set.iter().map(|one| one.len() + 8).sum(),
-            Self::Sorted(sorted) => sorted.scores.keys().map(|one| one.len() + 24).sum(),
-            Self::Stream(stream, _) => stream.len() * 64,
         }
     }
 }

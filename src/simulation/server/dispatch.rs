@@ -1,52 +1,25 @@
 //! Finds the command of a request, looks whether it may be carried out now, and calls it.
 
 use super::call::{Call, wrong_arity};
-use super::client::{Blocked, Queue, Wants};
-use super::command::{
-    ADMIN, BUSY, CONTAINER, Command, GROWS, LOADING, MAY_REPLICATE, NO_MULTI, NO_SCRIPT, READ,
-    STALE, WRITE,
-};
+use super::command::{BUSY, CONTAINER, Command, GROWS, LOADING, NO_SCRIPT, STALE, WRITE};
 use super::core::Core;
 use super::reply::{Failure, Reply, printed};
 use super::settings::Version;
 
-/// What came of a request.
-pub(super) enum Outcome {
-    Done,
-    /// It has to be looked at again later.
-    Waits,
-}
-
-/// Commands that are carried out, not queued, in a transaction.
-const UNQUEUED: [&str; 6] = ["exec", "discard", "multi", "watch", "quit", "reset"];
-
 /// What a client may ask while it listens, in the older version of the protocol.
-const WHILE_LISTENING: [&str; 9] = [
-    "ping",
-    "subscribe",
-    "ssubscribe",
-    "unsubscribe",
-    "sunsubscribe",
-    "psubscribe",
-    "punsubscribe",
-    "quit",
-    "reset",
-];
+const WHILE_LISTENING: [&str; 6] =
+    ["ping", "subscribe", "ssubscribe", "unsubscribe", "sunsubscribe", "quit"];
 
 /// What a Sentinel may be asked beside its own commands.
-const SENTINELS: [&str; 15] = [
+const SENTINELS: [&str; 11] = [
     "acl",
     "auth",
     "client",
-    "command",
     "hello",
     "info",
     "ping",
-    "psubscribe",
     "publish",
-    "punsubscribe",
     "quit",
-    "reset",
     "role",
     "subscribe",
     "unsubscribe",
@@ -54,8 +27,8 @@ const SENTINELS: [&str; 15] = [
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-/// A request of a client.
-pub(super) fn request(core: &mut Core, client: u64, args: &[&[u8]]) -> Outcome {
+/// Carries out a request of a client, or refuses it.
+pub(super) fn request(core: &mut Core, client: u64, args: &[&[u8]]) {
     let millis = core.millis();
     core.client(client).active = millis;
     let known = lookup(core, args);
@@ -65,65 +38,16 @@ pub(super) fn request(core: &mut Core, client: u64, args: &[&[u8]]) -> Outcome {
         check(core, client, command, args)?;
         Ok(command)
     });
-    let reply = match checked {
-        Err(failure) => Reply::Error(refused(core, client, args, failure)),
-        Ok(command) => {
-            if core.pauses(command, client) {
-                core.client(client).blocked = Some(Blocked::Paused);
-                return Outcome::Waits;
-            }
-            let old = core.version() == Version::Redis62;
-            let of_client = core.client(client);
-            match &mut of_client.queue {
-                Some(Queue { requests, is_broken }) if !UNQUEUED.contains(&command.name) => {
-                    // There will be no EXEC otherwise.
-                    if !*is_broken && (old || !of_client.is_dirty) {
-                        requests.push(args.iter().map(|arg| arg.to_vec()).collect());
-                    }
-                    Reply::Status("QUEUED".into())
-                }
-                _ => run(core, client, command, args, false),
-            }
-        }
-    };
+    let reply = checked.map_or_else(Reply::Error, |command| run(core, client, command, args));
     core.end_unit(Some(client));
-    answer(core, client, &reply);
-    Outcome::Done
-}
-
-/// Takes note of a request that is not carried out, which ends a transaction. Returns the error.
-fn refused(core: &mut Core, client: u64, args: &[&[u8]], failure: Failure) -> Failure {
-    let is_valkey = core.version().is_valkey();
-    if let Some(queue) = &mut core.client(client).queue {
-        queue.is_broken = true;
-        if is_valkey {
-            queue.requests.clear();
-        }
+    if let Reply::Error(failure) = &reply {
+        core.count_error(failure);
     }
-    let failure = if args[0].eq_ignore_ascii_case(b"exec") {
-        core.discard(client);
-        let why = failure.0.trim_start_matches("ERR ");
-        Failure::from(format!("EXECABORT Transaction discarded because of: {why}"))
-    } else {
-        failure
-    };
-    core.count_error(&failure);
-    failure
-}
-
-/// Sends an answer, if the client wants it, and what it hears behind it.
-fn answer(core: &mut Core, client: u64, reply: &Reply) {
+    if reply != Reply::Later {
+        core.send(client, &reply);
+    }
+    // What it hears behind its answer.
     let pushes = std::mem::take(&mut core.own_pushes);
-    let Some(to) = core.clients.get_mut(&client) else { return };
-    let wanted = to.wants == Wants::All;
-    to.wants = match to.wants {
-        Wants::SkipsNext => Wants::SkipsThis,
-        Wants::SkipsThis => Wants::All,
-        other => other,
-    };
-    if wanted && *reply != Reply::Later {
-        core.send(client, reply);
-    }
     pushes.iter().for_each(|push| core.send(client, push));
 }
 
@@ -212,32 +136,16 @@ fn check(
 ) -> Result<(), Failure> {
     let version = core.version();
     let asks = core.client(client);
-    let in_queue = asks.queue.is_some();
     let listens = asks.listens();
     if !asks.is_known && !command.is_open(version) {
         return Err("NOAUTH Authentication required.".into());
     }
-    if in_queue && version.is_valkey() && ["multi", "watch"].contains(&command.name) {
-        let name = command.name;
-        return Err(format!("ERR Command '{name}' not allowed inside a transaction").into());
-    }
-    if in_queue && command.is(NO_MULTI) {
-        return Err("ERR Command not allowed inside a transaction".into());
-    }
     core.permitted(client, command, args).map_err(|denied| denied.words(command, client, core))?;
     core.redirect(client, command, args)?;
-    let mut flags = core.flags_of(command, args);
-    if command.name == "exec" {
-        flags |= core.flags_of_queue(client);
-    }
-    // Up to Redis 7.0 a queue counts as data that grows.
-    let queues = in_queue
-        && version <= Version::Redis70
-        && !["exec", "discard", "quit", "reset"].contains(&command.name);
-    if core.memory_is_short() && (flags & GROWS != 0 || queues) {
+    if core.memory_is_short() && command.is(GROWS) {
         return Err(OOM.into());
     }
-    if flags & WRITE != 0 {
+    if command.is(WRITE) {
         core.may_write()?;
     }
     if listens && !WHILE_LISTENING.contains(&command.name) {
@@ -248,7 +156,7 @@ fn check(
         )
         .into());
     }
-    core.state_allows(flags & STALE != 0, command.is(LOADING), command.is(BUSY))
+    core.state_allows(command.is(STALE), command.is(LOADING), command.is(BUSY))
 }
 
 /// How an error calls a command.
@@ -260,49 +168,22 @@ fn shown(command: &Command, version: Version) -> &'static str {
 }
 
 /// Carries a command out.
-pub(super) fn run(
-    core: &mut Core,
-    client: u64,
-    command: &'static Command,
-    args: &[&[u8]],
-    in_unit: bool,
-) -> Reply {
+fn run(core: &mut Core, client: u64, command: &'static Command, args: &[&[u8]]) -> Reply {
     let (db, resp3) = match &core.script {
-        Some(script) => (script.db, script.resp3),
+        Some(script) => (script.db, false),
         None => {
             let client = core.client(client);
             (client.db, client.resp3)
         }
     };
-    let mut call = Call { core, command, args, client, db, resp3, in_unit };
+    let mut call = Call { core, command, args, client, db, resp3 };
     let reply = (super::TABLE[command.index].run)(&mut call).unwrap_or_else(Reply::Error);
-    // Redis 6.2 does not take it for a command.
-    if command.name != "quit" || core.version() > Version::Redis62 {
-        core.calls[command.index] += 1;
-    }
-    let is_counted = std::mem::take(&mut core.error_is_counted);
-    if let Reply::Error(failure) = &reply
-        && !is_counted
-    {
-        core.count_error(failure);
-    }
+    core.calls[command.index] += 1;
     reply
 }
 
 /// A request of the script that runs. The error is about one that was not carried out.
 pub(super) fn request_of_script(core: &mut Core, args: &[&[u8]]) -> Result<Reply, Failure> {
-    let reply = script_call(core, args);
-    if let Err(failure) = &reply
-        && core.version() > Version::Redis62
-    {
-        let is_denied = core.version().is_valkey() && failure.0.starts_with("ERR ACL failure");
-        let denied = Failure::from("NOPERM in a script");
-        core.count_error(if is_denied { &denied } else { failure });
-    }
-    reply
-}
-
-fn script_call(core: &mut Core, args: &[&[u8]]) -> Result<Reply, Failure> {
     let old = core.version() == Version::Redis62;
     let command = find(core, args).map_err(|failure| {
         let whose = if core.version().is_valkey() { "" } else { "Redis " };
@@ -316,8 +197,7 @@ fn script_call(core: &mut Core, args: &[&[u8]]) -> Result<Reply, Failure> {
         })
     })?;
     let script = core.script.as_ref().expect("BUG: no script runs");
-    let (client, only_reads, has_written) = (script.client, script.only_reads, script.has_written);
-    let allows_oom = script.allows_oom;
+    let (client, has_written) = (script.client, script.has_written);
     // Later versions do not wait there.
     let may_wait = command.name == "wait" && core.version() > Version::Redis70;
     if command.is(NO_SCRIPT) && !may_wait {
@@ -330,12 +210,9 @@ fn script_call(core: &mut Core, args: &[&[u8]]) -> Result<Reply, Failure> {
     }
     core.permitted(client, command, args)
         .map_err(|denied| denied.in_script(command, client, core))?;
-    let is_short = core.memory_is_short() && command.is(GROWS) && !has_written && !allows_oom;
+    let is_short = core.memory_is_short() && command.is(GROWS) && !has_written;
     if is_short && core.version().is_valkey() {
         return Err(OOM.into());
-    }
-    if only_reads && command.flags & (WRITE | MAY_REPLICATE) != 0 {
-        return Err("ERR Write commands are not allowed from read-only scripts.".into());
     }
     if command.is(WRITE) && !has_written {
         core.may_write()?;
@@ -348,8 +225,8 @@ fn script_call(core: &mut Core, args: &[&[u8]]) -> Result<Reply, Failure> {
     {
         script.has_written = true;
     }
-    core.redirect_in_script(client, command, args)?;
-    Ok(run(core, client, command, args, true))
+    core.redirect_in_script(command, args)?;
+    Ok(run(core, client, command, args))
 }
 
 impl Core {
@@ -363,36 +240,8 @@ impl Core {
         !is_of_sentinel && (self.version() >= Version::Redis80 || command.is_in(self.version()))
     }
 
-    /// The flags of all commands that a transaction has.
-    fn flags_of_queue(&mut self, client: u64) -> u32 {
-        let queue = self.clients.get(&client).and_then(|client| client.queue.as_ref());
-        let requests = queue.map(|queue| &queue.requests[..]).unwrap_or_default();
-        let flags = requests.iter().map(|request| {
-            let words: Vec<&[u8]> = request.iter().map(|word| &**word).collect();
-            find(self, &words).map_or(0, |command| self.flags_of(command, &words))
-        });
-        flags.fold(0, |all, flags| all | flags) & (READ | WRITE | GROWS | ADMIN | MAY_REPLICATE)
-    }
-
-    /// Whether clients are paused for such a command.
-    fn pauses(&mut self, command: &Command, client: u64) -> bool {
-        let Some((until, only_writes)) = self.pause else { return false };
-        if until <= self.millis() {
-            return false;
-        }
-        let mut flags = command.flags;
-        if command.name == "exec" {
-            flags |= self.flags_of_queue(client);
-        }
-        !only_writes || flags & (WRITE | MAY_REPLICATE) != 0
-    }
-
-    pub(super) fn count_error(&mut self, failure: &Failure) {
-        let code = failure.0.split_once(' ').map_or("ERR", |(code, _)| code);
-        let code = &*code.replace(['#', ':', '\n', '\r'], "_");
-        match self.errors.get_mut(code) {
-            Some(count) => *count += 1,
-            None => drop(self.errors.insert(code.to_owned(), 1)),
-        }
+    fn count_error(&mut self, failure: &Failure) {
+        let code = failure.0.split(' ').next().unwrap_or_default();
+        *self.errors.entry(code.to_owned()).or_default() += 1;
     }
 }

@@ -1,17 +1,16 @@
 //! Commands about hashes.
 
 use super::call::{Call, Row, command, found};
-use super::command::{FAST, GROWS, KEY, READ, WRITE};
+use super::command::{GROWS, KEY, READ, WRITE};
 use super::data::{Bytes, Hash};
-use super::keys::{cursor, next_of_scan, nothing_to_scan, scan_options};
 use super::number;
-use super::reply::{Answer, OK, OVERFLOW, Reply, SYNTAX};
+use super::reply::{Answer, OK, OVERFLOW, Reply};
 use super::strings::float_sum;
 
-const SETS: u32 = WRITE | GROWS | FAST;
-const GETS: u32 = READ | FAST;
+const SETS: u32 = WRITE | GROWS;
+const GETS: u32 = READ;
 
-pub(super) const COMMANDS: [Row; 16] = [
+pub(super) const COMMANDS: [Row; 15] = [
     command("hset", -4, SETS, KEY, |call| hset(call).map(Reply::Int)),
     command("hmset", -4, SETS, KEY, |call| hset(call).map(|_| OK)),
     command("hsetnx", 4, SETS, KEY, hsetnx),
@@ -21,7 +20,7 @@ pub(super) const COMMANDS: [Row; 16] = [
         Ok(Reply::maybe(hash.and_then(|hash| hash.get(field)).map(Vec::as_slice)))
     }),
     command("hmget", -3, GETS, KEY, hmget),
-    command("hdel", -3, WRITE | FAST, KEY, hdel),
+    command("hdel", -3, WRITE, KEY, hdel),
     command("hexists", 3, GETS, KEY, |call| {
         let field = call.arg(2);
         found(call.get::<Hash>(1)?.is_some_and(|hash| hash.contains_key(field)))
@@ -49,8 +48,12 @@ pub(super) const COMMANDS: [Row; 16] = [
     }),
     command("hincrby", 4, SETS, KEY, hincrby),
     command("hincrbyfloat", 4, SETS, KEY, hincrbyfloat),
-    command("hrandfield", -2, READ, KEY, hrandfield),
-    command("hscan", -3, READ, KEY, hscan),
+    command("hrandfield", 2, READ, KEY, |call| {
+        let many = call.get::<Hash>(1)?.map_or(0, Hash::len);
+        let at = if many > 1 { call.core.random_below(many) } else { 0 };
+        let name = call.get::<Hash>(1)?.and_then(|hash| hash.keys().nth(at));
+        Ok(Reply::maybe(name.map(Vec::as_slice)))
+    }),
 ];
 
 /// How many fields are new.
@@ -122,58 +125,4 @@ fn hincrbyfloat(call: &mut Call<'_>) -> Answer {
     let sum = float_sum(old.as_deref(), call.arg(3), "ERR hash value is not a float".into())?;
     set_field(call, sum.clone().into_bytes())?;
     Ok(Reply::Bulk(sum.into_bytes()))
-}
-
-/// One field by chance, or so many of them: different ones, or, if negative, with repetitions.
-fn hrandfield(call: &mut Call<'_>) -> Answer {
-    if call.many() == 2 {
-        let many = call.get::<Hash>(1)?.map_or(0, Hash::len);
-        if many == 0 {
-            return Ok(Reply::Nil);
-        }
-        let at = if many == 1 { 0 } else { call.core.random_below(many) };
-        let name = call.get::<Hash>(1)?.and_then(|hash| hash.keys().nth(at));
-        return Ok(Reply::maybe(name.map(Vec::as_slice)));
-    }
-    let count = call.signed_count(2)?;
-    let with_values = match call.many() {
-        3 => false,
-        4 if call.option(3) == "withvalues" => {
-            if count.unsigned_abs() > i64::MAX as u64 / 2 {
-                return Err("ERR value is out of range".into());
-            }
-            true
-        }
-        _ => return Err(SYNTAX),
-    };
-    let fields: Vec<(Bytes, Bytes)> =
-        call.get::<Hash>(1)?.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
-    let picked: Vec<usize> = if count < 0 && !fields.is_empty() {
-        (0..count.unsigned_abs()).map(|_| call.core.random_below(fields.len())).collect()
-    } else {
-        let mut all: Vec<usize> = (0..fields.len()).collect();
-        while all.len() as i64 > count.max(0) {
-            all.remove(call.core.random_below(all.len()));
-        }
-        all
-    };
-    let mut answers = Vec::new();
-    for at in picked {
-        let (name, value) = &fields[at];
-        match (with_values, call.resp3) {
-            (false, _) => answers.push(Reply::bulk(name)),
-            (true, false) => answers.extend([Reply::bulk(name), Reply::bulk(value)]),
-            (true, true) => answers.push(Reply::Array(vec![Reply::bulk(name), Reply::bulk(value)])),
-        }
-    }
-    Ok(Reply::Array(answers))
-}
-
-fn hscan(call: &mut Call<'_>) -> Answer {
-    let cursor = cursor(call, 2)?;
-    let Some(hash) = call.get::<Hash>(1)?.cloned() else { return Ok(nothing_to_scan()) };
-    let options = scan_options(call, cursor, 3)?.of_small(hash.len());
-    let (next, names) = next_of_scan(hash.keys(), &options);
-    let pairs = names.into_iter().flat_map(|name| [Reply::bulk(&name), Reply::bulk(&hash[&name])]);
-    Ok(Reply::Array(vec![Reply::Bulk(next), Reply::Array(pairs.collect())]))
 }

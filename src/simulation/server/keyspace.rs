@@ -1,7 +1,7 @@
 //! Keys: how they are found, made, changed, and how they end. Pure.
 
 use super::core::{Core, Db};
-use super::data::{Bytes, Entry, Kind, Value};
+use super::data::{Bytes, Entry, Kind};
 use super::reply::{Failure, WRONG_TYPE};
 use super::settings::Version;
 
@@ -21,7 +21,6 @@ impl Core {
             return self.version() > Version::Redis62 || self.script.is_none();
         }
         self.remove_now(db, key);
-        self.expired += 1;
         true
     }
 
@@ -71,15 +70,6 @@ impl Core {
         self.changed(db, key);
     }
 
-    /// A collection that is not there instead of an empty one.
-    pub(super) fn store(&mut self, db: usize, key: &[u8], value: Value) {
-        if value.is_gone() {
-            self.remove(db, key);
-        } else {
-            self.set(db, key, Entry { value, expires: None });
-        }
-    }
-
     /// Removes a key. False if there was none.
     pub(super) fn remove(&mut self, db: usize, key: &[u8]) -> bool {
         self.exists(db, key) && self.remove_now(db, key)
@@ -98,16 +88,7 @@ impl Core {
         if self.dbs[db].get(key).is_some_and(|entry| entry.value.is_gone()) {
             self.dbs[db].remove(key);
         }
-        self.changes += 1;
         self.note_change(db, key);
-        if self.watched.is_empty() {
-            return;
-        }
-        for client in self.watched.get(&(db, key.to_vec())).into_iter().flatten() {
-            if let Some(client) = self.clients.get_mut(client) {
-                client.is_dirty = true;
-            }
-        }
     }
 
     /// Gives a key another end. A time that has passed removes it, but on a replica.
@@ -158,7 +139,6 @@ impl Core {
             }
             for key in over {
                 self.remove_now(db, &key);
-                self.expired += 1;
             }
         }
     }

@@ -1,29 +1,26 @@
-//! Commands about lists and streams.
+//! Commands about lists.
 
 use std::collections::VecDeque;
 
 use super::call::{Call, Row, command};
-use super::command::{FAST, GROWS, KEY, READ, TWO_KEYS, WRITE};
-use super::data::{Bytes, Stream, Value};
+use super::command::{GROWS, KEY, READ, TWO_KEYS, WRITE};
+use super::data::Bytes;
 use super::number;
-use super::reply::{Answer, Failure, NO_SUCH_KEY, OK, OUT_OF_RANGE, Reply, SYNTAX, WRONG_TYPE};
+use super::reply::{Answer, NO_SUCH_KEY, OK, OUT_OF_RANGE, Reply, SYNTAX};
 use super::settings::Version;
-
-/// A stream, and the last id in it.
-type At<'c> = (&'c mut Stream, &'c mut (u64, u64));
 
 type List = VecDeque<Bytes>;
 
-const SETS: u32 = WRITE | GROWS | FAST;
+const SETS: u32 = WRITE | GROWS;
 
-pub(super) const COMMANDS: [Row; 18] = [
+pub(super) const COMMANDS: [Row; 14] = [
     command("lpush", -3, SETS, KEY, |call| push(call, true, true)),
     command("rpush", -3, SETS, KEY, |call| push(call, false, true)),
     command("lpushx", -3, SETS, KEY, |call| push(call, true, false)),
     command("rpushx", -3, SETS, KEY, |call| push(call, false, false)),
-    command("lpop", -2, WRITE | FAST, KEY, |call| pop(call, true)),
-    command("rpop", -2, WRITE | FAST, KEY, |call| pop(call, false)),
-    command("llen", 2, READ | FAST, KEY, |call| {
+    command("lpop", -2, WRITE, KEY, |call| pop(call, true)),
+    command("rpop", -2, WRITE, KEY, |call| pop(call, false)),
+    command("llen", 2, READ, KEY, |call| {
         Ok(Reply::count(call.get::<List>(1)?.map_or(0, List::len)))
     }),
     command("lrange", 4, READ, KEY, |call| {
@@ -44,14 +41,8 @@ pub(super) const COMMANDS: [Row; 18] = [
     command("lset", 4, WRITE | GROWS, KEY, lset),
     command("lrem", 4, WRITE, KEY, lrem),
     command("ltrim", 4, WRITE, KEY, ltrim),
-    command("linsert", 5, WRITE | GROWS, KEY, linsert),
     command("lmove", 5, WRITE | GROWS, TWO_KEYS, lmove),
     command("rpoplpush", 3, WRITE | GROWS, TWO_KEYS, |call| move_one(call, false, true)),
-    command("xadd", -5, SETS, KEY, xadd),
-    command("xlen", 2, READ | FAST, KEY, |call| {
-        Ok(Reply::count(stream(call)?.map_or(0, |(all, _)| all.len())))
-    }),
-    command("xrange", -4, READ, KEY, xrange),
 ];
 
 fn push(call: &mut Call<'_>, in_front: bool, makes: bool) -> Answer {
@@ -141,21 +132,6 @@ fn ltrim(call: &mut Call<'_>) -> Answer {
     Ok(OK)
 }
 
-fn linsert(call: &mut Call<'_>) -> Answer {
-    let behind = match &*call.option(2) {
-        "before" => 0,
-        "after" => 1,
-        _ => return Err(SYNTAX),
-    };
-    let (pivot, element) = (call.arg(3), call.arg(4).to_vec());
-    let Some(list) = call.get_mut::<List>(1)? else { return Ok(Reply::Int(0)) };
-    let Some(at) = list.iter().position(|one| one == pivot) else { return Ok(Reply::Int(-1)) };
-    list.insert(at + behind, element);
-    let many = list.len();
-    call.changed(1);
-    Ok(Reply::count(many))
-}
-
 fn lmove(call: &mut Call<'_>) -> Answer {
     let side = |at: usize| match &*call.option(at) {
         "left" => Ok(true),
@@ -183,80 +159,4 @@ fn move_one(call: &mut Call<'_>, from_front: bool, to_front: bool) -> Answer {
     call.changed(1);
     call.changed(2);
     Ok(Reply::Bulk(element))
-}
-
-/// The stream at the key, and the last id that it has had.
-fn stream<'c>(call: &'c mut Call<'_>) -> Result<Option<At<'c>>, Failure> {
-    match call.entry(1).map(|entry| &mut entry.value) {
-        None => Ok(None),
-        Some(Value::Stream(all, last)) => Ok(Some((all, last))),
-        Some(_) => Err(WRONG_TYPE),
-    }
-}
-
-const INVALID_ID: &str = "ERR Invalid stream ID specified as stream command argument";
-
-/// An id, in which the number may be missing. Spaces may stand in front of both.
-fn id(word: &[u8], missing: u64) -> Result<(u64, u64), Failure> {
-    let text = str::from_utf8(word).map_err(|_| INVALID_ID)?;
-    let (time, number) = text.split_once('-').map_or((text, None), |(a, b)| (a, Some(b)));
-    let parsed =
-        |text: &str| text.trim_ascii_start().parse().map_err(|_| Failure::from(INVALID_ID));
-    Ok((parsed(time)?, number.map_or(Ok(missing), parsed)?))
-}
-
-fn xadd(call: &mut Call<'_>) -> Answer {
-    let now = u64::try_from(call.core.millis()).unwrap_or(0);
-    let word = call.arg(2);
-    let given = if word == b"*" { None } else { Some(id(word, 0)?) };
-    let fields: Vec<(Bytes, Bytes)> =
-        call.pairs(3)?.into_iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
-    if given == Some((0, 0)) {
-        return Err("ERR The ID specified in XADD must be greater than 0-0".into());
-    }
-    let last = stream(call)?.map_or((0, 0), |(_, last)| *last);
-    let id = given.unwrap_or(if now > last.0 { (now, 0) } else { (last.0, last.1 + 1) });
-    if id <= last {
-        return Err(
-            "ERR The ID specified in XADD is equal or smaller than the target stream top item"
-                .into(),
-        );
-    }
-    if call.entry(1).is_none() {
-        call.set(1, Value::Stream(Stream::new(), (0, 0)));
-    }
-    if let Some((all, last)) = stream(call)? {
-        all.insert(id, fields);
-        *last = id;
-    }
-    call.changed(1);
-    Ok(Reply::Bulk(format!("{}-{}", id.0, id.1).into_bytes()))
-}
-
-fn xrange(call: &mut Call<'_>) -> Answer {
-    let bound = |word: &[u8], missing: u64| match word {
-        b"-" => Ok((0, 0)),
-        b"+" => Ok((u64::MAX, u64::MAX)),
-        word => id(word, missing),
-    };
-    let (from, to) = (bound(call.arg(2), 0)?, bound(call.arg(3), u64::MAX)?);
-    let (mut many, mut at) = (i64::MAX, 4);
-    while at < call.many() {
-        if call.option(at) != "count" || at + 1 == call.many() {
-            return Err(SYNTAX);
-        }
-        many = call.int(at + 1)?;
-        at += 2;
-    }
-    let Some((all, _)) = stream(call)? else { return Ok(Reply::Array(Vec::new())) };
-    if many == 0 {
-        return Ok(Reply::NilArray);
-    }
-    let inside = all.iter().filter(|(id, _)| (from..=to).contains(*id));
-    let shown = inside.take(usize::try_from(many).unwrap_or(0)).map(|(id, fields)| {
-        let words = fields.iter().flat_map(|(k, v)| [Reply::bulk(k), Reply::bulk(v)]).collect();
-        let id = format!("{}-{}", id.0, id.1).into_bytes();
-        Reply::Array(vec![Reply::Bulk(id), Reply::Array(words)])
-    });
-    Ok(Reply::Array(shown.collect()))
 }

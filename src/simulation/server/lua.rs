@@ -12,11 +12,12 @@ use super::dispatch;
 use super::reply::{Digits, Failure, Reply};
 use super::script::{Ran, Script};
 use super::settings::Version;
-use super::values::{COUNTED, Raised, caller, code_of, error_table, returned, value};
+use super::values::{Raised, caller, code_of, error_table, returned, value};
 
 /// Where scripts run.
 pub(super) struct LuaEngine {
     lua: Lua,
+    version: Version,
     /// Where scripts find the server while one runs.
     slot: Arc<Mutex<Core>>,
     run: Function,
@@ -41,14 +42,14 @@ impl LuaEngine {
         redis.set("where", lua.create_function(|lua, ()| Ok(line_of_script(lua)))?)?;
         let raised = |_: &Lua, error: mlua::Error| {
             Ok(match error.downcast_ref::<Raised>() {
-                Some(raised) => (raised.text.clone(), raised.is_counted),
-                None => (error.to_string(), false),
+                Some(Raised(text)) => text.clone(),
+                None => error.to_string(),
             })
         };
         redis.set("raised", lua.create_function(raised)?)?;
         let prelude = lua.load(PRELUDE).set_name("=prelude").into_function()?;
         let (run, protect) = prelude.call((redis, math, code_of(version)))?;
-        Ok(Self { lua, slot, run, protect })
+        Ok(Self { lua, version, slot, run, protect })
     }
 
     fn ran(&self, script: &Script, keys: &[&[u8]], argv: &[&[u8]]) -> mlua::Result<Ran> {
@@ -59,18 +60,11 @@ impl LuaEngine {
             }
             Ok::<_, mlua::Error>(table)
         };
-        let (ok, value, line, is_counted): (bool, Value, Option<i64>, bool) =
-            self.run.call((&script.function, table(keys)?, table(argv)?))?;
+        let (ok, value, line): (bool, Value, Option<i64>) =
+            self.run.call((&script.0, table(keys)?, table(argv)?))?;
         if ok {
-            let mut core = self.slot.lock();
-            let resp3 = core.script.as_ref().is_some_and(|script| script.resp3);
-            let mut errors = Vec::new();
-            let reply = returned(&value, resp3, core.version(), &mut errors)?;
-            errors.iter().for_each(|error| core.count_error(error));
-            core.error_is_counted = true;
-            return Ok(Ran::Returned(reply));
+            return Ok(Ran::Returned(returned(&value, self.version)?));
         }
-        self.slot.lock().error_is_counted = is_counted;
         let text = match &value {
             Value::String(text) => text.to_string_lossy(),
             other => format!("{other:?}"),
@@ -86,8 +80,7 @@ impl Engine for LuaEngine {
             mlua::Error::SyntaxError { message, .. } => message,
             other => other.to_string(),
         })?;
-        let function = self.protect.call(function).map_err(|error| error.to_string())?;
-        Ok(Script { function, shebang: None })
+        self.protect.call(function).map(Script).map_err(|error| error.to_string())
     }
 
     fn run(&self, core: &mut Core, script: &Script, keys: &[&[u8]], argv: &[&[u8]]) -> Ran {
@@ -128,7 +121,6 @@ fn call(lua: &Lua, slot: &Mutex<Core>, args: MultiValue, raises: bool) -> mlua::
     let old = core.version() == Version::Redis62;
     let refused =
         |text: &str| Err(Failure::from(if old { text.to_owned() } else { format!("ERR {text}") }));
-    let is_called = is_readable && !words.is_empty() && !old;
     let reply = if words.is_empty() {
         let of_what = match core.version() {
             Version::Redis62 => "redis.call()",
@@ -146,11 +138,10 @@ fn call(lua: &Lua, slot: &Mutex<Core>, args: MultiValue, raises: bool) -> mlua::
     } else {
         dispatch::request_of_script(&mut core, &words)
     };
-    let resp3 = core.script.as_ref().is_some_and(|script| script.resp3);
     drop(core);
     let error = match reply {
         Ok(Reply::Error(Failure(text))) => text.into_owned(),
-        Ok(reply) => return value(lua, reply, resp3),
+        Ok(reply) => return value(lua, reply),
         Err(Failure(text)) if old => {
             let code = text.split(' ').next().unwrap_or_default();
             // An error as it would be sent, then.
@@ -161,13 +152,9 @@ fn call(lua: &Lua, slot: &Mutex<Core>, args: MultiValue, raises: bool) -> mlua::
         Err(Failure(text)) => text.into_owned(),
     };
     if raises {
-        return Err(mlua::Error::external(Raised { text: error, is_counted: is_called }));
+        return Err(mlua::Error::external(Raised(error)));
     }
-    let table = error_table(lua, &error)?;
-    if is_called {
-        table.raw_set(COUNTED, true)?;
-    }
-    Ok(Value::Table(table))
+    error_table(lua, &error).map(Value::Table)
 }
 
 /// A number as an argument of a command.

@@ -3,7 +3,7 @@
 -- Arguments  the functions that the server gives, for `redis` and for `math`; what
 --            the errors of Lua begin with
 -- Returns    run      calls a script with its keys and arguments: true and what it returns, or
---                     false, its error, the line of it, and whether it was counted
+--                     false, its error, and the line of it
 --            protect  gives a script its surroundings, in which it can leave nothing behind
 --
 -- A script sees an empty table. What it looks for there is found in `inside`, which it cannot
@@ -19,29 +19,18 @@ function redis.replicate_commands()
   return true
 end
 
-function redis.breakpoint()
-  return false
-end
-
-function redis.set_repl() end
-
-function redis.debug() end
-
-for name, value in pairs({
-  LOG_DEBUG = 0, LOG_VERBOSE = 1, LOG_NOTICE = 2, LOG_WARNING = 3,
-  REPL_NONE = 0, REPL_AOF = 1, REPL_SLAVE = 2, REPL_REPLICA = 2, REPL_ALL = 3,
-}) do
+for name, value in pairs({ LOG_DEBUG = 0, LOG_VERBOSE = 1, LOG_NOTICE = 2, LOG_WARNING = 3 }) do
   redis[name] = value
 end
 
--- What was raised, as a script may see it, and whether it was counted.
+-- What was raised, as a script may see it.
 local function text_of(raised)
   if type(raised) == 'userdata' then
     return raised_text(raised)
   elseif type(raised) == 'table' and type(raised.err) == 'string' then
-    return raised.err, raised.ignore_error_stats_update == true
+    return raised.err
   end
-  return nil, false
+  return nil
 end
 
 local function caught(ok, ...)
@@ -81,7 +70,7 @@ setmetatable(outside, {
   end,
 })
 
-local line, is_counted = nil, false
+local line = nil
 local function handler(raised)
   if code == '' and type(raised) == 'table' then
     -- The handler of Redis 6.2 fails itself.
@@ -89,16 +78,14 @@ local function handler(raised)
     return "err_handler_def:9: attempt to concatenate local 'err' (a table value)"
   end
   line = where()
-  local text = nil
-  text, is_counted = text_of(raised)
-  return text or code .. tostring(raised)
+  return text_of(raised) or code .. tostring(raised)
 end
 
 local function run(script, keys, argv)
   rawset(inside, 'KEYS', keys)
   rawset(inside, 'ARGV', argv)
   local ok, value = xpcall(script, handler)
-  return ok, value, line, is_counted
+  return ok, value, line
 end
 
 local function protect(script)

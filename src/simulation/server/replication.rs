@@ -4,8 +4,8 @@
 //! to the same.
 
 use super::call::{Call, Row, command};
-use super::client::Blocked;
-use super::command::{ADMIN, FAST, LOADING, NO_KEYS, NO_SCRIPT, STALE};
+use super::client::Wait;
+use super::command::{LOADING, NO_KEYS, NO_SCRIPT, STALE};
 use super::core::Core;
 use super::data::Entry;
 use super::number;
@@ -14,14 +14,11 @@ use super::role::{Replica, Role};
 use super::settings::Version;
 use super::{Effect, Snapshot, Update};
 
-pub(super) const COMMANDS: [Row; 5] = [
+pub(super) const COMMANDS: [Row; 4] = [
     command("wait", 3, NO_SCRIPT, NO_KEYS, wait),
-    command("role", 1, ADMIN | NO_SCRIPT | LOADING | STALE | FAST, NO_KEYS, role),
-    command("replicaof", 3, ADMIN | NO_SCRIPT | STALE, NO_KEYS, replicaof),
-    command("slaveof", 3, ADMIN | NO_SCRIPT | STALE, NO_KEYS, replicaof),
-    command("failover", -1, ADMIN | NO_SCRIPT | STALE, NO_KEYS, |_| {
-        Err("ERR FAILOVER requires connected replicas.".into())
-    }),
+    command("role", 1, NO_SCRIPT | LOADING | STALE, NO_KEYS, role),
+    command("replicaof", 3, NO_SCRIPT | STALE, NO_KEYS, replicaof),
+    command("slaveof", 3, NO_SCRIPT | STALE, NO_KEYS, replicaof),
 ];
 
 impl Core {
@@ -40,10 +37,9 @@ impl Core {
             return Err("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.".into());
         }
         if self.is_replica() {
-            if self.config("replica-read-only") != "no" {
-                return Err("READONLY You can't write against a read only replica.".into());
-            }
-        } else if self.config_number("min-replicas-to-write") > self.replicas.len() as i64 {
+            return Err("READONLY You can't write against a read only replica.".into());
+        }
+        if self.config_number("min-replicas-to-write") > self.replicas.len() as i64 {
             return Err("NOREPLICAS Not enough good replicas to write.".into());
         }
         Ok(())
@@ -63,12 +59,11 @@ impl Core {
                     .into(),
             );
         }
+        let name = if self.version().is_valkey() { "Valkey" } else { "Redis" };
         if self.is_loading && !loading {
-            let name = if self.version().is_valkey() { "Valkey" } else { "Redis" };
             return Err(format!("LOADING {name} is loading the dataset in memory").into());
         }
         if self.is_busy && !busy {
-            let name = if self.version().is_valkey() { "Valkey" } else { "Redis" };
             return Err(format!(
                 "BUSY {name} is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
             )
@@ -165,16 +160,14 @@ impl Core {
         let now = self.millis();
         let mut over = Vec::new();
         for (client, of_client) in &self.clients {
-            let Some(Blocked::Wait { replicas, offset, until }) = of_client.blocked else {
-                continue;
-            };
+            let Some(Wait { replicas, offset, until }) = of_client.waits else { continue };
             let have = self.replicas_at(offset);
             if have >= replicas || until.is_some_and(|until| until <= now) {
                 over.push((*client, have));
             }
         }
         for (client, have) in &over {
-            self.client(*client).blocked = None;
+            self.client(*client).waits = None;
             self.send(*client, &Reply::Int(*have));
         }
         over.into_iter().map(|(client, _)| client).collect()
@@ -195,11 +188,11 @@ fn wait(call: &mut Call<'_>) -> Answer {
     let client = call.client;
     let offset = call.core.client(client).offset;
     let have = call.core.replicas_at(offset);
-    if have >= replicas || call.in_unit {
+    if have >= replicas || call.core.script.is_some() {
         return Ok(Reply::Int(have));
     }
     let until = (timeout > 0).then(|| call.core.millis().saturating_add(timeout));
-    call.core.client(client).blocked = Some(Blocked::Wait { replicas, offset, until });
+    call.core.client(client).waits = Some(Wait { replicas, offset, until });
     Ok(Reply::Later)
 }
 

@@ -24,12 +24,7 @@ pub(super) enum Reply {
     Push(Vec<Reply>),
     /// How it is written in digits depends on the version.
     Double(f64, Digits),
-    Bool(bool),
-    BigNumber(String),
-    Verbatim([u8; 3], Bytes),
     Error(Failure),
-    /// One in this version of the protocol, whichever the client has by now.
-    In(bool, Box<Reply>),
     /// Several, of one command.
     Many(Vec<Reply>),
     /// None now: it comes later, or the command never has one.
@@ -105,10 +100,13 @@ impl Reply {
             Self::Status(text) => line(b'+', text.as_bytes(), out),
             Self::Int(number) => head(b':', *number, out),
             Self::Bulk(bytes) => bulk(bytes, out),
-            Self::Text(text) if resp3 => verbatim(*b"txt", text.as_bytes(), out),
+            Self::Text(text) if resp3 => {
+                head(b'=', text.len() as i64 + 4, out);
+                out.extend_from_slice(b"txt:");
+                out.extend_from_slice(text.as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
             Self::Text(text) => bulk(text.as_bytes(), out),
-            Self::Verbatim(format, bytes) if resp3 => verbatim(*format, bytes, out),
-            Self::Verbatim(_, bytes) => bulk(bytes, out),
             Self::Nil | Self::NilArray if resp3 => out.extend_from_slice(b"_\r\n"),
             Self::Nil => out.extend_from_slice(b"$-1\r\n"),
             Self::NilArray => out.extend_from_slice(b"*-1\r\n"),
@@ -131,17 +129,10 @@ impl Reply {
                 let text = digits.of(*number);
                 if resp3 { line(b',', text.as_bytes(), out) } else { bulk(text.as_bytes(), out) }
             }
-            Self::Bool(yes) if resp3 => {
-                out.extend_from_slice(if *yes { b"#t\r\n" } else { b"#f\r\n" })
-            }
-            Self::Bool(yes) => head(b':', i64::from(*yes), out),
-            Self::BigNumber(digits) if resp3 => line(b'(', digits.as_bytes(), out),
-            Self::BigNumber(digits) => bulk(digits.as_bytes(), out),
             Self::Error(Failure(text)) => {
                 let plain = text.trim_end_matches(['\r', '\n']).replace(['\r', '\n'], " ");
                 line(b'-', plain.as_bytes(), out);
             }
-            Self::In(resp3, one) => one.write(*resp3, out),
             Self::Many(all) => all.iter().for_each(|one| one.write(resp3, out)),
             Self::Later => {}
         }
@@ -188,14 +179,6 @@ fn line(kind: u8, text: &[u8], out: &mut Vec<u8>) {
 
 fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
     head(b'$', bytes.len() as i64, out);
-    out.extend_from_slice(bytes);
-    out.extend_from_slice(b"\r\n");
-}
-
-fn verbatim(format: [u8; 3], bytes: &[u8], out: &mut Vec<u8>) {
-    head(b'=', bytes.len() as i64 + 4, out);
-    out.extend_from_slice(&format);
-    out.push(b':');
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
 }

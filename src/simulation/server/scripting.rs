@@ -3,24 +3,19 @@
 use std::sync::Arc;
 
 use super::call::{Call, Row, command, no_subcommand};
-use super::command::{
-    BUSY, CONTAINER, Command, GROWS, Keys, MAY_REPLICATE, NO_KEYS, NO_SCRIPT, STALE, WRITE,
-};
+use super::command::{BUSY, CONTAINER, Keys, NO_KEYS, NO_SCRIPT, STALE};
 use super::core::{Core, Engine, Running};
 use super::lua::LuaEngine;
 use super::reply::{Answer, Failure, OK, Reply};
-use super::script::{Ran, Script, Shebang};
+use super::script::{Ran, Script};
 use super::settings::Version;
 use super::sha1::sha1_hex;
 
-const RUNS: u32 = NO_SCRIPT | STALE | MAY_REPLICATE;
-const READS: u32 = NO_SCRIPT | STALE;
+const RUNS: u32 = NO_SCRIPT | STALE;
 
-pub(super) const COMMANDS: [Row; 9] = [
-    command("eval", -3, RUNS, Keys::Counted(2), |call| eval(call, false)),
-    command("eval_ro", -3, READS, Keys::Counted(2), |call| eval(call, true)),
-    command("evalsha", -3, RUNS, Keys::Counted(2), |call| evalsha(call, false)),
-    command("evalsha_ro", -3, READS, Keys::Counted(2), |call| evalsha(call, true)),
+pub(super) const COMMANDS: [Row; 7] = [
+    command("eval", -3, RUNS, Keys::Counted(2), eval),
+    command("evalsha", -3, RUNS, Keys::Counted(2), evalsha),
     command("script", -2, CONTAINER | NO_SCRIPT, NO_KEYS, no_subcommand),
     command("script|load", 3, NO_SCRIPT | STALE, NO_KEYS, |call| {
         let digest = call.core.learn(call.args[2])?.0;
@@ -72,87 +67,22 @@ impl Core {
         if let Some(script) = self.scripts.get(&digest) {
             return Ok((digest, script.clone()));
         }
-        let (code, shebang) = if self.version() == Version::Redis62 {
-            (body, None)
-        } else {
-            shebang(body, self.version())?
-        };
-        let script = self.engine().compile(code).map_err(|error| {
+        let script = self.engine().compile(body).map_err(|error| {
             Failure::from(format!("ERR Error compiling script (new function): {error}"))
         })?;
-        let script = Arc::new(Script { shebang, ..script });
+        let script = Arc::new(script);
         self.scripts.insert(digest, script.clone());
         Ok((digest, script))
     }
-
-    /// The flags of a request, which a script may have instead of those of the command.
-    pub(super) fn flags_of(&self, command: &Command, args: &[&[u8]]) -> u32 {
-        let shebang = match command.name {
-            _ if self.version() == Version::Redis62 => None,
-            "eval" | "eval_ro" if args[1].starts_with(b"#!") => {
-                match shebang(args[1], self.version()) {
-                    Ok((_, shebang)) => shebang,
-                    // One of another engine.
-                    Err(why) if why.0.contains("scripting engine") => Some(Shebang::default()),
-                    Err(_) => None,
-                }
-            }
-            "evalsha" | "evalsha_ro" => self.known(args[1]).and_then(|script| script.shebang),
-            _ => None,
-        };
-        let Some(Shebang { only_reads, allows_oom }) = shebang else { return command.flags };
-        let mut flags = command.flags & !(STALE | GROWS | WRITE | MAY_REPLICATE);
-        if !only_reads {
-            flags |= WRITE;
-        }
-        if !only_reads && !allows_oom {
-            flags |= GROWS;
-        }
-        flags
-    }
 }
 
-/// The script without its first line, if that says how to run it, and what it says.
-fn shebang(body: &[u8], version: Version) -> Result<(&[u8], Option<Shebang>), Failure> {
-    if !body.starts_with(b"#!") {
-        return Ok((body, None));
-    }
-    let end = body.iter().position(|byte| *byte == b'\n').ok_or("ERR Invalid script shebang")?;
-    let line = String::from_utf8_lossy(&body[..end]).into_owned();
-    let mut words = line.split_whitespace();
-    let engine = words.next().unwrap_or_default();
-    if engine != "#!lua" {
-        return Err(Failure::from(match version {
-            Version::Valkey91 => {
-                format!("ERR Could not find scripting engine '{}'", engine.trim_start_matches("#!"))
-            }
-            _ => format!("ERR Unexpected engine in script shebang: {engine}"),
-        }));
-    }
-    let mut shebang = Shebang::default();
-    for word in words {
-        let flags = word.strip_prefix("flags=");
-        let flags = flags
-            .ok_or_else(|| Failure::from(format!("ERR Unknown lua shebang option: {word}")))?;
-        for flag in flags.split(',') {
-            match flag {
-                "no-writes" => shebang.only_reads = true,
-                "allow-oom" => shebang.allows_oom = true,
-                "allow-stale" | "no-cluster" | "allow-cross-slot-keys" => {}
-                _ => return Err(format!("ERR Unexpected flag in script shebang: {flag}").into()),
-            }
-        }
-    }
-    Ok((&body[end..], Some(shebang)))
-}
-
-fn eval(call: &mut Call<'_>, only_reads: bool) -> Answer {
+fn eval(call: &mut Call<'_>) -> Answer {
     let keys = keys(call)?;
     let (digest, script) = call.core.learn(call.args[1])?;
-    run(call, &digest, &script, keys, only_reads)
+    run(call, &digest, &script, keys)
 }
 
-fn evalsha(call: &mut Call<'_>, only_reads: bool) -> Answer {
+fn evalsha(call: &mut Call<'_>) -> Answer {
     let unknown = match call.version() {
         Version::Valkey91 => "NOSCRIPT No matching script.",
         _ => "NOSCRIPT No matching script. Please use EVAL.",
@@ -164,7 +94,7 @@ fn evalsha(call: &mut Call<'_>, only_reads: bool) -> Answer {
     let script = call.core.known(call.arg(1)).ok_or(unknown)?;
     let mut digest: Digest = call.arg(1).try_into().expect("forty bytes");
     digest.make_ascii_lowercase();
-    run(call, &digest, &script, keys, only_reads)
+    run(call, &digest, &script, keys)
 }
 
 /// How many keys are declared.
@@ -176,31 +106,10 @@ fn keys(call: &Call<'_>) -> Result<usize, Failure> {
     usize::try_from(keys).map_err(|_| "ERR Number of keys can't be negative".into())
 }
 
-fn run(
-    call: &mut Call<'_>,
-    digest: &Digest,
-    script: &Script,
-    keys: usize,
-    only_reads: bool,
-) -> Answer {
+fn run(call: &mut Call<'_>, digest: &Digest, script: &Script, keys: usize) -> Answer {
     let (args, client) = (call.args, call.client);
     let is_asking = call.core.client(client).was_asking;
-    let shebang = script.shebang.unwrap_or_default();
-    if only_reads && script.shebang.is_some() && !shebang.only_reads {
-        return Err("ERR Can not execute a script with write flag using *_ro command.".into());
-    }
-    call.core.script = Some(Running {
-        db: call.db,
-        resp3: false,
-        only_reads: only_reads || shebang.only_reads,
-        allows_oom: shebang.allows_oom,
-        has_written: false,
-        is_asking,
-        client,
-    });
-    if call.version() == Version::Redis62 {
-        call.core.random_of_scripts = 0x330E;
-    }
+    call.core.script = Some(Running { db: call.db, has_written: false, is_asking, client });
     let engine = call.core.engine();
     let (keys, argv) = args[3..].split_at(keys);
     let ran = engine.run(call.core, script, keys, argv);

@@ -1,49 +1,17 @@
 //! A Sentinel: a server without keys, which says where primaries are.
 
 use super::call::{Call, Row, command, no_subcommand};
-use super::command::{ADMIN, CONTAINER, NO_KEYS, NO_SCRIPT, STALE};
+use super::command::{CONTAINER, NO_KEYS, NO_SCRIPT, STALE};
 use super::master::Master;
-use super::reply::{Answer, Failure, OK, Reply};
+use super::reply::{Answer, Failure, Reply};
 use super::{Server, Settings};
 
-const ASKS: u32 = ADMIN | NO_SCRIPT | STALE;
+const ASKS: u32 = NO_SCRIPT | STALE;
 
-pub(super) const COMMANDS: [Row; 9] = [
+pub(super) const COMMANDS: [Row; 3] = [
     command("sentinel", -2, CONTAINER | ASKS, NO_KEYS, no_subcommand),
     command("sentinel|get-master-addr-by-name", 3, ASKS, NO_KEYS, address),
     command("sentinel|master", 3, ASKS, NO_KEYS, |call| Ok(described(&named(call)?))),
-    command("sentinel|masters", 2, ASKS, NO_KEYS, |call| {
-        Ok(Reply::Array(call.core.masters.iter().map(described).collect()))
-    }),
-    command("sentinel|replicas", 3, ASKS, NO_KEYS, |call| {
-        let master = named(call)?;
-        Ok(servers(&master.replicas, "slave"))
-    }),
-    command("sentinel|slaves", 3, ASKS, NO_KEYS, |call| {
-        let master = named(call)?;
-        Ok(servers(&master.replicas, "slave"))
-    }),
-    command("sentinel|sentinels", 3, ASKS, NO_KEYS, |call| {
-        let master = named(call)?;
-        Ok(servers(&master.sentinels, "sentinel"))
-    }),
-    command("sentinel|ckquorum", 3, ASKS, NO_KEYS, |call| {
-        let master = named(call)?;
-        let usable = master.sentinels.len() + 1;
-        if usable < master.quorum {
-            return Err(format!(
-                "NOQUORUM {usable} usable Sentinels. Not enough available Sentinels to reach the specified quorum for this master"
-            )
-            .into());
-        }
-        Ok(Reply::Status(
-            format!(
-                "OK {usable} usable Sentinels. Quorum and failover authorization can be reached"
-            )
-            .into(),
-        ))
-    }),
-    command("sentinel|set", -3, ASKS, NO_KEYS, |call| named(call).map(|_| OK)),
 ];
 
 fn named(call: &Call<'_>) -> Result<Master, Failure> {
@@ -63,37 +31,16 @@ fn text(text: &str) -> Reply {
     Reply::bulk(text.as_bytes())
 }
 
-fn map(fields: &[(&str, String)]) -> Reply {
-    Reply::Map(fields.iter().map(|(name, value)| (text(name), text(value))).collect())
-}
-
 fn described(master: &Master) -> Reply {
     let flags = if master.is_down { "master,s_down,o_down" } else { "master" };
-    map(&[
+    let fields = [
         ("name", master.name.clone()),
         ("ip", master.host.clone()),
         ("port", master.port.to_string()),
-        ("runid", String::new()),
         ("flags", flags.into()),
-        ("role-reported", "master".into()),
         ("config-epoch", master.epoch.to_string()),
-        ("num-slaves", master.replicas.len().to_string()),
-        ("num-other-sentinels", master.sentinels.len().to_string()),
-        ("quorum", master.quorum.to_string()),
-    ])
-}
-
-fn servers(all: &[(String, u16)], flags: &str) -> Reply {
-    let shown = all.iter().map(|(host, port)| {
-        map(&[
-            ("name", format!("{host}:{port}")),
-            ("ip", host.clone()),
-            ("port", port.to_string()),
-            ("runid", String::new()),
-            ("flags", flags.into()),
-        ])
-    });
-    Reply::Array(shown.collect())
+    ];
+    Reply::Map(fields.iter().map(|(name, value)| (text(name), text(value))).collect())
 }
 
 impl Server {
@@ -145,13 +92,20 @@ mod tests {
         let master = Master { name: "m".into(), host: "a".into(), port: 1, ..Master::default() };
         sentinel.know(master.clone());
         let client = sentinel.accept(Duration::ZERO, "here");
-        sentinel.receive(Duration::ZERO, client, b"SENTINEL GET-MASTER-ADDR-BY-NAME m\r\n");
+        let ask = |sentinel: &mut Server, words: &[&str]| {
+            let mut cmd = redis::Cmd::new();
+            cmd.arg(words);
+            sentinel.receive(Duration::ZERO, client, &cmd.get_packed_command());
+        };
+        ask(&mut sentinel, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "m"]);
         assert_eq!(said(&mut sentinel), "*2\r\n$1\r\na\r\n$1\r\n1\r\n");
-        sentinel.receive(Duration::ZERO, client, b"SENTINEL MASTER x\r\nGET k\r\nROLE\r\n");
+        ask(&mut sentinel, &["SENTINEL", "MASTER", "x"]);
+        ask(&mut sentinel, &["GET", "k"]);
+        ask(&mut sentinel, &["ROLE"]);
         let answers = said(&mut sentinel);
         assert!(answers.starts_with("-ERR No such master with that name\r\n-ERR unknown command"));
         assert!(answers.ends_with("*2\r\n$8\r\nsentinel\r\n*1\r\n$1\r\nm\r\n"), "{answers}");
-        sentinel.receive(Duration::ZERO, client, b"PSUBSCRIBE *\r\n");
+        ask(&mut sentinel, &["SUBSCRIBE", "+switch-master"]);
         said(&mut sentinel);
         sentinel.know(Master { host: "b".into(), epoch: 1, ..master });
         assert!(said(&mut sentinel).contains("m a 1 b 1"));

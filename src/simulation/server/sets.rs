@@ -3,18 +3,17 @@
 use std::collections::BTreeSet;
 
 use super::call::{Call, Row, command, found};
-use super::command::{ALL_KEYS, FAST, GROWS, KEY, READ, TWO_KEYS, WRITE};
-use super::data::{Bytes, Kind, Value};
-use super::keys::{cursor, next_of_scan, nothing_to_scan, scan_options};
+use super::command::{ALL_KEYS, GROWS, KEY, READ, TWO_KEYS, WRITE};
+use super::data::Bytes;
 use super::reply::{Answer, Failure, Reply, SYNTAX};
 
 type Set = BTreeSet<Bytes>;
 
-const GETS: u32 = READ | FAST;
+const GETS: u32 = READ;
 
-pub(super) const COMMANDS: [Row; 16] = [
-    command("sadd", -3, WRITE | GROWS | FAST, KEY, sadd),
-    command("srem", -3, WRITE | FAST, KEY, srem),
+pub(super) const COMMANDS: [Row; 12] = [
+    command("sadd", -3, WRITE | GROWS, KEY, sadd),
+    command("srem", -3, WRITE, KEY, srem),
     command("scard", 2, GETS, KEY, |call| {
         Ok(Reply::count(call.get::<Set>(1)?.map_or(0, Set::len)))
     }),
@@ -33,23 +32,12 @@ pub(super) const COMMANDS: [Row; 16] = [
             call.get::<Set>(1)?.into_iter().flatten().map(|one| Reply::bulk(one)).collect(),
         ))
     }),
-    command("smove", 4, WRITE | FAST, TWO_KEYS, smove),
-    command("spop", -2, WRITE | FAST, KEY, spop),
+    command("smove", 4, WRITE, TWO_KEYS, smove),
+    command("spop", -2, WRITE, KEY, spop),
     command("srandmember", -2, READ, KEY, srandmember),
-    command("sinter", -2, READ, ALL_KEYS, |call| Ok(members(combined(call, 1, inter)?))),
-    command("sunion", -2, READ, ALL_KEYS, |call| Ok(members(combined(call, 1, union)?))),
-    command("sdiff", -2, READ, ALL_KEYS, |call| Ok(members(combined(call, 1, diff)?))),
-    command("sinterstore", -3, WRITE | GROWS, ALL_KEYS, |call| store(call, inter)),
-    command("sunionstore", -3, WRITE | GROWS, ALL_KEYS, |call| store(call, union)),
-    command("sdiffstore", -3, WRITE | GROWS, ALL_KEYS, |call| store(call, diff)),
-    command("sscan", -3, READ, KEY, |call| {
-        let cursor = cursor(call, 2)?;
-        let Some(set) = call.get::<Set>(1)?.cloned() else { return Ok(nothing_to_scan()) };
-        let options = scan_options(call, cursor, 3)?;
-        let (next, names) = next_of_scan(set.iter(), &options);
-        let names = Reply::bulks(names.iter().map(Vec::as_slice));
-        Ok(Reply::Array(vec![Reply::Bulk(next), names]))
-    }),
+    command("sinter", -2, READ, ALL_KEYS, |call| combined(call, inter)),
+    command("sunion", -2, READ, ALL_KEYS, |call| combined(call, union)),
+    command("sdiff", -2, READ, ALL_KEYS, |call| combined(call, diff)),
 ];
 
 fn sadd(call: &mut Call<'_>) -> Answer {
@@ -139,10 +127,6 @@ fn srandmember(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Array(picked.collect()))
 }
 
-fn members(set: Set) -> Reply {
-    Reply::Set(set.into_iter().map(Reply::Bulk).collect())
-}
-
 fn inter(a: Set, b: &Set) -> Set {
     a.intersection(b).cloned().collect()
 }
@@ -155,20 +139,13 @@ fn diff(a: Set, b: &Set) -> Set {
     a.difference(b).cloned().collect()
 }
 
-/// What comes of the sets from that word on.
-fn combined(call: &mut Call<'_>, from: usize, with: fn(Set, &Set) -> Set) -> Result<Set, Failure> {
+/// What comes of all the sets.
+fn combined(call: &mut Call<'_>, with: fn(Set, &Set) -> Set) -> Answer {
     let mut sets = Vec::new();
-    for at in from..call.many() {
+    for at in 1..call.many() {
         sets.push(call.get::<Set>(at)?.cloned().unwrap_or_default());
     }
     let first = sets.remove(0);
-    Ok(sets.iter().fold(first, with))
-}
-
-fn store(call: &mut Call<'_>, with: fn(Set, &Set) -> Set) -> Answer {
-    let set = combined(call, 2, with)?;
-    let many = set.len();
-    let value: Value = set.wrap();
-    call.core.store(call.db, call.args[1], value);
-    Ok(Reply::count(many))
+    let set = sets.iter().fold(first, with);
+    Ok(Reply::Set(set.into_iter().map(Reply::Bulk).collect()))
 }

@@ -1,20 +1,19 @@
 //! Commands about sorted sets.
 
 use super::call::{Call, Row, command};
-use super::command::{FAST, GROWS, KEY, READ, WRITE};
+use super::command::{GROWS, KEY, READ, WRITE};
 use super::data::{Bytes, Sorted};
-use super::keys::{cursor, next_of_scan, nothing_to_scan, scan_options};
 use super::number;
 use super::reply::{Answer, Failure, Reply, SYNTAX};
 use super::settings::Version;
 
-const SETS: u32 = WRITE | GROWS | FAST;
-const GETS: u32 = READ | FAST;
+const SETS: u32 = WRITE | GROWS;
+const GETS: u32 = READ;
 
-pub(super) const COMMANDS: [Row; 18] = [
+pub(super) const COMMANDS: [Row; 16] = [
     command("zadd", -4, SETS, KEY, zadd),
     command("zincrby", 4, SETS, KEY, zincrby),
-    command("zrem", -3, WRITE | FAST, KEY, zrem),
+    command("zrem", -3, WRITE, KEY, zrem),
     command("zcard", 2, GETS, KEY, |call| {
         Ok(Reply::count(call.get::<Sorted>(1)?.map_or(0, Sorted::len)))
     }),
@@ -23,7 +22,6 @@ pub(super) const COMMANDS: [Row; 18] = [
         let score = call.get::<Sorted>(1)?.and_then(|set| set.score(member));
         Ok(score.map_or(Reply::Nil, |score| call.core.double(score)))
     }),
-    command("zmscore", -3, GETS, KEY, zmscore),
     command("zrank", -3, GETS, KEY, |call| rank(call, false)),
     command("zrevrank", -3, GETS, KEY, |call| rank(call, true)),
     command("zcount", 4, GETS, KEY, |call| {
@@ -37,9 +35,8 @@ pub(super) const COMMANDS: [Row; 18] = [
     command("zrevrangebyscore", -4, READ, KEY, |call| old_range(call, By::Score, true)),
     command("zremrangebyscore", 4, WRITE, KEY, |call| remove_range(call, By::Score)),
     command("zremrangebyrank", 4, WRITE, KEY, |call| remove_range(call, By::Rank)),
-    command("zpopmin", -2, WRITE | FAST, KEY, |call| pop(call, false)),
-    command("zpopmax", -2, WRITE | FAST, KEY, |call| pop(call, true)),
-    command("zscan", -3, READ, KEY, zscan),
+    command("zpopmin", -2, WRITE, KEY, |call| pop(call, false)),
+    command("zpopmax", -2, WRITE, KEY, |call| pop(call, true)),
 ];
 
 /// Members with their scores.
@@ -140,17 +137,6 @@ fn zrem(call: &mut Call<'_>) -> Answer {
         call.changed(1);
     }
     Ok(Reply::count(gone))
-}
-
-fn zmscore(call: &mut Call<'_>) -> Answer {
-    let digits = call.core.digits();
-    let members = &call.args[2..];
-    let set = call.get::<Sorted>(1)?;
-    let score = |member: &&[u8]| {
-        let score = set.and_then(|set| set.score(member));
-        score.map_or(Reply::Nil, |score| Reply::Double(score, digits))
-    };
-    Ok(Reply::Array(members.iter().map(score).collect()))
 }
 
 fn rank(call: &mut Call<'_>, from_highest: bool) -> Answer {
@@ -323,17 +309,4 @@ fn pop(call: &mut Call<'_>, highest: bool) -> Answer {
         call.changed(1);
     }
     Ok(shown(call, members, true, call.resp3 && count.is_some()))
-}
-
-fn zscan(call: &mut Call<'_>) -> Answer {
-    let cursor = cursor(call, 2)?;
-    let Some(set) = call.get::<Sorted>(1)?.cloned() else { return Ok(nothing_to_scan()) };
-    let options = scan_options(call, cursor, 3)?.of_small(set.len());
-    let (next, names) = next_of_scan(set.iter().map(|(member, _)| member), &options);
-    let digits = call.core.digits();
-    let pairs = names.into_iter().flat_map(|name| {
-        let score = digits.of(set.score(&name).unwrap_or(0.0)).into_bytes();
-        [Reply::Bulk(name), Reply::Bulk(score)]
-    });
-    Ok(Reply::Array(vec![Reply::Bulk(next), Reply::Array(pairs.collect())]))
 }

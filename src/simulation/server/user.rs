@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::command::{ADMIN, CONTAINER, Command, FAST, PUBSUB, READ, WRITE};
+use super::command::{CONTAINER, Command, READ, WRITE};
 use super::data::Bytes;
 use super::glob;
 use super::settings::Version;
@@ -15,10 +15,8 @@ pub(super) struct User {
     /// May do everything with everything: nothing has to be looked up.
     is_free: bool,
     commands: BTreeSet<&'static str>,
-    /// The rules about commands, as they were given.
-    pub(super) rules: Vec<String>,
     /// Patterns, and whether keys that match them may be read and written.
-    pub(super) keys: Vec<(Bytes, bool, bool)>,
+    keys: Vec<(Bytes, bool, bool)>,
     pub(super) channels: Vec<Bytes>,
 }
 
@@ -30,57 +28,6 @@ pub(super) enum Denied {
     Channel,
 }
 
-/// Commands of a category that the flags of a command do not tell.
-const CATEGORIES: [(&str, &[&str]); 12] = [
-    ("scripting", &["eval", "evalsha", "eval_ro", "evalsha_ro", "script|"]),
-    ("transaction", &["multi", "exec", "discard", "watch", "unwatch"]),
-    (
-        "connection",
-        &["auth", "hello", "ping", "echo", "select", "client|", "quit", "reset", "command"],
-    ),
-    (
-        "dangerous",
-        &["keys", "flushall", "flushdb", "info", "role", "client|kill", "client|list", "sort"],
-    ),
-    (
-        "keyspace",
-        &[
-            "del",
-            "unlink",
-            "exists",
-            "expire",
-            "pexpire",
-            "expireat",
-            "pexpireat",
-            "ttl",
-            "pttl",
-            "persist",
-            "type",
-            "keys",
-            "scan",
-            "rename",
-            "renamenx",
-            "copy",
-            "randomkey",
-            "dbsize",
-            "touch",
-            "flushall",
-            "flushdb",
-            "swapdb",
-            "move",
-            "dump",
-            "restore",
-        ],
-    ),
-    ("string", &["get", "set", "mget", "mset", "incr", "decr", "append", "strlen"]),
-    ("hash", &["h"]),
-    ("list", &["l", "rp"]),
-    ("set", &["s"]),
-    ("sortedset", &["z"]),
-    ("stream", &["x"]),
-    ("blocking", &[]),
-];
-
 impl User {
     /// One that may do nothing.
     pub(super) fn new(all_channels: bool) -> Self {
@@ -90,7 +37,6 @@ impl User {
             passwords: BTreeSet::new(),
             is_free: false,
             commands: BTreeSet::new(),
-            rules: vec!["-@all".into()],
             keys: Vec::new(),
             channels: if all_channels { vec![b"*".to_vec()] } else { Vec::new() },
         }
@@ -192,22 +138,15 @@ impl User {
         {
             return Err(UNKNOWN);
         }
-        let known = |category: &str| {
-            ["all", "read", "write", "admin", "fast", "slow", "pubsub"].contains(&category)
-                || CATEGORIES.iter().any(|(name, _)| *name == category)
+        let below = format!("{name}|");
+        let is_meant = |one: &&Command| match name {
+            "@all" => true,
+            "@read" => one.is(READ),
+            "@write" => one.is(WRITE),
+            _ => one.name == name || one.name.starts_with(&below),
         };
-        let names: Vec<&'static str> = match name.strip_prefix('@') {
-            Some(category) if known(category) => {
-                table.iter().filter(|one| is_in(one, category)).map(|one| one.name).collect()
-            }
-            Some(_) => Vec::new(),
-            None => {
-                let below = format!("{name}|");
-                let is_it = |one: &&Command| one.name == name || one.name.starts_with(&below);
-                table.iter().filter(is_it).map(|one| one.name).collect()
-            }
-        };
-        if names.is_empty() && name != "@blocking" {
+        let names: Vec<&'static str> = table.iter().filter(is_meant).map(|one| one.name).collect();
+        if names.is_empty() {
             return Err(UNKNOWN);
         }
         for name in names {
@@ -217,11 +156,6 @@ impl User {
                 self.commands.remove(name)
             };
         }
-        if name == "@all" {
-            self.rules.clear();
-        }
-        self.rules.retain(|other| other[1..] != rule[1..]);
-        self.rules.push(rule);
         Ok(())
     }
 
@@ -247,17 +181,14 @@ impl User {
         };
         let channels: &[&[u8]] = match command.name {
             "publish" | "spublish" => &args[1..2],
-            "subscribe" | "ssubscribe" | "psubscribe" => &args[1..],
+            "subscribe" | "ssubscribe" => &args[1..],
             "sunsubscribe" => &[],
             _ => {
                 let allowed = command.keys_of(args).into_iter().all(fits);
                 return if allowed { Ok(()) } else { Err(Denied::Key) };
             }
         };
-        let heard = channels.iter().all(|channel| match command.name {
-            "psubscribe" => self.hears_pattern(channel),
-            _ => self.hears(channel),
-        });
+        let heard = channels.iter().all(|channel| self.hears(channel));
         if heard { Ok(()) } else { Err(Denied::Channel) }
     }
 
@@ -265,60 +196,4 @@ impl User {
     pub(super) fn hears(&self, channel: &[u8]) -> bool {
         self.channels.iter().any(|pattern| glob::matches(pattern, channel))
     }
-
-    /// Whether the user may listen to all channels that match a pattern.
-    pub(super) fn hears_pattern(&self, pattern: &[u8]) -> bool {
-        self.channels.iter().any(|one| one == pattern || one == b"*")
-    }
 }
-
-/// Whether the command is in that category.
-pub(super) fn is_in(command: &Command, category: &str) -> bool {
-    match category {
-        "all" => true,
-        "read" => command.is(READ),
-        "write" => command.is(WRITE),
-        "admin" => command.is(ADMIN),
-        "dangerous" if command.is(ADMIN) => true,
-        "fast" => command.is(FAST),
-        "slow" => !command.is(FAST),
-        "pubsub" => command.is(PUBSUB),
-        _ => {
-            let category = CATEGORIES.iter().find(|(name, _)| *name == category);
-            let is_prefix = |name: &str| name.ends_with('|') || name.len() <= 2 && name != "lp";
-            let of_data = command.flags & (READ | WRITE) != 0;
-            category.is_some_and(|(_, names)| {
-                names.iter().any(|name| {
-                    *name == command.name
-                        || is_prefix(name)
-                            && command.name.starts_with(name)
-                            && (of_data || name.ends_with('|'))
-                })
-            })
-        }
-    }
-}
-
-pub(super) const CATEGORY_NAMES: [&str; 21] = [
-    "keyspace",
-    "read",
-    "write",
-    "set",
-    "sortedset",
-    "list",
-    "hash",
-    "string",
-    "bitmap",
-    "hyperloglog",
-    "geo",
-    "stream",
-    "pubsub",
-    "admin",
-    "fast",
-    "slow",
-    "blocking",
-    "dangerous",
-    "connection",
-    "transaction",
-    "scripting",
-];

@@ -191,11 +191,7 @@ impl<'s> Cluster<'s> {
     }
 
     pub(super) fn errors(&self, node: usize, code: &str) -> u64 {
-        let info: String = self.ask(node, &["INFO", "errorstats"]);
-        let count = info.lines().find_map(|line| {
-            line.strip_prefix(&format!("errorstat_{code}:count="))?.trim().parse().ok()
-        });
-        count.unwrap_or(0)
+        self.scene.network.at(self.nodes[node], |server, _| server.errors(code))
     }
 
     pub(super) fn exists(&self, name: &str) -> bool {

@@ -3,6 +3,7 @@
 use super::call::{Call, Row, command, no_subcommand};
 use super::command::{BUSY, CONTAINER, Command, LOADING, NO_AUTH, NO_KEYS, NO_SCRIPT, STALE};
 use super::core::Core;
+use super::data::Bytes;
 use super::reply::{Answer, Failure, OK, Reply, printed};
 use super::settings::Version;
 use super::user::{Denied, User};
@@ -79,7 +80,11 @@ impl Core {
     /// Ends the connections of a user to which messages come that are not for the user any more.
     fn silence(&mut self, name: &str, old: &User) {
         let user = &self.users[name];
-        if old.channels.iter().all(|channel| user.channels.contains(channel)) {
+        let may_all = user.channels.iter().any(|channel| channel == b"*");
+        // Since Redis 7.0 no channel is found among the new ones, whether or not it is there.
+        let keeps =
+            |channel: &Bytes| self.version() == Version::Redis62 && user.channels.contains(channel);
+        if may_all || old.channels.iter().all(keeps) {
             return;
         }
         let hears = |client: &&u64| {

@@ -107,7 +107,8 @@ fn kill(call: &mut Call<'_>) -> Answer {
                     Version::Redis62 => id.ok_or(NOT_AN_INTEGER)?,
                     _ => id.filter(|id| *id > 0).ok_or(out_of_range)?,
                 };
-                wanted.retain(|client| call.core.clients[client].id as i64 == id);
+                // In Redis 6.2 zero is none.
+                wanted.retain(|client| id == 0 || call.core.clients[client].id as i64 == id);
             }
             "addr" => wanted.retain(|client| call.core.clients[client].address == value),
             "type" => {

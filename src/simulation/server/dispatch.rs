@@ -208,12 +208,12 @@ pub(super) fn request_of_script(core: &mut Core, args: &[&[u8]]) -> Result<Reply
         }
         .into());
     }
-    core.permitted(client, command, args)
-        .map_err(|denied| denied.in_script(command, client, core))?;
     let is_short = core.memory_is_short() && command.is(GROWS) && !has_written;
     if is_short && core.version().is_valkey() {
         return Err(OOM.into());
     }
+    core.permitted(client, command, args)
+        .map_err(|denied| denied.in_script(command, client, core))?;
     if command.is(WRITE) && !has_written {
         core.may_write()?;
     }

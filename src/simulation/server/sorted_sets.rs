@@ -171,8 +171,9 @@ impl ScoreRange {
                 Some(rest) => (rest, false),
                 None => (word, true),
             };
-            // Nothing is zero here, and spaces may stand in front, but in Valkey.
-            let word = if call.version().is_valkey() { word } else { word.trim_ascii_start() };
+            // Nothing is zero here, and up to Redis 7.0 spaces may stand in front.
+            let is_old = call.version() <= Version::Redis70;
+            let word = if is_old { word.trim_ascii_start() } else { word };
             let score = if word.is_empty() { Some(0.0) } else { number::float(word) };
             score.map(|score| (score, included))
         };

@@ -303,7 +303,8 @@ impl LockClientBuilder {
             let message = "there are credentials of sentinels, and no sentinels: set sentinel, too";
             return Err(Error::invalid(message));
         }
-        if self.url.as_deref().is_some_and(|url| url.starts_with("memory:")) {
+        let is_in_memory = self.url.as_deref().is_some_and(|url| url.starts_with("memory:"));
+        if is_in_memory {
             self.in_memory()?;
         }
         let ways = [
@@ -326,6 +327,12 @@ impl LockClientBuilder {
                 return Err(Error::invalid(message));
             }
         };
+        #[cfg(feature = "test-util")]
+        if is_in_memory {
+            tracing::warn!(
+                "the locks of memory:// are in this process: no other process sees them"
+            );
+        }
         Ok((self.host.unwrap_or_else(Host::current), endpoint, self.config))
     }
 }
@@ -337,7 +344,6 @@ impl LockClientBuilder {
         if self.url.as_deref() != Some("memory://") {
             return Err(Error::invalid("the address of a Redis in memory is `memory://`"));
         }
-        tracing::warn!("the locks of memory:// are in this process: no other process sees them");
         let (host, url) = crate::simulation::memory();
         (self.host, self.url) = (Some(host), Some(url));
         Ok(())

@@ -39,6 +39,7 @@ use std::time::Duration;
 
 use crate::builder::LockClientBuilder;
 use crate::client::LockClient;
+use crate::protocol::Names;
 use crate::simulation::{Distance, Machine, Network, Server, ServerNumber, Settings};
 
 /// A simulated Redis server. Cloning is cheap, and all clones are the same server.
@@ -151,11 +152,13 @@ impl Redis {
     /// more after its last waiter has gone.
     #[must_use]
     pub fn waiting(&self, name: &str) -> usize {
-        let channel = crate::protocol::Names::new("", name).channel().to_owned();
-        let own = format!("{channel}:");
+        let common = Names::new("", name);
         let all = self.ask(redis::cmd("PUBSUB").arg("CHANNELS"));
         let all: Vec<String> = redis::from_redis_value(all).unwrap_or_default();
-        let listens = all.iter().filter(|other| **other == channel || other.starts_with(&own));
+        let is_its = |channel: &&String| {
+            **channel == common.channel() || Names::of_client(channel, name).is_some()
+        };
+        let listens = all.iter().filter(is_its);
         let many = |channel: &String| {
             self.network.at(self.server, |server, _| server.subscribers(channel.as_bytes()))
         };

@@ -41,7 +41,7 @@ impl Names {
     }
 
     /// Those of the lock with that key, if this is the channel of a client for it.
-    pub(super) fn of_client(channel: &str, key: &str) -> Option<Self> {
+    pub(crate) fn of_client(channel: &str, key: &str) -> Option<Self> {
         let names = Self::new("", key);
         let client = channel.strip_prefix(names.channel())?.strip_prefix(':')?;
         (client.len() == CLIENT).then(|| names.with_own_channel(client))

@@ -49,6 +49,9 @@ use crate::simulation::{Distance, Machine, Network, Server, ServerNumber, Settin
 /// have their threads. Each client of [`client`](Self::client) and [`builder`](Self::builder) is as
 /// independent as one in a process of its own.
 ///
+/// It ends with its runtime, and so do its clients, whose calls panic from then on. `#[tokio::test]` makes
+/// a runtime for each test, so make the server in the test, not in a `static`.
+///
 /// # Examples
 ///
 /// ```
@@ -92,6 +95,10 @@ impl Redis {
     }
 
     /// A client of this server with the default options. It connects with its first call.
+    ///
+    /// # Panics
+    ///
+    /// If the runtime has ended in which the server was made.
     #[must_use]
     pub fn client(&self) -> LockClient {
         let client = self.builder().connect_lazy();
@@ -99,7 +106,15 @@ impl Redis {
     }
 
     /// Options for a client of this server. The address is set.
+    ///
+    /// # Panics
+    ///
+    /// If the runtime has ended in which the server was made.
     pub fn builder(&self) -> LockClientBuilder {
+        assert!(
+            !self.network.has_ended(),
+            "this simulated Redis has ended with the runtime in which it was made: make it in the test that uses it"
+        );
         let number = self.clients.fetch_add(1, Ordering::Relaxed);
         let machine = Machine::new(&self.network, number, number);
         let (host, port) = ADDRESS;

@@ -153,6 +153,17 @@ impl Network {
         self.inner.handle.clone()
     }
 
+    /// Whether the runtime has ended whose time it takes.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.inner.handle.as_ref().is_some_and(|runtime| {
+            // A runtime that has ended drops it at once.
+            let task = runtime.spawn(std::future::pending::<()>());
+            let has_ended = task.is_finished();
+            task.abort();
+            has_ended
+        })
+    }
+
     /// The time of this network.
     pub(super) fn now(&self) -> Instant {
         match &self.inner.handle {

@@ -1,10 +1,12 @@
 //! What users test their code with: `redlatch::test_util::Redis`, `LockClient::in_memory` and
 //! `memory://`.
 
+use std::io::Seek as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redlatch::test_util::Redis;
-use redlatch::{ErrorKind, LockClient, Loss};
+use redlatch::{ErrorKind, LockClient, LockClientBuilder, Loss};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::ms;
@@ -28,6 +30,26 @@ async fn a_test_sees_who_holds_a_lock_and_how_many_clients_wait_for_it() {
     guard.unlock().await.unwrap();
     let owner = waiter.await.unwrap();
     assert_ne!(owner, one.owner());
+}
+
+/// The channel of a lock can begin as that of another one does.
+#[tokio::test(start_paused = true)]
+async fn clients_that_wait_for_a_lock_with_braces_are_counted_for_that_one_alone() {
+    let redis = Redis::new();
+    let names = ["a{b}", "a{b}:c"];
+    let holder = redis.client();
+    let (one, other) = (holder.lock(names[0]), holder.fair_lock(names[1]));
+    let _guards = (one.lock().await.unwrap(), other.lock().await.unwrap());
+    let waits = redis.client();
+    let (one, other) = (waits.lock(names[0]), waits.fair_lock(names[1]));
+    let _waiters = [
+        tokio::spawn(async move { one.lock().await.is_ok() }),
+        tokio::spawn(async move { other.lock().await.is_ok() }),
+    ];
+    while names.iter().any(|name| redis.waiting(name) == 0) {
+        sleep(ms(1)).await;
+    }
+    assert_eq!(names.map(|name| redis.waiting(name)), [1, 1]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,6 +141,21 @@ async fn the_address_memory_is_one_server_for_the_process() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
+#[test]
+fn memory_warns_of_itself_once_there_is_a_client_and_not_of_one_that_is_refused() {
+    let warnings = |builder: LockClientBuilder| {
+        let log = Arc::new(tempfile::tempfile().unwrap());
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
+        let made = tracing::subscriber::with_default(subscriber, || builder.connect_lazy().is_ok());
+        (&*log).rewind().unwrap();
+        let log = std::io::read_to_string(&*log).unwrap();
+        (made, log.matches("no other process sees them").count())
+    };
+    let memory = || LockClient::builder().url("memory://");
+    assert_eq!(warnings(memory()), (true, 1));
+    assert_eq!(warnings(memory().cluster(["redis://127.0.0.1/"])), (false, 0));
+}
+
 /// A client outlives the runtime that connected it, and real time goes on without any.
 #[test]
 fn a_server_that_is_made_outside_of_a_runtime_has_real_time_and_threads() {
@@ -144,4 +181,15 @@ async fn a_wait_is_as_long_as_was_said_however_much_time_has_passed() {
         assert_eq!(begun.elapsed(), ms(600));
         sleep(HOUR).await;
     }
+}
+
+#[test]
+#[should_panic(expected = "ended with the runtime in which it was made")]
+fn a_server_that_is_made_in_a_runtime_ends_with_it_and_says_so() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let redis = first.block_on(async { Redis::new() });
+    assert!(first.block_on(redis.client().lock("order").try_lock_now()).unwrap().is_some());
+    drop(first);
+    drop(runtime().block_on(async { redis.client() }));
 }

@@ -1,5 +1,10 @@
 //! A simulated Redis, for tests of code that holds locks, and for a single node (feature `test-util`).
 //!
+//! It knows what the locks need, and the commands about strings, hashes, lists, sets, sorted sets and
+//! expiry that people put into [`execute`](crate::LockGuard::execute). What it does not know, streams, say,
+//! it refuses as an unknown command. A million random steps beside a real Redis show no other difference
+//! than those in the list of `tests/differential/wanted.rs`.
+//!
 //! [`Redis`] is a server in this process. It runs the scripts of this crate as they are, and its clients
 //! are [`LockClient`]s like any other: nothing of the code under test changes. In a test whose time is
 //! paused (`#[tokio::test(start_paused = true)]`) leases end, the watchdog renews and

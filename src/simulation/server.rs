@@ -6,8 +6,9 @@
 //!
 //! A request goes through [`request`] (out of the bytes), [`dispatch`] (may it be carried out?) and
 //! a function of the table of commands, which each group of commands has a part of. All of them work
-//! on one [`core::Core`]. What is different from real servers, on purpose, is in
-//! `tests/differential`.
+//! on one [`core::Core`]. It knows the commands that the client, its scripts and those who look at it
+//! need, and those that people have carried out under a lock; others it refuses as unknown. What is
+//! different from real servers, on purpose, is in `tests/differential/wanted.rs`.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -192,7 +193,9 @@ impl Server {
     /// When [`tick`](Self::tick) has something to do.
     pub fn next_timer(&self) -> Option<Duration> {
         let waits = self.core.clients.values().filter_map(|client| client.waits.as_ref()?.until);
-        let first = waits.chain(self.core.next_cycle()).min()?;
+        let is_paused = self.core.clients.values().any(|client| client.is_paused);
+        let pause = self.core.pause.map(|(until, _)| until).filter(|_| is_paused);
+        let first = waits.chain(pause).chain(self.core.next_cycle()).min()?;
         Some(Duration::from_millis(u64::try_from(first).unwrap_or(0)))
     }
 
@@ -201,7 +204,9 @@ impl Server {
         self.core.now = now;
         self.core.cycle();
         self.core.end_unit(None);
-        self.core.answer_waits().into_iter().for_each(|client| self.work(client));
+        let mut free = self.core.answer_waits();
+        free.extend(self.core.end_pause());
+        free.into_iter().for_each(|client| self.work(client));
     }
 
     /// What it does because of all that it was told since the last call.
@@ -242,10 +247,8 @@ fn next(core: &mut Core, client: u64, input: &[u8]) -> Option<usize> {
             None
         }
         Parsed::Request(words, length) => {
-            if !words.is_empty() {
-                dispatch::request(core, client, &words);
-            }
-            Some(length)
+            let is_done = words.is_empty() || dispatch::request(core, client, &words);
+            is_done.then_some(length)
         }
     }
 }

@@ -169,6 +169,8 @@ pub(crate) const TEMPLATES: &[(Like, &str)] = &[
     (Same, "QUIT"),
     (Same, "CLIENT ID"),
     (Fields, "CLIENT INFO"),
+    (Fields, "CLIENT LIST ?TYPE,pubsub"),
+    (Fields, "CLIENT LIST TYPE normal|replica|nonsense"),
     (Same, "CLIENT KILL ADDR $a ID 1|2"),
     (Same, "CLIENT KILL ADDR $a SKIPME yes|no"),
     (Same, "CLIENT KILL $a"),

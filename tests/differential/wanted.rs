@@ -10,7 +10,7 @@ pub(crate) const WANTED: &[(&str, &str)] = &[
          and of an UNSUBSCRIBE from everything",
         "Redis has none: it follows from the addresses and the seed of its tables",
     ),
-    ("what SRANDMEMBER and HRANDFIELD choose, and math.random", "it is random"),
+    ("what SRANDMEMBER, HRANDFIELD and math.random choose, seeded or not", "it is random"),
     (
         "LSET and LINDEX at the smallest number",
         "it overflows in Valkey, which takes the element at the other end",

@@ -16,7 +16,6 @@ type Slot = Arc<Mutex<Core>>;
 /// The tables `redis` and `math`, as far as they are not Lua's own.
 pub(super) fn tables(lua: &Lua, slot: &Slot, version: Version) -> mlua::Result<(Table, Table)> {
     let (redis, math) = (lua.create_table()?, lua.create_table()?);
-    let name = if version.is_valkey() { "server" } else { "redis" };
     let fail = move |text: &str| {
         let text = format!("{}{text}", code_of(version));
         mlua::Error::external(Raised(text))
@@ -58,33 +57,20 @@ pub(super) fn tables(lua: &Lua, slot: &Slot, version: Version) -> mlua::Result<(
         error_table(lua, &format!("{code}{text}"))
     })?;
     redis.set("error_reply", error_reply)?;
-    let log = lua.create_function(move |_, args: MultiValue| {
-        let level = number(args.front());
-        match level.map(|level| level as i64) {
-            _ if args.len() < 2 => {
-                Err(fail(&format!("{name}.log() requires two arguments or more.")))
-            }
-            None => Err(fail("First argument must be a number (log level).")),
-            Some(0..=3) => Ok(()),
-            Some(_) => Err(fail("Invalid debug level.")),
-        }
-    })?;
-    redis.set("log", log)?;
+    redis.set("log", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
     redis.set("REDIS_VERSION", version.of_redis())?;
     let core = slot.clone();
-    let random = lua.create_function(move |_, args: MultiValue| {
+    let random = lua.create_function(move |_, (low, high): (Option<f64>, Option<f64>)| {
         let fraction = (core.lock().random() >> 11) as f64 / (1_u64 << 53) as f64;
-        let bounds: Vec<f64> = args.iter().filter_map(|arg| number(Some(arg))).collect();
-        let between = |low: f64, high: f64| (fraction * (high - low + 1.0)).floor() + low;
-        let empty = |at| format!("bad argument #{at} to 'random' (interval is empty)");
-        match *bounds {
-            [] => Ok(fraction),
-            [high] if high >= 1.0 => Ok(between(1.0, high)),
-            [low, high] if low <= high => Ok(between(low, high)),
-            [_] => Err(fail(&empty(1))),
-            [_, _] => Err(fail(&empty(2))),
-            _ => Err(fail("wrong number of arguments")),
+        let (low, high) = match (low, high) {
+            (None, _) => return Ok(fraction),
+            (Some(high), None) => (1.0, high),
+            (Some(low), Some(high)) => (low, high),
+        };
+        if low > high {
+            return Err(fail("interval is empty"));
         }
+        Ok((fraction * (high - low + 1.0)).floor() + low)
     })?;
     math.set("random", random)?;
     math.set("randomseed", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
@@ -97,14 +83,5 @@ fn text(value: Option<&Value>) -> Vec<u8> {
         Some(Value::Integer(number)) => number.to_string().into_bytes(),
         Some(Value::Number(number)) => number.to_string().into_bytes(),
         _ => Vec::new(),
-    }
-}
-
-fn number(value: Option<&Value>) -> Option<f64> {
-    match value? {
-        Value::Integer(number) => Some(*number as f64),
-        Value::Number(number) => Some(*number),
-        Value::String(text) => text.to_string_lossy().trim().parse().ok(),
-        _ => None,
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct Client {
     /// The command at work may.
     pub(super) was_asking: bool,
     pub(super) waits: Option<Wait>,
+    /// Its next request waits until clients go on that are paused.
+    pub(super) is_paused: bool,
     pub(super) is_closing: bool,
     /// When it came, and when its last request came, in milliseconds.
     pub(super) since: i64,

@@ -1,4 +1,4 @@
-//! What a server tells of a client, and how one of them ends others.
+//! What a server tells of its clients, and how one of them ends or holds up others.
 
 use super::call::{Call, Row, command};
 use super::client::Client;
@@ -10,11 +10,13 @@ use super::settings::Version;
 
 const TELLS: u32 = NO_SCRIPT | LOADING | STALE;
 
-pub(super) const COMMANDS: [Row; 2] = [
+pub(super) const COMMANDS: [Row; 4] = [
     command("client|info", 2, TELLS, NO_KEYS, |call| {
         Ok(Reply::Text(call.core.described(call.client) + "\n"))
     }),
+    command("client|list", -2, TELLS, NO_KEYS, list),
     command("client|kill", -3, TELLS, NO_KEYS, kill),
+    command("client|pause", 4, TELLS, NO_KEYS, pause),
 ];
 
 impl Core {
@@ -63,13 +65,44 @@ impl Core {
     }
 }
 
-fn is_kind(client: &Client, kind: &str) -> Result<bool, Failure> {
-    match kind {
-        "normal" => Ok(!client.hears()),
-        "pubsub" => Ok(client.hears()),
-        "master" | "replica" | "slave" => Ok(false),
-        other => Err(format!("ERR Unknown client type '{other}'").into()),
+/// Whether a client is of that kind.
+fn kind(name: &str) -> Result<fn(&Client) -> bool, Failure> {
+    match &*name.to_ascii_lowercase() {
+        "normal" => Ok(|client| !client.hears()),
+        "pubsub" => Ok(Client::hears),
+        "master" | "replica" | "slave" => Ok(|_| false),
+        _ => Err(format!("ERR Unknown client type '{name}'").into()),
     }
+}
+
+fn list(call: &mut Call<'_>) -> Answer {
+    let mut is_wanted: fn(&Client) -> bool = |_| true;
+    let many = call.many();
+    if many >= 4 && call.option(2) == "type" && (many == 4 || call.version().is_valkey()) {
+        is_wanted = kind(&call.text(3))?;
+    } else if many > 2 {
+        return Err(SYNTAX);
+    }
+    if many > 4 {
+        return Err(SYNTAX);
+    }
+    let wanted = call.core.clients.iter().filter(|(_, client)| is_wanted(client));
+    Ok(Reply::Text(wanted.map(|(client, _)| call.core.described(*client) + "\n").collect()))
+}
+
+/// Holds up all clients, or those that write.
+fn pause(call: &mut Call<'_>) -> Answer {
+    let only_writes = match &*call.option(3) {
+        "write" => true,
+        "all" => false,
+        _ => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
+    };
+    let timeout = call.int(2).ok().filter(|timeout| *timeout >= 0);
+    let timeout = timeout.ok_or("ERR timeout is not an integer or out of range")?;
+    let until = call.core.millis().saturating_add(timeout);
+    let old = call.core.pause.unwrap_or((0, true));
+    call.core.pause = Some((until.max(old.0), only_writes && old.1));
+    Ok(OK)
 }
 
 fn kill(call: &mut Call<'_>) -> Answer {
@@ -112,10 +145,8 @@ fn kill(call: &mut Call<'_>) -> Answer {
             }
             "addr" => wanted.retain(|client| call.core.clients[client].address == value),
             "type" => {
-                let kind = value.to_ascii_lowercase();
-                is_kind(&Client::default(), &kind)
-                    .map_err(|_| Failure::from(format!("ERR Unknown client type '{value}'")))?;
-                wanted.retain(|client| is_kind(&call.core.clients[client], &kind).unwrap_or(false));
+                let is_wanted = kind(&value)?;
+                wanted.retain(|client| is_wanted(&call.core.clients[client]));
             }
             "skipme" => match &*value.to_ascii_lowercase() {
                 "yes" => skips_me = true,

@@ -58,7 +58,6 @@ impl Server {
             settings: old.settings,
             table: old.table,
             now,
-            started: now,
             random: old.random,
             dbs: vec![Db::new(); DBS],
             came: old.came,

@@ -46,7 +46,6 @@ pub(super) struct Core {
     pub(super) settings: Settings,
     pub(super) table: &'static [Command],
     pub(super) now: Duration,
-    pub(super) started: Duration,
     pub(super) run_id: String,
     pub(super) random: u64,
     pub(super) dbs: Vec<Db>,
@@ -68,6 +67,8 @@ pub(super) struct Core {
     pub(super) script: Option<Running>,
     pub(super) users: BTreeMap<String, User>,
     pub(super) config: BTreeMap<String, String>,
+    /// Until when clients are paused, and whether only those that write.
+    pub(super) pause: Option<(i64, bool)>,
     pub(super) memory_is_full: bool,
     /// It cannot save its data.
     pub(super) refuses_writes: bool,
@@ -111,7 +112,8 @@ impl Core {
 
     /// Whether the next request of a client may be carried out.
     pub(super) fn takes_requests_of(&self, client: u64) -> bool {
-        self.clients.get(&client).is_some_and(|one| one.waits.is_none() && !one.is_closing)
+        let of_client = self.clients.get(&client);
+        of_client.is_some_and(|one| one.waits.is_none() && !one.is_paused && !one.is_closing)
     }
 
     /// The next of the numbers that look random.

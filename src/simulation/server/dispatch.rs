@@ -27,8 +27,8 @@ const SENTINELS: [&str; 11] = [
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-/// Carries out a request of a client, or refuses it.
-pub(super) fn request(core: &mut Core, client: u64, args: &[&[u8]]) {
+/// Carries out a request of a client, or refuses it. False if it has to wait.
+pub(super) fn request(core: &mut Core, client: u64, args: &[&[u8]]) -> bool {
     let millis = core.millis();
     core.client(client).active = millis;
     let known = lookup(core, args);
@@ -38,6 +38,10 @@ pub(super) fn request(core: &mut Core, client: u64, args: &[&[u8]]) {
         check(core, client, command, args)?;
         Ok(command)
     });
+    if checked.as_ref().is_ok_and(|command| core.pauses(command)) {
+        core.client(client).is_paused = true;
+        return false;
+    }
     let reply = checked.map_or_else(Reply::Error, |command| run(core, client, command, args));
     core.end_unit(Some(client));
     if let Reply::Error(failure) = &reply {
@@ -49,6 +53,7 @@ pub(super) fn request(core: &mut Core, client: u64, args: &[&[u8]]) {
     // What it hears behind its answer.
     let pushes = std::mem::take(&mut core.own_pushes);
     pushes.iter().for_each(|push| core.send(client, push));
+    true
 }
 
 /// The command of that name, if it may have so many words.
@@ -238,6 +243,30 @@ impl Core {
             return is_of_sentinel || SENTINELS.contains(&container);
         }
         !is_of_sentinel && (self.version() >= Version::Redis80 || command.is_in(self.version()))
+    }
+
+    /// Whether clients are paused for such a command.
+    fn pauses(&self, command: &Command) -> bool {
+        let writes =
+            command.is(WRITE) || ["eval", "evalsha", "publish", "spublish"].contains(&command.name);
+        self.pause
+            .is_some_and(|(until, only_writes)| until > self.millis() && (writes || !only_writes))
+    }
+
+    /// Has clients go on that are not paused any more.
+    pub(super) fn end_pause(&mut self) -> Vec<u64> {
+        let now = self.millis();
+        if self.pause.is_none_or(|(until, _)| until > now) {
+            return Vec::new();
+        }
+        self.pause = None;
+        let paused = self.clients.iter_mut().filter(|(_, client)| client.is_paused);
+        paused
+            .map(|(client, paused)| {
+                paused.is_paused = false;
+                *client
+            })
+            .collect()
     }
 
     fn count_error(&mut self, failure: &Failure) {

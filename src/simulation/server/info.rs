@@ -5,7 +5,6 @@ use super::command::{LOADING, NO_KEYS, STALE};
 use super::config::USED_MEMORY;
 use super::core::Core;
 use super::reply::{Answer, Reply, SYNTAX};
-use super::role::Role;
 use super::settings::Version;
 
 /// Its name, and its text.
@@ -69,16 +68,8 @@ fn server(core: &Core) -> String {
         fields.push(("server_name", "valkey".into()));
         fields.push(("valkey_version", version.own().into()));
     }
-    let mode = core.mode();
-    let up = core.now.saturating_sub(core.started).as_secs();
-    fields.extend([
-        (if version.is_valkey() { "server_mode" } else { "redis_mode" }, mode.to_owned()),
-        ("process_id", core.settings.process.to_string()),
-        ("run_id", core.run_id.clone()),
-        ("tcp_port", core.settings.port.to_string()),
-        ("server_time_usec", core.now.as_micros().to_string()),
-        ("uptime_in_seconds", up.to_string()),
-    ]);
+    let mode = if version.is_valkey() { "server_mode" } else { "redis_mode" };
+    fields.extend([(mode, core.mode().to_owned()), ("run_id", core.run_id.clone())]);
     lines(&fields)
 }
 
@@ -91,32 +82,11 @@ fn memory(core: &Core) -> String {
 }
 
 fn replication(core: &Core) -> String {
-    let mut fields = Vec::new();
-    match &core.role {
-        Role::Primary => fields.push(("role".to_owned(), "master".to_owned())),
-        Role::Replica { host, port, is_linked } => {
-            let state = if *is_linked { "up" } else { "down" };
-            for (name, value) in [
-                ("role", "slave"),
-                ("master_host", host),
-                ("master_port", &port.to_string()),
-                ("master_link_status", state),
-                ("slave_repl_offset", &core.offset.to_string()),
-                ("slave_read_only", "1"),
-            ] {
-                fields.push((name.to_owned(), value.to_owned()));
-            }
-        }
-    }
-    fields.push(("connected_slaves".into(), core.replicas.len().to_string()));
-    for (at, replica) in core.replicas.values().enumerate() {
-        let (host, port, offset) = (&replica.host, replica.port, replica.acknowledged);
-        let said = format!("ip={host},port={port},state=online,offset={offset},lag=0");
-        fields.push((format!("slave{at}"), said));
-    }
-    fields.push(("master_replid".into(), core.replication_id.clone()));
-    fields.push(("master_repl_offset".into(), core.offset.to_string()));
-    fields.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect()
+    lines(&[
+        ("role", if core.is_replica() { "slave" } else { "master" }.into()),
+        ("connected_slaves", core.replicas.len().to_string()),
+        ("master_repl_offset", core.offset.to_string()),
+    ])
 }
 
 fn keyspace(core: &Core) -> String {

@@ -32,12 +32,11 @@ fn text(text: &str) -> Reply {
 }
 
 fn described(master: &Master) -> Reply {
-    let flags = if master.is_down { "master,s_down,o_down" } else { "master" };
     let fields = [
         ("name", master.name.clone()),
         ("ip", master.host.clone()),
         ("port", master.port.to_string()),
-        ("flags", flags.into()),
+        ("flags", "master".into()),
         ("config-epoch", master.epoch.to_string()),
     ];
     Reply::Map(fields.iter().map(|(name, value)| (text(name), text(value))).collect())

@@ -49,8 +49,6 @@ pub struct Settings {
     pub host: String,
     /// The port there.
     pub port: u16,
-    /// Which process it says that it is.
-    pub process: u32,
     /// The password of the default user.
     pub password: Option<String>,
     /// Whether it is a node of a cluster.
@@ -64,7 +62,6 @@ impl Default for Settings {
             seed: 0,
             host: "127.0.0.1".into(),
             port: 6379,
-            process: 1,
             password: None,
             cluster: false,
         }

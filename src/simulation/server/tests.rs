@@ -113,6 +113,19 @@ fn a_clock_that_is_set_back_makes_leases_longer_and_stops_nothing() {
 }
 
 #[test]
+fn paused_clients_go_on_when_the_pause_ends() {
+    let mut scene = scene();
+    assert_eq!(scene.ask("CLIENT PAUSE 500 WRITE"), "+OK|");
+    let other = scene.server.accept(scene.now, "10.0.0.2:1000");
+    scene.tell(other, "GET k\nINCR k\nINCR k");
+    assert_eq!(scene.heard(other), "$-1|");
+    scene.passes(499);
+    assert_eq!(scene.heard(other), "");
+    scene.passes(1);
+    assert_eq!(scene.heard(other), ":1|:2|");
+}
+
+#[test]
 fn what_is_written_reaches_a_replica_and_wait_counts_who_has_it() {
     let (mut primary, mut replica) = (scene(), scene());
     primary.ask("SET before 1");

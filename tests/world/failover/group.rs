@@ -64,14 +64,7 @@ impl<'s> Group<'s> {
     pub(super) fn tell(&self, primary: usize) {
         let (host, port) = self.address(primary);
         self.epoch.set(self.epoch.get() + 1);
-        let master = Master {
-            name: MASTER.into(),
-            host,
-            port,
-            epoch: self.epoch.get(),
-            quorum: 2,
-            ..Master::default()
-        };
+        let master = Master { name: MASTER.into(), host, port, epoch: self.epoch.get() };
         for sentinel in &self.sentinels {
             self.scene.network.at(*sentinel, |sentinel, _| sentinel.know(master.clone()));
         }

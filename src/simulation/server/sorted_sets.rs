@@ -261,6 +261,8 @@ fn ranged(call: &mut Call<'_>, mut by: By, mut from_highest: bool, is_open: bool
         }
         at += 1;
     }
+    // A count of -1 is as if there were no limit.
+    limit = limit.filter(|(_, count)| by != By::Rank || *count != -1);
     if limit.is_some() && by == By::Rank {
         return Err(
             "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX"

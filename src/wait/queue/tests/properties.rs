@@ -52,7 +52,7 @@ fn world_op() -> impl Strategy<Value = world::Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(CASES))]
+    #![proptest_config(ProptestConfig::with_cases(4 * CASES))]
 
     #[test]
     fn the_queues_do_what_the_naive_model_does(

@@ -71,6 +71,7 @@ pub(crate) fn all() -> Vec<Trial> {
         turns::trials::who_never_has_a_turn_is_found,
         order::trials::who_came_first_has_it_first,
         order::trials::who_passes_one_that_waits_is_found,
+        order::trials::who_waited_for_its_own_handle_came_when_that_gave_up,
         order::trials::who_lost_a_connection_has_its_place_again_a_while_after_that,
         floor::trials::enough_is_enough,
         floor::trials::a_long_run_needs_late_requests_and_every_kind,

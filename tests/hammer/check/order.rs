@@ -3,7 +3,10 @@
 //! In a calm time nobody has it before one that called more than [`apart`](crate::check::Bounds) earlier
 //! and waits still: within a round trip the order is not promised, and a busy machine runs somebody late.
 //! One whose process lost a connection meanwhile may have to take its place again: it counts as one that
-//! called then.
+//! called then. So does one that waited for an earlier call of its handle, from when that gave up: a
+//! handle waits once.
+
+use std::collections::HashMap;
 
 use crate::calm::Calm;
 use crate::check::Violation;
@@ -26,11 +29,23 @@ fn of_key(
     calm: &Calm,
     resets: &[Vec<u64>],
 ) -> Option<Violation> {
+    let waits = |call: &&Acquire| match call.how {
+        How::Lock | How::WithLease => true,
+        How::Try => call.wait > 0,
+        _ => false,
+    };
+    let mut gave_up: HashMap<_, Vec<&Acquire>> = HashMap::new();
+    for call in calls.iter().filter(waits).filter(|call| !call.is_granted()) {
+        gave_up.entry(call.handle).or_default().push(call);
+    }
     // Since when a call has to have its place.
     let since = |call: &Acquire| {
         let resets = &resets[usize::from(call.id.0)];
         let last = resets[..resets.partition_point(|t| *t <= call.ret)].last();
-        last.copied().unwrap_or(0).max(call.inv)
+        let before = gave_up.get(&call.handle).into_iter().flatten();
+        let before = before.filter(|one| one.inv < call.inv && one.ret <= call.ret);
+        let last = last.copied().into_iter().chain(before.map(|one| one.ret)).max();
+        last.unwrap_or(0).max(call.inv)
     };
     let taken: Vec<Taken<'_>> =
         calls.iter().filter_map(|call| taken(call, history, calm)).collect();
@@ -42,11 +57,6 @@ fn of_key(
                 && one.from <= call.ret
                 && one.to >= call.inv
         })
-    };
-    let waits = |call: &&Acquire| match call.how {
-        How::Lock | How::WithLease => true,
-        How::Try => call.wait > 0,
-        _ => false,
     };
     let granted = calls.iter().filter(|call| call.is_granted()).filter(waits);
     let mut granted: Vec<&Acquire> = granted.filter(|call| !nests(call)).collect();
@@ -79,9 +89,10 @@ fn of_key(
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{held, history};
+    use crate::check::sample::{asked, held, history};
     use crate::history::{Fault, Reach};
     use crate::nemesis::RESET;
+    use crate::record::Outcome;
 
     const FAIR: u16 = 1;
 
@@ -111,6 +122,19 @@ pub(crate) mod trials {
         assert_eq!(found_after(Some(400), 500, 900), []);
         assert_eq!(found_after(Some(400), 700, 900).len(), 1);
         assert_eq!(found_after(Some(1_001), 500, 900).len(), 1, "it had the lock by then");
+    }
+
+    pub(crate) fn who_waited_for_its_own_handle_came_when_that_gave_up() {
+        let found = |gave_up: u64, called: u64| {
+            let mut calls = [held(0, 1_000), held(1, 900), asked(0, 0)];
+            calls[2] = calls[2].clone().ended(Outcome::Cancelled, gave_up);
+            for (call, inv) in calls.iter_mut().zip([1, called, 0]) {
+                (call.key, call.inv) = (FAIR, inv * MS);
+            }
+            check(&history(calls.into()), &Calm::default())
+        };
+        assert_eq!(found(400, 500), []);
+        assert_eq!(found(400, 700).len(), 1);
     }
 
     pub(crate) fn who_came_first_has_it_first() {

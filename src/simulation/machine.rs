@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinHandle};
 
-use super::network::{MachineNumber, Network};
+use super::network::{MachineNumber, Network, address_of};
 use super::random::Random;
 use crate::host::simulated::{self, BoxFuture, Host, Stream, here};
 
@@ -90,6 +90,11 @@ impl Machine {
     /// The number that it was made with.
     pub fn number(&self) -> u64 {
         self.inner.number
+    }
+
+    /// Its address, as servers see it.
+    pub fn address(&self) -> String {
+        address_of(self.inner.number)
     }
 
     pub(crate) fn host(&self) -> Host {

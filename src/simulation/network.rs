@@ -115,6 +115,11 @@ enum ConnectionState {
     Refused,
 }
 
+/// Where a machine is, as servers see it.
+pub(super) fn address_of(machine: u64) -> String {
+    format!("10.0.{}.{}", machine / 250, machine % 250 + 1)
+}
+
 impl Network {
     /// A network in which nothing is yet. It takes the time of the runtime that calls this; outside of one
     /// it takes real time.

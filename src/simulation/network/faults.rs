@@ -69,12 +69,25 @@ impl Network {
         });
     }
 
+    /// The same of one of them: the `nth` of those that the machine has not closed. False if it has not so
+    /// many.
+    pub fn cut_one(
+        &self,
+        machine: impl Into<MachineNumber>,
+        server: ServerNumber,
+        nth: usize,
+        arrives: bool,
+    ) -> bool {
+        let machine = machine.into().0;
+        self.with(|state, now| {
+            let number = state.open(machine, server).nth(nth);
+            number.inspect(|number| state.cut(*number, arrives, now)).is_some()
+        })
+    }
+
     /// How many connections a machine has to a server.
     pub fn connections(&self, machine: impl Into<MachineNumber>, server: ServerNumber) -> usize {
-        let of_both = (machine.into().0, server);
-        let state = self.inner.state.lock();
-        let open = state.connections.values().filter(|one| !one.is_closed);
-        open.filter(|one| (one.machine, one.server) == of_both).count()
+        self.inner.state.lock().open(machine.into().0, server).count()
     }
 
     /// How many connections were begun so far.
@@ -95,6 +108,13 @@ impl Network {
 }
 
 impl State {
+    /// The connections of a machine to a server that it has not closed.
+    fn open(&self, machine: u64, server: ServerNumber) -> impl Iterator<Item = u64> {
+        let open = self.connections.iter().filter(|(_, one)| !one.is_closed);
+        let of_both = open.filter(move |(_, one)| (one.machine, one.server) == (machine, server));
+        of_both.map(|(number, _)| *number)
+    }
+
     fn send_again(&mut self, event: Event, direction: Direction, now: Instant) {
         let (Event::Opens(number)
         | Event::Opened(number, _)

@@ -52,6 +52,8 @@ mod user;
 mod values;
 mod view;
 
+use crate::host::HashMap;
+
 use call::Row;
 use command::Command;
 pub use control::{ReplicaId, State};
@@ -153,6 +155,9 @@ static TABLE: LazyLock<Vec<Row>> = LazyLock::new(|| {
 /// The same, without what they do.
 static NAMES: LazyLock<Vec<Command>> =
     LazyLock::new(|| TABLE.iter().map(|row| row.command).collect());
+
+static BY_NAME: LazyLock<HashMap<&[u8], &Command>> =
+    LazyLock::new(|| NAMES.iter().map(|command| (command.name.as_bytes(), command)).collect());
 
 /// One server process, which can be stopped and started again.
 pub struct Server {

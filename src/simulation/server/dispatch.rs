@@ -63,10 +63,7 @@ pub(super) fn find(core: &Core, args: &[&[u8]]) -> Result<&'static Command, Fail
 
 fn lookup(core: &Core, args: &[&[u8]]) -> Result<&'static Command, Failure> {
     let version = core.version();
-    let named = |name: &[u8]| {
-        let at = core.table.binary_search_by(|one| one.name.as_bytes().cmp(name)).ok()?;
-        Some(&core.table[at]).filter(|command| core.has(command))
-    };
+    let named = |name: &[u8]| super::BY_NAME.get(name).copied().filter(|command| core.has(command));
     let mut name = [0; 64];
     let end = append(&mut name, 0, args[0]);
     let Some(mut command) = named(&name[..end]) else { return Err(unknown(args, version)) };

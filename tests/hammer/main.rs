@@ -74,7 +74,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use run::{Length, Settings};
+use run::{Length, Settings, Verdict};
 
 /// The arguments of the long form, and those with which it starts itself.
 #[derive(Debug, Parser)]
@@ -106,9 +106,7 @@ enum Role {
 fn main() -> ExitCode {
     #[cfg(feature = "test-util")]
     if std::env::args().any(|arg| arg == "--simulated") {
-        let verdict = simulated::campaign::run(&Simulated::parse().settings);
-        println!("verdict: {}", verdict.word());
-        return ExitCode::from(verdict.code());
+        return ends(&simulated::campaign::run(&Simulated::parse().settings));
     }
     let ours = |arg: String| {
         arg == "client" || arg.starts_with("--minutes") || arg.starts_with("--seconds")
@@ -123,11 +121,14 @@ fn main() -> ExitCode {
             child::main(&assignment);
             ExitCode::SUCCESS
         }
-        None => {
-            let length = Length::of(&arguments.settings);
-            let verdict = run::run(&arguments.settings, length);
-            println!("verdict: {}", verdict.word());
-            ExitCode::from(verdict.code())
-        }
+        None => ends(&run::run(&arguments.settings, Length::of(&arguments.settings))),
     }
+}
+
+fn ends(verdict: &Verdict) -> ExitCode {
+    if let Verdict::Inconclusive(why) = verdict {
+        println!("inconclusive: {why}");
+    }
+    println!("verdict: {}", verdict.word());
+    ExitCode::from(verdict.code())
 }

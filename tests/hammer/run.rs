@@ -127,9 +127,6 @@ pub(crate) fn run(settings: &Settings, length: Length) -> Verdict {
             verdict = Verdict::Inconclusive(missing.join("; "));
         }
     }
-    if let Verdict::Inconclusive(why) = &verdict {
-        println!("inconclusive: {why}");
-    }
     verdict
 }
 

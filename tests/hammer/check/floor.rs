@@ -29,8 +29,8 @@ pub(crate) struct Floor {
     pub(crate) grants: u64,
     pub(crate) hand_offs: u64,
     pub(crate) kinds: usize,
-    /// Whether late requests, runtimes that end and clients that are closed are needed, too.
-    pub(crate) lateness: bool,
+    /// Which kinds have to have taken effect, beside late requests.
+    pub(crate) lateness: &'static [&'static str],
     /// Whether every kind of fault has to have taken effect.
     pub(crate) every_kind: bool,
 }
@@ -42,12 +42,15 @@ pub(crate) const CLOSE: &str = "close a client";
 /// So many rounds bring every kind of fault several times.
 const LONG: u64 = 300;
 
+/// Of those that leave requests behind.
+const LATENESS: &[&str] = &[END, CLOSE, "hold up requests", "rename the server"];
+
 impl Floor {
     /// Every second has to bring its share; the longer the run, the more kinds of fault.
     pub(crate) fn for_seconds(seconds: u64) -> Self {
         let kinds = (seconds / 2).clamp(3, 6) as usize;
         let (operations, grants, hand_offs) = (500 * seconds, 50 * seconds, 5 * seconds);
-        let (lateness, every_kind) = (seconds >= 30, seconds >= LONG);
+        let (lateness, every_kind) = (if seconds >= 30 { LATENESS } else { &[] }, seconds >= LONG);
         Self { operations, grants, hand_offs, kinds, lateness, every_kind }
     }
 }
@@ -66,13 +69,12 @@ pub(crate) fn missing(done: &Done, floor: &Floor) -> Vec<String> {
     least("hand-offs inside a client", done.hand_offs, floor.hand_offs);
     let effective = done.faults.values().filter(|(_, effective)| *effective > 0).count();
     least("kinds of fault that took effect", effective as u64, floor.kinds as u64);
-    if floor.lateness {
+    if !floor.lateness.is_empty() {
         let arrived = done.fates.late + done.fates.slow + done.fates.never;
         least("requests that were held up and whose fate is known", arrived, 1);
     }
     let took_effect = |kind: &&str| done.faults.get(*kind).is_some_and(|(_, times)| *times > 0);
-    let lateness = [END, CLOSE, "hold up requests", "rename the server"];
-    let all = lateness.into_iter().filter(|_| floor.lateness);
+    let all = floor.lateness.iter().copied();
     let all = all.chain(done.faults.keys().copied().filter(|_| floor.every_kind));
     for kind in all.filter(|kind| !took_effect(kind)).collect::<BTreeSet<_>>() {
         missing.push(format!("\"{kind}\" never took effect"));
@@ -102,14 +104,13 @@ pub(crate) mod trials {
     pub(crate) fn a_long_run_needs_late_requests_and_every_kind() {
         let floor = |lateness, every_kind| Floor { lateness, every_kind, ..Floor::for_seconds(2) };
         let mut done = enough();
-        assert_eq!(missing(&done, &floor(true, false)).len(), 5);
-        let all = [END, CLOSE, "hold up requests", "rename the server"];
-        done.faults.extend(all.map(|kind| (kind, (1, 1))));
+        assert_eq!(missing(&done, &floor(LATENESS, false)).len(), 5);
+        done.faults.extend(LATENESS.iter().map(|kind| (*kind, (1, 1))));
         done.fates.never = 1;
-        assert_eq!(missing(&done, &floor(true, true)), Vec::<String>::new());
+        assert_eq!(missing(&done, &floor(LATENESS, true)), Vec::<String>::new());
         done.faults.insert("d", (1, 0));
-        assert_eq!(missing(&done, &floor(true, false)), Vec::<String>::new());
-        assert_eq!(missing(&done, &floor(true, true)).len(), 1);
+        assert_eq!(missing(&done, &floor(LATENESS, false)), Vec::<String>::new());
+        assert_eq!(missing(&done, &floor(LATENESS, true)).len(), 1);
     }
 
     pub(crate) fn too_little_of_anything_is_too_little() {

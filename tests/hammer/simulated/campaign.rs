@@ -12,7 +12,7 @@ use super::ground::lock;
 use super::plan::{Edits, Plan};
 use super::shrink::shrink;
 use super::{nemesis, world};
-use crate::check::floor::{Done, Floor, missing};
+use crate::check::floor::{CLOSE, Done, END, Floor, missing};
 use crate::check::{self, Violation};
 use crate::history::History;
 use crate::report;
@@ -202,7 +202,7 @@ fn floor(seconds: u64) -> Floor {
         grants: each(50),
         hand_offs: each(5),
         kinds: 6,
-        lateness: seconds >= 30,
+        lateness: if seconds >= 30 { &[END, CLOSE, "hold up requests"] } else { &[] },
         every_kind: seconds >= 60,
     }
 }

@@ -106,7 +106,8 @@ pub(crate) fn is_grant(id: &str, pttl: i64) -> bool {
 /// Nobody's, if it is not one of the library's.
 pub(crate) fn owner(id: &str) -> Owner {
     let parsed = id.split_once(':').and_then(|(uuid, number)| {
-        let uuid = u128::from_str_radix(&uuid.replace('-', ""), 16).ok()?;
+        let mut digits = uuid.chars().filter(|digit| *digit != '-');
+        let uuid = digits.try_fold(0, |all, one| Some(all << 4 | u128::from(one.to_digit(16)?)))?;
         Some((uuid, number.parse().ok()?))
     });
     parsed.unwrap_or_default()

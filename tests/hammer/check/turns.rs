@@ -29,13 +29,17 @@ fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation
         calls.iter().filter_map(|call| taken(call, history, calm)).collect();
     let waits = |call: &&Acquire| matches!(call.how, How::Lock | How::WithLease);
     for waiter in calls.iter().filter(|call| call.is_granted()).filter(waits) {
+        let enough = |window: (u64, u64)| window.1 - window.0 > prompt;
+        if !enough(calm.longest(waiter.inv, waiter.ret)) {
+            continue;
+        }
         let process = waiter.id.0;
         let by = |taken: &Taken<'_>| taken.by.map(|call| call.id.0);
         // From the end of what its own process had before.
         let own = taken.iter().filter(|one| by(one) == Some(process) && one.from < waiter.ret);
         let from = own.map(|one| one.to.min(waiter.ret)).fold(waiter.inv, u64::max);
         let window = calm.longest(from, waiter.ret);
-        if window.1 - window.0 <= prompt {
+        if !enough(window) {
             continue;
         }
         let needs = |held: &u64| held.saturating_add(RUN + 2 * round_trip);

@@ -169,7 +169,7 @@ pub(crate) struct Forced {
 }
 
 /// One thing that the nemesis did.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Fault {
     pub(crate) kind: &'static str,
     pub(crate) target: String,
@@ -186,8 +186,9 @@ pub(crate) struct Fault {
 }
 
 /// Whom a fault befalls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Reach {
+    #[default]
     Everybody,
     /// Who goes through that proxy.
     Proxy(usize),
@@ -274,6 +275,16 @@ impl Acquire {
 }
 
 impl Fault {
+    /// What was done; the nemesis adds what it was, and when.
+    pub(crate) fn done(target: impl Into<String>, took_effect: bool) -> Option<Self> {
+        Some(Self { target: target.into(), took_effect, ..Self::default() })
+    }
+
+    pub(crate) fn at_process(number: usize, took_effect: bool) -> Option<Self> {
+        let reach = Reach::Process(u16::try_from(number).ok()?);
+        Some(Self { reach, ..Self::done(format!("of process {number}"), took_effect)? })
+    }
+
     /// The names whose keys it took away, and between which times.
     fn deleted(&self) -> impl Iterator<Item = (u16, u64, u64)> + use<> {
         let (t0, t1) = (self.t0, self.t1);

@@ -6,7 +6,6 @@
 
 pub(crate) mod late;
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
@@ -41,33 +40,12 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// In milliseconds; `None` if nobody may notice.
     settle: Option<u64>,
-    inflict: fn(&World<'_>, &mut Hand) -> Option<Done>,
+    inflict: fn(&World<'_>, &mut Hand) -> Option<Fault>,
 }
 
-/// What was done, and whether it took effect. That a process was stopped shows in its history.
-struct Done {
-    target: String,
-    keys: Range<u16>,
-    reach: Reach,
-    late: Option<u64>,
-    took_effect: bool,
-}
-
-impl Done {
-    fn new(target: impl Into<String>, took_effect: bool) -> Option<Self> {
-        let reach = Reach::Everybody;
-        Some(Self { target: target.into(), keys: 0..0, reach, late: None, took_effect })
-    }
-
-    fn at_proxy(proxy: usize, how: impl std::fmt::Display, took_effect: bool) -> Option<Self> {
-        let reach = Reach::Proxy(proxy);
-        Some(Self { reach, ..Self::new(format!("{proxy} {how}"), took_effect)? })
-    }
-
-    fn at_process(number: usize) -> Option<Self> {
-        let reach = Reach::Process(u16::try_from(number).ok()?);
-        Some(Self { reach, ..Self::new(number.to_string(), true)? })
-    }
+fn at_proxy(proxy: usize, how: impl std::fmt::Display, took_effect: bool) -> Option<Fault> {
+    let reach = Reach::Proxy(proxy);
+    Some(Fault { reach, ..Fault::done(format!("{proxy} {how}"), took_effect)? })
 }
 
 /// After an outage a call that was under way may take its command timeout to fail, and pauses
@@ -99,18 +77,7 @@ pub(crate) fn resets(proxies: &[Proxy]) -> Vec<Fault> {
     let fault = |(at, reset): (usize, Instant)| {
         let ago = u64::try_from(reset.elapsed().as_nanos()).expect("a time of this run");
         let (t, reach) = (now() - ago, Reach::Proxy(at));
-        let (settle, keys, late, took_effect) = (None, 0..0, None, true);
-        Fault {
-            kind: RESET,
-            target: at.to_string(),
-            t0: t,
-            t1: t,
-            settle,
-            keys,
-            reach,
-            late,
-            took_effect,
-        }
+        Fault { kind: RESET, t0: t, t1: t, reach, took_effect: true, ..Fault::default() }
     };
     all.map(fault).collect()
 }
@@ -167,12 +134,8 @@ impl Hand {
             let kind = &kinds[order.pop().expect("filled above")];
             let t0 = now();
             let Some(done) = (kind.inflict)(world, self) else { continue };
-            let Done { target, keys, reach, late, took_effect } = done;
             let settle = kind.settle.map(|millis| millis * MS);
-            let kind_of = kind.name;
-            let t1 = now();
-            let fault =
-                Fault { kind: kind_of, target, t0, t1, settle, keys, reach, late, took_effect };
+            let fault = Fault { kind: kind.name, t0, t1: now(), settle, ..done };
             world.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
             if !idle(world, Duration::from_millis(kind.settle.unwrap_or(0))) {
                 return;
@@ -196,25 +159,25 @@ pub(crate) fn name(connection: &mut redis::Connection) {
     named.expect("naming a connection");
 }
 
-fn kill_type(hand: &mut Hand, which: &str) -> Option<Done> {
+fn kill_type(hand: &mut Hand, which: &str) -> Option<Fault> {
     let list: String = hand.ask(&["CLIENT", "LIST", "TYPE", which]);
     let mut killed = 0;
     for line in list.lines().filter(|line| line.contains(" name= ")) {
         let id = line.strip_prefix("id=").and_then(|rest| rest.split(' ').next()).unwrap_or("0");
         killed += hand.ask::<u64>(&["CLIENT", "KILL", "ID", id]);
     }
-    Done::new(format!("{killed} {which}"), killed > 0)
+    Fault::done(format!("{killed} {which}"), killed > 0)
 }
 
-fn kill_connections(_: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn kill_connections(_: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     kill_type(hand, "normal")
 }
 
-fn kill_subscribers(_: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn kill_subscribers(_: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     kill_type(hand, "pubsub")
 }
 
-fn forget_scripts(_: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn forget_scripts(_: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let unknown = |hand: &mut Hand| {
         let info: String = hand.ask(&["INFO", "errorstats"]);
         let line = info.lines().find(|line| line.starts_with("errorstat_NOSCRIPT"));
@@ -223,27 +186,27 @@ fn forget_scripts(_: &World<'_>, hand: &mut Hand) -> Option<Done> {
     let before = unknown(hand);
     hand.ask::<()>(&["SCRIPT", "FLUSH"]);
     // Somebody has to run into it.
-    Done::new("", eventually(|| unknown(hand) != before))
+    Fault::done("", eventually(|| unknown(hand) != before))
 }
 
-fn pause_for(hand: &mut Hand, what: &str) -> Option<Done> {
+fn pause_for(hand: &mut Hand, what: &str) -> Option<Fault> {
     let time = hand.some_time(100, 1600);
     hand.ask::<()>(&["CLIENT", "PAUSE", &time.as_millis().to_string(), what]);
     let start = Instant::now();
     // A write is held back like everybody's.
     hand.ask::<()>(&["DEL", "nobody's"]);
-    Done::new(format!("{time:?}"), start.elapsed() * 10 >= time * 8)
+    Fault::done(format!("{time:?}"), start.elapsed() * 10 >= time * 8)
 }
 
-fn pause_writes(_: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn pause_writes(_: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     pause_for(hand, "WRITE")
 }
 
-fn pause_everything(_: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn pause_everything(_: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     pause_for(hand, "ALL")
 }
 
-fn forge_messages(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn forge_messages(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let mut heard = 0;
     for _ in 0..50 {
         let key = world.names.pick(&mut hand.rng);
@@ -252,11 +215,11 @@ fn forge_messages(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
         publish.arg(channel(&world.names.name(key))).arg(garbage);
         heard += publish.query::<u64>(&mut hand.redis).expect("publishing");
     }
-    Done::new(format!("{heard} heard"), heard > 0)
+    Fault::done(format!("{heard} heard"), heard > 0)
 }
 
 /// Deletes a lock's key, or its token's. A name that is free at the moment has none.
-fn delete_a_key(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn delete_a_key(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let of_token = hand.rng.bool();
     for _ in 0..100 {
         let mut names = world.names.tampered();
@@ -266,14 +229,14 @@ fn delete_a_key(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
         let target = if of_token { token } else { name };
         if hand.ask::<u64>(&["DEL", &target]) > 0 {
             let keys = if of_token { 0..0 } else { key..key + 1 };
-            return Some(Done { keys, ..Done::new(target, true)? });
+            return Some(Fault { keys, ..Fault::done(target, true)? });
         }
         sleep(Duration::from_millis(1));
     }
-    Done::new("nothing there", false)
+    Fault::done("nothing there", false)
 }
 
-fn stop_the_server(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn stop_the_server(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let time = hand.some_time(100, 1600);
     world.server.pause();
     let start = Instant::now();
@@ -286,20 +249,20 @@ fn stop_the_server(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
         world.server.resume();
         asked.join().is_ok_and(|waited| waited >= time)
     });
-    Done::new(format!("{time:?}"), took_effect)
+    Fault::done(format!("{time:?}"), took_effect)
 }
 
-fn stop_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn stop_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let slot = hand.rng.usize(..world.crew.len());
     let time = hand.some_time(100, 2400);
     let number = world.crew.pause(slot, time)?;
-    Done::at_process(number)
+    Fault::at_process(number, true)
 }
 
-fn kill_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn kill_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let slot = hand.rng.usize(..world.crew.len());
     match world.crew.replace(slot) {
-        Ok(Some(number)) => Done::at_process(number),
+        Ok(Some(number)) => Fault::at_process(number, true),
         Ok(None) => {
             *world.trouble.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some(format!("the process in slot {slot} ended by itself"));
@@ -336,14 +299,14 @@ fn within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     false
 }
 
-fn cut(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn cut(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let (proxy, at) = proxy(world, hand);
     let before = proxy.attempts();
     proxy.cut_all();
-    Done::at_proxy(at, "", eventually(|| proxy.attempts() > before))
+    at_proxy(at, "", eventually(|| proxy.attempts() > before))
 }
 
-fn stall(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn stall(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let (proxy, at) = proxy(world, hand);
     let time = hand.some_time(100, 1600);
     let before = sent(proxy);
@@ -351,11 +314,11 @@ fn stall(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
     sleep(time);
     let took_effect = sent(proxy) > before;
     proxy.stall_replies(false);
-    Done::at_proxy(at, format_args!("for {time:?}"), took_effect)
+    at_proxy(at, format_args!("for {time:?}"), took_effect)
 }
 
 /// As [`stall`], but the answers never come.
-fn black_hole(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn black_hole(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let (proxy, at) = proxy(world, hand);
     let time = hand.some_time(100, 1600);
     let before = sent(proxy);
@@ -365,10 +328,10 @@ fn black_hole(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
     proxy.cut_all();
     sleep(support::ms(5));
     proxy.stall_replies(false);
-    Done::at_proxy(at, format_args!("for {time:?}"), took_effect)
+    at_proxy(at, format_args!("for {time:?}"), took_effect)
 }
 
-fn refuse(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn refuse(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let (proxy, at) = proxy(world, hand);
     // Longer than the command timeout, so that calls say that they were not executed; the ear hears
     // whether that is true.
@@ -381,10 +344,10 @@ fn refuse(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
     let took_effect = proxy.attempts() > before;
     proxy.refuse(false);
     world.heard.lock().unwrap_or_else(PoisonError::into_inner).push(ear.heard());
-    Done::at_proxy(at, format_args!("for {time:?}"), took_effect)
+    at_proxy(at, format_args!("for {time:?}"), took_effect)
 }
 
-fn plan(world: &World<'_>, hand: &mut Hand, fault: support::Fault) -> Option<Done> {
+fn plan(world: &World<'_>, hand: &mut Hand, fault: support::Fault) -> Option<Fault> {
     let (proxy, at) = proxy(world, hand);
     // Those of before must have happened.
     if proxy.to_come(fault) > 0 {
@@ -395,11 +358,11 @@ fn plan(world: &World<'_>, hand: &mut Hand, fault: support::Fault) -> Option<Don
         nth += hand.rng.u64(1..20);
         proxy.plan("EVALSHA", nth, fault);
     }
-    Done::at_proxy(at, "", eventually(|| proxy.to_come(fault) < 3))
+    at_proxy(at, "", eventually(|| proxy.to_come(fault) < 3))
 }
 
 /// A release may fall between a waiter's first try and its subscription.
-fn delay_subscriptions(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn delay_subscriptions(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let (proxy, at) = proxy(world, hand);
     let time = hand.some_time(50, 200);
     proxy.hold("SUBSCRIBE");
@@ -407,13 +370,13 @@ fn delay_subscriptions(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
     sleep(time);
     let took_effect = proxy.sent("SUBSCRIBE") > before;
     proxy.let_go();
-    Done::at_proxy(at, format_args!("for {time:?}"), took_effect)
+    at_proxy(at, format_args!("for {time:?}"), took_effect)
 }
 
-fn lose_a_reply(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn lose_a_reply(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     plan(world, hand, support::Fault::DropReplyAndReset)
 }
 
-fn reset_before_send(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn reset_before_send(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     plan(world, hand, support::Fault::ResetBeforeSend)
 }

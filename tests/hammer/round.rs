@@ -14,7 +14,7 @@ use crate::crew::{Crew, Plan};
 use crate::history::{Acquire, Client, Fates, History, NEVER, Sample};
 use crate::names::Names;
 use crate::nemesis::late::{self, LATE};
-use crate::nemesis::{Hand, LOUD, QUIET, RESET, World, resets};
+use crate::nemesis::{Hand, LOUD, QUIET, World, resets};
 use crate::record::{MS, SECOND, now};
 use crate::shop::STEADY;
 use crate::support::{Distance, Network, Proxy, Server};
@@ -234,7 +234,7 @@ pub(crate) fn by_kind(
     kinds: impl Iterator<Item = &'static str>,
 ) -> BTreeMap<&'static str, (u64, u64)> {
     let mut kinds: BTreeMap<_, _> = kinds.map(|kind| (kind, (0, 0))).collect();
-    for fault in history.faults.iter().filter(|fault| fault.kind != RESET) {
+    for fault in &history.faults {
         let (done, effective) = kinds.entry(fault.kind).or_default();
         *done += 1;
         *effective += u64::from(fault.took_effect);

@@ -55,8 +55,8 @@ pub(crate) fn who(acquire: &Acquire) -> String {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{held, history};
-    use crate::history::{Fault, Reach};
+    use crate::check::sample::{KEY, held, history};
+    use crate::history::Fault;
     use crate::record::Outcome;
 
     pub(crate) fn one_after_the_other_is_no_overlap() {
@@ -85,18 +85,12 @@ pub(crate) mod trials {
         assert_eq!(check(&history(vec![held(0, 10).lost_at(40), held(1, 30)])), []);
     }
 
+    fn deleted(t: u64) -> Fault {
+        let (t0, t1, keys) = (t * MS, t * MS, KEY..KEY + 1);
+        Fault { t0, t1, keys, took_effect: true, ..Fault::default() }
+    }
+
     pub(crate) fn who_has_a_lock_from_one_whose_key_was_deleted_never_had_it() {
-        let deleted = |t: u64| Fault {
-            kind: "delete a key",
-            target: String::new(),
-            t0: t * MS,
-            t1: t * MS,
-            settle: None,
-            keys: crate::check::sample::KEY..crate::check::sample::KEY + 1,
-            reach: Reach::Everybody,
-            late: None,
-            took_effect: true,
-        };
         let overlaps = |outcome, deleted_at: Option<u64>| {
             let mut handed = held(1, 30).until(40, 41);
             handed.release.as_mut().expect("released above").outcome = outcome;
@@ -113,17 +107,7 @@ pub(crate) mod trials {
 
     pub(crate) fn who_deletes_a_key_breaks_exclusion_by_definition() {
         let mut history = history(vec![held(0, 10), held(1, 30)]);
-        history.faults.push(Fault {
-            kind: "delete a key",
-            target: String::new(),
-            t0: 20 * MS,
-            t1: 25 * MS,
-            settle: None,
-            keys: crate::check::sample::KEY..crate::check::sample::KEY + 1,
-            reach: Reach::Everybody,
-            late: None,
-            took_effect: true,
-        });
+        history.faults.push(deleted(20));
         history.finish();
         assert_eq!(check(&history), []);
     }

@@ -186,7 +186,7 @@ pub(crate) mod trials {
     use super::*;
     use crate::check::sample::KEY;
     use crate::check::sample::{held, history};
-    use crate::history::{Fault, Forced, Reach};
+    use crate::history::{Fault, Forced};
 
     pub(crate) fn a_notice_at_the_deadline_is_in_time() {
         let history = history(vec![held(0, 10).lost_at(1011)]);
@@ -217,12 +217,8 @@ pub(crate) mod trials {
         (handed.deadline, handed.deadline_high) = (300 * MS, 300 * MS);
         assert_eq!(not_false(&self::history(vec![handed])), []);
         let keys = KEY..KEY + 1;
-        let (t0, t1, settle) = (400 * MS, 401 * MS, None);
-        let target = String::new();
-        let (reach, took_effect) = (Reach::Everybody, true);
-        let (kind, late) = ("delete", None);
-        let fault = Fault { kind, target, t0, t1, settle, keys, reach, late, took_effect };
-        history.faults = vec![fault];
+        let (t0, t1) = (400 * MS, 401 * MS);
+        history.faults = vec![Fault { t0, t1, keys, took_effect: true, ..Fault::default() }];
         assert_eq!(not_false(&history), []);
     }
 
@@ -302,17 +298,9 @@ pub(crate) mod trials {
         // Of a request that is held up, and of one that was for too short a time.
         for (arrives, wrong) in [(900, 0), (300, 1)] {
             let mut history = self::history(vec![hold()]);
-            history.faults = vec![Fault {
-                kind: "hold up requests",
-                target: String::new(),
-                t0: 150 * MS,
-                t1: 200 * MS,
-                settle: Some(1_700 * MS),
-                keys: 0..0,
-                reach: Reach::Everybody,
-                late: Some(arrives * MS),
-                took_effect: true,
-            }];
+            let (t0, t1, settle) = (150 * MS, 200 * MS, Some(1_700 * MS));
+            let late = Some(arrives * MS);
+            history.faults = vec![Fault { t0, t1, settle, late, ..Fault::default() }];
             assert_eq!(not_false(&history).len(), wrong, "{arrives}");
         }
     }

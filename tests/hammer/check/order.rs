@@ -47,16 +47,15 @@ fn of_key(
         let last = last.copied().into_iter().chain(before.map(|one| one.ret)).max();
         last.unwrap_or(0).max(call.inv)
     };
-    let taken: Vec<Taken<'_>> =
-        calls.iter().filter_map(|call| taken(call, history, calm)).collect();
+    let mut holds: HashMap<_, Vec<(&Acquire, Taken<'_>)>> = HashMap::new();
+    for call in calls {
+        let hold = taken(call, history, calm).map(|taken| (call, taken));
+        holds.entry(call.handle).or_default().extend(hold);
+    }
     // A handle that has the lock has it once more without waiting.
     let nests = |call: &Acquire| {
-        taken.iter().filter_map(|one| Some((one, one.by?))).any(|(one, by)| {
-            by.id != call.id
-                && by.handle == call.handle
-                && one.from <= call.ret
-                && one.to >= call.inv
-        })
+        let mut others = holds[&call.handle].iter().filter(|(by, _)| by.id != call.id);
+        others.any(|(_, hold)| hold.from <= call.ret && hold.to >= call.inv)
     };
     let granted = calls.iter().filter(|call| call.is_granted()).filter(waits);
     let mut granted: Vec<&Acquire> = granted.filter(|call| !nests(call)).collect();
@@ -109,12 +108,9 @@ pub(crate) mod trials {
             call
         };
         let mut history = history(vec![of(0, 0, 1_000), of(1, called, had)]);
-        let (kind, target, reach) = (RESET, String::new(), Reach::Process(0));
-        let (settle, keys, late, took_effect) = (None, 0..0, None, true);
-        history.faults.extend(reset.map(|t| {
-            let (t0, t1) = (t * MS, t * MS);
-            Fault { kind, target, t0, t1, settle, keys, reach, late, took_effect }
-        }));
+        let (kind, reach) = (RESET, Reach::Process(0));
+        let broke = |t| Fault { kind, reach, t0: t * MS, t1: t * MS, ..Fault::default() };
+        history.faults.extend(reset.map(broke));
         check(&history, &Calm::default())
     }
 

@@ -169,17 +169,9 @@ pub(crate) mod trials {
         history.processes[0].killed = Some(500 * MS);
         history.samples = vec![seen(&call, 4400, 100)];
         assert_eq!(check(&history).len(), 1);
-        history.faults = vec![Fault {
-            kind: "hold up requests",
-            target: String::new(),
-            t0: 400 * MS,
-            t1: 410 * MS,
-            settle: Some(0),
-            keys: 0..0,
-            reach: Reach::Process(0),
-            late: Some(3500 * MS),
-            took_effect: true,
-        }];
+        let (t0, t1, settle) = (400 * MS, 410 * MS, Some(0));
+        let (reach, late) = (Reach::Process(0), Some(3500 * MS));
+        history.faults = vec![Fault { t0, t1, settle, reach, late, ..Fault::default() }];
         assert_eq!(check(&history), []);
     }
 }

@@ -4,10 +4,11 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::{Done, Hand, Kind, OUTAGE, World, eventually, proxy, within};
+use super::{Hand, Kind, OUTAGE, World, at_proxy, eventually, proxy, within};
+use crate::history::Fault;
 use crate::record::{MS, now};
 use crate::support::sentinel::MASTER;
-use crate::support::{Fault, Proxy, Server};
+use crate::support::{self, Proxy, Server};
 
 pub(crate) const LATE: &[Kind] = &[
     Kind { name: "hold up requests", settle: OUTAGE, inflict: hold_up },
@@ -68,7 +69,7 @@ fn conviction(host: &str, proxy: &Proxy, epoch: u64) -> String {
 /// Holds up a few of the next requests, mostly each on a connection of its own. Returns how many.
 fn hold_some_up(proxy: &Proxy, hand: &mut Hand, time: Duration) -> usize {
     const SOME: usize = 3;
-    let fault = Fault::HoldBackFor(time);
+    let fault = support::Fault::HoldBackFor(time);
     let mut nth = 0;
     for _ in 0..SOME {
         nth += hand.rng.u64(1..10);
@@ -79,17 +80,17 @@ fn hold_some_up(proxy: &Proxy, hand: &mut Hand, time: Duration) -> usize {
     SOME - proxy.give_up(fault)
 }
 
-fn hold_up(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn hold_up(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let (proxy, at) = proxy(world, hand);
     let time = hand.some_time(1000, 4000);
     let held = hold_some_up(proxy, hand, time);
-    let done = Done::at_proxy(at, format_args!("for {time:?}, {held} of them"), held > 0)?;
-    Some(Done { late: Some(until(time)), ..done })
+    let done = at_proxy(at, format_args!("for {time:?}, {held} of them"), held > 0)?;
+    Some(Fault { late: Some(until(time)), ..done })
 }
 
 /// To the other name with requests held up at the old one, and perhaps back again before those
 /// arrive.
-fn rename(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
+fn rename(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let at = world.name.now();
     let time = hand.some_time(2000, 4000);
     let held = hold_some_up(&world.proxies[at], hand, time);
@@ -103,7 +104,7 @@ fn rename(world: &World<'_>, hand: &mut Hand) -> Option<Done> {
         names.push(name);
     }
     let how = format!("to {}, {held} requests held up", names.join(" and to "));
-    Some(Done { late, ..Done::at_proxy(at, how, all_moved)? })
+    Some(Fault { late, ..at_proxy(at, how, all_moved)? })
 }
 
 /// When what is held up for so long from now on has arrived.

@@ -7,7 +7,8 @@ use fastrand::Rng;
 use futures::future::LocalBoxFuture;
 
 use super::world::World;
-use crate::history::{Fault, Reach};
+use crate::history::Fault;
+use crate::nemesis::RESET;
 use crate::record::{MS, now};
 
 mod clients;
@@ -21,7 +22,7 @@ pub(crate) struct Kind {
     time: (u64, u64),
     /// For how long locks may be slow after it; `None` if nobody may notice.
     settle: Option<Settle>,
-    inflict: for<'a> fn(&'a World<'_>, Details) -> LocalBoxFuture<'a, Option<Done>>,
+    inflict: for<'a> fn(&'a World<'_>, Details) -> LocalBoxFuture<'a, Option<Fault>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +62,7 @@ const QUIET: &[Kind] = &[
     Kind::loud("lose a reply", (0, 0), Settle::Reconnect, requests::lose_a_reply),
     Kind::loud("reset before send", (0, 0), Settle::Reconnect, requests::reset_before_send),
     Kind::loud("delay subscriptions", (0, 0), Settle::Reconnect, requests::delay_subscriptions),
+    Kind::quiet(RESET, clients::break_one),
     Kind::quiet("delete a key", servers::delete_a_key),
     Kind::quiet("forget scripts", servers::forget_scripts),
     Kind::quiet("forge messages", servers::forge_messages),
@@ -78,14 +80,14 @@ impl Kind {
         name: &'static str,
         time: (u64, u64),
         settle: Settle,
-        inflict: for<'a> fn(&'a World<'_>, Details) -> LocalBoxFuture<'a, Option<Done>>,
+        inflict: for<'a> fn(&'a World<'_>, Details) -> LocalBoxFuture<'a, Option<Fault>>,
     ) -> Self {
         Self { name, time, settle: Some(settle), inflict }
     }
 
     const fn quiet(
         name: &'static str,
-        inflict: for<'a> fn(&'a World<'_>, Details) -> LocalBoxFuture<'a, Option<Done>>,
+        inflict: for<'a> fn(&'a World<'_>, Details) -> LocalBoxFuture<'a, Option<Fault>>,
     ) -> Self {
         Self { name, time: (0, 0), settle: None, inflict }
     }
@@ -109,27 +111,6 @@ const ON_ITS_WAY: u64 = 100 * MS;
 struct Details {
     time: Duration,
     rng: Rng,
-}
-
-/// What was done, and whether it took effect.
-struct Done {
-    target: String,
-    keys: std::ops::Range<u16>,
-    reach: Reach,
-    late: Option<u64>,
-    took_effect: bool,
-}
-
-impl Done {
-    fn new(target: impl Into<String>, took_effect: bool) -> Option<Self> {
-        let (target, reach) = (target.into(), Reach::Everybody);
-        Some(Self { target, keys: 0..0, reach, late: None, took_effect })
-    }
-
-    fn at(number: usize, took_effect: bool) -> Option<Self> {
-        let reach = Reach::Process(u16::try_from(number).ok()?);
-        Some(Self { reach, ..Self::new(format!("of process {number}"), took_effect)? })
-    }
 }
 
 /// Everything that is to be done in so long. Each of the hands does one thing at a time, and the first
@@ -174,11 +155,9 @@ impl Planned {
         let t0 = now();
         let details = Details { time: self.time, rng: Rng::with_seed(self.seed) };
         let Some(done) = (self.kind.inflict)(world, details).await else { return };
-        let Done { target, keys, reach, late, took_effect } = done;
         let settle = self.kind.settle.map(|settle| world.settle(settle));
-        let (kind, t1) = (self.kind.name, now());
-        let target = format!("{target} ({})", self.number);
-        world.was_done(Fault { kind, target, t0, t1, settle, keys, reach, late, took_effect });
+        let target = format!("{} ({})", done.target, self.number);
+        world.was_done(Fault { kind: self.kind.name, target, t0, t1: now(), settle, ..done });
     }
 }
 

@@ -5,25 +5,26 @@ use futures::future::LocalBoxFuture;
 use redlatch::simulation::{Direction, Flow};
 use tokio::time::sleep;
 
-use super::{Details, Done, ON_ITS_WAY};
+use super::{Details, ON_ITS_WAY};
+use crate::history::Fault;
 use crate::record::now;
 use crate::simulated::world::World;
 
-pub(super) fn stop<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<'a, Option<Done>> {
+pub(super) fn stop<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<'a, Option<Fault>> {
     async move {
         let target = world.pick(&mut of.rng)?;
         target.stops.stop();
         sleep(of.time).await;
         target.stops.go_on();
-        Done::at(target.number, true)
+        Fault::at_process(target.number, true)
     }
     .boxed_local()
 }
 
-pub(super) fn kill<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<'a, Option<Done>> {
+pub(super) fn kill<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<'a, Option<Fault>> {
     async move {
         let number = world.replace(&mut of.rng)?;
-        Done::at(number, true)
+        Fault::at_process(number, true)
     }
     .boxed_local()
 }
@@ -32,34 +33,57 @@ pub(super) fn kill<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<
 pub(super) fn suspend<'a>(
     world: &'a World<'_>,
     mut of: Details,
-) -> LocalBoxFuture<'a, Option<Done>> {
+) -> LocalBoxFuture<'a, Option<Fault>> {
     async move {
         let target = world.pick(&mut of.rng)?;
         target.machine.suspend(of.time);
         world.clock_jumped(target.number);
-        Done::at(target.number, true)
+        Fault::at_process(target.number, true)
     }
     .boxed_local()
 }
 
-pub(super) fn cut<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<'a, Option<Done>> {
+pub(super) fn cut<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<'a, Option<Fault>> {
     async move {
         let target = world.pick(&mut of.rng)?;
         let had = world.network.connections(&target.machine, world.server);
         world.network.cut(&target.machine, world.server, of.rng.bool());
-        Done::at(target.number, had > 0)
+        Fault::at_process(target.number, had > 0)
     }
     .boxed_local()
 }
 
-pub(super) fn stall<'a>(world: &'a World<'_>, of: Details) -> LocalBoxFuture<'a, Option<Done>> {
+/// One connection is reset, or the server closes it.
+pub(super) fn break_one<'a>(
+    world: &'a World<'_>,
+    mut of: Details,
+) -> LocalBoxFuture<'a, Option<Fault>> {
+    async move {
+        let target = world.pick(&mut of.rng)?;
+        let many = world.network.connections(&target.machine, world.server);
+        let nth = of.rng.usize(..many.max(1));
+        let broke = if of.rng.bool() {
+            world.network.cut_one(&target.machine, world.server, nth, of.rng.bool())
+        } else {
+            let list: String = world.ask(&["CLIENT", "LIST"])?;
+            let its = format!(" addr={}:", target.machine.address());
+            let client = list.lines().filter(|line| line.contains(&its)).nth(nth)?;
+            let id = client.strip_prefix("id=")?.split(' ').next()?;
+            world.ask(&["CLIENT", "KILL", "ID", id]) == Some(1)
+        };
+        Fault::at_process(target.number, broke)
+    }
+    .boxed_local()
+}
+
+pub(super) fn stall<'a>(world: &'a World<'_>, of: Details) -> LocalBoxFuture<'a, Option<Fault>> {
     hold(world, of, &[Direction::Down], false)
 }
 
 pub(super) fn stall_requests<'a>(
     world: &'a World<'_>,
     of: Details,
-) -> LocalBoxFuture<'a, Option<Done>> {
+) -> LocalBoxFuture<'a, Option<Fault>> {
     hold(world, of, &[Direction::Up], false)
 }
 
@@ -67,7 +91,7 @@ pub(super) fn stall_requests<'a>(
 pub(super) fn black_hole<'a>(
     world: &'a World<'_>,
     of: Details,
-) -> LocalBoxFuture<'a, Option<Done>> {
+) -> LocalBoxFuture<'a, Option<Fault>> {
     hold(world, of, &[Direction::Up, Direction::Down], true)
 }
 
@@ -75,7 +99,7 @@ pub(super) fn black_hole<'a>(
 pub(super) fn half_open<'a>(
     world: &'a World<'_>,
     mut of: Details,
-) -> LocalBoxFuture<'a, Option<Done>> {
+) -> LocalBoxFuture<'a, Option<Fault>> {
     let way = if of.rng.bool() { &[Direction::Up] } else { &[Direction::Down] };
     hold(world, of, way, true)
 }
@@ -85,7 +109,7 @@ fn hold<'a>(
     mut of: Details,
     ways: &'static [Direction],
     cuts: bool,
-) -> LocalBoxFuture<'a, Option<Done>> {
+) -> LocalBoxFuture<'a, Option<Fault>> {
     async move {
         let target = world.pick(&mut of.rng)?;
         let flow = |flow| {
@@ -98,9 +122,9 @@ fn hold<'a>(
         if cuts {
             world.network.cut(&target.machine, world.server, of.rng.bool());
         }
-        let done = Done::at(target.number, flow(Flow::Open) > 0)?;
+        let done = Fault::at_process(target.number, flow(Flow::Open) > 0)?;
         let late = ways.contains(&Direction::Up).then(|| now() + ON_ITS_WAY);
-        Some(Done { late, ..done })
+        Some(Fault { late, ..done })
     }
     .boxed_local()
 }
@@ -108,7 +132,7 @@ fn hold<'a>(
 pub(super) fn refuse<'a>(
     world: &'a World<'_>,
     mut of: Details,
-) -> LocalBoxFuture<'a, Option<Done>> {
+) -> LocalBoxFuture<'a, Option<Fault>> {
     async move {
         let target = world.pick(&mut of.rng)?;
         let refuse = |yes| world.network.set_refusing(&target.machine, world.server, yes);
@@ -116,7 +140,7 @@ pub(super) fn refuse<'a>(
         world.network.cut(&target.machine, world.server, of.rng.bool());
         sleep(of.time).await;
         refuse(false);
-        Done::at(target.number, true)
+        Fault::at_process(target.number, true)
     }
     .boxed_local()
 }

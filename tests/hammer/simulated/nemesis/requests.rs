@@ -7,21 +7,22 @@ use futures::future::LocalBoxFuture;
 use redlatch::simulation::Fate;
 use tokio::time::sleep;
 
-use super::{Details, Done, ON_ITS_WAY};
+use super::{Details, ON_ITS_WAY};
+use crate::history::Fault;
 use crate::record::now;
 use crate::simulated::world::World;
 
 pub(super) fn lose_a_reply<'a>(
     world: &'a World<'_>,
     of: Details,
-) -> LocalBoxFuture<'a, Option<Done>> {
+) -> LocalBoxFuture<'a, Option<Fault>> {
     trap(world, of, "EVALSHA", Fate::AnswerLost).boxed_local()
 }
 
 pub(super) fn reset_before_send<'a>(
     world: &'a World<'_>,
     of: Details,
-) -> LocalBoxFuture<'a, Option<Done>> {
+) -> LocalBoxFuture<'a, Option<Fault>> {
     trap(world, of, "EVALSHA", Fate::Lost).boxed_local()
 }
 
@@ -29,24 +30,24 @@ pub(super) fn reset_before_send<'a>(
 pub(super) fn delay_subscriptions<'a>(
     world: &'a World<'_>,
     mut of: Details,
-) -> LocalBoxFuture<'a, Option<Done>> {
+) -> LocalBoxFuture<'a, Option<Fault>> {
     let time = Duration::from_millis(of.rng.u64(50..200));
     trap(world, of, "SUBSCRIBE", Fate::HeldFor(time)).boxed_local()
 }
 
 /// Requests that are held for longer than their caller waits.
-pub(super) fn hold_up<'a>(world: &'a World<'_>, of: Details) -> LocalBoxFuture<'a, Option<Done>> {
+pub(super) fn hold_up<'a>(world: &'a World<'_>, of: Details) -> LocalBoxFuture<'a, Option<Fault>> {
     async move {
         let time = of.time;
         let done = trap(world, of, "EVALSHA", Fate::HeldFor(time)).await?;
         let late = now() + u64::try_from(time.as_nanos()).ok()? + ON_ITS_WAY;
-        Some(Done { late: Some(late), ..done })
+        Some(Fault { late: Some(late), ..done })
     }
     .boxed_local()
 }
 
 /// A few of the next requests of a process; what has not happened in a second does not happen.
-async fn trap(world: &World<'_>, mut of: Details, command: &str, fate: Fate) -> Option<Done> {
+async fn trap(world: &World<'_>, mut of: Details, command: &str, fate: Fate) -> Option<Fault> {
     let target = world.pick(&mut of.rng)?;
     let many = of.rng.usize(1..=3);
     let mut passes = 0;
@@ -56,5 +57,5 @@ async fn trap(world: &World<'_>, mut of: Details, command: &str, fate: Fate) -> 
     }
     sleep(Duration::from_millis(of.rng.u64(100..1000))).await;
     let left = world.network.remove_traps(&target.machine, world.server);
-    Done::at(target.number, left < many)
+    Fault::at_process(target.number, left < many)
 }

@@ -7,56 +7,57 @@ use futures::future::LocalBoxFuture;
 use redlatch::simulation::State;
 use tokio::time::sleep;
 
-use super::{Details, Done};
+use super::Details;
+use crate::history::Fault;
 use crate::simulated::world::World;
 use crate::support::channel;
 
-type Fault<'a> = LocalBoxFuture<'a, Option<Done>>;
+type Inflicted<'a> = LocalBoxFuture<'a, Option<Fault>>;
 
-pub(super) fn kill_connections<'a>(world: &'a World<'_>, _: Details) -> Fault<'a> {
+pub(super) fn kill_connections<'a>(world: &'a World<'_>, _: Details) -> Inflicted<'a> {
     async { kill(world, "normal") }.boxed_local()
 }
 
-pub(super) fn kill_subscribers<'a>(world: &'a World<'_>, _: Details) -> Fault<'a> {
+pub(super) fn kill_subscribers<'a>(world: &'a World<'_>, _: Details) -> Inflicted<'a> {
     async { kill(world, "pubsub") }.boxed_local()
 }
 
-fn kill(world: &World<'_>, which: &str) -> Option<Done> {
+fn kill(world: &World<'_>, which: &str) -> Option<Fault> {
     let killed: u64 = world.ask(&["CLIENT", "KILL", "TYPE", which])?;
-    Done::new(format!("{killed} {which}"), killed > 0)
+    Fault::done(format!("{killed} {which}"), killed > 0)
 }
 
-pub(super) fn pause_writes<'a>(world: &'a World<'_>, of: Details) -> Fault<'a> {
+pub(super) fn pause_writes<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
     pause(world, of, "WRITE")
 }
 
-pub(super) fn pause_everything<'a>(world: &'a World<'_>, of: Details) -> Fault<'a> {
+pub(super) fn pause_everything<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
     pause(world, of, "ALL")
 }
 
-fn pause<'a>(world: &'a World<'_>, of: Details, what: &'static str) -> Fault<'a> {
+fn pause<'a>(world: &'a World<'_>, of: Details, what: &'static str) -> Inflicted<'a> {
     async move {
         let millis = of.time.as_millis().to_string();
         world.ask::<()>(&["CLIENT", "PAUSE", &millis, what])?;
         sleep(of.time).await;
-        Done::new("", true)
+        Fault::done("", true)
     }
     .boxed_local()
 }
 
-pub(super) fn stop<'a>(world: &'a World<'_>, of: Details) -> Fault<'a> {
+pub(super) fn stop<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
     async move {
         let _down = world.take_down()?;
         world.network.stop(world.server);
         sleep(of.time).await;
         world.network.go_on(world.server);
-        Done::new("", true)
+        Fault::done("", true)
     }
     .boxed_local()
 }
 
 /// With its data: without scripts and connections.
-pub(super) fn restart<'a>(world: &'a World<'_>, of: Details) -> Fault<'a> {
+pub(super) fn restart<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
     async move {
         let _down = world.take_down()?;
         world.count_hand_offs();
@@ -67,49 +68,49 @@ pub(super) fn restart<'a>(world: &'a World<'_>, of: Details) -> Fault<'a> {
             server.start(now);
             server.load(now, data);
         });
-        Done::new("", true)
+        Fault::done("", true)
     }
     .boxed_local()
 }
 
-pub(super) fn restart_empty<'a>(world: &'a World<'_>, of: Details) -> Fault<'a> {
+pub(super) fn restart_empty<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
     async move {
         let _down = world.take_down()?;
         world.count_hand_offs();
         world.network.kill(world.server);
         sleep(of.time).await;
         world.network.start(world.server, |server, now| server.start(now));
-        Some(Done { keys: world.names().all(), ..Done::new("", true)? })
+        Some(Fault { keys: world.names().all(), ..Fault::done("", true)? })
     }
     .boxed_local()
 }
 
-pub(super) fn fill_memory<'a>(world: &'a World<'_>, of: Details) -> Fault<'a> {
+pub(super) fn fill_memory<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
     in_state(world, of, State::FullMemory)
 }
 
-pub(super) fn refuse_writes<'a>(world: &'a World<'_>, of: Details) -> Fault<'a> {
+pub(super) fn refuse_writes<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
     in_state(world, of, State::Unsaved)
 }
 
-pub(super) fn load<'a>(world: &'a World<'_>, of: Details) -> Fault<'a> {
+pub(super) fn load<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
     in_state(world, of, State::Loading)
 }
 
-fn in_state<'a>(world: &'a World<'_>, of: Details, state: State) -> Fault<'a> {
+fn in_state<'a>(world: &'a World<'_>, of: Details, state: State) -> Inflicted<'a> {
     async move {
         let _down = world.take_down()?;
         let set = |yes| world.network.at(world.server, |server, _| server.set(state, yes));
         set(true);
         sleep(of.time).await;
         set(false);
-        Done::new("", true)
+        Fault::done("", true)
     }
     .boxed_local()
 }
 
 /// Deletes a lock's key, or its token's. A name that is free at the moment has none.
-pub(super) fn delete_a_key<'a>(world: &'a World<'_>, mut of: Details) -> Fault<'a> {
+pub(super) fn delete_a_key<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let of_token = of.rng.bool();
         for _ in 0..100 {
@@ -120,24 +121,24 @@ pub(super) fn delete_a_key<'a>(world: &'a World<'_>, mut of: Details) -> Fault<'
             let target = if of_token { token } else { name };
             if world.ask::<u64>(&["DEL", &target])? > 0 {
                 let keys = if of_token { 0..0 } else { key..key + 1 };
-                return Some(Done { keys, ..Done::new(target, true)? });
+                return Some(Fault { keys, ..Fault::done(target, true)? });
             }
             sleep(Duration::from_millis(1)).await;
         }
-        Done::new("nothing there", false)
+        Fault::done("nothing there", false)
     }
     .boxed_local()
 }
 
-pub(super) fn forget_scripts<'a>(world: &'a World<'_>, _: Details) -> Fault<'a> {
+pub(super) fn forget_scripts<'a>(world: &'a World<'_>, _: Details) -> Inflicted<'a> {
     async {
         world.ask::<()>(&["SCRIPT", "FLUSH"])?;
-        Done::new("", true)
+        Fault::done("", true)
     }
     .boxed_local()
 }
 
-pub(super) fn forge_messages<'a>(world: &'a World<'_>, mut of: Details) -> Fault<'a> {
+pub(super) fn forge_messages<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let mut heard = 0;
         for _ in 0..50 {
@@ -145,7 +146,7 @@ pub(super) fn forge_messages<'a>(world: &'a World<'_>, mut of: Details) -> Fault
             let garbage: String = (0..of.rng.usize(..20)).map(|_| of.rng.char(..)).collect();
             heard += world.ask::<u64>(&["PUBLISH", &channel(&name), &garbage])?;
         }
-        Done::new(format!("{heard} heard"), heard > 0)
+        Fault::done(format!("{heard} heard"), heard > 0)
     }
     .boxed_local()
 }

@@ -2,7 +2,7 @@
 //! faults and all that comes of them. It plays again from the seed.
 //!
 //! ```text
-//! cargo test --release --features test-util --test hammer -- --simulated --minutes 10
+//! cargo test --profile campaign --features test-util --test hammer -- --simulated --minutes 10
 //! cargo test --release --features test-util --test hammer -- --simulated --seed 7    that world again
 //! ```
 //!

@@ -166,11 +166,11 @@ impl Acquisition<'_> {
     async fn wait_in_queue(
         &self,
         mut remaining: Option<Duration>,
-        place: Option<FirstPlace<'_>>,
+        mut place: Option<FirstPlace<'_>>,
     ) -> Result<Option<Granted>, Error> {
         let Self { engine, owner, begun, .. } = *self;
         let until = if let Wait::Until(until) = self.wait { Some(until) } else { None };
-        let Some(_waits_alone) = self.lock_wait_mutex(until).await else {
+        let Some(_waits_alone) = self.lock_wait_mutex(until, &mut place).await else {
             return if engine.waiters.in_outage(&owner.names) {
                 Err(self.out_of_reach())
             } else {
@@ -198,11 +198,18 @@ impl Acquisition<'_> {
 
     /// Calls of the same handle wait here for the one of them that is in the queue: when it has the
     /// lock, they nest. In the queue they would wait for their own handle to release.
-    async fn lock_wait_mutex(&self, until: Option<Instant>) -> Option<MutexGuard<'_, ()>> {
-        match self.owner.wait_mutex().try_lock() {
-            Ok(guard) => Some(guard),
-            Err(_) => Box::pin(by(until, self.owner.wait_mutex().lock())).await,
+    ///
+    /// A place ends there: the call in the queue, if it is younger, would wait for this one to ask.
+    async fn lock_wait_mutex(
+        &self,
+        until: Option<Instant>,
+        place: &mut Option<FirstPlace<'_>>,
+    ) -> Option<MutexGuard<'_, ()>> {
+        if let Ok(guard) = self.owner.wait_mutex().try_lock() {
+            return Some(guard);
         }
+        drop(place.take());
+        Box::pin(by(until, self.owner.wait_mutex().lock())).await
     }
 
     /// The wait loop: parks the call, and tries again when there is a reason to ask Redis.

@@ -268,6 +268,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "first == ARGV[7] then",
     },
     Mutant {
+        bug: "fair-first-place-outlives-the-wait-for-the-handle",
+        file: "src/acquire.rs",
+        right: "drop(place.take());",
+        wrong: "if !BUG { drop(place.take()); }",
+    },
+    Mutant {
         bug: "fair-newcomer-is-granted-locks",
         file: "src/wait/places.rs",
         right: "Oldest::Comes(number, since) => Place { since: Some(since), number, ..none },",

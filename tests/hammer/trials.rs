@@ -102,7 +102,7 @@ fn short_form(far: bool) -> Result<(), Failed> {
     // One at a time: each fills the machine.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    match run(&Settings { far, ..Settings::default() }, Length::short(far)) {
+    match run(&Settings { far, ..Settings::default() }, Length::short()) {
         Verdict::Pass => Ok(()),
         Verdict::Violation(text) | Verdict::Inconclusive(text) => Err(text.into()),
     }

@@ -204,8 +204,9 @@ impl Parts {
             let renewing = async {
                 tokio::select! {
                     biased;
-                    () = watchdog.keep_renewed(&router) => {}
+                    // First: what it ends would dial again when `close` has hung up.
                     _ = stop.wait_for(|stop| *stop) => {}
+                    () = watchdog.keep_renewed(&router) => {}
                 }
                 std::future::pending::<()>().await;
             };
@@ -214,8 +215,8 @@ impl Parts {
                 let connecting = async {
                     tokio::select! {
                         biased;
-                        () = connect_and_warn(&router, config.command_timeout), if lazy => {}
                         _ = closed.wait_for(|closed| *closed) => {}
+                        () = connect_and_warn(&router, config.command_timeout), if lazy => {}
                     }
                 };
                 tokio::join!(router.keep_up(), connecting);

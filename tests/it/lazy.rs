@@ -132,7 +132,7 @@ async fn a_client_that_is_closed_before_redis_is_up_connects_no_more() {
     soon("closing", client.close()).await;
     server.start_again();
     tokio::time::sleep(ms(2_000)).await;
-    assert_eq!(clients(&server), 0);
+    assert_eq!(clients(&server), 0, "{}", server.ask::<String>(&["CLIENT", "LIST"]));
 }
 
 #[tokio::test]

@@ -204,7 +204,7 @@ impl Parts {
             let renewing = async {
                 tokio::select! {
                     biased;
-                    // First: what it ends would dial again when `close` has hung up.
+                    // First: `close` stops the dial that a renewal waits for, which would begin another.
                     _ = stop.wait_for(|stop| *stop) => {}
                     () = watchdog.keep_renewed(&router) => {}
                 }
@@ -215,6 +215,7 @@ impl Parts {
                 let connecting = async {
                     tokio::select! {
                         biased;
+                        // First, for the same reason.
                         _ = closed.wait_for(|closed| *closed) => {}
                         () = connect_and_warn(&router, config.command_timeout), if lazy => {}
                     }

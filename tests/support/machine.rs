@@ -66,7 +66,7 @@ impl Drop for Quiet {
 const PULSE: Duration = Duration::from_millis(2);
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// When the thread was woken late, and by how much.
+/// When the thread was woken that late.
 static LATE: LazyLock<Mutex<Vec<(Instant, Duration)>>> = LazyLock::new(|| {
     thread::spawn(|| {
         loop {
@@ -96,9 +96,14 @@ pub(crate) fn passed_until(
     since: impl Into<tokio::time::Instant>,
     end: impl Into<tokio::time::Instant>,
 ) -> Duration {
-    let (since, end) = (since.into().into_std(), end.into().into_std());
     let late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
-    let meanwhile = late.iter().rev().take_while(|(when, _)| *when > since);
-    let waited = meanwhile.filter(|(when, late)| *when - *late < end).map(|(_, late)| *late).sum();
-    (end - since).saturating_sub(waited)
+    without(&late, since.into().into_std(), end.into().into_std())
+}
+
+/// The time from `since` to `end`, without what of it the thread was `late`: until when, and by how much.
+pub(crate) fn without(late: &[(Instant, Duration)], since: Instant, end: Instant) -> Duration {
+    let meanwhile = late.iter().rev().take_while(|(until, _)| *until > since);
+    let waited = meanwhile
+        .map(|&(until, late)| until.min(end).saturating_duration_since(since.max(until - late)));
+    (end - since).saturating_sub(waited.sum())
 }

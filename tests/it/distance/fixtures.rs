@@ -1,4 +1,4 @@
-//! That the network on which the other tests stand does what they think it does.
+//! That the network and the clock on which the other tests stand do what they think they do.
 
 use std::time::{Duration, Instant};
 
@@ -91,4 +91,16 @@ fn a_stall_holds_everything_up_and_a_cut_breaks_everything() {
     assert!(start.elapsed() >= ms(150) && start.elapsed() < SOON, "{:?}", start.elapsed());
     assert_eq!(network.cut_all(), 1);
     redis::cmd("PING").exec(&mut connection).expect_err("a broken connection");
+}
+
+#[test]
+fn only_the_time_in_which_a_thread_was_kept_waiting_is_not_counted() {
+    let begun = Instant::now();
+    let at = |millis| begun + ms(millis);
+    let late = [(at(40), ms(10)), (at(110), ms(30)), (at(160), ms(20)), (at(210), ms(30))];
+    let passed = |since, end| machine::without(&late, at(since), at(end));
+    assert_eq!(passed(40, 80), ms(40), "nothing was late");
+    assert_eq!(passed(100, 120), ms(10), "late from before");
+    assert_eq!(passed(100, 200), ms(100 - 10 - 20 - 20), "late before, meanwhile, and after");
+    assert_eq!(passed(150, 155), ms(0), "late all the time");
 }

@@ -9,7 +9,7 @@ use redlatch::test_util::Redis;
 use redlatch::{ErrorKind, LockClient, LockClientBuilder, Loss};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::ms;
+use crate::support::{SOON, block_until, ms};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -160,11 +160,15 @@ fn memory_warns_of_itself_once_there_is_a_client_and_not_of_one_that_is_refused(
 #[test]
 fn a_server_that_is_made_outside_of_a_runtime_has_real_time_and_threads() {
     let redis = Redis::new();
-    let client = redis.builder().watchdog_timeout(ms(200)).connect_lazy().unwrap();
+    let client = redis.builder().watchdog_timeout(ms(3_000)).connect_lazy().unwrap();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let guard = runtime().block_on(client.lock("order").lock()).unwrap();
-    std::thread::sleep(ms(500));
-    assert!(!guard.is_lost(), "the client's thread renews it");
+    let mut last = guard.remaining();
+    block_until("a renewal by the client's thread", SOON, || {
+        let before = std::mem::replace(&mut last, guard.remaining());
+        before < last
+    });
+    assert!(!guard.is_lost());
     drop(guard);
     let again = runtime().block_on(client.lock("order").try_lock(HOUR, HOUR)).unwrap();
     assert!(again.is_some());

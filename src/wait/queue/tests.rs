@@ -186,6 +186,18 @@ fn a_confirmed_hand_off_does_not_make_the_waiter_after_the_next_holder_ask() {
 }
 
 #[test]
+fn a_refusal_that_may_be_from_before_a_hand_off_with_a_short_lease_makes_the_head_ask_again() {
+    let (mut story, [(first, _), _]) = Story::parked();
+    story.message();
+    assert_eq!(story.step(first), WaitStep::Ask);
+    story.queues.handed_off(C, "key", Some(SECOND), story.now);
+    story.refused(first);
+    assert_eq!(story.step(first), WaitStep::Ask);
+    story.refused(first);
+    assert_eq!(story.step(first), story.longest_park());
+}
+
+#[test]
 fn s9_a_lease_without_an_end_is_asked_after_again_and_again_with_no_message_at_all() {
     // None: the key has no TTL. An hour: the server's clock was put back.
     for remaining in [None, Some(3600 * SECOND)] {

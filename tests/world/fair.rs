@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use redlatch::simulation::{Fate, Machine};
 use redlatch::test_util::Redis;
 use redlatch::{ErrorKind, FairLock, LockClient, LockGuard, Loss};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_test::task::Spawn;
 
 use crate::scene::{Scene, play};
-use crate::support::ms;
+use crate::support::{channel, ms};
 
 /// In real time, a waiter that was asking just then had the lock anew instead.
 #[tokio::test(start_paused = true)]
@@ -122,6 +124,7 @@ struct Waiting<'a> {
 
 const CUT: &str = "cut";
 const AWAY: Duration = ms(4);
+const SECOND: Duration = ms(1_000);
 const MINUTE: Duration = ms(60_000);
 
 fn waits_and_is_cut(scenario: impl AsyncFnOnce(Waiting<'_>)) {
@@ -281,5 +284,95 @@ fn a_call_that_waits_for_another_one_of_its_handle_keeps_nobody_waiting() {
             assert!(begun.elapsed() <= 4 * AWAY, "{:?}", begun.elapsed());
             guard.unlock().await.expect("a release");
         }
+    });
+}
+
+/// The default.
+const GRACE: Duration = ms(1_000);
+/// From there to the next one: the release, a look that may be too early, and another one.
+const LATE: Duration = ms(16);
+const TURN: &str = "turn";
+
+/// A call is polled no more once its client listens, or once it has `read` that it has to wait. Returns for
+/// how long that keeps the next one from the lock, and the guard of that one.
+async fn keeps_the_next_waiting<T>(
+    scene: &Scene,
+    client: &LockClient,
+    call: &mut Spawn<BoxFuture<'static, T>>,
+    read: bool,
+) -> (Duration, LockGuard) {
+    let options = LockClient::builder;
+    let near = [scene.client(AWAY, options()).await.1, scene.client(AWAY, options()).await.1];
+    let guard = near[0].fair_lock(TURN).lock().await.expect("the lock");
+    let own = format!("{}:{}", channel(TURN), name_of(client));
+    let listens = || scene.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", &own]).1 == 1;
+    while !listens() {
+        assert!(call.poll().is_pending());
+        sleep(ms(1)).await;
+    }
+    // It has heard of that, and asks once more.
+    sleep(AWAY).await;
+    assert!(call.poll().is_pending());
+    sleep(AWAY).await;
+    if read {
+        for _ in 0..20 {
+            assert!(call.poll().is_pending());
+            sleep(ms(1)).await;
+        }
+    }
+    let lock = near[1].fair_lock(TURN);
+    let next = tokio::spawn(async move { (lock.lock().await.expect("a turn"), Instant::now()) });
+    sleep(10 * AWAY).await;
+    let begun = Instant::now();
+    guard.unlock().await.expect("a release");
+    let (guard, had) = timeout(MINUTE, next).await.expect("its turn").expect("no panic");
+    (had - begun, guard)
+}
+
+fn never_polled_again(read: bool) {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
+        let lock = client.fair_lock(TURN);
+        let call = async move { lock.lock().await.expect("a turn") };
+        let mut call = tokio_test::task::spawn(machine.run(call).boxed());
+        let (took, guard) = keeps_the_next_waiting(scene, &client, &mut call, read).await;
+        // The client gives the lock back when its hold ends: 11 ms before the grace, as every validity does.
+        assert!((GRACE - ms(11)..=GRACE + LATE).contains(&took), "{took:?}");
+        // It is alive, and the call has its turn as soon as it is polled.
+        let call = tokio::spawn(call);
+        sleep(10 * AWAY).await;
+        guard.unlock().await.expect("a release");
+        let guard = timeout(SECOND, call).await.expect("its turn").expect("no panic");
+        guard.unlock().await.expect("a release");
+        sleep(SECOND).await;
+        assert_eq!(scene.ask::<Vec<String>>(&["KEYS", "*"]), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_waiter_that_is_never_polled_is_passed_over_after_the_grace() {
+    never_polled_again(false);
+}
+
+#[test]
+fn a_waiter_that_is_parked_and_never_polled_is_passed_over_after_the_grace() {
+    never_polled_again(true);
+}
+
+#[test]
+fn a_fenced_waiter_that_is_never_polled_is_passed_over_after_its_lease() {
+    const LEASE: Duration = ms(2_500);
+    play(0, async |scene| {
+        let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
+        let lock = client.fenced_fair_lock(TURN);
+        let call = async move { lock.lock_with_lease(LEASE).await.expect("a turn") };
+        let mut call = tokio_test::task::spawn(machine.run(call).boxed());
+        let (took, guard) = keeps_the_next_waiting(scene, &client, &mut call, true).await;
+        assert!((LEASE - ms(10)..=LEASE + LATE).contains(&took), "{took:?}");
+        drop(call);
+        guard.unlock().await.expect("a release");
+        sleep(SECOND).await;
+        // The counter of the token.
+        assert_eq!(scene.ask::<Vec<String>>(&["KEYS", "*"]).len(), 1);
     });
 }

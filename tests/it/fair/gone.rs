@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use redlatch::LockClient;
 
 use super::figures::measured;
-use super::{client_of, fair_hold, nothing_is_left, park, queue, waiter};
+use super::{fair_hold, nothing_is_left, queue, waiter};
 use crate::support::machine::passed_until;
-use crate::support::{Child, SOON, Server, channel, child, connect, ms, release, soon, wait_until};
+use crate::support::{Child, SOON, Server, child, connect, ms, release, soon, wait_until};
 
 /// The role of a child: it waits for the lock, and says when it has it.
 #[test]
@@ -78,75 +78,6 @@ async fn a_stopped_client_is_passed_over_after_the_grace_and_stands_where_it_sto
     child.hear_that("released");
     release(soon("the last", last).await.unwrap()).await;
     nothing_is_left(&server).await;
-}
-
-#[tokio::test]
-async fn a_waiter_that_is_never_polled_is_passed_over_after_the_grace() {
-    never_polled_again(false).await;
-}
-
-#[tokio::test]
-async fn a_waiter_that_is_parked_and_never_polled_is_passed_over_after_the_grace() {
-    never_polled_again(true).await;
-}
-
-/// `parked` says that the waiter has read the answer to its last request.
-async fn never_polled_again(parked: bool) {
-    let server = Server::start();
-    let (one, slow, other) =
-        (connect(&server).await, connect(&server).await, connect(&server).await);
-    let guard = fair_hold(&one.fair_lock("turn")).await;
-    let lock = slow.fair_lock("turn");
-    let client = client_of(&lock);
-    let mut first = tokio_test::task::spawn(async move { lock.lock().await });
-    if parked {
-        park(&server, &client, "turn", &mut first).await;
-    } else {
-        let own = format!("{}:{client}", channel("turn"));
-        wait_until("its place", SOON, || {
-            assert!(first.poll().is_pending());
-            let (_, subscribed) = server.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", &own]);
-            queue(&server, "turn").len() == 1 && subscribed == 1
-        })
-        .await;
-    }
-    let waiting = waiter(&server, other.fair_lock("turn"), |guard| (guard, Instant::now())).await;
-    let begun = Instant::now();
-    release(guard).await;
-    let (guard, held) = soon("the next", waiting).await.unwrap();
-    let took = held - begun;
-    // The slow client gives the lock back when its hold ends: 11 ms before the grace, as every validity does.
-    assert!(took >= ms(985) && passed_until(begun, held) < ms(2_000), "{took:?}");
-    // Its client is alive, and it has its turn as soon as it is polled.
-    let first = tokio::spawn(first);
-    wait_until("its place", SOON, || queue(&server, "turn").len() == 1).await;
-    release(guard).await;
-    release(soon("the first", first).await.unwrap().unwrap()).await;
-    nothing_is_left(&server).await;
-}
-
-#[tokio::test]
-async fn a_fenced_waiter_that_is_never_polled_is_passed_over_after_its_lease() {
-    const LEASE: Duration = ms(2_500);
-    let server = Server::start();
-    let (one, slow, other) =
-        (connect(&server).await, connect(&server).await, connect(&server).await);
-    let guard = fair_hold(&one.fair_lock("turn")).await;
-    let client = client_of(&slow.fair_lock("turn"));
-    let lock = slow.fenced_fair_lock("turn");
-    let mut first = tokio_test::task::spawn(async move { lock.lock_with_lease(LEASE).await });
-    park(&server, &client, "turn", &mut first).await;
-    let waiting = waiter(&server, other.fair_lock("turn"), |guard| (guard, Instant::now())).await;
-    let begun = Instant::now();
-    release(guard).await;
-    let (guard, held) = soon("the next", waiting).await.unwrap();
-    let took = held - begun;
-    assert!(took >= LEASE - ms(10), "{took:?}");
-    assert!(passed_until(begun, held) < LEASE + ms(3_500), "{took:?}");
-    drop(first);
-    release(guard).await;
-    // All but the counter of the token.
-    wait_until("nothing left", SOON, || server.ask::<Vec<String>>(&["KEYS", "*"]).len() == 1).await;
 }
 
 /// From the release until the next client has the lock, if the head of the queue has `gone` before.

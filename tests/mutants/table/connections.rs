@@ -144,4 +144,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "now.saturating_duration_since(first) >= patience",
         wrong: "BUG || now.saturating_duration_since(first) >= patience",
     },
+    Mutant {
+        bug: "request-without-time-is-sent",
+        file: "src/transport/connection/silence.rs",
+        right: "too_late || left.is_zero()",
+        wrong: "!BUG && too_late || left.is_zero()",
+    },
 ];

@@ -216,8 +216,8 @@ impl<'a> World<'a> {
         let happens = self.plan.faults.iter().map(|planned| planned.happen(&self));
         let mut happens: FuturesUnordered<_> = happens.collect();
         let time = async {
-            sleep(self.plan.time).await;
-            while happens.next().await.is_some() {}
+            let all_happens = async { while happens.next().await.is_some() {} };
+            futures::join!(sleep(self.plan.time), all_happens);
             // What was disturbed is made good by then, or lost.
             let settled = |fault: &Fault| fault.t1 + fault.settle.unwrap_or(0);
             let settled = self.faults.borrow().iter().map(settled).max().unwrap_or(0);

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::history::{Command, Heard};
+use crate::history::{Command, Heard, What};
 use crate::names::Names;
 use crate::record::now;
 use crate::support::Server;
@@ -61,25 +61,25 @@ fn offset() -> u64 {
 }
 
 /// `+1700000000.123456 [0 127.0.0.1:1234] "EVALSHA" "<sha>" "1" "name-3" "<owner>" "600" "1"`, for
-/// an acquire, or several in one call, or a hand-off; `+... [0 lua] "HSET" "name-3" "<owner>" "1"`,
-/// for what a script writes.
+/// an acquire, a release, or several in one call, or a hand-off; `+... [0 lua] "HSET" "name-3" "<owner>"
+/// "1"`, for what a script writes.
 fn commands(line: &str, names: Names, offset: u64) -> Vec<Command> {
     let Some((t, whence, words)) = words(line) else { return Vec::new() };
-    let command = |key: &str, who: &str, wrote| {
+    let command = |key: &str, who: &str, what| {
         // The other scripts have no owner in that place.
         let owner = Some(owner(who)).filter(|owner| *owner != Default::default())?;
         let key = names.all().find(|number| names.name(*number) == key)?;
-        Some(Command { t: t - offset, key, owner, wrote })
+        Some(Command { t: t - offset, key, owner, what })
     };
     match words[..] {
         ["HSET", key, who, _] if whence.ends_with("lua") => {
-            command(key, who, true).into_iter().collect()
+            command(key, who, What::Wrote).into_iter().collect()
         }
         ["EVALSHA", _, keys, ref rest @ ..] => {
             let keys = keys.parse().ok().filter(|keys| *keys <= rest.len());
             let (keys, args) = rest.split_at(keys.unwrap_or_default());
             let asked = asked(keys, args).into_iter();
-            asked.filter_map(|(key, who)| command(key, who, false)).collect()
+            asked.filter_map(|(key, who, what)| command(key, who, what)).collect()
         }
         _ => Vec::new(),
     }
@@ -93,8 +93,11 @@ fn words(line: &str) -> Option<(u64, &str, Vec<&str>)> {
     Some((nanos, whence, rest.split('"').skip(1).step_by(2).collect()))
 }
 
-/// For whom a script asks for which lock.
-pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a str)> {
+/// For whom a script asks for which lock, or gives it back.
+pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a str, What)> {
+    let for_all = |key: &'a str, owners: &[&'a str]| -> Vec<_> {
+        owners.iter().map(|who| (key, *who, What::Asked)).collect()
+    };
     match (keys, args) {
         // Requests that share a call.
         (_, ["acquire" | "fenced" | "release", ..]) => {
@@ -106,7 +109,9 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
                     _ => (1, 4),
                 };
                 if *verb != "release" {
-                    all.push((*key, *who));
+                    all.push((*key, *who, What::Asked));
+                } else if args.get(2) == Some(&"0") {
+                    all.push((*key, *who, What::GivenBack));
                 }
                 keys = keys.get(of_keys..).unwrap_or_default();
                 args = args.get(of_args..).unwrap_or_default();
@@ -118,47 +123,52 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
         ([key, ..], [channel, _, _, _, _, _, owners @ ..])
             if channel.starts_with("redisson_lock__") =>
         {
-            owners.iter().map(|who| (*key, *who)).collect()
+            for_all(key, owners)
         }
         // The same of a fair lock, behind the client, its age, the term, the grace and whether it asks;
-        // and an acquire.
+        // a release, and an acquire.
         ([key, queue, ..], _) if queue.starts_with("redlatch_queue:") => match args {
             [_, _, _, _, _, channel, _, _, _, _, owners @ ..]
                 if channel.starts_with("redisson_lock__") =>
             {
-                owners.iter().map(|who| (*key, *who)).collect()
+                for_all(key, owners)
             }
-            [who, _, _, _, _, _, _, _, _, _, _, _] => vec![(*key, *who)],
+            [who, "0", _, _, _, _, _, _, _, _, _] => vec![(*key, *who, What::GivenBack)],
+            [_, _, _, _, _, _, _, _, _, _, _, _] => for_all(key, &args[..1]),
             _ => Vec::new(),
         },
-        ([key] | [key, _], [who, _, _]) => vec![(*key, *who)],
+        ([key], [who, "0", _, _, _]) => vec![(*key, *who, What::GivenBack)],
+        ([key] | [key, _], [_, _, _]) => for_all(key, &args[..1]),
         _ => Vec::new(),
     }
 }
 
-pub(crate) fn only_acquires_and_writes_are_heard() {
+pub(crate) fn acquires_releases_and_writes_are_heard() {
     let names = Names::new(30);
     let uuid = "00000000-0000-0000-0000-00000000000a";
     let heard = |line: &str| commands(line, names, 1_000_000_000);
     let acquire =
         format!("+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"1\" \"name-3\" \"{uuid}:7\"");
     let (t, key, owner) = (1_000_005_000, 3, (10, 7));
-    let asked = Command { t, key, owner, wrote: false };
+    let asked = Command { t, key, owner, what: What::Asked };
     assert_eq!(heard(&format!("{acquire} \"600\" \"1\"")), [asked]);
     let write = format!("+2.000005 [0 lua] \"HSET\" \"name-3\" \"{uuid}:7\" \"1\"");
-    assert_eq!(heard(&write), [Command { wrote: true, ..asked }]);
+    assert_eq!(heard(&write), [Command { what: What::Wrote, ..asked }]);
     let renew =
         format!("\"EVALSHA\" \"s\" \"2\" \"name-3\" \"name-6\" \"600\" \"{uuid}:7\" \"{uuid}:8\"");
     assert_eq!(heard(&format!("+2.000005 [0 127.0.0.1:9] {renew}")), []);
     let release = format!("{acquire} \"0\" \"1\" \"channel\" \"PUBLISH\"");
-    assert_eq!(heard(&release), []);
+    let given_back = Command { what: What::GivenBack, ..asked };
+    assert_eq!(heard(&release), [given_back]);
+    assert_eq!(heard(&release.replace("\"0\"", "\"1\"")), []);
     let shared = format!(
-        "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"4\" \"name-9\" \"name-3\" \"token\" \"name-6\" \
+        "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"4\" \"name-8\" \"name-3\" \"token\" \"name-6\" \
          \"release\" \"{uuid}:1\" \"0\" \"1\" \"channel\" \"PUBLISH\" \"fenced\" \"{uuid}:7\" \"600\" \"1\" \
          \"acquire\" \"{uuid}:2\" \"600\" \"1\""
     );
     let other = Command { key: 6, owner: (10, 2), ..asked };
-    assert_eq!(heard(&shared), [asked, other]);
+    let released = Command { key: 8, owner: (10, 1), ..given_back };
+    assert_eq!(heard(&shared), [released, asked, other]);
     let passed = format!(
         "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"1\" \"name-3\" \
          \"redisson_lock__channel:{{name-3}}\" \"600\" \"NUMSUB\" \"PUBLISH\" \"1\" \

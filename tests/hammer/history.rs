@@ -219,8 +219,17 @@ pub(crate) struct Command {
     pub(crate) t: u64,
     pub(crate) key: u16,
     pub(crate) owner: Owner,
-    /// The owner's count was written, by a script; else an acquire was asked for.
-    pub(crate) wrote: bool,
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// An acquire was asked for.
+    Asked,
+    /// A script wrote the count of the owner.
+    Wrote,
+    /// A release of all holds was asked for.
+    GivenBack,
 }
 
 impl History {

@@ -19,7 +19,7 @@ macro_rules! trials {
 pub(crate) fn all() -> Vec<Trial> {
     let mut all = trials![
         record::a_record_survives_being_written_and_read,
-        ear::only_acquires_and_writes_are_heard,
+        ear::acquires_releases_and_writes_are_heard,
         calm::windows_are_joined_and_cut,
         exclusion::trials::one_after_the_other_is_no_overlap,
         exclusion::trials::two_at_once_are_an_overlap,
@@ -59,6 +59,7 @@ pub(crate) fn all() -> Vec<Trial> {
         orphans::trials::a_lock_that_is_held_is_no_orphan,
         orphans::trials::a_lock_after_its_release_is_an_orphan,
         orphans::trials::a_dropped_call_is_undone_promptly,
+        orphans::trials::who_has_a_clock_that_jumped_leaves_it_to_the_lease,
         orphans::trials::a_loss_whose_release_is_unknown_is_undone_promptly,
         orphans::trials::a_killed_process_blocks_for_its_lease,
         orphans::trials::nothing_is_left_and_nothing_is_eternal,

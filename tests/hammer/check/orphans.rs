@@ -25,6 +25,11 @@ pub(crate) fn surely_over(acquire: &Acquire, history: &History, calm: &Calm) -> 
         _ => calm.after(end, history.bounds.prompt),
     };
     let process = usize::from(acquire.id.0);
+    let over = match clock_jumped(history, process, acquire.inv, over) {
+        // By that clock its lease had ended, and there was nothing left to release.
+        true if over < NEVER => over.max(calm.after(end + acquire.lease, history.bounds.prompt)),
+        _ => over,
+    };
     match (history.processes[process].killed, history.dead(process)) {
         // What it had under way went on without it.
         (Some(killed), Some(dead)) if over > killed => {
@@ -32,6 +37,10 @@ pub(crate) fn surely_over(acquire: &Acquire, history: &History, calm: &Calm) -> 
         }
         _ => over,
     }
+}
+
+fn clock_jumped(history: &History, process: usize, from: u64, to: u64) -> bool {
+    history.processes[process].jumps.iter().any(|jump| (from..=to).contains(jump))
 }
 
 pub(crate) fn check(history: &History) -> Vec<Violation> {
@@ -79,6 +88,7 @@ fn nothing_after_close(history: &History) -> HashMap<Owner, u64> {
         };
         if until.saturating_add(history.bounds.before_close) > client.closing
             || calm.disturbed(client.closing, client.closed) > 0
+            || clock_jumped(history, usize::from(acquire.id.0), acquire.inv, client.closed)
         {
             outlived.insert(acquire.owner);
         }
@@ -115,6 +125,17 @@ pub(crate) mod trials {
         let dropped = asked(0, 10).ended(Outcome::Cancelled, 20);
         assert_eq!(found(&dropped, 600), []);
         assert_eq!(found(&dropped, 1100).len(), 1);
+    }
+
+    pub(crate) fn who_has_a_clock_that_jumped_leaves_it_to_the_lease() {
+        let found = |t| {
+            let dropped = asked(0, 10).ended(Outcome::Cancelled, 20);
+            let mut history = history(vec![dropped.clone()]);
+            history.processes[0].jumps = vec![30 * MS];
+            history.samples = vec![seen(&dropped, t, 100)];
+            check(&history).len()
+        };
+        assert_eq!([found(1100), found(1630)], [0, 1]);
     }
 
     pub(crate) fn a_loss_whose_release_is_unknown_is_undone_promptly() {

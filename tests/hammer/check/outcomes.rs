@@ -9,7 +9,7 @@ use crate::calm::Calm;
 use crate::check::Violation;
 use crate::check::exclusion::who;
 use crate::check::orphans::surely_over;
-use crate::history::{Acquire, Command, Heard, History, Owner};
+use crate::history::{Acquire, Command, Heard, History, Owner, What};
 use crate::record::{MS, Outcome};
 
 pub(crate) fn check(history: &History) -> Vec<Violation> {
@@ -73,8 +73,8 @@ fn untrue(
                 // it has confirmed that it was given back.
                 let unlocked = acquire.release.filter(|release| release.outcome == Outcome::Done);
                 let to = unlocked.map_or(acquire.ret, |release| release.ret).saturating_add(off);
-                let asked =
-                    between(acquire.inv - off, to.saturating_add(1)).any(|command| !command.wrote);
+                let asked = between(acquire.inv - off, to.saturating_add(1))
+                    .any(|command| command.what == What::Asked);
                 let known = asked || unlocked.is_none() || heard.to < to;
                 (!known).then_some("was granted what it never asked")
             }
@@ -88,10 +88,17 @@ fn untrue(
                         || other.ret < acquire.inv
                             && surely_over(other, history, calm) < acquire.inv
                 });
-                let wrote = |wrote| {
-                    between(acquire.inv + off, acquire.ret).any(|command| command.wrote == wrote)
-                };
-                (alone && wrote(true) && wrote(false))
+                let mut asked = false;
+                // And not undone before the call ended.
+                let mut stays = false;
+                for command in between(acquire.inv + off, acquire.ret) {
+                    match command.what {
+                        What::Asked => asked = true,
+                        What::Wrote => stays = true,
+                        What::GivenBack => stays = false,
+                    }
+                }
+                (alone && asked && stays)
                     .then_some("was told that a call was not executed, which was")
             }
             _ => None,
@@ -119,9 +126,9 @@ pub(crate) mod trials {
     fn heard(acquire: &Acquire, times: &[u64]) -> usize {
         let mut history = history(vec![acquire.clone()]);
         let command =
-            |wrote| move |t: &u64| Command { t: t * MS, key: KEY, owner: acquire.owner, wrote };
-        let asked = times.iter().map(command(false));
-        let commands = asked.chain(times.iter().map(command(true))).collect();
+            |what| move |t: &u64| Command { t: t * MS, key: KEY, owner: acquire.owner, what };
+        let asked = times.iter().map(command(What::Asked));
+        let commands = asked.chain(times.iter().map(command(What::Wrote))).collect();
         history.heard = vec![Heard { from: 0, to: 5000 * MS, commands }];
         check(&history).len()
     }
@@ -138,11 +145,14 @@ pub(crate) mod trials {
         // One that was dropped before may have been on its way.
         for (ended, wrong) in [(Outcome::Cancelled, 0), (Outcome::NotExecuted, 1)] {
             let before = asked(0, 10).ended(ended, 20);
-            let command = |wrote| Command { t: 60 * MS, key: KEY, owner: refused.owner, wrote };
+            let command = |what| Command { t: 60 * MS, key: KEY, owner: refused.owner, what };
             let mut history = history(vec![before, refused.clone()]);
-            let commands = vec![command(false), command(true)];
+            let commands = vec![command(What::Asked), command(What::Wrote)];
             history.heard = vec![Heard { from: 0, to: 5000 * MS, commands }];
             assert_eq!(check(&history).len(), wrong, "{ended:?}");
+            // The call may undo it before it ends.
+            history.heard[0].commands.push(command(What::GivenBack));
+            assert_eq!(check(&history), []);
         }
     }
 }

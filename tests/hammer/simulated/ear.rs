@@ -7,7 +7,7 @@ use redlatch::simulation::Server;
 
 use super::ground::lock;
 use crate::ear::asked;
-use crate::history::{Command, Heard, NEVER, Owner};
+use crate::history::{Command, Heard, NEVER, Owner, What};
 use crate::names::Names;
 use crate::record::now;
 use crate::witness::owner;
@@ -66,14 +66,14 @@ impl State {
                 written.push((key, owner));
             }
         }
-        for (name, id) in asked(keys, args) {
+        for (name, id, what) in asked(keys, args) {
             let Some(&key) = self.numbers.get(name) else { continue };
             let owner = owner(id);
             if owner != Owner::default() {
-                let wrote = written.contains(&(key, owner));
-                let command = Command { t: now(), key, owner, wrote: false };
+                let wrote = what == What::Asked && written.contains(&(key, owner));
+                let command = Command { t: now(), key, owner, what };
                 self.commands.push(command);
-                self.commands.extend(wrote.then_some(Command { wrote: true, ..command }));
+                self.commands.extend(wrote.then_some(Command { what: What::Wrote, ..command }));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The scripts of `lua/`, as they are sent.
+//! The scripts of `lua/`, as they are sent: without their comments, which are more than half of them. A
+//! server that knows no scripts is sent all of them by each client, over a network that may be narrow.
 
 use std::sync::LazyLock;
 
@@ -26,43 +27,52 @@ pub(super) struct Scripts {
     pub(super) fair_force_unlock: Script,
 }
 
+macro_rules! lua {
+    ($name:literal) => {
+        lines(include_str!(concat!("../../lua/", $name, ".lua")))
+    };
+}
+
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
-    let acquire = include_str!("../../lua/acquire.lua");
-    let release = include_str!("../../lua/release.lua");
-    let hand_off = include_str!("../../lua/hand_off.lua");
-    let batch = [
-        function("acquire", acquire),
-        function("release", release),
-        include_str!("../../lua/batch.lua").to_owned(),
-    ]
-    .concat();
-    let turn = function("turn", include_str!("../../lua/fair_turn.lua"));
-    let place = function("place", include_str!("../../lua/fair_place.lua"));
-    let elsewhere = function("elsewhere", include_str!("../../lua/fair_elsewhere.lua"));
-    let fair_acquire = include_str!("../../lua/fair_acquire.lua");
-    let fair_release = include_str!("../../lua/fair_release.lua");
-    let fair_hand_off = include_str!("../../lua/fair_hand_off.lua");
+    let (acquire, release, hand_off) = (lua!("acquire"), lua!("release"), lua!("hand_off"));
+    let both = function("acquire", &acquire) + &function("release", &release);
+    let batch = both + &lua!("batch");
+    let turn = function("turn", &lua!("fair_turn"));
+    let place = function("place", &lua!("fair_place"));
+    let elsewhere = function("elsewhere", &lua!("fair_elsewhere"));
     let fair = |script: &str| Script::new(&format!("{turn}{script}"));
     Scripts {
-        acquire: Script::new(acquire),
-        release: Script::new(release),
-        renew: Script::new(include_str!("../../lua/renew.lua")),
-        hand_off: Script::new(hand_off),
-        force_unlock: Script::new(include_str!("../../lua/force_unlock.lua")),
-        inspect: Script::new(include_str!("../../lua/inspect.lua")),
-        rewrite: Script::new(include_str!("../../lua/rewrite.lua")),
-        execute: Script::new(include_str!("../../lua/execute.lua")),
+        acquire: Script::new(&acquire),
+        release: Script::new(&release),
+        renew: Script::new(&lua!("renew")),
+        hand_off: Script::new(&hand_off),
+        force_unlock: Script::new(&lua!("force_unlock")),
+        inspect: Script::new(&lua!("inspect")),
+        rewrite: Script::new(&lua!("rewrite")),
+        execute: Script::new(&lua!("execute")),
         batch: Script::new(&batch),
-        fair_acquire: fair(&[&place, &elsewhere, fair_acquire].concat()),
-        fair_release: fair(&[&place, fair_release].concat()),
-        fair_hand_off: Script::new(
-            &[&place, &elsewhere, &function("hand_off", hand_off), fair_hand_off].concat(),
-        ),
-        fair_leave: fair(include_str!("../../lua/fair_leave.lua")),
-        fair_refresh: Script::new(include_str!("../../lua/fair_refresh.lua")),
-        fair_force_unlock: fair(include_str!("../../lua/fair_force_unlock.lua")),
+        fair_acquire: fair(&format!("{place}{elsewhere}{}", lua!("fair_acquire"))),
+        fair_release: fair(&format!("{place}{}", lua!("fair_release"))),
+        fair_hand_off: Script::new(&format!(
+            "{place}{elsewhere}{}{}",
+            function("hand_off", &hand_off),
+            lua!("fair_hand_off")
+        )),
+        fair_leave: fair(&lua!("fair_leave")),
+        fair_refresh: Script::new(&lua!("fair_refresh")),
+        fair_force_unlock: fair(&lua!("fair_force_unlock")),
     }
 });
+
+/// The first line, which names the script, and those of its code. Each keeps its number, by which an error of
+/// the server names it.
+fn lines(script: &str) -> String {
+    let is_comment = |line: &str| line.trim_start().starts_with("--");
+    let mut lines = script.lines();
+    let first = lines.next().unwrap_or_default().to_owned();
+    let code = lines.map(|line| if is_comment(line) { "" } else { line });
+    code.fold(first, |script, line| script + "\n" + line) + "\n"
+}
 
 /// A script as a function that another script calls.
 fn function(name: &str, script: &str) -> String {
@@ -110,5 +120,17 @@ impl Scripts {
             ("fair_refresh", &self.fair_refresh),
             ("fair_force_unlock", &self.fair_force_unlock),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_sent_without_its_comments_and_its_lines_keep_their_numbers() {
+        let script =
+            "-- it: does it.\n--\n-- KEYS[1]  it\n\nlocal a = 1 -- one\n  -- Two.\nreturn a\n";
+        assert_eq!(lines(script), "-- it: does it.\n\n\n\nlocal a = 1 -- one\n\nreturn a\n");
     }
 }

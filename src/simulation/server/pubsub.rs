@@ -9,7 +9,6 @@ use super::core::{Core, leave};
 use super::data::Bytes;
 use super::glob;
 use super::reply::{Answer, Reply};
-use super::settings::Version;
 
 const LISTENS: u32 = NO_SCRIPT | LOADING | STALE;
 const TELLS: u32 = LOADING | STALE;
@@ -125,9 +124,8 @@ fn channels(call: &mut Call<'_>) -> Answer {
     }
     let pattern = call.args.get(2);
     let names = call.core.channels.keys();
-    // There a channel without a name fits no pattern with anything in it, not even an asterisk.
-    let is_old = matches!(call.version(), Version::Redis62 | Version::Redis70);
-    let may_fit = |name: &Bytes, pattern: &[u8]| !is_old || !name.is_empty() || pattern.is_empty();
+    // A channel without a name fits no pattern with anything in it, not even an asterisk.
+    let may_fit = |name: &Bytes, pattern: &[u8]| !name.is_empty() || pattern.is_empty();
     let fits = |name: &&Bytes| {
         pattern.is_none_or(|pattern| may_fit(name, pattern) && glob::matches(pattern, name))
     };

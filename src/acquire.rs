@@ -25,12 +25,12 @@ use crate::lease::{Lease, Validity, valid_until};
 use crate::loss::found_gone;
 use crate::owner::{FoundBy, Granted, Owner};
 use crate::protocol::{Acquired, Session};
-use crate::reclaim::announce;
 use crate::releaser::OwnerSession;
 use crate::spans;
 use crate::wait::{Next, Registration, Ticket, WaitLimits, Waiter};
 
 mod first_place;
+mod refusal;
 mod report;
 mod timeout;
 use first_place::FirstPlace;
@@ -341,6 +341,7 @@ impl Acquisition<'_> {
                 Acquired::Refused { remaining, holder } => {
                     now = clock::now();
                     found_gone(&engine.waiters, owner, FoundBy::Refusal, Loss::TakenOver);
+                    self.take_unheard_grant((&holder, remaining), sent, news.clock);
                     if reclaimed || !self.reclaim(&holder, deadline).await {
                         return Ok(Tried::Refused { remaining, holder });
                     }
@@ -354,25 +355,6 @@ impl Acquisition<'_> {
                 }
             }
         }
-    }
-
-    /// Releases the lock if its holder is an owner of this client that holds nothing: the server has
-    /// missed its release. False if the holder is another owner, if it released the lock after the
-    /// refusal, or if Redis does not answer.
-    async fn reclaim(&self, holder: &str, deadline: Instant) -> bool {
-        let Self { engine, owner, .. } = self;
-        let Some((idle, permit)) = engine.owners.claim_idle(holder, owner.kind, &owner.names)
-        else {
-            return false;
-        };
-        let (call, lease) =
-            (Session::new(&engine.router, deadline), engine.config.watchdog_timeout);
-        let mut session = OwnerSession::new(call, &idle, &engine.releaser, Some(permit), lease);
-        let released = Box::pin(session.send_release(clock::now())).await.unwrap_or(false);
-        if released {
-            announce(&idle);
-        }
-        released
     }
 
     /// Waits until enough replicas have the grant. If too few have it, gives it back at once.

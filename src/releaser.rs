@@ -125,6 +125,12 @@ impl Releaser {
         let _ = self.jobs.send(Job::Leave(owner.clone()));
     }
 
+    /// Has the background hand a lock on that Redis has granted to this client.
+    pub(crate) fn take_grant(&self, grant: Grant) {
+        // It fails only when the client's thread has ended; then the grant ends by itself.
+        let _ = self.jobs.send(Job::Granted(grant));
+    }
+
     fn enqueue(&self, release: BackgroundRelease) {
         // It fails only when the client's thread has ended; then the lease ends the hold.
         let _ = self.jobs.send(Job::Release(release));

@@ -9,6 +9,8 @@
 //! 3. If the server's clock is set ahead in between, the grant seems to begin later than it did. If that
 //!    is later than its message came, it is not believed: so it is believed for too long by no more
 //!    than the message was on its way.
+//! 4. A message can get lost. Then Redis refuses this client because of its own grant, and the refusal says
+//!    of the grant what the message would have said.
 
 use std::time::{Duration, Instant};
 
@@ -47,6 +49,25 @@ pub(crate) struct Grant {
     pub(crate) until: Option<Instant>,
     /// If it is known when the grant began.
     pub(crate) elsewhere: Option<Elsewhere>,
+}
+
+impl Grant {
+    /// The grant because of which Redis has refused a request of this client, sent at `sent`; and when it
+    /// began, in microseconds of the server's clock. `None` if the holder is another owner, be it one under
+    /// which this client leaves a lock in Redis for a while: the number of that is no time.
+    pub(crate) fn of_refusal(
+        names: &Names,
+        (holder, remaining): (&str, Option<Duration>),
+        sent: Instant,
+        clock: Option<ServerClock>,
+        grace: Duration,
+    ) -> Option<(Self, u64)> {
+        let at: u64 = holder.strip_prefix(names.client())?.strip_prefix(":-")?.parse().ok()?;
+        let since = Duration::from_micros(clock?.said.checked_sub(at)?);
+        let until = Some(valid_until(sent, remaining?)).filter(|_| since <= grace)?;
+        let (names, owner) = (names.clone(), holder.to_owned());
+        Some((Self { names, owner, lease: grace, until: Some(until), elsewhere: None }, at))
+    }
 }
 
 /// A message on the channel of a client.
@@ -148,6 +169,26 @@ mod tests {
         let at = 2 + 60_000_000;
         assert_eq!(grant(Some(clock), at, now + ms(300)).until, None, "it was set ahead");
         assert_eq!(grant(Some(clock), u64::MAX, now).until, None);
+    }
+
+    #[test]
+    fn a_refusal_says_which_grant_it_was_and_an_owner_of_another_kind_is_none() {
+        let sent = clock::now();
+        let names = Names::new("", "lock").with_own_channel(CLIENT);
+        let of = |holder: &str, said, remaining| {
+            let clock = Some(ServerClock { asked: sent, said, trip: ms(5) });
+            Grant::of_refusal(&names, (holder, remaining), sent, clock, GRACE)
+        };
+        let holder = format!("{CLIENT}:-5000000");
+        let (grant, at) = of(&holder, 5_300_000, Some(ms(700))).expect("a grant");
+        assert_eq!((&*grant.owner, at), (&*holder, 5_000_000));
+        assert_eq!(grant.until, Some(valid_until(sent, ms(700))));
+        assert_eq!(of(&holder, 5_300_000, None), None, "without an end");
+        assert_eq!(of(&holder, 6_300_000, Some(ms(700))), None, "longer ago than the grace");
+        assert_eq!(of(&holder, 4_900_000, Some(ms(700))), None, "later than now");
+        for other in [format!("{CLIENT}:-7"), format!("{CLIENT}:7"), "x:-5000000".into()] {
+            assert_eq!(of(&other, 5_300_000, Some(ms(700))), None, "{other}");
+        }
     }
 
     #[test]

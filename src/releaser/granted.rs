@@ -33,9 +33,9 @@ pub(super) async fn pass_on(grant: Grant, handoffs: &Handoffs) -> Vec<Job> {
         let progress = waiters.progress();
         let now = clock::now();
         if now >= until {
-            // It came too late, and the place went with it.
+            // It came too late, and the place went with it. By the server's clock it may not have ended yet.
             waiters.asks_for_place(&owner.names);
-            return Vec::new();
+            return release(owner);
         }
         // If the grant took so long to come here, the confirmation may take as long. So the waiter has
         // the lock only after it; also if the grace is too short for a hand-off without it.

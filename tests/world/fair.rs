@@ -256,6 +256,42 @@ fn x2_a_waiter_that_was_dropped_while_its_client_could_not_listen_stands_where_i
     });
 }
 
+/// The connection goes between the release, which grants the lock to the client, and the message of that.
+#[test]
+fn a_grant_whose_message_is_lost_comes_with_the_next_refusal() {
+    waits_and_is_cut(async |waiting| {
+        let Waiting { scene, near, machine, client, guard, first } = waiting;
+        let own = format!("{}:-", name_of(&client));
+        let begun = Instant::now();
+        let release = tokio::spawn(guard.unlock());
+        while !scene.holds(CUT).keys().any(|holder| holder.starts_with(&own)) {
+            sleep(Duration::from_micros(100)).await;
+        }
+        scene.network.cut(&machine, scene.server, false);
+        release.await.expect("no panic").expect("a release");
+        let guard = timeout(MINUTE, first).await.expect("its turn").expect("no panic");
+        // To connect, after a short pause, to subscribe, and to ask.
+        assert!(begun.elapsed() <= 12 * AWAY, "{:?}", begun.elapsed());
+        let next = waiter(&near[1]).await;
+        guard.unlock().await.expect("a release");
+        timeout(SECOND, next).await.expect("its turn").expect("no panic");
+    });
+}
+
+/// By the clock of the client, the grant has ended before its message comes.
+#[test]
+fn a_grant_that_seems_to_have_ended_is_released() {
+    waits_and_is_cut(async |waiting| {
+        let Waiting { machine, guard, first, .. } = waiting;
+        let begun = Instant::now();
+        machine.suspend(ms(11_000));
+        guard.unlock().await.expect("a release");
+        let guard = timeout(MINUTE, first).await.expect("its turn").expect("no panic");
+        assert!(begun.elapsed() <= 8 * AWAY, "{:?}", begun.elapsed());
+        guard.unlock().await.expect("a release");
+    });
+}
+
 /// A call tries, another one of its handle queues meanwhile, and then the first one waits for that one.
 #[test]
 fn a_call_that_waits_for_another_one_of_its_handle_keeps_nobody_waiting() {

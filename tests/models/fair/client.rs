@@ -188,6 +188,7 @@ impl Fair {
         let Some(exchange) = state.clients[c].owners[o].exchange.take() else { return };
         let (held, has) = (state.key.is_some() || state.told.is_some(), state.has(c, o));
         let ours = state.key.is_some_and(|key| key.client == c);
+        let has_grant = state.has(c, GRANT);
         let tries = state.clients[c].owners[o].call == Call::Trying;
         match (exchange.request, exchange.reply) {
             (Request::Acquire { .. }, Some(Reply::Granted)) => {
@@ -201,7 +202,14 @@ impl Fair {
                 self.believes(state, (c, o));
                 state.clients[c].owners[o].wait_ends(Call::None);
             }
-            (Request::Acquire { .. }, _) => {
+            (Request::Acquire { .. }, reply) => {
+                let is_known = state.clients[c].heard && self.bug != Some(Bug::GrantTwice);
+                let unheard = has_grant && !tries && !is_known;
+                if reply == Some(Reply::OwnGrant) && unheard {
+                    let client = &mut state.clients[c];
+                    (client.granted, client.heard) = (false, true);
+                    client.owners[GRANT].hold = Some(Hold { valid: true, leaving: false });
+                }
                 if ours {
                     heard(state, c);
                 }
@@ -228,7 +236,7 @@ impl Fair {
 
     fn hear_grant(&self, state: &mut State, c: usize) {
         let client = &mut state.clients[c];
-        client.granted = false;
+        (client.granted, client.heard) = (false, true);
         let known = client.clock && client.waiting() > 0 || std::mem::take(&mut client.late);
         client.owners[GRANT].hold = Some(Hold { valid: known, leaving: !known });
         if known {
@@ -313,9 +321,9 @@ impl Fair {
             Step::LoseAskLater(c) => (state.clients[c].ask_later, state.untold) = (false, true),
             Step::LoseGrant(c) => (state.clients[c].granted, state.grant_lost) = (false, true),
             Step::TooLate(c) => {
-                state.grant_lost = true;
                 let client = &mut state.clients[c];
-                (client.granted, client.due) = (false, true);
+                (client.granted, client.heard, client.due) = (false, true, true);
+                client.owners[GRANT].hold = Some(Hold { valid: false, leaving: true });
             }
             Step::Untaken(c) => {
                 let client = &mut state.clients[c];

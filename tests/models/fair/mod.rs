@@ -71,6 +71,8 @@ pub(crate) enum Bug {
     UntakenGrantStays,
     /// A grant is not undone if nobody has heard of it.
     UnheardGrantStays,
+    /// A client takes a grant of which a refusal says although it has heard of it.
+    GrantTwice,
     /// A request that is sent again does not say how old the waiter is.
     AgeForgotten,
     /// A waiter has the place of an older one that has left.

@@ -76,6 +76,9 @@ impl Fair {
             if let Some(key) = state.key {
                 if key.client == c {
                     self.set_key(state, c, key.owner);
+                    if key.owner == GRANT {
+                        return Reply::OwnGrant;
+                    }
                 }
                 return Reply::Refused;
             }
@@ -156,6 +159,7 @@ impl Fair {
         state.key = Some(Key { client, owner, has_ttl, oldest, stood });
         if !same {
             (state.grant_lost, state.untold) = (false, false);
+            state.clients[client].heard = false;
             state.clients.iter_mut().for_each(|client| client.timer = false);
         }
     }

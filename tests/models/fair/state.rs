@@ -60,6 +60,8 @@ pub(crate) enum Request {
 pub(crate) enum Reply {
     Granted,
     Refused,
+    /// The same, because of a grant to the client itself.
+    OwnGrant,
     Released,
     /// The owner held nothing.
     Nothing,
@@ -137,6 +139,8 @@ pub(crate) struct Client {
     /// It is to ask when the lease or the grace of another one has ended.
     pub(crate) ask_later: bool,
     pub(crate) granted: bool,
+    /// It knows of the grant, and takes no other message about it.
+    pub(crate) heard: bool,
     /// A bug: the same of a grant that has ended.
     pub(crate) late: bool,
 

@@ -1,0 +1,50 @@
+//! A refusal because of what this client itself has in Redis: a grant whose message got lost, or a hold whose
+//! release a server has missed.
+
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::protocol::{Grant, ServerClock, Session};
+use crate::reclaim::announce;
+use crate::releaser::OwnerSession;
+
+use super::Acquisition;
+
+impl Acquisition<'_> {
+    /// Redis has refused a waiter of a fair lock. If that was because of a grant to this client whose message got
+    /// lost, the client hands the lock to its first waiter now.
+    pub(super) fn take_unheard_grant(
+        &self,
+        refusal: (&str, Option<Duration>),
+        sent: Instant,
+        clock: Option<ServerClock>,
+    ) {
+        let Self { engine, owner, .. } = self;
+        let grace = engine.config.fair_grace;
+        let grant = Grant::of_refusal(&owner.names, refusal, sent, clock, grace);
+        if let Some((grant, at)) = grant
+            && engine.waiters.is_unheard(&owner.names, at)
+        {
+            engine.releaser.take_grant(grant);
+        }
+    }
+
+    /// Releases the lock if its holder is an owner of this client that holds nothing: the server has
+    /// missed its release. False if the holder is another owner, if it released the lock after the
+    /// refusal, or if Redis does not answer.
+    pub(super) async fn reclaim(&self, holder: &str, deadline: Instant) -> bool {
+        let Self { engine, owner, .. } = self;
+        let Some((idle, permit)) = engine.owners.claim_idle(holder, owner.kind, &owner.names)
+        else {
+            return false;
+        };
+        let (call, lease) =
+            (Session::new(&engine.router, deadline), engine.config.watchdog_timeout);
+        let mut session = OwnerSession::new(call, &idle, &engine.releaser, Some(permit), lease);
+        let released = Box::pin(session.send_release(clock::now())).await.unwrap_or(false);
+        if released {
+            announce(&idle);
+        }
+        released
+    }
+}

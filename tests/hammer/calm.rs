@@ -2,10 +2,6 @@
 //! outside of long pauses in which the machine did not run somebody.
 
 use crate::history::History;
-use crate::record::MS;
-
-/// How long Redis keeps a fair lock for the client whose turn it is.
-const GRACE: u64 = 1_000 * MS;
 
 /// The times that are not calm: sorted, apart.
 #[derive(Debug, Default)]
@@ -16,18 +12,8 @@ pub(crate) struct Calm {
 impl Calm {
     /// For everybody.
     pub(crate) fn of(history: &History) -> Self {
-        Self::so_long_after(history, 0)
-    }
-
-    /// For those who wait for a fair lock. A fault may lose the message with which Redis grants it, and
-    /// then nobody has it before the grant has ended.
-    pub(crate) fn of_fair(history: &History) -> Self {
-        Self::so_long_after(history, GRACE)
-    }
-
-    fn so_long_after(history: &History, more: u64) -> Self {
         let faults = history.faults.iter();
-        let loud = faults.filter_map(|f| f.settle.map(|settle| (f.t0, f.t1 + settle + more)));
+        let loud = faults.filter_map(|f| f.settle.map(|settle| (f.t0, f.t1 + settle)));
         let gaps = history.processes.iter().flat_map(|process| &process.gaps);
         let gaps = long(gaps.chain(&history.gaps), history.bounds.pause);
         Self::without(loud.chain(gaps))

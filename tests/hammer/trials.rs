@@ -45,7 +45,6 @@ pub(crate) fn all() -> Vec<Trial> {
         liveness::trials::who_gave_up_waiting_had_waited_too,
         liveness::trials::a_name_that_nobody_wants_may_stay_free,
         liveness::trials::an_outage_is_no_time_to_judge,
-        liveness::trials::a_fault_may_cost_a_fair_lock_the_grace,
         liveness::trials::a_request_of_the_dead_may_have_been_granted,
         liveness::trials::a_crash_blocks_for_its_lease_and_no_longer,
         notice::trials::a_notice_at_the_deadline_is_in_time,

@@ -274,7 +274,8 @@ fn a_grant_whose_message_is_lost_comes_with_the_next_refusal() {
         assert!(begun.elapsed() <= 12 * AWAY, "{:?}", begun.elapsed());
         let next = waiter(&near[1]).await;
         guard.unlock().await.expect("a release");
-        timeout(SECOND, next).await.expect("its turn").expect("no panic");
+        let guard = timeout(SECOND, next).await.expect("its turn").expect("no panic");
+        guard.unlock().await.expect("a release");
     });
 }
 

@@ -22,10 +22,8 @@ pub(crate) struct Taken<'a> {
 
 pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
     let mut found = Vec::new();
-    let calm_for_fair = Calm::of_fair(history);
     for calls in history.acquires.chunk_by(|a, b| a.key == b.key) {
         let key = calls[0].key;
-        let calm = if Names::kind(key) == Kind::Fair { &calm_for_fair } else { calm };
         let prompt = prompt(key, history);
         let mut taken: Vec<Taken<'_>> =
             calls.iter().filter_map(|call| taken(call, history, calm)).collect();
@@ -120,8 +118,7 @@ fn waited(
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{KEY, asked, held, history};
-    use crate::history::Fault;
+    use crate::check::sample::{asked, held, history};
     use crate::record::Outcome;
 
     fn found(acquires: Vec<Acquire>, killed: Option<u64>) -> Vec<Violation> {
@@ -160,18 +157,6 @@ pub(crate) mod trials {
         let history = history(vec![held(0, 10).until(500, 501), waiting(20, 2000)]);
         let calm = Calm::without([(600 * MS, 1500 * MS)].into_iter());
         assert_eq!(check(&history, &calm), []);
-    }
-
-    pub(crate) fn a_fault_may_cost_a_fair_lock_the_grace() {
-        let fair = |call: Acquire| Acquire { key: KEY + 1, ..call };
-        let found = |granted| {
-            let calls = [held(0, 10).until(500, 501), waiting(20, granted)];
-            let mut history = history(calls.into_iter().map(fair).collect());
-            let settle = Some(100 * MS);
-            history.faults = vec![Fault { t0: 500 * MS, t1: 500 * MS, settle, ..Fault::default() }];
-            check(&history, &Calm::of(&history)).len()
-        };
-        assert_eq!([found(2190), found(2220)], [0, 1]);
     }
 
     pub(crate) fn a_request_of_the_dead_may_have_been_granted() {

@@ -162,6 +162,14 @@ impl<'a> World<'a> {
         self.plan.machines.iter().position(|machine| machine.slot == slot)
     }
 
+    /// The processes whose networks are narrow, with the bytes that come through in a second.
+    pub(crate) fn narrow(&self) -> Vec<(u16, u64)> {
+        let members = self.members.borrow();
+        let all = members.iter().zip(&self.plan.machines);
+        all.filter_map(|(member, of)| Some((member.number as u16, of.distance.bandwidth?)))
+            .collect()
+    }
+
     pub(crate) fn pick(&self, rng: &mut Rng) -> Option<Target> {
         let slot = self.pick_slot(rng)?;
         let Member { machine, number, stops, .. } = &self.members.borrow()[slot];

@@ -7,10 +7,14 @@ use futures::future::LocalBoxFuture;
 use redlatch::simulation::State;
 use tokio::time::sleep;
 
-use super::Details;
-use crate::history::Fault;
+use super::{Details, Settle};
+use crate::history::{Fault, Reach};
+use crate::record::{MS, now};
 use crate::simulated::world::World;
 use crate::support::channel;
+
+/// The bytes of all scripts, for four connections.
+const ALL_SCRIPTS: u64 = 160_000;
 
 type Inflicted<'a> = LocalBoxFuture<'a, Option<Fault>>;
 
@@ -133,6 +137,18 @@ pub(super) fn delete_a_key<'a>(world: &'a World<'_>, mut of: Details) -> Inflict
 pub(super) fn forget_scripts<'a>(world: &'a World<'_>, _: Details) -> Inflicted<'a> {
     async {
         world.ask::<()>(&["SCRIPT", "FLUSH"])?;
+        for (number, bandwidth) in world.narrow() {
+            // Its clients send the scripts again, and renewals wait behind them.
+            world.was_done(Fault {
+                kind: "send scripts again",
+                target: format!("process {number}"),
+                t0: now(),
+                t1: now() + ALL_SCRIPTS * 1_000 * MS / bandwidth,
+                settle: Some(world.settle(Settle::Reconnect)),
+                reach: Reach::Process(number),
+                ..Fault::default()
+            });
+        }
         Fault::done("", true)
     }
     .boxed_local()

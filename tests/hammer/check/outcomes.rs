@@ -55,6 +55,9 @@ fn untrue(
     for command in &heard.commands {
         commands.entry(command.owner).or_default().push(command);
     }
+    let taken_away = |key: u16, from: u64, to: u64| {
+        history.tampering().any(|(of, t0, t1)| of == key && t0 <= to && from <= t1)
+    };
     let off = history.bounds.off;
     let mut found = Vec::new();
     let during = |acquire: &&Acquire| {
@@ -89,15 +92,18 @@ fn untrue(
                             && surely_over(other, history, calm) < acquire.inv
                 });
                 let mut asked = false;
-                // And not undone before the call ended.
-                let mut stays = false;
+                let mut wrote = None;
                 for command in between(acquire.inv + off, acquire.ret) {
                     match command.what {
                         What::Asked => asked = true,
-                        What::Wrote => stays = true,
-                        What::GivenBack => stays = false,
+                        What::Wrote => wrote = Some(command.t),
+                        // It was undone before the call ended.
+                        What::GivenBack => wrote = None,
                     }
                 }
+                let stays = wrote.is_some_and(|t| {
+                    t + acquire.lease > acquire.ret && !taken_away(acquire.key, t, acquire.ret)
+                });
                 (alone && asked && stays)
                     .then_some("was told that a call was not executed, which was")
             }
@@ -140,7 +146,8 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn what_was_not_executed_left_nothing() {
-        let refused = asked(0, 50).ended(Outcome::NotExecuted, 1050);
+        let mut refused = asked(0, 50).ended(Outcome::NotExecuted, 1050);
+        refused.lease = 2_000 * MS;
         assert_eq!((heard(&refused, &[40, 1100]), heard(&refused, &[60])), (0, 1));
         // One that was dropped before may have been on its way.
         for (ended, wrong) in [(Outcome::Cancelled, 0), (Outcome::NotExecuted, 1)] {
@@ -150,7 +157,11 @@ pub(crate) mod trials {
             let commands = vec![command(What::Asked), command(What::Wrote)];
             history.heard = vec![Heard { from: 0, to: 5000 * MS, commands }];
             assert_eq!(check(&history).len(), wrong, "{ended:?}");
-            // The call may undo it before it ends.
+            // Its lease may end before that, and the call may undo it.
+            history.acquires[1].lease = 900 * MS;
+            assert_eq!(check(&history), []);
+            history.acquires[1].lease = 2_000 * MS;
+            assert_eq!(check(&history).len(), wrong, "{ended:?}");
             history.heard[0].commands.push(command(What::GivenBack));
             assert_eq!(check(&history), []);
         }

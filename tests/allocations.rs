@@ -69,7 +69,8 @@ async fn pairs_ask_for_memory() {
     let client = connect(&server).await;
     let driver = redis::Client::open(server.url()).unwrap();
     let mut redis = driver.get_multiplexed_async_connection().await.unwrap();
-    let mut scripts = [scripts::ACQUIRE, scripts::RELEASE].map(redis::Script::new);
+    let mut scripts =
+        [scripts::acquire(), scripts::release()].map(|text| redis::Script::new(&text));
     for script in &mut scripts {
         script.load_async(&mut redis).await.unwrap();
     }

@@ -12,8 +12,8 @@ use super::Acquisition;
 
 impl Acquisition<'_> {
     /// Redis has refused a waiter of a fair lock. If that was because of a grant to this client whose message got
-    /// lost, the client hands the lock to its first waiter now.
-    pub(super) fn take_unheard_grant(
+    /// lost, or has yet to come, the client hands the lock to its first waiter now.
+    pub(super) fn take_own_grant(
         &self,
         refusal: (&str, Option<Duration>),
         sent: Instant,
@@ -21,10 +21,7 @@ impl Acquisition<'_> {
     ) {
         let Self { engine, owner, .. } = self;
         let grace = engine.config.fair_grace;
-        let grant = Grant::of_refusal(&owner.names, refusal, sent, clock, grace);
-        if let Some((grant, at)) = grant
-            && engine.waiters.is_unheard(&owner.names, at)
-        {
+        if let Some(grant) = Grant::of_refusal(&owner.names, refusal, sent, clock, grace) {
             engine.releaser.take_grant(grant);
         }
     }

@@ -52,21 +52,21 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// The grant because of which Redis has refused a request of this client, sent at `sent`; and when it
-    /// began, in microseconds of the server's clock. `None` if the holder is another owner, be it one under
-    /// which this client leaves a lock in Redis for a while: the number of that is no time.
+    /// The grant because of which Redis has refused a request of this client, sent at `sent`. `None` if the
+    /// holder is another owner, be it one under which this client leaves a lock in Redis for a while: the number
+    /// of that is no time.
     pub(crate) fn of_refusal(
         names: &Names,
         (holder, remaining): (&str, Option<Duration>),
         sent: Instant,
         clock: Option<ServerClock>,
         grace: Duration,
-    ) -> Option<(Self, u64)> {
+    ) -> Option<Self> {
         let at: u64 = holder.strip_prefix(names.client())?.strip_prefix(":-")?.parse().ok()?;
         let since = Duration::from_micros(clock?.said.checked_sub(at)?);
         let until = Some(valid_until(sent, remaining?)).filter(|_| since <= grace)?;
         let (names, owner) = (names.clone(), holder.to_owned());
-        Some((Self { names, owner, lease: grace, until: Some(until), elsewhere: None }, at))
+        Some(Self { names, owner, lease: grace, until: Some(until), elsewhere: None })
     }
 }
 
@@ -180,8 +180,8 @@ mod tests {
             Grant::of_refusal(&names, (holder, remaining), sent, clock, GRACE)
         };
         let holder = format!("{CLIENT}:-5000000");
-        let (grant, at) = of(&holder, 5_300_000, Some(ms(700))).expect("a grant");
-        assert_eq!((&*grant.owner, at), (&*holder, 5_000_000));
+        let grant = of(&holder, 5_300_000, Some(ms(700))).expect("a grant");
+        assert_eq!(grant.owner, holder);
         assert_eq!(grant.until, Some(valid_until(sent, ms(700))));
         assert_eq!(of(&holder, 5_300_000, None), None, "without an end");
         assert_eq!(of(&holder, 6_300_000, Some(ms(700))), None, "longer ago than the grace");

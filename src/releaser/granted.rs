@@ -13,12 +13,32 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::handoff::Handoffs;
+use crate::host::HashMap;
 use crate::lease::{Lease, Validity};
 use crate::owner::{Kind, LEAST, Owner};
 use crate::protocol::Grant;
 
 use super::hand_off::until_taken;
 use super::{BackgroundRelease, Job};
+
+/// The grants of which the client has heard and that may not have ended: a message and several refusals can be
+/// about the same one, and only the first of them counts.
+#[derive(Default)]
+pub(super) struct KnownGrants {
+    ends: HashMap<String, Instant>,
+    sweep_at: usize,
+}
+
+impl KnownGrants {
+    pub(super) fn is_new(&mut self, grant: &Grant, now: Instant) -> bool {
+        if self.ends.len() >= self.sweep_at {
+            self.ends.retain(|_, end| *end > now);
+            self.sweep_at = 2 * self.ends.len() + 16;
+        }
+        let known = format!("{} {}", grant.owner, grant.names.key());
+        self.ends.insert(known, now + grant.lease).is_none_or(|end| end <= now)
+    }
+}
 
 /// Returns the jobs that are left to do.
 pub(super) async fn pass_on(grant: Grant, handoffs: &Handoffs) -> Vec<Job> {

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
+use crate::clock;
 use crate::handoff::Handoffs;
 use crate::host::here;
 use crate::owner::{Owner, Permit};
@@ -14,7 +15,7 @@ use crate::protocol::Grant;
 use crate::spans;
 use crate::transport::Router;
 
-use super::granted::pass_on;
+use super::granted::{KnownGrants, pass_on};
 use super::leave::leave_queue;
 use super::{BackgroundRelease, Job, release_in_background};
 
@@ -31,6 +32,7 @@ pub(crate) async fn do_jobs(
 ) {
     let mut under_way = JoinSet::new();
     let mut drains: Vec<oneshot::Sender<()>> = Vec::new();
+    let mut known_grants = KnownGrants::default();
     let mut open = true;
     let mut begun = 0_u32;
     while open || !under_way.is_empty() {
@@ -57,6 +59,7 @@ pub(crate) async fn do_jobs(
         for job in todo {
             match job {
                 Job::Drain(done) => drains.push(done),
+                Job::Granted(grant) if !known_grants.is_new(&grant, clock::now()) => {}
                 job => {
                     under_way.spawn(here(work(job, router.clone(), handoffs.clone())));
                 }

@@ -88,11 +88,6 @@ impl Waiters {
         }
     }
 
-    /// Whether the message about a grant of this lock got lost, which began at `at`.
-    pub(crate) fn is_unheard(&self, names: &Names, at: u64) -> bool {
-        self.queues.lock().is_unheard(names.channel(), names.key(), at)
-    }
-
     /// Completes when a waiter in a queue that Redis keeps has asked, has taken the lock that was handed to
     /// it, or has left.
     pub(crate) fn progress(&self) -> Notified<'_> {

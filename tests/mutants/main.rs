@@ -102,9 +102,11 @@ fn write_copy(to: &Path) -> io::Result<()> {
     fs::write(to.join("src/seeded.rs"), SEEDED.replacen("= &[];", &table, 1))?;
     let lib = to.join("src/lib.rs");
     fs::write(&lib, fs::read_to_string(&lib)? + "mod seeded;\n")?;
-    match replace(&to.join("src/protocol/scripts.rs"), "Script::new(", "crate::seeded::script(")? {
-        0 => Err(io::Error::other("where are the scripts made?")),
-        _ => Ok(()),
+    let lines = "fn lines(script: &str) -> String {\n";
+    let seeded = format!("{lines}    let script = &*crate::seeded::script(script);\n");
+    match replace(&to.join("src/protocol/scripts.rs"), lines, &seeded)? {
+        1 => Ok(()),
+        _ => Err(io::Error::other("where are the scripts made?")),
     }
 }
 

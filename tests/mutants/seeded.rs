@@ -3,8 +3,6 @@
 
 use std::sync::LazyLock;
 
-use redis::Script;
-
 /// Whether that bug is on: the environment variable `REDLATCH_BUG` names it.
 pub(crate) fn is_on(bug: &str) -> bool {
     static ON: LazyLock<String> =
@@ -12,14 +10,11 @@ pub(crate) fn is_on(bug: &str) -> bool {
     *ON == bug
 }
 
-/// The script of that text, with the bug that is on. A text that contains several files has the bugs
-/// of each.
-pub(crate) fn script(text: &str) -> Script {
-    match SCRIPTS.iter().find(|(bug, ..)| is_on(bug)) {
-        Some((_, file, right, wrong)) => {
-            Script::new(&text.replace(file, &file.replacen(right, wrong, 1)))
-        }
-        None => Script::new(text),
+/// The text of that script, with the bug that is on.
+pub(crate) fn script(text: &str) -> String {
+    match SCRIPTS.iter().find(|(bug, file, ..)| is_on(bug) && *file == text) {
+        Some((_, file, right, wrong)) => file.replacen(right, wrong, 1),
+        None => text.to_owned(),
     }
 }
 

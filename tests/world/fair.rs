@@ -279,6 +279,24 @@ fn a_grant_whose_message_is_lost_comes_with_the_next_refusal() {
     });
 }
 
+/// The client asks before the message of the grant is there, and the refusal comes after it.
+#[test]
+fn a_grant_of_which_a_message_and_a_refusal_say_is_one() {
+    waits_and_is_cut(async |waiting| {
+        let Waiting { scene, guard, first, client, .. } = waiting;
+        let own = format!("{}:{}", channel(CUT), name_of(&client));
+        assert_eq!(scene.ask::<u64>(&["PUBLISH", &own, "0"]), 1);
+        sleep(AWAY / 2).await;
+        let before = scene.calls("evalsha");
+        guard.unlock().await.expect("a release");
+        let guard = timeout(MINUTE, first).await.expect("its turn").expect("no panic");
+        sleep(10 * AWAY).await;
+        // The release, what the waiter asked meanwhile, and the hand-off.
+        assert_eq!(scene.calls("evalsha") - before, 3);
+        guard.unlock().await.expect("a release of what was not lost");
+    });
+}
+
 /// By the clock of the client, the grant has ended before its message comes.
 #[test]
 fn a_grant_that_seems_to_have_ended_is_released() {

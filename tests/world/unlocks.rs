@@ -91,7 +91,7 @@ fn a_hand_off_that_was_given_up_is_not_executed_behind_the_next_hold_of_its_owne
         let guard = first.lock().await.expect("the lock");
         let next = machine.spawn(async move { next.lock().await.map(drop) });
         sleep(8 * away).await;
-        let script = redis::Script::new(scripts::HAND_OFF);
+        let script = redis::Script::new(&scripts::hand_off());
         let call = format!("EVALSHA\r\n$40\r\n{}", script.get_hash());
         let held = RequestFate::HeldFor(ms(1_000));
         scene.network.set_trap(&machine, scene.server, &call, 0, held);
@@ -127,7 +127,7 @@ fn a_release_that_was_given_up_is_not_executed_behind_the_next_hold_of_its_owner
         let (machine, client) = scene.client(away, options).await;
         let lock = client.lock(name);
         let guard = lock.lock_with_lease(ms(40)).await.expect("the lock");
-        let script = redis::Script::new(scripts::RELEASE);
+        let script = redis::Script::new(&scripts::release());
         let call = format!("EVALSHA\r\n$40\r\n{}", script.get_hash());
         scene.network.set_trap(&machine, scene.server, &call, 0, RequestFate::HeldFor(ms(260)));
         // The thread connects last, but for who asks.

@@ -78,13 +78,6 @@ impl QueuePlace {
         (at != last).then(|| self.clock.filter(|_| at > last))
     }
 
-    /// A refusal says that a grant began at `at`. Whether no message about it was here, nor about a later one.
-    pub(super) fn is_unheard(&mut self, at: u64) -> bool {
-        let last = self.granted_at;
-        self.granted_at = last.max(at);
-        at > last
-    }
-
     /// The server said its time; `None` if another server may be responsible now.
     pub(super) fn set_clock(&mut self, clock: Option<ServerClock>) {
         self.clock = clock;

@@ -237,13 +237,6 @@ impl<S> WaitQueues<S> {
         place.map_or(Some(None), |place| place.granted_at(at))
     }
 
-    /// Whether the message about a grant of this lock, which began at `at`, was not here. From here on it counts
-    /// as heard.
-    pub(crate) fn is_unheard(&mut self, channel: &str, key: &str, at: u64) -> bool {
-        let place = self.queue_named(channel, key).and_then(|queue| queue.place.as_mut());
-        place.is_some_and(|place| place.is_unheard(at))
-    }
-
     /// The server said its time in an answer about this lock. A request can be answered by another server
     /// than the one at which this client is about to subscribe, so that is no news then.
     pub(crate) fn set_clock(&mut self, channel: &str, key: &str, clock: ServerClock) {

@@ -501,4 +501,22 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "if heard ~= 0 or ARGV[3] == '' then",
         wrong: "if heard then",
     },
+    Mutant {
+        bug: "fair-own-grant-refuses",
+        file: "src/acquire/refusal.rs",
+        right: "let grace = engine.config.fair_grace;",
+        wrong: "if BUG {\n            return;\n        }\n        let grace = engine.config.fair_grace;",
+    },
+    Mutant {
+        bug: "fair-grant-counts-twice",
+        file: "src/releaser/jobs.rs",
+        right: "if !known_grants.is_new(&grant, clock::now()) =>",
+        wrong: "if !known_grants.is_new(&grant, clock::now()) && !BUG =>",
+    },
+    Mutant {
+        bug: "fair-late-grant-stays",
+        file: "src/releaser/granted.rs",
+        right: "waiters.asks_for_place(&owner.names);\n            return release(owner);",
+        wrong: "waiters.asks_for_place(&owner.names);\n            return if BUG { Vec::new() } else { release(owner) };",
+    },
 ];

@@ -296,9 +296,7 @@ fn break_connections(server: &Server) {
 
 /// Has the server know the scripts of single requests, and returns their digests.
 fn load_scripts(server: &Server) -> Vec<String> {
-    [scripts::ACQUIRE, scripts::RELEASE, scripts::RENEW, scripts::HAND_OFF, scripts::EXECUTE]
-        .map(|script| server.ask(&["SCRIPT", "LOAD", script]))
-        .into()
+    scripts::ALL.map(|script| server.ask(&["SCRIPT", "LOAD", &script()])).into()
 }
 
 /// How long a request may take before the client gives it and its connection up.

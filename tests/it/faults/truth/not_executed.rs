@@ -23,7 +23,7 @@ const TIMEOUT: Duration = ms(2 * MANY * APART);
 const TOO_LATE: [usize; 2] = [8, 11];
 
 /// The scripts of requests that share no call.
-const SINGLE: [&str; 2] = [scripts::ACQUIRE, scripts::RELEASE];
+const SINGLE: [fn() -> String; 2] = [scripts::acquire, scripts::release];
 
 /// A connection belongs to a runtime, so a new one has to connect.
 fn runtime() -> Runtime {
@@ -77,7 +77,7 @@ async fn flushed_under_a_shared_call(
     // Now the server forgets the one of shared calls. Those of single requests it knows again.
     server.ask::<()>(&["SCRIPT", "FLUSH"]);
     for script in SINGLE {
-        server.ask::<()>(&["SCRIPT", "LOAD", script]);
+        server.ask::<()>(&["SCRIPT", "LOAD", &script()]);
     }
     server.reset_stats();
 

@@ -85,7 +85,7 @@ impl Asked {
         let knows = || target.ask::<String>(&["CLUSTER", "NODES"]).contains(&from);
         wait_until("a target that knows the source", SOON, knows).await;
         // Or the first request would come to nothing there in any case.
-        target.ask::<()>(&["SCRIPT", "LOAD", scripts::ACQUIRE]);
+        target.ask::<()>(&["SCRIPT", "LOAD", &scripts::acquire()]);
         let name = cluster.name_at(0, "asked");
         let slot = cluster.slot_of(&name).to_string();
         target.ask::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from]);

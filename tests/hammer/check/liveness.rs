@@ -13,6 +13,9 @@ use crate::names::{Kind, Names};
 use crate::record::{How, MS};
 use crate::round::LONGEST_LEASE;
 
+/// The default of `fair_grace`.
+const GRACE: u64 = 1_000 * MS;
+
 /// One stretch in which a name is taken, and by whom.
 pub(crate) struct Taken<'a> {
     pub(crate) from: u64,
@@ -57,7 +60,10 @@ pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Op
     {
         // What was under way when its process died may have been granted to it.
         let from = if call.is_granted() { call.ret } else { killed };
-        return Some(Taken { from, to: dead + call.lease, by });
+        // A server that has not heard of its end may grant it a fair lock, for the grace.
+        let grace = if Names::kind(call.key) == Kind::Fair { GRACE } else { 0 };
+        let grace = grace + history.bounds.round_trip;
+        return Some(Taken { from, to: dead + call.lease.max(grace), by });
     }
     let mut to = call.release.map_or(NEVER, |release| release.ret);
     if !call.watched {
@@ -118,7 +124,7 @@ fn waited(
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{asked, held, history};
+    use crate::check::sample::{KEY, asked, held, history};
     use crate::record::Outcome;
 
     fn found(acquires: Vec<Acquire>, killed: Option<u64>) -> Vec<Violation> {
@@ -170,5 +176,14 @@ pub(crate) mod trials {
         let hold = || held(0, 10).renewed_by_a_watchdog();
         assert_eq!(found(vec![hold(), waiting(20, 1550)], Some(500)), []);
         assert_eq!(found(vec![hold(), waiting(20, 2600)], Some(500))[0].rule, "H7");
+        // A fair lock may have been granted to the dead.
+        let fair = |granted| {
+            let mut calls = vec![hold(), waiting(20, granted)];
+            for call in &mut calls {
+                (call.key, call.lease) = (KEY + 1, 100 * MS);
+            }
+            found(calls, Some(500)).len()
+        };
+        assert_eq!([fair(2_100), fair(2_200)], [0, 1]);
     }
 }

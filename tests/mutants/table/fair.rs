@@ -508,6 +508,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if BUG {\n            return;\n        }\n        let grace = engine.config.fair_grace;",
     },
     Mutant {
+        bug: "fair-own-grant-goes-to-the-young",
+        file: "src/protocol/grant.rs",
+        right: ".filter(|_| came + since <= sent)",
+        wrong: ".filter(|_| BUG || came + since <= sent)",
+    },
+    Mutant {
         bug: "fair-grant-counts-twice",
         file: "src/releaser/jobs.rs",
         right: "if !known_grants.is_new(&grant, clock::now()) =>",

@@ -310,6 +310,7 @@ impl Acquisition<'_> {
                 continue;
             };
             let place = self.place(ticket);
+            let came = place.as_ref().and_then(|place| place.since);
             let answer = session
                 .call
                 .acquire(owner.kind, &owner.names, &owner.id, self.requested, ask.count, place)
@@ -341,7 +342,7 @@ impl Acquisition<'_> {
                 Acquired::Refused { remaining, holder } => {
                     now = clock::now();
                     found_gone(&engine.waiters, owner, FoundBy::Refusal, Loss::TakenOver);
-                    self.take_own_grant((&holder, remaining), sent, news.clock);
+                    self.take_own_grant((&holder, remaining), came, sent, news.clock);
                     if reclaimed || !self.reclaim(&holder, deadline).await {
                         return Ok(Tried::Refused { remaining, holder });
                     }

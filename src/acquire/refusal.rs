@@ -12,18 +12,18 @@ use super::Acquisition;
 
 impl Acquisition<'_> {
     /// Redis has refused a waiter of a fair lock. If that was because of a grant to this client whose message got
-    /// lost, or has yet to come, the client hands the lock to its first waiter now, or releases it.
+    /// lost, or has yet to come, the client hands the lock to its first waiter now, or releases it. The oldest
+    /// one had come at `came`, as the request said.
     pub(super) fn take_own_grant(
         &self,
         refusal: (&str, Option<Duration>),
+        came: Option<Instant>,
         sent: Instant,
         clock: Option<ServerClock>,
     ) {
-        let Self { engine, owner, begun, .. } = self;
-        let grace = engine.config.fair_grace;
-        if let Some(grant) = Grant::of_refusal(&owner.names, refusal, (*begun, sent), clock, grace)
-        {
-            engine.releaser.take_grant(grant);
+        let Some(came) = came else { return };
+        if let Some(grant) = Grant::of_refusal(&self.owner.names, refusal, (came, sent), clock) {
+            self.engine.releaser.take_grant(grant);
         }
     }
 

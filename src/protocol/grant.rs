@@ -15,7 +15,8 @@
 use std::time::{Duration, Instant};
 
 use super::{Elsewhere, Names};
-use crate::lease::{MAX_LEASE, valid_until};
+use crate::config::QUEUE_TERM;
+use crate::lease::{MAX_LEASE, valid_until, whole_millis};
 
 /// The server's time, as an answer said it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,25 +53,25 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// The grant because of which Redis has refused a request of this client, sent at `sent`, of a call that came
-    /// at `came`. `None` if the holder is another owner, be it one under which this client leaves a lock in Redis
-    /// for a while: the number of that is no time.
+    /// The grant because of which Redis has refused a request of this client, sent at `sent`, when its oldest
+    /// waiter had come at `came`. `None` if the holder is another owner, be it one under which this client leaves
+    /// a lock in Redis for a while: the number of that is no time.
     ///
-    /// It is not believed if the call came after it: it was granted to an older call, which has left, and a call in
-    /// another client may have come before this one.
+    /// It is not believed if that waiter came after it: it was granted to an older one, which has left, and one in
+    /// another client may have come before this one. The client that released the lock chose its grace.
     pub(crate) fn of_refusal(
         names: &Names,
         (holder, remaining): (&str, Option<Duration>),
         (came, sent): (Instant, Instant),
         clock: Option<ServerClock>,
-        grace: Duration,
     ) -> Option<Self> {
         let at: u64 = holder.strip_prefix(names.client())?.strip_prefix(":-")?.parse().ok()?;
         let since = Duration::from_micros(clock?.said.checked_sub(at)?);
-        let until = Some(valid_until(sent, remaining?)).filter(|_| since <= grace)?;
-        let until = Some(until).filter(|_| came + since <= sent);
+        let remaining = remaining.filter(|_| since <= QUEUE_TERM)?;
+        let until = Some(valid_until(sent, remaining)).filter(|_| came + since <= sent);
+        let lease = whole_millis(since + remaining);
         let (names, owner) = (names.clone(), holder.to_owned());
-        Some(Self { names, owner, lease: grace, until, elsewhere: None })
+        Some(Self { names, owner, lease, until, elsewhere: None })
     }
 }
 
@@ -181,19 +182,19 @@ mod tests {
         let names = Names::new("", "lock").with_own_channel(CLIENT);
         let of = |holder: &str, said, remaining| {
             let clock = Some(ServerClock { asked: sent, said, trip: ms(5) });
-            Grant::of_refusal(&names, (holder, remaining), (sent - ms(400), sent), clock, GRACE)
+            Grant::of_refusal(&names, (holder, remaining), (sent - ms(400), sent), clock)
         };
-        let holder = format!("{CLIENT}:-5000000");
-        let grant = of(&holder, 5_300_000, Some(ms(700))).expect("a grant");
+        let holder = format!("{CLIENT}:-50000000");
+        let grant = of(&holder, 50_300_000, Some(ms(700))).expect("a grant");
         assert_eq!(grant.owner, holder);
-        assert_eq!(grant.until, Some(valid_until(sent, ms(700))));
-        let young = of(&holder, 5_500_000, Some(ms(500))).expect("a grant");
+        assert_eq!((grant.until, grant.lease), (Some(valid_until(sent, ms(700))), GRACE));
+        let young = of(&holder, 50_500_000, Some(ms(500))).expect("a grant");
         assert_eq!(young.until, None, "the call came after it");
-        assert_eq!(of(&holder, 5_300_000, None), None, "without an end");
-        assert_eq!(of(&holder, 6_300_000, Some(ms(700))), None, "longer ago than the grace");
-        assert_eq!(of(&holder, 4_900_000, Some(ms(700))), None, "later than now");
-        for other in [format!("{CLIENT}:-7"), format!("{CLIENT}:7"), "x:-5000000".into()] {
-            assert_eq!(of(&other, 5_300_000, Some(ms(700))), None, "{other}");
+        assert_eq!(of(&holder, 50_300_000, None), None, "without an end");
+        assert_eq!(of(&holder, 60_000_001, Some(ms(700))), None, "longer ago than any grace");
+        assert_eq!(of(&holder, 49_900_000, Some(ms(700))), None, "later than now");
+        for other in [format!("{CLIENT}:-7"), format!("{CLIENT}:7"), "x:-50000000".into()] {
+            assert_eq!(of(&other, 50_300_000, Some(ms(700))), None, "{other}");
         }
     }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::clock;
+use crate::config::QUEUE_TERM;
 use crate::handoff::Handoffs;
 use crate::host::HashMap;
 use crate::lease::{Lease, Validity};
@@ -22,7 +23,7 @@ use super::hand_off::until_taken;
 use super::{BackgroundRelease, Job};
 
 /// The grants of which the client has heard and that may not have ended: a message and several refusals can be
-/// about the same one, and only the first of them counts.
+/// about the same one, and only the first of them counts. None lasts longer than the longest grace.
 #[derive(Default)]
 pub(super) struct KnownGrants {
     ends: HashMap<String, Instant>,
@@ -36,7 +37,8 @@ impl KnownGrants {
             self.sweep_at = 2 * self.ends.len() + 16;
         }
         let known = format!("{} {}", grant.owner, grant.names.key());
-        self.ends.insert(known, now + grant.lease).is_none_or(|end| end <= now)
+        // As long again for an answer that is late.
+        self.ends.insert(known, now + 2 * QUEUE_TERM).is_none_or(|end| end <= now)
     }
 }
 
@@ -105,4 +107,28 @@ fn has(owner: &Owner, lease: Duration, until: Instant) {
     let ask = holds.ask(now);
     let hold = holds.granted(ask, Lease::Fixed(lease), Arc::new(Validity::new(until)), now);
     holds.give_back(hold);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Names;
+
+    #[test]
+    fn a_grant_counts_once_for_as_long_as_any_can_last() {
+        let (mut known, now) = (KnownGrants::default(), clock::now());
+        let grant = |owner: &str, lease| {
+            let (names, lease) = (Names::new("", "lock"), Duration::from_secs(lease));
+            Grant { names, owner: owner.into(), lease, until: None, elsewhere: None }
+        };
+        let mut is_new =
+            |grant: &Grant, after| known.is_new(grant, now + Duration::from_secs(after));
+        assert!(is_new(&grant("a:-1", 10), 0) && is_new(&grant("a:-2", 10), 0));
+        // A refusal says how long it lasts from then on: that is less.
+        assert!(!is_new(&grant("a:-1", 1), 8) && !is_new(&grant("a:-1", 1), 27));
+        for other in 3..100 {
+            assert!(is_new(&grant(&format!("a:-{other}"), 1), 60));
+        }
+        assert!(known.ends.len() < 120, "{}", known.ends.len());
+    }
 }

@@ -504,8 +504,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-own-grant-refuses",
         file: "src/acquire/refusal.rs",
-        right: "let grace = engine.config.fair_grace;",
-        wrong: "if BUG {\n            return;\n        }\n        let grace = engine.config.fair_grace;",
+        right: "let Some(came) = came else",
+        wrong: "let Some(came) = came.filter(|_| !BUG) else",
     },
     Mutant {
         bug: "fair-own-grant-goes-to-the-young",
@@ -518,6 +518,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         file: "src/releaser/jobs.rs",
         right: "if !known_grants.is_new(&grant, clock::now()) =>",
         wrong: "if !known_grants.is_new(&grant, clock::now()) && !BUG =>",
+    },
+    Mutant {
+        bug: "fair-grant-is-forgotten",
+        file: "src/releaser/granted.rs",
+        right: "now + 2 * QUEUE_TERM)",
+        wrong: "now + if BUG { grant.lease } else { 2 * QUEUE_TERM })",
     },
     Mutant {
         bug: "fair-late-grant-stays",

@@ -146,6 +146,7 @@ pub(super) fn forget_scripts<'a>(world: &'a World<'_>, _: Details) -> Inflicted<
                 t1: now() + ALL_SCRIPTS * 1_000 * MS / bandwidth,
                 settle: Some(world.settle(Settle::Reconnect)),
                 reach: Reach::Process(number),
+                took_effect: true,
                 ..Fault::default()
             });
         }

@@ -342,7 +342,7 @@ impl Acquisition<'_> {
                 Acquired::Refused { remaining, holder } => {
                     now = clock::now();
                     found_gone(&engine.waiters, owner, FoundBy::Refusal, Loss::TakenOver);
-                    self.take_own_grant((&holder, remaining), came, sent, news.clock);
+                    self.take_own_grant(&holder, remaining, came, sent, news.clock);
                     if reclaimed || !self.reclaim(&holder, deadline).await {
                         return Ok(Tried::Refused { remaining, holder });
                     }

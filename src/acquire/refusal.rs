@@ -16,13 +16,15 @@ impl Acquisition<'_> {
     /// one had come at `came`, as the request said.
     pub(super) fn take_own_grant(
         &self,
-        refusal: (&str, Option<Duration>),
+        holder: &str,
+        remaining: Option<Duration>,
         came: Option<Instant>,
         sent: Instant,
         clock: Option<ServerClock>,
     ) {
         let Some(came) = came else { return };
-        if let Some(grant) = Grant::of_refusal(&self.owner.names, refusal, (came, sent), clock) {
+        let names = &self.owner.names;
+        if let Some(grant) = Grant::of_refusal(names, holder, remaining, came, sent, clock) {
             self.engine.releaser.take_grant(grant);
         }
     }

@@ -61,8 +61,10 @@ impl Grant {
     /// another client may have come before this one. The client that released the lock chose its grace.
     pub(crate) fn of_refusal(
         names: &Names,
-        (holder, remaining): (&str, Option<Duration>),
-        (came, sent): (Instant, Instant),
+        holder: &str,
+        remaining: Option<Duration>,
+        came: Instant,
+        sent: Instant,
         clock: Option<ServerClock>,
     ) -> Option<Self> {
         let at: u64 = holder.strip_prefix(names.client())?.strip_prefix(":-")?.parse().ok()?;
@@ -182,14 +184,14 @@ mod tests {
         let names = Names::new("", "lock").with_own_channel(CLIENT);
         let of = |holder: &str, said, remaining| {
             let clock = Some(ServerClock { asked: sent, said, trip: ms(5) });
-            Grant::of_refusal(&names, (holder, remaining), (sent - ms(400), sent), clock)
+            Grant::of_refusal(&names, holder, remaining, sent - ms(400), sent, clock)
         };
         let holder = format!("{CLIENT}:-50000000");
         let grant = of(&holder, 50_300_000, Some(ms(700))).expect("a grant");
         assert_eq!(grant.owner, holder);
         assert_eq!((grant.until, grant.lease), (Some(valid_until(sent, ms(700))), GRACE));
         let young = of(&holder, 50_500_000, Some(ms(500))).expect("a grant");
-        assert_eq!(young.until, None, "the call came after it");
+        assert_eq!(young.until, None, "the waiter came after it");
         assert_eq!(of(&holder, 50_300_000, None), None, "without an end");
         assert_eq!(of(&holder, 60_000_001, Some(ms(700))), None, "longer ago than any grace");
         assert_eq!(of(&holder, 49_900_000, Some(ms(700))), None, "later than now");

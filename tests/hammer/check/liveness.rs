@@ -61,9 +61,11 @@ pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Op
         // What was under way when its process died may have been granted to it.
         let from = if call.is_granted() { call.ret } else { killed };
         // A server that has not heard of its end may grant it a fair lock, for the grace.
-        let grace = if Names::kind(call.key) == Kind::Fair { GRACE } else { 0 };
-        let grace = grace + history.bounds.round_trip;
-        return Some(Taken { from, to: dead + call.lease.max(grace), by });
+        let time = match Names::kind(call.key) {
+            Kind::Fair => call.lease.max(GRACE + history.bounds.round_trip),
+            _ => call.lease,
+        };
+        return Some(Taken { from, to: dead + time, by });
     }
     let mut to = call.release.map_or(NEVER, |release| release.ret);
     if !call.watched {

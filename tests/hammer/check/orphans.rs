@@ -86,10 +86,11 @@ fn nothing_after_close(history: &History) -> HashMap<Owner, u64> {
             Outcome::Granted => acquire.release.map_or(NEVER, |release| release.ret),
             _ => acquire.ret,
         };
+        let is_confirmed = acquire.release.is_some_and(|it| it.outcome == Outcome::Done);
         if until.saturating_add(history.bounds.before_close) > client.closing
             || calm.disturbed(client.closing, client.closed) > 0
             // What was asked for in an outage may be executed when nobody is left to undo it.
-            || calm.disturbed(acquire.inv, until) > 0
+            || !is_confirmed && calm.disturbed(acquire.inv, until) > 0
             || clock_jumped(history, usize::from(acquire.id.0), acquire.inv, client.closed)
         {
             outlived.insert(acquire.owner);

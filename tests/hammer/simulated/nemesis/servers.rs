@@ -14,7 +14,7 @@ use crate::simulated::world::World;
 use crate::support::channel;
 
 /// The bytes of all scripts, for four connections.
-const ALL_SCRIPTS: u64 = 160_000;
+const ALL_SCRIPTS: u64 = 4 * 33_000;
 
 type Inflicted<'a> = LocalBoxFuture<'a, Option<Fault>>;
 

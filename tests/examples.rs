@@ -126,6 +126,14 @@ fn a_web_service_says_busy_and_unavailable() {
     );
 }
 
+/// Two tests had one server once, which ended with the first of them.
+#[test]
+fn a_private_server_is_no_other_that_took_its_port() {
+    let other = Server::private().expect("a server");
+    let port = other.url().trim_end_matches('/').rsplit_once(':').expect("a port").1;
+    assert!(Server::at(port.parse().expect("a port")).expect("no error").is_none());
+}
+
 #[test]
 fn a_leader_that_stops_or_loses_the_lock_is_followed_by_another() {
     let server = Server::private().expect("a server");

@@ -5,7 +5,7 @@ mod install;
 
 use std::error::Error;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -54,6 +54,15 @@ impl Server {
     /// A private server on a free port: whichever of `redis-server` and `valkey-server` is
     /// installed, else `meebis`.
     pub(crate) fn private() -> Result<Self> {
+        loop {
+            if let Some(server) = Self::at(free_port()?)? {
+                return Ok(server);
+            }
+        }
+    }
+
+    /// The same on that port; `None` if another server took it meanwhile. `meebis` chooses its own.
+    pub(crate) fn at(port: u16) -> Result<Option<Self>> {
         let program = install::find_or_install()?;
         let dir = tempfile::Builder::new().prefix("redlatch-example-").tempdir()?;
         let log = dir.path().join("log");
@@ -64,7 +73,6 @@ impl Server {
         if is_meebis {
             command.args(["--port", "0"]).arg("--port-file").arg(&port_file);
         } else {
-            let port = free_port()?;
             fs::write(&port_file, port.to_string())?;
             command.args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
         }
@@ -77,13 +85,16 @@ impl Server {
             .map_err(|e| format!("cannot start {} through sh: {e}", program.display()))?;
         // From here on it is the guardian that tidies up, also after an early return.
         let private = Private(guardian);
-        let _ = dir.keep();
+        let dir = dir.keep().canonicalize()?;
         let Some(port) = wait_until_up(&port_file) else {
             let said = fs::read_to_string(&log).unwrap_or_default();
             return Err(format!("{} did not come up; it said:\n{said}", program.display()).into());
         };
+        if !is_meebis && !is_in(&dir, port)? {
+            return Ok(None);
+        }
         eprintln!("redis: a private {} on 127.0.0.1:{port}", name_of(&program));
-        Ok(Self { url: format!("redis://127.0.0.1:{port}/"), _private: Some(private) })
+        Ok(Some(Self { url: format!("redis://127.0.0.1:{port}/"), _private: Some(private) }))
     }
 
     /// Where it is.
@@ -127,8 +138,18 @@ fn answers(port: u16) -> io::Result<bool> {
     Ok(&reply == b"+PONG")
 }
 
+/// Whether the server at that port runs in that directory.
+fn is_in(dir: &Path, port: u16) -> Result<bool> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(STARTUP))?;
+    stream.write_all(b"CONFIG GET dir\r\n")?;
+    // Its name and its value, each behind a line with its length, behind a line with their number.
+    let lines = BufReader::new(stream).lines().take(5).collect::<io::Result<Vec<_>>>()?;
+    Ok(lines.last().is_some_and(|line| Path::new(line) == dir))
+}
+
 /// Redis cannot be told to choose a port itself. Between this and its start somebody else could
-/// take the port; then the server says so in its log and the example ends.
+/// take the port.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

@@ -1,8 +1,5 @@
 //! The spaces that are visited, and the bugs that are seen.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use super::properties::*;
 use super::*;
 use crate::{assert_violates, check, is_full};
@@ -24,50 +21,14 @@ fn every_step(roles: [Role; 3], faults: u8) -> Fair {
     Fair { every_step: true, ..fair(roles, faults) }
 }
 
+fn assert_certain_steps_end(model: &Fair) {
+    crate::assert_certain_steps_end(model, |step| step.is_certain());
+}
+
 /// Visits all states, and follows all certain steps from each.
 fn check_all(what: &str, model: Fair, states: usize, depth: usize) {
     check(what, model.clone(), states, depth);
     assert_certain_steps_end(&model);
-}
-
-/// No way of certain steps leads back to where it began.
-fn assert_certain_steps_end(model: &Fair) {
-    let id = |state: &State| {
-        let mut hasher = DefaultHasher::new();
-        state.hash(&mut hasher);
-        hasher.finish()
-    };
-    let mut ended: HashMap<u64, bool> = HashMap::new();
-    let mut begins = vec![model.initial()];
-    let mut steps = Vec::new();
-    while let Some(begin) = begins.pop() {
-        let mut way: Vec<(State, Option<Vec<State>>)> = vec![(begin, None)];
-        while let Some((state, next)) = way.last_mut() {
-            let this = id(state);
-            if next.is_none() {
-                if let Some(ended) = ended.get(&this) {
-                    assert!(ended, "certain steps lead back to {state:#?}");
-                    way.pop();
-                    continue;
-                }
-                ended.insert(this, false);
-                model.steps(state, &mut steps);
-                let mut certain = Vec::new();
-                for step in steps.drain(..) {
-                    let after = model.after(state, step);
-                    if step.is_certain() { certain.push(after) } else { begins.push(after) }
-                }
-                *next = Some(certain);
-            }
-            match next.as_mut().and_then(Vec::pop) {
-                Some(after) => way.push((after, None)),
-                None => {
-                    ended.insert(this, true);
-                    way.pop();
-                }
-            }
-        }
-    }
 }
 
 #[test]

@@ -1,0 +1,180 @@
+//! Which steps are possible.
+
+use super::state::{Call, Client, Exchange, Hold, LATE, SLOTS, State};
+use super::{Bug, Possession};
+
+/// One step: of a client, and of a possession or a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    // These happen sooner or later.
+    /// The head of the wait queue asks.
+    Ask(usize),
+    /// The client says what it has to say of a possession.
+    Send(usize, usize),
+    Execute(usize, usize),
+    Answer(usize, usize),
+    ExecuteRenewal(usize, usize),
+    AnswerRenewal(usize, usize),
+    /// A guard goes, and the lock is handed off if it can be.
+    GiveBack(usize, usize, usize),
+    /// A guard goes, and the lock is to be released although it could be handed off.
+    LetGo(usize, usize, usize),
+    /// The background hands off what it was to release.
+    HandOff(usize, usize),
+    /// A deadline passes.
+    Deadline(usize, usize, usize),
+    /// The lease ends.
+    Expire,
+
+    // These need not happen: what users and the watchdog begin, and late requests.
+    Call(usize, usize),
+    Nest(usize, usize),
+    Renew(usize, usize),
+    ExecuteLate(usize, usize, usize),
+
+    // Faults. A cancellation is one for the count.
+    /// A request is sent, and a fault is meant to meet it.
+    AskSlowly(usize),
+    SendSlowly(usize, usize),
+    Cut(usize, usize),
+    GiveUp(usize, usize),
+    GiveUpRenewal(usize, usize),
+    Cancel(usize, usize),
+    /// A waiter is dropped with the lock in its hands.
+    Decline(usize, usize),
+    Crash(usize),
+    /// The key is deleted.
+    Rob,
+}
+
+impl Step {
+    pub(crate) fn is_certain(self) -> bool {
+        use Step::*;
+        let begun = matches!(self, Call(..) | Nest(..) | Renew(..) | ExecuteLate(..));
+        !self.is_fault() && !begun
+    }
+
+    pub(crate) fn is_fault(self) -> bool {
+        use Step::*;
+        let meets = matches!(self, Cut(..) | GiveUp(..) | GiveUpRenewal(..) | Rob);
+        let stops = matches!(self, Cancel(..) | Decline(..) | Crash(_));
+        meets || stops || matches!(self, AskSlowly(_) | SendSlowly(..))
+    }
+}
+
+impl Possession {
+    /// The steps that are possible.
+    pub(crate) fn steps(&self, state: &State, steps: &mut Vec<Step>) {
+        for (c, client) in state.clients.iter().enumerate() {
+            for s in 0..SLOTS {
+                let late = (0..LATE).filter(|&i| client.slots[s].late[i].is_some());
+                steps.extend(late.map(|i| Step::ExecuteLate(c, s, i)));
+                if client.up {
+                    self.slot_steps((c, s), client, state.faults > 0, steps);
+                }
+            }
+            if client.up {
+                self.handle_steps(c, client, state.faults > 0, steps);
+            }
+        }
+        if state.key().is_some() {
+            steps.push(Step::Expire);
+            if state.faults > 0 && self.robs {
+                steps.push(Step::Rob);
+            }
+        }
+    }
+
+    fn slot_steps(
+        &self,
+        (c, s): (usize, usize),
+        client: &Client,
+        faults: bool,
+        steps: &mut Vec<Step>,
+    ) {
+        let slot = &client.slots[s];
+        match slot.exchange {
+            Some(Exchange { reply: None, .. }) => steps.push(Step::Execute(c, s)),
+            Some(_) => steps.push(Step::Answer(c, s)),
+            None => {}
+        }
+        if let Some(request) = self.next_request(client, slot) {
+            steps.push(Step::Send(c, s));
+            if faults && !self.every_step && request.count == 0 {
+                steps.push(Step::SendSlowly(c, s));
+            }
+        }
+        if slot.exchange.is_some_and(|exchange| faults || exchange.slow) {
+            steps.extend([Step::Cut(c, s), Step::GiveUp(c, s)]);
+        }
+        if let Some(renewal) = slot.renewal {
+            let executed = renewal.reply.is_some();
+            let next = if executed { Step::AnswerRenewal } else { Step::ExecuteRenewal };
+            steps.push(next(c, s));
+            if faults {
+                steps.push(Step::GiveUpRenewal(c, s));
+            }
+        }
+        for (i, hold) in slot.holds.iter().enumerate() {
+            let Some(hold) = hold else { continue };
+            steps.push(Step::GiveBack(c, s, i));
+            let mut without = *slot;
+            (without.holds[i], without.until.valid) = (None, slot.until.valid && hold.until.valid);
+            if self.can_hand_off(client, &without) {
+                steps.push(Step::LetGo(c, s, i));
+            }
+            if hold.until.valid && (slot.live() > 1 || self.every_step) {
+                steps.push(Step::Deadline(c, s, i));
+            }
+        }
+        if self.can_hand_off(client, slot) {
+            steps.push(Step::HandOff(c, s));
+        }
+        if faults && slot.unclaimed && slot.is_valid() {
+            steps.push(Step::Decline(c, s));
+        }
+        let handle = &client.handles[usize::from(slot.inside)];
+        let nests = handle.role.inner.is_some() && handle.call == Call::None && handle.calls > 0;
+        let inside = slot.live() == 1 && slot.is_valid() && slot.exchange.is_none();
+        if nests && inside && !slot.is_pending() {
+            steps.push(Step::Nest(c, s));
+        }
+        let watched = |hold: &Hold| hold.long && hold.until.valid;
+        let watched = slot.holds.iter().flatten().any(watched) && slot.renewal.is_none();
+        // It would make a shorter lease longer again, or believe that it did.
+        let shortens = slot.exchange.is_some_and(|exchange| exchange.request.may_shorten());
+        let waits = shortens && self.bug != Some(Bug::RenewalBeside);
+        if watched && client.renewals > 0 && !waits {
+            steps.push(Step::Renew(c, s));
+        }
+    }
+
+    fn handle_steps(&self, c: usize, client: &Client, faults: bool, steps: &mut Vec<Step>) {
+        for (h, handle) in client.handles.iter().enumerate() {
+            let inside = client
+                .slots
+                .iter()
+                .any(|slot| usize::from(slot.inside) == h && (slot.is_valid() || slot.unclaimed));
+            if handle.calls > 0 && handle.call == Call::None && !inside {
+                steps.push(Step::Call(c, h));
+            }
+            if handle.call == Call::Waiting && handle.place == 1 && client.wake {
+                steps.push(Step::Ask(c));
+                if faults && !self.every_step {
+                    steps.push(Step::AskSlowly(c));
+                }
+            }
+            let met = client.slots.iter().any(|slot| {
+                let slow = slot.exchange.is_some_and(|exchange| exchange.slow);
+                slow && usize::from(slot.inside) == h
+            });
+            if handle.place > 0 && (faults || met) {
+                steps.push(Step::Cancel(c, h));
+            }
+        }
+        let slow = |exchange: Exchange| exchange.slow;
+        if faults || client.slots.iter().any(|slot| slot.exchange.is_some_and(slow)) {
+            steps.push(Step::Crash(c));
+        }
+    }
+}

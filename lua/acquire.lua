@@ -6,9 +6,10 @@
 -- ARGV[1]  owner
 -- ARGV[2]  lease in milliseconds, a whole number, at least 1
 -- ARGV[3]  hold count to reach: 1 for a first hold, more for a nested one
+-- ARGV[4]  how many fencing tokens to draw, if the lock is fenced
 --
 -- Replies  nil         granted; the count is ARGV[3]
---          string      granted; the fencing token of the hold
+--          string      granted; the last of the fencing tokens drawn
 --          an          array of two, refused: what PTTL says of the holder's lease
 --                      (-1: it has none), and the holder, who is another owner
 --          +GONE       the outer holds, on which a nested one was to stand, no
@@ -24,8 +25,9 @@
 -- hold of the same owner, whose release never arrived. Neither that nor a nested
 -- hold ever shortens the lease in force: a refusal has reported it to the waiters,
 -- and they would not recheck sooner.
--- The token is the last one plus one, as Redisson counts it, but at least the
--- server's time in microseconds: so it grows even when the last one was lost.
+-- A token is the last one plus one, as Redisson counts it, but at least the
+-- server's time in microseconds: so it grows even when the last one was lost. A
+-- client draws several at once for the holders to which it hands the lock on.
 -- It comes first, because nothing is written yet if it is refused.
 -- Why atomic: between "is it free" and "it is mine" no other owner may come in,
 -- and no client may ever see a hash without a TTL.
@@ -55,9 +57,9 @@ if holder and holder ~= ARGV[1] then
 end
 if KEYS[2] then
   local time = redis.call('TIME')
-  local now = time[1] * 1000000 + time[2]
-  if redis.call('INCR', KEYS[2]) < now then
-    redis.call('SET', KEYS[2], string.format('%.0f', now))
+  local last = time[1] * 1000000 + time[2] + ARGV[4] - 1
+  if redis.call('INCRBY', KEYS[2], ARGV[4]) < last then
+    redis.call('SET', KEYS[2], string.format('%.0f', last))
   end
 end
 redis.call('HSET', KEYS[1], ARGV[1], '1')

@@ -22,11 +22,12 @@
 -- ARGV[10] whether that counts all subscribers, as fair_turn has it
 -- ARGV[11] grace in milliseconds, as fair_turn has it
 -- ARGV[12] how it has its turn, and the number of that waiter, as fair_place has it
+-- ARGV[13] how many fencing tokens to draw, as acquire has it
 --
 -- Replies  nil         granted; the count is ARGV[3], which is more than 1
 --          number      granted; what fair_elsewhere says of the other clients
---          an          array of a string and a number, granted: the fencing token of the
---                      hold, and what fair_elsewhere says
+--          an          array of a string and a number, granted: the last of the fencing tokens
+--                      drawn, and what fair_elsewhere says
 --          an          array, refused: milliseconds until it may be worth asking again
 --                      (-1: the lock has no TTL), and the holder; the holder is empty
 --                      if the lock is free and another client has its turn. A client
@@ -119,9 +120,9 @@ elseif ARGV[4] ~= '' then
 end
 if KEYS[4] then
   local time = redis.call('TIME')
-  local now = time[1] * 1000000 + time[2]
-  if redis.call('INCR', KEYS[4]) < now then
-    redis.call('SET', KEYS[4], string.format('%.0f', now))
+  local last = time[1] * 1000000 + time[2] + ARGV[13] - 1
+  if redis.call('INCRBY', KEYS[4], ARGV[13]) < last then
+    redis.call('SET', KEYS[4], string.format('%.0f', last))
   end
 end
 redis.call('HSET', KEYS[1], ARGV[1], '1')

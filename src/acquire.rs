@@ -6,7 +6,7 @@
 //! the end of the holder's lease or a connection that came back wakes it. Or another holder of this
 //! client hands the lock off to it, and it has the lock without asking (see [`crate::handoff`]).
 //!
-//! Dropping the loop anywhere leaves nothing behind: the drop of an [`OwnerSession`] undoes an
+//! Dropping the loop anywhere leaves nothing behind: the drop of a [`PossessionSession`] undoes an
 //! unfinished request, and the drop of a [`Registration`] leaves the queue and passes an unused
 //! wake-up on to the next waiter.
 
@@ -18,17 +18,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::MutexGuard;
 
 use crate::clock;
-use crate::config::Replicas;
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Loss, Outcome};
-use crate::lease::{Lease, Validity, valid_until};
-use crate::loss::found_gone;
-use crate::owner::{FoundBy, Granted, Owner};
-use crate::protocol::{Acquired, Session};
-use crate::releaser::OwnerSession;
+use crate::error::{Error, ErrorKind};
+use crate::handle::Handle;
+use crate::lease::Lease;
+use crate::possession::{Granted, Possession};
 use crate::spans;
-use crate::wait::{Next, Registration, Ticket, WaitLimits, Waiter};
+use crate::wait::{Next, Registration, WaitLimits, Waiter};
 
+mod ask;
 mod first_place;
 mod refusal;
 mod report;
@@ -52,24 +50,22 @@ enum Tried {
 /// Acquires one hold; `None` if the wait ends first.
 pub(crate) async fn acquire(
     engine: &Engine,
-    owner: &Arc<Owner>,
+    handle: &Arc<Handle>,
     lease: Lease,
     wait: Wait,
 ) -> Result<Option<Granted>, Error> {
     let requested = lease.checked(engine.config.watchdog_timeout)?;
     let begun = clock::now();
-    // Before a request, and before another holder of this client can hand the lock off to it.
-    engine.owners.register(owner);
-    let acquisition = Acquisition { engine, owner, lease, requested, wait, begun };
+    let acquisition = Acquisition { engine, handle, lease, requested, wait, begun };
 
     let (mut remaining, mut place) = (None, None);
     if acquisition.goes_straight_to_redis(begun) {
         place = acquisition.first_place();
         let takes = place.as_ref().map(|place| place.ticket);
         let tried = engine.process.bind(acquisition.try_once(begun, takes)).await?;
-        if !owner.kind.has_queue() {
+        if !handle.kind.has_queue() {
             let granted = matches!(tried, Tried::Granted(_));
-            engine.waiters.tried(&owner.names, granted, begun);
+            engine.waiters.tried(&handle.names, granted, begun);
         }
         match tried {
             Tried::Granted(granted) => {
@@ -80,7 +76,7 @@ pub(crate) async fn acquire(
             }
             Tried::Refused { remaining: ttl, .. } => remaining = ttl,
         }
-        engine.waiters.answered(&owner.names, begun);
+        engine.waiters.answered(&handle.names, begun);
     }
     match wait {
         Wait::Once => Ok(None),
@@ -94,7 +90,7 @@ pub(crate) async fn acquire(
 struct Enqueued<'a> {
     registration: Registration<'a>,
     engine: &'a Engine,
-    owner: &'a Arc<Owner>,
+    handle: &'a Arc<Handle>,
 }
 
 impl<'a> Deref for Enqueued<'a> {
@@ -109,10 +105,10 @@ impl Drop for Enqueued<'_> {
     fn drop(&mut self) {
         let (handed, place) = self.registration.leave();
         if let Some(granted) = handed {
-            self.engine.releaser.give_back(self.owner, &granted);
+            self.engine.releaser.give_back(&granted);
         }
         if place {
-            self.engine.releaser.leave_queue(self.owner);
+            self.engine.releaser.leave_queue(self.handle);
         }
     }
 }
@@ -120,7 +116,7 @@ impl Drop for Enqueued<'_> {
 /// What stays the same from try to try.
 struct Acquisition<'a> {
     engine: &'a Engine,
-    owner: &'a Arc<Owner>,
+    handle: &'a Arc<Handle>,
     lease: Lease,
     requested: Duration,
     wait: Wait,
@@ -130,22 +126,15 @@ struct Acquisition<'a> {
 impl Acquisition<'_> {
     /// Whether this handle holds the lock already.
     fn nests(&self) -> bool {
-        let holds = self.owner.holds.lock();
-        holds.has_holds() && holds.holding(clock::now())
+        self.handle.holding(clock::now()).is_some()
     }
 
     /// Notes that this call has taken the lock that was handed off to it.
-    fn claimed(&self) {
-        let watch = {
-            let mut holds = self.owner.holds.lock();
-            holds.claimed();
-            holds.start_watching()
-        };
-        self.entered(false);
+    fn claimed(&self, granted: &Granted) {
+        granted.possession.holds.lock().claimed();
+        self.entered(&granted.possession, false);
         spans::handed_off();
-        if let Some(since) = watch {
-            self.engine.watchdog.watch(self.owner, since);
-        }
+        self.engine.watchdog.watch(self.handle);
     }
 
     /// Whether the call tries before it queues: a nested hold never waits, `Wait::Once` is one try,
@@ -156,7 +145,7 @@ impl Acquisition<'_> {
             Wait::Until(until) => Some(until),
             Wait::Forever => None,
         };
-        !self.engine.waiters.should_queue(&self.owner.names, until, now) || self.nests()
+        !self.engine.waiters.should_queue(&self.handle.names, until, now) || self.nests()
     }
 
     /// Waits in the queue until it has the lock or the wait is over. `remaining` is the holder's
@@ -168,10 +157,10 @@ impl Acquisition<'_> {
         mut remaining: Option<Duration>,
         mut place: Option<FirstPlace<'_>>,
     ) -> Result<Option<Granted>, Error> {
-        let Self { engine, owner, begun, .. } = *self;
+        let Self { engine, handle, begun, .. } = *self;
         let until = if let Wait::Until(until) = self.wait { Some(until) } else { None };
         let Some(_waits_alone) = self.lock_wait_mutex(until, &mut place).await else {
-            return if engine.waiters.in_outage(&owner.names) {
+            return if engine.waiters.in_outage(&handle.names) {
                 Err(self.out_of_reach())
             } else {
                 Ok(None)
@@ -192,8 +181,9 @@ impl Acquisition<'_> {
         let limits = WaitLimits { until, outage, warn_at };
         let granted = self.wait_for_grant(limits, last_call, remaining, place).await;
         // Redis may still execute the last try, or a hand-off that came too late for this call.
-        let may_have_pending = || owner.holds.lock().may_have_pending();
-        granted.map_err(|error| if may_have_pending() { error.unknown() } else { error })
+        let may_have_pending = |last: &Arc<Possession>| last.holds.lock().may_have_pending();
+        let pending = || handle.last().as_ref().is_some_and(may_have_pending);
+        granted.map_err(|error| if pending() { error.unknown() } else { error })
     }
 
     /// Calls of the same handle wait here for the one of them that is in the queue: when it has the
@@ -205,11 +195,11 @@ impl Acquisition<'_> {
         until: Option<Instant>,
         place: &mut Option<FirstPlace<'_>>,
     ) -> Option<MutexGuard<'_, ()>> {
-        if let Ok(guard) = self.owner.wait_mutex().try_lock() {
+        if let Ok(guard) = self.handle.wait_mutex().try_lock() {
             return Some(guard);
         }
         drop(place.take());
-        Box::pin(by(until, self.owner.wait_mutex().lock())).await
+        Box::pin(by(until, self.handle.wait_mutex().lock())).await
     }
 
     /// The wait loop: parks the call, and tries again when there is a reason to ask Redis.
@@ -220,7 +210,7 @@ impl Acquisition<'_> {
         remaining: Option<Duration>,
         place: Option<FirstPlace<'_>>,
     ) -> Result<Option<Granted>, Error> {
-        let Self { engine, owner, .. } = *self;
+        let Self { engine, handle, .. } = *self;
         let mut registration = self.enqueue(remaining, place);
         let mut trouble = None;
         loop {
@@ -229,14 +219,14 @@ impl Acquisition<'_> {
                 // poll it. Another owner may have the lock by now, so it waits in the queue again.
                 Next::Handed(granted) if granted.validity.is_lost() => {
                     registration = self.enqueue(None, None);
-                    engine.releaser.give_back(owner, &granted);
+                    engine.releaser.give_back(&granted);
                 }
                 Next::Handed(granted) => {
-                    self.claimed();
+                    self.claimed(&granted);
                     return Ok(Some(granted));
                 }
                 Next::Ask => match self.try_until(last_call, Some(&registration)).await {
-                    None if engine.waiters.in_outage(&owner.names) => {
+                    None if engine.waiters.in_outage(&handle.names) => {
                         return Err(trouble.unwrap_or_else(|| self.out_of_reach()));
                     }
                     None => return Ok(None),
@@ -268,14 +258,14 @@ impl Acquisition<'_> {
     }
 
     fn enqueue(&self, remaining: Option<Duration>, place: Option<FirstPlace<'_>>) -> Enqueued<'_> {
-        let Self { engine, owner, .. } = *self;
-        let waiter = Waiter::new(owner.clone(), self.lease, self.requested, self.begun);
+        let Self { engine, handle, .. } = *self;
+        let waiter = Waiter::new(handle.clone(), self.lease, self.requested, self.begun);
         let ticket = place.as_ref().map(|place| place.ticket);
         let registration = engine.waiters.join(waiter, remaining, ticket);
         if let Some(place) = place {
             place.ends();
         }
-        Enqueued { registration, engine, owner }
+        Enqueued { registration, engine, handle }
     }
 
     /// Asks Redis once, unless the wait ends first. The compiler copies a future into each future
@@ -287,95 +277,5 @@ impl Acquisition<'_> {
     ) -> Pin<Box<impl Future<Output = Option<Result<Tried, Error>>>>> {
         let place = head.map(|head| head.ticket());
         Box::pin(answer_by(until, Box::pin(self.try_once(clock::now(), place))))
-    }
-
-    /// Asks Redis once.
-    async fn try_once(&self, begun: Instant, ticket: Option<Ticket>) -> Result<Tried, Error> {
-        let Self { engine, owner, .. } = self;
-        if engine.waiters.is_closed() {
-            return Err(Error::closed());
-        }
-        let deadline = begun + engine.config.command_timeout;
-        let call = Session::new(&engine.router, deadline);
-        let mut session = OwnerSession::new(call, owner, &engine.releaser, None, self.requested);
-        let mut now = session.acquire_permit(begun).await?;
-        let mut reclaimed = false;
-        loop {
-            // From here on, the drop of the session undoes what Redis may have granted.
-            let ask = owner.holds.lock().ask_unless_pending(now);
-            let Some(ask) = ask else {
-                // An earlier hold's release comes before a new hold.
-                Box::pin(session.send_release(now)).await?;
-                now = clock::now();
-                continue;
-            };
-            let place = self.place(ticket);
-            let came = place.as_ref().and_then(|place| place.since);
-            let answer = session
-                .call
-                .acquire(owner.kind, &owner.names, &owner.id, self.requested, ask.count, place)
-                .await;
-            if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
-                owner.holds.lock().not_executed(ask);
-            }
-            let (acquired, sent, news) = answer?;
-            engine.waiters.heard(&owner.names, news.elsewhere);
-            engine.waiters.heard_clock(&owner.names, news.clock);
-            match acquired {
-                Acquired::Granted(token) => {
-                    if let Some(replicas) = engine.config.replicas {
-                        Box::pin(self.await_replicas(&mut session, replicas)).await?;
-                    }
-                    let validity = Arc::new(Validity::new(valid_until(sent, self.requested)));
-                    let (hold, token, watch) = {
-                        let mut holds = owner.holds.lock();
-                        let hold = holds.granted(ask, self.lease, validity.clone(), sent);
-                        (hold, holds.fenced(token), holds.start_watching())
-                    };
-                    if let Some(since) = watch {
-                        engine.watchdog.watch(owner, since);
-                    }
-                    self.entered(ask.count > 1);
-                    let granted = Granted::new(hold, validity, self.requested, token);
-                    return Ok(Tried::Granted(granted));
-                }
-                Acquired::Refused { remaining, holder } => {
-                    now = clock::now();
-                    found_gone(&engine.waiters, owner, FoundBy::Refusal, Loss::TakenOver);
-                    self.take_own_grant(&holder, remaining, came, sent, news.clock);
-                    if reclaimed || !self.reclaim(&holder, deadline).await {
-                        return Ok(Tried::Refused { remaining, holder });
-                    }
-                    reclaimed = true;
-                }
-                // The outer holds were lost before this client noticed. `found_gone` reports that to
-                // their guards, and the next try of the loop is for a first hold.
-                Acquired::Gone(loss) => {
-                    found_gone(&engine.waiters, owner, FoundBy::NestedAcquire, loss);
-                    now = clock::now();
-                }
-            }
-        }
-    }
-
-    /// Waits until enough replicas have the grant. If too few have it, gives it back at once.
-    async fn await_replicas(
-        &self,
-        session: &mut OwnerSession<'_>,
-        replicas: Replicas,
-    ) -> Result<(), Error> {
-        let Self { engine, owner, .. } = self;
-        // At most two `WAIT`s, one that is under way and its own, and the time of their answers.
-        let two = 2 * replicas.timeout + SILENCE;
-        let deadline = session.call.deadline.max(clock::now() + two);
-        let (names, owner_id) = (&owner.names, &*owner.id);
-        let replicated =
-            Session::await_replicas(&engine.router, names, owner_id, replicas, deadline);
-        let Err(error) = replicated.await else { return Ok(()) };
-        Err(match session.send_release(clock::now()).await {
-            Ok(_) => error.undone(),
-            // The client tries again in the background.
-            Err(_) => error,
-        })
     }
 }

@@ -158,11 +158,11 @@ impl fmt::Debug for LockClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Engine { process, .. } = &*self.engine;
         let mut shown = f.debug_struct("LockClient");
-        shown.field("id", &self.engine.owners.id());
+        shown.field("id", &self.engine.possessions.id());
         // In a forked child a mutex of the parent may be locked for ever.
         if process.is_this_one() {
             shown.field("redis", &self.engine.router);
-            shown.field("held", &self.engine.owners.held());
+            shown.field("held", &self.engine.possessions.held());
             shown.field("closed", &self.engine.waiters.is_closed());
         }
         shown.finish_non_exhaustive()

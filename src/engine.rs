@@ -25,7 +25,7 @@ use crate::config::{Config, QUEUE_TERM};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::Handoffs;
 use crate::host::{self, Host};
-use crate::owner::Owners;
+use crate::possession::Possessions;
 use crate::process::Process;
 use crate::protocol::{self, Session};
 use crate::reclaim::reclaim_after_failovers;
@@ -51,7 +51,7 @@ pub(crate) struct Parts {
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) releaser: Releaser,
     stop_renewing: tokio::sync::watch::Sender<bool>,
-    pub(crate) owners: Arc<Owners>,
+    pub(crate) possessions: Arc<Possessions>,
     /// Whether the first call has been made, or need not be awaited.
     connects: AtomicBool,
     /// Has the thread connect.
@@ -109,8 +109,8 @@ impl Engine {
         // A lazy client that has made no call makes none.
         self.connects.store(true, Ordering::Relaxed);
         let close = async {
-            for owner in self.waiters.close() {
-                self.releaser.leave_queue(&owner);
+            for handle in self.waiters.close() {
+                self.releaser.leave_queue(&handle);
             }
             let drain = self.releaser.drain();
             let _ = clock::timeout(self.config.command_timeout, drain).await;
@@ -140,10 +140,10 @@ impl Drop for Engine {
 
 impl Parts {
     async fn start(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
-        let owners = Arc::new(Owners::default());
-        let (router, pushed) = new_router(endpoint, &config, &owners)?;
+        let possessions = Arc::new(Possessions::default());
+        let (router, pushed) = new_router(endpoint, &config, &possessions)?;
         router.connect().await?;
-        let (parts, work) = Self::new(&router, pushed, owners, config, false);
+        let (parts, work) = Self::new(&router, pushed, possessions, config, false);
         parts.begin_to_connect();
         let deadline = clock::now() + parts.config.command_timeout;
         let (started, has_started) = oneshot::channel();
@@ -158,9 +158,9 @@ impl Parts {
     }
 
     fn start_lazily(endpoint: Endpoint, config: Config) -> Result<Self, Error> {
-        let owners = Arc::new(Owners::default());
-        let (router, pushed) = new_router(endpoint, &config, &owners)?;
-        let (parts, work) = Self::new(&router, pushed, owners, config, true);
+        let possessions = Arc::new(Possessions::default());
+        let (router, pushed) = new_router(endpoint, &config, &possessions)?;
+        let (parts, work) = Self::new(&router, pushed, possessions, config, true);
         let (started, has_started) = std::sync::mpsc::channel();
         spawn(move |made| drop(started.send(made)), work)?;
         // It takes no longer than the thread takes to start.
@@ -172,7 +172,7 @@ impl Parts {
     fn new(
         router: &Arc<Router>,
         pushed: UnboundedReceiver<Push>,
-        owners: Arc<Owners>,
+        possessions: Arc<Possessions>,
         config: Config,
         lazy: bool,
     ) -> (Self, impl Future<Output = ()> + use<>) {
@@ -195,7 +195,7 @@ impl Parts {
             watchdog: watchdog.clone(),
             releaser: Releaser::new(jobs, handoffs.clone()),
             stop_renewing,
-            owners: owners.clone(),
+            possessions: possessions.clone(),
             connects: AtomicBool::new(false),
             begin: begin.clone(),
         };
@@ -228,7 +228,7 @@ impl Parts {
                 biased;
                 () = renewing => {}
                 () = keeping_up => {}
-                () = reclaim_after_failovers(&router, &handoffs, &owners) => {}
+                () = reclaim_after_failovers(&router, &handoffs, &possessions) => {}
                 () = waiters.keep_subscribed(&router, config.command_timeout) => {}
                 () = waiters.wake_who_waits_long(config.warn_waits_longer_than) => {}
                 () = waiters.keep_places(&router, QUEUE_TERM / 3, config.command_timeout) => {}
@@ -258,12 +258,13 @@ fn check_runtime() -> Result<(), Error> {
 fn new_router(
     endpoint: Endpoint,
     config: &Config,
-    owners: &Arc<Owners>,
+    possessions: &Arc<Possessions>,
 ) -> Result<(Arc<Router>, UnboundedReceiver<Push>), Error> {
     let (pushes, pushed) = unbounded_channel();
     let (patience, replicas) = (config.command_timeout, config.replicas.is_some());
-    let owners = owners.clone();
-    let held = Box::new(move |of: &dyn Fn(&str) -> bool| owners.holders(of, clock::now()).len());
+    let possessions = possessions.clone();
+    let held =
+        Box::new(move |of: &dyn Fn(&str) -> bool| possessions.holders(of, clock::now()).len());
     Ok((Router::new(endpoint, patience, protocol::scripts(), replicas, pushes, held)?, pushed))
 }
 

@@ -9,11 +9,12 @@ use tracing::{Instrument, Span};
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, Loss, Outcome};
+use crate::handle::Handle;
 use crate::lease::{Lease, MAX_LEASE};
 use crate::loss::{found_gone, report};
-use crate::owner::{FoundBy, Granted, Owner};
+use crate::possession::{FoundBy, Granted};
 use crate::protocol::Session;
-use crate::releaser::{OwnerSession, Unlock};
+use crate::releaser::{PossessionSession, Unlock};
 use crate::spans;
 use crate::token::FencingToken;
 
@@ -60,7 +61,8 @@ mod execute;
 #[must_use = "a dropped guard gives the lock back at once: keep it for as long as you need the lock"]
 pub struct LockGuard {
     engine: Arc<Engine>,
-    owner: Arc<Owner>,
+    /// Keeps the watchdog renewing, also when the handle is dropped.
+    handle: Arc<Handle>,
     granted: Granted,
     /// When the caller got it, in milliseconds of [`Engine::uptime`]: it takes no room here.
     acquired: u32,
@@ -72,13 +74,13 @@ pub struct LockGuard {
 impl LockGuard {
     pub(crate) fn new(
         engine: Arc<Engine>,
-        owner: Arc<Owner>,
+        handle: Arc<Handle>,
         granted: Granted,
         acquired_in: &Span,
     ) -> Self {
         let acquired = engine.uptime(clock::now());
-        let span = spans::Hold::begin(owner.names.key(), &owner.id, acquired_in);
-        Self { engine, owner, granted, acquired, unlocking: false, span }
+        let span = spans::Hold::begin(handle.names.key(), &granted.possession.id, acquired_in);
+        Self { engine, handle, granted, acquired, unlocking: false, span }
     }
 
     /// The fencing token, if the lock is fenced.
@@ -114,9 +116,9 @@ impl LockGuard {
         // If this fails, the drop gives the hold back.
         self.engine.begin_call().map_err(|error| error.about(self.name()))?;
         self.end_span();
-        let key = self.owner.names.key();
+        let key = self.handle.names.key();
         let server = || self.engine.router.address_of(key);
-        let span = spans::release(key, &self.owner.id, false, server);
+        let span = spans::release(key, &self.granted.possession.id, false, server);
         self.unlocking = true;
         if span.is_disabled() {
             return self.engine.host.run(self.release()).await;
@@ -133,8 +135,7 @@ impl LockGuard {
         let about = |error: Error| error.about(self.name());
         let now = clock::now();
         let call = Session::new(&self.engine.router, now + self.engine.config.command_timeout);
-        let mut unlock =
-            Unlock::begin(&self.engine.releaser, call, &self.owner, &self.granted, now);
+        let mut unlock = Unlock::begin(&self.engine.releaser, call, &self.granted, now);
         if unlock.is_handed_off() {
             let handed_off = self.engine.process.bind(async move { unlock.await_handoff().await });
             return handed_off.await.map_err(about);
@@ -150,13 +151,15 @@ impl LockGuard {
     /// The name that [`LockClient::lock`](crate::LockClient::lock) got.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.engine.config.without_prefix(self.owner.names.key())
+        self.engine.config.without_prefix(self.handle.names.key())
     }
 
-    /// The owner in Redis that has this hold: [`Lock::owner`](crate::Lock::owner) of its handle.
+    /// The owner in Redis that has this hold: `<uuid of the client>:<number>`, drawn for the time in which this client has
+    /// the lock, and never used again. Nested guards have the same one, and so has the guard to whom another holder of
+    /// this client hands the lock on.
     #[must_use]
     pub fn owner(&self) -> &str {
-        &self.owner.id
+        &self.granted.possession.id
     }
 
     /// Has [`unlock`](Self::unlock) and a drop leave the lock until `least` after this guard was
@@ -182,7 +185,7 @@ impl LockGuard {
         let now = clock::now();
         let held = self.engine.uptime(now).wrapping_sub(self.acquired);
         let left = least.min(MAX_LEASE).saturating_sub(Duration::from_millis(held.into()));
-        self.owner.holds.lock().hold_until(self.granted.hold, now + left);
+        self.granted.possession.holds.lock().hold_until(self.granted.hold, now + left);
     }
 
     /// Whether the client knows that the lock is lost. Local knowledge, no I/O: the deadline of this
@@ -231,9 +234,8 @@ impl LockGuard {
     /// before the client sent the request, minus a margin of 1 % and 1 ms. Zero when lost. Local, no
     /// I/O.
     ///
-    /// If another holder of this client handed the lock off, the guard is valid no longer than that
-    /// holder's was until Redis has confirmed the hand-off, about a round trip later. So it may grow
-    /// once.
+    /// If another holder of this client handed the lock off, the guard is valid no longer than Redis
+    /// has confirmed by then. So it may grow once, when Redis has heard of a longer lease.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         if !self.engine.process.is_this_one() {
@@ -276,27 +278,29 @@ impl LockGuard {
     }
 
     async fn extend_to(&self, lease: Duration) -> Result<(), Error> {
-        let Self { engine, owner, granted, .. } = self;
+        let Self { engine, granted, .. } = self;
         let mut session = self.session(lease).await?;
         granted.asks_for(lease);
-        let locks = [(owner.names.key(), &*owner.id)];
+        let possession = &granted.possession;
+        let locks = [(possession.names.key(), &*possession.id)];
         let (held, sent) = session.call.renew(&locks, lease).await?;
         if let [Err(loss)] = *held {
-            found_gone(&engine.waiters, owner, FoundBy::Extension, loss);
+            found_gone(&engine.waiters, possession, FoundBy::Extension, loss);
             return Err(self.was_lost(Outcome::NotExecuted));
         }
-        let extended = owner.holds.lock().extended(granted.hold, lease, sent, clock::now());
+        let extended = possession.holds.lock().extended(granted.hold, lease, sent, clock::now());
         if extended { Ok(()) } else { Err(self.was_lost(Outcome::Executed)) }
     }
 
     /// A session of its owner, in which this hold is valid.
-    async fn session(&self, lease: Duration) -> Result<OwnerSession<'_>, Error> {
-        let Self { engine, owner, granted, .. } = self;
+    async fn session(&self, lease: Duration) -> Result<PossessionSession<'_>, Error> {
+        let Self { engine, granted, .. } = self;
         if granted.validity.is_lost() {
             return Err(self.was_lost(Outcome::NotExecuted));
         }
         let call = Session::new(&engine.router, clock::now() + engine.config.command_timeout);
-        let mut session = OwnerSession::new(call, owner, &engine.releaser, None, lease);
+        let mut session =
+            PossessionSession::new(call, &granted.possession, &engine.releaser, None, lease);
         session.acquire_permit(clock::now()).await?;
         if granted.validity.is_lost() {
             return Err(self.was_lost(Outcome::NotExecuted));
@@ -305,7 +309,7 @@ impl LockGuard {
     }
 
     fn was_lost(&self, outcome: Outcome) -> Error {
-        Error::lost(self.owner.names.key(), self.loss(), outcome)
+        Error::lost(self.handle.names.key(), self.loss(), outcome)
     }
 
     /// Runs `fut` while the lock is held. Returns its value if it completes before the lock is lost.
@@ -353,9 +357,14 @@ impl Drop for LockGuard {
         if self.granted.validity.lost_unreported(clock::now())
             && let Some(loss) = self.loss()
         {
-            report(&self.engine.waiters, &self.owner, loss, "and then its guard was dropped");
+            report(
+                &self.engine.waiters,
+                &self.granted.possession,
+                loss,
+                "and then its guard was dropped",
+            );
         }
-        self.engine.releaser.give_back(&self.owner, &self.granted);
+        self.engine.releaser.give_back(&self.granted);
         self.end_span();
     }
 }
@@ -363,10 +372,11 @@ impl Drop for LockGuard {
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("LockGuard");
-        shown.field("name", &self.name()).field("owner", &self.owner.id);
+        shown.field("name", &self.name()).field("owner", &self.owner());
         // In a forked child a mutex of the parent may be locked for ever.
         if self.engine.process.is_this_one() {
-            shown.field("holds", &self.owner.holds.lock().live_with(self.granted.hold));
+            shown
+                .field("holds", &self.granted.possession.holds.lock().live_with(self.granted.hold));
         }
         shown.field("remaining", &self.remaining());
         shown.field("lost", &self.is_lost()).field("loss", &self.loss()).finish_non_exhaustive()

@@ -11,9 +11,10 @@ use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::guard::LockGuard;
+use crate::handle::Handle;
 use crate::kind::Kind;
 use crate::lease::Lease;
-use crate::owner::{Granted, Owner};
+use crate::possession::Granted;
 use crate::spans;
 
 mod around;
@@ -92,7 +93,7 @@ pub use fenced_fair::FencedFairLock;
 /// ```
 pub struct Lock {
     engine: Arc<Engine>,
-    owner: Arc<Owner>,
+    handle: Arc<Handle>,
 }
 
 impl Lock {
@@ -101,9 +102,9 @@ impl Lock {
     }
 
     pub(crate) fn of_kind(kind: Kind, engine: Arc<Engine>, name: &str) -> Self {
-        let names = engine.owners.names(kind, &engine.config.name_prefix, name);
-        let owner = engine.owners.new_owner(kind, names);
-        Self { engine, owner }
+        let names = engine.possessions.names(kind, &engine.config.name_prefix, name);
+        let handle = Arc::new(Handle::new(kind, names, &engine.possessions));
+        Self { engine, handle }
     }
 
     /// Acquires the lock, waiting for as long as it takes. The lease is the watchdog timeout
@@ -208,20 +209,21 @@ impl Lock {
     /// The name that [`LockClient::lock`](crate::LockClient::lock) got.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.engine.config.without_prefix(self.owner.names.key())
+        self.engine.config.without_prefix(self.handle.names.key())
     }
 
-    /// The owner in Redis that this handle is: `<uuid of the client>:<number>`.
+    /// The id of this handle, for logs: `<uuid of the client>:<number>`. The owner that stands in Redis is that of
+    /// the [guard](LockGuard::owner): another one each time the client gets the lock.
     #[must_use]
     pub fn owner(&self) -> &str {
-        &self.owner.id
+        self.handle.id(&self.engine.possessions)
     }
 
     fn check_name(&self) -> Result<(), Error> {
         if self.name().is_empty() {
             return Err(Error::invalid("a lock needs a name"));
         }
-        self.owner.names.check(&self.engine.router)
+        self.handle.names.check(&self.engine.router)
     }
 
     async fn wait_for(&self, lease: Lease) -> Result<LockGuard, Error> {
@@ -236,16 +238,16 @@ impl Lock {
         let about = |error: Error| error.about(self.name());
         // Before the span: the subscriber may have a mutex of its own.
         self.engine.begin_call().map_err(about)?;
-        let key = self.owner.names.key();
+        let key = self.handle.names.key();
         let server = || self.engine.router.address_of(key);
-        let span = spans::acquire(key, &self.owner.id, server);
+        let span = spans::acquire(key, || self.owner(), server);
         self.check_name().map_err(about)?;
         if !span.is_disabled() {
             let granted = self.engine.host.run(self.acquire_in(span, lease, wait));
             let granted = self.engine.process.bind(granted);
             return granted.await.map_err(about);
         }
-        let granted = self.engine.host.run(acquire(&self.engine, &self.owner, lease, wait));
+        let granted = self.engine.host.run(acquire(&self.engine, &self.handle, lease, wait));
         let granted = granted.await.map_err(about)?;
         Ok(granted.map(|granted| self.guard(granted, &Span::none())))
     }
@@ -257,7 +259,7 @@ impl Lock {
         wait: Wait,
     ) -> Result<Option<LockGuard>, Error> {
         let begun = clock::now();
-        let call = acquire(&self.engine, &self.owner, lease, wait).instrument(span.clone());
+        let call = acquire(&self.engine, &self.handle, lease, wait).instrument(span.clone());
         // Makes a guard at once: from here on its drop is the undo.
         let acquired = call.await.map(|granted| granted.map(|granted| self.guard(granted, &span)));
         spans::acquired(&span, begun, &acquired);
@@ -265,7 +267,7 @@ impl Lock {
     }
 
     fn guard(&self, granted: Granted, acquired_in: &Span) -> LockGuard {
-        LockGuard::new(self.engine.clone(), self.owner.clone(), granted, acquired_in)
+        LockGuard::new(self.engine.clone(), self.handle.clone(), granted, acquired_in)
     }
 }
 
@@ -274,8 +276,9 @@ around::lock_around!(Lock => LockGuard);
 /// A new owner of the same name, which does not share the original's holds.
 impl Clone for Lock {
     fn clone(&self) -> Self {
-        let owner = self.engine.owners.new_owner(self.owner.kind, self.owner.names.clone());
-        Self { engine: self.engine.clone(), owner }
+        let Handle { kind, names, .. } = &*self.handle;
+        let handle = Handle::new(*kind, names.clone(), &self.engine.possessions);
+        Self { engine: self.engine.clone(), handle: Arc::new(handle) }
     }
 }
 
@@ -283,7 +286,7 @@ impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
             .field("name", &self.name())
-            .field("owner", &self.owner.id)
+            .field("owner", &self.owner())
             .finish_non_exhaustive()
     }
 }

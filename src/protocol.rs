@@ -14,7 +14,7 @@ use crate::clock;
 use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::kind::Kind;
-use crate::token::FencingToken;
+use crate::token::TokenBlock;
 use crate::transport::{Batchable, Connection, Request, Rewrite, Router};
 
 mod commands;
@@ -22,8 +22,8 @@ mod elsewhere;
 mod execution;
 mod fair;
 mod grant;
-mod hand_off;
 mod names;
+mod prolong;
 mod replies;
 mod scripts;
 pub(crate) use elsewhere::Elsewhere;
@@ -31,6 +31,7 @@ pub(crate) use execution::{Execution, converted};
 pub(crate) use fair::{Place, QueueNews, Refreshed, Turn};
 pub(crate) use grant::{Grant, ServerClock, TurnMessage};
 pub(crate) use names::Names;
+pub(crate) use prolong::Prolonged;
 use replies::{acquired, inspected, loss_of, unexpected};
 pub(crate) use scripts::scripts;
 use scripts::{SCRIPTS, count_listeners, publish};
@@ -38,8 +39,8 @@ use scripts::{SCRIPTS, count_listeners, publish};
 /// The reply to an acquire.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    /// With the token of a first hold, if the lock is fenced.
-    Granted(Option<FencingToken>),
+    /// With tokens for a first hold and those that follow it, if the lock is fenced.
+    Granted(TokenBlock),
     /// Another owner has it.
     Refused {
         /// Its remaining lease; `None` if its key has no TTL.
@@ -68,20 +69,14 @@ impl Released {
     }
 }
 
-/// The reply to a hand-off.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum HandOffReply {
-    /// None of those owners holds the lock.
-    Nothing(Loss),
-    /// The last of them has it.
-    Done {
-        /// If the lock is fenced.
-        token: Option<FencingToken>,
-        /// How many clients listen for a release; `None` if that is not known.
-        listening: Option<u64>,
-        /// If Redis keeps a queue.
-        elsewhere: Option<Elsewhere>,
-    },
+/// What Redis is to have of a lock from now on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// The hold count.
+    pub(crate) count: u32,
+    pub(crate) lease: Duration,
+    /// How many fencing tokens the client draws.
+    pub(crate) tokens: u32,
 }
 
 /// A lock that is held, as Redis sees it.
@@ -119,43 +114,44 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Asks Redis to let `owner` hold the lock `count` times. `place` is that of this client, if Redis
-    /// keeps a queue. Also returns when it was sent, and what Redis said of its queue.
+    /// Asks Redis to let `owner` hold the lock `count` times, and for so many `tokens`. `place` is that of
+    /// this client, if Redis keeps a queue. Also returns when it was sent, and what Redis said of its queue.
     pub(crate) async fn acquire(
         &mut self,
-        kind: Kind,
         names: &Names,
         owner: &str,
         lease: Duration,
         count: u32,
+        tokens: u32,
         place: Option<Place>,
     ) -> Result<(Acquired, Instant, QueueNews), Error> {
-        // A nested hold keeps the token of the outer one.
-        let new_token = kind.has_token() && count == 1;
         let mut request = match place {
-            None => self.acquire_request(new_token, names, owner, lease, count),
-            Some(place) => self.acquire_in_order(new_token, names, owner, lease, count, place),
+            None => self.acquire_request(tokens, names, owner, lease, count),
+            Some(place) => self.acquire_in_order(tokens, names, owner, lease, count, place),
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let news = QueueNews::of(&answer, names);
-        let (acquired, sent) = acquired(answer, new_token)?;
+        let (acquired, sent) = acquired(answer, tokens)?;
         Ok((acquired, sent, news))
     }
 
     fn acquire_request<'r>(
         &self,
-        new_token: bool,
+        tokens: u32,
         names: &'r Names,
         owner: &str,
         lease: Duration,
         count: u32,
     ) -> Request<'r> {
-        let (mut cmd, verb, keys) = if new_token {
+        let (mut cmd, verb, keys) = if tokens > 0 {
             (evalsha(&SCRIPTS.acquire, &[names.key(), &names.token_key()]), "fenced", 2)
         } else {
             (evalsha(&SCRIPTS.acquire, &[names.key()]), "acquire", 1)
         };
         cmd.arg(owner).arg(millis(lease)).arg(count);
+        if tokens > 0 {
+            cmd.arg(tokens);
+        }
         let batch = self.batch(names, verb, keys);
         Request { batch, ..self.request(Some(&SCRIPTS.acquire), cmd, names.key()) }
     }

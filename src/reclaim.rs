@@ -4,8 +4,8 @@
 //! new one, which then counts a hold without a guard until its lease ends. No guard relies on that
 //! hold, so this client may release it at any time.
 //!
-//! 1. **A refusal names the holder.** If that is an idle owner of this client
-//!    ([`Owners::claim_idle`]), the refused caller releases it and asks again (see
+//! 1. **A refusal names the holder.** If that is an idle possession of this client
+//!    ([`Possessions::claim_idle`]), the refused caller releases it and asks again (see
 //!    [`crate::acquire`]).
 //! 2. **Other clients do not have to wait for such a caller.** When another server becomes
 //!    responsible for a name that this client has released lately, the client's thread asks that
@@ -21,7 +21,7 @@ use crate::clock;
 use crate::error::ErrorKind;
 use crate::handoff::Handoffs;
 use crate::host::here;
-use crate::owner::{Kind, Owner, Owners};
+use crate::possession::{Kind, Possession, Possessions};
 use crate::protocol::{Names, Session};
 use crate::releaser::release_again;
 use crate::transport::Router;
@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) async fn reclaim_after_failovers(
     router: &Arc<Router>,
     handoffs: &Arc<Handoffs>,
-    owners: &Arc<Owners>,
+    possessions: &Arc<Possessions>,
 ) {
     let Some(mut changes) = router.server_changes() else { return std::future::pending().await };
     let places = Arc::new(Semaphore::new(AT_A_TIME));
@@ -57,10 +57,11 @@ pub(crate) async fn reclaim_after_failovers(
         let moved = handoffs.released_names.moved(|key| router.server_of(key), clock::now());
         for (kind, names) in moved {
             let place = places.clone().acquire_owned().await;
-            let (router, handoffs, owners) = (router.clone(), handoffs.clone(), owners.clone());
+            let (router, handoffs, possessions) =
+                (router.clone(), handoffs.clone(), possessions.clone());
             looks.spawn(here(async move {
                 let _place = place;
-                look(kind, &names, &router, &handoffs, &owners).await;
+                look(kind, &names, &router, &handoffs, &possessions).await;
             }));
         }
         while looks.try_join_next().is_some() {}
@@ -69,26 +70,28 @@ pub(crate) async fn reclaim_after_failovers(
     }
 }
 
-pub(crate) fn announce(idle: &Owner) {
+pub(crate) fn announce(idle: &Possession) {
     tracing::info!(name = %idle.names.key(), owner = %idle.id,
         "the server has missed a release: releasing again");
 }
 
-/// Releases the lock if an idle owner of this client holds it.
+/// Releases the lock if an idle possession of this client holds it.
 async fn look(
     kind: Kind,
-    names: &Names,
+    names: &Arc<Names>,
     router: &Arc<Router>,
     handoffs: &Arc<Handoffs>,
-    owners: &Arc<Owners>,
+    possessions: &Arc<Possessions>,
 ) {
     for tries in 1..=TRIES {
         let mut call = Session::new(router, clock::now() + handoffs.config.command_timeout);
         match call.inspect(names, "").await {
             Ok(Some(inspected)) => {
-                if let Some((owner, permit)) = owners.claim_idle(&inspected.holder, kind, names) {
-                    announce(&owner);
-                    release_again(owner, permit, router, handoffs).await;
+                if let Some((idle, permit)) =
+                    possessions.claim_idle(&inspected.holder, kind, names, true)
+                {
+                    announce(&idle);
+                    release_again(idle, permit, router, handoffs).await;
                 }
                 return;
             }

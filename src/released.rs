@@ -4,6 +4,7 @@
 //! Sentinels, in a cluster), because only there a release that Redis has confirmed can be missing
 //! later (see [`crate::reclaim`]).
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -40,7 +41,7 @@ struct State {
 /// One name, when it was released last, and where.
 struct LastRelease {
     kind: Kind,
-    names: Names,
+    names: Arc<Names>,
     at: Instant,
     server: Server,
     /// Until when the key was to stay after that release.
@@ -58,7 +59,7 @@ impl ReleasedNames {
     pub(crate) fn note(
         &self,
         kind: Kind,
-        names: &Names,
+        names: &Arc<Names>,
         server: Server,
         held_until: Option<Instant>,
         now: Instant,
@@ -95,7 +96,7 @@ impl ReleasedNames {
         &self,
         server_of: impl Fn(&str) -> Server,
         now: Instant,
-    ) -> Vec<(Kind, Names)> {
+    ) -> Vec<(Kind, Arc<Names>)> {
         let mut state = self.state.lock();
         let mut moved = Vec::new();
         state.names.retain(|_, last| now < last.at + REMEMBERED_FOR);
@@ -114,11 +115,11 @@ mod tests {
     use super::*;
     use crate::clock;
 
-    fn names(name: &str) -> Names {
-        Names::new("", name)
+    fn names(name: &str) -> Arc<Names> {
+        Arc::new(Names::new("", name))
     }
 
-    fn keys(moved: Vec<(Kind, Names)>) -> Vec<String> {
+    fn keys(moved: Vec<(Kind, Arc<Names>)>) -> Vec<String> {
         let mut keys: Vec<_> = moved.iter().map(|(_, names)| names.key().to_owned()).collect();
         keys.sort();
         keys

@@ -1,11 +1,11 @@
 //! Sends every release to Redis, whether or not a call awaits it.
 //!
 //! Each release takes the same way, because the hold state knows which release is pending (see
-//! [`crate::owner`]). So a dropped guard, an `unlock` that got no answer and an acquire that was
+//! [`crate::possession`]). So a dropped guard, an `unlock` that got no answer and an acquire that was
 //! dropped half-way all end here. A lock that Redis need not release first goes to the next waiter
-//! of this client (see [`mod@hand_off`]).
+//! of this client (see [`crate::handoff`]).
 //!
-//! 1. **A call talks to Redis for an owner only through an [`OwnerSession`].** Its drop, at any
+//! 1. **A call talks to Redis for a possession only through a [`PossessionSession`].** Its drop, at any
 //!    point, enqueues a pending release for the background. Nothing else has to remember to.
 //! 2. An undo goes behind what it undoes, on the same connection, while that connection lives.
 //! 3. The client repeats a pending release until its lease has ended; then Redis has no hold left.
@@ -19,21 +19,20 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Loss, Outcome, log_failure};
-use crate::handoff::{Confirmation, Handoffs};
+use crate::handle::Handle;
+use crate::handoff::Handoffs;
 use crate::loss::found_gone;
-use crate::owner::{FoundBy, Granted, Owner, Permit};
-use crate::protocol::{Grant, Released, Session};
+use crate::possession::{Confirm, FoundBy, Granted, Permit, Possession, Prolong};
+use crate::protocol::{Grant, Names, Released, Session};
 use crate::transport::{Connection, Router};
 
 mod granted;
-mod hand_off;
 mod jobs;
 mod leave;
-mod retain;
+mod session;
 mod unlock;
-use hand_off::hand_off_until_taken;
 pub(crate) use jobs::{do_jobs, release_again};
-use retain::retain;
+pub(crate) use session::PossessionSession;
 pub(crate) use unlock::Unlock;
 
 /// The longest pause between two tries of a release that fails again and again.
@@ -48,19 +47,20 @@ pub(crate) struct Releaser {
 /// What the client's thread does in the background.
 pub(crate) enum Job {
     Release(BackgroundRelease),
-    /// Update Redis with the hand-offs of that owner's lock.
-    Handoff(Arc<Owner>),
-    /// Give up the client's place in the queue of that owner's lock: no waiter is left.
-    Leave(Arc<Owner>),
+    /// Tell Redis what it has to hear of a possession after hand-offs.
+    Settle(Arc<Possession>),
+    /// Give up the client's place in the queue of that lock, because no waiter is left: behind the last request
+    /// about that possession.
+    Leave(Arc<Names>, Option<Arc<Possession>>),
     /// Hand a lock that Redis has granted to this client to its first waiter.
     Granted(Grant),
     /// Report when all jobs are done.
     Drain(oneshot::Sender<()>),
 }
 
-/// An owner that has a pending release, or may have one.
+/// A possession that has a pending release, or may have one.
 pub(crate) struct BackgroundRelease {
-    owner: Arc<Owner>,
+    possession: Arc<Possession>,
     permit: Option<Permit>,
     connection: Option<Connection>,
     /// The lease after which Redis has no hold left anyway.
@@ -71,8 +71,8 @@ pub(crate) struct BackgroundRelease {
 }
 
 impl BackgroundRelease {
-    fn new(owner: Arc<Owner>, permit: Option<Permit>, lease: Duration) -> Self {
-        Self { owner, permit, connection: None, lease, unanswered: false }
+    fn new(possession: Arc<Possession>, permit: Option<Permit>, lease: Duration) -> Self {
+        Self { possession, permit, connection: None, lease, unanswered: false }
     }
 }
 
@@ -83,32 +83,39 @@ impl Releaser {
 
     /// The path of a dropped guard: gives its hold back in the hold state, and hands the lock off
     /// to the next waiter of this client, or has the background release it.
-    pub(crate) fn give_back(&self, owner: &Arc<Owner>, granted: &Granted) {
-        owner.holds.lock().give_back(granted.hold);
-        let mut permit = None;
-        if self.hand_off_and_enqueue(owner, &mut permit, false).is_none() {
+    pub(crate) fn give_back(&self, granted: &Granted) {
+        let possession = &granted.possession;
+        possession.holds.lock().give_back(granted.hold);
+        if !self.hand_off(possession, None, &mut None) {
             // If the permit is free, this takes it now, so that a `lock` that follows at once comes
             // after the release.
-            let permit = permit.or_else(|| owner.try_permit());
+            let permit = possession.try_permit();
             let lease = granted.longest_lease();
-            self.enqueue(BackgroundRelease::new(owner.clone(), permit, lease));
+            self.enqueue(BackgroundRelease::new(possession.clone(), permit, lease));
         }
     }
 
-    /// Hands the lock off to the next waiter of this client, and enqueues the rest.
-    fn hand_off_and_enqueue(
+    /// Hands the lock off to the next waiter of this client. The client's thread does what is left to do,
+    /// whatever becomes of the caller, which asks it in the same step. False if the caller has to release it.
+    fn hand_off(
         &self,
-        owner: &Arc<Owner>,
-        permit: &mut Option<Permit>,
-        confirm: bool,
-    ) -> Option<Option<Confirmation>> {
-        hand_off_until_taken(&self.handoffs, owner, permit, confirm, |job| {
+        possession: &Arc<Possession>,
+        permit: Option<&Permit>,
+        confirm: &mut Option<Confirm>,
+    ) -> bool {
+        hand_off(&self.handoffs, possession, permit, confirm, |job| {
             // It fails only when the client's thread has ended. Then the lease ends the hold, and
             // the head, which that thread would have woken, asks Redis at that time.
             if self.jobs.send(job).is_err() {
-                self.handoffs.waiters.wake_head(&owner.names, None);
+                self.handoffs.waiters.wake_head(&possession.names, None);
             }
         })
+    }
+
+    /// Has the client's thread tell Redis what it has to hear of a possession.
+    fn settle(&self, possession: &Arc<Possession>) {
+        // It fails only when the client's thread has ended; then the caller gets no answer.
+        let _ = self.jobs.send(Job::Settle(possession.clone()));
     }
 
     /// Completes when each job that was enqueued before is done or given up.
@@ -120,9 +127,9 @@ impl Releaser {
     }
 
     /// Has the background give up the client's place in the queue that Redis keeps.
-    pub(crate) fn leave_queue(&self, owner: &Arc<Owner>) {
+    pub(crate) fn leave_queue(&self, handle: &Handle) {
         // It fails only when the client's thread has ended; then the place ends by itself.
-        let _ = self.jobs.send(Job::Leave(owner.clone()));
+        let _ = self.jobs.send(Job::Leave(handle.names.clone(), handle.last()));
     }
 
     /// Has the background hand a lock on that Redis has granted to this client.
@@ -137,75 +144,29 @@ impl Releaser {
     }
 }
 
-/// One call's requests to Redis for one owner, under the owner's permit (invariant 1).
-pub(crate) struct OwnerSession<'a> {
-    pub(crate) call: Session<'a>,
-    owner: &'a Arc<Owner>,
-    releaser: &'a Releaser,
-    permit: Option<Permit>,
-    lease: Duration,
-    /// Commands of the caller were sent, and may still be executed.
-    pub(crate) unanswered: bool,
-}
-
-impl<'a> OwnerSession<'a> {
-    /// `permit` is that of the owner, if the caller has it already. `lease` is what would end the
-    /// hold if the client never released it.
-    pub(crate) fn new(
-        call: Session<'a>,
-        owner: &'a Arc<Owner>,
-        releaser: &'a Releaser,
-        permit: Option<Permit>,
-        lease: Duration,
-    ) -> Self {
-        Self { call, owner, releaser, permit, lease, unanswered: false }
-    }
-
-    /// Waits for the permit of the owner. Returns the time then, which is `now` if the permit was
-    /// free.
-    pub(crate) async fn acquire_permit(&mut self, now: Instant) -> Result<Instant, Error> {
-        self.permit = self.owner.try_permit();
-        if self.permit.is_some() {
-            return Ok(now);
-        }
-        let permit = Box::pin(clock::timeout_at(self.call.deadline, self.owner.permit()));
-        let Ok(permit) = permit.await else {
-            let message = "an earlier request of this handle is still unanswered";
-            return Err(Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message));
+/// Hands the lock off until a waiter has it, or has the background release it if the last one has left just as
+/// it got it: that one gives it back, like a dropped guard. `then` gets the jobs of the background.
+fn hand_off(
+    handoffs: &Handoffs,
+    possession: &Arc<Possession>,
+    permit: Option<&Permit>,
+    confirm: &mut Option<Confirm>,
+    mut then: impl FnMut(Job),
+) -> bool {
+    let mut declined: Option<Granted> = None;
+    loop {
+        let Some(handed_off) = handoffs.hand_off(possession, permit, confirm) else {
+            let Some(declined) = declined else { return false };
+            let lease = declined.longest_lease();
+            then(Job::Release(BackgroundRelease::new(possession.clone(), None, lease)));
+            return true;
         };
-        self.permit = Some(permit);
-        Ok(clock::now())
-    }
-
-    /// Sends the pending release, and returns whether Redis had something to release. Only after
-    /// [`acquire_permit`](Self::acquire_permit).
-    pub(crate) async fn send_release(&mut self, now: Instant) -> Result<bool, Error> {
-        let handoffs = &self.releaser.handoffs;
-        let answered = send_release(&mut self.call, self.owner, handoffs, now).await?;
-        if answered.leaves {
-            self.releaser.leave_queue(self.owner);
+        if handed_off.settle {
+            then(Job::Settle(possession.clone()));
         }
-        Ok(answered.released)
-    }
-}
-
-impl Drop for OwnerSession<'_> {
-    fn drop(&mut self) {
-        // The durations matter to what is released, not to whether something is. Guards that have all
-        // run out count for nothing: a release of theirs may be on its way.
-        let holds = self.owner.holds.lock();
-        let pending =
-            holds.may_have_pending() && holds.pending(clock::now(), Duration::ZERO).is_some();
-        drop(holds);
-        if pending || self.unanswered {
-            self.releaser.enqueue(BackgroundRelease {
-                owner: self.owner.clone(),
-                permit: self.permit.take(),
-                connection: self.call.connection.take(),
-                lease: self.lease,
-                unanswered: self.unanswered,
-            });
-        }
+        let Some(granted) = handed_off.declined else { return true };
+        possession.holds.lock().give_back(granted.hold);
+        declined = Some(granted);
     }
 }
 
@@ -219,28 +180,29 @@ struct Answered {
 
 async fn send_release(
     call: &mut Session<'_>,
-    owner: &Owner,
+    possession: &Arc<Possession>,
     handoffs: &Handoffs,
     now: Instant,
 ) -> Result<Answered, Error> {
-    let (pending, sent_before) = {
-        let mut holds = owner.holds.lock();
-        holds.hold_again_until(|| handoffs.released_names.held_until(&owner.names));
+    let Possession { kind, names, id, .. } = &**possession;
+    let (pending, sent_before, confirms) = {
+        let mut holds = possession.holds.lock();
+        holds.hold_again_until(|| handoffs.released_names.held_until(names));
         let Some(pending) = holds.pending(now, handoffs.config.watchdog_timeout) else {
             return Ok(Answered { released: false, leaves: false });
         };
-        (pending, holds.release_sent(pending))
+        (pending, holds.release_sent(pending, now), holds.confirms())
     };
-    let server = call.router.movable_server_of(owner.names.key());
-    let place = handoffs.place_in_queue(owner.kind, &owner.names);
+    let server = call.router.movable_server_of(names.key());
+    let place = handoffs.place_in_queue(*kind, names);
     let brings = place.is_some_and(|place| place.since.is_some() || sent_before);
     let answer = if pending.retains {
-        Box::pin(retain(call, owner, handoffs, pending.lease, place)).await
+        Box::pin(retain(call, possession, handoffs, pending.lease)).await
     } else {
         if pending.count == 0 && place.is_none() {
-            handoffs.frees(&owner.names, now);
+            handoffs.frees(names, now);
         }
-        call.release(&owner.names, &owner.id, pending.count, pending.lease, place).await
+        call.release(names, id, pending.count, pending.lease, place).await
     };
     let (released, repeated) = match answer {
         // Another client has written something else there: the hold is as gone as if deleted.
@@ -249,31 +211,64 @@ async fn send_release(
         }
         Err(error) => {
             if error.outcome() == Outcome::NotExecuted && !sent_before {
-                owner.holds.lock().release_not_executed();
+                possession.holds.lock().release_not_executed();
             }
             return Err(error);
         }
         Ok(answer) => answer,
     };
     if released != Released::Held {
-        handoffs.freed(owner, released.receivers(), server, call.router);
+        handoffs.freed(possession, released.receivers(), server, call.router);
     }
     let gone = if let Released::Nothing(loss) = released { Some(loss) } else { None };
     // An earlier sending that was never answered may have released it.
     if gone.is_none() || sent_before || repeated {
-        owner.holds.lock().release_confirmed(pending);
+        let mut holds = possession.holds.lock();
+        holds.release_confirmed(pending);
+        let confirms = holds.take_confirms(confirms);
+        drop(holds);
+        for confirm in confirms {
+            let _ = confirm.send(match gone {
+                None => Ok(None),
+                Some(_) => {
+                    let message = "a release was sent again, and the lock was gone by then";
+                    Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message))
+                }
+            });
+        }
     }
     // A hold that was to stay, or that this client has not released, is gone.
     let lost = pending.count > 0 || !(sent_before || repeated);
     match gone {
-        Some(loss) if lost => found_gone(&handoffs.waiters, owner, FoundBy::Release, loss),
+        Some(loss) if lost => found_gone(&handoffs.waiters, possession, FoundBy::Release, loss),
         // If the earlier sending did not release it, Redis has published nothing.
-        Some(_) => handoffs.waiters.look(&owner.names),
+        Some(_) => handoffs.waiters.look(names),
         None => {}
     }
     // The request that gave up the place of that waiter may have been faster than this one.
-    let leaves = brings && handoffs.waiters.leaves_queue(&owner.names).is_some();
+    let leaves = brings && handoffs.waiters.leaves_queue(names).is_some();
     Ok(Answered { released: gone.is_none(), leaves })
+}
+
+/// Leaves the key in Redis for that long, with no handle inside: see `hold_at_least` of a guard.
+async fn retain(
+    call: &mut Session<'_>,
+    possession: &Possession,
+    handoffs: &Handoffs,
+    retention: Duration,
+) -> Result<(Released, bool), Error> {
+    let (kind, names) = (possession.kind, &possession.names);
+    let until = clock::now() + retention;
+    let server = call.router.movable_server_of(names.key());
+    Ok(match handoffs.prolong(call, possession, Prolong::retaining(retention)).await? {
+        Ok(_) => {
+            handoffs.note_release(kind, names, server, Some(until), call.router);
+            // The script tells other clients that the lease ends sooner, and this one relies on itself.
+            handoffs.waiters.wake_head(names, Some(retention));
+            (Released::Held, false)
+        }
+        Err(loss) => (Released::Nothing(loss), false),
+    })
 }
 
 async fn release_in_background(
@@ -281,30 +276,28 @@ async fn release_in_background(
     router: &Router,
     handoffs: &Handoffs,
 ) -> Vec<Job> {
-    let (owner, config) = (&release.owner, &handoffs.config);
-    let mut permit = match release.permit.take() {
-        Some(permit) => Some(permit),
-        None => Some(owner.permit().await),
+    let (possession, config) = (&release.possession, &handoffs.config);
+    let permit = match release.permit.take() {
+        Some(permit) => permit,
+        None => possession.permit().await,
     };
     // The undo of a request that may still be on its way goes behind it, on its connection.
     let settled = release.connection.is_none() && !release.unanswered;
     let mut jobs = Vec::new();
-    if settled
-        && hand_off_until_taken(handoffs, owner, &mut permit, false, |job| jobs.push(job)).is_some()
-    {
+    if settled && hand_off(handoffs, possession, Some(&permit), &mut None, |job| jobs.push(job)) {
         return jobs;
     }
     let give_up = clock::now() + config.command_timeout + release.lease;
     let mut pause = Duration::from_millis(50);
     loop {
         let now = clock::now();
-        let pending = owner.holds.lock().pending(now, config.watchdog_timeout).is_some();
+        let pending = possession.holds.lock().pending(now, config.watchdog_timeout).is_some();
         if !pending && !release.unanswered {
             return jobs;
         }
         if now >= give_up {
             if pending {
-                tracing::debug!(name = %owner.names.key(), owner = %owner.id,
+                tracing::debug!(name = %possession.names.key(), owner = %possession.id,
                     "a release could not be confirmed; its lease has ended");
             }
             // Nothing goes behind the last try, which may be under way.
@@ -317,24 +310,24 @@ async fn release_in_background(
         call.connection = release.connection.take();
         let answer = if !pending {
             // Whatever the reply says, it comes behind the commands.
-            let inspected = call.inspect(&owner.names, &owner.id).await.map(drop);
+            let inspected = call.inspect(&possession.names, &possession.id).await.map(drop);
             inspected.or_else(|error| if error.is_reply() { Ok(()) } else { Err(error) })
         } else {
-            let released = send_release(&mut call, owner, handoffs, now).await;
+            let released = send_release(&mut call, possession, handoffs, now).await;
             match &released {
-                Ok(_) => tracing::debug!(name = %owner.names.key(), owner = %owner.id,
+                Ok(_) => tracing::debug!(name = %possession.names.key(), owner = %possession.id,
                     "released in the background"),
                 Err(error) => log_failure!(
                     error,
                     handoffs.waiters,
-                    name = owner.names.key(),
-                    owner = &*owner.id,
+                    name = possession.names.key(),
+                    owner = &*possession.id,
                     "a release in the background failed; trying again"
                 ),
             }
             released.map(|answered| {
                 if answered.leaves {
-                    jobs.push(Job::Leave(owner.clone()));
+                    jobs.push(Job::Leave(possession.names.clone(), Some(possession.clone())));
                 }
             })
         };

@@ -16,11 +16,15 @@ use crate::error::{Error, Loss};
 type Address = Option<(String, Option<u16>)>;
 
 /// From the call until the grant, the refusal or the error.
-pub(crate) fn acquire(name: &str, owner: &str, server: impl FnOnce() -> Address) -> Span {
+pub(crate) fn acquire<'a>(
+    name: &str,
+    owner: impl FnOnce() -> &'a str,
+    server: impl FnOnce() -> Address,
+) -> Span {
     let span = tracing::debug_span!(
         "acquire",
         name,
-        owner,
+        owner = owner(),
         waited_ms = Empty,
         granted = Empty,
         handed_off = Empty,

@@ -1,9 +1,9 @@
 //! What a test build replaces, so that the tests can explore schedules and suspensions.
 
 #[cfg(test)]
-pub(crate) use crate::tests::explore::{Mutex, OuterMutex};
+pub(crate) use crate::tests::explore::Mutex;
 #[cfg(not(test))]
-pub(crate) use parking_lot::{Mutex, Mutex as OuterMutex};
+pub(crate) use parking_lot::Mutex;
 
 /// What the clock reads when nobody has suspended the machine.
 #[cfg(not(test))]

@@ -58,3 +58,30 @@ impl fmt::Display for FencingToken {
         self.0.fmt(f)
     }
 }
+
+/// The fencing tokens that a request has drawn for the holds of one possession, which get them one
+/// after the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct TokenBlock {
+    next: u64,
+    left: u32,
+}
+
+impl TokenBlock {
+    /// The last `drawn` tokens up to `last`.
+    pub(crate) fn up_to(last: FencingToken, drawn: u32) -> Self {
+        let left = drawn.min(u32::try_from(last.get()).unwrap_or(u32::MAX));
+        Self { next: last.get() - u64::from(left) + 1, left }
+    }
+
+    /// The next token.
+    pub(crate) fn draw(&mut self) -> Option<FencingToken> {
+        self.left = self.left.checked_sub(1)?;
+        self.next += 1;
+        NonZeroU64::new(self.next - 1).map(FencingToken)
+    }
+
+    pub(crate) fn left(self) -> u32 {
+        self.left
+    }
+}

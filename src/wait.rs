@@ -17,9 +17,10 @@ use tokio_stream::{StreamExt, wrappers::UnboundedReceiverStream};
 
 use crate::clock;
 use crate::error::ErrorKind;
+use crate::handle::Handle;
 use crate::host::here;
 use crate::limit::{Limit, Repeats};
-use crate::owner::{Granted, Owner};
+use crate::possession::Granted;
 use crate::protocol::{Grant, Names};
 use crate::sync::Mutex;
 use crate::transport::{Node, Push, Router};
@@ -29,7 +30,6 @@ mod long;
 mod places;
 mod queue;
 mod waiter;
-pub(crate) use handoff::HandoffOutcome;
 pub(crate) use queue::{Limits, Ticket};
 use queue::{Plan, WaitQueues};
 pub(crate) use waiter::{Registration, Waiter};
@@ -152,10 +152,10 @@ impl Waiters {
     ) -> Registration<'_> {
         let waiter = Arc::new(waiter);
         let now = clock::now();
-        let (channel, key) = (waiter.owner.names.channel(), waiter.owner.names.key());
+        let (channel, key) = (waiter.handle.names.channel(), waiter.handle.names.key());
         let mut queues = self.queues.lock();
         let (ticket, dirty) = queues.join(channel, key, remaining, placed, waiter.clone(), now);
-        let in_order = waiter.owner.kind.has_queue();
+        let in_order = waiter.handle.kind.has_queue();
         if in_order {
             queues.takes_place(channel, ticket, remaining, placed.is_some(), now);
         }
@@ -210,13 +210,13 @@ impl Waiters {
         self.queues.lock().is_live(names.channel())
     }
 
-    /// Wakes all waiters, because the client is closed. Returns the owners whose waiters stood for this
+    /// Wakes all waiters, because the client is closed. Returns the handles whose waiters stood for this
     /// client in queues that Redis keeps: the caller must give those places up.
-    pub(crate) fn close(&self) -> Vec<Arc<Owner>> {
+    pub(crate) fn close(&self) -> Vec<Arc<Handle>> {
         let (wakes, heads) = self.queues.lock().close();
         wake(wakes);
         self.changed.notify_waiters();
-        heads.into_iter().map(|head| head.owner.clone()).collect()
+        heads.into_iter().map(|head| head.handle.clone()).collect()
     }
 
     /// Keeps the subscriptions at all servers as the queues want them, until it is dropped.

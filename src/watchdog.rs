@@ -1,4 +1,4 @@
-//! Renews default leases: the driver over the [`schedule`], which says which owner is due when.
+//! Renews default leases: the driver over the [`schedule`], which says which handle is due when.
 //!
 //! It runs on the client's own thread with that thread's connection, so neither a user's task
 //! that blocks its runtime nor a flood of commands delays a renewal.
@@ -13,8 +13,8 @@
 //!    take long, batches follow each other all the same: no lock is late for it, and a server that
 //!    does not answer holds up the locks on no other.
 //! 4. The watchdog renews a lock for no longer than `max_hold`. After that its lease ends.
-//! 5. An owner is on the schedule once at most. When it is due, the watchdog finds out whether it has
-//!    something to renew. So to lock and unlock one uncontended handle again touches no schedule and
+//! 5. A handle is on the schedule once at most. When it is due, the watchdog finds out whether it is inside a
+//!    possession that has something to renew. So to lock and unlock one uncontended handle again touches no schedule and
 //!    wakes no thread.
 
 use std::collections::BTreeMap;
@@ -27,10 +27,11 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::config::Config;
 use crate::error::{ErrorKind, Loss, log_failure};
+use crate::handle::Handle;
 use crate::host::{HashMap, here, spawn};
 use crate::lease::whole_millis;
 use crate::loss::{found_gone, report};
-use crate::owner::{FoundBy, Owner, Renewal};
+use crate::possession::{FoundBy, Possession, Renewal};
 use crate::protocol::Session;
 use crate::sync::Mutex;
 use crate::transport::{Router, Server};
@@ -52,9 +53,11 @@ const UNDER_WAY: usize = 4;
 const PACE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Watchdog {
-    schedule: Mutex<Schedule<Owner>>,
+    schedule: Mutex<Schedule<Handle>>,
     /// Something is due before the driver would look.
     changed: Notify,
+    /// Renewals have been answered, or failed.
+    answered: Notify,
     /// A waiter asks again when a lock is found gone.
     waiters: Arc<Waiters>,
     lease: Duration,
@@ -69,17 +72,17 @@ pub(crate) struct Watchdog {
     max_hold: Duration,
 }
 
-/// One owner in a batch.
+/// One possession in a batch, and the handle that is inside.
 struct Entry {
-    owner: Arc<Owner>,
-    generation: u64,
+    handle: Arc<Handle>,
+    possession: Arc<Possession>,
     /// Until when its lease is valid as it is.
     until: Instant,
 }
 
 impl Entry {
     fn key(&self) -> &str {
-        self.owner.names.key()
+        self.handle.names.key()
     }
 }
 
@@ -89,6 +92,7 @@ impl Watchdog {
         Self {
             schedule: Mutex::default(),
             changed: Notify::new(),
+            answered: Notify::new(),
             waiters: waiters.clone(),
             lease: config.watchdog_timeout,
             period,
@@ -99,13 +103,26 @@ impl Watchdog {
         }
     }
 
-    /// Puts an owner on the schedule whose first watched lease was requested at `sent`.
-    pub(crate) fn watch(&self, owner: &Arc<Owner>, sent: Instant) {
-        self.insert(owner, sent + self.period);
+    /// Puts a handle on the schedule, if it has got a watched lease and is not there.
+    pub(crate) fn watch(&self, handle: &Arc<Handle>) {
+        if let Some(since) = handle.start_watching() {
+            self.insert(handle, since + self.period);
+        }
     }
 
-    fn insert(&self, owner: &Arc<Owner>, due: Instant) {
-        let looks_too_late = self.schedule.lock().insert(due, owner);
+    /// Waits while a renewal is under way that would make a shorter lease longer again.
+    pub(crate) async fn renewed(&self, possession: &Possession) {
+        loop {
+            let answered = self.answered.notified();
+            if !possession.holds.lock().waits_for_renewal(self.lease) {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    fn insert(&self, handle: &Arc<Handle>, due: Instant) {
+        let looks_too_late = self.schedule.lock().insert(due, handle);
         if looks_too_late {
             self.changed.notify_one();
         }
@@ -151,26 +168,26 @@ impl Watchdog {
         while calls.join_next().await.is_some() {}
     }
 
-    /// Waits until an owner is due. Returns those that have something to renew: a batch at most.
+    /// Waits until a handle is due. Returns those that have something to renew: a batch at most.
     async fn batch(&self) -> Vec<Entry> {
         let mut batch = Vec::new();
         let mut due = self.due().await;
         while !due.is_empty() {
-            batch.extend(due.into_iter().filter_map(|owner| self.look_at(owner)));
+            batch.extend(due.into_iter().filter_map(|handle| self.look_at(handle)));
             (due, _) = self.take_due(BATCH - batch.len());
         }
         batch
     }
 
-    /// The owners that are due, and when to look for more.
-    fn take_due(&self, most: usize) -> (Vec<Arc<Owner>>, Option<Instant>) {
+    /// The handles that are due, and when to look for more.
+    fn take_due(&self, most: usize) -> (Vec<Arc<Handle>>, Option<Instant>) {
         let mut schedule = self.schedule.lock();
         let due = schedule.take_due(clock::now() + self.early, most);
         (due, schedule.next_look())
     }
 
-    /// Waits until an owner is due.
-    async fn due(&self) -> Vec<Arc<Owner>> {
+    /// Waits until a handle is due.
+    async fn due(&self) -> Vec<Arc<Handle>> {
         loop {
             let (due, next) = self.take_due(BATCH);
             if !due.is_empty() {
@@ -190,24 +207,27 @@ impl Watchdog {
         }
     }
 
-    /// Looks whether an owner that is due has something to renew.
-    fn look_at(&self, owner: Arc<Owner>) -> Option<Entry> {
+    /// Looks whether a handle that is due is inside a possession that has something to renew.
+    fn look_at(&self, handle: Arc<Handle>) -> Option<Entry> {
         let (now, period) = (clock::now(), self.period - self.early);
-        let found = owner.holds.lock().renewal(now, period, self.max_hold);
+        let (possession, found) = handle.renewal(now, period, self.max_hold)?;
         match found {
-            Renewal::Due { generation, until } => {
-                return Some(Entry { owner, generation, until });
-            }
-            Renewal::NotBefore(due) => self.insert(&owner, due + self.early),
+            Renewal::Due { until } => return Some(Entry { handle, possession, until }),
+            Renewal::NotBefore(due) => self.insert(&handle, due + self.early),
             Renewal::Idle { ran_out: true } => {
-                report(&self.waiters, &owner, Loss::LeaseEnded, "not renewed in time");
+                report(&self.waiters, &possession, Loss::LeaseEnded, "not renewed in time");
             }
             Renewal::Idle { ran_out: false } => {}
             Renewal::Over { until } => {
                 let (remaining_lease, said) = (whole_millis(until - now), &self.waiters.long_holds);
                 if let Some(more) = said.admit(now) {
-                    tracing::warn!(name = %owner.names.key(), owner = %owner.id, ?remaining_lease,
-                        "a lock is held for longer than max_hold: its lease is renewed no more{more}");
+                    let (name, owner) = (possession.names.key(), &*possession.id);
+                    tracing::warn!(
+                        name,
+                        owner,
+                        ?remaining_lease,
+                        "a lock is held for longer than max_hold: its lease is renewed no more{more}"
+                    );
                 }
             }
         }
@@ -233,28 +253,30 @@ impl Watchdog {
     /// Returns the whole batch if Redis refused it and it has more than one lock.
     async fn renew(&self, router: &Router, batch: Vec<Entry>) -> Vec<Entry> {
         let locks: Vec<(&str, &str)> =
-            batch.iter().map(|entry| (entry.key(), &*entry.owner.id)).collect();
+            batch.iter().map(|entry| (entry.key(), &*entry.possession.id)).collect();
         let mut call = Session::new(router, self.give_up(router, &batch));
         call.patience = self.patience;
         let answer = call.renew(&locks, self.lease).await;
         let now = clock::now();
         match answer {
+            Err(error) if error.kind() == ErrorKind::Server && batch.len() > 1 => return batch,
             Ok((held, sent)) => {
                 for (entry, held) in batch.iter().zip(held) {
                     self.judge(entry, held, sent, now);
                 }
             }
-            Err(error) if error.kind() == ErrorKind::Server && batch.len() > 1 => return batch,
             Err(error) => {
                 let locks = batch.len();
                 log_failure!(error, self.waiters, locks, "a renewal failed; trying again");
                 let again = now + (self.period / 4).min(Duration::from_secs(1));
                 for entry in &batch {
                     // When it is due at its deadline, the watchdog finds that it is lost.
-                    self.insert(&entry.owner, again.min(entry.until) + self.early);
+                    entry.possession.holds.lock().renewal_ends();
+                    self.insert(&entry.handle, again.min(entry.until) + self.early);
                 }
             }
         }
+        self.answered.notify_waiters();
         Vec::new()
     }
 
@@ -268,18 +290,18 @@ impl Watchdog {
     }
 
     fn judge(&self, entry: &Entry, held: Result<(), Loss>, sent: Instant, now: Instant) {
-        let Entry { owner, generation, .. } = entry;
-        let generation = *generation;
+        let Entry { handle, possession, .. } = entry;
         match held {
             Ok(()) => {
-                let in_time = owner.holds.lock().renewed(generation, sent, self.lease, now);
-                // Too late is lost: the watchdog finds that out when it looks at the owner.
-                self.insert(owner, if in_time { sent + self.period } else { now });
+                let in_time = possession.holds.lock().renewed(sent, self.lease, now);
+                // Too late is lost: the watchdog finds that out when it looks at the handle.
+                self.insert(handle, if in_time { sent + self.period } else { now });
             }
             Err(loss) => {
-                found_gone(&self.waiters, owner, FoundBy::Renewal { generation }, loss);
+                possession.holds.lock().renewal_ends();
+                found_gone(&self.waiters, possession, FoundBy::Renewal, loss);
                 // There may be nothing to renew any more, or something new.
-                self.insert(owner, now);
+                self.insert(handle, now);
             }
         }
     }

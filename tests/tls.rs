@@ -150,7 +150,7 @@ async fn a_lock_goes_round_and_its_waiter_is_woken_by_a_message() {
     let (lock, next) = (client.lock("round"), other.lock("round"));
     let guard = hold(&lock).await;
     let nested = hold(&lock).await;
-    assert_eq!(guarded.server.holds("round")[lock.owner()], 2);
+    assert_eq!(guarded.server.holds("round")[guard.owner()], 2);
     assert!(!guarded.connections().is_empty(), "nobody came by TLS");
     let waiting = tokio::spawn(async move { hold(&next).await });
     wait_until("it parks", SOON, || guarded.server.subscribers("round") == 1).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::owner::Owner;
+use crate::handle::Handle;
 use crate::protocol::Place;
 use crate::wait::Ticket;
 
@@ -13,30 +13,30 @@ use super::{Acquisition, Wait};
 /// The place that a first try takes in a queue that Redis keeps. The drop gives it up.
 pub(super) struct FirstPlace<'a> {
     engine: &'a Engine,
-    owner: &'a Arc<Owner>,
+    handle: &'a Arc<Handle>,
     pub(super) ticket: Ticket,
 }
 
 impl FirstPlace<'_> {
     /// Redis granted the lock to this call for `lease`, and its place went with that.
     pub(super) fn granted(self, lease: Duration) {
-        self.engine.waiters.first_place_granted(&self.owner.names, self.ticket, lease);
+        self.engine.waiters.first_place_granted(&self.handle.names, self.ticket, lease);
         std::mem::forget(self);
     }
 
     /// The waiter that this call has become has the place now.
     pub(super) fn ends(self) {
-        self.engine.waiters.first_place_ends(&self.owner.names, self.ticket);
+        self.engine.waiters.first_place_ends(&self.handle.names, self.ticket);
         std::mem::forget(self);
     }
 }
 
 impl Drop for FirstPlace<'_> {
     fn drop(&mut self) {
-        self.engine.waiters.first_place_ends(&self.owner.names, self.ticket);
+        self.engine.waiters.first_place_ends(&self.handle.names, self.ticket);
         // A younger waiter may have been refused because this one was to ask.
-        self.engine.waiters.asks_for_place(&self.owner.names);
-        self.engine.releaser.leave_queue(self.owner);
+        self.engine.waiters.asks_for_place(&self.handle.names);
+        self.engine.releaser.leave_queue(self.handle);
     }
 }
 
@@ -44,22 +44,22 @@ impl Acquisition<'_> {
     /// The first try asks for a place already, so that others know of it after half a round trip. A
     /// call that does not wait takes none, and neither does one that nests.
     pub(super) fn first_place(&self) -> Option<FirstPlace<'_>> {
-        let Self { engine, owner, wait, begun, .. } = *self;
-        let takes = owner.kind.has_queue() && !matches!(wait, Wait::Once) && !self.nests();
+        let Self { engine, handle, wait, begun, .. } = *self;
+        let takes = handle.kind.has_queue() && !matches!(wait, Wait::Once) && !self.nests();
         takes.then(|| {
-            let ticket = engine.waiters.first_place_begins(&owner.names, begun);
-            FirstPlace { engine, owner, ticket }
+            let ticket = engine.waiters.first_place_begins(&handle.names, begun);
+            FirstPlace { engine, handle, ticket }
         })
     }
 
     /// What a request says of this client's place, if Redis keeps a queue. `ticket` is that of this call,
     /// if it takes a place.
     pub(super) fn place(&self, ticket: Option<Ticket>) -> Option<Place> {
-        let Self { engine, owner, .. } = *self;
-        owner.kind.has_queue().then(|| match ticket {
+        let Self { engine, handle, .. } = *self;
+        handle.kind.has_queue().then(|| match ticket {
             None => Place::none(&engine.config),
             Some(ticket) => {
-                let oldest = engine.waiters.place(&owner.names, &engine.config);
+                let oldest = engine.waiters.place(&handle.names, &engine.config, false);
                 Place { of_another: oldest.number != ticket, ..oldest }
             }
         })

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::protocol::{Grant, ServerClock, Session};
 use crate::reclaim::announce;
-use crate::releaser::OwnerSession;
+use crate::releaser::PossessionSession;
 
 use super::Acquisition;
 
@@ -23,24 +23,26 @@ impl Acquisition<'_> {
         clock: Option<ServerClock>,
     ) {
         let Some(came) = came else { return };
-        let names = &self.owner.names;
+        let names = &self.handle.names;
         if let Some(grant) = Grant::of_refusal(names, holder, remaining, came, sent, clock) {
             self.engine.releaser.take_grant(grant);
         }
     }
 
-    /// Releases the lock if its holder is an owner of this client that holds nothing: the server has
-    /// missed its release. False if the holder is another owner, if it released the lock after the
+    /// Releases the lock if its holder is a possession of this client that holds nothing: the server has
+    /// missed its release. False if the holder is another one, if it released the lock after the
     /// refusal, or if Redis does not answer.
     pub(super) async fn reclaim(&self, holder: &str, deadline: Instant) -> bool {
-        let Self { engine, owner, .. } = self;
-        let Some((idle, permit)) = engine.owners.claim_idle(holder, owner.kind, &owner.names)
+        let Self { engine, handle, .. } = self;
+        let Some((idle, permit)) =
+            engine.possessions.claim_idle(holder, handle.kind, &handle.names, false)
         else {
             return false;
         };
         let (call, lease) =
             (Session::new(&engine.router, deadline), engine.config.watchdog_timeout);
-        let mut session = OwnerSession::new(call, &idle, &engine.releaser, Some(permit), lease);
+        let mut session =
+            PossessionSession::new(call, &idle, &engine.releaser, Some(permit), lease);
         let released = Box::pin(session.send_release(clock::now())).await.unwrap_or(false);
         if released {
             announce(&idle);

@@ -4,7 +4,7 @@ use redis::{FromRedisValue, Pipeline, Value};
 
 use crate::error::{Error, Outcome};
 use crate::loss::found_gone;
-use crate::owner::FoundBy;
+use crate::possession::FoundBy;
 use crate::protocol::{Execution, converted};
 
 use super::LockGuard;
@@ -87,23 +87,23 @@ impl LockGuard {
     /// `Unknown`.
     pub async fn execute<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, Error> {
         let about = |error: Error| error.about(self.name());
-        let Self { engine, owner, .. } = self;
+        let (engine, possession) = (&self.engine, &self.granted.possession);
         engine.begin_call().map_err(about)?;
-        let execution = Execution::new(pipeline, &owner.names, &owner.id, &engine.router);
+        let execution = Execution::new(pipeline, &possession.names, &possession.id, &engine.router);
         let execute = self.execute_all(execution.map_err(about)?);
         let replies = engine.process.bind(engine.host.run(execute)).await.map_err(about)?;
         converted(pipeline, replies).await.map_err(about)
     }
 
     async fn execute_all(&self, execution: Execution) -> Result<Vec<Value>, Error> {
-        let Self { engine, owner, granted, .. } = self;
+        let Self { engine, granted, .. } = self;
         let mut session = self.session(granted.longest_lease()).await?;
         session.unanswered = true;
-        let replies = session.call.execute(&owner.names, execution).await;
+        let replies = session.call.execute(&granted.possession.names, execution).await;
         session.unanswered =
             replies.as_ref().is_err_and(|error| error.outcome() == Outcome::Unknown);
         replies?.map_err(|loss| {
-            found_gone(&engine.waiters, owner, FoundBy::Execution, loss);
+            found_gone(&engine.waiters, &granted.possession, FoundBy::Execution, loss);
             self.was_lost(Outcome::NotExecuted)
         })
     }

@@ -1,21 +1,23 @@
 //! When the client sends the first hand-offs of a chain.
 //!
 //! Tasks that hold a lock for next to no time hand it off faster than the client begins a request. If that
-//! request carried only the first of their hand-offs, all others would wait for its answer, and every
+//! request confirmed only the first of their hand-offs, all others would wait for its answer, and every
 //! turn took two round trips. So the client lets a chain grow first, as long as it grows, for a small part
 //! of a round trip.
 
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::protocol::Names;
+use crate::possession::Possession;
 use crate::sync::Mutex;
 
 use super::Handoffs;
-use super::queue::{HandoffQueue, LONGEST};
 
 /// The client waits for one part in so many of a round trip at most.
 const PARTS: u32 = 8;
+
+/// So many are enough for a request.
+const ENOUGH: usize = 128;
 
 /// A chain rests if it has not grown while the client's thread looked for other work so often.
 const LOOKS: u32 = 16;
@@ -32,17 +34,17 @@ impl Trip {
 }
 
 impl Handoffs {
-    /// Waits until the hand-offs of that lock come more slowly than a request carries them.
-    pub(super) async fn gather(&self, names: &Names) {
+    /// Waits until callers that await a confirmation come more slowly than a request confirms them.
+    pub(super) async fn gather(&self, possession: &Possession) {
         let until = clock::now() + *self.trip.0.lock() / PARTS;
-        let length = || self.queues.lock().get(names.key()).map_or(0, HandoffQueue::len);
+        let length = || possession.holds.lock().confirms();
         until_it_rests(length, until).await;
     }
 }
 
 async fn until_it_rests(length: impl Fn() -> usize, until: Instant) {
     let (mut before, mut looks) = (0, 0);
-    while looks < LOOKS && before < LONGEST && clock::now() < until {
+    while looks < LOOKS && before < ENOUGH && clock::now() < until {
         let now = length();
         looks = if now > before { 0 } else { looks + 1 };
         before = now;
@@ -86,8 +88,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_chain_is_waited_for_no_longer_than_a_request_carries_or_the_time_is_over() {
-        assert!((LONGEST..LONGEST + 3).contains(&gathered(10_000, 1, HOUR).await));
+    async fn a_chain_is_waited_for_no_longer_than_is_enough_or_the_time_is_over() {
+        assert!((ENOUGH..ENOUGH + 3).contains(&gathered(10_000, 1, HOUR).await));
         assert_eq!(gathered(60, 1, Duration::ZERO).await, 1);
     }
 }

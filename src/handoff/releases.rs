@@ -1,9 +1,10 @@
 //! A lock that is released to all clients instead of handed off.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::clock;
-use crate::owner::{Kind, Owner};
+use crate::possession::{Kind, Possession};
 use crate::protocol::{Names, Place};
 use crate::transport::{Router, Server};
 
@@ -19,21 +20,21 @@ impl Handoffs {
     /// This client's place in the queue of that lock, if Redis keeps one, for a request that brings it
     /// there.
     pub(crate) fn place_in_queue(&self, kind: Kind, names: &Names) -> Option<Place> {
-        kind.has_queue().then(|| self.waiters.place(names, &self.config))
+        kind.has_queue().then(|| self.waiters.place(names, &self.config, false))
     }
 
     /// A request to `server` has released the lock to all clients, and `receivers` of them have its
     /// message.
     pub(crate) fn freed(
         &self,
-        owner: &Owner,
+        possession: &Possession,
         receivers: Option<u32>,
         server: Option<Server>,
         router: &Router,
     ) {
-        self.note_release(owner.kind, &owner.names, server, None, router);
-        if !owner.kind.has_queue() {
-            self.waiters.freed(&owner.names, receivers);
+        self.note_release(possession.kind, &possession.names, server, None, router);
+        if !possession.kind.has_queue() {
+            self.waiters.freed(&possession.names, receivers);
         }
     }
 
@@ -42,7 +43,7 @@ impl Handoffs {
     pub(crate) fn note_release(
         &self,
         kind: Kind,
-        names: &Names,
+        names: &Arc<Names>,
         server: Option<Server>,
         held_until: Option<Instant>,
         router: &Router,

@@ -14,7 +14,7 @@ impl Lock {
             Err(error) if error.kind() == ErrorKind::Lost => Err(error),
             Err(error) => {
                 let (waiters, name, owner) =
-                    (&self.engine.waiters, self.owner.names.key(), self.owner());
+                    (&self.engine.waiters, self.handle.names.key(), self.owner());
                 log_failure!(
                     error,
                     waiters,

@@ -71,7 +71,7 @@ macro_rules! delegate_lock {
                 self.lock.name()
             }
 
-            /// The owner in Redis that this handle is: [`Lock::owner`].
+            /// The id of this handle, for logs: [`Lock::owner`].
             #[must_use]
             pub fn owner(&self) -> &str {
                 self.lock.owner()

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::Lock;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
+use crate::possession::HoldState;
 use crate::protocol::{Inspected, Session};
 
 impl Lock {
@@ -22,7 +25,7 @@ impl Lock {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn is_locked(&self) -> Result<bool, Error> {
-        let inspect = async { self.call()?.inspect(&self.owner.names, &self.owner.id).await };
+        let inspect = async { self.call()?.inspect(&self.handle.names, "").await };
         let inspected = self.ask(inspect).await?;
         Ok(inspected.is_some())
     }
@@ -103,11 +106,11 @@ impl Lock {
     ///
     /// Once the client has sent it, it may take effect even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        let (owner, grace) = (&self.owner, self.engine.config.fair_grace);
-        let free = async { self.call()?.force_unlock(owner.kind, &owner.names, grace).await };
+        let (handle, grace) = (&self.handle, self.engine.config.fair_grace);
+        let free = async { self.call()?.force_unlock(handle.kind, &handle.names, grace).await };
         let freed = self.ask(free).await?;
         if freed {
-            tracing::warn!(name = %self.owner.names.key(), "a lock was freed by force");
+            tracing::warn!(name = %self.handle.names.key(), "a lock was freed by force");
         }
         Ok(freed)
     }
@@ -138,13 +141,21 @@ impl Lock {
     /// handed the lock off to it, first waits until Redis has confirmed that.
     async fn inspect_settled(&self) -> Result<Option<Inspected>, Error> {
         let mut call = self.call()?;
-        if self.owner.holds.lock().is_unconfirmed() {
-            let permit = clock::timeout_at(call.deadline, self.owner.permit()).await;
-            drop(permit.map_err(|_| {
-                let message = "Redis has not confirmed that the lock was handed off";
+        let possession = self.handle.last();
+        let is_unwritten = |holds: &HoldState| holds.is_unwritten();
+        if let Some(possession) = possession.as_ref().filter(|one| is_unwritten(&one.holds.lock()))
+        {
+            let (confirm, confirmed) = oneshot::channel();
+            // The client's thread sees to it already.
+            let _ = possession.holds.lock().confirms_to(confirm);
+            let confirmed = clock::timeout_at(call.deadline, confirmed).await;
+            drop(confirmed.map_err(|_| {
+                let message = "Redis has not heard that the lock was handed off";
                 Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
             })?);
         }
-        call.inspect(&self.owner.names, &self.owner.id).await
+        // What Redis has for another handle, or for none, is not this one's.
+        let own = possession.filter(|one| one.holds.lock().is_of(self.handle.number));
+        call.inspect(&self.handle.names, own.as_ref().map_or("", |own| &own.id)).await
     }
 }

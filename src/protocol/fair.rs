@@ -11,7 +11,9 @@ use crate::transport::{Answer, Request};
 
 use super::replies::unexpected;
 use super::scripts::SCRIPTS;
-use super::{Elsewhere, Names, ServerClock, Session, count_listeners, evalsha, millis, publish};
+use super::{
+    Elsewhere, Names, ServerClock, Session, Terms, count_listeners, evalsha, millis, publish,
+};
 
 /// What a request says of this client's place in the queue of a lock.
 #[derive(Debug, Clone, Copy)]
@@ -116,7 +118,7 @@ pub(crate) enum Refreshed {
 impl Session<'_> {
     pub(super) fn acquire_in_order<'r>(
         &self,
-        new_token: bool,
+        tokens: u32,
         names: &'r Names,
         owner: &'r str,
         lease: Duration,
@@ -125,12 +127,12 @@ impl Session<'_> {
     ) -> Request<'r> {
         let channels = self.router.channels();
         let make = move || {
-            let mut cmd = of_queue_and_token(&SCRIPTS.fair_acquire, names, new_token);
+            let mut cmd = of_queue_and_token(&SCRIPTS.fair_acquire, names, tokens > 0);
             cmd.arg(owner).arg(millis(lease)).arg(count);
             cmd.arg(place.since.map_or("", |_| names.client())).arg(age(place.since));
             cmd.arg(millis(QUEUE_TERM)).arg(if place.of_another { "1" } else { "" });
             cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
-            cmd.arg(millis(place.grace)).arg(place.turn.arg(place.number));
+            cmd.arg(millis(place.grace)).arg(place.turn.arg(place.number)).arg(tokens);
             cmd
         };
         let request = self.queue_request(&SCRIPTS.fair_acquire, Cmd::new(), names);
@@ -159,25 +161,24 @@ impl Session<'_> {
         Request { make: Some(Box::new(make)), ..request }
     }
 
-    pub(super) fn hand_off_in_order<'r>(
+    pub(super) fn prolong_in_order<'r>(
         &self,
-        new_token: bool,
         names: &'r Names,
-        owners: &'r [&'r str],
-        lease: Duration,
+        owner: &'r str,
+        Terms { count, lease, tokens }: Terms,
         place: Place,
     ) -> Request<'r> {
         let channels = self.router.channels();
         let make = move || {
-            let mut cmd = of_queue_and_token(&SCRIPTS.fair_hand_off, names, new_token);
+            let mut cmd = of_queue_and_token(&SCRIPTS.fair_prolong, names, tokens > 0);
             cmd.arg(names.client()).arg(age(place.since));
             cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace));
             cmd.arg(place.turn.arg(place.number));
-            cmd.arg(names.common_channel()).arg(millis(lease)).arg("");
-            cmd.arg(publish(channels)).arg(0).arg(owners);
+            cmd.arg(owner).arg(count).arg(millis(lease)).arg(tokens);
+            cmd.arg(names.common_channel()).arg("").arg(publish(channels)).arg(0);
             cmd
         };
-        let request = self.queue_request(&SCRIPTS.fair_hand_off, Cmd::new(), names);
+        let request = self.queue_request(&SCRIPTS.fair_prolong, Cmd::new(), names);
         Request { make: Some(Box::new(make)), ..request }
     }
 

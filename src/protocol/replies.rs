@@ -6,22 +6,21 @@ use redis::Value;
 
 use super::{Acquired, Inspected};
 use crate::error::{Error, ErrorKind, Loss, Outcome};
-use crate::token::FencingToken;
+use crate::token::{FencingToken, TokenBlock};
 use crate::transport::Answer;
 
 /// The longest time for which a waiter relies on messages about a lock in a slot that migrates.
 const WHILE_ASKING: Duration = Duration::from_secs(1);
 
-/// What an acquire was answered, and when it was sent. `new_token` says whether a grant has a
-/// token.
-pub(super) fn acquired(answer: Answer, new_token: bool) -> Result<(Acquired, Instant), Error> {
+/// What an acquire was answered that draws so many `tokens`, and when it was sent.
+pub(super) fn acquired(answer: Answer, tokens: u32) -> Result<(Acquired, Instant), Error> {
     let acquired = match &answer.value {
         // A number says how old the oldest waiter elsewhere is.
-        Value::Nil | Value::Int(_) if !new_token => Acquired::Granted(None),
+        Value::Nil | Value::Int(_) if tokens == 0 => Acquired::Granted(TokenBlock::default()),
         Value::SimpleString(reply) if reply == "GONE" => Acquired::Gone(Loss::KeyGone),
         Value::SimpleString(reply) if reply == "TAKEN" => Acquired::Gone(Loss::TakenOver),
-        other => match granted_token(other).filter(|_| new_token) {
-            Some(number) => Acquired::Granted(Some(token_of(number)?)),
+        other => match granted_token(other).filter(|_| tokens > 0) {
+            Some(last) => Acquired::Granted(TokenBlock::up_to(token_of(last)?, tokens)),
             None => refused(other, answer.asking)?,
         },
     };

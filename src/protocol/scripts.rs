@@ -12,7 +12,7 @@ pub(super) struct Scripts {
     pub(super) acquire: Script,
     pub(super) release: Script,
     pub(super) renew: Script,
-    pub(super) hand_off: Script,
+    pub(super) prolong: Script,
     pub(super) force_unlock: Script,
     pub(super) inspect: Script,
     pub(super) rewrite: Script,
@@ -21,7 +21,7 @@ pub(super) struct Scripts {
     pub(super) batch: Script,
     pub(super) fair_acquire: Script,
     pub(super) fair_release: Script,
-    pub(super) fair_hand_off: Script,
+    pub(super) fair_prolong: Script,
     pub(super) fair_leave: Script,
     pub(super) fair_refresh: Script,
     pub(super) fair_force_unlock: Script,
@@ -34,7 +34,7 @@ macro_rules! lua {
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
-    let (acquire, release, hand_off) = (lua!("acquire"), lua!("release"), lua!("hand_off"));
+    let (acquire, release, prolong) = (lua!("acquire"), lua!("release"), lua!("prolong"));
     let both = function("acquire", &acquire) + &function("release", &release);
     let batch = both + &lua!("batch");
     let turn = function("turn", &lua!("fair_turn"));
@@ -45,7 +45,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         acquire: Script::new(&acquire),
         release: Script::new(&release),
         renew: Script::new(&lua!("renew")),
-        hand_off: Script::new(&hand_off),
+        prolong: Script::new(&prolong),
         force_unlock: Script::new(&lua!("force_unlock")),
         inspect: Script::new(&lua!("inspect")),
         rewrite: Script::new(&lua!("rewrite")),
@@ -53,10 +53,10 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         batch: Script::new(&batch),
         fair_acquire: fair(&format!("{place}{elsewhere}{}", lua!("fair_acquire"))),
         fair_release: fair(&format!("{place}{}", lua!("fair_release"))),
-        fair_hand_off: Script::new(&format!(
+        fair_prolong: Script::new(&format!(
             "{place}{elsewhere}{}{}",
-            function("hand_off", &hand_off),
-            lua!("fair_hand_off")
+            function("prolong", &prolong),
+            lua!("fair_prolong")
         )),
         fair_leave: fair(&lua!("fair_leave")),
         fair_refresh: Script::new(&lua!("fair_refresh")),
@@ -107,7 +107,7 @@ impl Scripts {
             ("acquire", &self.acquire),
             ("release", &self.release),
             ("renew", &self.renew),
-            ("hand_off", &self.hand_off),
+            ("prolong", &self.prolong),
             ("force_unlock", &self.force_unlock),
             ("inspect", &self.inspect),
             ("rewrite", &self.rewrite),
@@ -115,7 +115,7 @@ impl Scripts {
             ("batch", &self.batch),
             ("fair_acquire", &self.fair_acquire),
             ("fair_release", &self.fair_release),
-            ("fair_hand_off", &self.fair_hand_off),
+            ("fair_prolong", &self.fair_prolong),
             ("fair_leave", &self.fair_leave),
             ("fair_refresh", &self.fair_refresh),
             ("fair_force_unlock", &self.fair_force_unlock),

@@ -9,6 +9,7 @@ mod batch;
 mod commands;
 mod fair;
 mod headers;
+mod prolong;
 mod server;
 
 use crate::tests::naive::{Held, Naive};
@@ -96,7 +97,7 @@ enum Op {
     Acquire { owner: usize, lease: u64, count: u32 },
     Release { owner: usize, lease: u64, count: u32 },
     Renew { owner: usize, lease: u64 },
-    HandOff { owners: Vec<usize>, lease: u64 },
+    Prolong { owner: usize, lease: u64, count: u32 },
     ForceUnlock,
     Expire,
     Persist,
@@ -105,14 +106,12 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let (owner, lease) = (0..OWNERS.len(), (1..4u64).prop_map(|many| many * LONG));
     let args = (owner, lease, 0..4u32);
-    let [acquire, release, renew] = [args.clone(), args.clone(), args];
-    let owners = prop::collection::vec(0..OWNERS.len(), 2..5);
-    let hand_off = (owners, (1..4u64).prop_map(|many| many * LONG));
+    let [acquire, release, renew, prolong] = [args.clone(), args.clone(), args.clone(), args];
     prop_oneof![
         6 => acquire.prop_map(|(owner, lease, c)| Op::Acquire { owner, lease, count: c.max(1) }),
         4 => release.prop_map(|(owner, lease, count)| Op::Release { owner, lease, count }),
         2 => renew.prop_map(|(owner, lease, _)| Op::Renew { owner, lease }),
-        3 => hand_off.prop_map(|(owners, lease)| Op::HandOff { owners, lease }),
+        3 => prolong.prop_map(|(owner, lease, c)| Op::Prolong { owner, lease, count: c.max(1) }),
         1 => Just(Op::ForceUnlock),
         1 => Just(Op::Expire),
         1 => Just(Op::Persist),
@@ -144,7 +143,7 @@ impl Both<'_> {
             Op::Acquire { owner, lease, count } => {
                 let reply = self.ask(&scripts.acquire, &[&OWNERS[owner], &lease, &count]);
                 let reply = match reply {
-                    Value::Nil => Acquired::Granted(None),
+                    Value::Nil => Acquired::Granted(TokenBlock::default()),
                     Value::SimpleString(gone) if gone == "GONE" => Acquired::Gone(Loss::KeyGone),
                     Value::SimpleString(taken) if taken == "TAKEN" => {
                         Acquired::Gone(Loss::TakenOver)
@@ -175,16 +174,14 @@ impl Both<'_> {
                 let reply = Value::Array(vec![Value::Int(held.map_or_else(number, |()| 1))]);
                 assert_eq!(self.ask(&scripts.renew, &[&lease, &OWNERS[owner]]), reply);
             }
-            Op::HandOff { ref owners, lease } => {
-                let owners: Vec<&'static str> = owners.iter().map(|one| OWNERS[*one]).collect();
-                let mut args: Vec<&dyn ToString> =
-                    vec![&"channel", &lease, &"NUMSUB", &"PUBLISH", &0];
-                args.extend(owners.iter().map(|owner| owner as &dyn ToString));
-                let reply = match self.naive.hand_off(&owners, lease, 0) {
+            Op::Prolong { owner, lease, count } => {
+                let args: [&dyn ToString; 8] =
+                    [&OWNERS[owner], &count, &lease, &0, &"channel", &"NUMSUB", &"PUBLISH", &0];
+                let reply = match self.naive.prolong(OWNERS[owner], count, lease, 0) {
                     Ok(()) => Value::Array(vec![Value::Int(0), Value::Int(0)]),
                     Err(loss) => Value::Int(number(loss)),
                 };
-                assert_eq!(self.ask(&scripts.hand_off, &args), reply);
+                assert_eq!(self.ask(&scripts.prolong, &args), reply);
             }
             Op::ForceUnlock => {
                 let held = self.naive.lock.take().is_some();
@@ -216,8 +213,8 @@ impl Both<'_> {
             let held = self.naive.lock.as_ref().map(|held| Inspected {
                 // Not to the millisecond: time passes on the server.
                 remaining: held.ends.map(|_| reply.as_ref().unwrap().remaining.unwrap()),
-                count: if held.owner == owner { held.count } else { 0 },
-                holder: held.owner.into(),
+                count: if *held.owner == *owner { held.count } else { 0 },
+                holder: held.owner.clone(),
             });
             assert_eq!(reply, held);
         }
@@ -228,7 +225,7 @@ impl Both<'_> {
         let ttl: i64 = redis::cmd("PTTL").arg(KEY).query(self.redis)?;
         assert!(fields.len() <= 1, "two owners at once: {fields:?}");
         Ok(fields.first().map(|(owner, count)| Held {
-            owner: OWNERS.into_iter().find(|one| one == owner).expect("one of them"),
+            owner: owner.as_str().into(),
             count: *count,
             ends: u64::try_from(ttl).ok().map(|ttl| ttl.next_multiple_of(LONG)),
         }))

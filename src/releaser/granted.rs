@@ -1,25 +1,25 @@
 //! A lock that Redis has granted to this client, because it had its turn: hands it to the first waiter.
 //!
-//! 1. **The client's thread does that, by a hand-off** from the owner of the grant, which no handle is.
-//!    So no more is believed than a hand-off believes: the waiter's hold is valid no longer than the
-//!    grant, until Redis has confirmed the hand-off with the lease of the waiter.
-//! 2. **The grant becomes the lease of the waiter only when the waiter has taken it.** A call that is
-//!    never polled again costs the other clients no more than the grace. (Where too little of the grace
-//!    is left for that, or the lock is fenced, the waiter has it when Redis has confirmed it, for its lease.)
+//! 1. **The owner that Redis names in a grant is a possession** of this client, and its client's thread hands
+//!    it off. So no more is believed than a hand-off believes: the waiter's hold is valid no longer than
+//!    the grant, until Redis has heard of the lease of the waiter.
+//! 2. **Redis hears of that only when the waiter has taken the lock.** A call that is never polled again
+//!    costs the other clients no more than the grace. (Where too little of the grace is left for that, or the
+//!    lock is fenced, Redis hears of the lease first, and then the waiter has the lock.)
 //! 3. What no waiter can take is released at once, and the next client has its turn.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::clock;
 use crate::config::QUEUE_TERM;
-use crate::handoff::Handoffs;
+use crate::handoff::{HandedOff, Handoffs};
 use crate::host::HashMap;
-use crate::lease::{Lease, Validity};
-use crate::owner::{Kind, LEAST, Owner};
-use crate::protocol::Grant;
+use crate::possession::{Kind, LEAST, Possession, Prolong};
+use crate::protocol::{Grant, Session};
+use crate::transport::Router;
+use crate::wait::Waiter;
 
-use super::hand_off::until_taken;
 use super::{BackgroundRelease, Job};
 
 /// The grants of which the client has heard and that may not have ended: a message and several refusals can be
@@ -43,43 +43,66 @@ impl KnownGrants {
 }
 
 /// Returns the jobs that are left to do.
-pub(super) async fn pass_on(grant: Grant, handoffs: &Handoffs) -> Vec<Job> {
+pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) -> Vec<Job> {
     let Grant { names, owner, lease, until, elsewhere } = grant;
     let waiters = &handoffs.waiters;
     waiters.heard(&names, elsewhere);
-    let owner = Arc::new(Owner::new(Kind::Fair, names, owner));
-    let release = |owner| vec![Job::Release(BackgroundRelease::new(owner, None, lease))];
-    has(&owner, lease, until.unwrap_or_else(clock::now));
-    let Some(until) = until else { return release(owner) };
+    let possession = Arc::new(Possession::new(Kind::FencedFair, Arc::new(names), (&*owner).into()));
+    let names = &possession.names;
+    possession.holds.lock().granted_by_message(lease, until.unwrap_or_else(clock::now));
+    // The client's thread has to see to a hand-off to a waiter that left as it got the lock.
+    let mut settles = false;
+    let release = |settles: bool| {
+        let mut jobs = vec![Job::Release(BackgroundRelease::new(possession.clone(), None, lease))];
+        if settles {
+            jobs.push(Job::Settle(possession.clone()));
+        }
+        jobs
+    };
+    let Some(until) = until else { return release(settles) };
     loop {
         let progress = waiters.progress();
         let now = clock::now();
         if now >= until {
             // It came too late, and the place went with it. By the server's clock it may not have ended yet.
-            waiters.asks_for_place(&owner.names);
-            return release(owner);
+            waiters.asks_for_place(names);
+            return release(settles);
         }
-        // If the grant took so long to come here, the confirmation may take as long. So the waiter has
-        // the lock only after it; also if the grace is too short for a hand-off without it.
-        let awaits = until < now + LEAST.max(2 * lease / 3);
-        let mut permit = None;
-        if let Some(handed_off) = handoffs.hand_off_by(&owner, &mut permit, false, awaits) {
-            let mut jobs = Vec::new();
-            until_taken(handoffs, &owner, handed_off, |job| jobs.push(job));
-            if !awaits && !taken(handoffs, &owner, until).await {
-                let pending = handoffs.give_up_unsent(&owner.names).into_iter();
-                let release = |(owner, lease)| BackgroundRelease::new(owner, None, lease);
-                let mut jobs: Vec<Job> =
-                    pending.map(|pending| Job::Release(release(pending))).collect();
-                // The waiter may have asked meanwhile.
-                jobs.push(Job::Leave(owner));
-                return jobs;
+        // If the grant took so long to come here, Redis may hear of the waiter as late. So it hears first; also
+        // if the grace is too short for a hand-off without that, or the waiter needs a token.
+        let tokens = waiters.tokens_wanted(names);
+        let first = tokens > 0 || until < now + LEAST.max(2 * lease / 3);
+        if first && let Some(lease) = waiters.next_lease(names) {
+            let prolong = Prolong::ahead(lease, tokens);
+            let mut call = Session::new(router, now + handoffs.config.command_timeout);
+            let permit = possession.permit().await;
+            match handoffs.prolong(&mut call, &possession, prolong).await {
+                Ok(Ok(prolonged)) => handoffs.prolonged(&possession, prolong, prolonged, now),
+                Ok(Err(_)) | Err(_) => {
+                    call.abandon();
+                    drop(permit);
+                    waiters.asks_for_place(names);
+                    return release(settles);
+                }
             }
+        }
+        let handed_off = handoffs.hand_off(&possession, None, &mut None);
+        if let Some(HandedOff { waiter, declined: None, .. }) = &handed_off {
+            if first || taken(handoffs, waiter, until).await {
+                return vec![Job::Settle(possession)];
+            }
+            // The waiter may have asked meanwhile.
+            let mut jobs = release(settles);
+            jobs.push(Job::Leave(names.clone(), Some(possession.clone())));
             return jobs;
         }
-        drop(permit);
-        if !waiters.head_asks(&owner.names) {
-            return release(owner);
+        if let Some(HandedOff { declined: Some(granted), settle, .. }) = handed_off {
+            settles |= settle;
+            possession.holds.lock().give_back(granted.hold);
+            continue;
+        }
+        if !waiters.head_asks(names) {
+            return release(settles);
         }
         // Redis refuses that head: another owner has the lock.
         let _ = clock::timeout_at(until, progress).await;
@@ -87,8 +110,7 @@ pub(super) async fn pass_on(grant: Grant, handoffs: &Handoffs) -> Vec<Job> {
 }
 
 /// Waits until the waiter has taken the lock, or left. False if the grant ends before.
-async fn taken(handoffs: &Handoffs, owner: &Owner, until: Instant) -> bool {
-    let Some(waiter) = handoffs.first_unsent(&owner.names) else { return true };
+async fn taken(handoffs: &Handoffs, waiter: &Waiter, until: Instant) -> bool {
     loop {
         let progress = handoffs.waiters.progress();
         if !waiter.has_yet_to_take() {
@@ -100,17 +122,10 @@ async fn taken(handoffs: &Handoffs, owner: &Owner, until: Instant) -> bool {
     }
 }
 
-/// The owner has had the lock, and gives it back.
-fn has(owner: &Owner, lease: Duration, until: Instant) {
-    let mut holds = owner.holds.lock();
-    let now = clock::now();
-    let ask = holds.ask(now);
-    let hold = holds.granted(ask, Lease::Fixed(lease), Arc::new(Validity::new(until)), now);
-    holds.give_back(hold);
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::protocol::Names;
 

@@ -10,7 +10,7 @@ use tracing::Instrument;
 use crate::clock;
 use crate::handoff::Handoffs;
 use crate::host::here;
-use crate::owner::{Owner, Permit};
+use crate::possession::{Permit, Possession};
 use crate::protocol::Grant;
 use crate::spans;
 use crate::transport::Router;
@@ -72,40 +72,39 @@ pub(crate) async fn do_jobs(
 async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job> {
     match job {
         Job::Release(release) => {
-            let (owner, key) = (&release.owner, release.owner.names.key());
-            let span = spans::release(key, &owner.id, true, || router.address_of(key));
+            let (id, key) = (&release.possession.id, release.possession.names.key());
+            let span = spans::release(key, id, true, || router.address_of(key));
             release_in_background(release, &router, &handoffs).instrument(span).await
         }
-        Job::Handoff(owner) => {
-            let (pending, confirmed) = handoffs.flush(&router, &owner.names).await;
-            let release = |(owner, lease)| Job::Release(BackgroundRelease::new(owner, None, lease));
-            let mut jobs: Vec<Job> = pending.into_iter().map(release).collect();
+        Job::Settle(possession) => {
+            let heard = handoffs.settle(&router, &possession).await;
+            let names = &possession.names;
             // The place may be there still of a waiter that had the lock, or that has left meanwhile.
-            if owner.kind.has_queue()
-                && (!confirmed || handoffs.waiters.gives_place_up(&owner.names))
-            {
-                jobs.push(Job::Leave(owner));
-            }
-            jobs
+            let leaves =
+                possession.kind.has_queue() && (!heard || handoffs.waiters.gives_place_up(names));
+            leaves
+                .then(|| Job::Leave(names.clone(), Some(possession.clone())))
+                .into_iter()
+                .collect()
         }
-        Job::Granted(grant) => pass_on(grant, &handoffs).await,
-        Job::Leave(owner) => {
-            leave_queue(&owner, &router, &handoffs).await;
+        Job::Granted(grant) => pass_on(grant, &router, &handoffs).await,
+        Job::Leave(names, behind) => {
+            leave_queue(&names, behind, &router, &handoffs).await;
             Vec::new()
         }
         Job::Drain(_) => Vec::new(),
     }
 }
 
-/// Releases what Redis still counts for an owner that has released it before.
+/// Releases what Redis still counts for a possession that has released it before.
 pub(crate) async fn release_again(
-    owner: Arc<Owner>,
+    possession: Arc<Possession>,
     permit: Permit,
     router: &Arc<Router>,
     handoffs: &Arc<Handoffs>,
 ) {
     let lease = handoffs.config.watchdog_timeout;
-    let mut jobs = vec![Job::Release(BackgroundRelease::new(owner, Some(permit), lease))];
+    let mut jobs = vec![Job::Release(BackgroundRelease::new(possession, Some(permit), lease))];
     while let Some(job) = jobs.pop() {
         jobs.extend(work(job, router.clone(), handoffs.clone()).await);
     }

@@ -6,27 +6,34 @@ use std::time::Duration;
 use crate::clock;
 use crate::config::QUEUE_TERM;
 use crate::handoff::Handoffs;
-use crate::owner::Owner;
-use crate::protocol::Session;
+use crate::possession::Possession;
+use crate::protocol::{Names, Session};
 use crate::transport::Router;
 
 use super::LONGEST_PAUSE;
 
-/// Tries until Redis has answered, or the place has ended by itself. `owner` is that of the last
-/// waiter.
-pub(super) async fn leave_queue(owner: &Arc<Owner>, router: &Router, handoffs: &Handoffs) {
+/// Tries until Redis has answered, or the place has ended by itself. The last waiter's requests were about
+/// that possession.
+pub(super) async fn leave_queue(
+    names: &Names,
+    behind: Option<Arc<Possession>>,
+    router: &Router,
+    handoffs: &Handoffs,
+) {
     let config = &handoffs.config;
     let give_up = clock::now() + QUEUE_TERM;
     // Behind its last request and the release that undoes it: that one would take the place again.
-    drop(clock::timeout_at(give_up, owner.permit()).await);
+    if let Some(possession) = behind {
+        drop(clock::timeout_at(give_up, possession.permit()).await);
+    }
     let mut pause = Duration::from_millis(50);
     // Another waiter may have come and asked. Then its place is there instead.
-    while let Some(last) = handoffs.waiters.leaves_queue(&owner.names) {
+    while let Some(last) = handoffs.waiters.leaves_queue(names) {
         let mut call = Session::new(router, clock::now() + config.command_timeout);
-        match call.leave_queue(&owner.names, config.fair_grace, last).await {
+        match call.leave_queue(names, config.fair_grace, last).await {
             Ok(()) => return,
             Err(error) => {
-                tracing::debug!(name = %owner.names.key(), error = format_args!("{error:#}"), "could not leave a queue");
+                tracing::debug!(name = %names.key(), error = format_args!("{error:#}"), "could not leave a queue");
             }
         }
         if clock::now() >= give_up {

@@ -1,46 +1,105 @@
-//! What the drop of an [`OwnerSession`] leaves to the background.
+//! What the drop of an [`PossessionSession`] leaves to the background.
 
-use std::time::Instant;
-
+use shuttle::future::{block_on, spawn};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
-use crate::lease::{Lease, Validity};
-use crate::owner::Kind;
-use crate::protocol::Names;
+use crate::config::Config;
+use crate::lease::Lease;
+use crate::possession::{Kind, Possessions};
+use crate::tests::explore::{explore, some_time};
 use crate::tests::parts::handoffs;
+use crate::token::TokenBlock;
 use crate::transport::Endpoint;
+use crate::wait::Waiter;
 
 const LEASE: Duration = Duration::from_secs(1);
 
-/// Whether the drop of a session enqueues a release, where the owner has one guard that is valid until
-/// then.
-fn enqueues(until: impl Fn(Instant) -> Instant) -> bool {
-    let (jobs, mut enqueued) = unbounded_channel();
-    let releaser = Releaser::new(jobs, handoffs(&Arc::default()));
-    let owner = Arc::new(Owner::new(Kind::Reentrant, Names::new("", "lock"), "owner".into()));
-    let now = clock::now();
-    {
-        let mut holds = owner.holds.lock();
-        let ask = holds.ask(now);
-        let validity = Arc::new(Validity::new(until(now)));
-        holds.granted(ask, Lease::Fixed(LEASE), validity, now);
-    }
+fn router() -> Arc<Router> {
     let endpoint = Endpoint::url("redis://127.0.0.1/".into()).expect("an address");
     let (pushes, _pushed) = unbounded_channel();
     let router = Router::new(endpoint, LEASE, Vec::new(), false, pushes, Box::new(|_| 0));
-    let router = router.expect("a router");
-    drop(OwnerSession::new(Session::new(&router, now + LEASE), &owner, &releaser, None, LEASE));
+    router.expect("a router")
+}
+
+/// Whether the drop of a session enqueues a release, where the possession has one guard for which a request
+/// was sent so long ago.
+fn enqueues(sent: Duration) -> bool {
+    let (jobs, mut enqueued) = unbounded_channel();
+    let releaser = Releaser::new(jobs, handoffs(&Arc::default()));
+    let names = Arc::new(Names::new("", "lock"));
+    let possession = Arc::new(Possession::new(Kind::Reentrant, names, "us:1".into()));
+    let now = clock::now() + LEASE;
+    {
+        let mut holds = possession.holds.lock();
+        let ask = holds.ask_first(1);
+        holds.granted(ask, Lease::Fixed(LEASE), LEASE, TokenBlock::default(), now - sent);
+    }
+    let router = router();
+    let call = Session::new(&router, now + LEASE);
+    drop(PossessionSession::new(call, &possession, &releaser, None, LEASE));
     matches!(enqueued.try_recv(), Ok(Job::Release(_)))
 }
 
 #[test]
 fn a_session_that_ends_leaves_a_guard_that_is_valid_alone() {
-    assert!(!enqueues(|now| now + LEASE));
+    assert!(!enqueues(Duration::ZERO));
 }
 
 /// A release of everything may be on its way then, and what follows has to come behind it.
 #[test]
 fn a_session_that_ends_releases_in_the_background_if_every_guard_has_run_out() {
-    assert!(enqueues(|now| now));
+    assert!(enqueues(2 * LEASE));
+}
+
+const GRACE: Duration = Duration::from_secs(3600);
+
+/// Redis grants a fair lock to this client. Its first waiter leaves at any moment, and the next one comes when
+/// the client has decided to release the lock.
+async fn first_waiter_leaves() {
+    let handoffs = handoffs(&Arc::new(Config { fair_turn: GRACE, ..Config::default() }));
+    let possessions: Arc<Possessions> = Arc::default();
+    let names = possessions.names(Kind::Fair, "", "lock");
+    let waiter = {
+        let names = names.clone();
+        move || {
+            let handle = Arc::new(Handle::new(Kind::Fair, names.clone(), &possessions));
+            Waiter::new(handle, Lease::Watchdog, GRACE, clock::now())
+        }
+    };
+    let (has_joined, joined) = oneshot::channel();
+    let first = spawn({
+        let (handoffs, waiter) = (handoffs.clone(), waiter());
+        async move {
+            let registration = handoffs.waiters.join(waiter, Some(GRACE), None);
+            has_joined.send(()).expect("somebody waits for it");
+            some_time().await;
+            registration.leave().0.is_some()
+        }
+    });
+    joined.await.expect("it joins");
+    let (names, until) = ((*names).clone(), Some(clock::now() + GRACE));
+    let grant = Grant { names, owner: "us:-1".into(), lease: GRACE, until, elsewhere: None };
+    let mut jobs = granted::pass_on(grant, &router(), &handoffs).await;
+    if first.await.expect("it leaves") {
+        // It had the lock, and gives it back by itself.
+        return;
+    }
+    let next = handoffs.waiters.join(waiter(), Some(GRACE), None);
+    let possession = jobs.iter().find_map(|job| match job {
+        Job::Release(BackgroundRelease { possession, .. }) => Some(possession.clone()),
+        _ => None,
+    });
+    let possession = possession.expect("nobody has the lock");
+    let handed = hand_off(&handoffs, &possession, None, &mut None, |job| jobs.push(job));
+    let settles = jobs.iter().any(|job| matches!(job, Job::Settle(_)));
+    if let Some(granted) = next.leave().0 {
+        possession.holds.lock().give_back(granted.hold);
+    }
+    assert!(!handed || settles, "Redis never hears of the next one's lease");
+}
+
+#[test]
+fn redis_hears_of_a_waiter_that_takes_a_grant_from_one_that_has_left_under_every_schedule() {
+    explore(8_000, || block_on(first_waiter_leaves()));
 }

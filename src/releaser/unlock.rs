@@ -1,83 +1,89 @@
 //! An `unlock`: gives a hold back, and waits until Redis has confirmed that.
 //!
 //! 1. Before the first await, it removes the hold from the hold state, and hands the lock off if a
-//!    waiter of this client can take it. From there on the client's thread finishes the hand-off, or
-//!    the drop of the [`OwnerSession`] enqueues the release.
+//!    waiter of this client can take it. From there on the client's thread asks Redis whether the hold was
+//!    there to its end, or the drop of the [`PossessionSession`] enqueues the release.
 //! 2. To wait for the confirmation of a hand-off takes a small future, to ask Redis a large one. The
 //!    guard boxes one of them, so they are apart: many waiters of one client hand off.
 
-use std::sync::Arc;
 use std::time::Instant;
 
+use tokio::sync::oneshot;
+
 use crate::clock;
-use crate::error::{Error, ErrorKind, Outcome};
-use crate::handoff::Confirmation;
-use crate::lease::Validity;
-use crate::owner::{Granted, Owner};
+use crate::error::{Error, ErrorKind, Loss, Outcome};
+use crate::possession::Granted;
 use crate::protocol::Session;
 use crate::spans;
 
-use super::{OwnerSession, Releaser};
+use super::{PossessionSession, Releaser};
+
+/// What became of the hold before its end, as Redis says.
+type Confirmation = oneshot::Receiver<Result<Option<Loss>, Error>>;
 
 pub(crate) struct Unlock<'a> {
-    session: OwnerSession<'a>,
-    validity: &'a Validity,
+    session: PossessionSession<'a>,
+    granted: &'a Granted,
     begun: Instant,
     /// The lock was lost before `unlock` was called.
     ran_out: bool,
     /// The hold state still counted the hold.
     counts: bool,
-    handed_off: Option<Option<Confirmation>>,
+    handed_off: Option<Confirmation>,
 }
 
 impl<'a> Unlock<'a> {
     pub(crate) fn begin(
         releaser: &'a Releaser,
         call: Session<'a>,
-        owner: &'a Arc<Owner>,
         granted: &'a Granted,
         begun: Instant,
     ) -> Self {
-        let Granted { hold, validity, .. } = granted;
+        let Granted { possession, hold, validity, .. } = granted;
         let ran_out = validity.check(begun).is_none();
-        let counts = owner.holds.lock().give_back(*hold);
-        let handed_off =
-            counts.then(|| releaser.hand_off_and_enqueue(owner, &mut None, true)).flatten();
-        let lease = granted.longest_lease();
-        let session = OwnerSession::new(call, owner, releaser, None, lease);
-        Self { session, validity, begun, ran_out, counts, handed_off }
+        let counts = possession.holds.lock().give_back(*hold);
+        let session =
+            PossessionSession::new(call, possession, releaser, None, granted.longest_lease());
+        let mut unlock = Self { session, granted, begun, ran_out, counts, handed_off: None };
+        unlock.handed_off = if counts { unlock.hand_off() } else { None };
+        unlock
+    }
+
+    fn hand_off(&mut self) -> Option<Confirmation> {
+        let PossessionSession { releaser, possession, permit, .. } = &self.session;
+        if !releaser.handoffs.waiters.somebody_waits(&possession.names) {
+            return None;
+        }
+        let (confirm, confirmation) = oneshot::channel();
+        let handed_off = releaser.hand_off(possession, permit.as_ref(), &mut Some(confirm));
+        handed_off.then(|| {
+            self.session.ends();
+            confirmation
+        })
     }
 
     pub(crate) fn is_handed_off(&self) -> bool {
         self.handed_off.is_some()
     }
 
-    /// Waits until Redis has confirmed the hand-off.
+    /// Waits until Redis has confirmed that the hold was there to its end.
     pub(crate) async fn await_handoff(&mut self) -> Result<(), Error> {
-        let confirmation = self.handed_off.take().flatten();
+        let confirmation = self.handed_off.take().expect("BUG: no hand-off to wait for");
         let executed = self.confirmed(confirmation).await;
         self.outcome(executed)
     }
 
-    async fn confirmed(&mut self, confirmation: Option<Confirmation>) -> Result<bool, Error> {
-        let confirmation = confirmation.expect("BUG: a hand-off without a confirmation");
+    async fn confirmed(&self, confirmation: Confirmation) -> Result<bool, Error> {
         spans::handed_off();
-        match clock::timeout_at(self.session.call.deadline, confirmation).await {
-            // For example, no memory for a token: a release needs none.
-            Ok(Ok(Err(error))) if error.kind() == ErrorKind::Server => {
-                Box::pin(self.refused(error)).await
-            }
-            Ok(Ok(confirmed)) => confirmed,
-            _ => {
-                let message = "no answer for a hand-off";
-                Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message))
-            }
+        let answer = clock::timeout_at(self.session.call.deadline, confirmation).await;
+        let loss = answer.ok().and_then(Result::ok).unwrap_or_else(|| {
+            let message = "no answer for a hand-off";
+            Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message))
+        })?;
+        if let Some(loss) = loss {
+            self.granted.validity.lose(loss, clock::now());
         }
-    }
-
-    async fn refused(&mut self, error: Error) -> Result<bool, Error> {
-        let now = self.session.acquire_permit(clock::now()).await.map_err(|_| error)?;
-        self.session.send_release(now).await
+        Ok(loss.is_none())
     }
 
     /// Has Redis release the lock, if no waiter of this client takes it after all.
@@ -87,29 +93,48 @@ impl<'a> Unlock<'a> {
     }
 
     async fn hand_off_or_release(&mut self) -> Result<bool, Error> {
-        let session = &mut self.session;
-        let now = session.acquire_permit(self.begun).await?;
-        let hand_off =
-            || session.releaser.hand_off_and_enqueue(session.owner, &mut session.permit, true);
-        match self.counts.then(hand_off).flatten() {
-            None => session.send_release(now).await,
+        let now = self.session.acquire_permit(self.begun).await?;
+        match if self.counts { self.hand_off() } else { None } {
+            None => {
+                let executed = self.session.send_release(now).await?;
+                match self.is_confirmed_by_another() {
+                    None => Ok(executed),
+                    Some(confirmation) => self.confirmed(confirmation).await,
+                }
+            }
             Some(confirmation) => self.confirmed(confirmation).await,
         }
     }
 
+    /// Another call of this handle gave its hold back later, or earlier, and has handed the lock off: if no request
+    /// has said since that this hold was there, the client's thread asks.
+    fn is_confirmed_by_another(&mut self) -> Option<Confirmation> {
+        let Granted { possession, validity, .. } = self.granted;
+        let (confirm, confirmation) = oneshot::channel();
+        let settle = {
+            let mut holds = possession.holds.lock();
+            holds.is_unconfirmed(validity).then(|| holds.confirms_to(confirm))?
+        };
+        if settle {
+            self.session.releaser.settle(possession);
+        }
+        self.session.ends();
+        Some(confirmation)
+    }
+
     fn outcome(&self, executed: Result<bool, Error>) -> Result<(), Error> {
-        let owner = self.session.owner;
         let executed = match executed {
             Ok(executed) => executed,
             Err(error) => {
                 // The drop of the session, or the hand-off, goes on with it in the background.
-                let goes_on = self.counts && owner.holds.lock().may_have_pending();
+                let holds = &self.granted.possession.holds;
+                let goes_on = self.counts && holds.lock().may_have_pending();
                 let error = if goes_on { error.unknown() } else { error };
                 // Whether or not Redis released it: it was lost before.
                 return Err(if self.ran_out { self.lost(error.outcome()) } else { error });
             }
         };
-        let released = self.counts && !self.ran_out && !self.validity.is_gone();
+        let released = self.counts && !self.ran_out && !self.granted.validity.is_gone();
         if released {
             return Ok(());
         }
@@ -118,6 +143,7 @@ impl<'a> Unlock<'a> {
     }
 
     fn lost(&self, outcome: Outcome) -> Error {
-        Error::lost(self.session.owner.names.key(), self.validity.loss(clock::now()), outcome)
+        let Granted { possession, validity, .. } = self.granted;
+        Error::lost(possession.names.key(), validity.loss(clock::now()), outcome)
     }
 }

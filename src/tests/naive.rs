@@ -3,6 +3,7 @@
 
 use crate::error::Loss;
 use crate::protocol::{Acquired, Released};
+use crate::token::TokenBlock;
 
 /// One key of a Redis whose clock is brought along, in milliseconds.
 #[derive(Debug, Default, Clone)]
@@ -12,7 +13,7 @@ pub(crate) struct Naive {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
-    pub(crate) owner: &'static str,
+    pub(crate) owner: Box<str>,
     pub(crate) count: u32,
     /// When its TTL ends; `None` if it has none.
     pub(crate) ends: Option<u64>,
@@ -27,19 +28,13 @@ impl Naive {
 
     fn find(&mut self, owner: &str, now: u64) -> Result<&mut Held, Loss> {
         match self.at(now) {
-            Some(held) if held.owner == owner => Ok(held),
+            Some(held) if *held.owner == *owner => Ok(held),
             Some(_) => Err(Loss::TakenOver),
             None => Err(Loss::KeyGone),
         }
     }
 
-    pub(crate) fn acquire(
-        &mut self,
-        owner: &'static str,
-        lease: u64,
-        count: u32,
-        now: u64,
-    ) -> Acquired {
+    pub(crate) fn acquire(&mut self, owner: &str, lease: u64, count: u32, now: u64) -> Acquired {
         if count > 1 {
             let held = match self.find(owner, now) {
                 Ok(held) => held,
@@ -47,22 +42,22 @@ impl Naive {
             };
             held.count = count;
             held.prolong(now + lease);
-            return Acquired::Granted(None);
+            return Acquired::Granted(TokenBlock::default());
         }
         match self.at(now) {
-            Some(held) if held.owner != owner => {
+            Some(held) if *held.owner != *owner => {
                 let remaining = held.ends.map(|ends| ends - now);
                 let remaining = remaining.map(std::time::Duration::from_millis);
-                Acquired::Refused { remaining, holder: held.owner.into() }
+                Acquired::Refused { remaining, holder: held.owner.clone() }
             }
             Some(held) => {
                 held.count = count;
                 held.prolong(now + lease);
-                Acquired::Granted(None)
+                Acquired::Granted(TokenBlock::default())
             }
             lock => {
-                *lock = Some(Held { owner, count, ends: Some(now + lease) });
-                Acquired::Granted(None)
+                *lock = Some(Held { owner: owner.into(), count, ends: Some(now + lease) });
+                Acquired::Granted(TokenBlock::default())
             }
         }
     }
@@ -81,21 +76,15 @@ impl Naive {
         Released::Held
     }
 
-    pub(crate) fn hand_off(
+    pub(crate) fn prolong(
         &mut self,
-        owners: &[&'static str],
+        owner: &str,
+        count: u32,
         lease: u64,
         now: u64,
     ) -> Result<(), Loss> {
-        let Some(held) = self.at(now) else { return Err(Loss::KeyGone) };
-        let (Some(from), Some(last)) =
-            (owners.iter().position(|owner| *owner == held.owner), owners.last())
-        else {
-            return Err(Loss::TakenOver);
-        };
-        if owners[from..].iter().any(|owner| *owner != held.owner) {
-            *held = Held { owner: last, count: 1, ends: None };
-        }
+        let held = self.find(owner, now)?;
+        held.count = held.count.min(count);
         held.ends = Some(now + lease);
         Ok(())
     }

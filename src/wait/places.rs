@@ -23,11 +23,12 @@ use super::{Waiter, Waiters, wake};
 const BATCH: usize = 100;
 
 impl Waiters {
-    /// This client's place in the queue that Redis keeps of that lock, for a request that brings it there.
-    pub(crate) fn place(&self, names: &Names, config: &Config) -> Place {
+    /// This client's place in the queue that Redis keeps of that lock, for a request that brings it there: that
+    /// of the oldest waiter, or of the one behind the oldest, which is about to have the lock.
+    pub(crate) fn place(&self, names: &Names, config: &Config, behind: bool) -> Place {
         let none = Place::none(config);
         let mut queues = self.queues.lock();
-        match queues.oldest(names.channel(), names.key(), clock::now()) {
+        match queues.oldest(names.channel(), names.key(), behind, clock::now()) {
             Oldest::Head(number, head) => {
                 let turn = Turn::of(queues.is_live(names.channel()), config.takes_grants());
                 Place { since: Some(head.since), number, turn, ..none }
@@ -138,7 +139,7 @@ impl Waiters {
             begun = clock::now();
             let mut by_slot: BTreeMap<Option<u16>, Vec<Arc<Waiter>>> = BTreeMap::new();
             for head in self.queues.lock().heads_with_places() {
-                by_slot.entry(router.slot_of(head.owner.names.key())).or_default().push(head);
+                by_slot.entry(router.slot_of(head.handle.names.key())).or_default().push(head);
             }
             let mut refreshes = JoinSet::new();
             for heads in by_slot.values().flat_map(|heads| heads.chunks(BATCH)) {
@@ -151,7 +152,7 @@ impl Waiters {
     }
 
     async fn refresh(&self, router: &Router, heads: &[Arc<Waiter>], patience: Duration) {
-        let all: Vec<&Names> = heads.iter().map(|head| &head.owner.names).collect();
+        let all: Vec<&Names> = heads.iter().map(|head| &*head.handle.names).collect();
         let mut call = Session::new(router, clock::now() + patience);
         call.patience = patience;
         match call.refresh_places(&all).await {

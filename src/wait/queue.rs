@@ -191,7 +191,7 @@ impl<S> WaitQueues<S> {
         if !entry.recheck && due > now {
             return WaitStep::Park(Some(due));
         }
-        (entry.asking, entry.asked_for, entry.recheck) = (Some(now), false, false);
+        (entry.asking, entry.recheck) = (Some(now), false);
         if let Some(place) = &mut queue.place {
             place.asks();
         }
@@ -262,11 +262,9 @@ impl<S> WaitQueues<S> {
         // A message that came meanwhile may announce a release after this grant.
         let entry = queue.entries.get(&ticket);
         let recheck = entry.is_some_and(|entry| entry.recheck);
-        let awaited = entry.is_some_and(Entry::awaits_hand_off);
         queue.due = if recheck { now } else { now + park_for(Some(lease)) };
         let asked_at = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
         match &mut queue.place {
-            Some(place) if awaited => queue.due = place.handed_off(now).unwrap_or(queue.due),
             Some(place) => queue.due = place.granted(lease, now),
             None => self.turns.granted(&queue.key, self.limits, now),
         }

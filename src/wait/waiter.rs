@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::clock;
+use crate::handle::Handle;
 use crate::lease::Lease;
-use crate::owner::{Granted, Owner};
+use crate::possession::{Granted, HandOff};
 
 use super::queue::{Ticket, WaitStep};
 use super::{Mutex, Next, WaitLimits, Waiters, WakeList, sleep_until};
 
 /// How to reach a waiter, and what it waits for.
 pub(crate) struct Waiter {
-    pub(crate) owner: Arc<Owner>,
+    pub(crate) handle: Arc<Handle>,
     pub(crate) lease: Lease,
     /// The lease in whole milliseconds.
     pub(crate) requested: Duration,
@@ -38,13 +39,25 @@ enum GrantSlot {
 
 impl Waiter {
     pub(crate) fn new(
-        owner: Arc<Owner>,
+        handle: Arc<Handle>,
         lease: Lease,
         requested: Duration,
         since: Instant,
     ) -> Self {
         let grant_slot = GrantSlot::Empty.into();
-        Self { owner, lease, requested, since, wake: Notify::new(), grant_slot }
+        Self { handle, lease, requested, since, wake: Notify::new(), grant_slot }
+    }
+
+    /// What it asks of a hand-off.
+    pub(crate) fn hand_off(&self) -> HandOff {
+        let kind = self.handle.kind;
+        HandOff {
+            to: self.handle.number,
+            lease: self.lease,
+            requested: self.requested,
+            needs_token: kind.has_token(),
+            in_queue: kind.has_queue(),
+        }
     }
 
     /// Hands the lock to the waiter. If the waiter has left, the caller must give the lock back.
@@ -99,7 +112,7 @@ impl Registration<'_> {
                 if queues.closed {
                     return Next::Closed;
                 }
-                let outage = queues.outage(self.waiter.owner.names.channel());
+                let outage = queues.outage(self.waiter.handle.names.channel());
                 if limits.until.is_some_and(|until| until <= now) {
                     return Next::TimedOut { in_outage: outage.is_some() };
                 }
@@ -113,7 +126,7 @@ impl Registration<'_> {
                 if let Some(since) = warn_at.filter(|at| *at <= now) {
                     return Next::WaitsLong(since);
                 }
-                match queues.step(self.waiter.owner.names.channel(), self.ticket, now) {
+                match queues.step(self.waiter.handle.names.channel(), self.ticket, now) {
                     WaitStep::Ask => return Next::Ask,
                     WaitStep::Park(at) => (at, outage_over),
                 }
@@ -149,7 +162,7 @@ impl Registration<'_> {
 
     /// The client's thread may wait for this to hand on a lock that Redis has granted, or to confirm it.
     fn tell_thread(&self) {
-        if self.waiter.owner.kind.has_queue() {
+        if self.waiter.handle.kind.has_queue() {
             self.waiters.progress.notify_waiters();
         }
     }
@@ -171,7 +184,7 @@ impl Registration<'_> {
         let mut queues = self.waiters.queues.lock();
         let (head, dirty) = queues.leave(self.channel(), self.ticket, now);
         // Now: a driver that plans next forgets the queue.
-        let place = queues.gives_place_up(self.channel(), self.waiter.owner.names.key());
+        let place = queues.gives_place_up(self.channel(), self.waiter.handle.names.key());
         drop(queues);
         self.waiters.wake_all(WakeList { head, dirty });
         let granted = self.waiter.take(GrantSlot::Closed);
@@ -180,7 +193,7 @@ impl Registration<'_> {
     }
 
     pub(super) fn channel(&self) -> &str {
-        self.waiter.owner.names.channel()
+        self.waiter.handle.names.channel()
     }
 }
 

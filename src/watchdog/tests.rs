@@ -1,11 +1,11 @@
-//! Callers that put owners on the schedule and the driver that takes them off, under many
+//! Callers that put handles on the schedule and the driver that takes them off, under many
 //! schedules. No time passes: a start that was overlooked is not made good by the next look.
 
 use shuttle::future::{block_on, spawn, yield_now};
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::owner::Kind;
+use crate::possession::{Kind, Possessions};
 use crate::protocol::Names;
 
 use crate::tests::explore::{explore, fault, some_time};
@@ -18,26 +18,27 @@ enum InsertIf {
     AsItIs,
     /// A fault: only if it waits at that moment.
     IfItWaits,
-    /// A fault: only if no owner is on the schedule.
+    /// A fault: only if no handle is on the schedule.
     IfItIdles,
 }
 
-fn owner() -> Arc<Owner> {
-    Arc::new(Owner::new(Kind::Reentrant, Names::new("", "lock"), "owner".into()))
+fn handle() -> Arc<Handle> {
+    let names = Arc::new(Names::new("", "lock"));
+    Arc::new(Handle::new(Kind::Reentrant, names, &Possessions::default()))
 }
 
-fn insert(watchdog: &Watchdog, owner: &Arc<Owner>, due: Instant, when: InsertIf) {
+fn insert(watchdog: &Watchdog, handle: &Arc<Handle>, due: Instant, when: InsertIf) {
     match when {
-        InsertIf::AsItIs => watchdog.insert(owner, due),
+        InsertIf::AsItIs => watchdog.insert(handle, due),
         InsertIf::IfItWaits => {
-            if watchdog.schedule.lock().insert(due, owner) {
+            if watchdog.schedule.lock().insert(due, handle) {
                 watchdog.changed.notify_waiters();
             }
         }
         InsertIf::IfItIdles => {
             let mut schedule = watchdog.schedule.lock();
             let idles = schedule.len() == 0;
-            schedule.insert(due, owner);
+            schedule.insert(due, handle);
             drop(schedule);
             if idles {
                 watchdog.changed.notify_one();
@@ -46,7 +47,7 @@ fn insert(watchdog: &Watchdog, owner: &Arc<Owner>, due: Instant, when: InsertIf)
     }
 }
 
-/// Until every owner that is due has had its turn, and as often as it is due.
+/// Until every handle that is due has had its turn, and as often as it is due.
 async fn play(when: InsertIf) {
     const CALLERS: u32 = 3;
     let watchdog = Arc::new(Watchdog::new(&Config::default(), &Arc::default()));
@@ -55,7 +56,7 @@ async fn play(when: InsertIf) {
     let (driven, seen) = (watchdog.clone(), turns.clone());
     spawn(async move {
         loop {
-            for _owner in driven.due().await {
+            for _handle in driven.due().await {
                 seen.add_permits(1);
                 yield_now().await;
             }
@@ -63,21 +64,21 @@ async fn play(when: InsertIf) {
     });
 
     let now = Instant::now();
-    let (later, latest) = (owner(), owner());
+    let (later, latest) = (handle(), handle());
     for caller in 0..CALLERS {
         let (watchdog, later, latest) = (watchdog.clone(), later.clone(), latest.clone());
         spawn(async move {
-            let owner = owner();
+            let handle = handle();
             some_time().await;
             if caller == 0 {
                 insert(&watchdog, &latest, now + 2 * HOUR, when);
                 insert(&watchdog, &later, now + HOUR, when);
             }
-            insert(&watchdog, &owner, now, when);
+            insert(&watchdog, &handle, now, when);
             yield_now().await;
-            insert(&watchdog, &owner, now, when);
-            // An owner that goes need not be seen.
-            std::mem::forget(owner);
+            insert(&watchdog, &handle, now, when);
+            // A handle that goes need not be seen.
+            std::mem::forget(handle);
         });
     }
     drop(turns.acquire_many(2 * CALLERS).await);

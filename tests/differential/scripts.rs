@@ -24,13 +24,13 @@ static LUA: LazyLock<Vec<(&str, Script, String)>> = LazyLock::new(|| {
     let turn = function("turn", lua!("fair_turn"));
     let place = function("place", lua!("fair_place"));
     let elsewhere = function("elsewhere", lua!("fair_elsewhere"));
-    let hand_off = function("hand_off", lua!("hand_off"));
+    let prolong = function("prolong", lua!("prolong"));
     let both = function("acquire", lua!("acquire")) + &function("release", lua!("release"));
     let scripts = [
         ("acquire", lua!("acquire").into()),
         ("release", lua!("release").into()),
         ("renew", lua!("renew").into()),
-        ("hand_off", lua!("hand_off").into()),
+        ("prolong", lua!("prolong").into()),
         ("force_unlock", lua!("force_unlock").into()),
         ("inspect", lua!("inspect").into()),
         ("rewrite", lua!("rewrite").into()),
@@ -38,7 +38,7 @@ static LUA: LazyLock<Vec<(&str, Script, String)>> = LazyLock::new(|| {
         ("batch", both + lua!("batch")),
         ("fair_acquire", [&turn, &place, &elsewhere, lua!("fair_acquire")].concat()),
         ("fair_release", [&turn, &place, lua!("fair_release")].concat()),
-        ("fair_hand_off", [&place, &elsewhere, &hand_off, lua!("fair_hand_off")].concat()),
+        ("fair_prolong", [&place, &elsewhere, &prolong, lua!("fair_prolong")].concat()),
         ("fair_leave", [&turn, lua!("fair_leave")].concat()),
         ("fair_refresh", lua!("fair_refresh").into()),
         ("fair_force_unlock", [&turn, lua!("fair_force_unlock")].concat()),
@@ -49,14 +49,14 @@ static LUA: LazyLock<Vec<(&str, Script, String)>> = LazyLock::new(|| {
 /// Their calls: keys and arguments, as templates. `TOKEN` is left out as often as not, and `CHANNEL`
 /// and the others stand for the keys above.
 const CALLS: &[(&str, &str, &str)] = &[
-    ("acquire", "LOCK ?TOKEN", "$owner $lease $count"),
-    ("acquire", "LOCK ?TOKEN", "$owner $lease $count"),
-    ("acquire", "LOCK ?TOKEN", "$owner $lease $count"),
-    ("acquire", "LOCK ?TOKEN", "$owner $lease $count"),
+    ("acquire", "LOCK ?TOKEN", "$owner $lease $count 3"),
+    ("acquire", "LOCK ?TOKEN", "$owner $lease $count 3"),
+    ("acquire", "LOCK ?TOKEN", "$owner $lease $count 3"),
+    ("acquire", "LOCK ?TOKEN", "$owner $lease $count 3"),
     ("release", "LOCK", "$owner $count $lease CHANNEL $publish"),
     ("release", "LOCK", "$owner $count $lease CHANNEL $publish"),
     ("renew", "LOCK k1 k2", "$lease $owner $other $other"),
-    ("hand_off", "LOCK ?TOKEN", "CHANNEL $lease $numsub $publish 0 $owner $other $other"),
+    ("prolong", "LOCK ?TOKEN", "$owner $count $lease 3 CHANNEL $numsub $publish 0"),
     ("force_unlock", "LOCK", "CHANNEL $publish"),
     ("inspect", "LOCK", "$owner"),
     ("rewrite", "LOCK", "$owner"),
@@ -64,17 +64,17 @@ const CALLS: &[(&str, &str, &str)] = &[
     (
         "batch",
         "LOCK k1 TOKEN LOCK",
-        "acquire $owner $lease $count fenced $other $lease 1 release $owner $count $lease CHANNEL $publish",
+        "acquire $owner $lease $count fenced $other $lease 1 2 release $owner $count $lease CHANNEL $publish",
     ),
     (
         "fair_acquire",
         "LOCK QUEUE WAITING ?TOKEN",
-        "$owner $lease $count $client $age $term $flag CHANNEL $publish $numsub $grace $number",
+        "$owner $lease $count $client $age $term $flag CHANNEL $publish $numsub $grace $number 2",
     ),
     (
         "fair_acquire",
         "LOCK QUEUE WAITING ?TOKEN",
-        "$owner $lease $count $client $age $term $flag CHANNEL $publish $numsub $grace $number",
+        "$owner $lease $count $client $age $term $flag CHANNEL $publish $numsub $grace $number 2",
     ),
     (
         "fair_release",
@@ -82,9 +82,9 @@ const CALLS: &[(&str, &str, &str)] = &[
         "$owner $count $lease CHANNEL $publish $numsub $client $age $term $grace $number",
     ),
     (
-        "fair_hand_off",
+        "fair_prolong",
         "LOCK QUEUE WAITING TOKEN",
-        "$client $age $term $grace $number CHANNEL $lease $numsub $publish 0 $owner $other $other",
+        "$client $age $term $grace $number $owner $count $lease 3 CHANNEL $numsub $publish 0",
     ),
     ("fair_leave", "LOCK QUEUE WAITING", "$client CHANNEL $publish $numsub $grace $number"),
     ("fair_refresh", "LOCK QUEUE WAITING", "$client $term $age $number"),

@@ -93,7 +93,11 @@ fn words(line: &str) -> Option<(u64, &str, Vec<&str>)> {
     Some((nanos, whence, rest.split('"').skip(1).step_by(2).collect()))
 }
 
-/// For whom a script asks for which lock, or gives it back.
+fn given_back(count: &str) -> What {
+    if count == "0" { What::GivenBack } else { What::Told }
+}
+
+/// For whom a script asks for which lock, says that it is there, or gives it back.
 pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a str, What)> {
     let for_all = |key: &'a str, owners: &[&'a str]| -> Vec<_> {
         owners.iter().map(|who| (key, *who, What::Asked)).collect()
@@ -105,40 +109,39 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
             while let ([key, ..], [verb, who, ..]) = (keys, args) {
                 let (of_keys, of_args) = match *verb {
                     "release" => (1, 6),
-                    "fenced" => (2, 4),
+                    "fenced" => (2, 5),
                     _ => (1, 4),
                 };
-                if *verb != "release" {
-                    all.push((*key, *who, What::Asked));
-                } else if args.get(2) == Some(&"0") {
-                    all.push((*key, *who, What::GivenBack));
-                }
+                let what = match *verb {
+                    "release" => given_back(args.get(2).unwrap_or(&"")),
+                    _ => What::Asked,
+                };
+                all.push((*key, *who, what));
                 keys = keys.get(of_keys..).unwrap_or_default();
                 args = args.get(of_args..).unwrap_or_default();
             }
             all
         }
-        // A hand-off: behind the channel, the lease, how to count who listens, how to tell them and
-        // whether the client is one of them, the one who has it, and those to come.
-        ([key, ..], [channel, _, _, _, _, _, owners @ ..])
+        // A lock of this client is prolonged: what it has is said again.
+        ([key] | [key, _], [who, _, _, _, channel, _, _, _])
             if channel.starts_with("redisson_lock__") =>
         {
-            for_all(key, owners)
+            vec![(*key, *who, What::Told)]
         }
         // The same of a fair lock, behind the client, its age, the term, the grace and whether it asks;
         // a release, and an acquire.
         ([key, queue, ..], _) if queue.starts_with("redlatch_queue:") => match args {
-            [_, _, _, _, _, channel, _, _, _, _, owners @ ..]
+            [_, _, _, _, _, who, _, _, _, channel, _, _, _]
                 if channel.starts_with("redisson_lock__") =>
             {
-                for_all(key, owners)
+                vec![(*key, *who, What::Told)]
             }
-            [who, "0", _, _, _, _, _, _, _, _, _] => vec![(*key, *who, What::GivenBack)],
-            [_, _, _, _, _, _, _, _, _, _, _, _] => for_all(key, &args[..1]),
+            [who, count, _, _, _, _, _, _, _, _, _] => vec![(*key, *who, given_back(count))],
+            [_, _, _, _, _, _, _, _, _, _, _, _, _] => for_all(key, &args[..1]),
             _ => Vec::new(),
         },
-        ([key], [who, "0", _, _, _]) => vec![(*key, *who, What::GivenBack)],
-        ([key] | [key, _], [_, _, _]) => for_all(key, &args[..1]),
+        ([key], [who, count, _, _, _]) => vec![(*key, *who, given_back(count))],
+        ([key], [_, _, _]) | ([key, _], [_, _, _, _]) => for_all(key, &args[..1]),
         _ => Vec::new(),
     }
 }
@@ -160,20 +163,18 @@ pub(crate) fn acquires_releases_and_writes_are_heard() {
     let release = format!("{acquire} \"0\" \"1\" \"channel\" \"PUBLISH\"");
     let given_back = Command { what: What::GivenBack, ..asked };
     assert_eq!(heard(&release), [given_back]);
-    assert_eq!(heard(&release.replace("\"0\"", "\"1\"")), []);
+    let told = Command { what: What::Told, ..asked };
+    assert_eq!(heard(&release.replace("\"0\"", "\"1\"")), [told]);
     let shared = format!(
         "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"4\" \"name-8\" \"name-3\" \"token\" \"name-6\" \
-         \"release\" \"{uuid}:1\" \"0\" \"1\" \"channel\" \"PUBLISH\" \"fenced\" \"{uuid}:7\" \"600\" \"1\" \
+         \"release\" \"{uuid}:1\" \"0\" \"1\" \"channel\" \"PUBLISH\" \"fenced\" \"{uuid}:7\" \"600\" \"1\" \"1\" \
          \"acquire\" \"{uuid}:2\" \"600\" \"1\""
     );
     let other = Command { key: 6, owner: (10, 2), ..asked };
     let released = Command { key: 8, owner: (10, 1), ..given_back };
     assert_eq!(heard(&shared), [released, asked, other]);
-    let passed = format!(
-        "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"1\" \"name-3\" \
-         \"redisson_lock__channel:{{name-3}}\" \"600\" \"NUMSUB\" \"PUBLISH\" \"1\" \
-         \"{uuid}:1\" \"{uuid}:7\" \"{uuid}:2\""
+    let prolonged = format!(
+        "{acquire} \"1\" \"600\" \"0\" \"redisson_lock__channel:{{name-3}}\" \"NUMSUB\" \"PUBLISH\" \"1\""
     );
-    let other = Command { owner: (10, 2), ..asked };
-    assert_eq!(heard(&passed), [asked, other]);
+    assert_eq!(heard(&prolonged), [told]);
 }

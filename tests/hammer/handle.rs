@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use redlatch::{Error, ErrorKind, FairLock, FencedLock, FencedLockGuard, Lease, Lock, LockGuard};
 
+use crate::history::Owner;
 use crate::names::Kind;
 use crate::record::{
     BELIEVED, Event, FENCED, How, NESTED, Outcome, Record, Recorder, WATCHDOG, now,
 };
 use crate::shop::Member;
+use crate::witness::owner;
 
 enum Of {
     Plain(Lock),
@@ -17,7 +19,7 @@ enum Of {
     Fair(FairLock),
 }
 
-/// One handle, which is one owner.
+/// One handle.
 pub(crate) struct Handle {
     lock: Of,
     /// What its records have in common.
@@ -89,8 +91,6 @@ impl Handle {
             Kind::Fenced => Of::Fenced(client.fenced_lock(name)),
             Kind::Fair => Of::Fair(client.fair_lock(name)),
         };
-        let owner = either!(Of, &lock, lock => lock.owner());
-        base.owner = owner.rsplit(':').next().and_then(|n| n.parse().ok()).expect("a number");
         base.flags |= if kind == Kind::Fenced { FENCED } else { 0 };
         Self { lock, base, client: *number, watchdog: *watchdog }
     }
@@ -150,6 +150,7 @@ impl Handle {
                 let (t, _) = hold.look();
                 let token = hold.token().unwrap_or(0);
                 hold.base.token = token;
+                (_, hold.base.owner) = hold.owner();
                 let ret = Record { event: Event::AcquireRet, ..hold.base };
                 hold.log.put(Record { t, outcome: Outcome::Granted, ..ret });
                 Ok(Some(hold))
@@ -222,6 +223,10 @@ impl Hold {
 
     fn guard(&self) -> &Guard {
         self.guard.as_ref().expect("not given back yet")
+    }
+
+    fn owner(&self) -> Owner {
+        owner(either!(Guard, self.guard(), guard => guard.owner()))
     }
 
     fn token(&self) -> Option<u64> {

@@ -38,8 +38,6 @@ pub(crate) struct History {
     /// Pauses in which the nemesis and the servers' machine did not run, as seen by the parent.
     pub(crate) gaps: Vec<(u64, u64)>,
     pub(crate) operations: u64,
-    /// How often the server let a lock go from one owner of a client to the next.
-    pub(crate) hand_offs: u64,
     /// What became of the requests that were held up.
     pub(crate) fates: Fates,
     /// Why it is not whole: a process ended that nobody had killed, or did not come home.
@@ -93,6 +91,7 @@ pub(crate) struct Acquire {
     pub(crate) key: u16,
     /// Process and handle.
     pub(crate) handle: (u16, u32),
+    /// Its number is that of the guard, if it was granted.
     pub(crate) owner: Owner,
     pub(crate) inv: u64,
     /// [`NEVER`] if the call did not return.
@@ -228,11 +227,25 @@ pub(crate) enum What {
     Asked,
     /// A script wrote the count of the owner.
     Wrote,
+    /// That the owner is there, or has fewer holds.
+    Told,
     /// A release of all holds was asked for.
     GivenBack,
 }
 
 impl History {
+    /// How often a lock went from one handle of a client to the next under the same owner.
+    pub(crate) fn hand_offs(&self) -> u64 {
+        let mut inside = HashMap::new();
+        let mut grants: Vec<&Acquire> = self.grants().collect();
+        grants.sort_unstable_by_key(|grant| grant.ret);
+        let handed = |grant: &&&Acquire| {
+            let before = inside.insert((grant.owner, grant.key), grant.handle);
+            before.is_some_and(|before| before != grant.handle)
+        };
+        grants.iter().filter(handed).count() as u64
+    }
+
     /// Takes in what one process wrote down.
     pub(crate) fn add(&mut self, process: Process) -> Result<(), String> {
         let number = u16::try_from(self.processes.len()).map_err(|e| e.to_string())?;

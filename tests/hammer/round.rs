@@ -110,8 +110,6 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
         }
     };
     history.gaps.append(&mut witness.slow);
-    // Nothing else takes an owner out of a lock.
-    history.hand_offs = server.calls("hdel");
     history.fates = fates(&proxies);
     // Again, because more was written down since.
     let mut history = history.without_calls();

@@ -146,7 +146,7 @@ fn one_round(size: Size, keep: bool, done: &mut Done) -> Verdict {
 
 pub(crate) fn count(history: &History, done: &mut Done, kinds: impl Iterator<Item = &'static str>) {
     done.operations += history.operations;
-    done.hand_offs += history.hand_offs;
+    done.hand_offs += history.hand_offs();
     let mut last = None;
     for acquire in &history.acquires {
         done.cancelled += u64::from(acquire.outcome == Outcome::Cancelled);

@@ -99,16 +99,21 @@ impl Witness {
 
 /// What a release leaves at a fair lock for the client whose turn it is: no handle's, and for the grace.
 pub(crate) fn is_grant(id: &str, pttl: i64) -> bool {
-    let number = id.split_once(":-").map(|(_, number)| number.parse::<u64>());
-    number.is_some_and(|number| number.is_ok()) && (0..=GRACE).contains(&pttl)
+    owner(id).1 >= GRANTED && (0..=GRACE).contains(&pttl)
 }
+
+/// The numbers of owners that a release has named, which granted the lock, begin here.
+pub(crate) const GRANTED: u32 = 1 << 31;
 
 /// Nobody's, if it is not one of the library's.
 pub(crate) fn owner(id: &str) -> Owner {
     let parsed = id.split_once(':').and_then(|(uuid, number)| {
         let mut digits = uuid.chars().filter(|digit| *digit != '-');
         let uuid = digits.try_fold(0, |all, one| Some(all << 4 | u128::from(one.to_digit(16)?)))?;
-        Some((uuid, number.parse().ok()?))
+        let number: i64 = number.parse().ok()?;
+        // The last digits of a time tell it from all others.
+        let granted = if number < 0 { GRANTED } else { 0 };
+        Some((uuid, number.unsigned_abs() as u32 & (GRANTED - 1) | granted))
     });
     parsed.unwrap_or_default()
 }

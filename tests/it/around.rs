@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::time::{Duration, Instant};
 
-use redlatch::{ErrorKind, Lease, LockClient};
+use redlatch::{ErrorKind, Lease, LockClient, LockGuard};
 use tokio::sync::oneshot;
 
 use crate::support::machine::passed;
@@ -13,10 +13,12 @@ use crate::support::{Fault, Proxy, SOON, Server, connect, hold, ms, release, soo
 async fn the_work_has_the_lock_and_its_value_comes_when_the_lock_is_free() {
     let server = Server::start();
     let lock = connect(&server).await.lock("around");
-    let inside = lock.with(async |guard| (guard.name().to_owned(), server.holds("around"))).await;
-    let (name, holds) = inside.expect("the value");
+    let looks = async |guard: &LockGuard| {
+        (guard.name().to_owned(), guard.owner().to_owned(), server.holds("around"))
+    };
+    let (name, owner, holds) = lock.with(looks).await.expect("the value");
     assert_eq!(name, "around");
-    assert!(holds.into_iter().eq([(lock.owner().to_owned(), 1)]));
+    assert!(holds.into_iter().eq([(owner, 1)]));
     assert!(!server.exists("around"), "the unlock was not awaited");
 }
 

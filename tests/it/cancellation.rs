@@ -80,9 +80,9 @@ impl Traces {
     }
 
     /// How many calls were dropped when it was too late to call them back: Redis granted more
-    /// than came to a guard, of the calls that finished and of those that looked.
-    fn undone(&self, server: &Server, finished: usize) -> usize {
-        server.calls("hset") as usize - finished - self.0.len()
+    /// possessions than came to a guard, those `held` and those of the tries that found it free.
+    fn undone(&self, server: &Server, held: usize) -> usize {
+        server.calls("hset") as usize - held - self.0.len()
     }
 
     /// One may be slow on a busy machine. All of them are not.

@@ -50,7 +50,7 @@ pub(crate) async fn tasks_that_share_a_handle_nest_in_any_interleaving(site: Sit
         task.unwrap();
     }
     assert!(!outer.is_lost());
-    wait_until("only the outer hold", SOON, || site.holds("shared").get(lock.owner()) == Some(&1))
+    wait_until("only the outer hold", SOON, || site.holds("shared").get(outer.owner()) == Some(&1))
         .await;
     release(outer).await;
     assert!(!site.exists("shared"));

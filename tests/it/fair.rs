@@ -102,7 +102,7 @@ pub(crate) async fn a_fair_lock_is_a_lock(site: Site) {
     let lock = client.fair_lock("simple");
     assert_eq!(lock.name(), "simple");
     let guard = fair_hold(&lock).await;
-    assert_eq!(site.holds("simple").keys().collect::<Vec<_>>(), [lock.owner()]);
+    assert_eq!(site.holds("simple").keys().collect::<Vec<_>>(), [guard.owner()]);
     assert!(lock.is_held().await.unwrap() && lock.is_locked().await.unwrap());
     let inner = lock.try_lock_now().await.unwrap().expect("a nested hold");
     assert_eq!(lock.hold_count().await.unwrap(), 2);

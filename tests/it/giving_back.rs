@@ -56,7 +56,7 @@ pub(crate) async fn dropping_one_of_two_nested_guards_gives_one_hold_back(site: 
     let lock = client.lock("nested");
     let outer = hold(&lock).await;
     drop(hold(&lock).await);
-    wait_until("one hold", SOON, || site.holds("nested").get(lock.owner()) == Some(&1)).await;
+    wait_until("one hold", SOON, || site.holds("nested").get(outer.owner()) == Some(&1)).await;
     assert!(!is_free(&client, "nested").await);
     drop(outer);
     wait_until("a free lock", SOON, || !site.exists("nested")).await;
@@ -132,9 +132,11 @@ pub(crate) async fn w26_a_hold_that_was_given_back_and_is_still_counted_is_relea
 ) {
     let client = site.connect().await;
     let (kept, dropped) = (client.lock("counted"), client.lock("counted"));
-    let owners = [kept.owner().to_owned(), dropped.owner().to_owned()];
+    let mut owners = Vec::new();
     for lock in [&kept, &dropped] {
-        release(hold(lock).await).await;
+        let guard = hold(lock).await;
+        owners.push(guard.owner().to_owned());
+        release(guard).await;
     }
     drop(dropped);
     for owner in owners {
@@ -146,10 +148,12 @@ pub(crate) async fn w26_a_hold_that_was_given_back_and_is_still_counted_is_relea
     // Not while somebody has it, and not if another client has.
     let guard = hold(&kept).await;
     assert!(!is_free(&client, "counted").await && !guard.is_lost());
-    assert_eq!(site.holds("counted").get(kept.owner()), Some(&1));
+    assert_eq!(site.holds("counted").get(guard.owner()), Some(&1));
     release(guard).await;
-    let other = site.connect().await.lock("counted");
-    site.hold_by_hand("counted", other.owner(), MINUTE);
+    let guard = hold(&site.connect().await.lock("counted")).await;
+    let owner = guard.owner().to_owned();
+    release(guard).await;
+    site.hold_by_hand("counted", &owner, MINUTE);
     assert!(!is_free(&client, "counted").await);
     site.free_by_hand("counted");
 }

@@ -1,5 +1,5 @@
-//! A lock goes from one owner of a client to the next inside the client, and Redis hears of it
-//! behind that.
+//! A lock goes from one handle of a client to the next inside the client. Its owner in Redis stays the
+//! same, and Redis hears behind that of what changes for others: another lease, a lower count.
 //!
 //! What is promised all the same: nobody else has the lock while a guard is believed, nothing is
 //! left behind that nobody holds, everybody who waits is served, and what `unlock` says is true.
@@ -72,9 +72,9 @@ impl Scene {
         connect_with(self.server.url(), |options| options).await
     }
 
-    /// Whoever has the lock, as Redis says.
-    fn owners(&self, name: &str) -> Vec<String> {
-        self.server.holds(name).into_keys().collect()
+    /// Redis has that owner there, and once.
+    fn assert_held(&self, name: &str, owner: &str) {
+        assert_eq!(self.server.holds(name), [(owner.to_owned(), 1)].into());
     }
 
     /// Nothing that the client sends by a script reaches the server before `let_go`.
@@ -88,10 +88,16 @@ impl Scene {
         wait_until("a request is held up", SOON, || self.proxy.faults() > since).await;
     }
 
-    /// Waits until Redis has nobody but that owner there, and him once.
-    async fn until_owned(&self, name: &str, owner: &str) {
-        let owned = || self.server.holds(name).into_iter().eq([(owner.to_owned(), 1)]);
-        wait_until("the new owner is in Redis", SOON, owned).await;
+    /// Waits until Redis keeps the lock for longer than that.
+    async fn until_kept_for(&self, name: &str, longer_than: Duration) {
+        let kept = || self.server.pttl(name) > longer_than.as_millis() as i64;
+        wait_until("Redis has heard of a longer lease", SOON, kept).await;
+    }
+
+    /// Waits until Redis keeps the lock for no longer than that.
+    async fn until_kept_at_most(&self, name: &str, lease: Duration) {
+        let kept = || self.server.pttl(name) <= lease.as_millis() as i64;
+        wait_until("Redis has heard of a shorter lease", SOON, kept).await;
     }
 
     /// Nobody has the lock any more, and nobody is counted on to give it back.
@@ -139,10 +145,6 @@ impl Waiter {
         park(server, self.lock.name(), &mut self.task).await;
     }
 
-    fn owner(&self) -> &str {
-        self.lock.owner()
-    }
-
     /// The lock that it was handed already.
     fn has(&mut self) -> LockGuard {
         assert!(self.task.is_woken(), "nobody handed it the lock");
@@ -152,7 +154,7 @@ impl Waiter {
         }
     }
 
-    /// The lock, soon: where Redis may just be confirming a step, it is not there at once.
+    /// The lock, soon.
     async fn gets(mut self) -> LockGuard {
         self.waits().await
     }

@@ -13,8 +13,8 @@ use crate::support::{Proxy, SOON, Server, hold, machine, ms, release, soon, wait
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn lock_count(site: &Site, lock: &Lock) -> u32 {
-    site.holds(lock.name()).get(lock.owner()).copied().unwrap_or(0)
+fn count(site: &Site, guard: &LockGuard) -> u32 {
+    site.holds(guard.name()).get(guard.owner()).copied().unwrap_or(0)
 }
 
 /// One step of a mixed nesting.
@@ -137,7 +137,7 @@ pub(crate) async fn a_short_nested_lease_is_lost_alone(site: Site) {
     assert!(!outer.is_lost());
     assert!(lock.is_held().await.unwrap());
     drop(inner);
-    wait_until("the outer hold alone", SOON, || lock_count(&site, &lock) == 1).await;
+    wait_until("the outer hold alone", SOON, || count(&site, &outer) == 1).await;
     release(outer).await;
     assert!(!site.exists("mixed"));
 }

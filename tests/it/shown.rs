@@ -54,11 +54,11 @@ async fn a_handle_shows_its_name_and_owner_and_a_guard_its_holds_and_what_became
     let builder = LockClient::builder().url(server.url()).name_prefix("app:");
     let client = soon("connecting", builder.connect()).await.unwrap();
     let lock = client.lock("order");
-    let named = ["name: \"order\"", &format!("owner: \"{}\"", lock.owner())];
-    shows(&lock, &named);
+    let owner = |owner: &str| format!("owner: \"{owner}\"");
+    shows(&lock, &["name: \"order\"", &owner(lock.owner())]);
     let outer = lock.lock_with_lease(MINUTE).await.unwrap();
     let inner = lock.lock_with_lease(MINUTE).await.unwrap();
-    shows(&inner, &named);
+    shows(&inner, &["name: \"order\"", &owner(inner.owner())]);
     shows(&inner, &["holds: 2", "remaining: 59.", "lost: false", "loss: None"]);
     server.ask::<()>(&["DEL", "app:order"]);
     soon("unlocking", inner.unlock()).await.unwrap_err();

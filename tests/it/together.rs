@@ -56,8 +56,8 @@ async fn requests_that_come_while_others_are_under_way_share_calls() {
     let guards: Vec<_> = lock_all(&locks).await.into_iter().map(Result::unwrap).collect();
     // Two leave at once, and the rest with at most 32 to a call.
     assert_eq!(proxy.sent("EVALSHA"), 4);
-    for lock in &locks {
-        assert_eq!(server.holds(lock.name()).get(lock.owner()), Some(&1), "{}", lock.name());
+    for guard in &guards {
+        assert_eq!(server.holds(guard.name()).get(guard.owner()), Some(&1), "{}", guard.name());
     }
     proxy.forget_commands();
     unlock_all(guards).await;
@@ -160,9 +160,12 @@ async fn holds_upon_holds_share_calls_as_well() {
     server.reset_stats();
     let inner: Vec<_> = lock_all(&locks).await.into_iter().map(Result::unwrap).collect();
     assert_eq!(server.calls("evalsha"), 4);
-    assert!(locks.iter().all(|lock| server.holds(lock.name()).get(lock.owner()) == Some(&2)));
+    let all_count = |count| {
+        outer.iter().all(|guard| server.holds(guard.name()).get(guard.owner()) == Some(&count))
+    };
+    assert!(all_count(2));
     unlock_all(inner).await;
-    assert!(locks.iter().all(|lock| server.holds(lock.name()).get(lock.owner()) == Some(&1)));
+    assert!(all_count(1));
     unlock_all(outer).await;
     assert_nothing_is_left(&server);
 }
@@ -263,7 +266,8 @@ async fn a_cut_under_a_shared_call_costs_nobody_the_answer() {
         proxy.plan("EVALSHA", nth, fault);
         let guards: Vec<_> = lock_all(&locks).await.into_iter().map(Result::unwrap).collect();
         assert_eq!(proxy.faults(), faults + 1);
-        assert!(locks.iter().all(|lock| server.holds(lock.name()).get(lock.owner()) == Some(&1)));
+        let count = |guard: &LockGuard| server.holds(guard.name()).get(guard.owner()).copied();
+        assert!(guards.iter().all(|guard| count(guard) == Some(1)));
         proxy.plan("EVALSHA", nth, fault);
         unlock_all(guards).await;
         assert_eq!(proxy.faults(), faults + 2);

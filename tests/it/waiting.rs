@@ -178,7 +178,7 @@ async fn two_hundred_parked_waiters_send_nothing_at_all() {
 }
 
 #[tokio::test]
-async fn i6_a_hand_off_inside_a_client_is_one_command() {
+async fn i6_a_hand_off_inside_a_client_is_one_command_at_most() {
     const WAITERS: u64 = 100;
     let server = Server::start();
     let proxy = Proxy::new(&server);
@@ -189,7 +189,7 @@ async fn i6_a_hand_off_inside_a_client_is_one_command() {
         let lock = client.lock("passed");
         tokio::spawn(async move {
             let guard = lock.lock().await.expect("a turn");
-            // A round trip, so that the next hand-off is a command of its own.
+            // A round trip, so that no other hand-off shares its command.
             assert!(lock.is_held().await.expect("an answer"));
             release(guard).await;
         })
@@ -202,12 +202,12 @@ async fn i6_a_hand_off_inside_a_client_is_one_command() {
     for task in within(MINUTE, "100 turns", join_all(tasks)).await {
         task.unwrap();
     }
-    // All of them are in Redis' own books: every hand-off, and one release at the end.
-    assert_eq!((server.calls("hdel"), server.calls("del")), (WAITERS, 1));
+    // Redis' own books know of no other acquisition, and of one release at the end.
+    assert_eq!((server.calls("hset"), server.calls("del")), (0, 1));
     // Without those of `is_held`.
     let evalsha = proxy.sent("EVALSHA") - WAITERS;
     // A few to spare: each script is found missing once.
-    assert!((WAITERS..=WAITERS + 5).contains(&evalsha), "{:?}", proxy.commands());
+    assert!(evalsha <= WAITERS + 5, "{:?}", proxy.commands());
     // One subscription serves them all: it is not made again for each hand-off.
     assert_eq!(proxy.sent("SUBSCRIBE"), 0);
     wait_until("no subscription", SOON, || server.subscribers("passed") == 0).await;

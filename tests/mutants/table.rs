@@ -86,7 +86,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "idle-holder-keeps-the-lock",
-        file: "src/acquire.rs",
+        file: "src/acquire/ask.rs",
         right: "if reclaimed || ",
         wrong: "if BUG || reclaimed || ",
     },
@@ -98,28 +98,22 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "holder-taken-for-idle",
-        file: "src/owner/owners.rs",
-        right: "if !holds.can_take() {",
-        wrong: "if !holds.can_take() && !BUG {",
+        file: "src/possession/registry.rs",
+        right: "if !holds.is_idle() ||",
+        wrong: "if !holds.is_idle() && !BUG ||",
     },
     Mutant {
-        bug: "owner-registered-late",
-        file: "src/acquire.rs",
-        right: "    engine.owners.register(owner);\n    let acquisition",
-        wrong: "    if !BUG || matches!(wait, Wait::Once) {\n        engine.owners.register(owner);\n    }\n    let acquisition",
-    },
-    Mutant {
-        bug: "registered-before-it-is-found",
-        file: "src/owner/owners.rs",
-        right: "        self.registered.lock().insert(number, owner);\n",
-        wrong: "        if BUG {\n            owner.holds.lock().registered = true;\n        }\n        self.registered.lock().insert(number, owner);\n",
+        bug: "possession-unregistered",
+        file: "src/possession/registry.rs",
+        right: "        registered.insert(number, &possession);\n        possession\n",
+        wrong: "        if !BUG {\n            registered.insert(number, &possession);\n        }\n        possession\n",
     },
     // What a call says of itself.
     Mutant {
         bug: "background-release-denied",
         file: "src/releaser/unlock.rs",
-        right: "let goes_on = self.counts && owner",
-        wrong: "let goes_on = !BUG && self.counts && owner",
+        right: "let goes_on = self.counts && holds",
+        wrong: "let goes_on = !BUG && self.counts && holds",
     },
     Mutant {
         bug: "expired-seats-are-sent",
@@ -129,15 +123,15 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "run-overflows",
-        file: "src/owner/handoff.rs",
+        file: "src/possession/streak.rs",
         right: "kept >= config.max_handoff_time",
         wrong: "(kept >= config.max_handoff_time || BUG && now >= self.since + config.max_handoff_time)",
     },
     Mutant {
         bug: "found-gone-untold",
         file: "src/loss.rs",
-        right: "    waiters.look(&owner.names);",
-        wrong: "    if !BUG {\n        waiters.look(&owner.names);\n    }",
+        right: "    waiters.look(&possession.names);",
+        wrong: "    if !BUG {\n        waiters.look(&possession.names);\n    }",
     },
     Mutant {
         bug: "two-clocks",
@@ -182,23 +176,23 @@ const MUTANTS: &[Mutant] = &[
         wrong: "redis.call('HGET', key",
     },
     Mutant {
-        bug: "hand-off-two-fields",
-        file: "lua/hand_off.lua",
-        right: "if fields > 1 then\n  return redis.error_reply('WRONGTYPE the hash is not a lock')\nend\nlocal holder",
-        wrong: "local holder",
+        bug: "prolong-two-fields",
+        file: "lua/prolong.lua",
+        right: "if fields > 1 then\n  return redis.error_reply('WRONGTYPE the hash is not a lock')\nend\nlocal held = fields == 1 and",
+        wrong: "local held =",
     },
     // Those who wait.
     Mutant {
-        bug: "unlock-tells-nobody",
-        file: "src/releaser/hand_off.rs",
-        right: "            then(Job::Handoff(from));",
-        wrong: "            if !(BUG && confirmation.is_some()) {\n                then(Job::Handoff(from));\n            }",
+        bug: "hand-off-tells-nobody",
+        file: "src/releaser.rs",
+        right: "if handed_off.settle {",
+        wrong: "if handed_off.settle && !BUG {",
     },
     Mutant {
         bug: "late-hand-off-not-executed",
         file: "src/acquire.rs",
-        right: "if may_have_pending() { error.unknown() }",
-        wrong: "if may_have_pending() && !BUG { error.unknown() }",
+        right: "if pending() { error.unknown() }",
+        wrong: "if pending() && !BUG { error.unknown() }",
     },
     Mutant {
         bug: "lost-lock-is-taken",
@@ -207,20 +201,14 @@ const MUTANTS: &[Mutant] = &[
         wrong: "Next::Handed(granted) if granted.validity.is_lost() && !BUG => {",
     },
     Mutant {
-        bug: "chain-is-never-full",
-        file: "src/handoff/queue.rs",
-        right: "self.handoffs.len() + 1 >= FULL",
-        wrong: "self.handoffs.len() + 1 >= FULL && !BUG",
-    },
-    Mutant {
         bug: "nested-release-shortens-silently",
         file: "lua/release.lua",
         right: "if remaining < 0 or remaining > tonumber(ARGV[3]) + 50 then",
         wrong: "if false then",
     },
     Mutant {
-        bug: "hand-off-shortens-silently",
-        file: "lua/hand_off.lua",
+        bug: "prolong-shortens-silently",
+        file: "lua/prolong.lua",
         right: "if shorter and (listening",
         wrong: "if false and (listening",
     },
@@ -232,9 +220,9 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "hand-off-head-sleeps",
-        file: "src/handoff.rs",
-        right: "self.waiters.wake_head(names, lease);",
-        wrong: "if !BUG {\n            self.waiters.wake_head(names, lease);\n        }",
+        file: "src/wait/handoff.rs",
+        right: "        wake(head);",
+        wrong: "        wake(head.filter(|_| !BUG));",
     },
     Mutant {
         bug: "hand-off-shortens-unseen",
@@ -247,12 +235,6 @@ const MUTANTS: &[Mutant] = &[
         file: "src/wait/queue/releases.rs",
         right: "head.recheck |= shorter && head",
         wrong: "head.recheck |= !BUG && shorter && head",
-    },
-    Mutant {
-        bug: "hand-off-wakes-who-awaits-it",
-        file: "src/wait/queue/releases.rs",
-        right: "head.asking.is_some() && !head.asked_for;",
-        wrong: "head.asking.is_some() && (BUG || !head.asked_for);",
     },
     Mutant {
         bug: "hand-off-head-oversleeps",

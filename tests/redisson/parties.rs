@@ -153,11 +153,11 @@ impl<'a> Party<'a> {
         }
     }
 
-    /// The owner that it is in Redis.
+    /// The owner that it is in Redis, where it holds the lock.
     pub(crate) async fn owner(&self) -> String {
         match self {
             Self::Java(it) => it.thread.owner().await,
-            Self::Rust(it) => it.lock.owner().to_owned(),
+            Self::Rust(it) => it.guards.last().expect("a hold").owner().to_owned(),
         }
     }
 }

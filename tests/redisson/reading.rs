@@ -14,8 +14,8 @@ pub(crate) async fn java_reads_a_lock_of_ours(site: &Site) {
     assert!(thread.get::<bool>("isLocked", &[&name]).await);
     let left: i64 = thread.get("remainTimeToLive", &[&name]).await;
     assert!((50_000..=60_000).contains(&left), "{left}");
-    // Not even a thread of our handle's number: an owner is more than that.
-    let (_, number) = lock.owner().split_once(':').expect("uuid:number");
+    // Not even a thread of our owner's number: an owner is more than that.
+    let (_, number) = outer.owner().split_once(':').expect("uuid:number");
     let (_, own) = split(&thread.owner().await);
     for number in [number, &own] {
         assert!(!thread.get::<bool>("isHeldByThread", &[&name, &number]).await);
@@ -57,20 +57,21 @@ pub(crate) async fn both_write_the_same(site: &Site) {
     for kind in [Kind::Java, Kind::Rust] {
         let name = format!("wire-{kind:?}");
         let mut party = Party::new(site, kind, "writer", &name).await;
-        let owner = party.owner().await;
-        let (uuid, number) = split(&owner);
-        assert_eq!(uuid.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12], "{owner}");
-        assert!(number.parse::<u64>().is_ok(), "{owner}");
         for count in [1, 2] {
             party.takes().await;
+            let owner = party.owner().await;
+            let (uuid, number) = split(&owner);
+            let groups: Vec<usize> = uuid.split('-').map(str::len).collect();
+            assert_eq!(groups, [8, 4, 4, 4, 12], "{owner}");
+            assert!(number.parse::<u64>().is_ok(), "{owner}");
             assert_eq!(site.kind(&name), "hash");
-            assert_eq!(site.holds(&name), [(owner.clone(), count)].into());
+            assert_eq!(site.holds(&name), [(owner, count)].into());
             let left = site.pttl(&name);
             assert!((20_000..=30_000).contains(&left), "{left}");
             assert_eq!(site.keys(), [name.as_str()]);
         }
         party.gives_back().await;
-        assert_eq!(site.holds(&name), [(owner, 1)].into());
+        assert_eq!(site.holds(&name), [(party.owner().await, 1)].into());
         assert_eq!(site.keys(), [name.as_str()]);
         party.gives_back().await;
         assert_eq!(site.keys(), [""; 0]);

@@ -1,7 +1,7 @@
 //! The library's scripts of single requests, for whoever has to say them to a server: as they are sent, with
 //! the first line and no other comment.
 
-pub(crate) const ALL: [fn() -> String; 5] = [acquire, release, renew, hand_off, execute];
+pub(crate) const ALL: [fn() -> String; 5] = [acquire, release, renew, prolong, execute];
 
 macro_rules! script {
     ($name:ident) => {
@@ -18,5 +18,5 @@ macro_rules! script {
 script!(acquire);
 script!(release);
 script!(renew);
-script!(hand_off);
+script!(prolong);
 script!(execute);

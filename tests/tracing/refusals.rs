@@ -1,7 +1,7 @@
 //! What the log says when Redis refuses what the client tries again.
 
 use futures::future::join_all;
-use redlatch::LockClient;
+use redlatch::{FencedLockGuard, LockClient, LockGuard};
 use tracing::Level;
 
 use super::{Entry, alone, entries};
@@ -55,11 +55,11 @@ async fn a_call_whose_release_is_refused_names_the_lock_as_it_is_in_redis() {
     alone(&[], async |server| {
         let client = restricted(server).await;
         let (plain, fenced) = (client.lock("around"), client.fenced_lock("around"));
-        let value = soon("the call", plain.with(async |_| forbid(server))).await;
-        value.expect("the work is done");
+        let forbids = async |_: &LockGuard| forbid(server);
+        soon("the call", plain.with(forbids)).await.expect("the work is done");
         permit(server);
-        let value = soon("the call", fenced.with(async |_| forbid(server))).await;
-        value.expect("the work is done");
+        let forbids = async |_: &FencedLockGuard| forbid(server);
+        soon("the call", fenced.with(forbids)).await.expect("the work is done");
         permit(server);
         let said = entries(|entry| entry.says("the release of a lock around a call"));
         let owners: Vec<_> = said.iter().map(|entry| entry.field("owner")).collect();

@@ -4,17 +4,23 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The spans of that name that have ended, of one handle.
-fn spans(name: &str, lock: &redlatch::Lock) -> Vec<Entry> {
-    entries(|entry| entry.span && entry.name == name && entry.is_of(lock))
+/// The spans of that name that have ended: of a handle its acquisitions, of a guard its hold and its release.
+fn spans(name: &str, owner: &str) -> Vec<Entry> {
+    entries(|entry| entry.span && entry.name == name && entry.field("owner") == owner)
 }
 
 #[track_caller]
-fn only(name: &str, lock: &redlatch::Lock) -> Entry {
-    let spans = spans(name, lock);
-    assert_eq!(spans.len(), 1, "{name}: {spans:?}");
-    assert_eq!(spans[0].level, Level::DEBUG);
-    spans[0].clone()
+fn only(name: &str, owner: &str) -> Entry {
+    let [span] = all(name, owner);
+    span
+}
+
+/// So many of them, in the order in which they ended.
+#[track_caller]
+fn all<const N: usize>(name: &str, owner: &str) -> [Entry; N] {
+    let spans = spans(name, owner);
+    assert!(spans.iter().all(|span| span.level == Level::DEBUG));
+    spans.try_into().unwrap_or_else(|spans| panic!("{name}: {spans:?}"))
 }
 
 #[track_caller]
@@ -42,9 +48,11 @@ async fn a_hand_off_is_a_release_an_acquisition_and_two_holds() {
         let waiting = tokio::spawn(async move { (hold(&second).await, second) });
         wait_until("it parks", SOON, || server.subscribers("span") == 1).await;
         tokio::time::sleep(ms(40)).await;
-        assert!(spans("hold", &first).is_empty(), "it lasts");
+        let owner = guard.owner().to_owned();
+        assert!(spans("hold", &owner).is_empty(), "it lasts");
         release(guard).await;
         let (guard, second) = soon("the waiter has the lock", waiting).await.unwrap();
+        assert_eq!(guard.owner(), owner);
         release(guard).await;
 
         let port = server.port().to_string();
@@ -54,7 +62,8 @@ async fn a_hand_off_is_a_release_an_acquisition_and_two_holds() {
             ("server.address", "127.0.0.1"),
             ("server.port", &port),
         ];
-        let [acquired, released] = ["acquire", "release"].map(|name| only(name, &first));
+        let acquired = only("acquire", first.owner());
+        let [released, last] = all("release", &owner);
         has(&acquired, &redis);
         has(
             &acquired,
@@ -63,15 +72,15 @@ async fn a_hand_off_is_a_release_an_acquisition_and_two_holds() {
         has(&released, &redis);
         has(&released, &[("db.operation.name", "release"), ("handed_off", "true")]);
         has(&released, &[("background", "false"), ("error.type", ""), ("otel.status_code", "")]);
-        let held = only("hold", &first);
+        let [held, next] = all("hold", &owner);
         has(&held, &[("follows", "acquire"), ("loss", ""), ("otel.status_code", "")]);
         assert!(millis(&held, "held_ms") >= 40.0, "{held:?}");
 
-        let acquired = only("acquire", &second);
+        let acquired = only("acquire", second.owner());
         has(&acquired, &[("granted", "true"), ("handed_off", "true")]);
         assert!(millis(&acquired, "waited_ms") >= 40.0, "{acquired:?}");
-        has(&only("release", &second), &[("handed_off", "")]);
-        has(&only("hold", &second), &[("follows", "acquire")]);
+        has(&last, &[("handed_off", "")]);
+        has(&next, &[("follows", "acquire")]);
     })
     .await;
 }
@@ -82,13 +91,14 @@ async fn a_loss_is_in_the_hold_and_in_the_release_that_fails() {
         let client = client_with(server.url(), ms(900)).await;
         let lock = client.lock("lost");
         let guard = hold(&lock).await;
+        let owner = guard.owner().to_owned();
         server.ask::<()>(&["DEL", "lost"]);
         soon("the loss is noticed", guard.lost()).await;
         soon("unlocking", guard.unlock()).await.expect_err("lost");
         let failed = [("loss", "KeyGone"), ("otel.status_code", "ERROR")];
-        has(&only("hold", &lock), &failed);
-        has(&only("release", &lock), &failed);
-        has(&only("release", &lock), &[("error.type", "Lost")]);
+        has(&only("hold", &owner), &failed);
+        has(&only("release", &owner), &failed);
+        has(&only("release", &owner), &[("error.type", "Lost")]);
     })
     .await;
 }
@@ -98,11 +108,13 @@ async fn a_dropped_guard_ends_its_hold_and_is_released_in_the_background() {
     alone(&[], async |server| {
         let client = connect(server).await;
         let lock = client.lock("dropped");
-        drop(hold(&lock).await);
-        only("hold", &lock);
-        wait_until("the release", SOON, || !spans("release", &lock).is_empty()).await;
-        has(&only("release", &lock), &[("background", "true"), ("error.type", "")]);
-        has(&only("release", &lock), &[("server.port", &server.port().to_string())]);
+        let guard = hold(&lock).await;
+        let owner = guard.owner().to_owned();
+        drop(guard);
+        only("hold", &owner);
+        wait_until("the release", SOON, || !spans("release", &owner).is_empty()).await;
+        has(&only("release", &owner), &[("background", "true"), ("error.type", "")]);
+        has(&only("release", &owner), &[("server.port", &server.port().to_string())]);
     })
     .await;
 }
@@ -115,8 +127,8 @@ async fn an_acquisition_that_fails_says_why() {
         server.ask::<()>(&["SET", "data", "1"]);
         soon("a refusal", lock.try_lock(Duration::ZERO, MINUTE)).await.expect_err("not a lock");
         let failed = [("error.type", "NotALock"), ("otel.status_code", "ERROR"), ("granted", "")];
-        has(&only("acquire", &lock), &failed);
-        assert!(spans("hold", &lock).is_empty());
+        has(&only("acquire", lock.owner()), &failed);
+        assert!(entries(|entry| entry.span && entry.name == "hold").is_empty());
     })
     .await;
 }

@@ -423,7 +423,8 @@ fn a_fenced_waiter_that_is_never_polled_is_passed_over_after_its_lease() {
         let call = async move { lock.lock_with_lease(LEASE).await.expect("a turn") };
         let mut call = tokio_test::task::spawn(machine.run(call).boxed());
         let (took, guard) = keeps_the_next_waiting(scene, &client, &mut call, true).await;
-        assert!((LEASE - ms(10)..=LEASE + LATE).contains(&took), "{took:?}");
+        // Redis hears of its lease twice, each time in whole milliseconds.
+        assert!((LEASE - ms(10)..=LEASE + LATE + ms(1)).contains(&took), "{took:?}");
         drop(call);
         guard.unlock().await.expect("a release");
         sleep(SECOND).await;

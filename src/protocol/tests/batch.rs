@@ -19,7 +19,11 @@ fn part() -> impl Strategy<Value = Part> {
         let (verb, keys, args) = match verb {
             0 => ("acquire", vec![lock], vec![owner, lease, count.max(1).to_string()]),
             // Only a first hold asks for a token.
-            1 => ("fenced", vec![lock, token], vec![owner, lease, "1".into()]),
+            1 => (
+                "fenced",
+                vec![lock, token],
+                vec![owner, lease, "1".into(), (1 + 31 * count).to_string()],
+            ),
             _ => {
                 let publish = ["channel".into(), "PUBLISH".into()];
                 let args = [owner, count.to_string(), lease].into_iter().chain(publish);

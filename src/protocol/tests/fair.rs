@@ -5,7 +5,7 @@ use redis::{Connection, ConnectionLike, FromRedisValue};
 use super::server::Server;
 use super::*;
 
-mod hand_off;
+mod prolong;
 mod server_limits;
 mod turns;
 
@@ -155,6 +155,7 @@ impl Queue {
                 &1,
                 &GRACE,
                 &place.turn,
+                &0,
             ],
         )
     }
@@ -172,16 +173,15 @@ impl Queue {
         )
     }
 
-    /// Hands the lock from owner to owner of a client, which has a waiter of that age, if any.
-    fn hand_off(&mut self, owners: [&str; 2], lease: u64, age: Option<u64>) -> Value {
+    /// Another holder is inside under that owner. Its client has a waiter of that age, if any.
+    fn prolong(&mut self, owner: &str, lease: u64, age: Option<u64>) -> Value {
         let age = age.map_or_else(String::new, |seconds| (seconds * SECOND).to_string());
-        let [from, to] = owners;
-        let (client, _) = to.rsplit_once(':').expect("an owner");
+        let (client, _) = owner.rsplit_once(':').expect("an owner");
         self.run(
-            &SCRIPTS.fair_hand_off,
+            &SCRIPTS.fair_prolong,
             &[
-                &client, &age, &TERM, &GRACE, &FIRST, &CHANNEL, &lease, &"", &"PUBLISH", &0, &from,
-                &to,
+                &client, &age, &TERM, &GRACE, &FIRST, &owner, &1, &lease, &0, &CHANNEL, &"",
+                &"PUBLISH", &0,
             ],
         )
     }
@@ -201,11 +201,12 @@ impl Queue {
         (owner, u64::try_from(others).ok().map(|age| age / SECOND))
     }
 
-    /// It makes the lock that of a waiter.
-    fn takes(&mut self, client: &str, at: usize) {
+    /// A waiter of it takes the lock. Returns the owner.
+    fn takes(&mut self, client: &str, at: usize) -> String {
         let (owner, _) = self.granted(client, at);
-        let reply = self.hand_off([&owner, &format!("{client}:1")], LEASE, None);
+        let reply = self.prolong(&owner, LEASE, None);
         assert!(matches!(reply, Value::Array(_)), "{reply:?}");
+        owner
     }
 
     fn leave(&mut self, client: &str) -> Value {

@@ -53,8 +53,6 @@ pub(super) struct Entry<S> {
     pub(super) waiter: Arc<S>,
     /// Since when this waiter has been asking, if it is.
     pub(super) asking: Option<Instant>,
-    /// The client's thread asks on behalf of this waiter.
-    pub(super) asked_for: bool,
     /// A wake-up came while the waiter asked: the answer may be older than the wake-up.
     pub(super) recheck: bool,
     /// A request of this waiter is over.
@@ -63,7 +61,7 @@ pub(super) struct Entry<S> {
 
 impl<S> Entry<S> {
     pub(super) fn new(waiter: Arc<S>) -> Self {
-        Self { waiter, asking: None, asked_for: false, recheck: false, asked_before: false }
+        Self { waiter, asking: None, recheck: false, asked_before: false }
     }
 
     /// Its request is over. Returns since when it has been asking.
@@ -75,12 +73,7 @@ impl<S> Entry<S> {
     /// Whether those behind it may have the lock first: while its first request is under way. It would
     /// never get the lock if it asked again and again and they passed it each time.
     pub(super) fn can_be_passed(&self) -> bool {
-        self.asking.is_some() && !self.asked_for && !self.asked_before
-    }
-
-    /// Whether this waiter has the lock when Redis confirms a hand-off.
-    pub(super) fn awaits_hand_off(&self) -> bool {
-        self.asked_for && self.asking.is_some()
+        self.asking.is_some() && !self.asked_before
     }
 }
 

@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 use crate::protocol::{Elsewhere, ServerClock};
 
-use super::channel::{Entry, park_for};
+use super::channel::park_for;
 use super::place::QueuePlace;
 use super::{Ticket, WaitQueues, Wakes};
 
 /// The waiter that stands for this client in a queue that Redis keeps, with its number.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Oldest<S> {
-    /// The first in the wait queue that does not await a hand-off, whether or not it is asking.
+    /// The first in the wait queue, whether or not it is asking.
     Head(Ticket, Arc<S>),
     /// A call that is in no queue yet, and since when it waits.
     Comes(Ticket, Instant),
@@ -143,13 +143,6 @@ impl<S> WaitQueues<S> {
         queue.place.as_mut().is_some_and(QueuePlace::give_up)
     }
 
-    /// The waiter has not got the lock by the hand-off that it awaited.
-    pub(crate) fn has_place_still(&mut self, channel: &str, ticket: Ticket) {
-        if let Some(place) = self.queue_of(channel, ticket).and_then(|queue| queue.place.as_mut()) {
-            place.asks();
-        }
-    }
-
     /// The number of the last waiter that has left. `None` if another one has asked for a place.
     pub(crate) fn leaves_queue(
         &mut self,
@@ -192,16 +185,22 @@ impl<S> WaitQueues<S> {
         queues.any(|queue| queue.place.is_some() && !queue.entries.is_empty())
     }
 
-    /// A request brings the place of this client to Redis. Returns whose it is.
-    pub(crate) fn oldest(&mut self, channel: &str, key: &str, now: Instant) -> Oldest<S> {
+    /// A request brings the place of this client to Redis: that of its oldest waiter, or of the one `behind` it.
+    /// Returns whose it is.
+    pub(crate) fn oldest(
+        &mut self,
+        channel: &str,
+        key: &str,
+        behind: bool,
+        now: Instant,
+    ) -> Oldest<S> {
         // A place would outlive its waiters.
         if self.closed {
             return Oldest::Left(self.next_ticket);
         }
         let comes = self.comes_first(key, now);
         if let Some(queue) = self.queue_named(channel, key)
-            && let Some((ticket, head)) =
-                queue.entries.iter().find(|(_, entry)| !Entry::awaits_hand_off(entry))
+            && let Some((ticket, head)) = queue.entries.iter().nth(usize::from(behind))
             && comes.is_none_or(|(first, _)| *ticket <= first)
         {
             queue.place.get_or_insert_default().asks();
@@ -210,7 +209,6 @@ impl<S> WaitQueues<S> {
         if let Some((ticket, since)) = comes {
             return Oldest::Comes(ticket, since);
         }
-        // One that awaits a hand-off may still be there.
         if let Some(place) = self.queue_named(channel, key).and_then(|queue| queue.place.as_mut()) {
             place.give_up();
         }

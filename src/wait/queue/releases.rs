@@ -19,12 +19,11 @@ impl<S> WaitQueues<S> {
         next.asking.is_none().then_some((*ticket, &next.waiter, passes))
     }
 
-    /// The client's thread asks Redis on behalf of this waiter, which parks meanwhile.
-    pub(crate) fn asked_for(&mut self, channel: &str, ticket: Ticket, now: Instant) {
-        let queue = self.queue_of(channel, ticket);
-        if let Some(entry) = queue.and_then(|queue| queue.entries.get_mut(&ticket)) {
-            (entry.asking, entry.asked_for, entry.recheck) = (Some(now), true, false);
-        }
+    /// The waiters of a lock.
+    pub(crate) fn waiters(&self, channel: &str, key: &str) -> impl Iterator<Item = &Arc<S>> {
+        let queues = self.channels.get(channel).into_iter().flat_map(|channel| &channel.queues);
+        let of_key = queues.filter(move |queue| &*queue.key == key);
+        of_key.flat_map(|queue| queue.entries.values()).map(|entry| &entry.waiter)
     }
 
     /// Records the result of a call that asked Redis without waiting in the queue.
@@ -76,9 +75,8 @@ impl<S> WaitQueues<S> {
         None
     }
 
-    /// Redis has answered a request for hand-offs, or the request failed. Returns the head of the
-    /// queue, which may have no timer yet. If Redis has confirmed hand-offs, the last new holder
-    /// has the lock for `lease`. An earlier or pending refusal of the head may name a longer lease.
+    /// The client's thread has seen to hand-offs. Returns the head of the queue, which may have no timer
+    /// yet. If Redis has heard of the last new holder, that has the lock for `lease`. An earlier or pending refusal of the head may name a longer lease.
     pub(crate) fn handed_off(
         &mut self,
         channel: &str,
@@ -96,7 +94,7 @@ impl<S> WaitQueues<S> {
             queue.due = queue.due.min(due);
         }
         let head = queue.entries.first_entry()?.into_mut();
-        head.recheck |= shorter && head.asking.is_some() && !head.asked_for;
+        head.recheck |= shorter && head.asking.is_some();
         Some(head.waiter.clone())
     }
 

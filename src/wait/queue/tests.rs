@@ -175,13 +175,38 @@ fn the_head_is_due_when_the_lease_of_the_holder_could_have_ended() {
 }
 
 #[test]
-fn a_confirmed_hand_off_does_not_make_the_waiter_after_the_next_holder_ask() {
-    let (mut story, [(first, _), (second, _)]) = Story::parked();
-    story.queues.asked_for(C, first, story.now);
-    // An earlier hand-off was confirmed, for a short lease; then that to the first waiter.
-    story.queues.handed_off(C, "key", Some(SECOND), story.now);
-    story.queues.granted(C, first, SECOND, story.now);
+fn a_lock_goes_to_the_head_that_sleeps_or_past_one_that_asks_for_the_first_time() {
+    let next = |story: &Story| {
+        story.queues.next_waiter(C, "key").map(|(ticket, _, passes)| (ticket, passes))
+    };
+    let mut story = Story::new();
+    let [(first, _), (second, _)] = [story.join(), story.join()];
+    assert_eq!(next(&story), Some((first, false)));
+    story.drive();
+    assert_eq!(story.step(first), WaitStep::Ask);
+    assert_eq!(next(&story), Some((second, true)));
+    story.refused(first);
+    assert_eq!(next(&story), Some((first, false)));
+    story.message();
+    assert_eq!(story.step(first), WaitStep::Ask);
+    assert_eq!(next(&story), None, "it was passed once, and would be again and again");
+    story.refused(first);
+    story.queues.close();
+    assert_eq!(next(&story), None);
+}
+
+#[test]
+fn a_head_that_hears_of_a_hand_off_with_a_short_lease_looks_when_that_could_have_ended() {
+    let (mut story, [(first, _), (second, wake)]) = Story::parked();
+    let (head, _) = story.queues.handed(C, first, 3600 * SECOND, story.now);
+    assert!(head.is_some_and(|head| Arc::ptr_eq(&head, &wake)));
+    assert_eq!(story.step(second), story.longest_park());
+    // That holder has handed the lock on meanwhile, or past this head.
+    assert!(story.queues.handed_off(C, "key", Some(SECOND), story.now).is_some());
     let due = story.now + SECOND + Duration::from_millis(1);
+    assert_eq!(story.step(second), WaitStep::Park(Some(due)));
+    // A longer lease does not put that off: the head asks, and is told.
+    story.queues.handed_off(C, "key", None, story.now);
     assert_eq!(story.step(second), WaitStep::Park(Some(due)));
 }
 

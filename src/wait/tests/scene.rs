@@ -9,8 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
 use crate::lease::Lease;
-use crate::owner::Kind;
-use crate::owner::Owner;
+use crate::possession::{Kind, Possessions};
 use crate::tests::explore::{Calls, some_time};
 
 /// They share a channel.
@@ -112,9 +111,10 @@ async fn call(stage: Arc<Stage>, me: usize) {
         remaining = Some(HOUR);
         waiters.answered(&names, clock::now());
     }
-    let owner = Arc::new(Owner::new(Kind::Reentrant, names.clone(), me.to_string()));
+    let names = Arc::new(names);
+    let handle = Arc::new(Handle::new(Kind::Reentrant, names.clone(), &Possessions::default()));
     let registration =
-        waiters.join(Waiter::new(owner, Lease::Watchdog, HOUR, clock::now()), remaining, None);
+        waiters.join(Waiter::new(handle, Lease::Watchdog, HOUR, clock::now()), remaining, None);
     let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, registration.ticket));
     loop {
         let next =

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::calm::Calm;
 use crate::check::Violation;
 use crate::check::count::Possible;
-use crate::history::{Acquire, History, NEVER, Owner, Sample};
+use crate::history::{Acquire, History, NEVER, Sample};
 use crate::record::{MS, Outcome};
 
 /// From when on the server can have nothing more of a call: at once if its release was confirmed,
@@ -49,8 +49,10 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
     let mut wrong = |what: &str, sample: &Sample| {
         let what = format!("name {} at the server, TTL {} ms: {what}", sample.key, sample.pttl);
         let mut violation = Violation::new("H11", what, (sample.t0, sample.t1));
-        let of_owner = history.acquires.iter().filter(|acquire| acquire.owner == sample.owner);
-        let last = of_owner.filter(|acquire| acquire.inv <= sample.t1).max_by_key(|a| a.inv);
+        let of = (sample.owner.0, sample.key);
+        let of_client =
+            history.acquires.iter().filter(|acquire| (acquire.owner.0, acquire.key) == of);
+        let last = of_client.filter(|acquire| acquire.inv <= sample.t1).max_by_key(|a| a.inv);
         violation.calls.extend(last.map(|acquire| acquire.id));
         found.push(violation);
     };
@@ -59,10 +61,10 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
         if sample.pttl == -1 {
             wrong("a lock without an end", sample);
         }
-        if closed.get(&sample.owner).is_some_and(|closed| *closed < sample.t0) {
+        if closed.get(&(sample.owner.0, sample.key)).is_some_and(|closed| *closed < sample.t0) {
             wrong("the client of its owner was closed before", sample);
-        } else if possible.holds(sample.owner, sample.t0, sample.t1) == 0 {
-            wrong("its owner holds nothing", sample);
+        } else if possible.holds(sample) == 0 {
+            wrong("its client holds nothing", sample);
         }
     }
     for sample in &history.left_over {
@@ -71,14 +73,14 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
     found
 }
 
-/// For each owner of a client that was closed in a calm time, when `close()` had returned: unless a
+/// For each name of a client that was closed in a calm time, when `close()` had returned: unless a
 /// guard or a call outlived that. `close()` waits for the releases that the background has to make
 /// by then, at most for the command timeout. A call that is cut off later is undone later.
-fn nothing_after_close(history: &History) -> HashMap<Owner, u64> {
+fn nothing_after_close(history: &History) -> HashMap<(u128, u16), u64> {
     let closed = history.closed();
     let calm = Calm::of_each(history);
-    let mut owners: HashMap<Owner, u64> = HashMap::new();
-    let mut outlived: HashSet<Owner> = HashSet::new();
+    let mut names: HashMap<(u128, u16), u64> = HashMap::new();
+    let mut outlived = HashSet::new();
     for acquire in &history.acquires {
         let Some(client) = closed.get(&acquire.owner.0) else { continue };
         let calm = &calm[usize::from(acquire.id.0)];
@@ -93,12 +95,12 @@ fn nothing_after_close(history: &History) -> HashMap<Owner, u64> {
             || !is_confirmed && calm.disturbed(acquire.inv, until) > 0
             || clock_jumped(history, usize::from(acquire.id.0), acquire.inv, client.closed)
         {
-            outlived.insert(acquire.owner);
+            outlived.insert((acquire.owner.0, acquire.key));
         }
-        owners.insert(acquire.owner, client.closed);
+        names.insert((acquire.owner.0, acquire.key), client.closed);
     }
-    owners.retain(|owner, _| !outlived.contains(owner));
-    owners
+    names.retain(|name, _| !outlived.contains(name));
+    names
 }
 
 pub(crate) mod trials {

@@ -39,7 +39,7 @@ impl<'a> Fold<'a> {
             Event::AcquireInv => {
                 let uuid = process.clients[record.token as usize].uuid;
                 self.open.insert(record.req, self.history.acquires.len());
-                self.history.acquires.push(begun(record, id, handle, (uuid, record.owner)));
+                self.history.acquires.push(begun(record, id, handle, (uuid, 0)));
             }
             Event::StoreInv | Event::StatusInv | Event::ForceInv => {
                 self.others.insert(record.req, (record.t, record.aux));
@@ -128,6 +128,7 @@ fn goes_on(acquire: &mut Acquire, record: &Record) -> u64 {
             acquire.ret = t;
             acquire.outcome = record.outcome;
             if record.outcome == Outcome::Granted {
+                acquire.owner.1 = record.owner;
                 acquire.token = record.has(FENCED).then_some(record.token);
                 acquire.deadline = record.deadline;
                 acquire.deadline_high = record.deadline + u64::from(record.slack);

@@ -34,8 +34,6 @@ pub(crate) struct World<'a> {
     starts: RefCell<BTreeMap<usize, u64>>,
     is_down: Cell<bool>,
     ear: Ear,
-    /// Before the server was started again.
-    hand_offs: Cell<u64>,
 }
 
 /// What came of a plan.
@@ -107,7 +105,6 @@ impl<'a> World<'a> {
             starts: RefCell::default(),
             is_down: Cell::default(),
             ear: Ear::new(plan.names),
-            hand_offs: Cell::default(),
         };
         let (ear, shows) = (world.ear.clone(), plan.shows_requests);
         let observer = move |server: &Server, bytes: &[u8]| {
@@ -212,12 +209,6 @@ impl<'a> World<'a> {
         (!self.is_down.replace(true)).then_some(Down(&self.is_down))
     }
 
-    /// Nothing else takes an owner out of a lock.
-    pub(crate) fn count_hand_offs(&self) {
-        let more = self.network.at(self.server, |server, _| server.calls("hdel"));
-        self.hand_offs.set(self.hand_offs.get() + more);
-    }
-
     async fn play(self) -> Played {
         let mut witness = Witness::new(&self.network, self.server, self.plan.names, self.plan.seed);
         let mut samples = Vec::new();
@@ -263,7 +254,6 @@ impl<'a> World<'a> {
             }
             left_over = left(&witness, &mut samples).await;
         }
-        self.count_hand_offs();
         let redlatch::simulation::Fates { held, late, slow, never } = self.network.fates();
         let mut history = History {
             bounds: self.plan.bounds(),
@@ -271,7 +261,6 @@ impl<'a> World<'a> {
             samples,
             left_over,
             heard: vec![self.ear.heard()],
-            hand_offs: self.hand_offs.get(),
             fates: Fates { held, late, slow, never },
             trouble,
             ..History::default()

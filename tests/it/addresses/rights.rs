@@ -50,18 +50,18 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     ("+pexpire", "pexpire", &["locks"]),
     ("+del", "del", &["locks", "is forced"]),
     ("+publish", "publish", &["is woken"]),
-    ("+hdel", "hdel", &["hands off"]),
     // A client that hands a lock on cannot see whether others wait, and goes by the limits of
     // `max_handoffs` and `max_handoff_time` even when nobody does.
     ("+pubsub|numsub", "pubsub|numsub", &[]),
     // For fenced locks alone.
     ("+time", "time", &["counts tokens"]),
-    ("+incr", "incr", &["counts tokens"]),
+    ("+incrby", "incrby", &["counts tokens"]),
     ("+set", "set", &["counts tokens"]),
     ("+get", "get", &["counts tokens"]),
     // For fair locks alone.
     ("~redlatch_*", "redlatch_", &["is served in order"]),
     ("+exists", "exists", &["is served in order"]),
+    ("+hdel", "hdel", &["is served in order"]),
     ("+zadd", "zadd", &["is served in order"]),
     ("+zrange", "zrange", &["is served in order"]),
     ("+zrem", "zrem", &["is served in order"]),

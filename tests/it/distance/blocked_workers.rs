@@ -25,6 +25,9 @@ const TIMEOUT: Duration = ms(2_400);
 /// For how long a worker is blocked.
 const BLOCKED: Duration = ms(4_000);
 
+/// A lease of its own.
+const LONGER: Duration = Duration::from_secs(60);
+
 fn workers() -> Runtime {
     Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -75,6 +78,9 @@ type Unlocked = Result<(), Error>;
 
 /// The old holder gives the lock back in a worker, to a waiter that blocks its worker as soon as it
 /// has the lock. Other workers are blocked before, so that it is so many in all.
+///
+/// An `unlock` hands it on with a default lease, which has to be renewed; a drop with a longer one, of
+/// which Redis has to hear.
 fn the_new_holder_blocks(server: &Server, round_trip: Duration, blocked: usize, unlocks: bool) {
     let name = format!("blocks:{blocked}:{unlocks}");
     let network = Network::new(server, Distance::round_trip(round_trip));
@@ -83,11 +89,12 @@ fn the_new_holder_blocks(server: &Server, round_trip: Duration, blocked: usize, 
         let client = connect(network.url(server)).await;
         (client.lock(&name), client.lock(&name))
     });
-    let (first, owner) = (old.owner().to_owned(), new.owner().to_owned());
     let guard = runtime.block_on(hold(&old));
+    let owner = guard.owner().to_owned();
     let (entered, enters) = mpsc::channel();
     let next = runtime.spawn(async move {
-        let guard = new.lock().await.expect("the lock");
+        let guard = if unlocks { new.lock().await } else { new.lock_with_lease(LONGER).await };
+        let guard = guard.expect("the lock");
         entered.send(()).expect("the test waits");
         thread::sleep(BLOCKED);
         let lost = guard.is_lost();
@@ -105,13 +112,16 @@ fn the_new_holder_blocks(server: &Server, round_trip: Duration, blocked: usize, 
             let _ = said.send(Ok(()));
         }
     });
-    assert_eq!(owners(server, &name), [first]);
+    assert_eq!(owners(server, &name), [&*owner]);
     let others = block(&runtime, blocked - 1);
     go.send(()).expect("the old holder waits");
     let begun = Instant::now();
     enters.recv_timeout(SOON).expect("a hand-off");
     // From here on so many workers are blocked.
-    block_until("Redis has heard of it", TIMEOUT, || owners(server, &name).iter().eq([&owner]));
+    if !unlocks {
+        let longer = TIMEOUT.as_millis() as i64;
+        block_until("Redis has heard of it", TIMEOUT, || server.pttl(&name) > longer);
+    }
     let stranger = runtime_of_its_own(server);
     // The holder gives it back when it is not blocked any more: what this thread saw after that says
     // nothing.

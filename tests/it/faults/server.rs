@@ -10,7 +10,7 @@ mod tampering;
 
 use std::time::{Duration, Instant};
 
-use redlatch::{Error, ErrorKind, Lock, LockClient, LockGuard, Outcome};
+use redlatch::{Error, ErrorKind, LockClient, LockGuard, Outcome};
 
 use crate::support::{Server, soon};
 
@@ -43,9 +43,9 @@ fn fails<T>(result: Result<T, Error>, expected: (ErrorKind, Outcome), words: &st
     assert!(format!("{error:#}").contains(words), "{error:#} does not say {words}");
 }
 
-/// What Redis counts for this handle.
-fn count(server: &Server, lock: &Lock) -> u32 {
-    server.holds(lock.name()).get(lock.owner()).copied().unwrap_or(0)
+/// What Redis counts for the owner of that hold.
+fn count(server: &Server, guard: &LockGuard) -> u32 {
+    server.holds(guard.name()).get(guard.owner()).copied().unwrap_or(0)
 }
 
 /// Waits for the loss of a lock that was known to be gone at `since`, and checks that it was a

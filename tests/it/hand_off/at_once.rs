@@ -7,13 +7,15 @@ use crate::support::{Fault, connect, renewed};
 #[tokio::test]
 async fn the_next_in_line_has_the_lock_before_redis_has_heard_of_it() {
     let scene = Scene::new().await;
-    for dropped in [false, true] {
-        let name = format!("at once:{dropped}");
-        let lock = scene.client.lock(&name);
-        let guard = hold(&lock).await;
-        let mut next = Waiter::first(&scene, &name, LOCK).await;
+    for (number, dropped, take) in
+        [(1, false, LOCK), (2, false, FOR_A_MINUTE), (3, true, FOR_A_MINUTE)]
+    {
+        let name = format!("at once:{number}");
+        let guard = hold(&scene.client.lock(&name)).await;
+        let owner = guard.owner().to_owned();
+        let mut next = Waiter::first(&scene, &name, take).await;
 
-        let held = scene.hold_scripts();
+        let (held, asked) = (scene.hold_scripts(), scene.server.calls("evalsha"));
         let unlocking = if dropped {
             drop(guard);
             None
@@ -22,19 +24,22 @@ async fn the_next_in_line_has_the_lock_before_redis_has_heard_of_it() {
         };
         let guard = next.has();
         scene.until_held(held).await;
-        assert_eq!(scene.owners(&name), [lock.owner()], "Redis has heard of it");
+        assert_eq!(scene.server.calls("evalsha"), asked, "Redis has heard of it");
         assert!(!guard.is_lost());
+        assert_eq!(guard.owner(), owner);
+        assert!(!next.lock.owner().is_empty() && next.lock.owner() != owner);
 
         if let Some(mut unlocking) = unlocking {
             tokio::time::sleep(ms(50)).await;
             assert!(unlocking.poll().is_pending(), "Redis has not confirmed that it is given back");
             scene.proxy.let_go();
             soon("the confirmation", unlocking).await.expect("unlocking");
-            assert_eq!(scene.owners(&name), [next.owner()], "confirmed before it was done");
+            assert_eq!(scene.server.calls("evalsha"), asked + 1);
         } else {
             scene.proxy.let_go();
-            scene.until_owned(&name, next.owner()).await;
+            scene.until_kept_for(&name, ms(50_000)).await;
         }
+        scene.assert_held(&name, &owner);
         release(guard).await;
         assert!(!scene.server.exists(&name));
     }
@@ -93,20 +98,65 @@ async fn a_shorter_lease_of_its_own_is_what_the_new_guard_is_believed_for() {
     let guard = hold(&scene.client.lock("short")).await;
     let brief: Take = |lock| async move { lock.lock_with_lease(ms(900)).await }.boxed();
     let mut next = Waiter::first(&scene, "short", brief).await;
+    let other = scene.other().await.lock("short");
+    let outside = tokio::spawn(async move { other.lock().await.expect("the lock") });
+    wait_until("another client waits", SOON, || scene.server.subscribers("short") == 2).await;
+    scene.proxy.settled(ms(50)).await;
     let held = scene.hold_scripts();
-    let handed = Instant::now();
     drop(guard);
     let guard = next.has();
+    let end = Instant::now() + ms(900);
     scene.until_held(held).await;
-    assert!(guard.remaining() < ms(900));
+    assert!(Instant::now() + guard.remaining() < end, "believed after its own lease");
     scene.proxy.let_go();
-    scene.until_owned("short", next.owner()).await;
-    let left = scene.server.pttl("short");
-    assert!(left > 0 && left <= 900, "{left} ms of another's lease");
+    scene.until_kept_at_most("short", ms(900)).await;
+    assert!(Instant::now() + guard.remaining() < end, "believed after its own lease");
     soon("its deadline", guard.lost()).await;
-    assert!(passed(handed) < ms(900 + 400), "believed after its own lease");
-    scene.until_gone("short").await;
+    // Redis refused it for the longer lease, and it heard of the shorter one.
+    release(soon("the end of the lease", outside).await.unwrap()).await;
     assert_lost(guard.unlock().await);
+    scene.until_gone("short").await;
+}
+
+#[tokio::test]
+async fn a_shorter_lease_is_written_behind_a_renewal_that_is_under_way() {
+    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(6_000))).await;
+    let guard = hold(&scene.client.lock("behind")).await;
+    let brief: Take = |lock| async move { lock.lock_with_lease(ms(900)).await }.boxed();
+    let mut next = Waiter::first(&scene, "behind", brief).await;
+    let held = scene.proxy.faults();
+    scene.proxy.plan("EVALSHA", 1, Fault::HoldBack);
+    scene.until_held(held).await;
+    drop(guard);
+    let guard = next.has();
+    scene.proxy.let_go();
+    soon("its deadline", guard.lost()).await;
+    let left = scene.server.pttl("behind");
+    assert!(left <= 900, "{left} ms: the renewal made it longer again");
+    drop(guard);
+    scene.until_gone("behind").await;
+}
+
+#[tokio::test]
+async fn a_default_lease_after_a_default_one_is_not_told_to_redis() {
+    // With less, Redis is asked whether others wait.
+    let scene = Scene::with(&[], |options| options.max_handoff_time(MINUTE)).await;
+    let mut guard = hold(&scene.client.lock("default")).await;
+    let owner = guard.owner().to_owned();
+    let mut line = vec![Waiter::first(&scene, "default", LOCK).await];
+    line.extend((0..20).map(|_| Waiter::behind(&scene.client, "default", LOCK)));
+    let asked = scene.server.calls("evalsha");
+    for waiter in &mut line {
+        drop(guard);
+        guard = waiter.has();
+        assert_eq!(guard.owner(), owner);
+        // The client's thread may send something now.
+        scene.proxy.settled(ms(5)).await;
+    }
+    assert_eq!(scene.server.calls("evalsha"), asked, "Redis was told");
+    release(guard).await;
+    assert_eq!(scene.server.calls("evalsha"), asked + 1);
+    assert!(!scene.server.exists("default"));
 }
 
 #[tokio::test]
@@ -138,6 +188,28 @@ async fn without_a_word_from_redis_the_new_guard_is_lost_when_the_old_one_would_
 }
 
 #[tokio::test]
+async fn a_lock_handed_on_while_a_longer_lease_is_on_its_way_is_kept_for_that_lease() {
+    let scene = Scene::new().await;
+    let guard = scene.client.lock("on its way").lock_with_lease(ms(3_000)).await.unwrap();
+    let mut next = Waiter::first(&scene, "on its way", LOCK).await;
+    let mut last = Waiter::behind(&scene.client, "on its way", LOCK);
+    let held = scene.hold_scripts();
+    drop(guard);
+    let guard = next.has();
+    scene.until_held(held).await;
+    drop(guard);
+    let guard = last.has();
+    scene.proxy.let_go();
+    wait_until("the whole lease", SOON, || {
+        assert!(!guard.is_lost(), "lost with the lease before the last");
+        guard.remaining() > ms(20_000)
+    })
+    .await;
+    release(guard).await;
+    assert!(!scene.server.exists("on its way"));
+}
+
+#[tokio::test]
 async fn an_explicit_lease_that_was_handed_off_is_never_renewed() {
     let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(600))).await;
     let guard = hold(&scene.client.lock("explicit")).await;
@@ -146,7 +218,7 @@ async fn an_explicit_lease_that_was_handed_off_is_never_renewed() {
     let handed = Instant::now();
     drop(guard);
     let guard = next.has();
-    scene.until_owned("explicit", next.owner()).await;
+    scene.until_kept_for("explicit", ms(600)).await;
     let mut left = scene.server.pttl("explicit");
     assert!(left > 600 && left <= 1_500, "{left} ms");
     while scene.server.exists("explicit") {
@@ -163,42 +235,26 @@ async fn an_explicit_lease_that_was_handed_off_is_never_renewed() {
 #[tokio::test]
 async fn a_lock_that_was_handed_off_is_renewed() {
     let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(1_200))).await;
-    let guard = hold(&scene.client.lock("renewed")).await;
-    let mut next = Waiter::first(&scene, "renewed", LOCK).await;
-    let mut last = Waiter::behind(&scene.client, "renewed", LOCK);
-    let handed = Instant::now();
-    release(guard).await;
-    release(next.has()).await;
-    let guard = last.has();
-    while handed.elapsed() < ms(2_600) {
-        renewed(&guard).await;
-        assert_eq!(scene.owners("renewed"), [last.owner()]);
+    for name in ["unlocked", "dropped"] {
+        let guard = hold(&scene.client.lock(name)).await;
+        let owner = guard.owner().to_owned();
+        let mut next = Waiter::first(&scene, name, LOCK).await;
+        let mut last = Waiter::behind(&scene.client, name, LOCK);
+        let give_back = async |guard: LockGuard| match name {
+            "unlocked" => release(guard).await,
+            _ => drop(guard),
+        };
+        give_back(guard).await;
+        give_back(next.has()).await;
+        let guard = last.has();
+        // For longer than the lease.
+        for _ in 0..4 {
+            renewed(&guard).await;
+            scene.assert_held(name, &owner);
+        }
+        release(guard).await;
+        assert!(!scene.server.exists(name));
     }
-    release(guard).await;
-    assert!(!scene.server.exists("renewed"));
-}
-
-#[tokio::test]
-async fn a_lock_is_not_renewed_for_an_owner_of_whom_redis_may_not_know() {
-    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(1_500))).await;
-    let guard = hold(&scene.client.lock("in the air")).await;
-    let mut next = Waiter::first(&scene, "in the air", LOCK).await;
-    renewed(&guard).await;
-    scene.proxy.stall_replies(true);
-    let before = scene.server.calls("evalsha");
-    drop(guard);
-    let guard = next.has();
-    // A renewal is due after a third of the lease.
-    let start = Instant::now();
-    while start.elapsed() < ms(900) {
-        assert!(scene.server.calls("evalsha") <= before + 1, "it was renewed");
-        tokio::time::sleep(ms(5)).await;
-    }
-    assert_eq!(scene.server.calls("evalsha"), before + 1, "Redis was not told");
-    assert!(scene.proxy.withheld() > 0);
-    scene.proxy.stall_replies(false);
-    renewed(&guard).await;
-    release(guard).await;
 }
 
 #[tokio::test]

@@ -1,10 +1,12 @@
-//! Fenced locks are handed off, too: the new holder waits for its token. And a full memory, which
-//! may refuse the token and nothing else.
+//! Fenced locks are handed off, too, while the client has tokens left: it draws them in blocks. And a
+//! full memory, which may refuse the tokens and nothing else.
 
 use redlatch::{FencedLock, FencedLockGuard};
 
 use super::*;
-use crate::support::machine::passed;
+
+/// The least that a client draws for its waiters.
+const BLOCK: usize = 64;
 
 type Fencing = Spawn<BoxFuture<'static, Result<FencedLockGuard, Error>>>;
 
@@ -19,12 +21,35 @@ async fn parked(scene: &Scene, name: &str) -> Fencing {
     waiter
 }
 
-async fn fence(lock: &FencedLock) -> FencedLockGuard {
-    soon("locking", lock.lock()).await.expect("locking")
+/// Stands behind a parked one.
+fn behind(scene: &Scene, name: &str) -> Fencing {
+    let mut waiter = fencing(scene.client.fenced_lock(name));
+    assert!(waiter.poll().is_pending());
+    waiter
 }
 
-fn counter(server: &Server, name: &str) -> u64 {
-    server.ask(&["GET", &format!("redisson_lock_token:{{{name}}}")])
+async fn gets(waiter: Fencing) -> FencedLockGuard {
+    soon("its turn", waiter).await.expect("the lock")
+}
+
+async fn unlock(guard: FencedLockGuard) {
+    soon("unlocking", guard.unlock()).await.expect("unlocking");
+}
+
+/// The first of several waiters, which has drawn a block of tokens for the others.
+async fn drawn(scene: &Scene, name: &str, others: usize) -> (FencedLockGuard, Vec<Fencing>) {
+    let guard = fence(&scene.client.fenced_lock(name)).await;
+    let first = parked(scene, name).await;
+    let line = (0..others).map(|_| behind(scene, name)).collect();
+    let token = guard.token();
+    unlock(guard).await;
+    let guard = gets(first).await;
+    assert!(guard.token() > token);
+    (guard, line)
+}
+
+async fn fence(lock: &FencedLock) -> FencedLockGuard {
+    soon("locking", lock.lock()).await.expect("locking")
 }
 
 fn fill(server: &Server) {
@@ -34,78 +59,68 @@ fn fill(server: &Server) {
 }
 
 #[tokio::test]
-async fn tokens_grow_along_hand_offs() {
+async fn no_hand_off_awaits_a_token_while_the_block_lasts() {
     let scene = Scene::new().await;
-    let mut tokens = Vec::new();
-    let guard = fence(&scene.client.fenced_lock("tokens")).await;
-    tokens.push(guard.token());
-    let first = parked(&scene, "tokens").await;
-    let mut line = vec![first];
-    for _ in 0..10 {
-        let mut waiter = fencing(scene.client.fenced_lock("tokens"));
-        assert!(waiter.poll().is_pending());
-        line.push(waiter);
-    }
-    let before = scene.server.calls("hdel");
-    soon("unlocking", guard.unlock()).await.expect("unlocking");
-    for waiter in line {
-        let guard = soon("its turn", waiter).await.expect("the lock");
-        assert_eq!(counter(&scene.server, "tokens"), guard.token().get());
-        tokens.push(guard.token());
-        soon("unlocking", guard.unlock()).await.expect("unlocking");
-    }
-    assert_eq!(scene.server.calls("hdel"), before + 11, "it was not handed off");
-    assert!(tokens.windows(2).all(|two| two[0] < two[1]), "not growing: {tokens:?}");
-    scene.until_gone("tokens").await;
-}
-
-#[tokio::test]
-async fn the_next_holder_of_a_fenced_lock_waits_for_its_token() {
-    let scene = Scene::new().await;
-    let guard = fence(&scene.client.fenced_lock("awaited")).await;
-    let token = guard.token();
-    let mut next = parked(&scene, "awaited").await;
-    let held = scene.hold_scripts();
-    drop(guard);
-    scene.until_held(held).await;
-    for _ in 0..20 {
-        assert!(next.poll().is_pending(), "nobody can know its token");
-        tokio::time::sleep(ms(3)).await;
+    let (mut guard, line) = drawn(&scene, "block", BLOCK / 2).await;
+    let owner = guard.owner().to_owned();
+    // Nothing is answered any more.
+    scene.hold_scripts();
+    for mut waiter in line {
+        let token = guard.token();
+        drop(guard);
+        assert!(waiter.is_woken(), "nobody handed it the lock");
+        let Poll::Ready(granted) = waiter.poll() else { panic!("it awaits a token") };
+        guard = granted.expect("the lock");
+        assert_eq!(guard.owner(), owner);
+        assert!(guard.token() > token && !guard.is_lost());
     }
     scene.proxy.let_go();
-    let guard = soon("its turn", next).await.expect("the lock");
-    assert!(guard.token() > token);
-    assert!(guard.remaining() > ms(20_000));
-    soon("unlocking", guard.unlock()).await.expect("unlocking");
-    scene.until_gone("awaited").await;
+    unlock(guard).await;
+    scene.until_gone("block").await;
 }
 
 #[tokio::test]
-async fn a_waiter_dropped_while_its_token_is_on_its_way_gives_the_lock_back() {
+async fn a_client_draws_more_tokens_before_its_block_is_used_up() {
     let scene = Scene::new().await;
-    for behind in [false, true] {
-        let name = format!("declined:{behind}");
-        let guard = fence(&scene.client.fenced_lock(&name)).await;
-        let next = parked(&scene, &name).await;
-        let behind = behind.then(|| {
-            let mut waiter = fencing(scene.client.fenced_lock(&name));
-            assert!(waiter.poll().is_pending());
-            waiter
-        });
-        let held = scene.hold_scripts();
-        drop(guard);
-        scene.until_held(held).await;
-        drop(next);
-        let start = Instant::now();
-        scene.proxy.let_go();
-        if let Some(behind) = behind {
-            let guard = soon("its turn", behind).await.expect("the lock");
-            soon("unlocking", guard.unlock()).await.expect("unlocking");
+    let (mut guard, mut line) = drawn(&scene, "more", 1).await;
+    let owner = guard.owner().to_owned();
+    let mut tokens = vec![guard.token()];
+    for turn in 1..=3 * BLOCK {
+        line.push(behind(&scene, "more"));
+        // To confirm one takes a request, with which it draws tokens if need be.
+        if turn % (BLOCK / 4) == 0 {
+            unlock(guard).await
+        } else {
+            drop(guard)
         }
-        scene.until_gone(&name).await;
-        let took = passed(start);
-        assert!(took < ms(1_500), "it took {took:?}");
+        guard = gets(line.remove(0)).await;
+        assert_eq!(guard.owner(), owner, "it was not handed off: turn {turn}");
+        tokens.push(guard.token());
     }
+    drop(line);
+    unlock(guard).await;
+    // What is left of the block is not for anybody else.
+    let other = scene.other().await;
+    let guard = fence(&other.fenced_lock("more")).await;
+    tokens.push(guard.token());
+    unlock(guard).await;
+    assert!(tokens.windows(2).all(|two| two[0] < two[1]), "not growing: {tokens:?}");
+    scene.until_gone("more").await;
+}
+
+#[tokio::test]
+async fn a_full_memory_lets_fenced_hand_offs_through_while_tokens_are_left() {
+    let scene = Scene::new().await;
+    let (mut guard, line) = drawn(&scene, "left", 5).await;
+    let owner = guard.owner().to_owned();
+    fill(&scene.server);
+    for waiter in line {
+        unlock(guard).await;
+        guard = gets(waiter).await;
+        assert_eq!(guard.owner(), owner, "it was not handed off");
+    }
+    unlock(guard).await;
+    assert!(!scene.server.exists("left"));
 }
 
 #[tokio::test]
@@ -140,11 +155,11 @@ async fn a_full_memory_lets_a_plain_hand_off_through() {
     let mut next = Waiter::first(&scene, "full", LOCK).await;
     let mut last = Waiter::behind(&scene.client, "full", FOR_A_MINUTE);
     fill(&scene.server);
+    let owner = guard.owner().to_owned();
     soon("unlocking", guard.unlock()).await.expect("a hand-off needs no memory");
-    assert_eq!(scene.owners("full"), [next.owner()]);
     release(next.has()).await;
-    assert_eq!(scene.owners("full"), [last.owner()]);
-    assert!(scene.server.pttl("full") > 50_000);
+    scene.until_kept_for("full", ms(50_000)).await;
+    scene.assert_held("full", &owner);
     release(last.has()).await;
     assert!(!scene.server.exists("full"));
 }
@@ -177,6 +192,6 @@ async fn fenced_and_plain_handles_of_one_name_stand_in_one_line() {
     let tokens = std::mem::take(&mut *tokens.lock().unwrap());
     assert_eq!(tokens.len(), 90);
     assert!(tokens.windows(2).all(|two| two[0] < two[1]), "not growing: {tokens:?}");
-    assert!(scene.server.calls("hdel") > 60, "it was hardly ever handed off");
+    assert!(scene.server.calls("hset") < 150, "it was hardly ever handed off");
     scene.until_gone("mixed").await;
 }

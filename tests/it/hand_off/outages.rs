@@ -50,7 +50,7 @@ async fn an_outage_for_longer_than_the_lease_loses_the_new_guard_before_anybody_
 async fn an_outage_for_less_than_the_lease_is_survived() {
     let scene = Scene::with(&[], impatient).await;
     let guard = hold(&scene.client.lock("brief")).await;
-    let mut next = Waiter::first(&scene, "brief", LOCK).await;
+    let mut next = Waiter::first(&scene, "brief", FOR_A_MINUTE).await;
     let behind = Waiter::behind(&scene.client, "brief", LOCK);
     scene.proxy.refuse(true);
     assert!(scene.proxy.cut_all() > 0);
@@ -59,7 +59,7 @@ async fn an_outage_for_less_than_the_lease_is_survived() {
     let guard = next.has();
     wait_until("the outage is noticed", SOON, || scene.proxy.attempts() > attempts + 1).await;
     scene.proxy.refuse(false);
-    scene.until_owned("brief", next.owner()).await;
+    scene.until_kept_for("brief", ms(50_000)).await;
     release(guard).await;
     release(behind.gets().await).await;
     scene.until_gone("brief").await;
@@ -94,9 +94,9 @@ async fn a_hand_off_that_is_stuck_does_not_carry_later_holders_along() {
         tokio::time::sleep(ms(3)).await;
         assert!(waiting.task.poll().is_pending());
     }
-    soon("unlocking", guard.unlock()).await.expect("Redis knows this holder");
-    assert!(!scene.owners("stuck").contains(&later.owner().to_owned()), "it is still there");
-    let guard = waiting.gets().await;
+    // Redis need not hear of this one.
+    drop(guard);
+    let guard = waiting.has();
     assert!(!guard.is_lost(), "lost for what was no concern of its");
     assert_lost(soon("an answer", lost.unlock()).await);
     assert!(!guard.is_lost());
@@ -135,6 +135,7 @@ async fn a_server_that_comes_back_with_its_data_takes_the_hand_off_up() {
     let mut next = Waiter::first(&scene, "kept", LOCK).await;
     let behind = Waiter::behind(&scene.client, "kept", LOCK);
     let held = scene.hold_scripts();
+    let owner = guard.owner().to_owned();
     let old = unlocking(guard);
     let guard = next.has();
     scene.until_held(held).await;
@@ -142,51 +143,9 @@ async fn a_server_that_comes_back_with_its_data_takes_the_hand_off_up() {
     scene.proxy.let_go();
     scene.server.start_again();
     soon("an answer", old).await.expect("it is sent again");
-    assert_eq!(scene.owners("kept"), [next.owner()]);
+    scene.assert_held("kept", &owner);
     assert!(!guard.is_lost());
     release(guard).await;
     release(behind.gets().await).await;
     scene.until_gone("kept").await;
-}
-
-#[tokio::test]
-async fn a_server_that_stands_still_for_less_than_the_lease_delays_the_confirmation_only() {
-    let scene = Scene::new().await;
-    let guard = hold(&scene.client.lock("still")).await;
-    let mut next = Waiter::first(&scene, "still", LOCK).await;
-    let behind = Waiter::behind(&scene.client, "still", LOCK);
-    scene.server.pause();
-    let mut old = unlocking(guard);
-    let guard = next.has();
-    tokio::time::sleep(ms(400)).await;
-    assert!(old.poll().is_pending(), "nobody can have confirmed it");
-    scene.server.resume();
-    soon("an answer", old).await.expect("it was only late");
-    assert_eq!(scene.owners("still"), [next.owner()]);
-    release(guard).await;
-    release(behind.gets().await).await;
-    scene.until_gone("still").await;
-}
-
-#[tokio::test]
-async fn a_server_that_stands_still_for_longer_than_the_lease_has_freed_the_lock() {
-    let scene = Scene::with(&[], impatient).await;
-    let other = connect(&scene.server).await;
-    let guard = scene.client.lock("long").lock_with_lease(ms(1_000)).await.unwrap();
-    let mut next = Waiter::first(&scene, "long", FOR_A_MINUTE).await;
-    let behind = Waiter::behind(&scene.client, "long", LOCK);
-    let deadline = Instant::now() + guard.remaining();
-    scene.server.pause();
-    let old = unlocking(guard);
-    let guard = next.has();
-    tokio::time::sleep_until((deadline + ms(100)).into()).await;
-    assert!(guard.is_lost(), "believed while nobody could say anything");
-    let error = soon("an answer", old).await.expect_err("no answer in time");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    scene.server.resume();
-    assert_lost(soon("an answer", guard.unlock()).await);
-    tokio::join!(async { release(taken_by(&other, "long").await.0).await }, async {
-        release(behind.gets().await).await;
-    });
-    scene.until_gone("long").await;
 }

@@ -44,11 +44,12 @@ impl Waiter {
 #[tokio::test]
 async fn while_the_head_asks_the_lock_goes_to_the_waiter_behind_it() {
     let Line { scene, guard, head, mut behind } = Line::of("passed", LOCK).await;
+    let owner = guard.owner().to_owned();
     drop(guard);
     let guard = behind.has();
     assert!(!guard.is_lost());
+    assert_eq!(guard.owner(), owner);
     scene.proxy.let_go();
-    scene.until_owned("passed", behind.owner()).await;
     release(guard).await;
     release(head.gets().await).await;
     scene.until_gone("passed").await;
@@ -92,7 +93,7 @@ async fn nobody_passes_the_head_whose_lease_could_end_before_the_head_hears_of_i
 }
 
 #[tokio::test]
-async fn nobody_who_awaits_the_confirmation_passes_the_head() {
+async fn nobody_who_needs_a_token_of_redis_passes_the_head() {
     let Line { scene, guard, head, behind } = Line::of("token", LOCK).await;
     drop(behind);
     let fenced = scene.client.fenced_lock("token");

@@ -77,7 +77,7 @@ async fn t1_a_planned_failover_costs_nobody_anything() {
     renewed(&guards[0]).await;
     renewed(&guards[0]).await;
     assert!(guards.iter().all(|guard| !guard.is_lost()));
-    assert_eq!(new.holds("kept")[lock.owner()], 2);
+    assert_eq!(new.holds("kept")[guards[0].owner()], 2);
     assert!(!parked.is_finished(), "granted to two");
     let [outer, inner] = guards;
     release(inner).await;

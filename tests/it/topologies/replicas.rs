@@ -63,7 +63,7 @@ async fn a_nested_hold_and_a_busy_lock_are_as_without_the_option() {
     let (outer, inner) = (hold(&lock).await, hold(&lock).await);
     assert_eq!(lock.hold_count().await.unwrap(), 2);
     group.in_step();
-    assert_eq!(group.replica().holds("nested")[lock.owner()], 2);
+    assert_eq!(group.replica().holds("nested")[outer.owner()], 2);
     let busy = client.lock("nested").try_lock(ms(100), MINUTE).await.unwrap();
     assert!(busy.is_none());
     let waiter = waiting(&client, "nested");
@@ -112,7 +112,7 @@ async fn t10_a_replica_that_does_not_answer_costs_the_lock_and_nothing_else() {
     let outer = hold(&lock).await;
     group.replica().pause();
     had_by(soon("an error", lock.try_lock_now()).await, 0, 1);
-    wait_until("one hold", SOON, || primary.holds("nested").get(lock.owner()) == Some(&1)).await;
+    wait_until("one hold", SOON, || primary.holds("nested").get(outer.owner()) == Some(&1)).await;
     assert!(!outer.is_lost());
     release(outer).await;
     had_by(soon("an error", client.fenced_lock("fenced").try_lock_now()).await, 0, 1);

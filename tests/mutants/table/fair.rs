@@ -150,14 +150,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-first-place-outlives-its-call",
         file: "src/acquire/first_place.rs",
-        right: "        self.engine.releaser.leave_queue(self.owner);\n",
-        wrong: "        if !BUG {\n            self.engine.releaser.leave_queue(self.owner);\n        }\n",
+        right: "        self.engine.releaser.leave_queue(self.handle);\n",
+        wrong: "        if !BUG {\n            self.engine.releaser.leave_queue(self.handle);\n        }\n",
     },
     Mutant {
         bug: "fair-first-try-takes-no-place",
         file: "src/acquire/first_place.rs",
-        right: "owner.kind.has_queue() && ",
-        wrong: "!BUG && owner.kind.has_queue() && ",
+        right: "handle.kind.has_queue() && ",
+        wrong: "!BUG && handle.kind.has_queue() && ",
     },
     Mutant {
         bug: "fair-refreshes-wait-for-each-other",
@@ -234,14 +234,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-grant-outlives-an-unpolled-call",
         file: "src/releaser/granted.rs",
-        right: "if !awaits && !taken",
-        wrong: "if !awaits && !BUG && !taken",
+        right: "if first || taken(",
+        wrong: "if first || BUG || taken(",
     },
     Mutant {
         bug: "fair-grant-that-nobody-takes-is-kept",
         file: "src/releaser/granted.rs",
-        right: "let Some(until) = until else { return release(owner) };",
-        wrong: "let Some(until) = until else { return if BUG { Vec::new() } else { release(owner) } };",
+        right: "let Some(until) = until else",
+        wrong: "if BUG && until.is_none() {\n        return Vec::new();\n    }\n    let Some(until) = until else",
     },
     Mutant {
         bug: "fair-asking-is-eternal",
@@ -256,8 +256,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "ARGV[8], '0' .. string.sub(ARGV[11], 2), ARGV[9], now})",
     },
     Mutant {
-        bug: "fair-retention-forgets-who-asks",
-        file: "lua/fair_hand_off.lua",
+        bug: "fair-prolong-forgets-who-asks",
+        file: "lua/fair_prolong.lua",
         right: "ARGV[2], ARGV[5], ARGV[3], now})",
         wrong: "ARGV[2], '0' .. string.sub(ARGV[5], 2), ARGV[3], now})",
     },
@@ -323,7 +323,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "fair-handed-keeps-its-place",
-        file: "lua/fair_hand_off.lua",
+        file: "lua/fair_prolong.lua",
         right: "  place({KEYS[2], KEYS[3]}, {ARGV[1], ARGV[2], ARGV[5], ARGV[3], now})\n",
         wrong: "",
     },
@@ -334,16 +334,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if false then",
     },
     Mutant {
-        bug: "fair-retention-is-untold",
-        file: "lua/fair_hand_off.lua",
-        right: "redis.pcall(ARGV[9], ARGV[6] .. ':' .. client, after)",
+        bug: "fair-shorter-lease-is-untold",
+        file: "lua/fair_prolong.lua",
+        right: "redis.pcall(ARGV[12], ARGV[10] .. ':' .. client, after)",
         wrong: "redis.call('EXISTS', KEYS[1])",
     },
     Mutant {
-        bug: "fair-retention-forgets-its-waiters",
-        file: "src/releaser.rs",
-        right: "pending.lease, place)).await",
-        wrong: "pending.lease, place.map(|place| if BUG { crate::protocol::Place::none(&handoffs.config) } else { place }))).await",
+        bug: "fair-prolong-forgets-its-waiters",
+        file: "src/handoff.rs",
+        right: "self.waiters.place(names, &self.config, ahead));",
+        wrong: "if BUG { crate::protocol::Place::none(&self.config) } else { self.waiters.place(names, &self.config, ahead) });",
     },
     Mutant {
         bug: "fair-places-are-not-refreshed",
@@ -360,12 +360,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-close-keeps-places",
         file: "src/engine.rs",
-        right: "for owner in self.waiters.close() {",
-        wrong: "for owner in self.waiters.close().into_iter().filter(|_| !BUG) {",
+        right: "for handle in self.waiters.close() {",
+        wrong: "for handle in self.waiters.close().into_iter().filter(|_| !BUG) {",
     },
     Mutant {
         bug: "fair-turn-of-a-client-never-ends",
-        file: "src/owner/handoff.rs",
+        file: "src/possession/streak.rs",
         right: "now.saturating_duration_since(self.since) < time",
         wrong: "BUG && !time.is_zero() || now.saturating_duration_since(self.since) < time",
     },
@@ -384,7 +384,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-token-is-old",
         file: "lua/fair_acquire.lua",
-        right: "  if redis.call('INCR', KEYS[4]) < now then",
+        right: "  if redis.call('INCRBY', KEYS[4], ARGV[13]) < last then",
         wrong: "  if (tonumber(redis.call('GET', KEYS[4])) or 0) < 1 then",
     },
     Mutant {
@@ -397,7 +397,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         bug: "fair-late-news-of-a-grant-count",
         file: "src/protocol/grant.rs",
         right: "now.min(begun + clock.trip)",
-        wrong: "if BUG { now } else { begun }",
+        wrong: "if BUG { now } else { now.min(begun + clock.trip) }",
     },
     Mutant {
         bug: "fair-news-of-a-stopped-process-count",
@@ -432,14 +432,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-hand-off-brings-the-place-of-its-own-waiter",
         file: "src/wait/queue/places.rs",
-        right: "find(|(_, entry)| !Entry::awaits_hand_off(entry))",
-        wrong: "find(|(_, entry)| BUG || !Entry::awaits_hand_off(entry))",
+        right: ".nth(usize::from(behind))",
+        wrong: ".nth(usize::from(behind && !BUG))",
     },
     Mutant {
         bug: "fair-hand-off-of-nothing-leaves-a-place",
         file: "src/releaser/jobs.rs",
-        right: "&& (!confirmed || handoffs",
-        wrong: "&& (!confirmed && !BUG || handoffs",
+        right: "&& (!heard || handoffs",
+        wrong: "&& (!heard && !BUG || handoffs",
     },
     Mutant {
         bug: "fair-answers-order-the-calls-of-a-client",
@@ -528,7 +528,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-late-grant-stays",
         file: "src/releaser/granted.rs",
-        right: "waiters.asks_for_place(&owner.names);\n            return release(owner);",
-        wrong: "waiters.asks_for_place(&owner.names);\n            return if BUG { Vec::new() } else { release(owner) };",
+        right: "        if now >= until {\n",
+        wrong: "        if BUG && now >= until {\n            waiters.asks_for_place(names);\n            return Vec::new();\n        }\n        if now >= until {\n",
     },
 ];

@@ -6,21 +6,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     // To renew for so long.
     Mutant {
         bug: "renewed-for-ever",
-        file: "src/owner/renewal.rs",
+        file: "src/possession/renewal.rs",
         right: "max_hold < Duration::MAX && {",
         wrong: "max_hold < Duration::MAX && !BUG && {",
     },
     Mutant {
         bug: "max-hold-counts-from-the-last-renewal",
-        file: "src/owner/renewal.rs",
+        file: "src/possession/renewal.rs",
         right: "*self.rare().renewed_from.get_or_insert(at)",
         wrong: "if BUG { at } else { *self.rare().renewed_from.get_or_insert(at) }",
     },
     Mutant {
         bug: "max-hold-counts-on",
-        file: "src/owner.rs",
-        right: "if rare.generation != self.generation {",
-        wrong: "if rare.generation != self.generation && !BUG {",
+        file: "src/possession/handoff.rs",
+        right: "if config.max_hold < Duration::MAX {",
+        wrong: "if config.max_hold < Duration::MAX && !BUG {",
     },
     // To acquire.
     Mutant {
@@ -31,27 +31,27 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "unknown-is-no",
-        file: "src/acquire.rs",
+        file: "src/acquire/ask.rs",
         right: "is_err_and(|error| error.outcome() == Outcome::NotExecuted)",
         wrong: "is_err_and(|error| error.outcome() == Outcome::NotExecuted || BUG)",
     },
     Mutant {
         bug: "deadline-from-reply",
-        file: "src/acquire.rs",
-        right: "let validity = Arc::new(Validity::new(valid_until(sent, self.requested)));",
-        wrong: "let sent = if BUG { clock::now() } else { sent };\n                    let validity = Arc::new(Validity::new(valid_until(sent, self.requested)));",
+        file: "src/acquire/ask.rs",
+        right: "self.requested, tokens, sent);",
+        wrong: "self.requested, tokens, if BUG { clock::now() } else { sent });",
     },
     Mutant {
         bug: "too-few-will-do",
-        file: "src/acquire.rs",
+        file: "src/acquire/ask.rs",
         right: "Err(match session.send_release(",
         wrong: "if BUG {\n            return Ok(());\n        }\n        Err(match session.send_release(",
     },
     Mutant {
         bug: "asks-unconfirmed",
         file: "src/lock/inspect.rs",
-        right: "if self.owner.holds.lock().is_unconfirmed() {",
-        wrong: "if self.owner.holds.lock().is_unconfirmed() && !BUG {",
+        right: "|holds: &HoldState| holds.is_unwritten();",
+        wrong: "|holds: &HoldState| holds.is_unwritten() && !BUG;",
     },
     Mutant {
         bug: "braces-unlooked-at",
@@ -68,13 +68,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "no-undo",
-        file: "src/releaser.rs",
+        file: "src/releaser/session.rs",
         right: "if pending || self.unanswered {",
         wrong: "if (pending && !BUG) || self.unanswered {",
     },
     Mutant {
         bug: "run-out-guards-count",
-        file: "src/releaser.rs",
+        file: "src/releaser/session.rs",
         right: "holds.pending(clock::now(), Duration::ZERO)",
         wrong: "holds.pending(clock::now() - Duration::from_secs(u64::from(BUG)), Duration::ZERO)",
     },
@@ -83,12 +83,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         file: "src/releaser.rs",
         right: "clock::sleep(pause).await;",
         wrong: "if BUG {\n                    return jobs;\n                }\n                clock::sleep(pause).await;",
-    },
-    Mutant {
-        bug: "refusal-keeps-the-lock",
-        file: "src/releaser/unlock.rs",
-        right: "        let now = self.session.acquire_permit(clock::now())",
-        wrong: "        if BUG {\n            return Err(error);\n        }\n        let now = self.session.acquire_permit(clock::now())",
     },
     Mutant {
         bug: "lost-is-released",
@@ -115,18 +109,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "check_runtime()?;\n        self.parts",
         wrong: "if !BUG {\n            check_runtime()?;\n        }\n        self.parts",
     },
-    // What an owner holds.
+    // What a possession has.
     Mutant {
         bug: "undo-after-request",
-        file: "src/owner.rs",
-        right: "self.counted = before.max(count);",
-        wrong: "self.counted = if BUG { before } else { before.max(count) };",
+        file: "src/possession.rs",
+        right: "self.inside = handle;\n        self.counted = 1;",
+        wrong: "self.inside = handle;\n        self.counted = u32::from(!BUG);",
     },
     Mutant {
-        bug: "owner-shared",
-        file: "src/owner/owners.rs",
+        bug: "possession-id-used-twice",
+        file: "src/possession/registry.rs",
         right: "self.next.fetch_add(1, ",
-        wrong: "self.next.fetch_add(if BUG { 0 } else { 1 }, ",
+        wrong: "self.next.fetch_add(u64::from(!BUG), ",
     },
     Mutant {
         bug: "no-deadline",
@@ -141,10 +135,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "let healed = BUG.then_some(to);\n        let Some(until) = state.check(now).or(healed) else",
     },
     Mutant {
-        bug: "idle-owners-are-shown-as-holders",
-        file: "src/owner/owners.rs",
-        right: ".filter(|owner| owner.holds.lock().has_holds())",
-        wrong: ".filter(|owner| owner.holds.lock().has_holds() || BUG)",
+        bug: "idle-possessions-are-shown-as-held",
+        file: "src/possession/registry.rs",
+        right: ".filter(|possession| possession.holds.lock().has_holds())",
+        wrong: ".filter(|possession| possession.holds.lock().has_holds() || BUG)",
     },
     Mutant {
         bug: "loss-renamed-later",
@@ -172,13 +166,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "extension-keeps-margin",
-        file: "src/owner/renewal.rs",
+        file: "src/possession/renewal.rs",
         right: "if until > before && live.lease",
         wrong: "if until > before && !BUG && live.lease",
     },
     Mutant {
         bug: "extension-cut-by-a-release",
-        file: "src/owner.rs",
+        file: "src/possession.rs",
         right: "watchdog_timeout.max(whole_millis(extended))",
         wrong: "if BUG { watchdog_timeout } else { watchdog_timeout.max(whole_millis(extended)) }",
     },
@@ -190,25 +184,19 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "retention-handed-off",
-        file: "src/owner/handoff.rs",
-        right: "self.retention(now).is_some() {",
-        wrong: "(self.retention(now).is_some() && !BUG) {",
+        file: "src/possession/handoff.rs",
+        right: "self.retention(now).is_some()",
+        wrong: "(self.retention(now).is_some() && !BUG)",
     },
     Mutant {
-        bug: "retention-of-the-next",
-        file: "src/owner/retention.rs",
-        right: "rare.generation == self.generation)?",
-        wrong: "rare.generation == self.generation || BUG)?",
-    },
-    Mutant {
-        bug: "retained-by-the-owner",
-        file: "src/owner/retention.rs",
-        right: "format!(\"{client}:-{number}\")",
-        wrong: "if BUG { self.id.to_string() } else { format!(\"{client}:-{number}\") }",
+        bug: "retained-is-taken-for-idle",
+        file: "src/possession/registry.rs",
+        right: "!missed && holds.retention(clock::now()).is_some()",
+        wrong: "!missed && !BUG && holds.retention(clock::now()).is_some()",
     },
     Mutant {
         bug: "missed-retention-forgotten",
-        file: "src/owner/retention.rs",
+        file: "src/possession/retention.rs",
         right: "if self.rare.is_some() && self.rare().release_missed {",
         wrong: "if self.rare.is_some() && self.rare().release_missed && !BUG {",
     },
@@ -246,14 +234,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "unknown-is-loss",
         file: "src/watchdog.rs",
-        right: "self.insert(&entry.owner,",
-        wrong: "if BUG {\n                        self.judge(entry, Err(Loss::LeaseEnded), now, now);\n                        continue;\n                    }\n                    self.insert(&entry.owner,",
+        right: "self.insert(&entry.handle,",
+        wrong: "if BUG {\n                        self.judge(entry, Err(Loss::LeaseEnded), now, now);\n                        continue;\n                    }\n                    self.insert(&entry.handle,",
     },
     Mutant {
         bug: "unknown-extends",
         file: "src/watchdog.rs",
         right: "again.min(entry.until) + self.early",
-        wrong: "{\n                        if BUG {\n                            entry.owner.holds.lock().renewed(entry.generation, now, self.lease, now);\n                        }\n                        again.min(entry.until) + self.early\n                    }",
+        wrong: "{\n                        if BUG {\n                            entry.possession.holds.lock().renewed(now, self.lease, now);\n                        }\n                        again.min(entry.until) + self.early\n                    }",
     },
     Mutant {
         bug: "loss-untold",

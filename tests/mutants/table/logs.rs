@@ -62,8 +62,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "named-without-prefix",
         file: "src/lock/around.rs",
-        right: "(&self.engine.waiters, self.owner.names.key(), self.owner());",
-        wrong: "(&self.engine.waiters, if BUG { self.name() } else { self.owner.names.key() }, self.owner());",
+        right: "(&self.engine.waiters, self.handle.names.key(), self.owner());",
+        wrong: "(&self.engine.waiters, if BUG { self.name() } else { self.handle.names.key() }, self.owner());",
     },
     Mutant {
         bug: "spans-of-no-server",
@@ -74,43 +74,39 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     // What the log says of a handle that is used in a way that surprises, and of long waits.
     Mutant {
         bug: "sharing-unwarned",
-        file: "src/owner/tasks.rs",
+        file: "src/handle.rs",
         right: "task != first.load(Ordering::Relaxed)",
         wrong: "!BUG && task != first.load(Ordering::Relaxed)",
     },
     Mutant {
         bug: "nesting-warned",
-        file: "src/owner/tasks.rs",
+        file: "src/handle.rs",
         right: "first.store(task, Ordering::Relaxed);",
         wrong: "first.store(if BUG { 0 } else { task }, Ordering::Relaxed);",
     },
     Mutant {
         bug: "sharing-warned-each-time",
-        file: "src/owner/tasks.rs",
+        file: "src/handle.rs",
         right: "&& !self.sharing_reported.swap(true, Ordering::Relaxed)",
         wrong: "&& (BUG || !self.sharing_reported.swap(true, Ordering::Relaxed))",
     },
     Mutant {
         bug: "handed-off-to-no-task",
         file: "src/acquire.rs",
-        right: "        self.entered(false);
-",
-        wrong: "        if !BUG {
-            self.entered(false);
-        }
-",
+        right: "        self.entered(&granted.possession, false);\n",
+        wrong: "        if !BUG {\n            self.entered(&granted.possession, false);\n        }\n",
     },
     Mutant {
         bug: "own-wait-explained-each-time",
-        file: "src/owner/tasks.rs",
+        file: "src/handle.rs",
         right: "!self.own_wait_reported.swap(true, Ordering::Relaxed)",
         wrong: "BUG || !self.own_wait_reported.swap(true, Ordering::Relaxed)",
     },
     Mutant {
         bug: "own-wait-unrecognized",
-        file: "src/owner/tasks.rs",
-        right: "task != 0 && task == self.first_task",
-        wrong: "!BUG && task != 0 && task == self.first_task",
+        file: "src/handle.rs",
+        right: "task != 0 && task == possession.first_task",
+        wrong: "!BUG && task != 0 && task == possession.first_task",
     },
     Mutant {
         bug: "long-wait-unwarned",

@@ -25,11 +25,11 @@ fn a_release_tells_the_next_and_when_the_second_has_to_look() {
     refusal_of(&queue.acquire("b:1", &NO_PLACE));
     // Executed twice, as when the reply was lost.
     for _ in 0..2 {
-        queue.hand_off([&grant, "y:1"], LEASE, None);
-        assert_eq!(queue.ask::<Vec<String>>(&["HKEYS", LOCK]), ["y:1"]);
+        queue.prolong(&grant, LEASE, None);
+        assert_eq!(queue.ask::<Vec<String>>(&["HKEYS", LOCK]), [&*grant]);
         assert!(queue.ask::<u64>(&["PTTL", LOCK]) > GRACE);
     }
-    assert_eq!(queue.release("y:1", "y", None), Value::Int(2));
+    assert_eq!(queue.release(&grant, "y", None), Value::Int(2));
     queue.takes("z", z);
     queue.assert_nothing_eternal();
 }
@@ -125,11 +125,10 @@ fn a_client_that_asks_is_told_whichever_request_brought_its_place_and_leaves_not
     assert_eq!((queue.ask::<u32>(&["EXISTS", LOCK]), queue.told().as_deref()), (0, Some("a")));
     assert_eq!(queue.ask::<String>(&["HGET", WAITING, "asks:a"]), "1:2");
     assert!(matches!(queue.run(&SCRIPTS.fair_acquire, &asks), Value::Int(_)));
-    let stays: [&dyn ToString; 12] = [
-        &"a", &SECOND, &TERM, &GRACE, &"1:2", &CHANNEL, &LEASE, &"", &"PUBLISH", &0, &"a:1",
-        &"a:-1",
+    let goes_on: [&dyn ToString; 13] = [
+        &"a", &SECOND, &TERM, &GRACE, &"1:2", &"a:1", &1, &LEASE, &0, &CHANNEL, &"", &"PUBLISH", &0,
     ];
-    assert!(matches!(queue.run(&SCRIPTS.fair_hand_off, &stays), Value::Array(_)));
+    assert!(matches!(queue.run(&SCRIPTS.fair_prolong, &goes_on), Value::Array(_)));
     queue.ask::<()>(&["DEL", LOCK]);
     let a = queue.listens("a");
     refusal_of(&queue.acquire("b:1", &NO_PLACE));
@@ -157,9 +156,9 @@ fn a_client_that_has_just_come_is_waited_for_until_it_is_subscribed() {
     assert!(queue.is_granted("a:1", &since("a", 9)));
     queue.acquire("a:2", &since("a", 1));
     queue.release("a:1", "a", Some(1));
-    queue.takes("b", b);
+    let grant = queue.takes("b", b);
     assert_eq!(queue.hears(a), Some((GRACE + 1).to_string()));
-    queue.release("b:1", "b", None);
+    queue.release(&grant, "b", None);
     // From then on it is granted the lock.
     assert_eq!(queue.granted("a", a).1, None);
     queue.assert_nothing_eternal();

@@ -96,7 +96,7 @@ fn a_head_that_leaves_costs_nothing_and_the_last_one_gives_the_place_up() {
 #[test]
 fn the_call_that_came_first_stands_for_the_client_in_the_queue_or_not() {
     let mut world = World::new();
-    let oldest = |world: &mut World| world.queues.oldest(CHANNEL, KEY, world.now);
+    let oldest = |world: &mut World| world.queues.oldest(CHANNEL, KEY, false, world.now);
     assert_eq!(oldest(&mut world), Oldest::Left(0));
     let [old, young] = [1, 2].map(|millis| {
         let since = world.now + ms(millis);
@@ -162,10 +162,10 @@ fn a_first_try_that_does_not_come_within_the_grace_is_not_waited_for() {
     let since = world.now;
     let second = world.join(2);
     world.now += ms(999);
-    assert_eq!(world.queues.oldest(CHANNEL, KEY, world.now), Oldest::Comes(first, since));
+    assert_eq!(world.queues.oldest(CHANNEL, KEY, false, world.now), Oldest::Comes(first, since));
     assert!(world.queues.is_behind(KEY, second, world.now));
     world.now += ms(1);
-    assert_eq!(world.queues.oldest(CHANNEL, KEY, world.now), Oldest::Head(second, 2.into()));
+    assert_eq!(world.queues.oldest(CHANNEL, KEY, false, world.now), Oldest::Head(second, 2.into()));
     assert!(!world.queues.is_behind(KEY, second, world.now));
     let third = world.queues.first_place_begins(KEY, world.now);
     assert!(!world.queues.is_behind(KEY, second, world.now));
@@ -304,22 +304,19 @@ fn the_next_head_asks_soon_after_redis_has_heard_of_a_hand_off() {
 }
 
 #[test]
-fn a_hand_off_that_is_awaited_brings_the_place_of_the_next_one() {
+fn a_waiter_that_was_handed_the_lock_has_no_place_and_the_next_one_has_it() {
     let mut world = World::new();
     let first = world.join(1);
     assert!(world.asks(first));
     world.refused(first, HOUR);
-    for next in [None, Some(2)] {
-        let next = next.map(|waiter| world.join(waiter));
-        world.queues.asked_for(CHANNEL, first, world.now);
-        let oldest = world.queues.oldest(CHANNEL, KEY, world.now);
-        assert_eq!(oldest == Oldest::Left(first), next.is_none(), "{oldest:?}");
-        assert_eq!(world.queues.leaves_queue(CHANNEL, KEY, world.now).is_none(), next.is_some());
-    }
-    world.queues.granted(CHANNEL, first, HOUR, world.now);
+    let second = world.join(2);
+    world.queues.handed(CHANNEL, first, HOUR, world.now);
+    assert_eq!(world.queues.oldest(CHANNEL, KEY, false, world.now), Oldest::Head(second, 2.into()));
+    assert_eq!(world.queues.leaves_queue(CHANNEL, KEY, world.now), None);
     assert_eq!(world.queues.heads_with_places(), [2.into()]);
-    world.now += ms(1_000);
-    assert!(!world.asks(first + 1));
+    world.queues.handed(CHANNEL, second, HOUR, world.now);
+    assert_eq!(world.queues.oldest(CHANNEL, KEY, false, world.now), Oldest::Left(second));
+    assert_eq!(world.queues.leaves_queue(CHANNEL, KEY, world.now), Some(second));
 }
 
 #[test]
@@ -329,7 +326,7 @@ fn a_head_whose_place_came_with_a_hand_off_does_not_ask_for_one() {
     assert!(world.asks(first));
     world.refused(first, HOUR);
     world.queues.handed(CHANNEL, first, HOUR, world.now);
-    assert_eq!(world.queues.oldest(CHANNEL, KEY, world.now), Oldest::Head(second, 2.into()));
+    assert_eq!(world.queues.oldest(CHANNEL, KEY, false, world.now), Oldest::Head(second, 2.into()));
     world.queues.handed_off(CHANNEL, KEY, Some(HOUR), world.now);
     world.now += ms(1_000);
     assert!(!world.asks(second));

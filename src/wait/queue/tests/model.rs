@@ -27,15 +27,14 @@ pub(super) enum Op {
     Granted(usize, u64),
     /// The n-th waiter leaves, whatever it is doing.
     Leave(usize),
-    /// This client hands the lock off, which the head may have to await.
+    /// This client hands the lock off.
     HandOff {
         lock: usize,
         lease: u64,
-        awaited: bool,
-        /// The next head is woken when the hand-off is answered.
+        /// The next head is woken when the client's thread has seen to the hand-off.
         later: bool,
     },
-    /// A hand-off is over, and Redis has confirmed it for that lease if there is one.
+    /// It has seen to hand-offs, and Redis has heard of the last holder's lease if there is one.
     HandedOff(usize, Option<u64>),
     /// This client has freed the lock, and so many clients have received the message.
     Freed(usize, Option<u32>),
@@ -59,7 +58,6 @@ struct Entry {
     lock: usize,
     wake: Arc<Notify>,
     asking: bool,
-    awaits: bool,
     asked_at: u64,
     requests: u32,
     /// What the last step said, if it said to park.
@@ -220,9 +218,7 @@ impl Model {
                     self.leave(at, dirty, 0);
                 }
             }
-            Op::HandOff { lock, lease, awaited, later } => {
-                self.hand_off(lock, lease, awaited, later)
-            }
+            Op::HandOff { lock, lease, later } => self.hand_off(lock, lease, later),
             Op::HandedOff(lock, lease) => self.handed_off(lock, lease),
             Op::Freed(lock, receivers) => self.freed(lock, receivers),
             Op::Message(lock) => {
@@ -284,7 +280,6 @@ impl Model {
             lock,
             wake,
             asking: false,
-            awaits: false,
             asked_at: 0,
             requests: 0,
             parked: None,
@@ -302,7 +297,7 @@ impl Model {
         let entry = &mut self.entries[at];
         match step {
             WaitStep::Ask => {
-                (entry.asking, entry.awaits, entry.asked_at) = (true, false, self.now);
+                (entry.asking, entry.asked_at) = (true, self.now);
                 entry.requests += 1;
                 let queue = self.expected.get_mut(&lock).unwrap();
                 queue.ask_began = self.event;

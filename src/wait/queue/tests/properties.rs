@@ -21,8 +21,8 @@ fn model_op() -> impl Strategy<Value = model::Op> {
         1 => (which(), 0..1000u64).prop_map(|(n, pause)| Op::Unanswered(n, pause)),
         2 => (which(), 1..100_000u64).prop_map(|(n, lease)| Op::Granted(n, lease)),
         2 => which().prop_map(Op::Leave),
-        4 => (0..3usize, 1..100_000u64, any::<bool>(), any::<bool>())
-            .prop_map(|(lock, lease, awaited, later)| Op::HandOff { lock, lease, awaited, later }),
+        4 => (0..3usize, 1..100_000u64, any::<bool>())
+            .prop_map(|(lock, lease, later)| Op::HandOff { lock, lease, later }),
         1 => (0..3usize, proptest::option::of(0..60_000u64))
             .prop_map(|(lock, lease)| Op::HandedOff(lock, lease)),
         1 => (0..3usize, proptest::option::of(0..4u32)).prop_map(|(lock, receivers)| Op::Freed(lock, receivers)),

@@ -64,7 +64,6 @@ pub(super) fn stop<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
 pub(super) fn restart<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
     async move {
         let _down = world.take_down()?;
-        world.count_hand_offs();
         world.network.kill(world.server);
         sleep(of.time).await;
         world.network.start(world.server, |server, now| {
@@ -80,7 +79,6 @@ pub(super) fn restart<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
 pub(super) fn restart_empty<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
     async move {
         let _down = world.take_down()?;
-        world.count_hand_offs();
         world.network.kill(world.server);
         sleep(of.time).await;
         world.network.start(world.server, |server, now| server.start(now));

@@ -214,10 +214,14 @@ impl<'a> Scene<'a> {
     }
 
     /// Only that guard is believed, and Redis counts one hold, its own.
-    async fn is_held_by(&self, guard: &LockGuard, lock: &Lock, what: &str) {
+    async fn is_held_by(&self, guard: &LockGuard, what: &str) {
         assert!(!guard.is_lost(), "{what}");
         let holds = self.site.holds(&self.name);
-        assert_eq!(holds.into_iter().collect::<Vec<_>>(), [(lock.owner().to_owned(), 1)], "{what}");
+        assert_eq!(
+            holds.into_iter().collect::<Vec<_>>(),
+            [(guard.owner().to_owned(), 1)],
+            "{what}"
+        );
         let other = self.other.lock(&self.name);
         let taken = patiently(|| other.try_lock_now()).await;
         assert!(taken.is_none(), "{what}: two believe that they hold the lock");
@@ -279,7 +283,7 @@ async fn nested(scene: &Scene<'_>, what: &str) {
         scene.site.holds(&scene.name).into_values().collect::<Vec<_>>() == [1]
     })
     .await;
-    scene.is_held_by(&outer, &lock, what).await;
+    scene.is_held_by(&outer, what).await;
     give_back(scene, outer, what).await;
 }
 
@@ -293,7 +297,7 @@ async fn releases(scene: &Scene<'_>, what: &str) {
     }
     let again = hold(&lock).await;
     scene.let_go(what).await;
-    scene.is_held_by(&again, &lock, what).await;
+    scene.is_held_by(&again, what).await;
     give_back(scene, again, what).await;
 }
 
@@ -318,7 +322,7 @@ async fn renews(scene: &Scene<'_>, what: &str) {
     assert!(again.remaining() <= SOON, "{what}");
     let left = scene.site.pttl(&scene.name);
     assert!(left <= SOON.as_millis() as i64, "{what}");
-    scene.is_held_by(&again, &lock, what).await;
+    scene.is_held_by(&again, what).await;
     give_back(scene, again, what).await;
 }
 
@@ -351,7 +355,7 @@ async fn hands_off(scene: &Scene<'_>, what: &str) {
     }
     let again = hold(&first).await;
     scene.let_go(what).await;
-    scene.is_held_by(&again, &first, what).await;
+    scene.is_held_by(&again, what).await;
     give_back(scene, again, what).await;
 }
 
@@ -367,7 +371,7 @@ async fn executes(scene: &Scene<'_>, what: &str) {
     } else {
         let again = hold(&lock).await;
         scene.let_go(what).await;
-        scene.is_held_by(&again, &lock, what).await;
+        scene.is_held_by(&again, what).await;
         give_back(scene, again, what).await;
     }
     assert!(!scene.site.exists(&written), "{what}");

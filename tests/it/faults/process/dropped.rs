@@ -168,7 +168,7 @@ async fn c3_a_timeout_that_wins_when_the_grant_is_there_gives_it_back() {
             (Winner::Timeout, None) => {}
             (Winner::Grant, Some(guard)) => {
                 let guard = guard.expect("locking");
-                assert_eq!(server.holds("race").get(lock.owner()), Some(&1));
+                assert_eq!(server.holds("race").get(guard.owner()), Some(&1));
                 assert!(!is_free(&others, "race").await);
                 release(guard).await;
             }

@@ -90,8 +90,7 @@ async fn it_knows_that_it_is_lost(lease: &str) {
     }
     let mut guards = Vec::new();
     for look in LOOKS {
-        let lock = client.lock(look);
-        guards.push((hold(&lock).await, lock));
+        guards.push(hold(&client.lock(look)).await);
     }
     server.pause();
     for (look, child) in &mut children {
@@ -107,9 +106,9 @@ async fn it_knows_that_it_is_lost(lease: &str) {
     }
     // Time for a release that ought not to be sent.
     std::thread::sleep(ms(100));
-    for (guard, lock) in guards {
+    for guard in guards {
         assert!(!guard.is_lost());
-        assert_eq!(server.holds(lock.name()).into_keys().collect::<Vec<_>>(), [lock.owner()]);
+        assert_eq!(server.holds(guard.name()).into_keys().collect::<Vec<_>>(), [guard.owner()]);
         release(guard).await;
     }
     drop(children);

@@ -125,7 +125,7 @@ async fn c15_a_grant_that_nobody_polls_for_is_not_renewed_and_overlaps_nobody() 
     assert!(!believed, "two have the lock: {late:?}");
     drop(late);
     assert!(!guard.is_lost());
-    assert_eq!(server.holds("granted").get(other.owner()), Some(&1));
+    assert_eq!(server.holds("granted").get(guard.owner()), Some(&1));
     release(guard).await;
     wait_until("a free lock", SOON, || !server.exists("granted")).await;
 }

@@ -47,12 +47,12 @@ async fn s4_a_full_memory_refuses_new_and_nested_holds_and_says_so() {
     not_executed(soon("the waiter", waiter).await.unwrap(), ErrorKind::Server, "OOM");
     assert_full(&server);
     assert!(!server.exists("more") && !server.exists("waited"));
-    assert_eq!(count(&server, &lock), 1, "a refused nested call was counted");
+    assert_eq!(count(&server, &guard), 1, "a refused nested call was counted");
 
     // What was refused has left nothing behind.
     make_room(&server);
     let inner = hold(&lock).await;
-    assert_eq!(count(&server, &lock), 2);
+    assert_eq!(count(&server, &guard), 2);
     release(inner).await;
     release(hold(&more).await).await;
     release(guard).await;
@@ -74,9 +74,9 @@ async fn s5_a_full_memory_keeps_no_lock_nested_or_last_unlocked_or_dropped() {
     server.ask::<()>(&["SCRIPT", "FLUSH"]);
     assert_full(&server);
     release(inner).await;
-    assert_eq!(count(&server, &lock), 2);
+    assert_eq!(count(&server, &outer), 2);
     drop(middle);
-    wait_until("one hold less", SOON, || count(&server, &lock) == 1).await;
+    wait_until("one hold less", SOON, || count(&server, &outer) == 1).await;
     assert!(server.pttl("full") > 0);
     assert!(!outer.is_lost());
     release(outer).await;
@@ -106,7 +106,7 @@ async fn s6_a_full_memory_lets_renewals_through() {
     }
     // Longer than the lease: without renewals it would be over.
     assert!(guards.iter().all(|guard| !guard.is_lost()));
-    assert_eq!(count(&server, &lock), 2);
+    assert_eq!(count(&server, &guards[0]), 2);
     for guard in guards {
         release(guard).await;
     }

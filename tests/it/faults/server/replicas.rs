@@ -103,7 +103,7 @@ async fn s12_a_server_that_is_a_replica_for_a_while_costs_no_lock() {
     lead(&server);
     renewed(&guards[0]).await;
     assert!(guards.iter().all(|guard| !guard.is_lost()));
-    assert_eq!(count(&server, &lock), 2);
+    assert_eq!(count(&server, &guards[0]), 2);
     for guard in guards {
         release(guard).await;
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use redlatch::Lock;
+use redlatch::LockGuard;
 
 use super::{client_of, parked, shared, until_gone};
 use crate::support::{Cluster, SOON, hold, ms, release, renewed, soon, wait_until};
@@ -14,8 +14,8 @@ use crate::topologies::{MINUTE, gets, waiting};
 /// How long a waiter may take, moved or not.
 const STRICT: Duration = Duration::from_millis(3_000);
 
-fn count(cluster: &Cluster, lock: &Lock) -> u32 {
-    cluster.holds(lock.name()).get(lock.owner()).copied().unwrap_or(0)
+fn count(cluster: &Cluster, guard: &LockGuard) -> u32 {
+    cluster.holds(guard.name()).get(guard.owner()).copied().unwrap_or(0)
 }
 
 /// Three names in one slot. Each test has a slot of its own.
@@ -42,7 +42,7 @@ async fn t5_a_slot_that_moves_while_held_takes_count_lease_and_token_along() {
     let moved = cluster.nodes()[from].errors("MOVED");
     cluster.move_slot(slot, to);
     assert_eq!(cluster.node_of(&name), to);
-    assert_eq!(count(&cluster, &lock), 2);
+    assert_eq!(count(&cluster, &outer), 2);
     assert!((50_000..=60_000).contains(&cluster.pttl(&fixed)), "{}", cluster.pttl(&fixed));
     let token = ["GET", &format!("redisson_lock_token:{fenced}")];
     assert_eq!(cluster.ask_at::<u64>(&fenced, &token), fenced_guard.token().get());
@@ -55,10 +55,10 @@ async fn t5_a_slot_that_moves_while_held_takes_count_lease_and_token_along() {
     assert!((1..=1_500).contains(&left), "{left}");
     assert!(other.lock(&name).try_lock_now().await.unwrap().is_none());
     let nested = hold(&lock).await;
-    assert_eq!(count(&cluster, &lock), 3);
+    assert_eq!(count(&cluster, &outer), 3);
     release(nested).await;
     release(inner).await;
-    assert_eq!(count(&cluster, &lock), 1);
+    assert_eq!(count(&cluster, &outer), 1);
     release(outer).await;
     let before = fenced_guard.token();
     soon("unlocking", fenced_guard.unlock()).await.unwrap();
@@ -84,7 +84,7 @@ async fn t5_a_release_that_is_the_first_to_be_sent_on_counts() {
     drop(drop_);
     until_gone(&cluster, &dropped).await;
     release(inner).await;
-    assert_eq!(count(&cluster, &lock), 1);
+    assert_eq!(count(&cluster, &outer), 1);
     release(unlock).await;
     assert!(!cluster.exists(&unlocked));
     release(outer).await;
@@ -103,7 +103,7 @@ async fn t5_a_lock_in_a_slot_on_its_way_is_taken_where_the_slot_goes() {
     let lock = client.lock(&name);
     let (outer, inner) = (hold(&lock).await, hold(&lock).await);
     assert!(from.errors("ASK") > asks, "nobody was sent on");
-    assert_eq!(count(&cluster, &lock), 2);
+    assert_eq!(count(&cluster, &outer), 2);
     assert!(other.lock(&name).try_lock_now().await.unwrap().is_none());
     renewed(&outer).await;
     renewed(&outer).await;
@@ -111,7 +111,7 @@ async fn t5_a_lock_in_a_slot_on_its_way_is_taken_where_the_slot_goes() {
     let waiter = waiting(&other, &name);
     parked(&cluster, &name).await;
     release(inner).await;
-    assert_eq!(count(&cluster, &lock), 1);
+    assert_eq!(count(&cluster, &outer), 1);
     release(outer).await;
     let guard = gets(waiter, STRICT).await;
     move_.finish();
@@ -137,7 +137,7 @@ async fn t5_a_held_lock_is_followed_through_every_step_of_a_move() {
     renewed(&guards[0]).await;
     let [outer, middle, inner] = guards;
     release(inner).await;
-    assert_eq!(count(&cluster, &lock), 2);
+    assert_eq!(count(&cluster, &outer), 2);
     release(early).await;
     assert!(!cluster.exists(&released));
 
@@ -146,7 +146,7 @@ async fn t5_a_held_lock_is_followed_through_every_step_of_a_move() {
     renewed(&outer).await;
     assert!(cluster.nodes()[move_.from].errors("ASK") > asks, "nobody was sent on");
     release(middle).await;
-    assert_eq!(count(&cluster, &lock), 1);
+    assert_eq!(count(&cluster, &outer), 1);
     // The source still says who has the slot, and that nothing is there.
     release(late).await;
     let late = gets(waiter, STRICT).await;

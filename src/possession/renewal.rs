@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use crate::lease::{Lease, valid_until};
 
-use super::{Hold, HoldId, HoldState};
+use super::{HandleId, Hold, HoldId, HoldState};
 
-/// What the watchdog finds when it checks an owner.
+/// What the watchdog finds when it checks a possession.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renewal {
     /// Ask Redis now; the lease in force is valid until then.
-    Due { generation: u64, until: Instant },
+    Due { until: Instant },
     /// Not before that instant.
     NotBefore(Instant),
     /// Nothing to renew; the next hold with a default lease has to register again.
@@ -23,18 +23,20 @@ pub(crate) enum Renewal {
 }
 
 impl HoldState {
-    /// Whether the watchdog must put this owner on its schedule, and from when its period counts.
-    pub(crate) fn start_watching(&mut self) -> Option<Instant> {
+    /// From when the period of that handle's watched leases counts; `None` if the watchdog has nothing to do.
+    pub(crate) fn watched_since(&self, handle: HandleId) -> Option<Instant> {
         let watches = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
-        if !watches || self.is_unsettled() || std::mem::replace(&mut self.watched, true) {
-            return None;
+        if watches && self.inside == handle && !self.is_unclaimed() {
+            self.renewed_at
+        } else {
+            None
         }
-        self.renewed_at
     }
 
-    /// The watchdog checks this owner, which it renews for no longer than `max_hold`.
+    /// The watchdog checks that handle, which it renews for no longer than `max_hold`.
     pub(crate) fn renewal(
         &mut self,
+        handle: HandleId,
         now: Instant,
         period: Duration,
         max_hold: Duration,
@@ -43,29 +45,29 @@ impl HoldState {
         let watched = self.live.iter().filter(is_watched);
         let valid = watched.filter_map(|hold| hold.validity.check(now)).min();
         match (valid, self.renewed_at) {
-            _ if self.is_unsettled() => {
-                self.watched = false;
-                Renewal::Idle { ran_out: false }
-            }
+            _ if self.inside != handle || self.is_unclaimed() => Renewal::Idle { ran_out: false },
             (Some(until), Some(at)) if self.is_renewed_for(max_hold, at, now) => {
-                self.watched = false;
                 Renewal::Over { until }
             }
+            // The request under way may make the lease shorter when it arrives.
+            (Some(_), Some(_)) if self.unwritten_lease().is_some() => {
+                Renewal::NotBefore(now + period)
+            }
             (Some(until), Some(at)) if at + period <= now => {
-                Renewal::Due { generation: self.generation, until }
+                self.renewing = true;
+                Renewal::Due { until }
             }
             (Some(_), Some(at)) => Renewal::NotBefore(at + period),
             _ => {
                 // Each of them, because a guard that is dropped reports its own.
                 let unreported = |any, hold: &Hold| any | hold.validity.lost_unreported(now);
                 let ran_out = self.live.iter().filter(is_watched).fold(false, unreported);
-                self.watched = false;
                 Renewal::Idle { ran_out }
             }
         }
     }
 
-    /// Whether it is `max_hold` ago that a lease of this generation was first requested, which the
+    /// Whether it is `max_hold` ago that a lease of the handle inside was first requested, which the
     /// watchdog renews: `at` that time, if this has not been asked before.
     fn is_renewed_for(&mut self, max_hold: Duration, at: Instant, now: Instant) -> bool {
         // Not `from + max_hold`: any duration may have been set.
@@ -83,11 +85,11 @@ impl HoldState {
         sent: Instant,
         now: Instant,
     ) -> bool {
-        let of_hold = |live: &&mut Hold| live.number == hold.number;
-        let live = self.live.iter_mut().filter(|_| hold.generation == self.generation);
-        let Some(live) = live.into_iter().find(of_hold) else { return false };
-        let Some(before) = live.validity.check(now) else { return false };
         let until = valid_until(sent, lease);
+        self.reaches(lease, until);
+        let live = self.live.iter_mut().find(|live| live.number == hold);
+        let Some(live) = live else { return false };
+        let Some(before) = live.validity.check(now) else { return false };
         if until > before && live.lease != Lease::Watchdog {
             // The margin of its deadline is that of this lease from now on.
             live.lease = Lease::Fixed(lease);
@@ -95,19 +97,20 @@ impl HoldState {
         live.validity.extend(until, now)
     }
 
+    /// A renewal is over.
+    pub(crate) fn renewal_ends(&mut self) {
+        self.renewing = false;
+    }
+
     /// Redis confirmed a renewal that was sent at `sent`. False if it came too late.
-    pub(crate) fn renewed(
-        &mut self,
-        generation: u64,
-        sent: Instant,
-        lease: Duration,
-        now: Instant,
-    ) -> bool {
-        if generation != self.generation {
+    pub(crate) fn renewed(&mut self, sent: Instant, lease: Duration, now: Instant) -> bool {
+        self.renewing = false;
+        if self.shortened >= Some(sent) {
             return true;
         }
         self.renewed_at = self.renewed_at.max(Some(sent));
         let until = valid_until(sent, lease);
+        self.reaches(lease, until);
         let mut in_time = true;
         for hold in self.live.iter().filter(|hold| hold.lease == Lease::Watchdog) {
             in_time &= hold.validity.extend(until, now);

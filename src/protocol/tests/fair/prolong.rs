@@ -1,4 +1,4 @@
-//! Hand-offs inside a client, as the script executes them.
+//! Prolonged leases of a fair lock, as the script executes them.
 
 use super::*;
 use crate::transport::Answer;
@@ -14,36 +14,36 @@ fn a_client_that_has_the_lock_is_told_how_old_the_oldest_waiter_elsewhere_is() {
     let mut queue = Queue::new();
     assert_eq!(queue.acquire("a:1", &NO_PLACE), Value::Int(-1));
     queue.acquire("a:2", &since("a", 9));
-    let hand_off = |queue: &mut Queue, owners| {
-        let Value::Array(reply) = queue.hand_off(owners, LEASE, None) else { panic!("no array") };
+    let prolong = |queue: &mut Queue| {
+        let Value::Array(reply) = queue.prolong("a:1", LEASE, None) else { panic!("no array") };
         seconds(&reply[0])
     };
-    assert_eq!(hand_off(&mut queue, ["a:1", "a:2"]), None);
+    assert_eq!(prolong(&mut queue), None);
     assert!(queue.order().is_empty(), "the place of a waiter that has the lock");
     queue.acquire("x:1", &since("x", 4));
     queue.acquire("y:1", &since("y", 6));
     let Value::Array(refusal) = queue.acquire("a:3", &since("a", 9)) else { panic!("no refusal") };
     assert_eq!((refusal.len(), seconds(&refusal[2])), (4, Some(6)), "its own place does not count");
-    assert_eq!(hand_off(&mut queue, ["a:2", "a:3"]), Some(6));
+    assert_eq!(prolong(&mut queue), Some(6));
     assert_eq!(queue.order(), ["y", "x"]);
-    assert_eq!(queue.hand_off(["a:1", "a:2"], LEASE, None), Value::Int(-1), "another owner has it");
+    assert_eq!(queue.prolong("a:2", LEASE, None), Value::Int(-1), "another owner has it");
     let [_a, y] = ["a", "y"].map(|client| queue.listens(client));
-    queue.release("a:3", "a", Some(5));
+    queue.release("a:1", "a", Some(5));
     assert_eq!(queue.granted("y", y).1, Some(5));
     queue.assert_nothing_eternal();
 }
 
 #[test]
-fn a_hold_that_nobody_will_release_keeps_the_place_and_tells_when_it_ends() {
+fn a_lease_that_ends_sooner_is_told_and_the_place_is_that_of_the_next_waiter() {
     let mut queue = Queue::new();
     assert!(queue.is_granted("a:1", &NO_PLACE));
     for (client, seconds) in [("x", 4), ("y", 3), ("z", 2)] {
         queue.acquire(&format!("{client}:1"), &since(client, seconds));
     }
     let [x, y, z] = ["x", "y", "z"].map(|client| queue.listens(client));
-    queue.hand_off(["a:1", "a:2"], LEASE, None);
     // The lease does not end sooner: that is told to nobody.
-    queue.hand_off(["a:2", "a:-2"], 500_000, Some(1));
+    queue.prolong("a:1", LEASE, None);
+    queue.prolong("a:1", 500_000, Some(1));
     assert_eq!(queue.order(), ["x", "y", "z", "a"]);
     assert_eq!(queue.hears(x).as_deref(), Some("500001"));
     assert_eq!(queue.hears(y), Some((500_001 + GRACE).to_string()));
@@ -52,14 +52,15 @@ fn a_hold_that_nobody_will_release_keeps_the_place_and_tells_when_it_ends() {
 }
 
 #[test]
-fn a_token_comes_with_the_age_of_the_oldest_waiter_elsewhere() {
+fn tokens_come_with_the_age_of_the_oldest_waiter_elsewhere() {
     let names = Names::new("", "lock").with_own_channel("0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968");
     let answer = |value| Answer { value, sent: clock::now(), repeated: false, asking: false };
     let reply = Value::Array(vec![Value::BulkString(b"17".to_vec()), Value::Int(6_000_000)]);
     let elsewhere = QueueNews::of(&answer(reply.clone()), &names).elsewhere.expect("news");
     assert!(elsewhere.oldest.is_some());
-    let (granted, _) = acquired(answer(reply.clone()), true).expect("a grant");
-    let Acquired::Granted(Some(token)) = granted else { panic!("{granted:?}") };
-    assert_eq!(token.get(), 17);
-    acquired(answer(reply), false).expect_err("this lock has no token");
+    let (granted, _) = acquired(answer(reply.clone()), 3).expect("a grant");
+    let Acquired::Granted(mut tokens) = granted else { panic!("{granted:?}") };
+    let drawn: Vec<u64> = std::iter::from_fn(|| tokens.draw()).map(u64::from).collect();
+    assert_eq!(drawn, [15, 16, 17]);
+    acquired(answer(reply), 0).expect_err("this lock has no token");
 }

@@ -1,13 +1,13 @@
-//! Which task may talk to Redis for an owner.
+//! Which task may talk to Redis for a possession.
 
 use std::sync::Arc;
 
-use super::Owner;
+use super::Possession;
 
-/// The right to talk to Redis for one owner. On drop it goes to the next task that waits.
-pub(crate) struct Permit(Arc<Owner>);
+/// The right to talk to Redis for one possession. On drop it goes to the next task that waits.
+pub(crate) struct Permit(Arc<Possession>);
 
-impl Owner {
+impl Possession {
     /// Waits for the permit. First come, first served.
     pub(crate) async fn permit(self: &Arc<Self>) -> Permit {
         let permit = self.permit.acquire().await.expect("BUG: a permit was closed");
@@ -21,7 +21,7 @@ impl Owner {
         Some(Permit(self.clone()))
     }
 
-    /// Whether a task has the permit of this owner.
+    /// Whether a task has the permit.
     pub(super) fn is_permit_taken(&self) -> bool {
         self.permit.available_permits() == 0
     }

@@ -1,0 +1,177 @@
+//! One handle of a lock, and the possession in which it is inside.
+
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::kind::Kind;
+use crate::possession::{Ask, HandleId, Possession, Possessions, Renewal};
+use crate::protocol::Names;
+
+/// A lock's name as one handle uses it. Who may nest is decided here: the guards of a handle share one
+/// possession.
+pub(crate) struct Handle {
+    pub(crate) kind: Kind,
+    pub(crate) names: Arc<Names>,
+    pub(crate) number: HandleId,
+    /// Made for the first who asks.
+    id: OnceLock<Box<str>>,
+    /// Created for the first call that waits.
+    wait_mutex: OnceLock<Box<tokio::sync::Mutex<()>>>,
+    /// Whether the log has a warning about it.
+    sharing_reported: AtomicBool,
+    own_wait_reported: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The possession in which it was inside last, or for which it asks.
+    last: Option<Arc<Possession>>,
+    /// Whether the watchdog has this handle on its schedule.
+    watched: bool,
+}
+
+impl Handle {
+    pub(crate) fn new(kind: Kind, names: Arc<Names>, possessions: &Possessions) -> Self {
+        let number = possessions.new_handle();
+        Self {
+            kind,
+            names,
+            number,
+            id: OnceLock::new(),
+            wait_mutex: OnceLock::new(),
+            sharing_reported: AtomicBool::new(false),
+            own_wait_reported: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    /// For logs, and for users to tell handles apart. It never stands in Redis.
+    pub(crate) fn id(&self, possessions: &Possessions) -> &str {
+        self.id.get_or_init(|| possessions.id_of(self.number).to_string().into())
+    }
+
+    /// A possession to ask for, in the memory of the last one, if that has ended.
+    pub(crate) fn begins(&self, possessions: &Arc<Possessions>) -> Arc<Possession> {
+        let mut state = self.state.lock();
+        let is_own = |last: &mut Arc<Possession>| last.holds.lock().is_of(self.number);
+        let spare = state.last.take_if(|last| !is_own(last));
+        drop(state);
+        possessions.begin(self.kind, &self.names, spare)
+    }
+
+    /// Held by the one call of this handle that waits in the wait queue. Other calls of this handle
+    /// wait for it here: once it has the lock they nest.
+    pub(crate) fn wait_mutex(&self) -> &tokio::sync::Mutex<()> {
+        self.wait_mutex.get_or_init(Box::default)
+    }
+
+    /// It is inside that possession from now on.
+    pub(crate) fn enter(&self, possession: &Arc<Possession>) {
+        let before = self.state.lock().last.replace(possession.clone());
+        drop(before);
+    }
+
+    /// It asks for that possession, which has its permit. `None` if it holds another one meanwhile, or asks for
+    /// it, or has yet to release it: that comes first.
+    pub(crate) fn asks_for(&self, possession: &Arc<Possession>) -> Option<Ask> {
+        let mut state = self.state.lock();
+        let is_own = |last: &Arc<Possession>| last.holds.lock().is_of(self.number);
+        if state.last.as_ref().is_some_and(is_own) {
+            return None;
+        }
+        let ask = possession.holds.lock().ask_first(self.number);
+        let before = state.last.replace(possession.clone());
+        drop(state);
+        drop(before);
+        Some(ask)
+    }
+
+    /// The possession in which it was inside last, or for which it asks.
+    pub(crate) fn last(&self) -> Option<Arc<Possession>> {
+        self.state.lock().last.clone()
+    }
+
+    /// If the watchdog must put this handle on its schedule: from when its period counts.
+    pub(crate) fn start_watching(&self) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let since = state.last.as_ref()?.holds.lock().watched_since(self.number)?;
+        (!std::mem::replace(&mut state.watched, true)).then_some(since)
+    }
+
+    /// The watchdog checks this handle, which it renews for no longer than `max_hold`.
+    pub(crate) fn renewal(
+        &self,
+        now: Instant,
+        period: Duration,
+        max_hold: Duration,
+    ) -> Option<(Arc<Possession>, Renewal)> {
+        let mut state = self.state.lock();
+        let last = state.last.clone()?;
+        let found = last.holds.lock().renewal(self.number, now, period, max_hold);
+        state.watched = matches!(found, Renewal::Due { .. } | Renewal::NotBefore(_));
+        Some((last, found))
+    }
+
+    /// The possession in which it holds the lock now.
+    pub(crate) fn holding(&self, now: Instant) -> Option<Arc<Possession>> {
+        self.last().filter(|last| last.holds.lock().holds_for(self.number, now))
+    }
+
+    /// The running task got a hold of that possession, `nested` in others or not. True if another task got
+    /// the first one: then both are inside, which few users expect, unless the guard was moved to this
+    /// task, which cannot be told. True once.
+    pub(crate) fn entered(&self, possession: &Possession, nested: bool) -> bool {
+        let (task, first) = (running_task(), &possession.first_task);
+        if !nested {
+            first.store(task, Ordering::Relaxed);
+            return false;
+        }
+        task != first.load(Ordering::Relaxed)
+            && !self.sharing_reported.swap(true, Ordering::Relaxed)
+    }
+
+    /// This handle waits long for a lock that its client holds. True once.
+    pub(crate) fn is_first_wait_for_its_client(&self) -> bool {
+        !self.own_wait_reported.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// Whether the running task got the first hold.
+pub(crate) fn is_of_this_task(possession: &Possession) -> bool {
+    let task = running_task();
+    task != 0 && task == possession.first_task.load(Ordering::Relaxed)
+}
+
+/// The number of the running task, in 32 bits, so that possessions stay small; zero outside of a task.
+/// Tokio shows it only to a hasher.
+fn running_task() -> u32 {
+    let mut number = Number(0);
+    if let Some(id) = tokio::task::try_id() {
+        id.hash(&mut number);
+    }
+    number.0 as u32
+}
+
+struct Number(u64);
+
+impl Hasher for Number {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(5) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 ^= number;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

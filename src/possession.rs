@@ -1,0 +1,393 @@
+//! What this client has of a lock: its live guards against the count in Redis.
+//!
+//! A possession is one unbroken time in which this client has a name, under an id that is drawn for it
+//! and that no other ever has: nothing that is late can be about another possession. Redis knows the
+//! client by that id. Which handle is inside, the client alone knows: to hand the lock off to another
+//! handle changes the [`HoldState`] and nothing in Redis.
+//!
+//! A hold state is pure: no I/O, no clock. Invariants:
+//!
+//! 1. **At most one session of a possession is under way**: a task that talks to Redis for it holds its
+//!    [`Permit`]. So the count in Redis moves only between two known numbers.
+//! 2. **The undo exists before the request.** `counted` is the highest count that Redis may hold
+//!    for this possession. It rises *before* an acquire is sent and falls only on an answer. Whenever
+//!    `counted` is above the number of live guards, a release is *pending*, whatever the reason: a
+//!    guard given back, a call dropped half-way, an answer that never came.
+//! 3. **One handle is inside at a time**, and all live guards are its own.
+//! 4. A possession that is lost, or that Redis has released, never comes back.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+pub(crate) use crate::kind::Kind;
+use crate::lease::{Lease, Validity, valid_until, whole_millis};
+use crate::protocol::Names;
+use crate::token::{FencingToken, TokenBlock};
+
+mod granted;
+mod handoff;
+mod id;
+mod lose;
+mod permit;
+mod registry;
+mod renewal;
+mod retention;
+mod streak;
+pub(crate) use granted::Granted;
+pub(crate) use handoff::{Confirm, HandOff, LEAST, Prolong};
+pub(crate) use id::Id;
+pub(crate) use lose::FoundBy;
+pub(crate) use permit::Permit;
+pub(crate) use registry::Possessions;
+pub(crate) use renewal::Renewal;
+
+/// The number of a handle, which no other handle and no possession of the client has.
+pub(crate) type HandleId = u64;
+
+/// One possession. Its guards and the background work share it.
+pub(crate) struct Possession {
+    pub(crate) kind: Kind,
+    pub(crate) names: Arc<Names>,
+    /// The field in the hash.
+    pub(crate) id: Id,
+    /// Where it is registered.
+    registry: Option<Arc<Possessions>>,
+    /// A [`Permit`] is held during a session with Redis (invariant 1).
+    permit: Semaphore,
+    /// The task that got the first hold of the handle inside; zero for none, such as what `block_on` runs.
+    pub(crate) first_task: AtomicU32,
+    pub(crate) holds: Mutex<HoldState>,
+}
+
+impl Possession {
+    pub(crate) fn new(kind: Kind, names: Arc<Names>, id: Id) -> Self {
+        Self {
+            kind,
+            names,
+            id,
+            registry: None,
+            permit: Semaphore::new(1),
+            first_task: AtomicU32::new(0),
+            holds: Mutex::default(),
+        }
+    }
+}
+
+/// Names one hold of a possession, so that it can never give back another.
+pub(crate) type HoldId = u32;
+
+/// A hold that was added, its validity, and the fencing token of the handle, if the lock is fenced.
+pub(crate) type NewHold = (HoldId, Arc<Validity>, Option<FencingToken>);
+
+struct Hold {
+    number: HoldId,
+    lease: Lease,
+    validity: Arc<Validity>,
+}
+
+/// What to ask Redis for one more hold: the absolute count to reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ask {
+    pub(crate) count: u32,
+    /// What Redis may have held before the request.
+    before: u32,
+}
+
+/// What a nested call does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nesting {
+    /// Ask for one more hold.
+    Ask(Ask),
+    /// A release is pending, and goes first.
+    ReleaseFirst,
+    /// The handle is not inside any more.
+    Over,
+}
+
+/// A release that Redis has not confirmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PendingRelease {
+    pub(crate) count: u32,
+    /// The longest lease that is promised to a remaining hold, or for how long the key stays.
+    pub(crate) lease: Duration,
+    /// No hold remains, and the key stays all the same.
+    pub(crate) retains: bool,
+    /// How many of the holds in `given_back` it is about.
+    given_back: usize,
+}
+
+/// What few possessions have.
+#[derive(Default)]
+struct Rare {
+    /// Until when the key stays after the last release.
+    held_until: Option<Instant>,
+    /// From when on the watchdog has renewed it, if there is a limit to that.
+    renewed_from: Option<Instant>,
+    /// Redis has released the lock before, and a server has missed that.
+    release_missed: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct HoldState {
+    /// The handle that is inside, or was last (invariant 3).
+    inside: HandleId,
+    live: Vec<Hold>,
+    /// Given back, and Redis has not confirmed it.
+    given_back: Vec<Arc<Validity>>,
+    next_number: HoldId,
+    /// The highest hold count that Redis may have for this possession (invariant 2).
+    counted: u32,
+    /// The lease that Redis was asked for last, in milliseconds, and until when that lasts at least.
+    lease: u64,
+    until: Option<Instant>,
+    /// The first hold of the handle inside has a default lease.
+    is_default: bool,
+    /// When Redis was asked for a shorter lease: a renewal that was sent before says nothing of it.
+    shortened: Option<Instant>,
+    /// The fencing token of the handle inside, and those for the next ones.
+    token: Option<FencingToken>,
+    tokens: TokenBlock,
+    /// It is lost (invariant 4).
+    over: bool,
+    /// A release of everything was never answered: it may be why nothing is left.
+    freeing: bool,
+    /// A renewal is under way.
+    renewing: bool,
+    /// When the watched leases were last known to be in force: what their renewal counts from.
+    renewed_at: Option<Instant>,
+    /// What few possessions have.
+    rare: Option<Box<Rare>>,
+    /// What became of it by hand-offs, and what Redis has yet to hear of that.
+    handed: Option<Box<handoff::HandedOn>>,
+}
+
+impl HoldState {
+    /// As that of a new possession. Keeps the memory.
+    fn begin_again(&mut self) {
+        let (mut live, mut given_back) =
+            (std::mem::take(&mut self.live), std::mem::take(&mut self.given_back));
+        live.clear();
+        given_back.clear();
+        *self = Self { live, given_back, ..Self::default() };
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Whether it is lost: an answer that comes later grants nothing.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Whether any guard is live, valid or not.
+    pub(crate) fn has_holds(&self) -> bool {
+        !self.live.is_empty()
+    }
+
+    /// How many guards are live beside that hold, itself included; zero if it is lost.
+    pub(crate) fn live_with(&self, hold: HoldId) -> usize {
+        if self.live.iter().any(|live| live.number == hold) { self.live.len() } else { 0 }
+    }
+
+    /// Whether a live guard is still valid.
+    pub(crate) fn holding(&self, now: Instant) -> bool {
+        self.valid_until(now).is_some()
+    }
+
+    /// Whether that handle holds the lock: its next hold is then a nested one.
+    pub(crate) fn holds_for(&self, handle: HandleId, now: Instant) -> bool {
+        self.inside == handle && self.holding(now)
+    }
+
+    /// Whether Redis may count holds of that handle. There may be guards beside that, which are lost.
+    pub(crate) fn is_of(&self, handle: HandleId) -> bool {
+        self.inside == handle && self.counted > 0
+    }
+
+    /// Until when a live guard is valid.
+    pub(crate) fn valid_until(&self, now: Instant) -> Option<Instant> {
+        self.live.iter().filter_map(|hold| hold.validity.check(now)).max()
+    }
+
+    /// About to ask Redis for the first hold. From here on a release is pending (invariant 2).
+    pub(crate) fn ask_first(&mut self, handle: HandleId) -> Ask {
+        debug_assert!(self.live.is_empty() && !self.over, "BUG: a possession that was used before");
+        self.inside = handle;
+        self.counted = 1;
+        Ask { count: 1, before: 0 }
+    }
+
+    /// About to ask Redis for a nested hold.
+    pub(crate) fn ask_nested(&mut self, handle: HandleId, now: Instant) -> Nesting {
+        if self.inside != handle {
+            return Nesting::Over;
+        }
+        // Also of one that is lost: a request that was under way then may have been executed.
+        if self.may_have_pending() && self.pending(now, Duration::ZERO).is_some() {
+            return Nesting::ReleaseFirst;
+        }
+        if self.over || !self.holding(now) {
+            return Nesting::Over;
+        }
+        let (count, before) = (self.live_count() + 1, self.counted);
+        self.counted = before.max(count);
+        Nesting::Ask(Ask { count, before })
+    }
+
+    /// Redis granted `ask`, with `tokens` if the lock is fenced. Its request was sent at `sent`.
+    pub(crate) fn granted(
+        &mut self,
+        ask: Ask,
+        lease: Lease,
+        requested: Duration,
+        tokens: TokenBlock,
+        sent: Instant,
+    ) -> NewHold {
+        self.counted = ask.count;
+        if ask.count == 1 {
+            self.tokens = tokens;
+            self.token = self.tokens.draw();
+        }
+        let watching = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
+        if lease == Lease::Watchdog && !watching {
+            self.renewed_at = Some(sent);
+        }
+        self.is_default |= lease == Lease::Watchdog && ask.count == 1;
+        let until = valid_until(sent, requested);
+        self.reaches(requested, until);
+        self.add(lease, Arc::new(Validity::new(until)))
+    }
+
+    fn add(&mut self, lease: Lease, validity: Arc<Validity>) -> NewHold {
+        self.next_number += 1;
+        let number = self.next_number;
+        if self.live.is_empty() {
+            // As a rule it is the only one.
+            self.live.reserve_exact(1);
+        }
+        self.live.push(Hold { number, lease, validity: validity.clone() });
+        (number, validity, self.token)
+    }
+
+    /// Redis has confirmed that it keeps the key for that long, or longer.
+    fn reaches(&mut self, lease: Duration, until: Instant) {
+        self.lease = self.lease.max(lease.as_millis() as u64);
+        self.until = self.until.max(Some(until));
+    }
+
+    /// Redis is asked to keep the key no longer than that from now on.
+    fn shortens(&mut self, lease: Duration, now: Instant) {
+        let millis = lease.as_millis() as u64;
+        if millis < self.lease {
+            self.shortened = Some(now);
+        }
+        self.lease = millis;
+        self.until = self.until.min(Some(valid_until(now, lease)));
+    }
+
+    /// The request was not executed, so Redis holds what it held before.
+    pub(crate) fn not_executed(&mut self, ask: Ask) {
+        self.counted = ask.before;
+    }
+
+    /// Redis refused the first hold: it has nothing of this possession.
+    pub(crate) fn refused(&mut self) {
+        self.counted = 0;
+    }
+
+    /// A guard gives its hold back. From here on a release is pending, unless the possession is lost:
+    /// then this returns false, even if the validity of the hold is not marked yet.
+    pub(crate) fn give_back(&mut self, hold: HoldId) -> bool {
+        if self.over {
+            return false;
+        }
+        if let Some(at) = self.live.iter().position(|live| live.number == hold) {
+            let Hold { validity, .. } = self.live.swap_remove(at);
+            if self.counted > 0 {
+                self.given_back.push(validity);
+            }
+        }
+        true
+    }
+
+    /// False if no release is pending, whatever the time.
+    pub(crate) fn may_have_pending(&self) -> bool {
+        self.counted > 0
+    }
+
+    fn live_count(&self) -> u32 {
+        u32::try_from(self.live.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The pending release, if there is one.
+    pub(crate) fn pending(
+        &self,
+        now: Instant,
+        watchdog_timeout: Duration,
+    ) -> Option<PendingRelease> {
+        let lease = self.promised(now, watchdog_timeout);
+        // Guards that are all lost keep nothing in Redis.
+        let count = if lease.is_some() { self.live_count() } else { 0 };
+        let retention = if lease.is_none() { self.retention(now) } else { None };
+        let lease = lease.or(retention).unwrap_or(Duration::from_millis(1));
+        let (retains, given_back) = (retention.is_some(), self.given_back.len());
+        (self.counted > count).then_some(PendingRelease { count, lease, retains, given_back })
+    }
+
+    /// The longest lease that is promised to a live guard from now on.
+    fn promised(&self, now: Instant, watchdog_timeout: Duration) -> Option<Duration> {
+        let of_hold = |hold: &Hold| {
+            let until = hold.validity.check(now)?;
+            Some(match hold.lease {
+                // Its deadline may be later, if it was extended: with the margin for that time.
+                Lease::Watchdog => {
+                    let left = until - now;
+                    let extended = left + left / 99 + Duration::from_millis(1);
+                    watchdog_timeout.max(whole_millis(extended))
+                }
+                // Without the margin that its deadline has: Redis has to keep the requested lease,
+                // and every guard's deadline stays ahead of the key's.
+                Lease::Fixed(requested) => {
+                    let margin = requested - (valid_until(now, requested) - now);
+                    whole_millis(until - now + margin)
+                }
+            })
+        };
+        let longest = self.live.iter().filter_map(of_hold).max()?;
+        Some(longest.max(self.unwritten_lease().unwrap_or_default()))
+    }
+
+    /// The pending release is about to be sent. Returns whether an earlier request may already have
+    /// freed the lock.
+    pub(crate) fn release_sent(&mut self, pending: PendingRelease, now: Instant) -> bool {
+        let before = self.freeing;
+        self.freeing |= pending.count == 0;
+        if pending.count > 0 {
+            self.shortens(pending.lease, now);
+        }
+        before && pending.count == 0
+    }
+
+    /// The request was not executed, so it cannot have freed anything.
+    pub(crate) fn release_not_executed(&mut self) {
+        self.freeing = false;
+    }
+
+    /// Redis has executed the pending release.
+    pub(crate) fn release_confirmed(&mut self, pending: PendingRelease) {
+        self.counted = self.counted.min(pending.count);
+        self.freeing = false;
+        if pending.count == 0 {
+            self.all_confirmed();
+        }
+        self.given_back.drain(..pending.given_back.min(self.given_back.len()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

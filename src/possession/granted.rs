@@ -1,0 +1,42 @@
+//! What a guard is made of.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::lease::Validity;
+use crate::token::FencingToken;
+
+use super::{HoldId, NewHold, Possession};
+
+/// A granted hold.
+pub(crate) struct Granted {
+    pub(crate) possession: Arc<Possession>,
+    pub(crate) hold: HoldId,
+    pub(crate) validity: Arc<Validity>,
+    /// The longest lease that the client has asked for, in milliseconds.
+    lease: AtomicU64,
+    /// If the lock is fenced.
+    pub(crate) token: Option<FencingToken>,
+}
+
+impl Granted {
+    pub(crate) fn new(
+        possession: Arc<Possession>,
+        (hold, validity, token): NewHold,
+        lease: Duration,
+    ) -> Self {
+        let lease = AtomicU64::new(lease.as_millis() as u64);
+        Self { possession, hold, validity, lease, token }
+    }
+
+    /// The client is about to ask for this lease, too.
+    pub(crate) fn asks_for(&self, lease: Duration) {
+        self.lease.fetch_max(lease.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// For how long Redis may keep the lock from now on, whatever it has answered.
+    pub(crate) fn longest_lease(&self) -> Duration {
+        Duration::from_millis(self.lease.load(Ordering::Relaxed))
+    }
+}

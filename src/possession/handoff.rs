@@ -1,0 +1,389 @@
+//! A hand-off inside the client, as it changes the hold state: another handle is inside, under the same
+//! possession. And what Redis has yet to hear of that.
+//!
+//! 1. **No hold is valid for longer than Redis has confirmed.** A hold that was handed over is valid
+//!    until the possession is, as far as that was confirmed last, and never longer than its own lease.
+//! 2. **Redis hears only of what changes for others**: another lease, a lower count. A default lease
+//!    that follows a default one changes nothing.
+//! 3. **The watchdog leaves an unsettled hold alone.** With an unclaimed one, a call that is never polled
+//!    again would keep the lock forever.
+//! 4. A streak of hand-offs is limited while other clients wait (see [`Streak::is_over`]).
+//! 5. **A confirmation comes from a request that was sent after the hold ended**: it is asked for first.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::config::Config;
+use crate::error::{Error, Loss};
+use crate::lease::{Lease, Validity, valid_until};
+use crate::token::TokenBlock;
+
+use super::streak::Streak;
+use super::{HandleId, HoldId, HoldState, NewHold, Possession};
+
+/// With less time left, the lock is released instead: the new hold could be lost before Redis has
+/// confirmed it.
+pub(crate) const LEAST: Duration = Duration::from_millis(100);
+
+/// For a caller that waits until Redis has confirmed that its hold was there to its end: or what became of it.
+pub(crate) type Confirm = oneshot::Sender<Result<Option<Loss>, Error>>;
+
+/// The handle that is to have the lock, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HandOff {
+    pub(crate) to: HandleId,
+    pub(crate) lease: Lease,
+    /// The lease in whole milliseconds.
+    pub(crate) requested: Duration,
+    pub(crate) needs_token: bool,
+    /// Redis keeps a queue: it has to hear of each hand-off, whose place is the next.
+    pub(crate) in_queue: bool,
+}
+
+/// What a hand-off has made.
+pub(crate) struct HandedOff {
+    pub(crate) hold: NewHold,
+    /// The client's thread has to see to it.
+    pub(crate) settle: bool,
+}
+
+/// What Redis is to hear of a possession: its count and its lease from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Prolong {
+    pub(crate) count: u32,
+    pub(crate) lease: Duration,
+    pub(crate) tokens: u32,
+    /// The hold for which the lease is.
+    hold: Option<HoldId>,
+    /// The lock is handed to a waiter once Redis has heard of it.
+    ahead: bool,
+    /// How many callers it confirms that their hold was there.
+    pub(crate) confirms: usize,
+    /// How many holds were given back before.
+    given_back: usize,
+    unconfirmed: usize,
+}
+
+impl Prolong {
+    /// The key stays for so long, with no handle inside.
+    pub(crate) fn retaining(lease: Duration) -> Self {
+        Self {
+            count: 1,
+            lease,
+            tokens: 0,
+            hold: None,
+            ahead: false,
+            confirms: 0,
+            given_back: 0,
+            unconfirmed: 0,
+        }
+    }
+
+    /// The same for a lock that is to be handed to a waiter with that lease, and with a token if it needs one.
+    pub(crate) fn ahead(lease: Duration, tokens: u32) -> Self {
+        Self { tokens, ahead: true, ..Self::retaining(lease) }
+    }
+
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.ahead
+    }
+}
+
+/// What hand-offs have made of a possession.
+#[derive(Default)]
+pub(super) struct HandedOn {
+    streak: Option<Streak>,
+    /// The call to which the lock was handed has not taken it yet.
+    unclaimed: bool,
+    unwritten: Option<Unwritten>,
+    /// Redis has heard of the lease of the next holder already.
+    ahead: bool,
+    /// Redis keeps a queue: that says whose turn it is.
+    in_queue: bool,
+    /// Redis has to hear whose place is the next.
+    place_unsaid: bool,
+    /// Those who wait until Redis has confirmed that their hold was there to its end.
+    confirms: Vec<Confirm>,
+    /// The holds before, of which no request has said since that they were there to their ends, if a caller may
+    /// have yet to ask for that.
+    unconfirmed: Vec<Arc<Validity>>,
+    /// The client's thread sees to it.
+    settling: bool,
+    /// It has the permit of the possession.
+    prolonging: bool,
+}
+
+/// A lease of which Redis has not heard.
+#[derive(Debug, Clone, Copy)]
+struct Unwritten {
+    hold: HoldId,
+    lease: Duration,
+    /// Until when the hold is valid once Redis has heard of it.
+    until: Instant,
+}
+
+impl Possession {
+    /// Hands the lock off, if it can be: not while another request is under way that its caller needs.
+    pub(crate) fn hand_off(
+        &self,
+        to: HandOff,
+        has_permit: bool,
+        confirm: &mut Option<Confirm>,
+        config: &Config,
+        now: Instant,
+    ) -> Option<HandedOff> {
+        let mut holds = self.holds.lock();
+        let free = has_permit || !self.is_permit_taken() || holds.is_prolonging();
+        if free { holds.hand_off(to, confirm, config, now) } else { None }
+    }
+}
+
+impl HoldState {
+    fn handed(&mut self) -> &mut HandedOn {
+        self.handed.get_or_insert_default()
+    }
+
+    /// How many other clients wait, if it is their turn (invariant 4).
+    pub(crate) fn streak_is_over(&self, config: &Config, now: Instant) -> Option<u32> {
+        // Nobody can have a turn before the key goes.
+        let handed = self.handed.as_ref().filter(|_| self.retention(now).is_none());
+        handed.and_then(|handed| handed.streak?.is_over(config, now))
+    }
+
+    /// The streak that the next hand-off goes on with.
+    pub(crate) fn streak(&self, now: Instant) -> Streak {
+        let streak = self.handed.as_ref().and_then(|handed| handed.streak);
+        streak.unwrap_or_else(|| Streak::first(now))
+    }
+
+    /// Until when a hold would be valid that gets the lock now. `None` if a guard is left, if the lock is
+    /// lost or soon will be, if its key is to stay, or if it may have been freed already.
+    pub(crate) fn can_hand_off(&self, now: Instant) -> Option<Instant> {
+        let frees = self.freeing || self.counted == 0 || self.retention(now).is_some();
+        if !self.live.is_empty() || self.over || frees {
+            return None;
+        }
+        let lost = self.given_back.iter().any(|validity| validity.check(now).is_none());
+        self.until.filter(|until| !lost && now + LEAST <= *until)
+    }
+
+    /// Whether the request under way is one of a hand-off.
+    fn is_prolonging(&self) -> bool {
+        self.handed.as_ref().is_some_and(|handed| handed.prolonging)
+    }
+
+    /// Redis granted the lock to this client in a message. No handle is inside yet.
+    pub(crate) fn granted_by_message(&mut self, lease: Duration, until: Instant) {
+        self.counted = 1;
+        self.reaches(lease, until);
+    }
+
+    /// Hands the lock off, if it can be. Redis confirms later that the last hold was there, for `confirm`.
+    fn hand_off(
+        &mut self,
+        HandOff { to, lease, requested, needs_token, in_queue }: HandOff,
+        confirm: &mut Option<Confirm>,
+        config: &Config,
+        now: Instant,
+    ) -> Option<HandedOff> {
+        let until = self.can_hand_off(now)?;
+        let token = if needs_token { Some(self.tokens.draw()?) } else { None };
+        let streak = self.streak(now);
+        self.inside = to;
+        self.token = token;
+        let before = std::mem::take(&mut self.given_back);
+        let asks = before.into_iter().filter(|validity| Arc::strong_count(validity) > 1);
+        self.handed().unconfirmed.extend(asks);
+        if config.max_hold < Duration::MAX {
+            self.rare().renewed_from = Some(now);
+        }
+        let own = valid_until(now, requested);
+        let hold = self.add(lease, Arc::new(Validity::new(own.min(until))));
+        let default = lease == Lease::Watchdog;
+        let follows = std::mem::replace(&mut self.is_default, default) && default;
+        let ahead = std::mem::take(&mut self.handed().ahead);
+        let known = follows || ahead;
+        let same = known && u128::from(self.lease) == requested.as_millis();
+        // If Redis has not heard of the lease before, this one stands for it.
+        let changes = !same || self.unwritten_lease().is_some();
+        if changes {
+            // Redis hears of it by then.
+            self.renewed_at = Some(now);
+        }
+        let handed = self.handed();
+        handed.streak = Some(Streak { handoffs: streak.handoffs.saturating_add(1), ..streak });
+        handed.unclaimed = true;
+        handed.in_queue = in_queue;
+        handed.place_unsaid |= in_queue && !ahead;
+        handed.unwritten =
+            changes.then_some(Unwritten { hold: hold.0, lease: requested, until: own });
+        handed.confirms.extend(confirm.take());
+        let settle = !std::mem::replace(&mut handed.settling, true);
+        Some(HandedOff { hold, settle })
+    }
+
+    /// The call to which the lock was handed has it now.
+    pub(crate) fn claimed(&mut self) {
+        if let Some(handed) = &mut self.handed {
+            handed.unclaimed = false;
+        }
+    }
+
+    /// Whether the client's thread has still to tell Redis of the lease of a live guard, or of the count.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        let unwritten = self.unwritten_lease().is_some() || self.counted > self.live_count();
+        let settling = self.handed.as_ref().is_some_and(|handed| handed.settling);
+        unwritten && settling && !self.live.is_empty()
+    }
+
+    pub(super) fn unwritten_lease(&self) -> Option<Duration> {
+        let unwritten = self.handed.as_ref()?.unwritten;
+        unwritten.map(|unwritten| unwritten.lease)
+    }
+
+    /// Whether the holder has not taken the lock (invariant 3).
+    pub(super) fn is_unclaimed(&self) -> bool {
+        self.handed.as_ref().is_some_and(|handed| handed.unclaimed)
+    }
+
+    /// A caller waits until Redis has confirmed that the possession is there. Returns whether the client's thread has
+    /// to see to it.
+    pub(crate) fn confirms_to(&mut self, confirm: Confirm) -> bool {
+        let handed = self.handed();
+        handed.confirms.push(confirm);
+        !std::mem::replace(&mut handed.settling, true)
+    }
+
+    fn unconfirmed(&self) -> usize {
+        self.handed.as_ref().map_or(0, |handed| handed.unconfirmed.len())
+    }
+
+    /// Whether the lock was handed off after that hold, and no request has said since that the hold was there.
+    pub(crate) fn is_unconfirmed(&self, validity: &Arc<Validity>) -> bool {
+        let of = |one: &Arc<Validity>| Arc::ptr_eq(one, validity);
+        self.handed.as_ref().is_some_and(|handed| handed.unconfirmed.iter().any(of))
+    }
+
+    /// Redis has freed the lock: all holds were there.
+    pub(super) fn all_confirmed(&mut self) {
+        self.take_unconfirmed();
+    }
+
+    /// What no request has said anything about.
+    pub(super) fn take_unconfirmed(&mut self) -> Vec<Arc<Validity>> {
+        self.handed.as_mut().map_or_else(Vec::new, |handed| std::mem::take(&mut handed.unconfirmed))
+    }
+
+    /// How many callers wait for a confirmation.
+    pub(crate) fn confirms(&self) -> usize {
+        self.handed.as_ref().map_or(0, |handed| handed.confirms.len())
+    }
+
+    /// The first of these callers, for which there is an answer.
+    pub(crate) fn take_confirms(&mut self, many: usize) -> Vec<Confirm> {
+        let Some(handed) = &mut self.handed else { return Vec::new() };
+        handed.confirms.drain(..many.min(handed.confirms.len())).collect()
+    }
+
+    /// The client's thread has the permit, or not any more.
+    pub(crate) fn set_prolonging(&mut self, prolonging: bool) {
+        if let Some(handed) = &mut self.handed {
+            handed.prolonging = prolonging;
+        }
+    }
+
+    /// What Redis has to hear now; `None` if there is nothing: then the next hand-off asks the client's thread
+    /// again. `block` is how many tokens the client draws where its waiters need some.
+    pub(crate) fn prolong(&mut self, config: &Config, block: u32, now: Instant) -> Option<Prolong> {
+        let lease = self.promised(now, config.watchdog_timeout).filter(|_| !self.over);
+        let (count, counted, left) = (self.live_count(), self.counted, self.tokens.left());
+        let handed = self.handed.as_mut()?;
+        let tokens = if left < block.div_ceil(2) { block } else { 0 };
+        let says = handed.unwritten.is_some()
+            || handed.place_unsaid
+            || !handed.confirms.is_empty()
+            || counted > count
+            || tokens > 0
+            || !handed.in_queue && handed.streak.is_some_and(|streak| streak.asks(config, now));
+        let Some(lease) = lease.filter(|_| says) else {
+            handed.settling = false;
+            return None;
+        };
+        let hold = handed.unwritten.map(|unwritten| unwritten.hold);
+        let confirms = handed.confirms.len();
+        handed.place_unsaid = false;
+        self.shortens(lease, now);
+        let (given_back, unconfirmed) = (self.given_back.len(), self.unconfirmed());
+        Some(Prolong {
+            count,
+            lease,
+            tokens,
+            hold,
+            ahead: false,
+            confirms,
+            given_back,
+            unconfirmed,
+        })
+    }
+
+    /// The client's thread has given up: the next hand-off asks it again.
+    pub(crate) fn gives_settling_up(&mut self) {
+        self.handed().settling = false;
+    }
+
+    /// Whether that has to wait for a renewal, which would make a shorter lease longer again.
+    pub(crate) fn waits_for_renewal(&self, watchdog_timeout: Duration) -> bool {
+        self.renewing && self.unwritten_lease().is_some_and(|lease| lease < watchdog_timeout)
+    }
+
+    /// Redis has heard of it, by a request that was sent after `asked`; `others` clients wait, and it drew
+    /// `tokens`. Returns those for whom that is the confirmation.
+    pub(crate) fn prolonged(
+        &mut self,
+        prolong: Prolong,
+        tokens: TokenBlock,
+        others: u32,
+        asked: Instant,
+        now: Instant,
+    ) -> Vec<Confirm> {
+        self.counted = self.counted.min(prolong.count);
+        self.given_back.drain(..prolong.given_back.min(self.given_back.len()));
+        let unconfirmed = prolong.unconfirmed.min(self.unconfirmed());
+        self.handed().unconfirmed.drain(..unconfirmed);
+        if tokens.left() > 0 {
+            self.tokens = tokens;
+        }
+        let until = valid_until(asked, prolong.lease);
+        // With nobody inside, nothing but this has set the lease since.
+        let before = self.until.filter(|_| !self.live.is_empty());
+        self.until = before.max(Some(until));
+        let confirms = self.take_confirms(prolong.confirms);
+        let handed = self.handed();
+        handed.ahead = prolong.ahead;
+        if prolong.ahead {
+            self.lease = prolong.lease.as_millis() as u64;
+        }
+        let handed = self.handed();
+        if let Some(streak) = &mut handed.streak {
+            streak.others = Some((others, streak.handoffs, now));
+        }
+        let written = handed.unwritten.take_if(|unwritten| Some(unwritten.hold) == prolong.hold);
+        if prolong.hold.is_none() || written.is_some() {
+            if self.live.iter().any(|hold| hold.lease == Lease::Watchdog) {
+                self.renewed_at = self.renewed_at.max(Some(asked));
+            }
+            for hold in &self.live {
+                match written {
+                    _ if hold.lease == Lease::Watchdog => drop(hold.validity.extend(until, now)),
+                    Some(own) if own.hold == hold.number => {
+                        hold.validity.extend(own.until, now);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        confirms
+    }
+}

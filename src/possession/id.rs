@@ -1,0 +1,50 @@
+//! The id under which Redis knows a possession.
+
+use std::fmt;
+use std::io::Write;
+use std::ops::Deref;
+
+/// The length of a UUID, a colon, and the longest number.
+const LONGEST: usize = 36 + 1 + 20;
+
+/// `<uuid of the client>:<number>`, without memory of its own: there is one for each acquire.
+#[derive(Clone, Copy)]
+pub(crate) struct Id {
+    text: [u8; LONGEST],
+    length: u8,
+}
+
+impl Id {
+    pub(super) fn new(client: uuid::Uuid, number: u64) -> Self {
+        let mut text = [0; LONGEST];
+        client.as_hyphenated().encode_lower(&mut text);
+        let mut rest = &mut text[uuid::fmt::Hyphenated::LENGTH..];
+        write!(rest, ":{number}").expect("BUG: a number of more than 20 digits");
+        let length = LONGEST - rest.len();
+        Self { text, length: length as u8 }
+    }
+}
+
+/// What Redis has named, which is one of these.
+impl From<&str> for Id {
+    fn from(id: &str) -> Self {
+        let mut text = [0; LONGEST];
+        let length = id.len().min(LONGEST);
+        text[..length].copy_from_slice(&id.as_bytes()[..length]);
+        Self { text, length: length as u8 }
+    }
+}
+
+impl Deref for Id {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        std::str::from_utf8(&self.text[..usize::from(self.length)]).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}

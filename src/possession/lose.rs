@@ -1,0 +1,77 @@
+//! What is lost when Redis turns out not to have a possession. Here, and nowhere else, holds are set to
+//! lost before their deadlines.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::error::Loss;
+use crate::lease::Validity;
+
+use super::{HoldState, Possession};
+
+/// The request that found out that Redis does not have the possession.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FoundBy {
+    Renewal,
+    Release,
+    NestedAcquire,
+    Extension,
+    Execution,
+    HandOff,
+}
+
+impl Possession {
+    /// Sets holds to lost. Returns whether one of them was still valid, and `None` if there is no
+    /// hold that the finding is about.
+    pub(crate) fn lose(&self, by: FoundBy, loss: Loss, now: Instant) -> Option<bool> {
+        let mut valid = None;
+        let (lost, confirms) = {
+            let mut holds = self.holds.lock();
+            let lost = if by == FoundBy::Renewal {
+                if holds.live.is_empty() {
+                    return None;
+                }
+                let counted = holds.counted;
+                // A release of everything may be under way, and be what the renewal found. A pending
+                // release learns of a loss from its own reply; live holds had been lost by the clock.
+                let lost = if holds.freeing { holds.lose_live() } else { holds.lose_all() };
+                // A request under way may still be executed: if dropped, its undo stays pending.
+                if self.is_permit_taken() {
+                    holds.counted = counted;
+                }
+                lost
+            } else {
+                holds.lose_all()
+            };
+            // Inside the mutex, so that a hold of a possession that is over is known to be lost.
+            for validity in &lost {
+                valid = Some(validity.lose(loss, now) || valid == Some(true));
+            }
+            (lost, holds.take_confirms(usize::MAX))
+        };
+        lost.iter().for_each(|validity| validity.wake());
+        for confirm in confirms {
+            let _ = confirm.send(Ok(Some(loss)));
+        }
+        valid
+    }
+}
+
+impl HoldState {
+    /// Redis counts nothing for this possession although it should. Returns the validities that are
+    /// lost by that.
+    pub(super) fn lose_all(&mut self) -> Vec<Arc<Validity>> {
+        let mut lost = self.lose_live();
+        self.counted = 0;
+        self.freeing = false;
+        lost.append(&mut self.given_back);
+        lost.append(&mut self.take_unconfirmed());
+        lost
+    }
+
+    /// The same, without the holds that were given back.
+    fn lose_live(&mut self) -> Vec<Arc<Validity>> {
+        self.over = true;
+        self.live.drain(..).map(|hold| hold.validity).collect()
+    }
+}

@@ -1,0 +1,43 @@
+//! For how long the key of a lock stays after its last release: pure state.
+
+use std::time::{Duration, Instant};
+
+use crate::lease::whole_millis;
+
+use super::{HoldId, HoldState};
+
+impl HoldState {
+    /// The last release leaves the key until then, or later if another guard
+    /// asked for that.
+    pub(crate) fn hold_until(&mut self, hold: HoldId, until: Instant) {
+        if self.live_with(hold) == 0 {
+            return;
+        }
+        let held_until = &mut self.rare().held_until;
+        *held_until = (*held_until).max(Some(until));
+    }
+
+    /// If a server has missed the last release: that left the key until `until()`.
+    pub(crate) fn hold_again_until(&mut self, until: impl FnOnce() -> Option<Instant>) {
+        if self.rare.is_some() && self.rare().release_missed {
+            let held_until = &mut self.rare().held_until;
+            *held_until = (*held_until).max(until());
+        }
+    }
+
+    /// For how long the key stays from now on, if its time is not over.
+    pub(crate) fn retention(&self, now: Instant) -> Option<Duration> {
+        let until = self.rare.as_deref()?.held_until.filter(|until| *until > now)?;
+        Some(whole_millis(until - now))
+    }
+
+    /// Until when the key was to stay, whatever the time.
+    pub(super) fn retained_until(&self) -> Option<Instant> {
+        self.rare.as_deref()?.held_until
+    }
+
+    /// Whether Redis has no hold of this possession, as far as is known.
+    pub(super) fn is_idle(&self) -> bool {
+        self.counted == 0 && self.live.is_empty() && self.given_back.is_empty()
+    }
+}

@@ -1,0 +1,42 @@
+//! For how long a client keeps a name from others by hand-offs: pure state.
+
+use std::time::{Duration, Instant};
+
+use crate::config::Config;
+
+/// Hand-offs in a row, during which the client has kept a name from all others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Streak {
+    pub(super) handoffs: u32,
+    pub(super) since: Instant,
+    /// How many other clients wait, as Redis reported last: at which hand-off, and when.
+    pub(super) others: Option<(u32, u32, Instant)>,
+}
+
+impl Streak {
+    pub(super) fn first(now: Instant) -> Self {
+        Self { handoffs: 0, since: now, others: None }
+    }
+
+    /// Whether it began less than that time ago.
+    pub(crate) fn is_within(&self, time: Duration, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < time
+    }
+
+    /// How many others wait, if they have waited long enough.
+    pub(super) fn is_over(&self, config: &Config, now: Instant) -> Option<u32> {
+        let (others, ..) = self.others?;
+        // Not `since + max_handoff_time`: any duration may have been set.
+        let kept = now.saturating_duration_since(self.since);
+        let long = self.handoffs >= config.max_handoffs || kept >= config.max_handoff_time;
+        (others > 0 && long).then_some(others)
+    }
+
+    /// Whether it is time to ask how many others wait: half a streak after the last answer.
+    pub(super) fn asks(&self, config: &Config, now: Instant) -> bool {
+        let (handoffs, since) =
+            self.others.map_or((0, self.since), |(_, handoffs, at)| (handoffs, at));
+        self.handoffs - handoffs >= config.max_handoffs.div_ceil(2)
+            || now.saturating_duration_since(since) >= config.max_handoff_time / 2
+    }
+}

@@ -1,0 +1,165 @@
+//! What the watchdog finds, and what its answers change.
+
+use super::*;
+
+const PERIOD: Duration = Duration::from_millis(300);
+
+impl Story {
+    pub(super) fn renewal(&self, handle: HandleId) -> Renewal {
+        self.holds().renewal(handle, self.now, PERIOD, Duration::MAX)
+    }
+
+    fn asserts_due(&self) {
+        let found = self.renewal(ME);
+        assert!(matches!(found, Renewal::Due { .. }), "{found:?}");
+    }
+}
+
+#[test]
+fn a_renewal_of_a_released_lock_is_refused_and_no_guard_learns_of_a_loss() {
+    let mut story = Story::new();
+    let (hold, validity) = story.grant(Lease::Watchdog);
+    story.now += WATCHDOG / 2;
+    story.asserts_due();
+    let pending = story.give_back(hold).unwrap();
+    assert_ne!(story.lose(FoundBy::Renewal), Some(true));
+    assert!(!validity.is_gone());
+    assert_eq!(story.pending(), Some(pending), "the release is still to be confirmed");
+}
+
+#[test]
+fn a_refused_renewal_of_what_is_held_is_a_loss() {
+    let story = Story::new();
+    let (_, validity) = story.grant(Lease::Watchdog);
+    assert_eq!(story.lose(FoundBy::Renewal), Some(true), "a guard was still valid");
+    assert!(validity.is_gone());
+    assert_eq!(story.pending(), None);
+    assert_eq!(story.renewal(ME), Renewal::Idle { ran_out: false });
+}
+
+#[test]
+fn a_refused_renewal_leaves_the_undo_of_a_request_that_is_under_way() {
+    let story = Story::new();
+    let (_, validity) = story.grant(Lease::Watchdog);
+    let permit = story.possession.try_permit();
+    assert_eq!(story.lose(FoundBy::Renewal), Some(true));
+    assert!(validity.is_gone());
+    assert_eq!(story.pending().map(|pending| pending.count), Some(0), "it may be executed yet");
+    drop(permit);
+}
+
+#[test]
+fn a_renewal_that_crosses_the_release_of_what_is_lost_says_nothing_of_what_was_given_back() {
+    let mut story = Story::new();
+    let _lost = story.grant(Lease::Watchdog);
+    let (given_back, validity) = story.grant(HOUR.into());
+    story.give_back(given_back);
+    story.now += WATCHDOG;
+    // The other hold has run out, so all of it is released; the renewal finds nothing then.
+    let pending = story.pending().unwrap();
+    assert_eq!(pending.count, 0);
+    story.holds().release_sent(pending, story.now);
+    assert_ne!(story.lose(FoundBy::Renewal), Some(true));
+    assert!(!validity.is_gone(), "the release finds out");
+}
+
+#[test]
+fn a_renewal_prolongs_default_leases_and_never_a_fixed_one() {
+    let mut story = Story::new();
+    let (_, fixed) = story.grant(WATCHDOG.into());
+    let (_, watched) = story.grant(Lease::Watchdog);
+    let as_granted = fixed.check(story.now);
+    story.now += WATCHDOG / 2;
+    assert!(story.holds().renewed(story.now, WATCHDOG, story.now));
+    assert_eq!(watched.check(story.now), Some(valid_until(story.now, WATCHDOG)));
+    assert_eq!(fixed.check(story.now), as_granted);
+}
+
+#[test]
+fn a_renewal_that_is_confirmed_after_the_deadline_came_too_late() {
+    let mut story = Story::new();
+    let (_, validity) = story.grant(Lease::Watchdog);
+    let sent = story.now + WATCHDOG / 2;
+    story.now += WATCHDOG;
+    assert!(!story.holds().renewed(sent, WATCHDOG, story.now));
+    assert_eq!(validity.check(story.now), None);
+    assert_eq!(story.renewal(ME), Renewal::Idle { ran_out: true });
+    assert_eq!(story.renewal(ME), Renewal::Idle { ran_out: false }, "that was reported");
+}
+
+#[test]
+fn a_renewal_counts_from_the_first_default_hold() {
+    let mut story = Story::new();
+    let _fixed = story.grant(HOUR.into());
+    assert_eq!(story.holds().watched_since(ME), None);
+    story.now += 2 * PERIOD;
+    let _watched = story.grant(Lease::Watchdog);
+    assert_eq!(story.holds().watched_since(ME), Some(story.now));
+    assert_eq!(story.holds().watched_since(ME + 1), None, "another handle is not inside");
+    assert_eq!(story.renewal(ME), Renewal::NotBefore(story.now + PERIOD));
+    assert_eq!(story.renewal(ME + 1), Renewal::Idle { ran_out: false });
+    let since = story.now;
+    story.now += PERIOD / 2;
+    let _again = story.grant(Lease::Watchdog);
+    assert_eq!(story.renewal(ME), Renewal::NotBefore(since + PERIOD));
+    story.now = since + PERIOD;
+    story.asserts_due();
+}
+
+#[test]
+fn a_lease_is_renewed_for_no_longer_than_its_limit_and_each_holder_has_its_own() {
+    let mut story = Story::new();
+    story.config.max_hold = 2 * PERIOD;
+    let found = |story: &Story, handle| {
+        story.holds().renewal(handle, story.now, PERIOD, story.config.max_hold)
+    };
+    let (hold, _) = story.grant(Lease::Watchdog);
+    story.now += PERIOD;
+    assert!(matches!(found(&story, ME), Renewal::Due { .. }));
+    story.holds().renewed(story.now, WATCHDOG, story.now);
+    story.now += PERIOD;
+    assert!(matches!(found(&story, ME), Renewal::Over { .. }));
+    story.give_back(hold);
+    let _next = story.hand_off(ME + 1, Lease::Watchdog);
+    story.holds().claimed();
+    assert!(matches!(found(&story, ME + 1), Renewal::Due { .. }));
+    for _ in 0..2 {
+        story.holds().renewed(story.now, WATCHDOG, story.now);
+        story.now += PERIOD;
+    }
+    assert!(matches!(found(&story, ME + 1), Renewal::Over { .. }));
+}
+
+#[test]
+fn an_extension_makes_a_fixed_lease_longer_and_never_shorter() {
+    let mut story = Story::new();
+    let (hold, validity) = story.grant(WATCHDOG.into());
+    story.now += WATCHDOG / 2;
+    assert!(story.holds().extended(hold, HOUR, story.now, story.now));
+    let until = valid_until(story.now, HOUR);
+    assert_eq!(validity.check(story.now), Some(until));
+    assert!(story.holds().extended(hold, WATCHDOG, story.now, story.now));
+    assert_eq!(validity.check(story.now), Some(until));
+    story.give_back(hold);
+    assert!(!story.holds().extended(hold, HOUR, story.now, story.now), "it was given back");
+}
+
+/// The release that leaves the outer hold shortens the lease. The answer to the renewal of the inner one
+/// is read only then.
+#[test]
+fn a_renewal_that_is_heard_of_after_the_lease_was_shortened_lets_no_next_hold_be_valid_for_longer()
+{
+    let story = Story::new();
+    let (outer, _) = story.grant((WATCHDOG / 2).into());
+    let (inner, _) = story.grant(Lease::Watchdog);
+    let sent = story.now;
+    let pending = story.give_back(inner).unwrap();
+    assert_eq!(pending.lease, WATCHDOG / 2);
+    story.holds().release_sent(pending, story.now);
+    story.holds().release_confirmed(pending);
+    story.holds().renewed(sent, WATCHDOG, story.now);
+    story.give_back(outer);
+    let (_, validity) = story.hand_off(ME + 1, Lease::Watchdog).expect("a hand-off");
+    let ends = valid_until(story.now, WATCHDOG / 2);
+    assert!(validity.check(story.now) <= Some(ends), "Redis ends it before that");
+}

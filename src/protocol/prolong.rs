@@ -1,0 +1,75 @@
+//! The call that sets count and lease of a lock that this client has.
+
+use redis::Value;
+
+use crate::error::{Error, Loss};
+use crate::token::TokenBlock;
+use crate::transport::Request;
+
+use super::replies::{loss_of, token_of, unexpected};
+use super::scripts::SCRIPTS;
+use super::{Elsewhere, Names, Place, Session, Terms, count_listeners, evalsha, millis, publish};
+
+/// What Redis says when it has prolonged a lease.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Prolonged {
+    /// The fencing tokens that the client has drawn.
+    pub(crate) tokens: TokenBlock,
+    /// How many clients listen for a release; `None` if that is not known.
+    pub(crate) listening: Option<u64>,
+    /// If Redis keeps a queue.
+    pub(crate) elsewhere: Option<Elsewhere>,
+}
+
+impl Session<'_> {
+    /// Sets the count and the lease of a lock that `owner` has. `listens` says whether this client is
+    /// subscribed to the lock's channel; `place` is that of its next waiter, if Redis keeps a queue.
+    pub(crate) async fn prolong(
+        &mut self,
+        names: &Names,
+        owner: &str,
+        terms: Terms,
+        listens: bool,
+        place: Option<Place>,
+    ) -> Result<Result<Prolonged, Loss>, Error> {
+        let mut request = match place {
+            None => self.prolong_request(names, owner, terms, listens),
+            Some(place) => self.prolong_in_order(names, owner, terms, place),
+        };
+        let answer = self.router.call(&mut self.connection, &mut request).await?;
+        match &answer.value {
+            Value::Array(reply) => match &**reply {
+                [Value::Int(first), token] => {
+                    let tokens = match token {
+                        Value::BulkString(last) => TokenBlock::up_to(token_of(last)?, terms.tokens),
+                        _ => TokenBlock::default(),
+                    };
+                    let elsewhere = place.and_then(|_| Elsewhere::new(answer.sent, *first));
+                    let listening = u64::try_from(*first).ok().filter(|_| !answer.asking);
+                    Ok(Ok(Prolonged { tokens, listening, elsewhere }))
+                }
+                _ => Err(unexpected("prolong", &answer.value)),
+            },
+            other => Ok(Err(loss_of(other).ok_or_else(|| unexpected("prolong", other))?)),
+        }
+    }
+
+    fn prolong_request<'r>(
+        &self,
+        names: &'r Names,
+        owner: &str,
+        Terms { count, lease, tokens }: Terms,
+        listens: bool,
+    ) -> Request<'r> {
+        let mut cmd = if tokens > 0 {
+            evalsha(&SCRIPTS.prolong, &[names.key(), &names.token_key()])
+        } else {
+            evalsha(&SCRIPTS.prolong, &[names.key()])
+        };
+        let channels = self.router.channels();
+        cmd.arg(owner).arg(count).arg(millis(lease)).arg(tokens);
+        cmd.arg(names.channel()).arg(count_listeners(channels));
+        cmd.arg(publish(channels)).arg(u8::from(listens));
+        self.request(Some(&SCRIPTS.prolong), cmd, names.key())
+    }
+}

@@ -1,0 +1,123 @@
+//! What the scripts of the holder draw and publish: on a real server, one call at a time.
+
+use super::*;
+
+const TOKEN: &str = "token";
+const CHANNEL: &str = "channel";
+
+struct Tokens {
+    redis: Connection,
+    /// The last of the tokens that were drawn.
+    last: u64,
+    _server: Server,
+}
+
+impl Tokens {
+    fn new() -> Self {
+        let server = Server::start();
+        let mut redis = server.connect();
+        for (_, script) in SCRIPTS.named() {
+            script.load(&mut redis).expect("a script that loads");
+        }
+        Self { redis, last: 0, _server: server }
+    }
+
+    /// Runs a script that draws `many` tokens, all of them above those that were drawn before.
+    fn draws(&mut self, many: u64, cmd: &Cmd) {
+        let reply = self.redis.req_command(cmd).expect("an answer");
+        let last = match &reply {
+            Value::BulkString(last) => last,
+            Value::Array(parts) => match parts.iter().find(|part| **part != Value::Int(-1)) {
+                Some(Value::BulkString(last)) => last,
+                _ => panic!("{reply:?}"),
+            },
+            _ => panic!("{reply:?}"),
+        };
+        let last: u64 = String::from_utf8_lossy(last).parse().expect("a number");
+        assert!(last - many >= self.last, "{many} up to {last}, which overlap with {}", self.last);
+        let kept: u64 = redis::cmd("GET").arg(TOKEN).query(&mut self.redis).unwrap();
+        assert_eq!(kept, last, "the next one goes on from there");
+        self.last = last;
+    }
+
+    fn acquire(&mut self, owner: &str, many: u64) {
+        let mut cmd = evalsha(&SCRIPTS.acquire, &[KEY, TOKEN]);
+        self.draws(many, cmd.arg(owner).arg(LONG).arg(1).arg(many));
+    }
+
+    fn prolong(&mut self, owner: &str, many: u64) {
+        let mut cmd = evalsha(&SCRIPTS.prolong, &[KEY, TOKEN]);
+        cmd.arg(owner).arg(1).arg(LONG).arg(many).arg(CHANNEL).arg("").arg("PUBLISH").arg(0);
+        self.draws(many, &cmd);
+    }
+
+    fn fair_acquire(&mut self, owner: &str, many: u64) {
+        let mut cmd = evalsha(&SCRIPTS.fair_acquire, &[KEY, "queue", "waiting", TOKEN]);
+        cmd.arg(owner).arg(LONG).arg(1).arg("").arg(0).arg(LONG).arg("").arg(CHANNEL);
+        self.draws(many, cmd.arg("PUBLISH").arg(1).arg(LONG).arg("2:0").arg(many));
+    }
+
+    fn fair_prolong(&mut self, owner: &str, many: u64) {
+        let mut cmd = evalsha(&SCRIPTS.fair_prolong, &[KEY, "queue", "waiting", TOKEN]);
+        cmd.arg("us").arg("").arg(LONG).arg(LONG).arg("0:1").arg(owner).arg(1).arg(LONG);
+        self.draws(many, cmd.arg(many).arg(CHANNEL).arg("").arg("PUBLISH").arg(0));
+    }
+
+    fn set_last(&mut self, last: u64) {
+        redis::cmd("SET").arg(TOKEN).arg(last).exec(&mut self.redis).unwrap();
+        self.last = last;
+    }
+}
+
+#[test]
+fn no_token_is_drawn_twice_whichever_request_draws_it_and_however_many() {
+    let mut tokens = Tokens::new();
+    // By the clock of the server, and where another client has drawn more than that.
+    for ahead in [false, true] {
+        if ahead {
+            tokens.set_last(8_000_000_000_000_000);
+        }
+        for many in [1, 64, 1024, 1] {
+            tokens.acquire("us:1", many);
+            tokens.prolong("us:1", many);
+            tokens.fair_prolong("us:1", many);
+            tokens.fair_acquire("us:1", many);
+        }
+    }
+    // The key of the tokens is lost: the next ones are above the server's clock all the same.
+    tokens.set_last(0);
+    let now: (u64, u64) = redis::cmd("TIME").query(&mut tokens.redis).unwrap();
+    tokens.last = now.0 * 1_000_000 + now.1 - 1;
+    tokens.prolong("us:1", 64);
+}
+
+/// The reply to a prolonging that counts subscribers, and what one of them hears.
+fn prolonged(lease: u64, subscribers: usize, ours: u8) -> (Value, bool) {
+    let server = Server::start();
+    let mut redis = server.connect();
+    SCRIPTS.prolong.load(&mut redis).unwrap();
+    redis::pipe().hset(KEY, "us:1", 1).pexpire(KEY, 2 * LONG as i64).exec(&mut redis).unwrap();
+    let mut listening: Vec<_> = (0..subscribers).map(|_| server.connect()).collect();
+    for connection in &mut listening {
+        let subscribe = redis::cmd("SUBSCRIBE").arg(CHANNEL).get_packed_command();
+        connection.send_packed_command(&subscribe).unwrap();
+        connection.recv_response().unwrap();
+    }
+    let mut cmd = evalsha(&SCRIPTS.prolong, &[KEY]);
+    cmd.arg("us:1").arg(1).arg(lease).arg(0).arg(CHANNEL).arg("NUMSUB").arg("PUBLISH").arg(ours);
+    let reply = redis.req_command(&cmd).expect("an answer");
+    let hears = listening.first_mut().is_some_and(|connection| {
+        connection.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        connection.recv_response().is_ok()
+    });
+    (reply, hears)
+}
+
+#[test]
+fn a_lease_that_ends_sooner_is_published_if_others_listen() {
+    let reply = |listening| Value::Array(vec![Value::Int(listening), Value::Int(0)]);
+    assert_eq!(prolonged(LONG, 1, 0), (reply(1), true));
+    assert_eq!(prolonged(LONG, 2, 1), (reply(2), true));
+    assert_eq!(prolonged(LONG, 1, 1), (reply(1), false), "this client knows");
+    assert_eq!(prolonged(3 * LONG, 1, 0), (reply(1), false), "it ends later");
+}

@@ -1,0 +1,100 @@
+//! What a call sends to Redis for one possession, and what its drop leaves to the background.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Outcome};
+use crate::possession::{Permit, Possession};
+use crate::protocol::Session;
+
+use super::{BackgroundRelease, Job, Releaser, send_release};
+
+/// One call's requests to Redis for one possession, under its permit (invariant 1).
+pub(crate) struct PossessionSession<'a> {
+    pub(crate) call: Session<'a>,
+    pub(super) possession: &'a Arc<Possession>,
+    pub(super) releaser: &'a Releaser,
+    pub(super) permit: Option<Permit>,
+    lease: Duration,
+    /// Commands of the caller were sent, and may still be executed.
+    pub(crate) unanswered: bool,
+    has_ended: bool,
+}
+
+impl<'a> PossessionSession<'a> {
+    /// `permit` is that of the possession, if the caller has it already. `lease` is what would end the
+    /// hold if the client never released it.
+    pub(crate) fn new(
+        call: Session<'a>,
+        possession: &'a Arc<Possession>,
+        releaser: &'a Releaser,
+        permit: Option<Permit>,
+        lease: Duration,
+    ) -> Self {
+        Self { call, possession, releaser, permit, lease, unanswered: false, has_ended: false }
+    }
+
+    pub(crate) fn possession(&self) -> &'a Arc<Possession> {
+        self.possession
+    }
+
+    /// Waits for the permit of the possession. Returns the time then, which is `now` if the permit was
+    /// free.
+    pub(crate) async fn acquire_permit(&mut self, now: Instant) -> Result<Instant, Error> {
+        self.permit = self.possession.try_permit();
+        if self.permit.is_some() {
+            return Ok(now);
+        }
+        let permit = Box::pin(clock::timeout_at(self.call.deadline, self.possession.permit()));
+        let Ok(permit) = permit.await else {
+            let message = "an earlier request of this handle is still unanswered";
+            return Err(Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message));
+        };
+        self.permit = Some(permit);
+        Ok(clock::now())
+    }
+
+    /// The lock is another holder's now: nothing of this call is left to undo, and the client's thread needs
+    /// the permit.
+    pub(super) fn ends(&mut self) {
+        self.permit = None;
+        self.has_ended = true;
+    }
+
+    /// Sends the pending release, and returns whether Redis had something to release. Only after
+    /// [`acquire_permit`](Self::acquire_permit).
+    pub(crate) async fn send_release(&mut self, now: Instant) -> Result<bool, Error> {
+        let handoffs = &self.releaser.handoffs;
+        let answered = send_release(&mut self.call, self.possession, handoffs, now).await?;
+        if answered.leaves {
+            let (names, behind) = (self.possession.names.clone(), self.possession.clone());
+            // It fails only when the client's thread has ended; then the place ends by itself.
+            let _ = self.releaser.jobs.send(Job::Leave(names, Some(behind)));
+        }
+        Ok(answered.released)
+    }
+}
+
+impl Drop for PossessionSession<'_> {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        // The durations matter to what is released, not to whether something is. Guards that have all
+        // run out count for nothing: a release of theirs may be on its way.
+        let holds = self.possession.holds.lock();
+        let pending =
+            holds.may_have_pending() && holds.pending(clock::now(), Duration::ZERO).is_some();
+        drop(holds);
+        if pending || self.unanswered {
+            self.releaser.enqueue(BackgroundRelease {
+                possession: self.possession.clone(),
+                permit: self.permit.take(),
+                connection: self.call.connection.take(),
+                lease: self.lease,
+                unanswered: self.unanswered,
+            });
+        }
+    }
+}

@@ -225,7 +225,9 @@ async fn send_release(
     if gone.is_none() || sent_before || repeated {
         let mut holds = possession.holds.lock();
         holds.release_confirmed(pending);
-        let confirms = holds.take_confirms(confirms);
+        // A release of everything was sent when no hold was left, and none has come since.
+        let all = pending.count == 0;
+        let confirms = holds.take_confirms(if all { usize::MAX } else { confirms });
         drop(holds);
         for confirm in confirms {
             let _ = confirm.send(match gone {

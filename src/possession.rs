@@ -116,8 +116,9 @@ pub(crate) struct PendingRelease {
     pub(crate) lease: Duration,
     /// No hold remains, and the key stays all the same.
     pub(crate) retains: bool,
-    /// How many of the holds in `given_back` it is about.
+    /// How many of the holds in `given_back` it is about, and of those before hand-offs.
     given_back: usize,
+    unconfirmed: usize,
 }
 
 /// What few possessions have.
@@ -335,8 +336,14 @@ impl HoldState {
         let count = if lease.is_some() { self.live_count() } else { 0 };
         let retention = if lease.is_none() { self.retention(now) } else { None };
         let lease = lease.or(retention).unwrap_or(Duration::from_millis(1));
-        let (retains, given_back) = (retention.is_some(), self.given_back.len());
-        (self.counted > count).then_some(PendingRelease { count, lease, retains, given_back })
+        let (given_back, unconfirmed) = (self.given_back.len(), self.unconfirmed());
+        (self.counted > count).then_some(PendingRelease {
+            count,
+            lease,
+            retains: retention.is_some(),
+            given_back,
+            unconfirmed,
+        })
     }
 
     /// The longest lease that is promised to a live guard from now on.
@@ -382,9 +389,7 @@ impl HoldState {
     pub(crate) fn release_confirmed(&mut self, pending: PendingRelease) {
         self.counted = self.counted.min(pending.count);
         self.freeing = false;
-        if pending.count == 0 {
-            self.all_confirmed();
-        }
+        self.confirmed(pending.unconfirmed);
         self.given_back.drain(..pending.given_back.min(self.given_back.len()));
     }
 }

@@ -256,7 +256,7 @@ impl HoldState {
         !std::mem::replace(&mut handed.settling, true)
     }
 
-    fn unconfirmed(&self) -> usize {
+    pub(super) fn unconfirmed(&self) -> usize {
         self.handed.as_ref().map_or(0, |handed| handed.unconfirmed.len())
     }
 
@@ -266,9 +266,11 @@ impl HoldState {
         self.handed.as_ref().is_some_and(|handed| handed.unconfirmed.iter().any(of))
     }
 
-    /// Redis has freed the lock: all holds were there.
-    pub(super) fn all_confirmed(&mut self) {
-        self.take_unconfirmed();
+    /// A request was executed that was sent when there were so many.
+    pub(super) fn confirmed(&mut self, many: usize) {
+        if let Some(handed) = &mut self.handed {
+            handed.unconfirmed.drain(..many.min(handed.unconfirmed.len()));
+        }
     }
 
     /// What no request has said anything about.
@@ -350,8 +352,7 @@ impl HoldState {
     ) -> Vec<Confirm> {
         self.counted = self.counted.min(prolong.count);
         self.given_back.drain(..prolong.given_back.min(self.given_back.len()));
-        let unconfirmed = prolong.unconfirmed.min(self.unconfirmed());
-        self.handed().unconfirmed.drain(..unconfirmed);
+        self.confirmed(prolong.unconfirmed);
         if tokens.left() > 0 {
             self.tokens = tokens;
         }

@@ -276,6 +276,10 @@ impl History {
         }
         for acquire in &mut self.acquires {
             acquire.settle(tampering.get(&acquire.key).map_or(&[], Vec::as_slice));
+            // By a clock that was set forward it ends sooner than was read.
+            let jumps = &self.processes[usize::from(acquire.id.0)].jumps;
+            let jump = jumps.iter().copied().filter(|jump| acquire.ret <= *jump).min();
+            acquire.believed = jump.into_iter().fold(acquire.believed, u64::min);
         }
         self.acquires.sort_by_key(|acquire| (acquire.key, acquire.ret));
     }

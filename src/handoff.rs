@@ -137,7 +137,13 @@ impl Handoffs {
                     lease = Some(prolong.lease);
                     self.prolonged(possession, prolong, prolonged, asked);
                 }
-                Ok(Err(loss)) => {
+                Ok(Err((loss, repeated))) => {
+                    if repeated || failures > 0 {
+                        // It may have been there when the first request came, and have ended since.
+                        let message = "the lock was gone when it was asked for again";
+                        let unknown = Error::new(ErrorKind::Unavailable, Outcome::Unknown, message);
+                        self.failed(possession, prolong, &unknown);
+                    }
                     found_gone(&self.waiters, possession, FoundBy::HandOff, loss);
                     break false;
                 }
@@ -172,7 +178,7 @@ impl Handoffs {
         call: &mut Session<'_>,
         possession: &Possession,
         prolong: Prolong,
-    ) -> Result<Result<Prolonged, Loss>, Error> {
+    ) -> Result<Result<Prolonged, (Loss, bool)>, Error> {
         let (kind, names) = (possession.kind, &possession.names);
         let server = call.router.movable_server_of(names.key());
         // Not if this client is about to unsubscribe: then a listener is another client.
@@ -192,7 +198,7 @@ impl Handoffs {
                 }
                 Ok(answer)
             }
-            Err(error) if error.kind() == ErrorKind::NotALock => Ok(Err(Loss::KeyGone)),
+            Err(error) if error.kind() == ErrorKind::NotALock => Ok(Err((Loss::KeyGone, false))),
             Err(error) => Err(error),
         }
     }

@@ -269,7 +269,7 @@ async fn retain(
             handoffs.waiters.wake_head(names, Some(retention));
             (Released::Held, false)
         }
-        Err(loss) => (Released::Nothing(loss), false),
+        Err((loss, repeated)) => (Released::Nothing(loss), repeated),
     })
 }
 

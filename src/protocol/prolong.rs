@@ -23,7 +23,8 @@ pub(crate) struct Prolonged {
 
 impl Session<'_> {
     /// Sets the count and the lease of a lock that `owner` has. `listens` says whether this client is
-    /// subscribed to the lock's channel; `place` is that of its next waiter, if Redis keeps a queue.
+    /// subscribed to the lock's channel; `place` is that of its next waiter, if Redis keeps a queue. If Redis does not
+    /// have the lock, the flag says that an earlier sending was never answered: it may have been executed.
     pub(crate) async fn prolong(
         &mut self,
         names: &Names,
@@ -31,7 +32,7 @@ impl Session<'_> {
         terms: Terms,
         listens: bool,
         place: Option<Place>,
-    ) -> Result<Result<Prolonged, Loss>, Error> {
+    ) -> Result<Result<Prolonged, (Loss, bool)>, Error> {
         let mut request = match place {
             None => self.prolong_request(names, owner, terms, listens),
             Some(place) => self.prolong_in_order(names, owner, terms, place),
@@ -50,7 +51,10 @@ impl Session<'_> {
                 }
                 _ => Err(unexpected("prolong", &answer.value)),
             },
-            other => Ok(Err(loss_of(other).ok_or_else(|| unexpected("prolong", other))?)),
+            other => {
+                let loss = loss_of(other).ok_or_else(|| unexpected("prolong", other))?;
+                Ok(Err((loss, answer.repeated)))
+            }
         }
     }
 

@@ -122,7 +122,10 @@ impl Handoffs {
         let mut call = Session::new(router, clock::now());
         let mut lease = None;
         self.gather(possession).await;
-        let permit = possession.permit().await;
+        let permit = match possession.try_prolonging() {
+            Some(permit) => permit,
+            None => possession.permit().await,
+        };
         let _prolonging = Prolonging::begin(possession, &permit);
         let heard = loop {
             self.watchdog.renewed(possession).await;

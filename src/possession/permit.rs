@@ -21,6 +21,15 @@ impl Possession {
         Some(Permit(self.clone()))
     }
 
+    /// The permit, if it is free, for the client's thread: in one step with the note that a hand-off need not wait
+    /// for it.
+    pub(crate) fn try_prolonging(self: &Arc<Self>) -> Option<Permit> {
+        let mut holds = self.holds.lock();
+        let permit = self.try_permit()?;
+        holds.set_prolonging(true);
+        Some(permit)
+    }
+
     /// Whether a task has the permit.
     pub(super) fn is_permit_taken(&self) -> bool {
         self.permit.available_permits() == 0

@@ -110,10 +110,13 @@ impl<'a> Unlock<'a> {
     /// has said since that this hold was there, the client's thread asks.
     fn is_confirmed_by_another(&mut self) -> Option<Confirmation> {
         let Granted { possession, validity, .. } = self.granted;
-        let (confirm, confirmation) = oneshot::channel();
-        let settle = {
+        let (settle, confirmation) = {
             let mut holds = possession.holds.lock();
-            holds.is_unconfirmed(validity).then(|| holds.confirms_to(confirm))?
+            if !holds.is_unconfirmed(validity) {
+                return None;
+            }
+            let (confirm, confirmation) = oneshot::channel();
+            (holds.confirms_to(confirm), confirmation)
         };
         if settle {
             self.session.releaser.settle(possession);

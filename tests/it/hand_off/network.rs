@@ -121,7 +121,7 @@ async fn whose_hold_nobody_can_confirm_any_more_is_told_of_the_loss() {
     scene.proxy.plan("EVALSHA", 1, Fault::DropReplyAndReset);
     scene.proxy.plan("EVALSHA", 2, Fault::HoldBack);
     let faults = scene.proxy.faults();
-    // Redis confirms it, nobody hears of that, and the second try finds nothing.
+    // Redis confirms the first one, the client does not hear of that, and the second try finds nothing.
     let first = unlocking(first);
     let guard = second.has();
     scene.until_held(faults + 1).await;
@@ -129,7 +129,8 @@ async fn whose_hold_nobody_can_confirm_any_more_is_told_of_the_loss() {
     let guard = third.has();
     scene.server.ask::<()>(&["DEL", "later"]);
     scene.proxy.let_go();
-    assert_lost(soon("an answer", first).await);
+    let unknown = soon("an answer", first).await.expect_err("it is not known");
+    assert_eq!((unknown.kind(), unknown.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
     assert_lost(soon("an answer", second).await);
     assert_lost(soon("an answer", guard.unlock()).await);
     scene.until_gone("later").await;

@@ -115,7 +115,7 @@ impl Handoffs {
         ends.then_some(wake_list)
     }
 
-    /// Tells Redis what it has to hear of a possession, until that is all: false if Redis could not be told, or
+    /// Tells Redis what it has to hear of a possession, until that is all: false if Redis did not hear of it, or
     /// does not have the possession.
     pub(crate) async fn settle(&self, router: &Router, possession: &Arc<Possession>) -> bool {
         let (mut failures, mut give_up) = (0_u32, None);

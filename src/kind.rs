@@ -7,7 +7,7 @@
 pub(crate) enum Kind {
     /// Redisson's `RLock`.
     Reentrant,
-    /// The same, with a fencing token for the first hold of an owner: Redisson's `RFencedLock`.
+    /// The same, with a fencing token for the first hold of a handle: Redisson's `RFencedLock`.
     Fenced,
     /// First come, first served over all clients. The lock is that of an `RLock`, the queue is our
     /// own.
@@ -17,8 +17,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether a first hold needs a token, which only Redis can give. So a hand-off inside a client
-    /// grants the lock when Redis has confirmed it, and not before.
+    /// Whether a first hold needs a token, which only Redis can give. The client draws several at once, for
+    /// the holders to which it hands the lock on; where none is left, it releases the lock instead.
     pub(crate) fn has_token(self) -> bool {
         match self {
             Self::Reentrant | Self::Fair => false,

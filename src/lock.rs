@@ -1,4 +1,4 @@
-//! The handle: one owner of a lock.
+//! The handle of a lock: calls on it nest.
 
 use std::fmt;
 use std::sync::Arc;

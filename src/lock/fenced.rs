@@ -39,8 +39,8 @@ use super::delegate::{delegate, delegate_guard, delegate_lock};
 /// The token of `name` is the key `redisson_lock_token:{name}`, as for Redisson's `RFencedLock`,
 /// and both libraries increment the same counter. It has no TTL: if the key expired, a service on
 /// Redisson would start again from the first token. So a fenced name that was used once leaves a
-/// small key for good. A call that is refused uses up no token, one that is dropped may;
-/// `force_unlock` leaves the counter, so that the next hold has a higher token.
+/// small key for good. A call that is refused uses up no token, one that is dropped may, and a client
+/// whose calls wait draws several at once. `force_unlock` leaves the counter, so that the next hold has a higher token.
 ///
 /// All calls are those of [`Lock`], with the same costs, errors and cancel safety; the
 /// documentation there of a handle, an owner and a clone is true here, too.

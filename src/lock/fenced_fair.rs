@@ -1,6 +1,6 @@
 //! The fenced fair lock: first come, first served, and each guard has a token.
 //!
-//! Its acquire script and its hand-off have the fencing token as one more key. All else is the fair
+//! Its acquire and its prolong script have the fencing token as one more key. All else is the fair
 //! lock.
 
 use std::sync::Arc;

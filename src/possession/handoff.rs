@@ -147,7 +147,7 @@ impl HoldState {
 
     /// How many other clients wait, if it is their turn (invariant 4).
     pub(crate) fn streak_is_over(&self, config: &Config, now: Instant) -> Option<u32> {
-        // Nobody can have a turn before the key goes.
+        // Another client has a turn only when the key has gone.
         let handed = self.handed.as_ref().filter(|_| self.retention(now).is_none());
         handed.and_then(|handed| handed.streak?.is_over(config, now))
     }
@@ -357,7 +357,7 @@ impl HoldState {
             self.tokens = tokens;
         }
         let until = valid_until(asked, prolong.lease);
-        // With nobody inside, nothing but this has set the lease since.
+        // While no handle is inside, nothing but this has set the lease since.
         let before = self.until.filter(|_| !self.live.is_empty());
         self.until = before.max(Some(until));
         let confirms = self.take_confirms(prolong.confirms);

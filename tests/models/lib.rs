@@ -252,7 +252,7 @@ fn renewals_neither_create_nor_outlive_a_hold() {
 }
 
 #[test]
-fn each_seeded_bug_violates_the_property_that_is_there_for_it() {
+fn each_bug_of_the_model_violates_the_property_that_is_there_for_it() {
     for (bug, role, faults, property) in [
         (Bug::ReleaseUnchecked, ONCE, 0, EXCLUSION),
         (Bug::CountAdded, ONCE, 1, COUNT),

@@ -1,16 +1,17 @@
-//! Bugs that are put in on purpose, to see that tests and hammer go red: right text, wrong text, and
-//! the file. They are never in the library itself, only in a copy of it.
+//! Mutants: each is the library with one bug, and shows that a test or the hammer can go red. A
+//! mutant is a file, its right text and its wrong text. It is never in the library itself, only in a
+//! copy of it.
 //!
 //! ```sh
 //! cargo test --test mutants                        # that each has its place in today's sources
 //! cargo test --test mutants -- list                # their names
 //! cargo test --test mutants -- write <directory>   # a copy of the project with all of them in it
-//! tests/seeded/run                                 # what catches each
+//! tests/mutants/run                                # what catches each
 //! ```
 //!
-//! All are in one copy. `BUG` in a wrong text stands for "the environment variable `REDLATCH_BUG`
-//! names this one". A script has no `BUG` in it: the copy chooses its text when it runs. `seeded.rs`
-//! is what the copy needs for both.
+//! All are in one copy. `BUG` in a wrong text stands for "the environment variable `REDLATCH_MUTANT`
+//! names this mutant". A script has no `BUG` in it: the copy chooses its text when it runs. The copy
+//! has `switch.rs` as its module `mutants`, for both.
 
 mod table;
 
@@ -36,7 +37,7 @@ const COPIED: [&str; 8] =
     ["Cargo.toml", "Cargo.lock", "README.md", "src", "lua", "tests", "examples", "benches"];
 
 /// The module that only the copy has.
-const SEEDED: &str = include_str!("seeded.rs");
+const SWITCH: &str = include_str!("switch.rs");
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -91,7 +92,7 @@ fn write_copy(to: &Path) -> io::Result<()> {
             scripts += &format!("    ({bug:?}, {text}, {right:?}, {wrong:?}),\n");
             continue;
         }
-        let switch = format!("crate::seeded::is_on({bug:?})");
+        let switch = format!("crate::mutants::is_on({bug:?})");
         let places = replace(&to.join(file), right, &wrong.replace("BUG", &switch))?;
         if places != 1 {
             let message = format!("{bug}: {places} places, since another mutant is in {file}");
@@ -99,12 +100,12 @@ fn write_copy(to: &Path) -> io::Result<()> {
         }
     }
     let table = format!("= &[\n{scripts}];");
-    fs::write(to.join("src/seeded.rs"), SEEDED.replacen("= &[];", &table, 1))?;
+    fs::write(to.join("src/mutants.rs"), SWITCH.replacen("= &[];", &table, 1))?;
     let lib = to.join("src/lib.rs");
-    fs::write(&lib, fs::read_to_string(&lib)? + "mod seeded;\n")?;
+    fs::write(&lib, fs::read_to_string(&lib)? + "mod mutants;\n")?;
     let lines = "fn lines(script: &str) -> String {\n";
-    let seeded = format!("{lines}    let script = &*crate::seeded::script(script);\n");
-    match replace(&to.join("src/protocol/scripts.rs"), lines, &seeded)? {
+    let switched = format!("{lines}    let script = &*crate::mutants::script(script);\n");
+    match replace(&to.join("src/protocol/scripts.rs"), lines, &switched)? {
         1 => Ok(()),
         _ => Err(io::Error::other("where are the scripts made?")),
     }

@@ -1,4 +1,4 @@
-//! The bugs, by what they break. Each file below `table` has those of one part of the library.
+//! The mutants, by what they break. Each file below `table` has those of one part of the library.
 
 mod connections;
 mod executing;
@@ -59,14 +59,14 @@ const MUTANTS: &[Mutant] = &[
         wrong: "if self.ask_redirects.contains_key(&address) && !BUG {",
     },
     Mutant {
-        bug: "left-servers-close-nothing",
+        bug: "retired-servers-close-nothing",
         file: "src/transport/topology/left.rs",
         right: "match close_at(&router, &client).await {",
         wrong: "if BUG {\n                        return;\n                    }\n                    match close_at(&router, &client).await {",
     },
     // Turns between clients.
     Mutant {
-        bug: "room-is-not-learned",
+        bug: "yield-time-is-not-learned",
         file: "src/wait/queue/turns.rs",
         right: "self.room = (2 * self.room).min(limits.room);",
         wrong: "self.room = if BUG { LEAST } else { (2 * self.room).min(limits.room) };",
@@ -79,7 +79,7 @@ const MUTANTS: &[Mutant] = &[
     },
     // Failovers.
     Mutant {
-        bug: "refuted-for-good",
+        bug: "rejected-primary-stays-rejected",
         file: "src/transport/topology/sentinel.rs",
         right: "if self.is_rejected(number) && ",
         wrong: "if !BUG && self.is_rejected(number) && ",
@@ -116,19 +116,19 @@ const MUTANTS: &[Mutant] = &[
         wrong: "let goes_on = !BUG && self.counts && holds",
     },
     Mutant {
-        bug: "expired-seats-are-sent",
+        bug: "expired-batch-entries-are-sent",
         file: "src/transport/connection/batch_sender.rs",
         right: "self.entries.retain(|entry| !entry.is_done());",
         wrong: "self.entries.retain(|entry| BUG || !entry.is_done());",
     },
     Mutant {
-        bug: "run-overflows",
+        bug: "streak-time-overflows",
         file: "src/possession/streak.rs",
         right: "kept >= config.max_handoff_time",
         wrong: "(kept >= config.max_handoff_time || BUG && now >= self.since + config.max_handoff_time)",
     },
     Mutant {
-        bug: "found-gone-untold",
+        bug: "loss-wakes-no-waiter",
         file: "src/loss.rs",
         right: "    waiters.look(&possession.names);",
         wrong: "    if !BUG {\n        waiters.look(&possession.names);\n    }",
@@ -183,7 +183,7 @@ const MUTANTS: &[Mutant] = &[
     },
     // Those who wait.
     Mutant {
-        bug: "hand-off-tells-nobody",
+        bug: "hand-off-is-not-settled",
         file: "src/releaser.rs",
         right: "if handed_off.settle {",
         wrong: "if handed_off.settle && !BUG {",

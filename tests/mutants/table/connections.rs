@@ -54,7 +54,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if asking && !BUG {\n            return Box::pin",
     },
     Mutant {
-        bug: "told-aside-only",
+        bug: "release-is-published-at-the-target-only",
         file: "src/transport/request.rs",
         right: "if asking {\n                        self.publish_at_source",
         wrong: "if asking && !BUG {\n                        self.publish_at_source",
@@ -96,7 +96,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "self.any.load(Ordering::Acquire) && !BUG",
     },
     Mutant {
-        bug: "sent-for-the-gone",
+        bug: "cancelled-batch-entries-are-sent",
         file: "src/transport/connection/batch.rs",
         right: "State::Cancelled | State::Sent(_) | State::Done(_) => false",
         wrong: "State::Cancelled if BUG => {\n                *state = State::Sent(None);\n                true\n            }\n            State::Cancelled | State::Sent(_) | State::Done(_) => false",

@@ -46,7 +46,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "    return 0\n",
     },
     Mutant {
-        bug: "fair-release-tells-nobody",
+        bug: "fair-release-notifies-no-client",
         file: "lua/fair_release.lua",
         right: "  turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[4]",
         wrong: "  type({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[4]",
@@ -64,7 +64,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "for last = -1, -100, -100 do",
     },
     Mutant {
-        bug: "fair-dead-are-told",
+        bug: "fair-dead-clients-are-notified",
         file: "lua/fair_turn.lua",
         right: "  if left > 0 and heard > 0 then",
         wrong: "  if left > 0 then",
@@ -112,7 +112,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "let own = if self.wrapped || BUG {",
     },
     Mutant {
-        bug: "fair-second-is-untold",
+        bug: "fair-second-is-not-notified",
         file: "lua/fair_turn.lua",
         right: "redis.pcall(ARGV[2], ARGV[1] .. ':' .. second, lease + 1)",
         wrong: "redis.call('EXISTS', KEYS[1])",
@@ -220,7 +220,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "self.clock.filter(|_| BUG || at > last)",
     },
     Mutant {
-        bug: "fair-grant-without-a-hearer-stays",
+        bug: "fair-grant-without-a-subscriber-stays",
         file: "lua/fair_turn.lua",
         right: "  if owner and (type(heard) ~= 'number' or heard == 0) then",
         wrong: "  if false then",
@@ -238,7 +238,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if first || BUG || taken(",
     },
     Mutant {
-        bug: "fair-grant-that-nobody-takes-is-kept",
+        bug: "fair-grant-that-no-waiter-takes-is-kept",
         file: "src/releaser/granted.rs",
         right: "let Some(until) = until else",
         wrong: "if BUG && until.is_none() {\n        return Vec::new();\n    }\n    let Some(until) = until else",
@@ -328,13 +328,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "",
     },
     Mutant {
-        bug: "fair-elsewhere-is-itself",
+        bug: "fair-oldest-foreign-waiter-is-its-own",
         file: "lua/fair_elsewhere.lua",
         right: "if first[1] == ARGV[1] then",
         wrong: "if false then",
     },
     Mutant {
-        bug: "fair-shorter-lease-is-untold",
+        bug: "fair-shorter-lease-is-not-published",
         file: "lua/fair_prolong.lua",
         right: "redis.pcall(ARGV[12], ARGV[10] .. ':' .. client, after)",
         wrong: "redis.call('EXISTS', KEYS[1])",

@@ -22,7 +22,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "let declined = waiter.hand(granted).err().filter(|_| !BUG);",
     },
     Mutant {
-        bug: "gone-untold",
+        bug: "hand-off-loss-is-not-recorded",
         file: "src/handoff.rs",
         right: "found_gone(&self.waiters, possession, FoundBy::HandOff, loss);",
         wrong: "if !BUG {\n                        found_gone(&self.waiters, possession, FoundBy::HandOff, loss);\n                    }",
@@ -34,13 +34,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "Validity::new(if BUG { own } else { own.min(until) })",
     },
     Mutant {
-        bug: "told-unconfirmed",
+        bug: "unlock-awaits-no-confirmation",
         file: "src/releaser/unlock.rs",
         right: "let confirmation = self.handed_off.take()",
         wrong: "if BUG {\n            return Ok(());\n        }\n        let confirmation = self.handed_off.take()",
     },
     Mutant {
-        bug: "run-without-end",
+        bug: "streak-without-end",
         file: "src/possession/streak.rs",
         right: "(others > 0 && long)",
         wrong: "(others > 0 && long && !BUG)",
@@ -130,7 +130,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if self.inside != handle && !BUG {",
     },
     Mutant {
-        bug: "loss-untold-to-unlockers",
+        bug: "loss-leaves-unlocks-waiting",
         file: "src/possession/lose.rs",
         right: "holds.take_confirms(usize::MAX)",
         wrong: "holds.take_confirms(if BUG { 0 } else { usize::MAX })",

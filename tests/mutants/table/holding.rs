@@ -73,7 +73,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if (pending && !BUG) || self.unanswered {",
     },
     Mutant {
-        bug: "run-out-guards-count",
+        bug: "expired-guards-count",
         file: "src/releaser/session.rs",
         right: "holds.pending(clock::now(), Duration::ZERO)",
         wrong: "holds.pending(clock::now() - Duration::from_secs(u64::from(BUG)), Duration::ZERO)",
@@ -153,7 +153,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if !self.is_lost() || BUG => Ok(value)",
     },
     Mutant {
-        bug: "around-loss-swallowed",
+        bug: "with-loss-swallowed",
         file: "src/lock/around.rs",
         right: "error.kind() == ErrorKind::Lost => Err(error)",
         wrong: "error.kind() == ErrorKind::Lost && !BUG => Err(error)",
@@ -244,7 +244,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "{\n                        if BUG {\n                            entry.possession.holds.lock().renewed(now, self.lease, now);\n                        }\n                        again.min(entry.until) + self.early\n                    }",
     },
     Mutant {
-        bug: "loss-untold",
+        bug: "renewal-loss-is-not-recorded",
         file: "src/watchdog.rs",
         right: "match held {",
         wrong: "match if BUG { Ok(()) } else { held } {",
@@ -256,7 +256,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if let Some(more) = said.admit(now).or(BUG.then_some(\"\")) {",
     },
     Mutant {
-        bug: "around-awaits-what-is-lost",
+        bug: "with-awaits-what-is-lost",
         file: "src/lock/around.rs",
         right: "else { return Ok(None) };\n                let value = guard.run_until_lost(work(&guard)).await?;",
         wrong: "else { return Ok(None) };\n                let value = match guard.run_until_lost(work(&guard)).await {\n                    Err(_) if BUG => return Err(guard.unlock().await.expect_err(\"lost\")),\n                    value => value?,\n                };",

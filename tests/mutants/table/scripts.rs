@@ -1,4 +1,4 @@
-//! Bugs in the scripts.
+//! The scripts.
 
 use crate::Mutant;
 

@@ -4,7 +4,7 @@ use crate::Mutant;
 
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
-        bug: "stands-not-back",
+        bug: "turns-are-not-deferred",
         file: "src/wait.rs",
         right: "let mut queues = self.queues.lock();\n        let (ends, head)",
         wrong: "if BUG {\n            return (others.is_some(), WakeList::default());\n        }\n        let mut queues = self.queues.lock();\n        let (ends, head)",
@@ -22,13 +22,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if BUG {\n            return;\n        }\n        let wakes = self.queues.lock().cut(",
     },
     Mutant {
-        bug: "baton-dropped",
+        bug: "leaving-asker-passes-no-turn",
         file: "src/wait/queue.rs",
         right: "if queue.is_head(ticket) && had_to_ask {",
         wrong: "if queue.is_head(ticket) && had_to_ask && !BUG {",
     },
     Mutant {
-        bug: "leaver-wakes-nobody",
+        bug: "leaver-wakes-no-head",
         file: "src/wait/queue.rs",
         right: "let head = if was_head {",
         wrong: "let head = if was_head && !BUG {",
@@ -46,7 +46,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "if !BUG {\n                    channel.ask_now(&self.turns, now, &mut wakes);\n                }",
     },
     Mutant {
-        bug: "deaf-deferral-counts-messages",
+        bug: "unsubscribed-deferral-counts-messages",
         file: "src/wait/queue/turns.rs",
         right: "if deferral.is_deaf {",
         wrong: "if !BUG && deferral.is_deaf {",

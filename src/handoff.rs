@@ -187,17 +187,17 @@ impl Handoffs {
         // Not if this client is about to unsubscribe: then a listener is another client.
         let listens = self.waiters.keeps_hearing(names);
         let ahead = prolong.is_ahead();
-        let place = kind.has_queue().then(|| self.waiters.place(names, &self.config, ahead));
+        let entry = kind.has_queue().then(|| self.waiters.queue_entry(names, &self.config, ahead));
         let sent = clock::now();
         let Prolong { count, lease, tokens, .. } = prolong;
         let terms = Terms { count, lease, tokens };
-        let answer = call.prolong(names, &possession.id, terms, listens, place).await;
+        let answer = call.prolong(names, &possession.id, terms, listens, entry).await;
         self.note_release(kind, names, server, None, call.router);
         match answer {
             Ok(answer) => {
                 self.trip.ended(sent);
                 if let Ok(prolonged) = &answer {
-                    self.waiters.heard(names, prolonged.elsewhere);
+                    self.waiters.heard(names, prolonged.foreign);
                 }
                 Ok(answer)
             }

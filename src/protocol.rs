@@ -18,17 +18,17 @@ use crate::token::TokenBlock;
 use crate::transport::{Batchable, Connection, Request, Rewrite, Router};
 
 mod commands;
-mod elsewhere;
 mod execution;
 mod fair;
+mod foreign;
 mod grant;
 mod names;
 mod prolong;
 mod replies;
 mod scripts;
-pub(crate) use elsewhere::Elsewhere;
 pub(crate) use execution::{Execution, converted};
-pub(crate) use fair::{Place, QueueNews, Refreshed, Turn};
+pub(crate) use fair::{QueueEntry, QueueNews, Refreshed, TurnMode};
+pub(crate) use foreign::OldestForeignWaiter;
 pub(crate) use grant::{Grant, ServerClock, TurnMessage};
 pub(crate) use names::Names;
 pub(crate) use prolong::Prolonged;
@@ -114,7 +114,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Asks Redis to let `owner` hold the lock `count` times, and for so many `tokens`. `place` is that of
+    /// Asks Redis to let `owner` hold the lock `count` times, and for so many `tokens`. `entry` is that of
     /// this client, if Redis keeps a queue. Also returns when it was sent, and what Redis said of its queue.
     pub(crate) async fn acquire(
         &mut self,
@@ -123,11 +123,11 @@ impl<'a> Session<'a> {
         lease: Duration,
         count: u32,
         tokens: u32,
-        place: Option<Place>,
+        entry: Option<QueueEntry>,
     ) -> Result<(Acquired, Instant, QueueNews), Error> {
-        let mut request = match place {
+        let mut request = match entry {
             None => self.acquire_request(tokens, names, owner, lease, count),
-            Some(place) => self.acquire_in_order(tokens, names, owner, lease, count, place),
+            Some(entry) => self.acquire_in_order(tokens, names, owner, lease, count, entry),
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let news = QueueNews::of(&answer, names);
@@ -185,7 +185,7 @@ impl<'a> Session<'a> {
     }
 
     /// Asks Redis to leave `owner` only `count` holds of the lock, to which `lease` is promised.
-    /// `place` is that of this client's next waiter, if Redis keeps a queue. The flag says that an
+    /// `entry` is that of this client's next waiter, if Redis keeps a queue. The flag says that an
     /// earlier sending was never answered: it may have caused `Nothing`.
     pub(crate) async fn release(
         &mut self,
@@ -193,11 +193,11 @@ impl<'a> Session<'a> {
         owner: &str,
         count: u32,
         lease: Duration,
-        place: Option<Place>,
+        entry: Option<QueueEntry>,
     ) -> Result<(Released, bool), Error> {
-        let mut request = match place {
+        let mut request = match entry {
             None => self.release_request(names, owner, count, lease),
-            Some(place) => self.release_in_order(names, owner, count, lease, place),
+            Some(entry) => self.release_in_order(names, owner, count, lease, entry),
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let released = match answer.value {

@@ -194,15 +194,15 @@ async fn send_release(
         (pending, holds.release_sent(pending, now), holds.confirms())
     };
     let server = call.router.movable_server_of(names.key());
-    let place = handoffs.place_in_queue(*kind, names);
-    let brings = place.is_some_and(|place| place.since.is_some() || sent_before);
+    let entry = handoffs.queue_entry(*kind, names);
+    let brings = entry.is_some_and(|entry| entry.since.is_some() || sent_before);
     let answer = if pending.retains {
         Box::pin(retain(call, possession, handoffs, pending.lease)).await
     } else {
-        if pending.count == 0 && place.is_none() {
+        if pending.count == 0 && entry.is_none() {
             handoffs.frees(names, now);
         }
-        call.release(names, id, pending.count, pending.lease, place).await
+        call.release(names, id, pending.count, pending.lease, entry).await
     };
     let (released, repeated) = match answer {
         // Another client has written something else there: the hold is as gone as if deleted.

@@ -8,7 +8,7 @@ use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::loss::found_gone;
 use crate::possession::{Ask, FoundBy, Granted, Nesting, Possession};
-use crate::protocol::{Acquired, Place, ServerClock, Session};
+use crate::protocol::{Acquired, QueueEntry, ServerClock, Session};
 use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
 use crate::wait::Ticket;
@@ -67,9 +67,9 @@ impl Acquisition<'_> {
             let nesting = possession.holds.lock().ask_nested(handle.number, now);
             match nesting {
                 Nesting::Ask(ask) => {
-                    let place = self.place(None);
+                    let entry = self.queue_entry(None);
                     let (acquired, sent, _) =
-                        self.ask(&mut session, possession, ask, 0, place).await?;
+                        self.ask(&mut session, possession, ask, 0, entry).await?;
                     let loss = match acquired {
                         // The holds on which it was to stand were lost meanwhile.
                         Acquired::Granted(_) if possession.holds.lock().is_over() => {
@@ -105,14 +105,14 @@ impl Acquisition<'_> {
         let possession = session.possession();
         let mut reclaimed = false;
         loop {
-            let place = self.place(ticket);
-            let came = place.as_ref().and_then(|place| place.since);
+            let entry = self.queue_entry(ticket);
+            let came = entry.as_ref().and_then(|entry| entry.since);
             let tokens = match handle.kind.has_token() {
                 true => engine.waiters.tokens_wanted(&handle.names).max(1),
                 false => 0,
             };
             let (acquired, sent, clock) =
-                self.ask(&mut session, possession, ask, tokens, place).await?;
+                self.ask(&mut session, possession, ask, tokens, entry).await?;
             match acquired {
                 Acquired::Granted(tokens) => {
                     self.await_replicas(&mut session).await?;
@@ -146,16 +146,16 @@ impl Acquisition<'_> {
         possession: &Possession,
         ask: Ask,
         tokens: u32,
-        place: Option<Place>,
+        entry: Option<QueueEntry>,
     ) -> Result<(Acquired, Instant, Option<ServerClock>), Error> {
         let Self { engine, handle, requested, .. } = *self;
         let (names, id) = (&handle.names, &*possession.id);
-        let answer = session.call.acquire(names, id, requested, ask.count, tokens, place).await;
+        let answer = session.call.acquire(names, id, requested, ask.count, tokens, entry).await;
         if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
             possession.holds.lock().not_executed(ask);
         }
         let (acquired, sent, news) = answer?;
-        engine.waiters.heard(names, news.elsewhere);
+        engine.waiters.heard(names, news.foreign);
         engine.waiters.heard_clock(names, news.clock);
         Ok((acquired, sent, news.clock))
     }

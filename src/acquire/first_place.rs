@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::handle::Handle;
-use crate::protocol::Place;
+use crate::protocol::QueueEntry;
 use crate::wait::Ticket;
 
 use super::{Acquisition, Wait};
@@ -52,15 +52,15 @@ impl Acquisition<'_> {
         })
     }
 
-    /// What a request says of this client's place, if Redis keeps a queue. `ticket` is that of this call,
+    /// What a request says of this client in the queue, if Redis keeps one. `ticket` is that of this call,
     /// if it takes a place.
-    pub(super) fn place(&self, ticket: Option<Ticket>) -> Option<Place> {
+    pub(super) fn queue_entry(&self, ticket: Option<Ticket>) -> Option<QueueEntry> {
         let Self { engine, handle, .. } = *self;
         handle.kind.has_queue().then(|| match ticket {
-            None => Place::none(&engine.config),
+            None => QueueEntry::none(&engine.config),
             Some(ticket) => {
-                let oldest = engine.waiters.place(&handle.names, &engine.config, false);
-                Place { of_another: oldest.number != ticket, ..oldest }
+                let oldest = engine.waiters.queue_entry(&handle.names, &engine.config, false);
+                QueueEntry { of_another: oldest.ticket != ticket, ..oldest }
             }
         })
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::clock;
 use crate::possession::{Kind, Possession};
-use crate::protocol::{Names, Place};
+use crate::protocol::{Names, QueueEntry};
 use crate::transport::{Router, Server};
 
 use super::Handoffs;
@@ -17,10 +17,10 @@ impl Handoffs {
         self.waiters.wake_all(wake_list);
     }
 
-    /// This client's place in the queue of that lock, if Redis keeps one, for a request that brings it
+    /// This client's entry in the queue of that lock, if Redis keeps one, for a request that brings it
     /// there.
-    pub(crate) fn place_in_queue(&self, kind: Kind, names: &Names) -> Option<Place> {
-        kind.has_queue().then(|| self.waiters.place(names, &self.config, false))
+    pub(crate) fn queue_entry(&self, kind: Kind, names: &Names) -> Option<QueueEntry> {
+        kind.has_queue().then(|| self.waiters.queue_entry(names, &self.config, false))
     }
 
     /// A request to `server` has released the lock to all clients, and `receivers` of them have its

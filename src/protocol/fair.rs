@@ -12,59 +12,60 @@ use crate::transport::{Answer, Request};
 use super::replies::unexpected;
 use super::scripts::SCRIPTS;
 use super::{
-    Elsewhere, Names, ServerClock, Session, Terms, count_listeners, evalsha, millis, publish,
+    Names, OldestForeignWaiter, ServerClock, Session, Terms, count_listeners, evalsha, millis,
+    publish,
 };
 
-/// What a request says of this client's place in the queue of a lock.
+/// What a request says of this client in the queue of a lock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct QueueEntry {
     /// Since when the oldest waiter of this client has waited; `None` if none does.
     pub(crate) since: Option<Instant>,
-    /// The number of that waiter, or of the last one that has left. One that comes later has a higher
+    /// That of this waiter, or of the last one that has left. A waiter that comes later has a higher
     /// one, so that Redis knows which of two requests is the later one.
-    pub(crate) number: u64,
+    pub(crate) ticket: u64,
     /// That waiter is not the one that asks.
     pub(crate) of_another: bool,
-    /// How long a client may take to come when it is told.
+    /// How long a client may take to come when Redis notifies it.
     pub(crate) grace: Duration,
-    pub(crate) turn: Turn,
+    pub(crate) mode: TurnMode,
 }
 
-impl Place {
-    /// No waiter waits, and no request with a number has been sent.
+impl QueueEntry {
+    /// No waiter waits, and no request with a ticket has been sent.
     pub(crate) fn none(config: &Config) -> Self {
-        let (grace, turn) = (config.fair_grace, Turn::Comes);
-        Self { since: None, number: 0, of_another: false, grace, turn }
+        let (grace, mode) = (config.fair_grace, TurnMode::Arriving);
+        Self { since: None, ticket: 0, of_another: false, grace, mode }
     }
 }
 
-/// How a client has its turn.
+/// What Redis does when a client has its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum TurnMode {
     /// Redis grants it the lock.
-    Granted,
-    /// It is told, and asks: only a hand-off could make a grant that of a waiter.
-    Told,
-    /// It is not subscribed yet, and asks as soon as it is.
-    Comes,
+    Grant,
+    /// Redis notifies it, and it asks: only a hand-off could make a grant that of a waiter.
+    Notify,
+    /// Redis waits for it: it is not subscribed yet, and asks as soon as it is.
+    Arriving,
 }
 
-impl Turn {
+impl TurnMode {
     pub(crate) fn of(hears: bool, takes_grants: bool) -> Self {
         match (hears, takes_grants) {
-            (false, _) => Self::Comes,
-            (true, true) => Self::Granted,
-            (true, false) => Self::Told,
+            (false, _) => Self::Arriving,
+            (true, true) => Self::Grant,
+            (true, false) => Self::Notify,
         }
     }
 
-    fn arg(self, number: u64) -> String {
-        let how = match self {
-            Self::Granted => 0,
-            Self::Told => 1,
-            Self::Comes => 2,
+    fn arg(self, ticket: u64) -> String {
+        let mode = match self {
+            Self::Grant => 0,
+            Self::Notify => 1,
+            Self::Arriving => 2,
         };
-        format!("{how}:{number}")
+        format!("{mode}:{ticket}")
     }
 }
 
@@ -72,7 +73,7 @@ impl Turn {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct QueueNews {
     /// If this client has the lock now.
-    pub(crate) elsewhere: Option<Elsewhere>,
+    pub(crate) foreign: Option<OldestForeignWaiter>,
     /// If a waiter was refused.
     pub(crate) clock: Option<ServerClock>,
 }
@@ -81,14 +82,14 @@ impl QueueNews {
     pub(super) fn of(answer: &Answer, names: &Names) -> Self {
         let (mut news, sent) = (Self::default(), answer.sent);
         match &answer.value {
-            Value::Int(age) => news.elsewhere = Elsewhere::new(sent, *age),
+            Value::Int(age) => news.foreign = OldestForeignWaiter::new(sent, *age),
             Value::Array(parts) => match &**parts {
                 [Value::BulkString(_), Value::Int(age)] => {
-                    news.elsewhere = Elsewhere::new(sent, *age);
+                    news.foreign = OldestForeignWaiter::new(sent, *age);
                 }
                 [_, Value::BulkString(holder), Value::Int(age), said] => {
                     let ours = holder.starts_with(names.client().as_bytes());
-                    news.elsewhere = if ours { Elsewhere::new(sent, *age) } else { None };
+                    news.foreign = if ours { OldestForeignWaiter::new(sent, *age) } else { None };
                     news.clock = clock_of(said, sent);
                 }
                 _ => {}
@@ -105,7 +106,7 @@ fn clock_of(said: &Value, asked: Instant) -> Option<ServerClock> {
     Some(ServerClock { asked, said: u64::try_from(*said).ok()?, trip })
 }
 
-/// What Redis says of a place.
+/// What Redis says of this client's entry in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refreshed {
     /// There is none: the client must ask again.
@@ -123,16 +124,16 @@ impl Session<'_> {
         owner: &'r str,
         lease: Duration,
         count: u32,
-        place: Place,
+        entry: QueueEntry,
     ) -> Request<'r> {
         let channels = self.router.channels();
         let make = move || {
             let mut cmd = of_queue_and_token(&SCRIPTS.fair_acquire, names, tokens > 0);
             cmd.arg(owner).arg(millis(lease)).arg(count);
-            cmd.arg(place.since.map_or("", |_| names.client())).arg(age(place.since));
-            cmd.arg(millis(QUEUE_TERM)).arg(if place.of_another { "1" } else { "" });
+            cmd.arg(entry.since.map_or("", |_| names.client())).arg(age(entry.since));
+            cmd.arg(millis(QUEUE_TERM)).arg(if entry.of_another { "1" } else { "" });
             cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
-            cmd.arg(millis(place.grace)).arg(place.turn.arg(place.number)).arg(tokens);
+            cmd.arg(millis(entry.grace)).arg(entry.mode.arg(entry.ticket)).arg(tokens);
             cmd
         };
         let request = self.queue_request(&SCRIPTS.fair_acquire, Cmd::new(), names);
@@ -145,16 +146,16 @@ impl Session<'_> {
         owner: &'r str,
         count: u32,
         lease: Duration,
-        place: Place,
+        entry: QueueEntry,
     ) -> Request<'r> {
         let channels = self.router.channels();
         let make = move || {
             let mut cmd = of_queue(&SCRIPTS.fair_release, names);
             cmd.arg(owner).arg(count).arg(millis(lease));
             cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
-            cmd.arg(names.client()).arg(age(place.since));
-            cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace));
-            cmd.arg(place.turn.arg(place.number));
+            cmd.arg(names.client()).arg(age(entry.since));
+            cmd.arg(millis(QUEUE_TERM)).arg(millis(entry.grace));
+            cmd.arg(entry.mode.arg(entry.ticket));
             cmd
         };
         let request = self.queue_request(&SCRIPTS.fair_release, Cmd::new(), names);
@@ -166,14 +167,14 @@ impl Session<'_> {
         names: &'r Names,
         owner: &'r str,
         Terms { count, lease, tokens }: Terms,
-        place: Place,
+        entry: QueueEntry,
     ) -> Request<'r> {
         let channels = self.router.channels();
         let make = move || {
             let mut cmd = of_queue_and_token(&SCRIPTS.fair_prolong, names, tokens > 0);
-            cmd.arg(names.client()).arg(age(place.since));
-            cmd.arg(millis(QUEUE_TERM)).arg(millis(place.grace));
-            cmd.arg(place.turn.arg(place.number));
+            cmd.arg(names.client()).arg(age(entry.since));
+            cmd.arg(millis(QUEUE_TERM)).arg(millis(entry.grace));
+            cmd.arg(entry.mode.arg(entry.ticket));
             cmd.arg(owner).arg(count).arg(millis(lease)).arg(tokens);
             cmd.arg(names.common_channel()).arg("").arg(publish(channels)).arg(0);
             cmd
@@ -194,7 +195,7 @@ impl Session<'_> {
         self.queue_request(&SCRIPTS.fair_force_unlock, cmd, names)
     }
 
-    /// Gives this client's place in the queue up. `last` is the number of the last waiter that has left.
+    /// Gives this client's entry in the queue up. `last` is the ticket of the last waiter that has left.
     pub(crate) async fn leave_queue(
         &mut self,
         names: &Names,
@@ -267,8 +268,8 @@ fn age(since: Option<Instant>) -> String {
     age.map_or_else(String::new, |age| age.as_micros().to_string())
 }
 
-fn refreshed(place: &Value) -> Result<Refreshed, Error> {
-    match place {
+fn refreshed(entry: &Value) -> Result<Refreshed, Error> {
+    match entry {
         Value::Int(0) => Ok(Refreshed::Gone),
         Value::Int(1) => Ok(Refreshed::Kept),
         Value::Int(2) => Ok(Refreshed::Free),

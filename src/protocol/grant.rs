@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Elsewhere, Names};
+use super::{Names, OldestForeignWaiter};
 use crate::config::QUEUE_TERM;
 use crate::lease::{MAX_LEASE, valid_until, whole_millis};
 
@@ -49,7 +49,7 @@ pub(crate) struct Grant {
     /// Until when it is valid; `None` if that is not known.
     pub(crate) until: Option<Instant>,
     /// If it is known when the grant began.
-    pub(crate) elsewhere: Option<Elsewhere>,
+    pub(crate) foreign: Option<OldestForeignWaiter>,
 }
 
 impl Grant {
@@ -73,7 +73,7 @@ impl Grant {
         let until = Some(valid_until(sent, remaining)).filter(|_| came + since <= sent);
         let lease = whole_millis(since + remaining);
         let (names, owner) = (names.clone(), holder.to_owned());
-        Some(Self { names, owner, lease, until, elsewhere: None })
+        Some(Self { names, owner, lease, until, foreign: None })
     }
 }
 
@@ -118,10 +118,10 @@ impl<'a> TurnMessage<'a> {
         // Invariant 1: the clocks run equally fast up to the margin of a lease, for both times.
         let until =
             begun.and_then(|(begun, since)| valid_until(begun, lease).checked_sub(since / 100));
-        let elsewhere = clock.zip(begun).and_then(|(clock, (begun, _))| {
-            Elsewhere::known(begun, now.min(begun + clock.trip), others)
+        let foreign = clock.zip(begun).and_then(|(clock, (begun, _))| {
+            OldestForeignWaiter::known(begun, now.min(begun + clock.trip), others)
         });
-        Some(Grant { names, owner, lease, until, elsewhere })
+        Some(Grant { names, owner, lease, until, foreign })
     }
 }
 
@@ -161,10 +161,10 @@ mod tests {
     fn what_a_grant_says_of_others_is_news_of_then() {
         let asked = clock::now();
         let clock = ServerClock { asked, said: 5_000_000, trip: ms(5) };
-        let elsewhere = |now| grant(Some(clock), 5_010_000, now).elsewhere.expect("news");
-        let news = elsewhere(asked + ms(300));
+        let foreign = |now| grant(Some(clock), 5_010_000, now).foreign.expect("news");
+        let news = foreign(asked + ms(300));
         assert_eq!((news.as_of, news.answered), (asked + ms(10), asked + ms(15)));
-        assert_eq!(elsewhere(asked + ms(12)).answered, asked + ms(12));
+        assert_eq!(foreign(asked + ms(12)).answered, asked + ms(12));
     }
 
     #[test]

@@ -8,7 +8,10 @@ use crate::transport::Request;
 
 use super::replies::{loss_of, token_of, unexpected};
 use super::scripts::SCRIPTS;
-use super::{Elsewhere, Names, Place, Session, Terms, count_listeners, evalsha, millis, publish};
+use super::{
+    Names, OldestForeignWaiter, QueueEntry, Session, Terms, count_listeners, evalsha, millis,
+    publish,
+};
 
 /// What Redis says when it has prolonged a lease.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,12 +21,12 @@ pub(crate) struct Prolonged {
     /// How many clients listen for a release; `None` if that is not known.
     pub(crate) listening: Option<u64>,
     /// If Redis keeps a queue.
-    pub(crate) elsewhere: Option<Elsewhere>,
+    pub(crate) foreign: Option<OldestForeignWaiter>,
 }
 
 impl Session<'_> {
     /// Sets the count and the lease of a lock that `owner` has. `listens` says whether this client is
-    /// subscribed to the lock's channel; `place` is that of its next waiter, if Redis keeps a queue. If Redis does not
+    /// subscribed to the lock's channel; `entry` is that of its next waiter, if Redis keeps a queue. If Redis does not
     /// have the lock, the flag says that an earlier sending was never answered: it may have been executed.
     pub(crate) async fn prolong(
         &mut self,
@@ -31,11 +34,11 @@ impl Session<'_> {
         owner: &str,
         terms: Terms,
         listens: bool,
-        place: Option<Place>,
+        entry: Option<QueueEntry>,
     ) -> Result<Result<Prolonged, (Loss, bool)>, Error> {
-        let mut request = match place {
+        let mut request = match entry {
             None => self.prolong_request(names, owner, terms, listens),
-            Some(place) => self.prolong_in_order(names, owner, terms, place),
+            Some(entry) => self.prolong_in_order(names, owner, terms, entry),
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         match &answer.value {
@@ -45,9 +48,9 @@ impl Session<'_> {
                         Value::BulkString(last) => TokenBlock::up_to(token_of(last)?, terms.tokens),
                         _ => TokenBlock::default(),
                     };
-                    let elsewhere = place.and_then(|_| Elsewhere::new(answer.sent, *first));
+                    let foreign = entry.and_then(|_| OldestForeignWaiter::new(answer.sent, *first));
                     let listening = u64::try_from(*first).ok().filter(|_| !answer.asking);
-                    Ok(Ok(Prolonged { tokens, listening, elsewhere }))
+                    Ok(Ok(Prolonged { tokens, listening, foreign }))
                 }
                 _ => Err(unexpected("prolong", &answer.value)),
             },

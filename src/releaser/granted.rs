@@ -44,9 +44,9 @@ impl KnownGrants {
 
 /// Returns the jobs that are left to do.
 pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) -> Vec<Job> {
-    let Grant { names, owner, lease, until, elsewhere } = grant;
+    let Grant { names, owner, lease, until, foreign } = grant;
     let waiters = &handoffs.waiters;
-    waiters.heard(&names, elsewhere);
+    waiters.heard(&names, foreign);
     let possession = Arc::new(Possession::new(Kind::FencedFair, Arc::new(names), (&*owner).into()));
     let names = &possession.names;
     possession.holds.lock().granted_by_message(lease, until.unwrap_or_else(clock::now));
@@ -134,7 +134,7 @@ mod tests {
         let (mut known, now) = (KnownGrants::default(), clock::now());
         let grant = |owner: &str, lease| {
             let (names, lease) = (Names::new("", "lock"), Duration::from_secs(lease));
-            Grant { names, owner: owner.into(), lease, until: None, elsewhere: None }
+            Grant { names, owner: owner.into(), lease, until: None, foreign: None }
         };
         let mut is_new =
             |grant: &Grant, after| known.is_new(grant, now + Duration::from_secs(after));

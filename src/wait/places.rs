@@ -12,7 +12,8 @@ use crate::clock;
 use crate::config::Config;
 use crate::host::here;
 use crate::protocol::{
-    Elsewhere, Grant, Names, Place, Refreshed, ServerClock, Session, Turn, TurnMessage,
+    Grant, Names, OldestForeignWaiter, QueueEntry, Refreshed, ServerClock, Session, TurnMessage,
+    TurnMode,
 };
 use crate::transport::Router;
 
@@ -23,23 +24,23 @@ use super::{Waiter, Waiters, wake};
 const BATCH: usize = 100;
 
 impl Waiters {
-    /// This client's place in the queue that Redis keeps of that lock, for a request that brings it there: that
+    /// This client's entry in the queue that Redis keeps of that lock, for a request that brings it there: that
     /// of the oldest waiter, or of the one behind the oldest, which is about to have the lock.
-    pub(crate) fn place(&self, names: &Names, config: &Config, behind: bool) -> Place {
-        let none = Place::none(config);
+    pub(crate) fn queue_entry(&self, names: &Names, config: &Config, behind: bool) -> QueueEntry {
+        let none = QueueEntry::none(config);
         let mut queues = self.queues.lock();
         match queues.oldest(names.channel(), names.key(), behind, clock::now()) {
-            Oldest::Head(number, head) => {
-                let turn = Turn::of(queues.is_live(names.channel()), config.takes_grants());
-                Place { since: Some(head.since), number, turn, ..none }
+            Oldest::Head(ticket, head) => {
+                let mode = TurnMode::of(queues.is_live(names.channel()), config.takes_grants());
+                QueueEntry { since: Some(head.since), ticket, mode, ..none }
             }
-            Oldest::Comes(number, since) => Place { since: Some(since), number, ..none },
-            Oldest::Left(number) => Place { number, ..none },
+            Oldest::Comes(ticket, since) => QueueEntry { since: Some(since), ticket, ..none },
+            Oldest::Left(ticket) => QueueEntry { ticket, ..none },
         }
     }
 
     /// This client has the lock, and Redis said who waits in others.
-    pub(crate) fn heard(&self, names: &Names, elsewhere: Option<Elsewhere>) {
+    pub(crate) fn heard(&self, names: &Names, elsewhere: Option<OldestForeignWaiter>) {
         if let Some(elsewhere) = elsewhere {
             self.queues.lock().heard(names.channel(), names.key(), elsewhere);
         }

@@ -74,8 +74,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "releases-end-no-turn",
         file: "src/releaser.rs",
-        right: "if pending.count == 0 && place.is_none() {\n            handoffs.frees",
-        wrong: "if pending.count == 0 && place.is_none() && !BUG {\n            handoffs.frees",
+        right: "if pending.count == 0 && entry.is_none() {\n            handoffs.frees",
+        wrong: "if pending.count == 0 && entry.is_none() && !BUG {\n            handoffs.frees",
     },
     // Failovers.
     Mutant {

@@ -143,7 +143,7 @@ impl Stage {
                 Some(Ok(())) => {
                     heard = true;
                     let (tokens, listening) = (TokenBlock::default(), Some(0));
-                    let prolonged = Prolonged { tokens, listening, elsewhere: None };
+                    let prolonged = Prolonged { tokens, listening, foreign: None };
                     self.handoffs.prolonged(possession, prolong, prolonged, asked);
                 }
                 Some(Err(loss)) => {

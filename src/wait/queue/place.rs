@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::protocol::{Elsewhere, ServerClock};
+use crate::protocol::{OldestForeignWaiter, ServerClock};
 
 /// While this client has the lock, its next head asks for a place after so long: by then the lock may
 /// have been handed to it. A release says how old it is.
@@ -14,7 +14,7 @@ pub(super) struct QueuePlace {
     /// A request that takes a place has been sent since the last grant.
     taken: bool,
     /// Who waited in other clients when this one had the lock last.
-    elsewhere: Option<Elsewhere>,
+    elsewhere: Option<OldestForeignWaiter>,
     /// What the clock of the server said last.
     clock: Option<ServerClock>,
     /// When the last grant began that came in a message, in microseconds of the server's clock.
@@ -54,7 +54,7 @@ impl QueuePlace {
     }
 
     /// This client has the lock, and Redis said who waits in others.
-    pub(super) fn heard(&mut self, elsewhere: Elsewhere) {
+    pub(super) fn heard(&mut self, elsewhere: OldestForeignWaiter) {
         if self.elsewhere.is_none_or(|known| known.as_of <= elsewhere.as_of) {
             self.elsewhere = Some(elsewhere);
         }

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::protocol::{Elsewhere, ServerClock};
+use crate::protocol::{OldestForeignWaiter, ServerClock};
 
 use super::channel::park_for;
 use super::place::QueuePlace;
@@ -43,8 +43,8 @@ pub(super) struct Trip {
 }
 
 impl Trip {
-    fn news_of_then(&mut self, elsewhere: Elsewhere) -> Elsewhere {
-        let Elsewhere { as_of, answered, .. } = elsewhere;
+    fn news_of_then(&mut self, elsewhere: OldestForeignWaiter) -> OldestForeignWaiter {
+        let OldestForeignWaiter { as_of, answered, .. } = elsewhere;
         let took = answered.saturating_duration_since(as_of);
         let before = self.grew;
         let grows = before.is_none_or(|grew| as_of > grew);
@@ -57,10 +57,10 @@ impl Trip {
             Some(takes) => took.min(takes),
             None if grows && before.is_some() => took,
             // It may be the one that was there for a while.
-            None => return Elsewhere { answered: as_of, ..elsewhere },
+            None => return OldestForeignWaiter { answered: as_of, ..elsewhere },
         };
         self.takes = Some(took);
-        Elsewhere { answered: as_of + took, ..elsewhere }
+        OldestForeignWaiter { answered: as_of + took, ..elsewhere }
     }
 }
 
@@ -216,7 +216,7 @@ impl<S> WaitQueues<S> {
     }
 
     /// This client has the lock, and Redis said who waits in others.
-    pub(crate) fn heard(&mut self, channel: &str, key: &str, elsewhere: Elsewhere) {
+    pub(crate) fn heard(&mut self, channel: &str, key: &str, elsewhere: OldestForeignWaiter) {
         let elsewhere = self.trip.news_of_then(elsewhere);
         if let Some(place) = self.queue_named(channel, key).and_then(|queue| queue.place.as_mut()) {
             place.heard(elsewhere);

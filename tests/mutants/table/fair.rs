@@ -276,8 +276,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-newcomer-is-granted-locks",
         file: "src/wait/places.rs",
-        right: "Oldest::Comes(number, since) => Place { since: Some(since), number, ..none },",
-        wrong: "Oldest::Comes(number, since) => Place { since: Some(since), number, turn: if BUG { Turn::Granted } else { none.turn }, ..none },",
+        right: "Oldest::Comes(ticket, since) => QueueEntry { since: Some(since), ticket, ..none },",
+        wrong: "Oldest::Comes(ticket, since) => QueueEntry { since: Some(since), ticket, mode: if BUG { TurnMode::Grant } else { none.mode }, ..none },",
     },
     Mutant {
         bug: "fair-client-without-hand-offs-is-granted-locks",
@@ -342,8 +342,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-prolong-forgets-its-waiters",
         file: "src/handoff.rs",
-        right: "self.waiters.place(names, &self.config, ahead));",
-        wrong: "if BUG { crate::protocol::Place::none(&self.config) } else { self.waiters.place(names, &self.config, ahead) });",
+        right: "self.waiters.queue_entry(names, &self.config, ahead));",
+        wrong: "if BUG { crate::protocol::QueueEntry::none(&self.config) } else { self.waiters.queue_entry(names, &self.config, ahead) });",
     },
     Mutant {
         bug: "fair-places-are-not-refreshed",
@@ -378,8 +378,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-grant-knows-no-others-if-fenced",
         file: "src/protocol/fair.rs",
-        right: "[Value::BulkString(_), Value::Int(age)] => {\n                    news.elsewhere = Elsewhere::new(sent, *age);",
-        wrong: "[Value::BulkString(_), Value::Int(age)] => {\n                    news.elsewhere = Elsewhere::new(sent, if BUG { -1 } else { *age });",
+        right: "[Value::BulkString(_), Value::Int(age)] => {\n                    news.foreign = OldestForeignWaiter::new(sent, *age);",
+        wrong: "[Value::BulkString(_), Value::Int(age)] => {\n                    news.foreign = OldestForeignWaiter::new(sent, if BUG { -1 } else { *age });",
     },
     Mutant {
         bug: "fair-token-is-old",

@@ -56,8 +56,8 @@ fn tokens_come_with_the_age_of_the_oldest_waiter_elsewhere() {
     let names = Names::new("", "lock").with_own_channel("0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968");
     let answer = |value| Answer { value, sent: clock::now(), repeated: false, asking: false };
     let reply = Value::Array(vec![Value::BulkString(b"17".to_vec()), Value::Int(6_000_000)]);
-    let elsewhere = QueueNews::of(&answer(reply.clone()), &names).elsewhere.expect("news");
-    assert!(elsewhere.oldest.is_some());
+    let foreign = QueueNews::of(&answer(reply.clone()), &names).foreign.expect("news");
+    assert!(foreign.oldest.is_some());
     let (granted, _) = acquired(answer(reply.clone()), 3).expect("a grant");
     let Acquired::Granted(mut tokens) = granted else { panic!("{granted:?}") };
     let drawn: Vec<u64> = std::iter::from_fn(|| tokens.draw()).map(u64::from).collect();

@@ -237,13 +237,13 @@ fn the_lock_is_handed_off_to_who_came_before_all_others_and_before_that_was_know
     assert!(!next(&mut world, came), "nothing is known");
     let as_of = came + ms(20);
     let answered = as_of;
-    world.queues.heard(CHANNEL, KEY, Elsewhere { as_of, answered, oldest: None });
+    world.queues.heard(CHANNEL, KEY, OldestForeignWaiter { as_of, answered, oldest: None });
     assert!(next(&mut world, came) && next(&mut world, as_of));
     assert!(!next(&mut world, as_of + ms(1)), "others may have come before it");
     let oldest = Some(came + ms(10));
-    world.queues.heard(CHANNEL, KEY, Elsewhere { as_of, answered, oldest });
+    world.queues.heard(CHANNEL, KEY, OldestForeignWaiter { as_of, answered, oldest });
     assert!(next(&mut world, came + ms(10)) && !next(&mut world, came + ms(11)));
-    let older = Elsewhere { as_of: came, answered, oldest: None };
+    let older = OldestForeignWaiter { as_of: came, answered, oldest: None };
     world.queues.heard(CHANNEL, KEY, older);
     assert!(next(&mut world, came + ms(10)), "an answer came late");
     world.queues.leave(CHANNEL, first, world.now);
@@ -338,7 +338,7 @@ fn news_that_came_late_are_news_of_then() {
     let mut trip = super::Trip::default();
     let mut until = |asked, took| {
         let as_of = begun + ms(asked);
-        let news = Elsewhere { as_of, answered: as_of + ms(took), oldest: None };
+        let news = OldestForeignWaiter { as_of, answered: as_of + ms(took), oldest: None };
         trip.news_of_then(news).answered - as_of
     };
     // A process that was stopped as soon as it had asked.

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 
-/// Who waits in other clients while this one has the lock.
+/// The oldest waiter of other clients, while this one has the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Elsewhere {
+pub(crate) struct OldestForeignWaiter {
     /// It is known of all who had a place in the queue then.
     pub(crate) as_of: Instant,
     /// When the answer was here. Who came between these two came within a round trip of another one.
@@ -15,14 +15,14 @@ pub(crate) struct Elsewhere {
     pub(crate) oldest: Option<Instant>,
 }
 
-impl Elsewhere {
+impl OldestForeignWaiter {
     /// The oldest has waited for `age` microseconds; for none if that is negative. The request that was
     /// answered so was sent at `as_of`, and the age of a waiter of this client would count from then, too.
     pub(super) fn new(as_of: Instant, age: i64) -> Option<Self> {
         Self::known(as_of, clock::now(), age)
     }
 
-    /// The same, if it is known to have been answered by then.
+    /// As [`Self::new`] has it, of an answer that was here at `answered`.
     pub(super) fn known(as_of: Instant, answered: Instant, age: i64) -> Option<Self> {
         let age = u64::try_from(age).ok().map(Duration::from_micros);
         let oldest = age.and_then(|age| as_of.checked_sub(age));

@@ -56,8 +56,8 @@ pub(crate) enum Acquired {
 pub(crate) enum Released {
     /// The owner held nothing.
     Nothing(Loss),
-    /// Fewer holds are left.
-    Held,
+    /// Holds are left, at most as many as the release has said.
+    CountLowered,
     /// The last hold is released, and so many clients have received the message.
     Freed { receivers: u32 },
 }
@@ -201,7 +201,7 @@ impl<'a> Session<'a> {
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let released = match answer.value {
-            Value::Int(1) => Released::Held,
+            Value::Int(1) => Released::CountLowered,
             Value::Int(reply @ 2..) => {
                 Released::Freed { receivers: u32::try_from(reply - 2).unwrap_or(u32::MAX) }
             }

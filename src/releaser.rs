@@ -217,7 +217,7 @@ async fn send_release(
         }
         Ok(answer) => answer,
     };
-    if released != Released::Held {
+    if released != Released::CountLowered {
         handoffs.freed(possession, released.receivers(), server, call.router);
     }
     let gone = if let Released::Nothing(loss) = released { Some(loss) } else { None };
@@ -261,7 +261,7 @@ async fn retain(
             handoffs.note_release(kind, names, server, Some(until), call.router);
             // The script tells other clients that the lease ends sooner, and this one relies on itself.
             handoffs.waiters.wake_head(names, Some(retention));
-            (Released::Held, false)
+            (Released::CountLowered, false)
         }
         Err((loss, repeated)) => (Released::Nothing(loss), repeated),
     })

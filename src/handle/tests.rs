@@ -190,7 +190,7 @@ impl Stage {
         let granted = Acquired::Granted(TokenBlock::default());
         match request {
             Request::Acquire { count } => {
-                (redis.acquire(&possession.id, LEASE, count, 0), Released::Held)
+                (redis.acquire(&possession.id, LEASE, count, 0), Released::CountLowered)
             }
             Request::Release { count } => (granted, redis.release(&possession.id, count, LEASE, 0)),
         }

@@ -164,7 +164,7 @@ impl Both<'_> {
                     [&OWNERS[owner], &count, &lease, &"channel", &"PUBLISH"];
                 let reply = match self.naive.release(OWNERS[owner], count, lease, 0) {
                     Released::Nothing(loss) => number(loss),
-                    Released::Held => 1,
+                    Released::CountLowered => 1,
                     Released::Freed { receivers } => 2 + i64::from(receivers),
                 };
                 assert_eq!(self.ask(&scripts.release, &args), Value::Int(reply));

@@ -73,7 +73,7 @@ impl Naive {
         }
         held.count = held.count.min(count);
         held.ends = Some(now + lease);
-        Released::Held
+        Released::CountLowered
     }
 
     pub(crate) fn prolong(

@@ -33,7 +33,7 @@ impl World {
             What::Release { pending, .. } => {
                 match self.redis.release(&id, pending.count, millis(pending.lease), now) {
                     Released::Nothing(_) => Reply::Gone,
-                    Released::Held | Released::Freed { .. } => Reply::Done,
+                    Released::CountLowered | Released::Freed { .. } => Reply::Done,
                 }
             }
             What::Prolong(Prolong { count, lease, .. }) => {

@@ -14,8 +14,9 @@
 //! 3. The holder is not kept waiting for that, and neither are those that come after it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::backoff::{Backoff, LONGEST_PAUSE};
 use crate::clock;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Loss, Outcome, log_failure};
@@ -30,9 +31,6 @@ use crate::watchdog::Watchdog;
 mod gather;
 mod releases;
 use gather::Trip;
-
-/// The longest pause before a request is sent again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Handoffs {
     pub(crate) waiters: Arc<Waiters>,
@@ -118,7 +116,7 @@ impl Handoffs {
     /// Tells Redis what it has to hear of a possession, until that is all: false if Redis did not hear of it, or
     /// does not have the possession.
     pub(crate) async fn settle(&self, router: &Router, possession: &Arc<Possession>) -> bool {
-        let (mut failures, mut give_up) = (0_u32, None);
+        let (mut backoff, mut give_up) = (Backoff::in_background(), None);
         let mut call = Session::new(router, clock::now());
         let mut lease = None;
         self.gather(possession).await;
@@ -136,12 +134,13 @@ impl Handoffs {
             call.deadline = asked + self.config.command_timeout;
             match self.prolong(&mut call, possession, prolong).await {
                 Ok(Ok(prolonged)) => {
-                    (failures, give_up) = (0, None);
+                    backoff.reset();
+                    give_up = None;
                     lease = Some(prolong.lease);
                     self.prolonged(possession, prolong, prolonged, asked);
                 }
                 Ok(Err((loss, repeated))) => {
-                    if repeated || failures > 0 {
+                    if repeated || give_up.is_some() {
                         // It may have been there when the first request came, and have ended since.
                         let message = "the lock was gone when it was asked for again";
                         let unknown = Error::new(ErrorKind::Unavailable, Outcome::Unknown, message);
@@ -162,9 +161,7 @@ impl Handoffs {
                     }
                     let name = possession.names.key();
                     log_failure!(error, self.waiters, name, "a hand-off failed; trying again");
-                    failures += 1;
-                    let pause = Duration::from_millis(25 << failures.min(6)).min(LONGEST_PAUSE);
-                    clock::sleep(pause).await;
+                    clock::sleep(backoff.next()).await;
                 }
             }
             // The head may have no timer yet: the hand-off did not wake it.

@@ -11,6 +11,7 @@
 #![deny(missing_docs)]
 
 mod acquire;
+mod backoff;
 mod builder;
 mod client;
 mod clock;

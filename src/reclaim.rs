@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::backoff::Backoff;
 use crate::clock;
 use crate::error::ErrorKind;
 use crate::handoff::Handoffs;
@@ -29,14 +30,11 @@ use crate::transport::Router;
 /// How many names the client's thread looks at together.
 const AT_A_TIME: usize = 64;
 
-/// How often it asks about a name when Redis does not answer.
-const TRIES: u32 = 10;
+/// How often it asks about a name when Redis does not answer: for ten seconds.
+const TRIES: u32 = 14;
 
 /// The pause between two looks at all the names.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(100);
-
-/// The pause before the second try. Each further pause is longer by as much.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// Looks at the names that this client has released lately whenever their server changes, until it
 /// is dropped.
@@ -83,7 +81,8 @@ async fn look(
     handoffs: &Arc<Handoffs>,
     possessions: &Arc<Possessions>,
 ) {
-    for tries in 1..=TRIES {
+    let mut backoff = Backoff::in_background();
+    for _ in 0..TRIES {
         let mut call = Session::new(router, clock::now() + handoffs.config.command_timeout);
         match call.inspect(names, "").await {
             Ok(Some(inspected)) => {
@@ -96,7 +95,7 @@ async fn look(
                 return;
             }
             Err(error) if error.kind() == ErrorKind::Unavailable => {
-                clock::sleep(PAUSE * tries).await;
+                clock::sleep(backoff.next()).await;
             }
             Ok(None) | Err(_) => return,
         }

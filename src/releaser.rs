@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+use crate::backoff::Backoff;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Loss, Outcome, log_failure};
 use crate::handle::Handle;
@@ -34,9 +35,6 @@ mod unlock;
 pub(crate) use jobs::{do_jobs, release_again};
 pub(crate) use session::PossessionSession;
 pub(crate) use unlock::Unlock;
-
-/// The longest pause between two tries of a release that fails again and again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Hands locks off, and enqueues releases for the background.
 pub(crate) struct Releaser {
@@ -284,7 +282,7 @@ async fn release_in_background(
         return jobs;
     }
     let give_up = clock::now() + config.command_timeout + release.lease;
-    let mut pause = Duration::from_millis(50);
+    let mut backoff = Backoff::in_background();
     loop {
         let now = clock::now();
         let pending = possession.holds.lock().pending(now, config.watchdog_timeout).is_some();
@@ -332,8 +330,7 @@ async fn release_in_background(
         } else {
             // The next try goes behind this one, which may be under way.
             release.connection = call.connection.take();
-            clock::sleep(pause).await;
-            pause = (2 * pause).min(LONGEST_PAUSE);
+            clock::sleep(backoff.next()).await;
         }
     }
 }

@@ -98,7 +98,17 @@ const MODULES: &[(&str, &[&str])] = &[
     // How a lock is given back: again, to Redis, or to the next of this client.
     (
         "reclaim",
-        &["host", "releaser", "handoff", "possession", "protocol", "transport", "clock", "error"],
+        &[
+            "host",
+            "releaser",
+            "handoff",
+            "possession",
+            "protocol",
+            "transport",
+            "backoff",
+            "clock",
+            "error",
+        ],
     ),
     (
         "releaser",
@@ -113,6 +123,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "transport",
             "config",
             "spans",
+            "backoff",
             "clock",
             "error",
         ],
@@ -128,6 +139,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "protocol",
             "transport",
             "config",
+            "backoff",
             "clock",
             "sync",
             "error",
@@ -173,9 +185,10 @@ const MODULES: &[(&str, &[&str])] = &[
     ("handle", &["possession", "protocol", "kind"]),
     ("possession", &["host", "protocol", "kind", "lease", "token", "config", "clock", "error"]),
     ("protocol", &["transport", "lease", "config", "clock", "slot", "kind", "token", "error"]),
-    ("transport", &["host", "signal", "config", "slot", "clock", "ready", "error"]),
+    ("transport", &["host", "signal", "backoff", "config", "slot", "clock", "ready", "error"]),
     ("simulation", &["host", "slot"]),
     // Leaves.
+    ("backoff", &[]),
     ("spans", &["clock", "error"]),
     ("lease", &["clock", "error"]),
     ("clock", &["host", "sync"]),

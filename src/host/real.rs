@@ -1,5 +1,6 @@
 //! The real machine, the only one without the feature `test-util`.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,11 @@ pub(crate) fn now() -> Option<Instant> {
 /// A sleep on a simulated machine.
 pub(crate) fn sleep(_: Duration) -> Option<std::future::Ready<()>> {
     None
+}
+
+/// A random number.
+pub(crate) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 pub(crate) fn new_uuid() -> uuid::Uuid {

@@ -4,7 +4,7 @@
 //! it sets for each poll and each drop. Where that variable is not set, the machine is the real one.
 
 use std::cell::RefCell;
-use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hasher, RandomState};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -194,6 +194,12 @@ pub(crate) fn now() -> Option<Instant> {
 /// A sleep on a simulated machine.
 pub(crate) fn sleep(duration: Duration) -> Option<BoxFuture<()>> {
     place().and_then(|place| place.machine.sleep(duration))
+}
+
+/// A random number.
+pub(crate) fn random() -> u64 {
+    place()
+        .map_or_else(|| RandomState::new().build_hasher().finish(), |place| place.machine.random())
 }
 
 pub(crate) fn new_uuid() -> uuid::Uuid {

@@ -1,16 +1,14 @@
 //! Gives up the client's place in a queue that Redis keeps, when its last waiter has gone.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use crate::backoff::Backoff;
 use crate::clock;
 use crate::config::QUEUE_TERM;
 use crate::handoff::Handoffs;
 use crate::possession::Possession;
 use crate::protocol::{Names, Session};
 use crate::transport::Router;
-
-use super::LONGEST_PAUSE;
 
 /// Tries until Redis has answered, or the place has ended by itself. The last waiter's requests were about
 /// that possession.
@@ -26,7 +24,7 @@ pub(super) async fn leave_queue(
     if let Some(possession) = behind {
         drop(clock::timeout_at(give_up, possession.permit()).await);
     }
-    let mut pause = Duration::from_millis(50);
+    let mut backoff = Backoff::in_background();
     // Another waiter may have come and asked. Then its place is there instead.
     while let Some(last) = handoffs.waiters.leaves_queue(names) {
         let mut call = Session::new(router, clock::now() + config.command_timeout);
@@ -39,7 +37,6 @@ pub(super) async fn leave_queue(
         if clock::now() >= give_up {
             return;
         }
-        clock::sleep(pause).await;
-        pause = (2 * pause).min(LONGEST_PAUSE);
+        clock::sleep(backoff.next()).await;
     }
 }

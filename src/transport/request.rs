@@ -13,7 +13,7 @@ use super::failure::{
 };
 use super::keeping::DialError;
 use super::node::Purpose;
-use super::retry::{Retry, Step, longer};
+use super::retry::{Retry, Step};
 use super::{Answer, Connection, Request, Router};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
@@ -151,8 +151,7 @@ impl Router {
                 if classify(&error) == ErrorClass::ConnectionLost {
                     self.drop_connection(on);
                 }
-                clock::sleep(retry.pause).await;
-                retry.pause = longer(retry.pause);
+                clock::sleep(retry.backoff.next()).await;
                 retry.cause = Some(error);
                 Ok(false)
             }
@@ -262,14 +261,14 @@ impl Router {
         };
         if !at_once {
             // A try with no time left for its answer would turn "not executed" into "unknown".
-            if clock::now() + 2 * retry.pause >= request.deadline {
+            let pause = retry.backoff.next();
+            if clock::now() + 2 * pause >= request.deadline {
                 let redis = self.redis(request.key, None);
                 let message = format!("{redis} cannot serve {} now", request.subject());
                 let error = unavailable(&message, retry.repeated, Some(error));
                 return Err(self.is_unavailable(request, error));
             }
-            clock::sleep(retry.pause).await;
-            retry.pause = longer(retry.pause);
+            clock::sleep(pause).await;
         }
         retry.cause = Some(error);
         Ok(None)

@@ -9,18 +9,15 @@ use super::Request;
 use super::error_class::{ErrorClass, classify, is_cross_node, is_read_only, needs_refresh};
 use super::failure::unavailable;
 use super::node::Node;
+use crate::backoff::Backoff;
 use crate::error::{Error, ErrorKind};
-
-/// Before the second try of a request that Redis cannot serve now.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// A request follows so many redirections at once. More come from nodes that do not agree yet.
 pub(super) const REDIRECTIONS: u32 = 3;
 
-/// The pause before the try after the next.
-pub(super) fn longer(pause: Duration) -> Duration {
-    (pause * 2).min(Duration::from_millis(200))
-}
+/// The pauses between the tries of a request that Redis cannot serve now.
+pub(super) const PAUSES: Backoff =
+    Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
 
 /// What happened to one request so far.
 pub(super) struct Retry {
@@ -31,12 +28,12 @@ pub(super) struct Retry {
     /// The last error.
     pub(super) cause: Option<RedisError>,
     pub(super) redirections: u32,
-    pub(super) pause: Duration,
+    pub(super) backoff: Backoff,
 }
 
 impl Retry {
     pub(super) fn new() -> Self {
-        Self { asking: None, repeated: false, cause: None, redirections: 0, pause: FIRST_PAUSE }
+        Self { asking: None, repeated: false, cause: None, redirections: 0, backoff: PAUSES }
     }
 
     /// The request ends without an answer.
@@ -151,8 +148,8 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_fifth_of_a_second() {
-        let pauses = std::iter::successors(Some(FIRST_PAUSE), |pause| Some(longer(*pause)));
-        let pauses: Vec<_> = pauses.take(7).map(|pause| pause.as_millis()).collect();
+        let mut backoff = Retry::new().backoff;
+        let pauses: Vec<_> = (0..7).map(|_| backoff.next().as_millis()).collect();
         assert_eq!(pauses, [10, 20, 40, 80, 160, 200, 200]);
     }
 }

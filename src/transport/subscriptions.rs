@@ -8,7 +8,7 @@ use redis::{RedisError, RedisResult, Value};
 
 use super::error_class::{ErrorClass, classify};
 use super::failure::{refused, unavailable};
-use super::retry::{FIRST_PAUSE, longer};
+use super::retry::PAUSES;
 use super::{Connection, Node, Purpose, Router, Topology};
 use crate::clock;
 use crate::error::Error;
@@ -140,7 +140,7 @@ impl Router {
             ErrorClass::Fatal(kind) => refused(kind, &redis, "a subscription", false, error),
             _ => unavailable(&format!("a subscription at {redis} has to wait"), false, Some(error)),
         };
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = PAUSES;
         loop {
             let asked = async {
                 match self.channels() {
@@ -153,12 +153,12 @@ impl Router {
                 Ok(Err(error)) => Some(error),
                 Err(_) => None,
             };
+            let pause = backoff.next();
             match error.as_ref().map(classify) {
                 Some(ErrorClass::Fatal(_)) => return (Vec::new(), error.map(refusal)),
                 // Redis is busy with a script, say. Existing subscriptions stay meanwhile.
                 Some(ErrorClass::RetryLater) if clock::now() + pause < deadline => {
                     clock::sleep(pause).await;
-                    pause = longer(pause);
                 }
                 _ => {
                     self.drop_connection(connection);

@@ -81,8 +81,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "rejected-primary-stays-rejected",
         file: "src/transport/topology/sentinel.rs",
-        right: "if self.is_rejected(number) && ",
-        wrong: "if !BUG && self.is_rejected(number) && ",
+        right: "} else if self.is_primary_now(",
+        wrong: "} else if !BUG && self.is_primary_now(",
     },
     Mutant {
         bug: "idle-holder-keeps-the-lock",
@@ -276,8 +276,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "dials-are-not-paced",
         file: "src/transport/connection/pace.rs",
-        right: "self.not_before = Some(now + spread(self.failures.max(self.short_lives)));",
-        wrong: "self.not_before = Some(now + spread(self.failures.max(self.short_lives))).filter(|_| !BUG);",
+        right: "self.not_before = Some(now + spread(self.backoff.last()));",
+        wrong: "self.not_before = Some(now + spread(self.backoff.last())).filter(|_| !BUG);",
     },
     Mutant {
         bug: "dial-is-one-command",

@@ -2,6 +2,7 @@
 //! the guard do, another client, an operator, and the client's thread.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use shuttle::future::{spawn, yield_now};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};

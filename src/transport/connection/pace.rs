@@ -2,48 +2,40 @@
 
 use std::time::{Duration, Instant};
 
-use crate::host::new_uuid;
+use crate::backoff::Backoff;
+use crate::host::random;
 
 /// The shortest pause between the end of one connection, or of a dial, and the next dial.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
-/// The longest pause. After a connection that has lived for so long there is none.
+/// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// There are two pauses, and the longer one counts. One doubles with each dial that fails, and is
-/// over when one succeeds. The other doubles with each connection that has lived for a shorter time
-/// than the pause before it, and is over when one has lived for [`LONGEST_PAUSE`].
-#[derive(Debug, Default)]
+/// The pause doubles with each dial that fails, and with each connection that has lived for a shorter
+/// time than the pause before it. After a connection that has lived for longer it is the first one
+/// again, and after one that has lived for [`LONGEST_PAUSE`] there is none.
+#[derive(Debug)]
 pub(super) struct Pace {
-    failures: Duration,
-    short_lives: Duration,
+    backoff: Backoff,
     not_before: Option<Instant>,
 }
 
+impl Default for Pace {
+    fn default() -> Self {
+        Self { backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), not_before: None }
+    }
+}
+
 impl Pace {
-    pub(super) fn failed(&mut self, now: Instant) {
-        self.failures = longer(self.failures);
-        self.wait(now);
-    }
-
-    pub(super) fn connected(&mut self) {
-        self.failures = Duration::ZERO;
-    }
-
-    /// A connection has ended.
+    /// A dial has failed; or a connection has ended that has `lived` for so long.
     pub(super) fn ended(&mut self, lived: Duration, now: Instant) {
-        self.short_lives = if lived >= LONGEST_PAUSE {
-            Duration::ZERO
-        } else if lived >= self.short_lives.max(FIRST_PAUSE) {
-            FIRST_PAUSE
-        } else {
-            longer(self.short_lives)
-        };
-        self.wait(now);
-    }
-
-    fn wait(&mut self, now: Instant) {
-        self.not_before = Some(now + spread(self.failures.max(self.short_lives)));
+        if lived >= self.backoff.last().max(FIRST_PAUSE) {
+            self.backoff.reset();
+        }
+        if lived < LONGEST_PAUSE {
+            self.backoff.next();
+        }
+        self.not_before = Some(now + spread(self.backoff.last()));
     }
 
     pub(super) fn not_before(&self) -> Option<Instant> {
@@ -51,13 +43,9 @@ impl Pace {
     }
 }
 
-fn longer(pause: Duration) -> Duration {
-    (2 * pause).clamp(FIRST_PAUSE, LONGEST_PAUSE)
-}
-
 /// Up to a quarter less at random, so that many clients do not dial at the same times.
 fn spread(pause: Duration) -> Duration {
-    pause - pause / 4 * u32::from(new_uuid().as_bytes()[0]) / 255
+    pause - pause / 4 * u32::from(random().to_le_bytes()[0]) / 255
 }
 
 #[cfg(test)]
@@ -67,19 +55,15 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// The pauses, without their spread, after dials that failed, and after connections that have
-    /// lived for so long.
-    fn pauses(all: impl IntoIterator<Item = Option<Duration>>) -> Vec<u128> {
+    /// A dial that failed.
+    const FAILED: Duration = Duration::ZERO;
+
+    /// The pauses, without their spread, after connections that have lived for so long.
+    fn pauses(all: impl IntoIterator<Item = Duration>) -> Vec<u128> {
         let (mut pace, now) = (Pace::default(), clock::now());
         let pause = |lived| {
-            match lived {
-                None => pace.failed(now),
-                Some(lived) => {
-                    pace.connected();
-                    pace.ended(lived, now);
-                }
-            }
-            let pause = pace.failures.max(pace.short_lives);
+            pace.ended(lived, now);
+            let pause = pace.backoff.last();
             let until = pace.not_before().expect("a time") - now;
             assert!(until <= pause && until >= pause * 3 / 4, "{until:?}");
             pause.as_millis()
@@ -89,20 +73,20 @@ mod tests {
 
     #[test]
     fn dials_that_fail_slow_down_to_half_a_second() {
-        assert_eq!(pauses([None; 7]), [25, 50, 100, 200, 400, 500, 500]);
+        assert_eq!(pauses([FAILED; 7]), [25, 50, 100, 200, 400, 500, 500]);
     }
 
     #[test]
     fn the_first_dial_and_one_after_a_connection_that_has_lived_are_at_once() {
         assert_eq!(Pace::default().not_before(), None);
-        assert_eq!(pauses([Some(500 * MS)]), [0]);
-        assert_eq!(pauses([None, None, Some(500 * MS), Some(MS)]), [25, 50, 0, 25]);
+        assert_eq!(pauses([500 * MS]), [0]);
+        assert_eq!(pauses([FAILED, FAILED, 500 * MS, MS]), [25, 50, 0, 25]);
     }
 
     #[test]
     fn a_pause_grows_until_a_connection_has_lived_for_longer() {
-        assert_eq!(pauses([Some(MS); 5]), [25, 50, 100, 200, 400]);
-        assert_eq!(pauses([Some(MS), Some(MS), Some(60 * MS), Some(60 * MS)]), [25, 50, 25, 25]);
+        assert_eq!(pauses([MS; 5]), [25, 50, 100, 200, 400]);
+        assert_eq!(pauses([MS, MS, 60 * MS, 60 * MS]), [25, 50, 25, 25]);
     }
 
     #[test]

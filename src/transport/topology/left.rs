@@ -1,20 +1,17 @@
 //! Servers that are out of use. The client's thread has them close the stale connections.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::RedisResult;
 use tokio::task::JoinSet;
 
+use crate::backoff::Backoff;
 use crate::clock;
 use crate::host::here;
 use crate::transport::{Connection, Router};
 
-/// How often the client's thread tries to reach a server that is out of use.
-const TRIES: u32 = 10;
-
-/// Before the second try. Each further pause is longer by as much.
-const PAUSE: Duration = Duration::from_millis(200);
+/// How often the client's thread tries to reach a server that is out of use: for ten seconds.
+const TRIES: u32 = 14;
 
 impl Router {
     /// Ends the connections to a server that is out of use. Callers send what is under way on them
@@ -34,14 +31,15 @@ impl Router {
         while let Some(client) = left.recv().await {
             let router = Arc::downgrade(self);
             closers.spawn(here(async move {
-                for tries in 1..=TRIES {
+                let mut backoff = Backoff::in_background();
+                for _ in 0..TRIES {
                     let Some(router) = router.upgrade() else { return };
                     match close_at(&router, &client).await {
                         Ok(()) => return,
                         Err(error) => tracing::debug!(%error, "stale connections are not closed"),
                     }
                     drop(router);
-                    clock::sleep(PAUSE * tries).await;
+                    clock::sleep(backoff.next()).await;
                 }
             }));
             while closers.try_join_next().is_some() {}

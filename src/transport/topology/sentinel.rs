@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
+use crate::backoff::Backoff;
 use crate::clock;
 use crate::error::Error;
 use crate::host::{Driven, here};
@@ -43,12 +44,11 @@ const LEAST_AGE: Duration = Duration::from_millis(50);
 /// After a Sentinel could not be reached.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// A server that was reported as the primary but is a replica is asked again after twice this time,
-/// and then less and less often.
-const PROBE: Duration = Duration::from_millis(125);
-
 /// An event can get lost, and an outage of the server can stay unnoticed.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
+
+/// Before a server that was reported as the primary, but is a replica, is asked again.
+const PROBES: Backoff = Backoff::new(Duration::from_millis(250), LONGEST_SILENCE);
 
 pub(in crate::transport) struct Sentinels {
     pub(super) name: String,
@@ -210,14 +210,16 @@ impl Sentinels {
         let patience = router.dialer.patience;
         let (mut sentinel, mut events) = connect(&self.at[number], patience).await?;
         clock::within(patience, sentinel.connection.subscribe("+switch-master")).await?;
-        let (mut probe, mut reported) = (PROBE, false);
+        let (mut probe, mut reported) = (PROBES, false);
         loop {
             let amiss = self.amiss.notified();
             match fetch_report(&mut sentinel.connection, &self.name, patience).await {
                 Ok(report) => {
                     reported = false;
                     self.reported(number, report.clone(), router);
-                    if self.is_rejected(number) && self.is_primary_now(&report, patience).await {
+                    if !self.is_rejected(number) {
+                        probe.reset();
+                    } else if self.is_primary_now(&report, patience).await {
                         self.reports.lock().rejected.retain(|rejected| *rejected != report);
                         self.reported(number, report, router);
                     }
@@ -230,8 +232,7 @@ impl Sentinels {
                 Err(_) => {}
             }
             clock::sleep(LEAST_AGE).await;
-            probe = if self.is_rejected(number) { (2 * probe).min(LONGEST_SILENCE) } else { PROBE };
-            let silence = if probe > PROBE { probe } else { LONGEST_SILENCE };
+            let silence = if self.is_rejected(number) { probe.next() } else { LONGEST_SILENCE };
             tokio::select! {
                 biased;
                 () = amiss => {}
@@ -310,8 +311,7 @@ enum Event {
     End,
 }
 
-/// Connects with the first settings that are not refused. The Sentinel may take `patience` for each
-/// answer.
+/// Connects with the first settings that are not refused.
 async fn connect(
     ways: &[ConnectionInfo],
     patience: Duration,

@@ -81,8 +81,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "release-tried-once",
         file: "src/releaser.rs",
-        right: "clock::sleep(pause).await;",
-        wrong: "if BUG {\n                    return jobs;\n                }\n                clock::sleep(pause).await;",
+        right: "clock::sleep(backoff.next()).await;",
+        wrong: "if BUG {\n                    return jobs;\n                }\n                clock::sleep(backoff.next()).await;",
     },
     Mutant {
         bug: "lost-is-released",

@@ -115,7 +115,7 @@ impl LockClient {
     /// [`FencingToken`]: crate::FencingToken
     #[must_use]
     pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock {
-        FencedLock::new(self.engine.clone(), name.as_ref())
+        Lock::new(self.engine.clone(), name.as_ref())
     }
 
     /// A handle to the fair lock of that name, whose waiters have it in the order in which they came,
@@ -123,14 +123,14 @@ impl LockClient {
     /// exclude each other. No I/O.
     #[must_use]
     pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
-        FairLock::new(self.engine.clone(), name.as_ref())
+        Lock::new(self.engine.clone(), name.as_ref())
     }
 
     /// A handle to the fair lock of that name, whose guards have a [`FencingToken`](crate::FencingToken).
     /// The four kinds of locks of a name exclude each other. No I/O.
     #[must_use]
     pub fn fenced_fair_lock(&self, name: impl AsRef<str>) -> FencedFairLock {
-        FencedFairLock::new(self.engine.clone(), name.as_ref())
+        Lock::new(self.engine.clone(), name.as_ref())
     }
 
     /// Refuses new calls, ends waiting ones with [`Closed`](crate::ErrorKind::Closed), waits until

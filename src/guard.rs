@@ -1,26 +1,16 @@
 //! The guard: one hold of a lock, which `unlock` or a drop gives back.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{Instrument, Span};
-
-use crate::clock;
-use crate::engine::Engine;
-use crate::error::{Error, Loss, Outcome};
-use crate::handle::Handle;
-use crate::lease::{Lease, MAX_LEASE};
-use crate::loss::{found_gone, report};
-use crate::possession::{FoundBy, Granted};
-use crate::protocol::Session;
-use crate::releaser::{PossessionSession, Unlock};
-use crate::spans;
+use crate::error::{Error, Loss};
 use crate::token::FencingToken;
 
 mod execute;
+mod hold;
+pub(crate) use hold::Hold;
 
-/// One hold of a lock.
+/// One hold of a lock. `T` is what comes with it: nothing, or the token of a [`FencedLockGuard`].
 ///
 /// A guard can be sent to another task or thread, and keeps working when the client and the
 /// handle that it came from are dropped.
@@ -59,38 +49,44 @@ mod execute;
 /// # }
 /// ```
 #[must_use = "a dropped guard gives the lock back at once: keep it for as long as you need the lock"]
-pub struct LockGuard {
-    engine: Arc<Engine>,
-    /// Keeps the watchdog renewing, also when the handle is dropped.
-    handle: Arc<Handle>,
-    granted: Granted,
-    /// When the caller got it, in milliseconds of [`Engine::uptime`]: it takes no room here.
-    acquired: u32,
-    /// `unlock` does what the drop would do.
-    unlocking: bool,
-    span: spans::Hold,
+pub struct LockGuard<T = ()> {
+    hold: Hold,
+    token: T,
 }
 
-impl LockGuard {
-    pub(crate) fn new(
-        engine: Arc<Engine>,
-        handle: Arc<Handle>,
-        granted: Granted,
-        acquired_in: &Span,
-    ) -> Self {
-        let acquired = engine.uptime(clock::now());
-        let span = spans::Hold::begin(handle.names.key(), &granted.possession.id, acquired_in);
-        Self { engine, handle, granted, acquired, unlocking: false, span }
-    }
+/// One hold of a fenced lock: a [`LockGuard`] with a [`token`](Self::token).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(lock: redlatch::FencedLock) -> Result<(), redlatch::Error> {
+/// let outer = lock.lock().await?;
+/// let inner = lock.lock().await?;
+/// assert_eq!(inner.token(), outer.token());
+/// // A column of a database, say, has a signed number of 64 bits.
+/// let token = i64::try_from(inner.token().get());
+/// # Ok(())
+/// # }
+/// ```
+pub type FencedLockGuard = LockGuard<FencingToken>;
 
-    /// The fencing token, if the lock is fenced.
-    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
-        self.granted.token
+impl LockGuard<FencingToken> {
+    /// The token of this hold. Send it with every write to the store that checks it. Local, no I/O.
+    /// All nested holds of a handle have the same token.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+}
+
+impl<T> LockGuard<T> {
+    pub(crate) fn new(hold: Hold, token: T) -> Self {
+        Self { hold, token }
     }
 
     /// Gives this hold back and waits until Redis has confirmed it. The last hold of a handle hands
-    /// the lock off to the next waiter of this client, or frees it and wakes one waiter of each
-    /// client. An earlier one leaves the lock held.
+    /// the lock off to the next waiter of this client, or frees it and wakes those that wait in other
+    /// clients. An earlier one leaves the lock held.
     ///
     /// One round trip. Needs a Tokio runtime, any one; a drop needs none. Outside of one this is an error,
     /// and gives the hold back as a drop does.
@@ -112,46 +108,14 @@ impl LockGuard {
     ///
     /// The client gives the hold back even if this future is dropped before it completes. The
     /// release then goes on in the background.
-    pub async fn unlock(mut self) -> Result<(), Error> {
-        // If this fails, the drop gives the hold back.
-        self.engine.begin_call().map_err(|error| error.about(self.name()))?;
-        self.end_span();
-        let key = self.handle.names.key();
-        let server = || self.engine.router.address_of(key);
-        let span = spans::release(key, &self.granted.possession.id, false, server);
-        self.unlocking = true;
-        if span.is_disabled() {
-            return self.engine.host.run(self.release()).await;
-        }
-        self.engine.process.bind(self.engine.host.run(self.release_in(span))).await
+    pub async fn unlock(self) -> Result<(), Error> {
+        self.hold.unlock().await
     }
 
-    async fn release_in(&self, span: Span) -> Result<(), Error> {
-        let released = self.release().instrument(span.clone()).await;
-        released.inspect_err(|error| spans::failed(&span, error))
-    }
-
-    async fn release(&self) -> Result<(), Error> {
-        let about = |error: Error| error.about(self.name());
-        let now = clock::now();
-        let call = Session::new(&self.engine.router, now + self.engine.config.command_timeout);
-        let mut unlock = Unlock::begin(&self.engine.releaser, call, &self.granted, now);
-        if unlock.is_handed_off() {
-            let handed_off = self.engine.process.bind(async move { unlock.await_handoff().await });
-            return handed_off.await.map_err(about);
-        }
-        self.engine.process.bind(async move { unlock.release().await }).await.map_err(about)
-    }
-
-    fn end_span(&mut self) {
-        let validity = &self.granted.validity;
-        self.span.end(|| validity.loss(clock::now()));
-    }
-
-    /// The name that [`LockClient::lock`](crate::LockClient::lock) got.
+    /// The name that the handle of this guard was made for.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.engine.config.without_prefix(self.handle.names.key())
+        self.hold.name()
     }
 
     /// The owner in Redis that has this hold: `<uuid of the client>:<number>`, drawn for the time in which this client has
@@ -159,7 +123,7 @@ impl LockGuard {
     /// this client hands the lock on.
     #[must_use]
     pub fn owner(&self) -> &str {
-        &self.granted.possession.id
+        self.hold.owner()
     }
 
     /// Has [`unlock`](Self::unlock) and a drop leave the lock until `least` after this guard was
@@ -178,14 +142,7 @@ impl LockGuard {
     /// any lock](crate::promises#anything-about-a-redis-that-forgets).
     /// [`force_unlock`](crate::Lock::force_unlock) frees it.
     pub fn hold_at_least(&self, least: Duration) {
-        if !self.engine.process.is_this_one() {
-            return;
-        }
-        let _on = self.engine.host.enter();
-        let now = clock::now();
-        let held = self.engine.uptime(now).wrapping_sub(self.acquired);
-        let left = least.min(MAX_LEASE).saturating_sub(Duration::from_millis(held.into()));
-        self.granted.possession.holds.lock().hold_until(self.granted.hold, now + left);
+        self.hold.hold_at_least(least);
     }
 
     /// Whether the client knows that the lock is lost. Local knowledge, no I/O: the deadline of this
@@ -193,8 +150,7 @@ impl LockGuard {
     /// child](crate::LockClient#forking).
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        let _on = self.engine.host.enter();
-        !self.engine.process.is_this_one() || self.granted.validity.is_lost()
+        self.hold.is_lost()
     }
 
     /// What became of the lock, if the client knows that it is lost. The first finding stays, and is that
@@ -202,11 +158,7 @@ impl LockGuard {
     /// [forked child](crate::LockClient#forking), where the hold is its parent's.
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
-        if !self.engine.process.is_this_one() {
-            return None;
-        }
-        let _on = self.engine.host.enter();
-        self.granted.validity.loss(clock::now())
+        self.hold.loss()
     }
 
     /// Completes when the lock is lost: at this hold's own deadline even if Redis is out of
@@ -224,10 +176,7 @@ impl LockGuard {
     ///
     /// Dropping the future has no effect; a later call completes at once if the lock is lost by then.
     pub async fn lost(&self) {
-        let process = &self.engine.process;
-        if process.is_this_one() {
-            process.bind(self.engine.host.run(self.granted.validity.lost())).await;
-        }
+        self.hold.lost().await;
     }
 
     /// How long this guard is still valid if the client does not renew it: the lease, counted from
@@ -238,12 +187,7 @@ impl LockGuard {
     /// has confirmed by then. So it may grow once, when Redis has heard of a longer lease.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        if !self.engine.process.is_this_one() {
-            return Duration::ZERO;
-        }
-        let _on = self.engine.host.enter();
-        let now = clock::now();
-        self.granted.validity.check(now).map_or(Duration::ZERO, |until| until - now)
+        self.hold.remaining()
     }
 
     /// Prolongs this hold: from now on it has at least `lease`. Never shortens it: a longer lease that
@@ -270,46 +214,7 @@ impl LockGuard {
     /// Once the client has sent the command, Redis may keep the lock for longer even if the future is
     /// dropped. The guard is valid for as long as it was.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        let about = |error: Error| error.about(self.name());
-        self.engine.begin_call().map_err(about)?;
-        let lease = Lease::Fixed(lease).checked(self.engine.config.watchdog_timeout);
-        let extend = self.engine.host.run(self.extend_to(lease.map_err(about)?));
-        self.engine.process.bind(extend).await.map_err(about)
-    }
-
-    async fn extend_to(&self, lease: Duration) -> Result<(), Error> {
-        let Self { engine, granted, .. } = self;
-        let mut session = self.session(lease).await?;
-        granted.asks_for(lease);
-        let possession = &granted.possession;
-        let locks = [(possession.names.key(), &*possession.id)];
-        let (held, sent) = session.call.renew(&locks, lease).await?;
-        if let [Err(loss)] = *held {
-            found_gone(&engine.waiters, possession, FoundBy::Extension, loss);
-            return Err(self.was_lost(Outcome::NotExecuted));
-        }
-        let extended = possession.holds.lock().extended(granted.hold, lease, sent, clock::now());
-        if extended { Ok(()) } else { Err(self.was_lost(Outcome::Executed)) }
-    }
-
-    /// A session of its owner, in which this hold is valid.
-    async fn session(&self, lease: Duration) -> Result<PossessionSession<'_>, Error> {
-        let Self { engine, granted, .. } = self;
-        if granted.validity.is_lost() {
-            return Err(self.was_lost(Outcome::NotExecuted));
-        }
-        let call = Session::new(&engine.router, clock::now() + engine.config.command_timeout);
-        let mut session =
-            PossessionSession::new(call, &granted.possession, &engine.releaser, None, lease);
-        session.acquire_permit(clock::now()).await?;
-        if granted.validity.is_lost() {
-            return Err(self.was_lost(Outcome::NotExecuted));
-        }
-        Ok(session)
-    }
-
-    fn was_lost(&self, outcome: Outcome) -> Error {
-        Error::lost(self.handle.names.key(), self.loss(), outcome)
+        self.hold.extend(lease).await
     }
 
     /// Runs `fut` while the lock is held. Returns its value if it completes before the lock is lost.
@@ -332,53 +237,19 @@ impl LockGuard {
     ///
     /// Dropping the future drops `fut`; the hold stays.
     pub async fn run_until_lost<F: Future>(&self, fut: F) -> Result<F::Output, Error> {
-        let value = tokio::select! {
-            biased;
-            () = self.lost() => None,
-            value = fut => Some(value),
-        };
-        match value {
-            Some(value) if !self.is_lost() => Ok(value),
-            _ => Err(self.was_lost(Outcome::NotExecuted).about(self.name())),
-        }
+        self.hold.run_until_lost(fut).await
     }
 }
 
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        // In a forked child the hold is the parent's.
-        if !self.engine.process.is_this_one() {
-            return self.span.forget();
-        }
-        let _on = self.engine.host.enter();
-        if self.unlocking {
-            return;
-        }
-        if self.granted.validity.lost_unreported(clock::now())
-            && let Some(loss) = self.loss()
-        {
-            report(
-                &self.engine.waiters,
-                &self.granted.possession,
-                loss,
-                "and then its guard was dropped",
-            );
-        }
-        self.engine.releaser.give_back(&self.granted);
-        self.end_span();
-    }
-}
-
-impl fmt::Debug for LockGuard {
+impl<T> fmt::Debug for LockGuard<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("LockGuard");
-        shown.field("name", &self.name()).field("owner", &self.owner());
-        // In a forked child a mutex of the parent may be locked for ever.
-        if self.engine.process.is_this_one() {
-            shown
-                .field("holds", &self.granted.possession.holds.lock().live_with(self.granted.hold));
+        let token = self.hold.granted.token;
+        let mut shown =
+            f.debug_struct(if token.is_some() { "FencedLockGuard" } else { "LockGuard" });
+        self.hold.show(&mut shown);
+        if let Some(token) = token {
+            shown.field("token", &token);
         }
-        shown.field("remaining", &self.remaining());
-        shown.field("lost", &self.is_lost()).field("loss", &self.loss()).finish_non_exhaustive()
+        shown.finish_non_exhaustive()
     }
 }

@@ -23,7 +23,7 @@ pub mod guide;
 mod handle;
 mod handoff;
 mod host;
-mod kind;
+pub mod kind;
 mod lease;
 mod limit;
 mod lock;
@@ -52,11 +52,11 @@ mod watchdog;
 pub use builder::LockClientBuilder;
 pub use client::LockClient;
 pub use error::{Error, ErrorKind, Loss, Outcome};
-pub use guard::LockGuard;
+pub use guard::{FencedLockGuard, LockGuard};
 #[doc(no_inline)]
 pub use guide::promises;
 pub use lease::Lease;
-pub use lock::{FairLock, FencedFairLock, FencedLock, FencedLockGuard, Lock};
+pub use lock::{FairLock, FencedFairLock, FencedLock, Lock};
 /// The driver, in the version whose `Client` [`LockClientBuilder::client`] takes.
 #[doc(no_inline)]
 pub use redis;

@@ -1,6 +1,7 @@
 //! The handle of a lock: calls on it nest.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,22 +11,20 @@ use crate::acquire::{Wait, acquire};
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
-use crate::guard::LockGuard;
+use crate::guard::{Hold, LockGuard};
 use crate::handle::Handle;
-use crate::kind::Kind;
+use crate::kind::{LockKind, Reentrant, Token};
 use crate::lease::Lease;
 use crate::possession::Granted;
+use crate::protocol::Names;
 use crate::spans;
 
 mod around;
-mod delegate;
 mod fair;
 mod fenced;
-mod fenced_fair;
 mod inspect;
 pub use fair::FairLock;
-pub use fenced::{FencedLock, FencedLockGuard};
-pub use fenced_fair::FencedFairLock;
+pub use fenced::{FencedFairLock, FencedLock};
 
 /// A handle to a lock. **A handle is an owner**: a task that calls [`lock`](Self::lock) on the same
 /// handle again, by reference or through an [`Arc`], re-enters; a [clone](Clone), or another
@@ -91,20 +90,21 @@ pub use fenced_fair::FencedFairLock;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Lock {
+pub struct Lock<K = Reentrant> {
     engine: Arc<Engine>,
     handle: Arc<Handle>,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl Lock {
+impl<K: LockKind> Lock<K> {
     pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
-        Self::of_kind(Kind::Reentrant, engine, name)
+        let names = engine.possessions.names(K::KIND, &engine.config.name_prefix, name);
+        Self::of(names, engine)
     }
 
-    pub(crate) fn of_kind(kind: Kind, engine: Arc<Engine>, name: &str) -> Self {
-        let names = engine.possessions.names(kind, &engine.config.name_prefix, name);
-        let handle = Arc::new(Handle::new(kind, names, &engine.possessions));
-        Self { engine, handle }
+    fn of(names: Arc<Names>, engine: Arc<Engine>) -> Self {
+        let handle = Arc::new(Handle::new(K::KIND, names, &engine.possessions));
+        Self { engine, handle, kind: PhantomData }
     }
 
     /// Acquires the lock, waiting for as long as it takes. The lease is the watchdog timeout
@@ -129,7 +129,7 @@ impl Lock {
     /// Dropping the future leaves the wait queue. The client gives a grant that was on its way back
     /// in the background within about a round trip, and passes a wake-up, or a lock that was handed
     /// off, to the next waiter.
-    pub async fn lock(&self) -> Result<LockGuard, Error> {
+    pub async fn lock(&self) -> Result<LockGuard<K::Token>, Error> {
         self.wait_for(Lease::Watchdog).await
     }
 
@@ -152,7 +152,7 @@ impl Lock {
     /// # Cancel safety
     ///
     /// That of [`lock`](Self::lock).
-    pub async fn lock_with_lease(&self, lease: Duration) -> Result<LockGuard, Error> {
+    pub async fn lock_with_lease(&self, lease: Duration) -> Result<LockGuard<K::Token>, Error> {
         self.wait_for(Lease::Fixed(lease)).await
     }
 
@@ -179,7 +179,7 @@ impl Lock {
         &self,
         wait: Duration,
         lease: impl Into<Lease>,
-    ) -> Result<Option<LockGuard>, Error> {
+    ) -> Result<Option<LockGuard<K::Token>>, Error> {
         let wait = {
             let _on = self.engine.host.enter();
             Wait::from_now(wait)
@@ -202,7 +202,7 @@ impl Lock {
     /// # Cancel safety
     ///
     /// That of [`lock`](Self::lock).
-    pub async fn try_lock_now(&self) -> Result<Option<LockGuard>, Error> {
+    pub async fn try_lock_now(&self) -> Result<Option<LockGuard<K::Token>>, Error> {
         self.acquire(Lease::Watchdog, Wait::Once).await
     }
 
@@ -226,7 +226,7 @@ impl Lock {
         self.handle.names.check(&self.engine.router)
     }
 
-    async fn wait_for(&self, lease: Lease) -> Result<LockGuard, Error> {
+    async fn wait_for(&self, lease: Lease) -> Result<LockGuard<K::Token>, Error> {
         let guard = self.acquire(lease, Wait::Forever).await?;
         guard.ok_or_else(|| {
             let message = "BUG: a wait without an end has ended";
@@ -234,7 +234,11 @@ impl Lock {
         })
     }
 
-    async fn acquire(&self, lease: Lease, wait: Wait) -> Result<Option<LockGuard>, Error> {
+    async fn acquire(
+        &self,
+        lease: Lease,
+        wait: Wait,
+    ) -> Result<Option<LockGuard<K::Token>>, Error> {
         let about = |error: Error| error.about(self.name());
         // Before the span: the subscriber may have a mutex of its own.
         self.engine.begin_call().map_err(about)?;
@@ -257,7 +261,7 @@ impl Lock {
         span: Span,
         lease: Lease,
         wait: Wait,
-    ) -> Result<Option<LockGuard>, Error> {
+    ) -> Result<Option<LockGuard<K::Token>>, Error> {
         let begun = clock::now();
         let call = acquire(&self.engine, &self.handle, lease, wait).instrument(span.clone());
         // Makes a guard at once: from here on its drop is the undo.
@@ -266,25 +270,23 @@ impl Lock {
         acquired
     }
 
-    fn guard(&self, granted: Granted, acquired_in: &Span) -> LockGuard {
-        LockGuard::new(self.engine.clone(), self.handle.clone(), granted, acquired_in)
+    fn guard(&self, granted: Granted, acquired_in: &Span) -> LockGuard<K::Token> {
+        let token = Token::of(granted.token);
+        let hold = Hold::new(self.engine.clone(), self.handle.clone(), granted, acquired_in);
+        LockGuard::new(hold, token)
     }
 }
-
-around::lock_around!(Lock => LockGuard);
 
 /// A new owner of the same name, which does not share the original's holds.
-impl Clone for Lock {
+impl<K: LockKind> Clone for Lock<K> {
     fn clone(&self) -> Self {
-        let Handle { kind, names, .. } = &*self.handle;
-        let handle = Handle::new(*kind, names.clone(), &self.engine.possessions);
-        Self { engine: self.engine.clone(), handle: Arc::new(handle) }
+        Self::of(self.handle.names.clone(), self.engine.clone())
     }
 }
 
-impl fmt::Debug for Lock {
+impl<K: LockKind> fmt::Debug for Lock<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock")
+        f.debug_struct(K::NAME)
             .field("name", &self.name())
             .field("owner", &self.owner())
             .finish_non_exhaustive()

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use redlatch::kind::LockKind;
 use redlatch::{
     Error, ErrorKind, FairLock, FencedFairLock, FencedLock, FencedLockGuard, FencingToken, Lease,
     Lock, LockClient, LockClientBuilder, LockGuard, Loss, Outcome,
@@ -35,7 +36,6 @@ const MODULES: &[(&str, &[&str])] = &[
             "protocol",
             "kind",
             "lease",
-            "token",
             "spans",
             "clock",
             "error",
@@ -199,7 +199,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("process", &[]),
     ("slot", &[]),
     ("ready", &[]),
-    ("kind", &[]),
+    ("kind", &["token"]),
     ("token", &[]),
     ("config", &["error"]),
     ("error", &[]),
@@ -208,17 +208,8 @@ const MODULES: &[(&str, &[&str])] = &[
 
 /// Who may name the `redis` crate: the wire, the address in the public options, the source of an error,
 /// and the commands that a guard executes.
-const DRIVER: &[&str] = &[
-    "host",
-    "simulation",
-    "test_util",
-    "transport",
-    "protocol",
-    "builder",
-    "error",
-    "guard",
-    "lock",
-];
+const DRIVER: &[&str] =
+    &["host", "simulation", "test_util", "transport", "protocol", "builder", "error", "guard"];
 
 /// What the tests of several modules use: only tests may use it.
 const TESTS: &str = "tests";
@@ -491,7 +482,8 @@ fn every_public_type_has_an_example() {
     // The simulation is hidden from the documentation: `test_util` is the part for users.
     for file in sources().iter().filter(|file| !file.is_test() && file.module() != "simulation") {
         let lines: Vec<&str> = file.text.lines().collect();
-        let public = |line: &str| line.starts_with("pub struct ") || line.starts_with("pub enum ");
+        let words = ["pub struct ", "pub enum ", "pub type ", "pub trait "];
+        let public = |line: &str| words.iter().any(|word| line.starts_with(word));
         for (at, line) in lines.iter().enumerate().filter(|(_, line)| public(line)) {
             types += 1;
             let above = lines[..at].iter().rev();
@@ -501,7 +493,7 @@ fn every_public_type_has_an_example() {
             assert!(has_one, "src/{}: {line}", file.path);
         }
     }
-    assert!(types >= 11, "only {types} found: is this test blind?");
+    assert!(types >= 18, "only {types} found: is this test blind?");
 }
 
 #[test]
@@ -617,6 +609,56 @@ fn every_future_can_be_spawned(client: LockClient, lock: &'static Lock, guard: L
         let _: Result<(), Error> = guard.execute(&redlatch::redis::pipe()).await;
         guard.unlock().await
     });
+}
+
+/// What a program keeps: no type needs a parameter.
+struct Kept {
+    locks: (Lock, FairLock, FencedLock, FencedFairLock),
+    guards: Vec<LockGuard>,
+    fenced: Option<FencedLockGuard>,
+}
+
+impl Kept {
+    fn new(client: &LockClient) -> Self {
+        let lock: Lock = client.lock("a");
+        let fenced: FencedLock = client.fenced_lock("a");
+        let locks = (lock, client.fair_lock("a"), fenced, client.fenced_fair_lock("a"));
+        Self { locks, guards: Vec::new(), fenced: None }
+    }
+
+    /// The guard of a fair lock is that of a plain one, and those of the fenced locks are of one type.
+    async fn acquire(&mut self) -> Result<Option<FencingToken>, Error> {
+        const SECOND: Duration = Duration::from_secs(1);
+        let (lock, fair, fenced, fenced_fair) = &self.locks;
+        self.guards = vec![lock.lock().await?, fair.lock_with_lease(SECOND).await?];
+        self.guards.extend(FairLock::try_lock_now(fair).await?);
+        self.fenced = Some(FencedLock::lock(fenced).await?);
+        let other: Option<FencedLockGuard> = fenced_fair.try_lock(SECOND, SECOND).await?;
+        fair.with(async |_: &LockGuard| ()).await?;
+        fenced.with(async |guard: &FencedLockGuard| guard.token()).await?;
+        fenced_fair.try_with(SECOND, SECOND, async |guard| guard.token()).await?;
+        let lost = self.guards.iter().all(LockGuard::is_lost) || lock.clone().is_held().await?;
+        Ok(other.as_ref().map(FencedLockGuard::token).filter(|_| lost))
+    }
+}
+
+/// Code that does not care which kind it is.
+async fn any_kind<K: LockKind>(lock: Lock<K>) -> Result<(), Error> {
+    let guard = lock.lock().await?;
+    lock.with(async |inner| inner.lost().await).await?;
+    println!("{lock:?} {guard:?}");
+    LockGuard::unlock(guard).await
+}
+
+/// Compiled and never run: there is no server.
+#[expect(dead_code, reason = "that it compiles is the test")]
+fn every_kind_can_be_used_alike(client: &LockClient) {
+    let mut kept = Kept::new(client);
+    can_be_spawned(any_kind(kept.locks.0.clone()));
+    can_be_spawned(any_kind(kept.locks.1.clone()));
+    can_be_spawned(any_kind(kept.locks.2.clone()));
+    can_be_spawned(any_kind(kept.locks.3.clone()));
+    can_be_spawned(async move { kept.acquire().await });
 }
 
 #[test]

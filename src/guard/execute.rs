@@ -7,9 +7,9 @@ use crate::loss::found_gone;
 use crate::possession::FoundBy;
 use crate::protocol::{Execution, converted};
 
-use super::LockGuard;
+use super::{Hold, LockGuard};
 
-impl LockGuard {
+impl<T> LockGuard<T> {
     /// Executes the commands of a pipeline in the same Redis, if this hold still exists there; else
     /// returns [`Lost`](crate::ErrorKind::Lost), and none of them is executed. Redis does both in one
     /// script: no other holder comes in between, nor any other command. So for state that lives beside
@@ -85,7 +85,13 @@ impl LockGuard {
     ///
     /// If the future is dropped, Redis may or may not execute the commands, as with the outcome
     /// `Unknown`.
-    pub async fn execute<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, Error> {
+    pub async fn execute<R: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<R, Error> {
+        self.hold.execute(pipeline).await
+    }
+}
+
+impl Hold {
+    async fn execute<R: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<R, Error> {
         let about = |error: Error| error.about(self.name());
         let (engine, possession) = (&self.engine, &self.granted.possession);
         engine.begin_call().map_err(about)?;

@@ -1,22 +1,14 @@
 //! The fair lock: first come, first served over all clients.
 //!
-//! It differs from a [`Lock`] in its scripts, which keep a queue of the clients beside the lock (see
-//! `lua/fair_turn.lua`). All else is the same lock, to which this file delegates.
+//! It differs from a plain one in its scripts, which keep a queue of the clients beside the lock (see
+//! `lua/fair_turn.lua`).
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::engine::Engine;
-use crate::error::Error;
-use crate::guard::LockGuard;
-use crate::kind::Kind;
-use crate::lease::Lease;
+use crate::kind::Fair;
 
 use super::Lock;
-use super::around::lock_around;
-use super::delegate::{delegate, delegate_lock};
 
-/// A [`Lock`] that is first come, first served, over all clients.
+/// A [`Lock`] that is first come, first served, over all clients. Its guards are
+/// [`LockGuard`](crate::LockGuard)s.
 ///
 /// # What it promises
 ///
@@ -35,10 +27,13 @@ use super::delegate::{delegate, delegate_lock};
 /// - the client that has the lock may serve its own waiters first, for its
 ///   [turn](crate::LockClientBuilder::fair_turn);
 /// - a cluster moves the slot of the lock just then: clients may not get the messages;
-/// - somebody took the lock by a plain [`lock()`](crate::LockClient::lock) or by Java.
+/// - a plain [`lock()`](crate::LockClient::lock) or a Java service took the lock: those do not see the queue.
 ///
-/// A waiter that gives up and comes again is a new waiter. [`try_lock_now`](Self::try_lock_now) never
+/// A waiter that gives up and comes again is a new waiter. [`try_lock_now`](Lock::try_lock_now) never
 /// goes before one that waits. A nested hold never waits.
+///
+/// From the begin of an `unlock` until the next waiter in another client has the lock takes one round
+/// trip; with a plain lock it takes two.
 ///
 /// # Examples
 ///
@@ -47,41 +42,38 @@ use super::delegate::{delegate, delegate_lock};
 /// let client = redlatch::LockClient::connect("redis://127.0.0.1/").await?;
 /// let tickets = client.fair_lock("tickets");
 /// let guard = tickets.lock().await?;
-/// // Whoever asked before has had the lock by now.
+/// // Every caller that asked before this one has had the lock by now.
 /// guard.unlock().await?;
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// From the begin of an `unlock` until the next waiter in another client has the lock takes one round
-/// trip; with a plain lock it takes two.
-///
 /// # When a client dies
 ///
-/// The release gives the lock to the next client, for the grace, and passes over one whose connection is
-/// closed, so the next one has it at once. A client that died before it was subscribed, within three round
-/// trips of its first call, or that stopped, or whose host went away, keeps the
-/// others waiting for the grace, once (and if the one behind it stopped, too, until the others refresh
-/// their places, within 3.3 s); so does a call that is never polled again, if it waits in another
-/// client than the last holder. (In the same client, or if the grant took a third of the grace to come, the
-/// lock may be handed to it for its lease, as a plain lock is.) A client that was alive after all stands first again. The client counts the time for
-/// which its callers wait, and tells Redis that, so no place gets lost: not with the queue, not with all
-/// data of the server, and not in a failover.
+/// | the next client in the queue | the others wait |
+/// |---|---|
+/// | has closed its connection | no longer: the release passes it over |
+/// | is stopped, or its host is gone | for the grace, once |
+/// | died before it was subscribed, within three round trips of its first call | for the grace, once |
+/// | has a waiter whose task is never polled again | for the grace, once |
+/// | the same, and is the client that releases the lock, or has heard of its turn too late to wait | for the lease of that waiter, as with a plain lock |
 ///
-/// While anybody is subscribed to a pattern that fits the channels of the clients, as with `PSUBSCRIBE *`,
-/// Redis counts them as subscribed, and a client that died costs the grace, too.
+/// If the client behind it is stopped, too, the others go on when they refresh their places, within 3.3 s.
+///
+/// A client that was only slow stands first again. It measures how long its callers have waited, and each
+/// request says so. So the order outlives the loss of the queue, of all data of the server, and a failover.
+///
+/// While a client is subscribed to a pattern that fits the channels of the lock, as with `PSUBSCRIBE *`,
+/// Redis takes the dead for subscribed, and each of them costs the grace, too.
 ///
 /// # Beside other locks of this name
 ///
 /// A fair lock, a plain one and one of Redisson exclude each other, and only the waiters of fair
 /// locks have an order. Redisson's `RFairLock` has a queue of its own, and does not see this one.
 /// Waiters of a fair lock notice a release by a plain lock when they refresh their places, every
-/// 3.3 s, or at the end of the lease that they were told, if that is sooner.
+/// 3.3 s, or at the end of the lease that Redis reported to them, if that is sooner.
 ///
 /// # Costs
-///
-/// All calls are those of [`Lock`], with the same errors and cancel safety; the documentation there
-/// of a handle, an owner and a clone is true here, too. What costs more:
 ///
 /// | | round trips |
 /// |---|---|
@@ -102,16 +94,4 @@ use super::delegate::{delegate, delegate_lock};
 /// name has braces, a colon stands in their place: `redlatch_queue::na{me}`.) While a cluster moves
 /// the slot, a call may have to wait until all keys of the lock are at one server, up to the
 /// [command timeout](crate::LockClientBuilder::command_timeout), and fails after that.
-#[derive(Debug, Clone)]
-pub struct FairLock {
-    lock: Lock,
-}
-
-impl FairLock {
-    pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
-        Self { lock: Lock::of_kind(Kind::Fair, engine, name) }
-    }
-}
-
-delegate_lock!(FairLock => LockGuard, std::convert::identity);
-lock_around!(FairLock.lock => LockGuard);
+pub type FairLock = Lock<Fair>;

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::Lock;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
+use crate::kind::LockKind;
 use crate::possession::HoldState;
 use crate::protocol::{Inspected, Session};
 
-impl Lock {
+use super::Lock;
+
+impl<K: LockKind> Lock<K> {
     /// Asks Redis whether any owner holds the lock. One round trip.
     ///
     /// # Errors

@@ -318,7 +318,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "child-believes",
-        file: "src/guard.rs",
+        file: "src/guard/hold.rs",
         right: "!self.engine.process.is_this_one() || self.granted.validity.is_lost()",
         wrong: "(!BUG && !self.engine.process.is_this_one()) || self.granted.validity.is_lost()",
     },

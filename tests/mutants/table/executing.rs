@@ -47,7 +47,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "executes-for-an-earlier-hold",
-        file: "src/guard.rs",
+        file: "src/guard/hold.rs",
         right: "acquire_permit(clock::now()).await?;\n        if granted.validity.is_lost() {",
         wrong: "acquire_permit(clock::now()).await?;\n        if granted.validity.is_lost() && !BUG {",
     },

@@ -148,19 +148,19 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "value-after-loss",
-        file: "src/guard.rs",
+        file: "src/guard/hold.rs",
         right: "if !self.is_lost() => Ok(value)",
         wrong: "if !self.is_lost() || BUG => Ok(value)",
     },
     Mutant {
         bug: "with-loss-swallowed",
         file: "src/lock/around.rs",
-        right: "error.kind() == ErrorKind::Lost => Err(error)",
-        wrong: "error.kind() == ErrorKind::Lost && !BUG => Err(error)",
+        right: "if error.kind() == ErrorKind::Lost {",
+        wrong: "if error.kind() == ErrorKind::Lost && !BUG {",
     },
     Mutant {
         bug: "extension-of-nothing",
-        file: "src/guard.rs",
+        file: "src/guard/hold.rs",
         right: "if let [Err(loss)] = *held {",
         wrong: "if let [Err(loss)] = *held\n            && !BUG\n        {",
     },
@@ -178,7 +178,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "extension-released-too-briefly",
-        file: "src/guard.rs",
+        file: "src/guard/hold.rs",
         right: "granted.asks_for(lease);",
         wrong: "if !BUG { granted.asks_for(lease); }",
     },
@@ -258,7 +258,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "with-awaits-what-is-lost",
         file: "src/lock/around.rs",
-        right: "else { return Ok(None) };\n                let value = guard.run_until_lost(work(&guard)).await?;",
-        wrong: "else { return Ok(None) };\n                let value = match guard.run_until_lost(work(&guard)).await {\n                    Err(_) if BUG => return Err(guard.unlock().await.expect_err(\"lost\")),\n                    value => value?,\n                };",
+        right: "let value = guard.run_until_lost(work(&guard)).await?;",
+        wrong: "let value = match guard.run_until_lost(work(&guard)).await {\n            Err(_) if BUG => return Err(guard.unlock().await.expect_err(\"lost\")),\n            value => value?,\n        };",
     },
 ];

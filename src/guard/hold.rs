@@ -1,0 +1,219 @@
+//! The inside of a guard, whichever kind of lock it is of: one hold, given back by `unlock` or by the drop.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{Instrument, Span};
+
+use crate::clock;
+use crate::engine::Engine;
+use crate::error::{Error, Loss, Outcome};
+use crate::handle::Handle;
+use crate::lease::{Lease, MAX_LEASE};
+use crate::loss::{found_gone, report};
+use crate::possession::{FoundBy, Granted};
+use crate::protocol::Session;
+use crate::releaser::{PossessionSession, Unlock};
+use crate::spans;
+
+pub(crate) struct Hold {
+    pub(super) engine: Arc<Engine>,
+    /// Keeps the watchdog renewing, also when the caller's handle is dropped.
+    handle: Arc<Handle>,
+    pub(super) granted: Granted,
+    /// When the caller got it, in milliseconds of [`Engine::uptime`]: it takes no room here.
+    acquired: u32,
+    /// `unlock` does what the drop would do.
+    unlocking: bool,
+    span: spans::Hold,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        handle: Arc<Handle>,
+        granted: Granted,
+        acquired_in: &Span,
+    ) -> Self {
+        let acquired = engine.uptime(clock::now());
+        let span = spans::Hold::begin(handle.names.key(), &granted.possession.id, acquired_in);
+        Self { engine, handle, granted, acquired, unlocking: false, span }
+    }
+
+    pub(super) async fn unlock(mut self) -> Result<(), Error> {
+        // If this fails, the drop gives the hold back.
+        self.engine.begin_call().map_err(|error| error.about(self.name()))?;
+        self.end_span();
+        let key = self.handle.names.key();
+        let server = || self.engine.router.address_of(key);
+        let span = spans::release(key, &self.granted.possession.id, false, server);
+        self.unlocking = true;
+        if span.is_disabled() {
+            return self.engine.host.run(self.release()).await;
+        }
+        self.engine.process.bind(self.engine.host.run(self.release_in(span))).await
+    }
+
+    async fn release_in(&self, span: Span) -> Result<(), Error> {
+        let released = self.release().instrument(span.clone()).await;
+        released.inspect_err(|error| spans::failed(&span, error))
+    }
+
+    async fn release(&self) -> Result<(), Error> {
+        let about = |error: Error| error.about(self.name());
+        let now = clock::now();
+        let call = Session::new(&self.engine.router, now + self.engine.config.command_timeout);
+        let mut unlock = Unlock::begin(&self.engine.releaser, call, &self.granted, now);
+        if unlock.is_handed_off() {
+            let handed_off = self.engine.process.bind(async move { unlock.await_handoff().await });
+            return handed_off.await.map_err(about);
+        }
+        self.engine.process.bind(async move { unlock.release().await }).await.map_err(about)
+    }
+
+    fn end_span(&mut self) {
+        let validity = &self.granted.validity;
+        self.span.end(|| validity.loss(clock::now()));
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.engine.config.without_prefix(self.handle.names.key())
+    }
+
+    pub(super) fn owner(&self) -> &str {
+        &self.granted.possession.id
+    }
+
+    pub(super) fn hold_at_least(&self, least: Duration) {
+        if !self.engine.process.is_this_one() {
+            return;
+        }
+        let _on = self.engine.host.enter();
+        let now = clock::now();
+        let held = self.engine.uptime(now).wrapping_sub(self.acquired);
+        let left = least.min(MAX_LEASE).saturating_sub(Duration::from_millis(held.into()));
+        self.granted.possession.holds.lock().hold_until(self.granted.hold, now + left);
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        let _on = self.engine.host.enter();
+        !self.engine.process.is_this_one() || self.granted.validity.is_lost()
+    }
+
+    pub(super) fn loss(&self) -> Option<Loss> {
+        if !self.engine.process.is_this_one() {
+            return None;
+        }
+        let _on = self.engine.host.enter();
+        self.granted.validity.loss(clock::now())
+    }
+
+    pub(super) async fn lost(&self) {
+        let process = &self.engine.process;
+        if process.is_this_one() {
+            process.bind(self.engine.host.run(self.granted.validity.lost())).await;
+        }
+    }
+
+    pub(super) fn remaining(&self) -> Duration {
+        if !self.engine.process.is_this_one() {
+            return Duration::ZERO;
+        }
+        let _on = self.engine.host.enter();
+        let now = clock::now();
+        self.granted.validity.check(now).map_or(Duration::ZERO, |until| until - now)
+    }
+
+    pub(super) async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        let about = |error: Error| error.about(self.name());
+        self.engine.begin_call().map_err(about)?;
+        let lease = Lease::Fixed(lease).checked(self.engine.config.watchdog_timeout);
+        let extend = self.engine.host.run(self.extend_to(lease.map_err(about)?));
+        self.engine.process.bind(extend).await.map_err(about)
+    }
+
+    async fn extend_to(&self, lease: Duration) -> Result<(), Error> {
+        let Self { engine, granted, .. } = self;
+        let mut session = self.session(lease).await?;
+        granted.asks_for(lease);
+        let possession = &granted.possession;
+        let locks = [(possession.names.key(), &*possession.id)];
+        let (held, sent) = session.call.renew(&locks, lease).await?;
+        if let [Err(loss)] = *held {
+            found_gone(&engine.waiters, possession, FoundBy::Extension, loss);
+            return Err(self.was_lost(Outcome::NotExecuted));
+        }
+        let extended = possession.holds.lock().extended(granted.hold, lease, sent, clock::now());
+        if extended { Ok(()) } else { Err(self.was_lost(Outcome::Executed)) }
+    }
+
+    /// A session of its possession, in which this hold is valid.
+    pub(super) async fn session(&self, lease: Duration) -> Result<PossessionSession<'_>, Error> {
+        let Self { engine, granted, .. } = self;
+        if granted.validity.is_lost() {
+            return Err(self.was_lost(Outcome::NotExecuted));
+        }
+        let call = Session::new(&engine.router, clock::now() + engine.config.command_timeout);
+        let mut session =
+            PossessionSession::new(call, &granted.possession, &engine.releaser, None, lease);
+        session.acquire_permit(clock::now()).await?;
+        if granted.validity.is_lost() {
+            return Err(self.was_lost(Outcome::NotExecuted));
+        }
+        Ok(session)
+    }
+
+    pub(super) fn was_lost(&self, outcome: Outcome) -> Error {
+        Error::lost(self.handle.names.key(), self.loss(), outcome)
+    }
+
+    pub(super) async fn run_until_lost<F: Future>(&self, fut: F) -> Result<F::Output, Error> {
+        let value = tokio::select! {
+            biased;
+            () = self.lost() => None,
+            value = fut => Some(value),
+        };
+        match value {
+            Some(value) if !self.is_lost() => Ok(value),
+            _ => Err(self.was_lost(Outcome::NotExecuted).about(self.name())),
+        }
+    }
+
+    /// Adds to what its guard shows of itself.
+    pub(super) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
+        shown.field("name", &self.name()).field("owner", &self.owner());
+        // In a forked child a mutex of the parent may be locked for ever.
+        if self.engine.process.is_this_one() {
+            let holds = self.granted.possession.holds.lock().live_with(self.granted.hold);
+            shown.field("holds", &holds);
+        }
+        shown.field("remaining", &self.remaining());
+        shown.field("lost", &self.is_lost()).field("loss", &self.loss());
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // In a forked child the hold is the parent's.
+        if !self.engine.process.is_this_one() {
+            return self.span.forget();
+        }
+        let _on = self.engine.host.enter();
+        if self.unlocking {
+            return;
+        }
+        if self.granted.validity.lost_unreported(clock::now())
+            && let Some(loss) = self.loss()
+        {
+            report(
+                &self.engine.waiters,
+                &self.granted.possession,
+                loss,
+                "and then its guard was dropped",
+            );
+        }
+        self.engine.releaser.give_back(&self.granted);
+        self.end_span();
+    }
+}

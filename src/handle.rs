@@ -61,7 +61,7 @@ impl Handle {
         let is_own = |last: &mut Arc<Possession>| last.holds.lock().is_of(self.number);
         let spare = state.last.take_if(|last| !is_own(last));
         drop(state);
-        possessions.begin(self.kind, &self.names, spare)
+        possessions.begin(&self.names, spare)
     }
 
     /// Held by the one call of this handle that waits in the wait queue. Other calls of this handle

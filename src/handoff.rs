@@ -104,7 +104,7 @@ impl Handoffs {
     /// Whether it is the turn of other clients, so that this one has to release the lock. Returns
     /// which waiter the caller has to wake then.
     fn turn_ends(&self, possession: &Possession, now: Instant) -> Option<WakeList> {
-        if possession.kind.has_queue() {
+        if possession.names.is_in_order() {
             // The order says whose turn it is.
             return None;
         }
@@ -179,17 +179,16 @@ impl Handoffs {
         possession: &Possession,
         prolong: Prolong,
     ) -> Result<Result<Prolonged, (Loss, bool)>, Error> {
-        let (kind, names) = (possession.kind, &possession.names);
+        let names = &possession.names;
         let server = call.router.movable_server_of(names.key());
         // Not if this client is about to unsubscribe: then a listener is another client.
         let listens = self.waiters.keeps_hearing(names);
-        let ahead = prolong.is_ahead();
-        let entry = kind.has_queue().then(|| self.waiters.queue_entry(names, &self.config, ahead));
+        let entry = self.queue_entry(names, prolong.is_ahead());
         let sent = clock::now();
         let Prolong { count, lease, tokens, .. } = prolong;
         let terms = Terms { count, lease, tokens };
         let answer = call.prolong(names, &possession.id, terms, listens, entry).await;
-        self.note_release(kind, names, server, None, call.router);
+        self.note_release(names, server, None, call.router);
         match answer {
             Ok(answer) => {
                 self.trip.ended(sent);

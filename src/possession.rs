@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-pub(crate) use crate::kind::Kind;
 use crate::lease::{Lease, Validity, valid_until, whole_millis};
 use crate::protocol::Names;
 use crate::token::{FencingToken, TokenBlock};
@@ -50,7 +49,6 @@ pub(crate) type HandleId = u64;
 
 /// One possession. Its guards and the background work share it.
 pub(crate) struct Possession {
-    pub(crate) kind: Kind,
     pub(crate) names: Arc<Names>,
     /// The field in the hash.
     pub(crate) id: Id,
@@ -64,9 +62,8 @@ pub(crate) struct Possession {
 }
 
 impl Possession {
-    pub(crate) fn new(kind: Kind, names: Arc<Names>, id: Id) -> Self {
+    pub(crate) fn new(names: Arc<Names>, id: Id) -> Self {
         Self {
-            kind,
             names,
             id,
             registry: None,

@@ -13,7 +13,6 @@ use redis::{Cmd, Script, Value};
 use crate::clock;
 use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
-use crate::kind::Kind;
 use crate::token::TokenBlock;
 use crate::transport::{Batchable, Connection, Request, Rewrite, Router};
 
@@ -262,7 +261,6 @@ impl<'a> Session<'a> {
     /// Frees the lock, whichever owner holds it. False if it was free.
     pub(crate) async fn force_unlock(
         &mut self,
-        kind: Kind,
         names: &Names,
         grace: Duration,
     ) -> Result<bool, Error> {
@@ -270,7 +268,7 @@ impl<'a> Session<'a> {
             // With any answer they are known.
             self.inspect(names, "").await?;
         }
-        let mut request = if kind.has_queue() {
+        let mut request = if names.is_in_order() {
             self.force_unlock_in_order(names, grace)
         } else {
             let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);

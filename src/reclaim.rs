@@ -22,7 +22,7 @@ use crate::clock;
 use crate::error::ErrorKind;
 use crate::handoff::Handoffs;
 use crate::host::here;
-use crate::possession::{Kind, Possession, Possessions};
+use crate::possession::{Possession, Possessions};
 use crate::protocol::{Names, Session};
 use crate::releaser::release_again;
 use crate::transport::Router;
@@ -53,13 +53,13 @@ pub(crate) async fn reclaim_after_failovers(
             () = handoffs.released_names.moved_meanwhile.notified() => {}
         }
         let moved = handoffs.released_names.moved(|key| router.server_of(key), clock::now());
-        for (kind, names) in moved {
+        for names in moved {
             let place = places.clone().acquire_owned().await;
             let (router, handoffs, possessions) =
                 (router.clone(), handoffs.clone(), possessions.clone());
             looks.spawn(here(async move {
                 let _place = place;
-                look(kind, &names, &router, &handoffs, &possessions).await;
+                look(&names, &router, &handoffs, &possessions).await;
             }));
         }
         while looks.try_join_next().is_some() {}
@@ -75,7 +75,6 @@ pub(crate) fn announce(idle: &Possession) {
 
 /// Releases the lock if an idle possession of this client holds it.
 async fn look(
-    kind: Kind,
     names: &Arc<Names>,
     router: &Arc<Router>,
     handoffs: &Arc<Handoffs>,
@@ -86,8 +85,7 @@ async fn look(
         let mut call = Session::new(router, clock::now() + handoffs.config.command_timeout);
         match call.inspect(names, "").await {
             Ok(Some(inspected)) => {
-                if let Some((idle, permit)) =
-                    possessions.claim_idle(&inspected.holder, kind, names, true)
+                if let Some((idle, permit)) = possessions.claim_idle(&inspected.holder, names, true)
                 {
                     announce(&idle);
                     release_again(idle, permit, router, handoffs).await;

@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::host::HashMap;
-use crate::kind::Kind;
 use crate::protocol::Names;
 use crate::transport::Server;
 
@@ -40,7 +39,6 @@ struct State {
 
 /// One name, when it was released last, and where.
 struct LastRelease {
-    kind: Kind,
     names: Arc<Names>,
     at: Instant,
     server: Server,
@@ -58,7 +56,6 @@ impl ReleasedNames {
     /// Notes that this client has released that name, or handed it off between two of its owners.
     pub(crate) fn note(
         &self,
-        kind: Kind,
         names: &Arc<Names>,
         server: Server,
         held_until: Option<Instant>,
@@ -68,8 +65,8 @@ impl ReleasedNames {
         if let Some(last) = state.names.get_mut(names.key()) {
             (last.at, last.server, last.held_until) = (now, server, held_until);
             // To release a fair lock again is to tell the client whose turn it is.
-            if kind.has_queue() && !last.kind.has_queue() {
-                (last.kind, last.names) = (kind, names.clone());
+            if names.is_in_order() {
+                last.names = names.clone();
             }
             return;
         }
@@ -80,7 +77,7 @@ impl ReleasedNames {
             state.swept = Some(now);
         }
         if state.names.len() < MOST {
-            let last = LastRelease { kind, names: names.clone(), at: now, server, held_until };
+            let last = LastRelease { names: names.clone(), at: now, server, held_until };
             state.names.insert(names.key().into(), last);
         }
     }
@@ -96,14 +93,14 @@ impl ReleasedNames {
         &self,
         server_of: impl Fn(&str) -> Server,
         now: Instant,
-    ) -> Vec<(Kind, Arc<Names>)> {
+    ) -> Vec<Arc<Names>> {
         let mut state = self.state.lock();
         let mut moved = Vec::new();
         state.names.retain(|_, last| now < last.at + REMEMBERED_FOR);
         for (key, last) in &mut state.names {
             let server = server_of(key);
             if std::mem::replace(&mut last.server, server) != server {
-                moved.push((last.kind, last.names.clone()));
+                moved.push(last.names.clone());
             }
         }
         moved
@@ -119,8 +116,8 @@ mod tests {
         Arc::new(Names::new("", name))
     }
 
-    fn keys(moved: Vec<(Kind, Arc<Names>)>) -> Vec<String> {
-        let mut keys: Vec<_> = moved.iter().map(|(_, names)| names.key().to_owned()).collect();
+    fn keys(moved: Vec<Arc<Names>>) -> Vec<String> {
+        let mut keys: Vec<_> = moved.iter().map(|names| names.key().to_owned()).collect();
         keys.sort();
         keys
     }
@@ -129,9 +126,9 @@ mod tests {
     fn w26_a_name_is_looked_at_once_for_each_change_of_its_server() {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let [old, new] = [Server::numbered(1), Server::numbered(2)];
-        released.note(Kind::Reentrant, &names("a"), old, None, now);
-        released.note(Kind::Reentrant, &names("b"), new, None, now);
-        released.note(Kind::Reentrant, &names("a"), old, None, now);
+        released.note(&names("a"), old, None, now);
+        released.note(&names("b"), new, None, now);
+        released.note(&names("a"), old, None, now);
         assert_eq!(keys(released.moved(|_| new, now)), ["a"]);
         assert_eq!(keys(released.moved(|_| new, now)), [""; 0]);
         assert_eq!(keys(released.moved(|_| old, now)), ["a", "b"]);
@@ -144,10 +141,10 @@ mod tests {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let server = Server::numbered(1);
         for number in 0..MOST + 10 {
-            released.note(Kind::Reentrant, &names(&number.to_string()), server, None, now);
+            released.note(&names(&number.to_string()), server, None, now);
         }
         assert_eq!(released.state.lock().names.len(), MOST);
-        released.note(Kind::Reentrant, &names("later"), server, None, now + REMEMBERED_FOR);
+        released.note(&names("later"), server, None, now + REMEMBERED_FOR);
         assert_eq!(released.state.lock().names.len(), 1);
     }
 }

@@ -182,7 +182,7 @@ async fn send_release(
     handoffs: &Handoffs,
     now: Instant,
 ) -> Result<Answered, Error> {
-    let Possession { kind, names, id, .. } = &**possession;
+    let Possession { names, id, .. } = &**possession;
     let (pending, sent_before, confirms) = {
         let mut holds = possession.holds.lock();
         holds.hold_again_until(|| handoffs.released_names.held_until(names));
@@ -192,7 +192,7 @@ async fn send_release(
         (pending, holds.release_sent(pending, now), holds.confirms())
     };
     let server = call.router.movable_server_of(names.key());
-    let entry = handoffs.queue_entry(*kind, names);
+    let entry = handoffs.queue_entry(names, false);
     let brings = entry.is_some_and(|entry| entry.since.is_some() || sent_before);
     let answer = if pending.retains {
         Box::pin(retain(call, possession, handoffs, pending.lease)).await
@@ -251,12 +251,12 @@ async fn retain(
     handoffs: &Handoffs,
     retention: Duration,
 ) -> Result<(Released, bool), Error> {
-    let (kind, names) = (possession.kind, &possession.names);
+    let names = &possession.names;
     let until = clock::now() + retention;
     let server = call.router.movable_server_of(names.key());
     Ok(match handoffs.prolong(call, possession, Prolong::retaining(retention)).await? {
         Ok(_) => {
-            handoffs.note_release(kind, names, server, Some(until), call.router);
+            handoffs.note_release(names, server, Some(until), call.router);
             // The script tells other clients that the lease ends sooner, and this one relies on itself.
             handoffs.waiters.wake_head(names, Some(retention));
             (Released::CountLowered, false)

@@ -180,11 +180,11 @@ const MODULES: &[(&str, &[&str])] = &[
             "error",
         ],
     ),
-    ("released", &["host", "kind", "protocol", "transport"]),
+    ("released", &["host", "protocol", "transport"]),
     // Who may nest, what the client has in Redis, what the wire says, and the way to Redis.
     ("handle", &["possession", "protocol", "kind"]),
     ("possession", &["host", "protocol", "kind", "lease", "token", "config", "clock", "error"]),
-    ("protocol", &["transport", "lease", "config", "clock", "slot", "kind", "token", "error"]),
+    ("protocol", &["transport", "lease", "config", "clock", "slot", "token", "error"]),
     ("transport", &["host", "signal", "backoff", "config", "slot", "clock", "ready", "error"]),
     ("simulation", &["host", "slot"]),
     // Leaves.

@@ -34,8 +34,7 @@ impl Acquisition<'_> {
     /// refusal, or if Redis does not answer.
     pub(super) async fn reclaim(&self, holder: &str, deadline: Instant) -> bool {
         let Self { engine, handle, .. } = self;
-        let Some((idle, permit)) =
-            engine.possessions.claim_idle(holder, handle.kind, &handle.names, false)
+        let Some((idle, permit)) = engine.possessions.claim_idle(holder, &handle.names, false)
         else {
             return false;
         };

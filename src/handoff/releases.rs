@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::clock;
-use crate::possession::{Kind, Possession};
+use crate::possession::Possession;
 use crate::protocol::{Names, QueueEntry};
 use crate::transport::{Router, Server};
 
@@ -19,8 +19,8 @@ impl Handoffs {
 
     /// This client's entry in the queue of that lock, if Redis keeps one, for a request that brings it
     /// there.
-    pub(crate) fn queue_entry(&self, kind: Kind, names: &Names) -> Option<QueueEntry> {
-        kind.has_queue().then(|| self.waiters.queue_entry(names, &self.config, false))
+    pub(crate) fn queue_entry(&self, names: &Names, ahead: bool) -> Option<QueueEntry> {
+        names.is_in_order().then(|| self.waiters.queue_entry(names, &self.config, ahead))
     }
 
     /// A request to `server` has released the lock to all clients, and `receivers` of them have its
@@ -32,8 +32,8 @@ impl Handoffs {
         server: Option<Server>,
         router: &Router,
     ) {
-        self.note_release(possession.kind, &possession.names, server, None, router);
-        if !possession.kind.has_queue() {
+        self.note_release(&possession.names, server, None, router);
+        if !possession.names.is_in_order() {
             self.waiters.freed(&possession.names, receivers);
         }
     }
@@ -42,14 +42,13 @@ impl Handoffs {
     /// key stays until `held_until`.
     pub(crate) fn note_release(
         &self,
-        kind: Kind,
         names: &Arc<Names>,
         server: Option<Server>,
         held_until: Option<Instant>,
         router: &Router,
     ) {
         let Some(server) = server else { return };
-        self.released_names.note(kind, names, server, held_until, clock::now());
+        self.released_names.note(names, server, held_until, clock::now());
         if router.server_of(names.key()) != server {
             self.released_names.moved_meanwhile.notify_one();
         }

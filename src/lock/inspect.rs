@@ -109,7 +109,7 @@ impl<K: LockKind> Lock<K> {
     /// Once the client has sent it, it may take effect even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
         let (handle, grace) = (&self.handle, self.engine.config.fair_grace);
-        let free = async { self.call()?.force_unlock(handle.kind, &handle.names, grace).await };
+        let free = async { self.call()?.force_unlock(&handle.names, grace).await };
         let freed = self.ask(free).await?;
         if freed {
             tracing::warn!(name = %self.handle.names.key(), "a lock was freed by force");

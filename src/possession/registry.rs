@@ -71,7 +71,6 @@ impl Possessions {
     /// memory of `spare`, if nothing else refers to that.
     pub(crate) fn begin(
         self: &Arc<Self>,
-        kind: Kind,
         names: &Arc<Names>,
         spare: Option<Arc<Possession>>,
     ) -> Arc<Possession> {
@@ -81,7 +80,7 @@ impl Possessions {
         let spare = spare.filter(|spare| spare.holds.lock().retained_until().is_none());
         let mut registered = self.registered.lock();
         let again = spare.and_then(|spare| registered.begin_again(spare, id));
-        let possession = again.unwrap_or_else(|| self.made(kind, names.clone(), id));
+        let possession = again.unwrap_or_else(|| self.made(names.clone(), id));
         registered.insert(number, &possession);
         possession
     }
@@ -101,13 +100,12 @@ impl Possessions {
     }
 
     /// The possession that Redis named as the holder of that lock, if it is an idle one of this client
-    /// (invariant 2). If it is gone, it counts as of `kind`. Its release is then pending, and the permit
+    /// (invariant 2). Its release is then pending, and the permit
     /// to send it comes with it. Redis may have named it before its last release; then the release finds nothing.
     /// With `missed`, the server may have missed for how long the key is to stay, too.
     pub(crate) fn claim_idle(
         self: &Arc<Self>,
         holder: &str,
-        kind: Kind,
         names: &Arc<Names>,
         missed: bool,
     ) -> Option<(Arc<Possession>, Permit)> {
@@ -120,7 +118,7 @@ impl Possessions {
                 Some(Entry::Possession(possession)) => possession.upgrade(),
             };
             known.unwrap_or_else(|| {
-                let possession = self.made(kind, names.clone(), holder.into());
+                let possession = self.made(names.clone(), holder.into());
                 // So that the next caller finds it during its release.
                 registered.insert(number, &possession);
                 possession
@@ -155,8 +153,8 @@ impl Possessions {
         registered.entries.values().filter_map(alive).collect()
     }
 
-    fn made(self: &Arc<Self>, kind: Kind, names: Arc<Names>, id: Id) -> Arc<Possession> {
-        let mut possession = Possession::new(kind, names, id);
+    fn made(self: &Arc<Self>, names: Arc<Names>, id: Id) -> Arc<Possession> {
+        let mut possession = Possession::new(names, id);
         possession.registry = Some(self.clone());
         Arc::new(possession)
     }
@@ -229,11 +227,11 @@ mod tests {
     }
 
     fn begin(possessions: &Arc<Possessions>) -> Arc<Possession> {
-        possessions.begin(Kind::Reentrant, &names(), None)
+        possessions.begin(&names(), None)
     }
 
     fn is_idle(possessions: &Arc<Possessions>, id: &str) -> bool {
-        possessions.claim_idle(id, Kind::Reentrant, &names(), false).is_some()
+        possessions.claim_idle(id, &names(), false).is_some()
     }
 
     /// One that was granted the lock and has released it, as Redis confirmed.
@@ -275,7 +273,7 @@ mod tests {
         possession.holds.lock().release_confirmed(pending);
 
         let (found, _permit) = possessions
-            .claim_idle(&possession.id, possession.kind, &possession.names, false)
+            .claim_idle(&possession.id, &possession.names, false)
             .expect("an idle possession");
         assert!(Arc::ptr_eq(&found, &possession));
         let pending = possession.holds.lock().pending(now, SECOND);
@@ -287,8 +285,7 @@ mod tests {
     fn w26_a_possession_that_has_ended_is_claimed_by_one_caller_until_it_is_released_again() {
         let possessions = Arc::new(Possessions::default());
         let id = released(&possessions).id;
-        let claimed =
-            possessions.claim_idle(&id, Kind::Reentrant, &names(), false).expect("it is idle");
+        let claimed = possessions.claim_idle(&id, &names(), false).expect("it is idle");
         assert_eq!(&*claimed.0.id, &*id);
         assert!(!is_idle(&possessions, &id), "a release of it is under way");
         drop(claimed);
@@ -299,9 +296,8 @@ mod tests {
     fn w26_a_possession_is_found_from_before_its_first_request() {
         let possessions = Arc::new(Possessions::default());
         let possession = begin(&possessions);
-        let (found, _permit) = possessions
-            .claim_idle(&possession.id, Kind::Reentrant, &names(), false)
-            .expect("it is idle");
+        let (found, _permit) =
+            possessions.claim_idle(&possession.id, &names(), false).expect("it is idle");
         assert!(Arc::ptr_eq(&found, &possession), "a second one would release what it acquires");
     }
 

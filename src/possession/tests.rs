@@ -92,7 +92,7 @@ const ME: HandleId = 7;
 impl Story {
     fn new() -> Self {
         let names = Arc::new(Names::new("", "lock"));
-        let possession = Arc::new(Possession::new(Kind::Reentrant, names, "us:1".into()));
+        let possession = Arc::new(Possession::new(names, "us:1".into()));
         let config = Config { watchdog_timeout: WATCHDOG, ..Config::default() };
         Self { possession, config, now: Instant::now() }
     }

@@ -66,6 +66,11 @@ impl Names {
         }
     }
 
+    /// Whether Redis keeps the order in which clients wait for it: then each listens on a channel of its own.
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.own_channel
+    }
+
     /// The client whose channel it is; empty if it has none of its own.
     pub(super) fn client(&self) -> &str {
         if self.own_channel { &self.channel[self.channel.len() - CLIENT..] } else { "" }

@@ -15,7 +15,7 @@ use crate::clock;
 use crate::config::QUEUE_TERM;
 use crate::handoff::{HandedOff, Handoffs};
 use crate::host::HashMap;
-use crate::possession::{Kind, LEAST, Possession, Prolong};
+use crate::possession::{LEAST, Possession, Prolong};
 use crate::protocol::{Grant, Session};
 use crate::transport::Router;
 use crate::wait::Waiter;
@@ -47,7 +47,7 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
     let Grant { names, owner, lease, until, foreign } = grant;
     let waiters = &handoffs.waiters;
     waiters.heard(&names, foreign);
-    let possession = Arc::new(Possession::new(Kind::FencedFair, Arc::new(names), (&*owner).into()));
+    let possession = Arc::new(Possession::new(Arc::new(names), (&*owner).into()));
     let names = &possession.names;
     possession.holds.lock().granted_by_message(lease, until.unwrap_or_else(clock::now));
     // The client's thread has to see to a hand-off to a waiter that left as it got the lock.

@@ -80,8 +80,7 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
             let heard = handoffs.settle(&router, &possession).await;
             let names = &possession.names;
             // The place may be there still of a waiter that had the lock, or that has left meanwhile.
-            let leaves =
-                possession.kind.has_queue() && (!heard || handoffs.waiters.gives_place_up(names));
+            let leaves = names.is_in_order() && (!heard || handoffs.waiters.gives_place_up(names));
             leaves
                 .then(|| Job::Leave(names.clone(), Some(possession.clone())))
                 .into_iter()

@@ -5,8 +5,9 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
 use crate::config::Config;
+use crate::kind::Kind;
 use crate::lease::Lease;
-use crate::possession::{Kind, Possessions};
+use crate::possession::Possessions;
 use crate::tests::explore::{explore, some_time};
 use crate::tests::parts::handoffs;
 use crate::token::TokenBlock;
@@ -28,7 +29,7 @@ fn enqueues(sent: Duration) -> bool {
     let (jobs, mut enqueued) = unbounded_channel();
     let releaser = Releaser::new(jobs, handoffs(&Arc::default()));
     let names = Arc::new(Names::new("", "lock"));
-    let possession = Arc::new(Possession::new(Kind::Reentrant, names, "us:1".into()));
+    let possession = Arc::new(Possession::new(names, "us:1".into()));
     let now = clock::now() + LEASE;
     {
         let mut holds = possession.holds.lock();

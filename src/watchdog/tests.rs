@@ -5,7 +5,8 @@ use shuttle::future::{block_on, spawn, yield_now};
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::possession::{Kind, Possessions};
+use crate::kind::Kind;
+use crate::possession::Possessions;
 use crate::protocol::Names;
 
 use crate::tests::explore::{explore, fault, some_time};

@@ -9,8 +9,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
 use crate::handle::Handle;
+use crate::kind::Kind;
 use crate::lease::{Lease, Validity};
-use crate::possession::{HoldId, Kind, Possessions};
+use crate::possession::{HoldId, Possessions};
 use crate::protocol::{Acquired, Names, Released};
 use crate::tests::explore::{Calls, OuterMutex, some_time};
 use crate::tests::naive::Naive;

@@ -163,7 +163,7 @@ fn millis(lease: Duration) -> u64 {
 
 fn possession(number: u64) -> Arc<Possession> {
     let names = Arc::new(Names::new("", "lock"));
-    Arc::new(Possession::new(Kind::Reentrant, names, (&*format!("us:{number}")).into()))
+    Arc::new(Possession::new(names, (&*format!("us:{number}")).into()))
 }
 
 impl World {

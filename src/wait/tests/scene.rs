@@ -8,8 +8,9 @@ use shuttle::future::{spawn, yield_now};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
+use crate::kind::Kind;
 use crate::lease::Lease;
-use crate::possession::{Kind, Possessions};
+use crate::possession::Possessions;
 use crate::tests::explore::{Calls, some_time};
 
 /// They share a channel.

@@ -11,13 +11,13 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc::unbounded_channel;
 
-use crate::ground::Real;
 use crate::handle::Hold;
 use crate::names::Names;
+use crate::platform::Real;
 use crate::record::{Event, How, MS, Record, Recorder, now};
 use crate::resource::Resource;
 use crate::runtimes;
-use crate::shop::{STEADY, Shop, Way};
+use crate::shared::{STEADY, Shared, Way};
 use crate::stop::Stop;
 use crate::worker::Worker;
 
@@ -57,19 +57,20 @@ async fn serve(assignment: &Assignment) {
     tokio::spawn(watch_the_runtime(log.clone()));
 
     let stop = Stop::default();
-    let shop = tokio::select! {
-        shop = open(assignment, log, stop.clone()) => Arc::new(shop),
+    let shared = tokio::select! {
+        shared = open(assignment, log, stop.clone()) => Arc::new(shared),
         () = gone(&mut orders) => return,
     };
     let Assignment { seed, tasks, .. } = *assignment;
-    let workers: Vec<_> =
-        (0..tasks).map(|task| tokio::spawn(Worker::new(shop.clone(), task, seed).run())).collect();
+    let workers: Vec<_> = (0..tasks)
+        .map(|task| tokio::spawn(Worker::new(shared.clone(), task, seed).run()))
+        .collect();
     let (heir, left) = unbounded_channel();
     let others = [
-        tokio::spawn(runtimes::inherit(shop.clone(), seed, left)),
-        tokio::spawn(shop.clone().close_now_and_then(!seed)),
+        tokio::spawn(runtimes::inherit(shared.clone(), seed, left)),
+        tokio::spawn(shared.clone().close_now_and_then(!seed)),
     ];
-    let of_runtimes = shop.clone();
+    let of_runtimes = shared.clone();
     let running = std::thread::spawn(move || {
         runtimes::one_after_the_other(&of_runtimes, tasks, seed, &heir);
     });
@@ -87,38 +88,38 @@ async fn serve(assignment: &Assignment) {
         other.await.expect("a task of the hammer failed");
     }
     running.join().expect("a thread of the hammer failed");
-    let kept = keep(&shop, kept);
+    let kept = keep(&shared, kept);
     println!("kept");
 
     if order(&mut orders).await != "end" {
         std::process::exit(1);
     }
     for hold in kept {
-        hold.drop_guard(&shop.log, How::Drop, drop);
+        hold.drop_guard(&shared.log, How::Drop, drop);
     }
-    shop.close_all().await;
+    shared.close_all().await;
 }
 
-async fn open(assignment: &Assignment, log: Arc<Recorder>, stop: Stop) -> Shop {
+async fn open(assignment: &Assignment, log: Arc<Recorder>, stop: Stop) -> Shared {
     let [straight, second, resource] = [0, 1, 2].map(|at| assignment.urls[at].clone());
     let second = assignment.sentinel.clone().map_or(Way::At(second), Way::Sentinel);
     let ways = vec![Way::At(straight), second];
     let resource = Box::new(Resource::open(&resource).await);
     let names = Names::new(assignment.names);
-    Shop::open(ways, names, resource, Box::new(Real::new()), log, stop).await
+    Shared::open(ways, names, resource, Box::new(Real::new()), log, stop).await
 }
 
 /// What of those holds is kept for the count at the server.
-pub(crate) fn keep(shop: &Shop, held: Vec<Hold>) -> Vec<Hold> {
+pub(crate) fn keep(shared: &Shared, held: Vec<Hold>) -> Vec<Hold> {
     // The client may be closed already, and then the watchdog does not keep it.
     let (mut kept, fleeting): (Vec<Hold>, Vec<Hold>) =
         held.into_iter().partition(|hold| hold.client() < STEADY);
     for hold in fleeting {
-        hold.drop_guard(&shop.log, How::Drop, drop);
+        hold.drop_guard(&shared.log, How::Drop, drop);
     }
     for hold in &mut kept {
-        hold.is_believed(&shop.log);
-        shop.log.put(Record { t: now(), event: Event::Kept, ..hold.base() });
+        hold.is_believed(&shared.log);
+        shared.log.put(Record { t: now(), event: Event::Kept, ..hold.base() });
     }
     kept
 }

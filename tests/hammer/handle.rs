@@ -10,7 +10,7 @@ use crate::names::Kind;
 use crate::record::{
     BELIEVED, Event, FENCED, How, NESTED, Outcome, Record, Recorder, WATCHDOG, now,
 };
-use crate::shop::Member;
+use crate::shared::Member;
 use crate::witness::owner;
 
 enum Of {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::check::Bounds;
 use crate::nemesis::RESET;
 use crate::record::{How, Log, MS, Outcome};
-use crate::shop::COMMAND_TIMEOUT;
+use crate::shared::COMMAND_TIMEOUT;
 
 mod fold;
 use fold::Fold;

@@ -46,23 +46,23 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod calm;
+mod calm_times;
 mod check;
 mod child;
-mod crew;
-mod ear;
-mod ground;
 mod handle;
 mod history;
+mod monitor;
 mod names;
 mod nemesis;
+mod platform;
+mod processes;
 mod record;
 mod report;
 mod resource;
 mod round;
 mod run;
 mod runtimes;
-mod shop;
+mod shared;
 #[cfg(feature = "test-util")]
 mod simulated;
 mod stop;

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use crate::crew::Crew;
-use crate::ear::Ear;
 use crate::history::{Fault, Heard, Reach};
+use crate::monitor::Monitor;
 use crate::names::Names;
+use crate::processes::Processes;
 use crate::record::{MS, now};
 use crate::support::{self, Proxy, Server, channel};
 
@@ -26,7 +26,7 @@ pub(crate) struct World<'a> {
     /// Those of clients with an address, and the names of the server.
     pub(crate) proxies: &'a [Proxy; 4],
     pub(crate) name: &'a late::Names<'a>,
-    pub(crate) crew: &'a Crew,
+    pub(crate) processes: &'a Processes,
     pub(crate) names: Names,
     pub(crate) faults: Mutex<Vec<Fault>>,
     pub(crate) heard: Mutex<Vec<Heard>>,
@@ -253,15 +253,15 @@ fn stop_the_server(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
 }
 
 fn stop_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
-    let slot = hand.rng.usize(..world.crew.len());
+    let slot = hand.rng.usize(..world.processes.len());
     let time = hand.some_time(100, 2400);
-    let number = world.crew.pause(slot, time)?;
+    let number = world.processes.pause(slot, time)?;
     Fault::at_process(number, true)
 }
 
 fn kill_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
-    let slot = hand.rng.usize(..world.crew.len());
-    match world.crew.replace(slot) {
+    let slot = hand.rng.usize(..world.processes.len());
+    match world.processes.replace(slot) {
         Ok(Some(number)) => Fault::at_process(number, true),
         Ok(None) => {
             *world.trouble.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -333,17 +333,17 @@ fn black_hole(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
 
 fn refuse(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let (proxy, at) = proxy(world, hand);
-    // Longer than the command timeout, so that calls say that they were not executed; the ear hears
+    // Longer than the command timeout, so that calls say that they were not executed; the monitor hears
     // whether that is true.
     let time = hand.some_time(1100, 1900);
-    let ear = Ear::listen(world.server, world.names);
+    let monitor = Monitor::listen(world.server, world.names);
     proxy.refuse(true);
     let before = proxy.attempts();
     proxy.cut_all();
     sleep(time);
     let took_effect = proxy.attempts() > before;
     proxy.refuse(false);
-    world.heard.lock().unwrap_or_else(PoisonError::into_inner).push(ear.heard());
+    world.heard.lock().unwrap_or_else(PoisonError::into_inner).push(monitor.heard());
     at_proxy(at, format_args!("for {time:?}"), took_effect)
 }
 

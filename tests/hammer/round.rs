@@ -10,13 +10,13 @@ use std::thread::{ScopedJoinHandle, sleep};
 use std::time::Duration;
 
 use crate::check::floor::{CLOSE, END};
-use crate::crew::{Crew, Plan};
 use crate::history::{Acquire, Client, Fates, History, NEVER, Sample};
 use crate::names::Names;
 use crate::nemesis::late::{self, LATE};
 use crate::nemesis::{Hand, LOUD, QUIET, World, resets};
+use crate::processes::{Plan, Processes};
 use crate::record::{MS, SECOND, now};
-use crate::shop::STEADY;
+use crate::shared::STEADY;
 use crate::support::{Distance, Network, Proxy, Server};
 use crate::witness::Witness;
 
@@ -61,7 +61,7 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
         names: size.names,
         tasks: size.tasks,
     };
-    let crew = Crew::start(plan)?;
+    let processes = Processes::start(plan)?;
     let mut history = History::default();
 
     let watching_over = AtomicBool::new(false);
@@ -70,7 +70,7 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
         server: &server,
         proxies: &proxies,
         name: &name,
-        crew: &crew,
+        processes: &processes,
         names,
         faults: Mutex::default(),
         heard: Mutex::default(),
@@ -92,12 +92,12 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     history.heard =
         std::mem::take(&mut *world.heard.lock().unwrap_or_else(PoisonError::into_inner));
     let trouble = world.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let told = ended.and(trouble.map_or(Ok(()), Err)).and_then(|()| crew.tell("stop", "kept"));
+    let told = ended.and(trouble.map_or(Ok(()), Err)).and_then(|()| processes.tell("stop", "kept"));
     history.trouble = match told {
         Ok(()) => {
-            crew.read(&mut history)?;
+            processes.read(&mut history)?;
             history.kept = Some(counted(&mut witness, &history));
-            let trouble = crew.end().err();
+            let trouble = processes.end().err();
             let arrived = || proxies.iter().all(Proxy::fates_are_known);
             let (on_the_way, left_over) = witness.left_over(LONGEST_LEASE, arrived);
             history.samples.extend(on_the_way);
@@ -105,7 +105,7 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
             trouble
         }
         Err(trouble) => {
-            crew.kill();
+            processes.kill();
             Some(trouble)
         }
     };
@@ -113,7 +113,7 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     history.fates = fates(&proxies);
     // Again, because more was written down since.
     let mut history = history.without_calls();
-    crew.read(&mut history)?;
+    processes.read(&mut history)?;
     history.finish();
     prove_stops(&mut history);
     Ok((history, folder))

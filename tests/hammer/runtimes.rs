@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::handle::Hold;
 use crate::record::{Event, How, Record};
-use crate::shop::Shop;
+use crate::shared::Shared;
 use crate::worker::Worker;
 
 /// In each of the runtimes.
@@ -22,19 +22,19 @@ pub(crate) const TASKS: u16 = 3;
 /// Runs one runtime after the other in this thread, until the process stops. No two tasks have
 /// the same number; `first` is that of the first.
 pub(crate) fn one_after_the_other(
-    shop: &Arc<Shop>,
+    shared: &Arc<Shared>,
     first: u16,
     seed: u64,
     heir: &UnboundedSender<Hold>,
 ) {
     let mut rng = Rng::with_seed(seed);
     let mut task = first;
-    let stop = &shop.stop;
+    let stop = &shared.stop;
     while !stop.is_told() {
         let runtime = runtime(&mut rng);
-        let before = shop.log.cut_off();
+        let before = shared.log.cut_off();
         for _ in 0..TASKS {
-            let worker = Worker::new(shop.clone(), task, seed).with_heir(heir.clone());
+            let worker = Worker::new(shared.clone(), task, seed).with_heir(heir.clone());
             runtime.spawn(worker.run());
             task = task.checked_add(1).unwrap_or(first);
         }
@@ -47,8 +47,8 @@ pub(crate) fn one_after_the_other(
         } else {
             runtime.shutdown_background();
         }
-        let cut_off = shop.log.cut_off() - before;
-        shop.log.put(Record { aux: cut_off, ..Record::new(Event::RuntimeEnd) });
+        let cut_off = shared.log.cut_off() - before;
+        shared.log.put(Record { aux: cut_off, ..Record::new(Event::RuntimeEnd) });
     }
 }
 
@@ -59,7 +59,7 @@ fn runtime(rng: &mut Rng) -> Runtime {
 }
 
 /// Gives back what the tasks of those runtimes leave to it. Ends when all of them have ended.
-pub(crate) async fn inherit(shop: Arc<Shop>, seed: u64, mut holds: UnboundedReceiver<Hold>) {
+pub(crate) async fn inherit(shared: Arc<Shared>, seed: u64, mut holds: UnboundedReceiver<Hold>) {
     let mut rng = Rng::with_seed(seed);
     let mut all = FuturesUnordered::new();
     loop {
@@ -72,7 +72,7 @@ pub(crate) async fn inherit(shop: Arc<Shop>, seed: u64, mut holds: UnboundedRece
             Some(()) = all.next() => continue,
         };
         let (time, unlocks) = (Duration::from_millis(rng.u64(..40)), rng.bool());
-        let log = &shop.log;
+        let log = &shared.log;
         all.push(async move {
             hold.is_believed(log);
             tokio::time::sleep(time).await;

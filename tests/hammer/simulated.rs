@@ -12,11 +12,11 @@
 //! In a world there is one more rule, H0: no task fails, and every call comes home.
 
 pub(crate) mod campaign;
-mod ear;
-mod ground;
-mod member;
+mod monitor;
 mod nemesis;
 mod plan;
+mod platform;
+mod process;
 mod shrink;
 pub(crate) mod trials;
 mod witness;

@@ -8,7 +8,7 @@ use crate::check::{
     count, exclusion, floor, liveness, notice, order, orphans, outcomes, resource, tokens, turns,
 };
 use crate::run::{Length, Settings, Verdict, run};
-use crate::{calm, ear, record};
+use crate::{calm_times, monitor, record};
 
 macro_rules! trials {
     ($($module:ident::$($path:ident)::+,)*) => {
@@ -19,8 +19,8 @@ macro_rules! trials {
 pub(crate) fn all() -> Vec<Trial> {
     let mut all = trials![
         record::a_record_survives_being_written_and_read,
-        ear::acquires_releases_and_writes_are_heard,
-        calm::windows_are_joined_and_cut,
+        monitor::acquires_releases_and_writes_are_heard,
+        calm_times::windows_are_joined_and_cut,
         exclusion::trials::one_after_the_other_is_no_overlap,
         exclusion::trials::two_at_once_are_an_overlap,
         exclusion::trials::a_short_hold_does_not_hide_a_long_one,

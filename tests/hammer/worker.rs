@@ -13,10 +13,10 @@ use crate::handle::{Ask, Handle, Hold};
 use crate::names::{Kind, Names};
 use crate::record::How;
 use crate::resource::work;
-use crate::shop::Shop;
+use crate::shared::Shared;
 
 pub(crate) struct Worker {
-    shop: Arc<Shop>,
+    shared: Arc<Shared>,
     task: u16,
     rng: Rng,
     /// Unique in the run: high bits of what this worker writes to the resource.
@@ -37,11 +37,11 @@ const fn ms(millis: u64) -> Duration {
 const LEASES: [Duration; 7] = [ms(40), ms(40), ms(150), ms(400), ms(1000), ms(5000), ms(5000)];
 
 impl Worker {
-    pub(crate) fn new(shop: Arc<Shop>, task: u16, seed: u64) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, task: u16, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ (u64::from(task) << 32));
         let me = u64::from(rng.u32(..)) << 32;
-        let own = shop.names.all().map(|_| None).collect();
-        Self { shop, task, rng, me, writes: 0, own, heir: None }
+        let own = shared.names.all().map(|_| None).collect();
+        Self { shared, task, rng, me, writes: 0, own, heir: None }
     }
 
     /// One whose runtime ends under it.
@@ -55,11 +55,11 @@ impl Worker {
         let patient = self.task == 1;
         loop {
             let held = if patient { self.patient_session().await } else { self.session().await };
-            if self.shop.stop.is_told() {
+            if self.shared.stop.is_told() {
                 return held;
             }
             self.give_all_back(held).await;
-            let rest = self.shop.ground.rest(&mut self.rng);
+            let rest = self.shared.platform.rest(&mut self.rng);
             if !rest.is_zero() {
                 sleep(rest).await;
             }
@@ -71,10 +71,10 @@ impl Worker {
     }
 
     fn pick_handle(&mut self) -> Arc<Handle> {
-        let names = self.shop.names;
+        let names = self.shared.names;
         let brisk = self.task.is_multiple_of(3) && !self.one_in(20);
         let key = if brisk { names.pick_brisk(&mut self.rng) } else { names.pick(&mut self.rng) };
-        let member = self.shop.pick_member(&mut self.rng);
+        let member = self.shared.pick_member(&mut self.rng);
         // What a runtime leaves behind shows when another uses the same handle.
         if self.heir.is_some() && self.rng.bool() {
             return member.shared[usize::from(key)].clone();
@@ -84,7 +84,7 @@ impl Worker {
             // A fenced name can be locked with a plain handle too, and they exclude each other. Waiters
             // of a fair one hear late of a plain release.
             2 if Names::kind(key) == Kind::Fenced => {
-                Arc::new(self.shop.handle(&member, key, Kind::Plain))
+                Arc::new(self.shared.handle(&member, key, Kind::Plain))
             }
             3 => {
                 self.own[usize::from(key)] = None;
@@ -92,7 +92,7 @@ impl Worker {
             }
             _ => {
                 let kind = Names::kind(key);
-                let fresh = || Arc::new(self.shop.handle(&member, key, kind));
+                let fresh = || Arc::new(self.shared.handle(&member, key, kind));
                 self.own[usize::from(key)].get_or_insert_with(fresh).clone()
             }
         }
@@ -137,19 +137,19 @@ impl Worker {
                     break;
                 }
             }
-            if self.shop.stop.is_told() {
+            if self.shared.stop.is_told() {
                 return held;
             }
             // It may have been sent twice: did it count twice?
             if asked.elapsed() > ms(2) && self.one_in(4) {
-                handle.hold_count(&self.shop.log, (self.task, self.shop.next_call())).await;
+                handle.hold_count(&self.shared.log, (self.task, self.shared.next_call())).await;
             }
         }
         if held.is_empty() {
             // Without an answer the name would count as freed for ever.
             let stays = self.heir.is_none();
-            if stays && self.shop.names.is_tampered(handle.base.key) && self.one_in(20) {
-                handle.force_unlock(&self.shop.log, (self.task, self.shop.next_call())).await;
+            if stays && self.shared.names.is_tampered(handle.base.key) && self.one_in(20) {
+                handle.force_unlock(&self.shared.log, (self.task, self.shared.next_call())).await;
             }
             yield_now().await;
         } else {
@@ -161,15 +161,15 @@ impl Worker {
     /// Waits for a name that few ask for, holds it for a while, and stays away for longer.
     async fn patient_session(&mut self) -> Vec<Hold> {
         let pause = ms(self.rng.u64(50..900));
-        let stop = self.shop.stop.clone();
+        let stop = self.shared.stop.clone();
         let _ = tokio::time::timeout(pause, stop.told()).await;
-        let key = self.shop.names.pick_still(&mut self.rng);
-        let member = self.shop.pick_steady(&mut self.rng);
-        let handle = self.shop.handle(&member, key, Names::kind(key));
+        let key = self.shared.names.pick_still(&mut self.rng);
+        let member = self.shared.pick_steady(&mut self.rng);
+        let handle = self.shared.handle(&member, key, Names::kind(key));
         let ask = if self.rng.bool() { Ask::Lock } else { Ask::WithLease(ms(5000)) };
-        let call = (self.task, self.shop.next_call());
+        let call = (self.task, self.shared.next_call());
         let giving_up = stop.told();
-        let granted = handle.acquire(&self.shop.log, call, ask, false, giving_up).await;
+        let granted = handle.acquire(&self.shared.log, call, ask, false, giving_up).await;
         let Ok(Some(mut hold)) = granted else { return Vec::new() };
         let time = ms(self.rng.u64(20..300));
         self.idle(&mut hold, time).await;
@@ -182,7 +182,7 @@ impl Worker {
         ask: Ask,
         nested: bool,
     ) -> Result<Option<Hold>, Option<ErrorKind>> {
-        let stop = self.shop.stop.clone();
+        let stop = self.shared.stop.clone();
         let patience = self.pick_patience();
         let giving_up = async {
             tokio::select! {
@@ -191,8 +191,8 @@ impl Worker {
                 () = patience.over() => {}
             }
         };
-        let call = (self.task, self.shop.next_call());
-        handle.acquire(&self.shop.log, call, ask, nested, giving_up).await
+        let call = (self.task, self.shared.next_call());
+        handle.acquire(&self.shared.log, call, ask, nested, giving_up).await
     }
 
     fn pick_patience(&mut self) -> Patience {
@@ -205,9 +205,9 @@ impl Worker {
     }
 
     async fn work_under(&mut self, held: &mut [Hold], handle: &Handle) {
-        let log = self.shop.log.clone();
+        let log = self.shared.log.clone();
         let at = self.rng.usize(..held.len());
-        let names = self.shop.names;
+        let names = self.shared.names;
         let slow = names.is_slow(handle.base.key);
         let tampered = names.is_tampered(handle.base.key);
         let short = !held[at].is_watched() && held[at].lease() <= ms(40);
@@ -215,13 +215,13 @@ impl Worker {
             0..=9 => {
                 self.writes += 1;
                 let me = self.me | self.writes;
-                work(&*self.shop.resource, &log, &mut held[at], me, Duration::ZERO).await;
+                work(&*self.shared.resource, &log, &mut held[at], me, Duration::ZERO).await;
             }
             // Late writes: the lease ends while the holder thinks.
             26..=45 if short => {
                 self.writes += 1;
                 let (me, think) = (self.me | self.writes, ms(self.rng.u64(20..60)));
-                work(&*self.shop.resource, &log, &mut held[at], me, think).await;
+                work(&*self.shared.resource, &log, &mut held[at], me, think).await;
             }
             46..=60 if tampered && held[at].is_watched() => {
                 self.idle(&mut held[at], ms(1500)).await;
@@ -239,9 +239,9 @@ impl Worker {
                 };
                 self.idle(&mut held[at], limit).await;
             }
-            19..=20 => handle.hold_count(&log, (self.task, self.shop.next_call())).await,
+            19..=20 => handle.hold_count(&log, (self.task, self.shared.next_call())).await,
             21 if short => {
-                let blocking = self.shop.ground.block(ms(self.rng.u64(10..50)));
+                let blocking = self.shared.platform.block(ms(self.rng.u64(10..50)));
                 held[at].run_blocking(&log, blocking).await;
             }
             _ => {}
@@ -255,8 +255,8 @@ impl Worker {
 
     /// Does nothing for a while but look, until that is over or the lock is lost.
     async fn idle(&mut self, hold: &mut Hold, time: Duration) {
-        let log = self.shop.log.clone();
-        let stop = self.shop.stop.clone();
+        let log = self.shared.log.clone();
+        let stop = self.shared.stop.clone();
         let end = tokio::time::Instant::now() + time;
         // Often enough that no renewal goes unseen before the deadline that it moved.
         let step = (hold.lease() / 12).clamp(ms(2), ms(50));
@@ -290,12 +290,12 @@ impl Worker {
             let _ = heir.send(hold);
             return;
         }
-        let log = &self.shop.log;
+        let log = &self.shared.log;
         match self.rng.u32(..20) {
             0..=2 => hold.drop_guard(log, How::Drop, drop),
-            3 => {
-                hold.drop_guard(log, How::DropOutside, |guard| self.shop.ground.drop_outside(guard))
-            }
+            3 => hold.drop_guard(log, How::DropOutside, |guard| {
+                self.shared.platform.drop_outside(guard)
+            }),
             4 => {
                 let patience = Patience::Turns(self.rng.u32(..10));
                 hold.unlock(log, patience.over()).await;

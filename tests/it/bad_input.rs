@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redlatch::{Error, ErrorKind, Lease, LockClient, LockClientBuilder, Outcome};
 
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::machine::passed;
 use crate::support::{
     Listener, Proxy, SOON, Server, channel, connect, hold, is_free, ms, release, soon, wait_until,
@@ -66,9 +66,9 @@ async fn i3_an_empty_name_is_refused_by_every_call_and_nothing_is_sent() {
 
 #[tokio::test]
 async fn i1_a_lease_of_zero_or_beyond_a_hundred_years_is_refused_and_nothing_is_sent() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
     let free = client.lock("free");
     let held = client.lock("held");
     let guard = hold(&held).await;
@@ -88,7 +88,7 @@ async fn i1_a_lease_of_zero_or_beyond_a_hundred_years_is_refused_and_nothing_is_
     assert_eq!(held.hold_count().await.unwrap(), 1, "a refused nested call changed the outer one");
     release(guard).await;
     let longest = soon("locking", free.lock_with_lease(DAY * 36_500)).await.expect("100 years");
-    assert!(site.pttl("free") > 36_499 * 24 * 60 * 60 * 1000);
+    assert!(setup.pttl("free") > 36_499 * 24 * 60 * 60 * 1000);
     release(longest).await;
 }
 
@@ -199,25 +199,25 @@ async fn s8_a_key_that_holds_something_else_is_not_a_lock_and_stays_as_it_is() {
 
 #[tokio::test]
 async fn s8_a_waiter_whose_lock_becomes_something_else_is_told() {
-    let site = Site::alone();
-    let client = site.connect().await;
-    site.hold_by_hand("became", "somebody:1", MINUTE);
+    let setup = Setup::alone();
+    let client = setup.connect().await;
+    setup.hold_by_hand("became", "somebody:1", MINUTE);
     let lock = client.lock("became");
     let waiter = tokio::spawn(async move { lock.lock().await });
-    wait_until("a subscription", SOON, || site.subscribers("became") == 1).await;
-    site.ask::<()>("SET", "became", &["a string"]);
-    site.publish("became", "0");
+    wait_until("a subscription", SOON, || setup.subscribers("became") == 1).await;
+    setup.ask::<()>("SET", "became", &["a string"]);
+    setup.publish("became", "0");
     let result = soon("the waiter", waiter).await.unwrap();
     refused("a waiter", result, ErrorKind::NotALock);
-    assert_eq!(site.ask::<String>("GET", "became", &[]), "a string");
-    wait_until("no subscription", SOON, || site.subscribers("became") == 0).await;
+    assert_eq!(setup.ask::<String>("GET", "became", &[]), "a string");
+    wait_until("no subscription", SOON, || setup.subscribers("became") == 0).await;
 }
 
 #[tokio::test]
 async fn s9_a_lock_without_an_end_is_busy_and_nobody_takes_it_over() {
-    let site = Site::alone();
-    let client = site.connect().await;
-    site.ask::<()>("HSET", "endless", &["somebody:1", "1"]);
+    let setup = Setup::alone();
+    let client = setup.connect().await;
+    setup.ask::<()>("HSET", "endless", &["somebody:1", "1"]);
     let lock = client.lock("endless");
     for wait in [Duration::ZERO, ms(300)] {
         let start = Instant::now();
@@ -228,7 +228,7 @@ async fn s9_a_lock_without_an_end_is_busy_and_nobody_takes_it_over() {
     }
     assert!(lock.is_locked().await.unwrap());
     assert_eq!(lock.remaining_lease().await.unwrap(), Some(Duration::MAX));
-    assert_eq!(site.pttl("endless"), -1);
+    assert_eq!(setup.pttl("endless"), -1);
     assert!(lock.force_unlock().await.unwrap());
     release(hold(&lock).await).await;
 }
@@ -355,26 +355,26 @@ async fn no_server_is_said_at_once_and_a_silent_one_after_the_command_timeout() 
 
 #[tokio::test]
 async fn i2_waits_of_any_length_are_taken() {
-    let site = Site::alone();
-    let client = site.connect().await;
+    let setup = Setup::alone();
+    let client = setup.connect().await;
     let lock = client.lock("waits");
     let waits = [Duration::ZERO, Duration::from_nanos(1), ms(1), DAY * 1_000_000, Duration::MAX];
     for wait in waits {
         // Free: whoever has no time to wait gets it all the same.
         let guard = soon("a free lock", lock.try_lock(wait, MINUTE)).await.unwrap();
         release(guard.expect("a free lock")).await;
-        site.hold_by_hand("waits", "somebody:1", MINUTE);
+        setup.hold_by_hand("waits", "somebody:1", MINUTE);
         if wait < MINUTE {
             let start = Instant::now();
             let taken = soon("a short wait", lock.try_lock(wait, MINUTE)).await.unwrap();
             assert!(taken.is_none());
             assert!(passed(start) < ms(2_000), "{:?} for {wait:?}", passed(start));
-            site.free_by_hand("waits");
+            setup.free_by_hand("waits");
         } else {
             let lock = client.lock("waits");
             let waiter = tokio::spawn(async move { lock.try_lock(wait, MINUTE).await });
-            wait_until("a subscription", SOON, || site.subscribers("waits") == 1).await;
-            site.free_by_hand("waits");
+            wait_until("a subscription", SOON, || setup.subscribers("waits") == 1).await;
+            setup.free_by_hand("waits");
             let guard = soon("the lock", waiter).await.unwrap().unwrap();
             release(guard.expect("the lock, after waiting")).await;
         }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use futures::future::join_all;
 use redlatch::{ErrorKind, Lease};
 
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::{SOON, Server, connect, hold, ms, release, soon, wait_until, within};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-pub(crate) async fn closing_sends_parked_waiters_home(site: Site) {
-    let client = site.connect().await;
-    site.hold_by_hand("parked", "somebody:1", MINUTE);
+pub(crate) async fn closing_sends_parked_waiters_home(setup: Setup) {
+    let client = setup.connect().await;
+    setup.hold_by_hand("parked", "somebody:1", MINUTE);
     let waiting = (0..3).map(|number| {
         let lock = client.lock("parked");
         tokio::spawn(async move {
@@ -24,31 +24,31 @@ pub(crate) async fn closing_sends_parked_waiters_home(site: Site) {
         })
     });
     let waiting: Vec<_> = waiting.collect();
-    wait_until("a subscription", SOON, || site.subscribers("parked") == 1).await;
+    wait_until("a subscription", SOON, || setup.subscribers("parked") == 1).await;
     soon("closing", client.close()).await;
     for waiter in soon("the waiters", join_all(waiting)).await {
         assert_eq!(waiter.unwrap().unwrap_err().kind(), ErrorKind::Closed);
     }
-    wait_until("no subscription", SOON, || site.subscribers("parked") == 0).await;
+    wait_until("no subscription", SOON, || setup.subscribers("parked") == 0).await;
 }
 
 pub(crate) async fn a_guard_that_is_alive_when_its_client_closes_is_not_renewed_but_can_be_given_back(
-    site: Site,
+    setup: Setup,
 ) {
-    let client = site.client_with(ms(3_000)).await;
+    let client = setup.client_with(ms(3_000)).await;
     let [unlocked, dropped, expiring] =
         ["unlocked", "dropped", "expiring"].map(|name| client.lock(name));
     let (unlocked, dropped, expiring) =
         (hold(&unlocked).await, hold(&dropped).await, hold(&expiring).await);
     soon("closing", client.close()).await;
-    assert!(site.exists("unlocked") && site.exists("dropped"), "close gives back no live guard");
+    assert!(setup.exists("unlocked") && setup.exists("dropped"), "close gives back no live guard");
     release(unlocked).await;
-    assert!(!site.exists("unlocked"));
+    assert!(!setup.exists("unlocked"));
     drop(dropped);
     // Sooner than the lease would end.
-    wait_until("a release after close", ms(2_500), || !site.exists("dropped")).await;
+    wait_until("a release after close", ms(2_500), || !setup.exists("dropped")).await;
     within(ms(5_000), "the end of a lease that is not renewed", expiring.lost()).await;
-    wait_until("a free lock", SOON, || !site.exists("expiring")).await;
+    wait_until("a free lock", SOON, || !setup.exists("expiring")).await;
 }
 
 #[tokio::test]
@@ -82,8 +82,8 @@ async fn closing_waits_until_dropped_guards_are_given_back() {
 
 #[tokio::test]
 async fn every_call_after_close_says_that_the_client_is_closed() {
-    let site = Site::alone();
-    let client = site.connect().await;
+    let setup = Setup::alone();
+    let client = setup.connect().await;
     let lock = client.lock("closed");
     soon("closing", client.close()).await;
     soon("closing again", client.close()).await;
@@ -103,5 +103,5 @@ async fn every_call_after_close_says_that_the_client_is_closed() {
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     }
-    assert!(["closed", "another", "a clone's"].iter().all(|name| !site.exists(name)));
+    assert!(["closed", "another", "a clone's"].iter().all(|name| !setup.exists(name)));
 }

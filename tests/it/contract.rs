@@ -38,7 +38,8 @@ macro_rules! cases {
                 a_try_with_a_wait_gets_a_lock_that_is_freed_meanwhile,
                 a_lock_left_behind_by_a_closed_client_is_free_within_its_lease,
                 a_lock_is_not_kept_alive_for_a_task_that_was_aborted on 2,
-                nested_holds_given_back_do_not_stop_the_renewal_of_another_handle;
+                nested_holds_given_back_do_not_stop_the_renewal_of_another_handle,
+                tasks_that_share_a_handle_nest_in_any_interleaving on 2;
             leases:
                 a_default_lease_is_renewed_for_as_long_as_it_is_held,
                 mixed_nesting_never_shortens_what_a_live_guard_was_promised,
@@ -51,7 +52,8 @@ macro_rules! cases {
                 waiters_of_one_client_get_the_lock_in_the_order_in_which_they_came,
                 when_one_task_of_a_handle_gets_the_lock_its_siblings_get_it_too,
                 a_sibling_that_gives_up_does_not_take_the_others_wake_up_with_it,
-                waiters_for_many_names_do_not_get_in_each_others_way;
+                waiters_for_many_names_do_not_get_in_each_others_way,
+                one_connection_serves_the_waiters_of_several_names;
             wake_ups:
                 a_lease_that_ends_without_a_message_is_met_by_a_timer,
                 when_the_first_in_line_goes_the_next_one_watches_the_lease,
@@ -87,22 +89,19 @@ macro_rules! cases {
                 a_fenced_fair_lock_is_a_fenced_lock,
                 waiters_of_three_clients_are_served_in_the_order_in_which_they_came,
                 many_waiters_that_come_and_give_up_all_have_their_turns;
-            crowds:
-                one_connection_serves_the_waiters_of_several_names,
-                tasks_that_share_a_handle_nest_in_any_interleaving on 2;
         })+
     };
     (@list $topology:ident $($file:ident: $($case:ident $(on $threads:literal)?),+;)+) => {
         mod $topology {
             $(mod $file {
                 use super::super::run;
-                use crate::site::Site;
+                use crate::setup::Setup;
                 $(
                     #[test]
                     fn $case() {
                         let threads = 1 $(* $threads)?;
                         run(stringify!($topology), threads, async || {
-                            crate::$file::$case(Site::$topology()).await;
+                            crate::$file::$case(Setup::$topology()).await;
                         });
                     }
                 )+

@@ -9,17 +9,20 @@
 
 use std::env;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redlatch::LockClient;
 
-use crate::support::{Server, machine};
+use crate::support::{Server, connect, machine, release, within};
 
 /// What a worker process is to do: `<mode> <url>`.
 const ORDER: &str = "REDLATCH_TEST_WORKER";
 
+const MINUTE: Duration = Duration::from_secs(60);
 const PROCESSES: usize = 4;
 const TASKS: usize = 16;
 /// Fewer in a build without optimization.
@@ -118,6 +121,7 @@ fn total_of(mode: &str) -> usize {
     totals.iter().sum()
 }
 
+// testConcurrency_SingleInstance, testConcurrencyLoop_MultiInstance, testSubscriptionsPerConnection
 #[test]
 fn thousands_of_sections_in_several_processes_lose_no_update() {
     let _busy = machine::busy();
@@ -129,4 +133,24 @@ fn the_same_sections_without_the_lock_do_lose_updates() {
     let _busy = machine::busy();
     let total = total_of("unlocked");
     assert!(total < TOTAL, "a run without the lock came out right: the check checks nothing");
+}
+
+// testConcurrency_MultiInstance
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_clients_all_get_the_lock_once() {
+    let server = Arc::new(Server::start());
+    let tasks = (0..100).map(|_| {
+        let server = Arc::clone(&server);
+        tokio::spawn(async move {
+            let client = connect(&server).await;
+            let guard = within(MINUTE, "a turn", client.lock("once").lock()).await.unwrap();
+            let count: u32 = server.ask::<Option<u32>>(&["GET", "sum"]).unwrap_or(0);
+            server.ask::<()>(&["SET", "sum", &(count + 1).to_string()]);
+            release(guard).await;
+        })
+    });
+    for task in join_all(tasks.collect::<Vec<_>>()).await {
+        task.unwrap();
+    }
+    assert_eq!(server.ask::<u32>(&["GET", "sum"]), 100);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Pipeline, Value, cmd, pipe};
 use redlatch::{Error, ErrorKind, LockClient, LockGuard, Outcome};
 
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::cluster::shards_channels;
 use crate::support::{Cluster, Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until};
 
@@ -39,20 +39,20 @@ fn lost<T>(result: Result<T, Error>) {
     failed(result, ErrorKind::Lost, Outcome::NotExecuted);
 }
 
-pub(crate) async fn commands_are_executed_for_whoever_holds_the_lock_and_no_one_else(site: Site) {
-    let (client, other) = (site.connect().await, site.connect().await);
+pub(crate) async fn commands_are_executed_for_whoever_holds_the_lock_and_no_one_else(setup: Setup) {
+    let (client, other) = (setup.connect().await, setup.connect().await);
     let [name, left, sold] = ["{sale}", "{sale}:left", "{sale}:sold"];
     let mut sale = pipe();
-    sale.decr(site.key(left), 2).rpush(site.key(sold), "alice").ignore();
+    sale.decr(setup.key(left), 2).rpush(setup.key(sold), "alice").ignore();
     let guard = hold(&client.lock(name)).await;
     assert_eq!(executed::<i64>(&guard, &sale).await, -2);
     assert_eq!(executed::<i64>(&guard, &sale).await, -4);
-    assert_eq!(site.ask::<Vec<String>>("LRANGE", sold, &["0", "-1"]), ["alice", "alice"]);
+    assert_eq!(setup.ask::<Vec<String>>("LRANGE", sold, &["0", "-1"]), ["alice", "alice"]);
 
     // Nested, and behind a hand-off that Redis may not have confirmed yet.
     let lock = client.lock(name);
     let waiting = tokio::spawn(async move { (hold(&lock).await, hold(&lock).await) });
-    wait_until("a waiter", SOON, || site.subscribers(name) == 1).await;
+    wait_until("a waiter", SOON, || setup.subscribers(name) == 1).await;
     release(guard).await;
     let (outer, inner) = soon("the lock", waiting).await.expect("no panic");
     assert_eq!(executed::<i64>(&inner, &sale).await, -6);
@@ -63,7 +63,7 @@ pub(crate) async fn commands_are_executed_for_whoever_holds_the_lock_and_no_one_
     let guard = hold(&other.lock(name)).await;
     lost(outer.execute::<i64>(&sale).await);
     assert!(outer.is_lost());
-    assert_eq!(site.ask::<i64>("GET", left, &[]), -8);
+    assert_eq!(setup.ask::<i64>("GET", left, &[]), -8);
     assert_eq!(executed::<i64>(&guard, &sale).await, -10);
     release(guard).await;
 }

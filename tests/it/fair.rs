@@ -9,17 +9,17 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_test::task::Spawn;
 
-use crate::site::Site;
+use crate::setup::Setup;
 pub(crate) use fenced::a_fenced_fair_lock_is_a_fenced_lock;
 
 use crate::support::machine::passed;
 use crate::support::{Fault, SOON, Server, connect, hold, ms, release, soon, wait_until};
 
+mod absent_clients;
 mod cluster;
 mod fenced;
 mod figures;
 mod first;
-mod gone;
 mod granted;
 mod inside;
 mod lost;
@@ -97,12 +97,12 @@ async fn nothing_is_left(server: &Server) {
     .await;
 }
 
-pub(crate) async fn a_fair_lock_is_a_lock(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn a_fair_lock_is_a_lock(setup: Setup) {
+    let client = setup.connect().await;
     let lock = client.fair_lock("simple");
     assert_eq!(lock.name(), "simple");
     let guard = fair_hold(&lock).await;
-    assert_eq!(site.holds("simple").keys().collect::<Vec<_>>(), [guard.owner()]);
+    assert_eq!(setup.holds("simple").keys().collect::<Vec<_>>(), [guard.owner()]);
     assert!(lock.is_held().await.unwrap() && lock.is_locked().await.unwrap());
     let inner = lock.try_lock_now().await.unwrap().expect("a nested hold");
     assert_eq!(lock.hold_count().await.unwrap(), 2);
@@ -117,20 +117,20 @@ pub(crate) async fn a_fair_lock_is_a_lock(site: Site) {
     soon("the loss", short.lost()).await;
     assert_eq!(short.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
     drop(fair_hold(&lock).await);
-    wait_until("a free lock", SOON, || !site.exists("simple")).await;
+    wait_until("a free lock", SOON, || !setup.exists("simple")).await;
     let guard = fair_hold(&lock).await;
     assert!(other.force_unlock().await.unwrap());
-    assert!(!site.exists("simple"));
+    assert!(!setup.exists("simple"));
     drop(guard);
 }
 
 pub(crate) async fn waiters_of_three_clients_are_served_in_the_order_in_which_they_came(
-    site: Site,
+    setup: Setup,
 ) {
     const WAITERS: usize = 12;
     let mut clients = Vec::new();
     for _ in 0..3 {
-        clients.push(site.connect().await);
+        clients.push(setup.connect().await);
     }
     let holder = fair_hold(&clients[0].fair_lock("order")).await;
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -146,8 +146,8 @@ pub(crate) async fn waiters_of_three_clients_are_served_in_the_order_in_which_th
         }));
         // The first of each client has a place when Redis knows its client, the others when they
         // have run so far as to stand in the wait queue.
-        let key = site.key("order");
-        let known = || site.ask_key::<u64>("ZCARD", &format!("redlatch_queue:{{{key}}}"));
+        let key = setup.key("order");
+        let known = || setup.ask_key::<u64>("ZCARD", &format!("redlatch_queue:{{{key}}}"));
         let expected = 3.min(number as u64 + 1);
         wait_until("a place in the queue", SOON, || known() == expected).await;
         apart().await;
@@ -282,8 +282,8 @@ async fn a_client_that_closes_gives_its_places_up() {
 
 #[tokio::test]
 async fn a_plain_lock_and_a_fair_one_of_that_name_exclude_each_other() {
-    let site = Site::alone();
-    let (one, other) = (site.connect().await, site.connect().await);
+    let setup = Setup::alone();
+    let (one, other) = (setup.connect().await, setup.connect().await);
     let (plain, fair) = (one.lock("mixed"), other.fair_lock("mixed"));
     let guard = hold(&plain).await;
     assert!(fair.try_lock_now().await.unwrap().is_none());
@@ -291,8 +291,8 @@ async fn a_plain_lock_and_a_fair_one_of_that_name_exclude_each_other() {
         let fair = fair.clone();
         async move { fair.lock().await.unwrap() }
     });
-    let key = site.key("mixed");
-    let places = || site.ask_key::<u64>("ZCARD", &format!("redlatch_queue:{{{key}}}"));
+    let key = setup.key("mixed");
+    let places = || setup.ask_key::<u64>("ZCARD", &format!("redlatch_queue:{{{key}}}"));
     wait_until("a place", SOON, || places() == 1).await;
     release(guard).await;
     // Nobody tells it: it notices when it refreshes its place.
@@ -300,7 +300,7 @@ async fn a_plain_lock_and_a_fair_one_of_that_name_exclude_each_other() {
     assert!(plain.try_lock_now().await.unwrap().is_none());
     // The waiter of a plain lock is told.
     let waiting = tokio::spawn(async move { plain.lock().await.unwrap() });
-    wait_until("a subscription", SOON, || site.subscribers("mixed") == 1).await;
+    wait_until("a subscription", SOON, || setup.subscribers("mixed") == 1).await;
     let begun = Instant::now();
     release(guard).await;
     release(soon("a message", waiting).await.unwrap()).await;
@@ -391,9 +391,9 @@ async fn something_else(
 
 #[tokio::test]
 async fn a_client_that_waits_sends_a_request_every_three_seconds_at_most() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let (one, other) = (site.connect().await, site.client_through(&proxy).await);
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let (one, other) = (setup.connect().await, setup.client_through(&proxy).await);
     let guard = fair_hold(&one.fair_lock("silent")).await;
     let lock = other.fair_lock("silent");
     let mut tasks = Vec::new();
@@ -414,9 +414,9 @@ async fn a_client_that_waits_sends_a_request_every_three_seconds_at_most() {
 
 #[tokio::test]
 async fn an_uncontended_pair_costs_two_requests() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
     let lock = client.fair_lock("cheap");
     release(fair_hold(&lock).await).await;
     proxy.forget_commands();
@@ -464,10 +464,10 @@ async fn the_rights_that_the_guide_lists_are_enough() {
 }
 
 /// Every turn is one, whatever gives up meanwhile.
-pub(crate) async fn many_waiters_that_come_and_give_up_all_have_their_turns(site: Site) {
+pub(crate) async fn many_waiters_that_come_and_give_up_all_have_their_turns(setup: Setup) {
     let mut tasks = Vec::new();
     for _ in 0..3 {
-        let client = site.connect().await;
+        let client = setup.connect().await;
         for patient in [true, true, false] {
             let client = client.clone();
             tasks.push(tokio::spawn(async move {
@@ -487,8 +487,8 @@ pub(crate) async fn many_waiters_that_come_and_give_up_all_have_their_turns(site
     for task in tasks {
         crate::support::within(MINUTE, "the turns", task).await.unwrap();
     }
-    wait_until("a free lock", SOON, || !site.exists("crowd")).await;
-    let key = site.key("crowd");
-    let places = || site.ask_key::<u64>("ZCARD", &format!("redlatch_queue:{{{key}}}"));
+    wait_until("a free lock", SOON, || !setup.exists("crowd")).await;
+    let key = setup.key("crowd");
+    let places = || setup.ask_key::<u64>("ZCARD", &format!("redlatch_queue:{{{key}}}"));
     wait_until("no place", SOON, || places() == 0).await;
 }

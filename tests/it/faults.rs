@@ -1,20 +1,33 @@
 //! The fault matrix: what must hold when things go wrong, one test or more a row.
 //!
-//! A row has an id, such as `N6` (network), `S3` (server), `C11` (client process) or `I10` (inputs
-//! and scale), and the tests of a row have names that begin with it: `n6_`. Some rows are tested
-//! where their subject is, outside this folder: `rows.rs` has the table of all rows, and fails
-//! when a row has neither a test anywhere in `tests/` nor a reason.
+//! A row has an id, and the tests of a row have names that begin with it: `n6_`. The letter says what
+//! breaks:
+//!
+//! | | |
+//! |---|---|
+//! | N | the network between a client and its server |
+//! | S | the server and its data |
+//! | T | the topology: failovers, Sentinels, slots that move |
+//! | C | the process of the client, its runtimes and its threads |
+//! | I | the input, and its scale |
+//! | W | two things at once: one of these under a distance, a delay, an order of events, or a neighbour |
+//! | X | the queue of a fair lock |
+//!
+//! Some rows are tested where their subject is, outside this folder: `rows.rs` has the table of all
+//! rows, and fails when a row has no test anywhere in `tests/`.
 //!
 //! Every case proves that its fault took effect, and ends with no key without a TTL (the server's
 //! drop sees to that) and no lock that nobody holds.
 
-mod held_back;
+mod connections;
+mod foreign_hashes;
+mod found_gone;
 mod inputs;
 mod late_requests;
 mod loss;
 mod lost_answers;
+mod not_executed;
 mod outages;
 mod process;
 mod rows;
 mod server;
-mod truth;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redlatch::{ErrorKind, Lease, Outcome};
 
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::tokens::{assert_growing, fence, next_token, open};
 use crate::support::{
     Fault, SOON, Server, Steps, connect, hold, ms, release, soon, turns, wait_until,
@@ -13,8 +13,8 @@ use crate::support::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-pub(crate) async fn a_token_grows_with_every_hold_whoever_holds(site: Site) {
-    let (one, other) = (site.connect().await, site.connect().await);
+pub(crate) async fn a_token_grows_with_every_hold_whoever_holds(setup: Setup) {
+    let (one, other) = (setup.connect().await, setup.connect().await);
     let first = one.fenced_lock("order");
     let handles = [first.clone(), first, other.fenced_lock("order")];
     let mut tokens = Vec::new();
@@ -28,7 +28,7 @@ pub(crate) async fn a_token_grows_with_every_hold_whoever_holds(site: Site) {
         let lock = handles[2].clone();
         async move { next_token(&lock).await }
     });
-    wait_until("a waiter", SOON, || site.subscribers("order") == 1).await;
+    wait_until("a waiter", SOON, || setup.subscribers("order") == 1).await;
     open(guard).await;
     tokens.push(soon("the waiter", waiter).await.unwrap());
     assert_growing(&tokens);
@@ -37,24 +37,24 @@ pub(crate) async fn a_token_grows_with_every_hold_whoever_holds(site: Site) {
     assert_eq!(u64::from(*last), last.get());
 }
 
-pub(crate) async fn a_fenced_lock_and_a_plain_one_of_that_name_exclude_each_other(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn a_fenced_lock_and_a_plain_one_of_that_name_exclude_each_other(setup: Setup) {
+    let client = setup.connect().await;
     let (fenced, plain) = (client.fenced_lock("both"), client.lock("both"));
     let guard = hold(&plain).await;
     assert!(fenced.try_lock_now().await.unwrap().is_none());
-    assert_eq!(site.token("both"), None, "a plain lock has no token");
+    assert_eq!(setup.token("both"), None, "a plain lock has no token");
     release(guard).await;
     let guard = fence(&fenced).await;
     assert!(plain.try_lock_now().await.unwrap().is_none());
     open(guard).await;
 }
 
-pub(crate) async fn a_fenced_guard_knows_what_every_guard_knows(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn a_fenced_guard_knows_what_every_guard_knows(setup: Setup) {
+    let client = setup.connect().await;
     let lock = client.fenced_lock("same");
     assert_eq!(lock.name(), "same");
     let guard = lock.try_lock(MINUTE, ms(300)).await.unwrap().expect("a free lock");
-    assert_eq!(site.holds("same").keys().collect::<Vec<_>>(), [guard.owner()]);
+    assert_eq!(setup.holds("same").keys().collect::<Vec<_>>(), [guard.owner()]);
     assert!(guard.remaining() <= ms(300) && !guard.is_lost());
     assert!(lock.remaining_lease().await.unwrap().is_some_and(|left| left <= ms(300)));
     assert!(lock.is_held().await.unwrap());
@@ -68,10 +68,10 @@ pub(crate) async fn a_fenced_guard_knows_what_every_guard_knows(site: Site) {
     let guard = fence(&lock).await;
     let token = guard.token();
     drop(guard);
-    wait_until("a free lock", SOON, || !site.exists("same")).await;
+    wait_until("a free lock", SOON, || !setup.exists("same")).await;
     let guard = fence(&lock).await;
     assert!(lock.clone().force_unlock().await.unwrap());
-    assert!(guard.token() > token && site.token("same") == Some(guard.token().get()));
+    assert!(guard.token() > token && setup.token("same") == Some(guard.token().get()));
     drop(guard);
 }
 
@@ -82,15 +82,15 @@ fn counter(server: &Server, name: &str) -> Option<u64> {
 
 #[tokio::test]
 async fn nested_holds_share_one_token_and_the_next_hold_has_another() {
-    let site = Site::alone();
-    let client = site.connect().await;
+    let setup = Setup::alone();
+    let client = setup.connect().await;
     let lock = client.fenced_lock("nested");
     let outer = fence(&lock).await;
     let inner = lock.try_lock_now().await.unwrap().expect("a nested hold");
     let third = lock.lock_with_lease(MINUTE).await.unwrap();
     assert_eq!(lock.hold_count().await.unwrap(), 3);
     assert_eq!([inner.token(), third.token()], [outer.token(); 2]);
-    assert_eq!(site.token("nested"), Some(outer.token().get()));
+    assert_eq!(setup.token("nested"), Some(outer.token().get()));
     let token = outer.token();
     // Whichever goes first.
     open(outer).await;
@@ -104,18 +104,18 @@ async fn nested_holds_share_one_token_and_the_next_hold_has_another() {
 
 #[tokio::test]
 async fn a_refusal_is_none_and_uses_up_no_token() {
-    let site = Site::alone();
-    let (one, other) = (site.connect().await, site.connect().await);
+    let setup = Setup::alone();
+    let (one, other) = (setup.connect().await, setup.connect().await);
     let guard = fence(&one.fenced_lock("busy")).await;
     let contender = other.fenced_lock("busy");
     // Without a TTL too: PTTL says -1 then, which is Redisson's word for "granted".
     for persist in [false, true] {
         if persist {
-            assert!(site.ask::<bool>("PERSIST", "busy", &[]));
+            assert!(setup.ask::<bool>("PERSIST", "busy", &[]));
         }
         assert!(contender.try_lock_now().await.unwrap().is_none());
         assert!(contender.try_lock(ms(20), Lease::Watchdog).await.unwrap().is_none());
-        assert_eq!(site.token("busy"), Some(guard.token().get()));
+        assert_eq!(setup.token("busy"), Some(guard.token().get()));
     }
     assert!(contender.is_locked().await.unwrap());
     assert!(!contender.is_held().await.unwrap());
@@ -174,13 +174,13 @@ async fn s2_a_token_grows_over_a_restart_that_lost_everything() {
 
 #[tokio::test]
 async fn a_hold_after_a_loss_has_a_token_of_its_own() {
-    let site = Site::alone();
-    let client = site.connect().await;
+    let setup = Setup::alone();
+    let client = setup.connect().await;
     let lock = client.fenced_lock("lost");
     let lost = fence(&lock).await;
     let old = lost.token();
     // Nobody has noticed when the handle nests: the new hold is no nested one.
-    site.ask::<()>("DEL", "lost", &[]);
+    setup.ask::<()>("DEL", "lost", &[]);
     let new = fence(&lock).await;
     assert!(new.token() > old);
     assert!(lost.is_lost());
@@ -191,9 +191,9 @@ async fn a_hold_after_a_loss_has_a_token_of_its_own() {
 
 #[tokio::test]
 async fn n1_a_fenced_acquire_whose_answer_was_lost_is_one_hold_with_the_last_token() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
     let lock = client.fenced_lock("twice");
     let mut tokens = vec![next_token(&lock).await];
     for fault in [Fault::ResetBeforeSend, Fault::DropReplyAndReset] {
@@ -202,11 +202,11 @@ async fn n1_a_fenced_acquire_whose_answer_was_lost_is_one_hold_with_the_last_tok
         let guard = fence(&lock).await;
         assert_eq!(proxy.faults(), faults + 1);
         assert_eq!(lock.hold_count().await.unwrap(), 1);
-        assert_eq!(site.token("twice"), Some(guard.token().get()));
+        assert_eq!(setup.token("twice"), Some(guard.token().get()));
         tokens.push(open(guard).await);
     }
     assert_growing(&tokens);
-    assert!(!site.exists("twice"));
+    assert!(!setup.exists("twice"));
 }
 
 #[tokio::test]
@@ -243,9 +243,9 @@ async fn s8_a_counter_that_is_none_is_an_error_and_leaves_no_lock() {
 
 #[tokio::test]
 async fn a_fenced_lock_costs_what_a_plain_one_costs() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
     let lock = client.fenced_lock("cheap");
     next_token(&lock).await;
     proxy.forget_commands();
@@ -257,8 +257,8 @@ async fn a_fenced_lock_costs_what_a_plain_one_costs() {
 
 #[tokio::test]
 async fn a_fenced_acquisition_dropped_anywhere_leaves_the_name_free() {
-    let site = Site::alone();
-    let client = site.connect().await;
+    let setup = Setup::alone();
+    let client = setup.connect().await;
     let other = client.fenced_lock("dropped");
     // From here on the server knows the script, and the first call of a handle is one request.
     let mut last = next_token(&other).await;
@@ -277,8 +277,8 @@ async fn a_fenced_acquisition_dropped_anywhere_leaves_the_name_free() {
     let lock = client.fenced_lock("dropped");
     let mut steps = Steps::new(lock.lock());
     assert!(steps.take(1).await.is_none());
-    wait_until("a grant", SOON, || site.token("dropped") > Some(last.get())).await;
+    wait_until("a grant", SOON, || setup.token("dropped") > Some(last.get())).await;
     drop(steps);
-    wait_until("a free lock", SOON, || !site.exists("dropped")).await;
+    wait_until("a free lock", SOON, || !setup.exists("dropped")).await;
     assert!(next_token(&lock).await > last);
 }

@@ -12,7 +12,7 @@ use redlatch::{ErrorKind, LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::machine::passed;
 use crate::support::{
     Proxy, ROUND_TRIP, SOON, Server, block_until, connect, hold, is_free, ms, release, soon,
@@ -21,62 +21,62 @@ use crate::support::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-pub(crate) async fn a_dropped_guard_frees_the_lock_within_a_round_trip(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn a_dropped_guard_frees_the_lock_within_a_round_trip(setup: Setup) {
+    let client = setup.connect().await;
     let lock = client.lock("dropped");
     // The first release of this kind opens the background connection.
     drop(hold(&lock).await);
-    wait_until("a free lock", SOON, || !site.exists("dropped")).await;
+    wait_until("a free lock", SOON, || !setup.exists("dropped")).await;
     let mut times = Vec::new();
     for _ in 0..10 {
         let guard = hold(&lock).await;
         let start = Instant::now();
         drop(guard);
-        wait_until("a free lock", SOON, || !site.exists("dropped")).await;
+        wait_until("a free lock", SOON, || !setup.exists("dropped")).await;
         times.push(start.elapsed());
     }
     times.sort_unstable();
     assert!(times[5] < ROUND_TRIP, "{times:?}");
 }
 
-pub(crate) async fn a_handle_can_lock_again_right_after_it_dropped_its_guard(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn a_handle_can_lock_again_right_after_it_dropped_its_guard(setup: Setup) {
+    let client = setup.connect().await;
     let lock = client.lock("again");
     for _ in 0..200 {
         drop(hold(&lock).await);
         let guard = hold(&lock).await;
         assert_eq!(lock.hold_count().await.unwrap(), 1, "the dropped hold was counted again");
         release(guard).await;
-        assert!(!site.exists("again"));
+        assert!(!setup.exists("again"));
     }
 }
 
-pub(crate) async fn dropping_one_of_two_nested_guards_gives_one_hold_back(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn dropping_one_of_two_nested_guards_gives_one_hold_back(setup: Setup) {
+    let client = setup.connect().await;
     let lock = client.lock("nested");
     let outer = hold(&lock).await;
     drop(hold(&lock).await);
-    wait_until("one hold", SOON, || site.holds("nested").get(outer.owner()) == Some(&1)).await;
+    wait_until("one hold", SOON, || setup.holds("nested").get(outer.owner()) == Some(&1)).await;
     assert!(!is_free(&client, "nested").await);
     drop(outer);
-    wait_until("a free lock", SOON, || !site.exists("nested")).await;
+    wait_until("a free lock", SOON, || !setup.exists("nested")).await;
 }
 
-pub(crate) async fn c4_an_aborted_task_gives_back_what_it_held(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn c4_an_aborted_task_gives_back_what_it_held(setup: Setup) {
+    let client = setup.connect().await;
     let lock = client.lock("aborted");
     let task = tokio::spawn(async move {
         let _guard = lock.lock().await.unwrap();
         std::future::pending::<()>().await;
     });
-    wait_until("the lock", SOON, || site.exists("aborted")).await;
+    wait_until("the lock", SOON, || setup.exists("aborted")).await;
     task.abort();
     assert!(soon("the task ends", task).await.unwrap_err().is_cancelled());
-    wait_until("a free lock", SOON, || !site.exists("aborted")).await;
+    wait_until("a free lock", SOON, || !setup.exists("aborted")).await;
 }
 
-pub(crate) async fn a_guard_outlives_its_handle_and_its_client(site: Site) {
-    let client = site.client_with(ms(1_500)).await;
+pub(crate) async fn a_guard_outlives_its_handle_and_its_client(setup: Setup) {
+    let client = setup.client_with(ms(1_500)).await;
     let (unlocked, dropped) =
         (hold(&client.lock("unlocked")).await, hold(&client.lock("dropped")).await);
     drop(client);
@@ -84,13 +84,13 @@ pub(crate) async fn a_guard_outlives_its_handle_and_its_client(site: Site) {
     tokio::time::sleep(ms(2_200)).await;
     assert!(!unlocked.is_lost() && !dropped.is_lost(), "renewed without the client");
     release(unlocked).await;
-    assert!(!site.exists("unlocked"));
+    assert!(!setup.exists("unlocked"));
     drop(dropped);
-    wait_until("a free lock", SOON, || !site.exists("dropped")).await;
+    wait_until("a free lock", SOON, || !setup.exists("dropped")).await;
 }
 
-pub(crate) async fn guards_dropped_in_many_threads_at_once_all_free_their_locks(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn guards_dropped_in_many_threads_at_once_all_free_their_locks(setup: Setup) {
+    let client = setup.connect().await;
     let lock = Arc::new(client.lock("threads"));
     let mut guards = Vec::new();
     for _ in 0..64 {
@@ -101,36 +101,36 @@ pub(crate) async fn guards_dropped_in_many_threads_at_once_all_free_their_locks(
     for thread in threads {
         thread.join().unwrap();
     }
-    wait_until("a free lock", SOON, || !site.exists("threads")).await;
+    wait_until("a free lock", SOON, || !setup.exists("threads")).await;
 }
 
-pub(crate) async fn a_dropped_guard_wakes_a_parked_waiter_of_another_client(site: Site) {
-    let (client, other) = (site.connect().await, site.connect().await);
+pub(crate) async fn a_dropped_guard_wakes_a_parked_waiter_of_another_client(setup: Setup) {
+    let (client, other) = (setup.connect().await, setup.connect().await);
     let guard = hold(&client.lock("handed on")).await;
     let next = other.lock("handed on");
     let waiter = tokio::spawn(async move { next.lock().await.expect("its turn") });
-    wait_until("the waiter parks", SOON, || site.subscribers("handed on") == 1).await;
+    wait_until("the waiter parks", SOON, || setup.subscribers("handed on") == 1).await;
     drop(guard);
     // By itself it would look again when the lease of 30 s has ended.
     release(soon("the waiter has the lock", waiter).await.unwrap()).await;
 }
 
-pub(crate) async fn c6_a_task_that_panics_gives_back_what_it_held(site: Site) {
-    let guard = hold(&site.connect().await.lock("panicked")).await;
+pub(crate) async fn c6_a_task_that_panics_gives_back_what_it_held(setup: Setup) {
+    let guard = hold(&setup.connect().await.lock("panicked")).await;
     let task = tokio::spawn(async move {
         let _guard = guard;
         tokio::task::yield_now().await;
         std::panic::resume_unwind(Box::new("the task fails"));
     });
     assert!(soon("the task ends", task).await.unwrap_err().is_panic());
-    wait_until("a free lock", SOON, || !site.exists("panicked")).await;
+    wait_until("a free lock", SOON, || !setup.exists("panicked")).await;
 }
 
 /// As after a failover, or after a restart from a file that lacks the release.
 pub(crate) async fn w26_a_hold_that_was_given_back_and_is_still_counted_is_released_again(
-    site: Site,
+    setup: Setup,
 ) {
-    let client = site.connect().await;
+    let client = setup.connect().await;
     let (kept, dropped) = (client.lock("counted"), client.lock("counted"));
     let mut owners = Vec::new();
     for lock in [&kept, &dropped] {
@@ -140,7 +140,7 @@ pub(crate) async fn w26_a_hold_that_was_given_back_and_is_still_counted_is_relea
     }
     drop(dropped);
     for owner in owners {
-        site.hold_by_hand("counted", &owner, MINUTE);
+        setup.hold_by_hand("counted", &owner, MINUTE);
         let tried = soon("trying", client.lock("counted").try_lock_now()).await;
         release(tried.expect("an answer").expect("nobody has it")).await;
     }
@@ -148,14 +148,14 @@ pub(crate) async fn w26_a_hold_that_was_given_back_and_is_still_counted_is_relea
     // Not while somebody has it, and not if another client has.
     let guard = hold(&kept).await;
     assert!(!is_free(&client, "counted").await && !guard.is_lost());
-    assert_eq!(site.holds("counted").get(guard.owner()), Some(&1));
+    assert_eq!(setup.holds("counted").get(guard.owner()), Some(&1));
     release(guard).await;
-    let guard = hold(&site.connect().await.lock("counted")).await;
+    let guard = hold(&setup.connect().await.lock("counted")).await;
     let owner = guard.owner().to_owned();
     release(guard).await;
-    site.hold_by_hand("counted", &owner, MINUTE);
+    setup.hold_by_hand("counted", &owner, MINUTE);
     assert!(!is_free(&client, "counted").await);
-    site.free_by_hand("counted");
+    setup.free_by_hand("counted");
 }
 
 fn runtime() -> Runtime {
@@ -163,12 +163,12 @@ fn runtime() -> Runtime {
 }
 
 /// A guard whose runtime is somewhere else, or nowhere.
-fn guard_of(runtime: &Runtime, site: &Site, name: &str) -> LockGuard {
-    runtime.block_on(async { hold(&site.connect().await.lock(name)).await })
+fn guard_of(runtime: &Runtime, setup: &Setup, name: &str) -> LockGuard {
+    runtime.block_on(async { hold(&setup.connect().await.lock(name)).await })
 }
 
-fn freed(site: &Site, name: &str) {
-    block_until("a free lock", SOON, || !site.exists(name));
+fn freed(setup: &Setup, name: &str) {
+    block_until("a free lock", SOON, || !setup.exists(name));
 }
 
 #[tokio::test]
@@ -186,87 +186,87 @@ async fn a_thousand_guards_dropped_at_once_all_free_their_locks() {
 
 #[test]
 fn c6_a_guard_dropped_in_a_thread_without_a_runtime_frees_the_lock() {
-    let site = Site::alone();
+    let setup = Setup::alone();
     let runtime = runtime();
-    let guard = guard_of(&runtime, &site, "thread");
+    let guard = guard_of(&runtime, &setup, "thread");
     thread::spawn(move || drop(guard)).join().unwrap();
-    freed(&site, "thread");
+    freed(&setup, "thread");
 }
 
 #[test]
 fn c6_a_guard_dropped_while_its_runtime_stands_still_frees_the_lock() {
-    let site = Site::alone();
+    let setup = Setup::alone();
     let runtime = runtime();
-    let guard = guard_of(&runtime, &site, "still");
+    let guard = guard_of(&runtime, &setup, "still");
     // The runtime exists, but nobody drives it.
     drop(guard);
-    freed(&site, "still");
+    freed(&setup, "still");
     drop(runtime);
 }
 
 #[test]
 fn c5_a_guard_dropped_after_its_runtime_ended_frees_the_lock() {
-    let site = Site::alone();
+    let setup = Setup::alone();
     let first = runtime();
-    let guard = guard_of(&first, &site, "ended");
+    let guard = guard_of(&first, &setup, "ended");
     drop(first);
     drop(guard);
-    freed(&site, "ended");
+    freed(&setup, "ended");
 
     let second = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let guard = guard_of(&second, &site, "shut down");
+    let guard = guard_of(&second, &setup, "shut down");
     second.shutdown_background();
     drop(guard);
-    freed(&site, "shut down");
+    freed(&setup, "shut down");
 }
 
 #[test]
 fn a_guard_unlocked_in_another_runtime_than_its_own_frees_the_lock() {
-    let site = Site::alone();
+    let setup = Setup::alone();
     let first = runtime();
-    let guard = guard_of(&first, &site, "moved");
+    let guard = guard_of(&first, &setup, "moved");
     drop(first);
     runtime().block_on(release(guard));
-    assert!(!site.exists("moved"));
+    assert!(!setup.exists("moved"));
 }
 
 #[test]
 fn a_guard_is_kept_renewed_without_any_runtime_of_the_users() {
-    let site = Site::alone();
+    let setup = Setup::alone();
     let first = runtime();
     let guard =
-        first.block_on(async { hold(&site.client_with(ms(1_500)).await.lock("kept")).await });
+        first.block_on(async { hold(&setup.client_with(ms(1_500)).await.lock("kept")).await });
     drop(first);
     // Longer than a lease: it is still held only if it was renewed.
     thread::sleep(ms(2_200));
     assert!(!guard.is_lost());
-    assert!(site.exists("kept"));
+    assert!(setup.exists("kept"));
     drop(guard);
-    freed(&site, "kept");
+    freed(&setup, "kept");
 }
 
 #[test]
 fn c6_a_guard_dropped_by_a_panic_frees_the_lock() {
-    let site = Site::alone();
+    let setup = Setup::alone();
     let runtime = runtime();
-    let guard = guard_of(&runtime, &site, "panic");
+    let guard = guard_of(&runtime, &setup, "panic");
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _guard = guard;
         // Without the hook's noise in the output of the tests.
         std::panic::resume_unwind(Box::new("a panic of the user's"));
     }));
     assert!(panicked.is_err());
-    freed(&site, "panic");
+    freed(&setup, "panic");
 }
 
 #[test]
 fn c6_a_guard_dropped_with_its_threads_locals_frees_the_lock() {
     thread_local!(static KEPT: RefCell<Option<LockGuard>> = const { RefCell::new(None) });
-    let site = Site::alone();
+    let setup = Setup::alone();
     let runtime = runtime();
-    let guard = guard_of(&runtime, &site, "local");
+    let guard = guard_of(&runtime, &setup, "local");
     thread::spawn(move || KEPT.set(Some(guard))).join().unwrap();
-    freed(&site, "local");
+    freed(&setup, "local");
 }
 
 #[tokio::test]

@@ -19,14 +19,16 @@ use tokio_test::task::{self, Spawn};
 use crate::support::{Proxy, SOON, Server, hold, ms, release, soon, wait_until};
 
 mod at_once;
+mod blocked_workers;
 mod cancelled;
 mod counts;
 mod ends;
 mod fenced;
-mod gone;
+mod lost;
 mod network;
 mod outages;
 mod passing;
+mod standstill;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -7,14 +7,14 @@ use futures::future::join_all;
 use redlatch::{Lease, Lock, LockClient, LockGuard};
 use tokio::time::Instant;
 
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::machine::passed;
 use crate::support::{Proxy, SOON, Server, hold, machine, ms, release, soon, wait_until};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn count(site: &Site, guard: &LockGuard) -> u32 {
-    site.holds(guard.name()).get(guard.owner()).copied().unwrap_or(0)
+fn count(setup: &Setup, guard: &LockGuard) -> u32 {
+    setup.holds(guard.name()).get(guard.owner()).copied().unwrap_or(0)
 }
 
 /// One step of a mixed nesting.
@@ -23,14 +23,14 @@ async fn acquire(lock: &Lock, lease: Lease) -> LockGuard {
     taken.expect("locking").expect("a lock that is free or our own")
 }
 
-pub(crate) async fn a_default_lease_is_renewed_for_as_long_as_it_is_held(site: Site) {
-    let lease = site.stretch(ms(600));
-    let client = site.client_with(lease).await;
+pub(crate) async fn a_default_lease_is_renewed_for_as_long_as_it_is_held(setup: Setup) {
+    let lease = setup.stretch(ms(600));
+    let client = setup.client_with(lease).await;
     let lock = client.lock("renewed");
     let guard = hold(&lock).await;
     let start = Instant::now();
     while start.elapsed() < lease * 7 / 2 {
-        let ttl = site.pttl("renewed");
+        let ttl = setup.pttl("renewed");
         let left = 1..=lease.as_millis() as i64;
         assert!(left.contains(&ttl), "{ttl} ms left after {:?}", start.elapsed());
         assert!(!guard.is_lost());
@@ -38,12 +38,12 @@ pub(crate) async fn a_default_lease_is_renewed_for_as_long_as_it_is_held(site: S
         tokio::time::sleep(ms(20)).await;
     }
     release(guard).await;
-    assert!(!site.exists("renewed"));
+    assert!(!setup.exists("renewed"));
 }
 
-pub(crate) async fn mixed_nesting_never_shortens_what_a_live_guard_was_promised(site: Site) {
+pub(crate) async fn mixed_nesting_never_shortens_what_a_live_guard_was_promised(setup: Setup) {
     let watchdog = Duration::from_secs(30);
-    let client = site.client_with(watchdog).await;
+    let client = setup.client_with(watchdog).await;
     let long = Lease::Fixed(Duration::from_secs(100));
     let short = Lease::Fixed(Duration::from_secs(10));
     let default = Lease::Watchdog;
@@ -61,7 +61,7 @@ pub(crate) async fn mixed_nesting_never_shortens_what_a_live_guard_was_promised(
     ];
     // The server's TTL, within five seconds for a machine that is slow.
     let promised = |what: &str, lease: u64| {
-        let left = site.pttl("mixed");
+        let left = setup.pttl("mixed");
         let range = (lease as i64 - 5) * 1000..=lease as i64 * 1000;
         assert!(range.contains(&left), "{what}: {left} ms left of {lease} s");
     };
@@ -82,24 +82,24 @@ pub(crate) async fn mixed_nesting_never_shortens_what_a_live_guard_was_promised(
             assert!(!stays.is_lost(), "{what}");
             assert!(stays.remaining() <= Duration::from_secs(seconds(left)), "{what}");
             release(stays).await;
-            assert!(!site.exists("mixed"), "{what}");
+            assert!(!setup.exists("mixed"), "{what}");
         }
     }
 }
 
-pub(crate) async fn a_renewal_does_not_shorten_an_explicit_lease(site: Site) {
-    let lease = site.stretch(ms(600));
-    let client = site.client_with(lease).await;
+pub(crate) async fn a_renewal_does_not_shorten_an_explicit_lease(setup: Setup) {
+    let lease = setup.stretch(ms(600));
+    let client = setup.client_with(lease).await;
     let lock = client.lock("mixed");
     let long = lock.lock_with_lease(MINUTE).await.unwrap();
     let renewed = hold(&lock).await;
     tokio::time::sleep(lease * 5 / 3).await;
-    assert!(site.pttl("mixed") > 50_000);
+    assert!(setup.pttl("mixed") > 50_000);
     assert!(!renewed.is_lost());
 
     // The long promise goes; what is left is renewed on.
     release(long).await;
-    assert!(site.pttl("mixed") <= lease.as_millis() as i64);
+    assert!(setup.pttl("mixed") <= lease.as_millis() as i64);
     tokio::time::sleep(2 * lease).await;
     assert!(!renewed.is_lost());
     assert!(lock.is_held().await.unwrap());
@@ -107,29 +107,29 @@ pub(crate) async fn a_renewal_does_not_shorten_an_explicit_lease(site: Site) {
 }
 
 pub(crate) async fn an_explicit_lease_outlives_the_watchdogs_hold_and_is_not_renewed_by_it(
-    site: Site,
+    setup: Setup,
 ) {
-    let client = site.client_with(site.stretch(ms(600))).await;
+    let client = setup.client_with(setup.stretch(ms(600))).await;
     let lock = client.lock("mixed");
     let renewed = hold(&lock).await;
-    let lease = site.stretch(ms(1_500));
+    let lease = setup.stretch(ms(1_500));
     let start = Instant::now();
     let explicit = lock.lock_with_lease(lease).await.unwrap();
     release(renewed).await;
-    let mut last = site.pttl("mixed");
+    let mut last = setup.pttl("mixed");
     while !explicit.is_lost() {
-        let ttl = site.pttl("mixed");
+        let ttl = setup.pttl("mixed");
         assert!(ttl <= last, "the lease grew from {last} to {ttl} ms");
         last = ttl;
         tokio::time::sleep(ms(20)).await;
     }
     assert!(start.elapsed() > lease - ms(100), "lost after {:?}", start.elapsed());
     assert!(passed(start) < 2 * lease, "lost after {:?}", passed(start));
-    wait_until("a free lock", SOON, || !site.exists("mixed")).await;
+    wait_until("a free lock", SOON, || !setup.exists("mixed")).await;
 }
 
-pub(crate) async fn a_short_nested_lease_is_lost_alone(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn a_short_nested_lease_is_lost_alone(setup: Setup) {
+    let client = setup.connect().await;
     let lock = client.lock("mixed");
     let outer = hold(&lock).await;
     let inner = lock.lock_with_lease(ms(300)).await.unwrap();
@@ -137,13 +137,13 @@ pub(crate) async fn a_short_nested_lease_is_lost_alone(site: Site) {
     assert!(!outer.is_lost());
     assert!(lock.is_held().await.unwrap());
     drop(inner);
-    wait_until("the outer hold alone", SOON, || count(&site, &outer) == 1).await;
+    wait_until("the outer hold alone", SOON, || count(&setup, &outer) == 1).await;
     release(outer).await;
-    assert!(!site.exists("mixed"));
+    assert!(!setup.exists("mixed"));
 }
 
-pub(crate) async fn remaining_counts_down_on_an_explicit_lease(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn remaining_counts_down_on_an_explicit_lease(setup: Setup) {
+    let client = setup.connect().await;
     let guard = client.lock("down").lock_with_lease(ms(500)).await.unwrap();
     let mut last = ms(500);
     while !guard.is_lost() {
@@ -163,9 +163,9 @@ async fn client_with(url: String, watchdog_timeout: Duration) -> LockClient {
 #[tokio::test]
 async fn renewals_come_every_third_of_the_watchdog_timeout() {
     let _quiet = machine::quiet();
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through_with(&proxy, ms(900)).await;
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through_with(&proxy, ms(900)).await;
     let guard = hold(&client.lock("thirds")).await;
     proxy.forget_commands();
     let start = Instant::now();
@@ -184,21 +184,21 @@ async fn renewals_come_every_third_of_the_watchdog_timeout() {
 
 #[tokio::test]
 async fn an_explicit_lease_is_never_renewed() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through_with(&proxy, ms(300)).await;
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through_with(&proxy, ms(300)).await;
     let lock = client.lock("explicit");
     let start = Instant::now();
     let guard = lock.lock_with_lease(ms(1_000)).await.unwrap();
     proxy.forget_commands();
     let mut last = 1_000;
     while start.elapsed() < ms(800) {
-        let ttl = site.pttl("explicit");
+        let ttl = setup.pttl("explicit");
         assert!(ttl <= last, "the lease grew from {last} to {ttl}");
         last = ttl;
         tokio::time::sleep(ms(20)).await;
     }
-    wait_until("the end of the lease", SOON, || !site.exists("explicit")).await;
+    wait_until("the end of the lease", SOON, || !setup.exists("explicit")).await;
     assert!(start.elapsed() >= ms(990));
     assert!(passed(start) < ms(2_000));
     assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
@@ -207,17 +207,17 @@ async fn an_explicit_lease_is_never_renewed() {
 
 #[test]
 fn c9_a_runtime_whose_thread_is_blocked_keeps_its_lock() {
-    let site = Site::alone();
+    let setup = Setup::alone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let client = site.client_with(ms(900)).await;
+        let client = setup.client_with(ms(900)).await;
         let lock = client.lock("blocked");
         let guard = hold(&lock).await;
         let task = tokio::spawn(async {});
         let start = Instant::now();
         // This very thread drives the client's runtime, and now it looks on instead.
         while start.elapsed() < ms(1_800) {
-            assert!(site.exists("blocked"), "lost after {:?}", start.elapsed());
+            assert!(setup.exists("blocked"), "lost after {:?}", start.elapsed());
             assert!(!guard.is_lost(), "believed lost after {:?}", start.elapsed());
             std::thread::sleep(ms(20));
         }
@@ -270,25 +270,25 @@ async fn many_leases_are_renewed_in_few_commands() {
 
 #[tokio::test]
 async fn s22_an_end_taken_away_is_put_back_by_the_next_renewal() {
-    let site = Site::alone();
-    let client = site.client_with(ms(900)).await;
+    let setup = Setup::alone();
+    let client = setup.client_with(ms(900)).await;
     let guard = hold(&client.lock("tampered")).await;
-    site.ask::<()>("PERSIST", "tampered", &[]);
-    wait_until("an end again", SOON, || site.pttl("tampered") > 0).await;
+    setup.ask::<()>("PERSIST", "tampered", &[]);
+    wait_until("an end again", SOON, || setup.pttl("tampered") > 0).await;
     assert!(!guard.is_lost());
     release(guard).await;
 }
 
 #[tokio::test]
 async fn what_a_guard_believes_is_never_more_than_what_redis_grants() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through_with(&proxy, MINUTE).await;
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through_with(&proxy, MINUTE).await;
     let lock = client.lock("slow");
     release(hold(&lock).await).await;
     // Asked in this order: what the guard says after Redis is at most what it said before.
     let conservative = |guard: &LockGuard| {
-        let granted = site.pttl("slow");
+        let granted = setup.pttl("slow");
         let believed = guard.remaining();
         assert!(believed > Duration::ZERO);
         assert!(believed.as_millis() as i64 <= granted, "{believed:?} of {granted} ms");
@@ -300,7 +300,7 @@ async fn what_a_guard_believes_is_never_more_than_what_redis_grants() {
     // A slow answer does not make the lease longer: it counts from before the request.
     proxy.stall_replies(true);
     let (guard, ()) = tokio::join!(lock.lock_with_lease(Duration::from_secs(10)), async {
-        wait_until("the grant", SOON, || site.exists("slow")).await;
+        wait_until("the grant", SOON, || setup.exists("slow")).await;
         tokio::time::sleep(ms(500)).await;
         proxy.stall_replies(false);
     });

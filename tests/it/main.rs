@@ -13,19 +13,18 @@
 //! Tests run beside each other, in threads of this one process. So a test that measures time, or that
 //! uses the processors for seconds, says so first (`support::machine`); one that measures the process
 //! itself has a process of its own (`support::child::alone`); and one that does nothing to its server
-//! shares it (`site`).
+//! shares it (`setup`).
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod addresses;
-mod around;
 mod bad_input;
+mod batches;
 mod cancellation;
 mod closing;
 mod contract;
-mod crowds;
-mod distance;
+mod debug;
 mod errors;
 mod exclusion;
 mod executing;
@@ -33,6 +32,7 @@ mod extending;
 mod fair;
 mod faults;
 mod fenced;
+mod fixtures;
 mod giving_back;
 mod hand_off;
 mod holding;
@@ -40,14 +40,14 @@ mod lazy;
 mod leases;
 mod losses;
 mod max_hold;
-mod outside;
+mod options;
 mod paused;
 mod retention;
+mod runtimes;
 mod scale;
-mod shown;
-mod site;
-mod together;
+mod setup;
 mod topologies;
 mod waiting;
 mod wake_ups;
 mod wire;
+mod with;

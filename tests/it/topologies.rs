@@ -5,10 +5,9 @@
 //! nobody holds.
 
 mod cluster;
-mod fixtures;
-mod pair;
 mod replicas;
 mod sentinel;
+mod service_address;
 
 use std::time::{Duration, Instant};
 

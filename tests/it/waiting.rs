@@ -10,7 +10,7 @@ use redlatch::{Lease, LockClient};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::{Proxy, SOON, Server, channel, hold, ms, release, soon, wait_until, within};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -22,26 +22,28 @@ fn pass_through(client: &LockClient, name: &str) -> JoinHandle<()> {
 }
 
 pub(crate) async fn a_dropped_waiter_leaves_no_subscription_and_its_name_can_be_waited_for_again(
-    site: Site,
+    setup: Setup,
 ) {
-    let client = site.connect().await;
+    let client = setup.connect().await;
     for _ in 0..5 {
-        site.hold_by_hand("again", "somebody:1", MINUTE);
+        setup.hold_by_hand("again", "somebody:1", MINUTE);
         let task = pass_through(&client, "again");
-        wait_until("a subscription", SOON, || site.subscribers("again") == 1).await;
+        wait_until("a subscription", SOON, || setup.subscribers("again") == 1).await;
         task.abort();
-        wait_until("no subscription", SOON, || site.subscribers("again") == 0).await;
+        wait_until("no subscription", SOON, || setup.subscribers("again") == 0).await;
 
         let task = pass_through(&client, "again");
-        wait_until("a subscription", SOON, || site.subscribers("again") == 1).await;
-        site.free_by_hand("again");
+        wait_until("a subscription", SOON, || setup.subscribers("again") == 1).await;
+        setup.free_by_hand("again");
         soon("a turn", task).await.unwrap();
     }
 }
 
-pub(crate) async fn waiters_of_one_client_get_the_lock_in_the_order_in_which_they_came(site: Site) {
-    let client = site.connect().await;
-    site.hold_by_hand("order", "somebody:1", MINUTE);
+pub(crate) async fn waiters_of_one_client_get_the_lock_in_the_order_in_which_they_came(
+    setup: Setup,
+) {
+    let client = setup.connect().await;
+    setup.hold_by_hand("order", "somebody:1", MINUTE);
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for number in 0..20 {
@@ -54,21 +56,21 @@ pub(crate) async fn waiters_of_one_client_get_the_lock_in_the_order_in_which_the
         // The first has to stand in line, so that the others do not try for themselves. Those
         // then come in the order of their first polls, which is the order of spawning here.
         if number == 0 {
-            wait_until("a subscription", SOON, || site.subscribers("order") == 1).await;
+            wait_until("a subscription", SOON, || setup.subscribers("order") == 1).await;
         }
         tokio::task::yield_now().await;
     }
-    site.free_by_hand("order");
+    setup.free_by_hand("order");
     for task in soon("20 turns", join_all(tasks)).await {
         task.unwrap();
     }
     assert_eq!(*order.lock().unwrap(), (0..20).collect::<Vec<_>>());
 }
 
-pub(crate) async fn when_one_task_of_a_handle_gets_the_lock_its_siblings_get_it_too(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn when_one_task_of_a_handle_gets_the_lock_its_siblings_get_it_too(setup: Setup) {
+    let client = setup.connect().await;
     let lock = Arc::new(client.lock("siblings"));
-    site.hold_by_hand("siblings", "somebody:1", MINUTE);
+    setup.hold_by_hand("siblings", "somebody:1", MINUTE);
     let waiting = (0..5).map(|sibling| {
         let lock = Arc::clone(&lock);
         tokio::spawn(async move {
@@ -79,49 +81,49 @@ pub(crate) async fn when_one_task_of_a_handle_gets_the_lock_its_siblings_get_it_
         })
     });
     let waiting: Vec<_> = waiting.collect();
-    wait_until("a subscription", SOON, || site.subscribers("siblings") == 1).await;
-    site.free_by_hand("siblings");
+    wait_until("a subscription", SOON, || setup.subscribers("siblings") == 1).await;
+    setup.free_by_hand("siblings");
     // None of them gives it back before all have it: they nest.
     let guards = soon("five holds of one owner", join_all(waiting)).await;
     assert_eq!(lock.hold_count().await.unwrap(), 5);
     for guard in guards {
         release(guard.unwrap()).await;
     }
-    assert!(!site.exists("siblings"));
+    assert!(!setup.exists("siblings"));
 }
 
-pub(crate) async fn a_sibling_that_gives_up_does_not_take_the_others_wake_up_with_it(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn a_sibling_that_gives_up_does_not_take_the_others_wake_up_with_it(setup: Setup) {
+    let client = setup.connect().await;
     let lock = Arc::new(client.lock("siblings"));
-    site.hold_by_hand("siblings", "somebody:1", MINUTE);
+    setup.hold_by_hand("siblings", "somebody:1", MINUTE);
     let first = {
         let lock = Arc::clone(&lock);
         tokio::spawn(async move { lock.try_lock(ms(1_000), MINUTE).await.unwrap().is_none() })
     };
-    wait_until("a subscription", SOON, || site.subscribers("siblings") == 1).await;
+    wait_until("a subscription", SOON, || setup.subscribers("siblings") == 1).await;
     let second = {
         let lock = Arc::clone(&lock);
         tokio::spawn(async move { lock.lock().await.unwrap() })
     };
     assert!(soon("the first to give up", first).await.unwrap());
-    wait_until("the second's subscription", SOON, || site.subscribers("siblings") == 1).await;
-    site.free_by_hand("siblings");
+    wait_until("the second's subscription", SOON, || setup.subscribers("siblings") == 1).await;
+    setup.free_by_hand("siblings");
     release(soon("the second", second).await.unwrap()).await;
 }
 
-pub(crate) async fn waiters_for_many_names_do_not_get_in_each_others_way(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn waiters_for_many_names_do_not_get_in_each_others_way(setup: Setup) {
+    let client = setup.connect().await;
     let names: Vec<_> = (0..50).map(|number| format!("many:{number}")).collect();
     for name in &names {
-        site.hold_by_hand(name, "somebody:1", MINUTE);
+        setup.hold_by_hand(name, "somebody:1", MINUTE);
     }
     let waiting: Vec<_> = names.iter().map(|name| pass_through(&client, name)).collect();
     for name in &names {
-        wait_until("a subscription", SOON, || site.subscribers(name) == 1).await;
+        wait_until("a subscription", SOON, || setup.subscribers(name) == 1).await;
     }
     for (name, waiter) in names.iter().zip(waiting).rev() {
         assert!(!waiter.is_finished(), "{name}");
-        site.free_by_hand(name);
+        setup.free_by_hand(name);
         soon(name, waiter).await.unwrap();
     }
 }
@@ -216,16 +218,16 @@ async fn i6_a_hand_off_inside_a_client_is_one_command_at_most() {
 
 #[tokio::test]
 async fn a_subscription_is_shared_and_given_up_when_nobody_waits() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
-    site.hold_by_hand("shared", "somebody:1", MINUTE);
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
+    setup.hold_by_hand("shared", "somebody:1", MINUTE);
     let (short, long) = (client.lock("shared"), client.lock("shared"));
     let start = Instant::now();
     let waiting = tokio::join!(
         async {
             let taken = short.try_lock(ms(700), Lease::Watchdog).await;
-            let subscribers = site.subscribers("shared");
+            let subscribers = setup.subscribers("shared");
             // Only on a machine that kept up does this moment lie between the two waits.
             if start.elapsed() < ms(1_400) {
                 assert_eq!(subscribers, 1, "one of the two waits still");
@@ -236,17 +238,17 @@ async fn a_subscription_is_shared_and_given_up_when_nobody_waits() {
     );
     assert!(waiting.0.unwrap().is_none());
     assert!(waiting.1.unwrap().is_none());
-    wait_until("no subscription", SOON, || site.subscribers("shared") == 0).await;
+    wait_until("no subscription", SOON, || setup.subscribers("shared") == 0).await;
     assert_eq!(proxy.sent("SUBSCRIBE"), 1);
     assert_eq!(proxy.sent("UNSUBSCRIBE"), 1);
 }
 
 #[tokio::test]
 async fn a_wait_of_zero_tries_exactly_once_and_never_parks() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
-    site.hold_by_hand("zero", "somebody:1", MINUTE);
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
+    setup.hold_by_hand("zero", "somebody:1", MINUTE);
     let lock = client.lock("zero");
     assert!(lock.try_lock_now().await.unwrap().is_none());
     proxy.forget_commands();
@@ -256,30 +258,30 @@ async fn a_wait_of_zero_tries_exactly_once_and_never_parks() {
 
     // Also while others of the client stand in line: one try is one try.
     let waiter = pass_through(&client, "zero");
-    wait_until("a subscription", SOON, || site.subscribers("zero") == 1).await;
+    wait_until("a subscription", SOON, || setup.subscribers("zero") == 1).await;
     proxy.settled(ms(200)).await;
     proxy.forget_commands();
     assert!(lock.try_lock(Duration::ZERO, Lease::Watchdog).await.unwrap().is_none());
     assert_eq!(proxy.sent("EVALSHA"), 1);
-    site.free_by_hand("zero");
+    setup.free_by_hand("zero");
     soon("the waiter", waiter).await.unwrap();
 }
 
 #[tokio::test]
 async fn n11_messages_that_mean_nothing_only_make_a_waiter_look() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
-    site.hold_by_hand("noise", "somebody:1", MINUTE);
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
+    setup.hold_by_hand("noise", "somebody:1", MINUTE);
     let waiter = pass_through(&client, "noise");
-    wait_until("a subscription", SOON, || site.subscribers("noise") == 1).await;
+    wait_until("a subscription", SOON, || setup.subscribers("noise") == 1).await;
     proxy.settled(ms(200)).await;
     proxy.forget_commands();
     let texts = ["", "0", "1", "-1", "garbage", "\0\r\n*3\r\n", "🔒", "99999999999999999999"];
-    let mut publisher = site.connection();
+    let mut publisher = setup.connection();
     for round in 0..1000 {
         let mut message = redis::cmd("PUBLISH");
-        message.arg(channel(&site.key("noise")));
+        message.arg(channel(&setup.key("noise")));
         match round % 16 {
             // Bytes that are no text, either.
             text @ 0..8 => message.arg(texts[text]),
@@ -291,9 +293,24 @@ async fn n11_messages_that_mean_nothing_only_make_a_waiter_look() {
     wait_until("a look", SOON, || proxy.sent("EVALSHA") > 0).await;
     proxy.settled(ms(200)).await;
     assert!(!waiter.is_finished(), "the lock is still somebody else's");
-    assert_eq!(site.holds("noise"), [("somebody:1".to_owned(), 1)].into());
+    assert_eq!(setup.holds("noise"), [("somebody:1".to_owned(), 1)].into());
     let looks = proxy.sent("EVALSHA");
     assert!((1..=1000).contains(&looks), "{looks} looks for 1000 messages");
-    site.free_by_hand("noise");
+    setup.free_by_hand("noise");
     soon("the waiter", waiter).await.unwrap();
+}
+
+// testSinglePubSub
+pub(crate) async fn one_connection_serves_the_waiters_of_several_names(setup: Setup) {
+    let client = setup.connect().await;
+    let rounds = (0..40).map(|round| {
+        let lock = client.lock(["left", "right"][round % 2]);
+        async move {
+            let guard = lock.try_lock(SOON, MINUTE).await.unwrap().expect("in time");
+            tokio::time::sleep(ms(1)).await;
+            release(guard).await;
+        }
+    });
+    soon("every round", join_all(rounds)).await;
+    wait_until("no subscription", SOON, || setup.subscribers("left") == 0).await;
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_test::{assert_pending, task};
 
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::{SOON, Server, channel, connect, hold, ms, release, soon, wait_until, within};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -27,13 +27,13 @@ async fn woken<T>(what: &str, task: &task::Spawn<T>) {
     wait_until(what, SOON, || task.is_woken()).await;
 }
 
-pub(crate) async fn a_lease_that_ends_without_a_message_is_met_by_a_timer(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn a_lease_that_ends_without_a_message_is_met_by_a_timer(setup: Setup) {
+    let client = setup.connect().await;
     let mut latest = Vec::new();
     for _ in 0..5 {
         // It begins between these two.
         let before = Instant::now();
-        site.hold_by_hand("expires", "somebody:1", ms(400));
+        setup.hold_by_hand("expires", "somebody:1", ms(400));
         let after = Instant::now();
         let guard = hold(&client.lock("expires")).await;
         let granted = Instant::now();
@@ -46,12 +46,12 @@ pub(crate) async fn a_lease_that_ends_without_a_message_is_met_by_a_timer(site: 
     assert!(*best < ms(50), "at its best the timer was {best:?} late: {latest:?}");
 }
 
-pub(crate) async fn when_the_first_in_line_goes_the_next_one_watches_the_lease(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn when_the_first_in_line_goes_the_next_one_watches_the_lease(setup: Setup) {
+    let client = setup.connect().await;
     let start = Instant::now();
-    site.hold_by_hand("head", "somebody:1", ms(2_000));
+    setup.hold_by_hand("head", "somebody:1", ms(2_000));
     let head = waiter(&client, "head");
-    wait_until("a subscription", SOON, || site.subscribers("head") == 1).await;
+    wait_until("a subscription", SOON, || setup.subscribers("head") == 1).await;
     let next = waiter(&client, "head");
     tokio::task::yield_now().await;
     head.abort();
@@ -59,15 +59,15 @@ pub(crate) async fn when_the_first_in_line_goes_the_next_one_watches_the_lease(s
     assert!(start.elapsed() >= ms(2_000));
 }
 
-pub(crate) async fn a_waiter_dropped_with_a_wake_up_in_its_hands_passes_it_on(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn a_waiter_dropped_with_a_wake_up_in_its_hands_passes_it_on(setup: Setup) {
+    let client = setup.connect().await;
     // How far the first in line gets before it is dropped: not at all, and after each poll.
     for polls in 0..6 {
-        site.hold_by_hand("baton", "somebody:1", MINUTE);
+        setup.hold_by_hand("baton", "somebody:1", MINUTE);
         let lock = client.lock("baton");
         let mut first = task::spawn(lock.lock());
         assert_pending!(first.poll());
-        while site.subscribers("baton") == 0 {
+        while setup.subscribers("baton") == 0 {
             woken("progress of the first", &first).await;
             assert_pending!(first.poll());
         }
@@ -81,7 +81,7 @@ pub(crate) async fn a_waiter_dropped_with_a_wake_up_in_its_hands_passes_it_on(si
         }
         let second = waiter(&client, "baton");
         tokio::task::yield_now().await;
-        site.free_by_hand("baton");
+        setup.free_by_hand("baton");
         woken("the wake-up", &first).await;
         for _ in 0..polls {
             if first.poll().is_ready() {
@@ -95,9 +95,9 @@ pub(crate) async fn a_waiter_dropped_with_a_wake_up_in_its_hands_passes_it_on(si
     }
 }
 
-pub(crate) async fn a_waiter_whose_time_is_up_when_its_wake_up_comes_passes_it_on(site: Site) {
-    let client = site.connect().await;
-    site.hold_by_hand("late", "somebody:1", MINUTE);
+pub(crate) async fn a_waiter_whose_time_is_up_when_its_wake_up_comes_passes_it_on(setup: Setup) {
+    let client = setup.connect().await;
+    setup.hold_by_hand("late", "somebody:1", MINUTE);
     let lock = client.lock("late");
     // Far longer than this test takes to come to the release, on a machine that is slow.
     let wait = ms(2_000);
@@ -112,7 +112,7 @@ pub(crate) async fn a_waiter_whose_time_is_up_when_its_wake_up_comes_passes_it_o
     }
     let second = waiter(&client, "late");
     tokio::task::yield_now().await;
-    site.free_by_hand("late");
+    setup.free_by_hand("late");
     woken("the wake-up", &first).await;
     // It is only polled again when its wait is over.
     tokio::time::sleep(wait.saturating_sub(start.elapsed()) + ms(20)).await;
@@ -130,8 +130,8 @@ pub(crate) async fn a_waiter_whose_time_is_up_when_its_wake_up_comes_passes_it_o
     release(soon("the second in line", second).await.unwrap()).await;
 }
 
-pub(crate) async fn waiters_that_give_up_all_the_time_leave_no_wake_up_unused(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn waiters_that_give_up_all_the_time_leave_no_wake_up_unused(setup: Setup) {
+    let client = setup.connect().await;
     let stop = Instant::now() + 2 * SECOND;
     let patient = (0..4).map(|_| {
         let client = client.clone();
@@ -162,14 +162,14 @@ pub(crate) async fn waiters_that_give_up_all_the_time_leave_no_wake_up_unused(si
     let turns = within(MINUTE, "an end", join_all(tasks)).await;
     let turns: u32 = turns.into_iter().map(Result::unwrap).sum();
     assert!(turns > 20, "{turns} turns: somebody slept while the lock was free");
-    wait_until("a free lock", SOON, || !site.exists("busy")).await;
-    wait_until("no subscription", SOON, || site.subscribers("busy") == 0).await;
+    wait_until("a free lock", SOON, || !setup.exists("busy")).await;
+    wait_until("no subscription", SOON, || setup.subscribers("busy") == 0).await;
 }
 
-pub(crate) async fn several_clients_that_pass_a_lock_around_never_stall(site: Site) {
+pub(crate) async fn several_clients_that_pass_a_lock_around_never_stall(setup: Setup) {
     let mut tasks = Vec::new();
     for _ in 0..3 {
-        let client = site.connect().await;
+        let client = setup.connect().await;
         for _ in 0..3 {
             let client = client.clone();
             tasks.push(tokio::spawn(async move {
@@ -192,35 +192,35 @@ pub(crate) async fn several_clients_that_pass_a_lock_around_never_stall(site: Si
 
 #[tokio::test]
 async fn n10_a_release_before_the_subscription_is_noticed() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
-    site.hold_by_hand("early", "somebody:1", MINUTE);
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
+    setup.hold_by_hand("early", "somebody:1", MINUTE);
     proxy.hold("SUBSCRIBE");
     let waiter = waiter(&client, "early");
     wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
-    assert_eq!(site.subscribers("early"), 0);
+    assert_eq!(setup.subscribers("early"), 0);
     // Nobody is subscribed, so nobody hears this.
-    site.free_by_hand("early");
+    setup.free_by_hand("early");
     proxy.let_go();
     release(soon("the lock", waiter).await.unwrap()).await;
 }
 
 #[tokio::test]
 async fn n10_a_release_before_the_subscription_is_confirmed_is_noticed() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
-    site.hold_by_hand("early", "somebody:1", MINUTE);
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
+    setup.hold_by_hand("early", "somebody:1", MINUTE);
     proxy.hold("SUBSCRIBE");
     let waiter = waiter(&client, "early");
     wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
     proxy.stall_replies(true);
     proxy.let_go();
     wait_until("a confirmation on its way", SOON, || proxy.withheld() == 1).await;
-    assert_eq!(site.subscribers("early"), 1);
+    assert_eq!(setup.subscribers("early"), 1);
     // Without a message, which would come behind the confirmation and hide that nobody looks.
-    site.ask::<()>("DEL", "early", &[]);
+    setup.ask::<()>("DEL", "early", &[]);
     proxy.stall_replies(false);
     release(soon("the lock", waiter).await.unwrap()).await;
 }
@@ -263,17 +263,17 @@ async fn n9_a_release_while_the_subscriptions_connection_is_down_is_noticed() {
 
 #[tokio::test]
 async fn n9_a_release_during_an_outage_is_noticed_when_it_is_over() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
-    site.hold_by_hand("outage", "somebody:1", MINUTE);
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
+    setup.hold_by_hand("outage", "somebody:1", MINUTE);
     let waiter = waiter(&client, "outage");
-    wait_until("a subscription", SOON, || site.subscribers("outage") == 1).await;
+    wait_until("a subscription", SOON, || setup.subscribers("outage") == 1).await;
     let attempts = proxy.attempts();
     proxy.refuse(true);
     proxy.cut_all();
     wait_until("an attempt to come back", SOON, || proxy.attempts() > attempts).await;
-    site.free_by_hand("outage");
+    setup.free_by_hand("outage");
     proxy.refuse(false);
     release(soon("the lock", waiter).await.unwrap()).await;
 }
@@ -297,20 +297,20 @@ async fn n9_a_waiter_survives_its_connection_and_is_woken_by_a_later_release() {
 
 #[tokio::test]
 async fn a_lease_that_was_prolonged_meanwhile_is_waited_for_in_silence() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
-    site.hold_by_hand("renewed", "somebody:1", ms(2_000));
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
+    setup.hold_by_hand("renewed", "somebody:1", ms(2_000));
     let waiter = waiter(&client, "renewed");
-    wait_until("a subscription", SOON, || site.subscribers("renewed") == 1).await;
+    wait_until("a subscription", SOON, || setup.subscribers("renewed") == 1).await;
     proxy.settled(ms(200)).await;
-    assert!(site.ask::<bool>("PEXPIRE", "renewed", &["60000"]), "the lease is over already");
+    assert!(setup.ask::<bool>("PEXPIRE", "renewed", &["60000"]), "the lease is over already");
     proxy.forget_commands();
     // One look at the time at which the first lease would have ended, and no more.
     wait_until("that look", SOON, || proxy.sent("EVALSHA") == 1).await;
     proxy.forget_commands();
     tokio::time::sleep(SECOND).await;
     assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
-    site.free_by_hand("renewed");
+    setup.free_by_hand("renewed");
     release(soon("the lock", waiter).await.unwrap()).await;
 }

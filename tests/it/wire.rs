@@ -8,7 +8,7 @@ use std::time::Duration;
 use redlatch::{ErrorKind, LockClient};
 use tokio::time::Instant;
 
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::machine::passed;
 use crate::support::{
     Listener, Proxy, SOON, Server, channel, connect, hold, ms, release, soon, wait_until,
@@ -16,8 +16,8 @@ use crate::support::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-pub(crate) async fn an_owner_is_the_uuid_of_the_client_and_a_number(site: Site) {
-    let (client, other) = (site.connect().await, site.connect().await);
+pub(crate) async fn an_owner_is_the_uuid_of_the_client_and_a_number(setup: Setup) {
+    let (client, other) = (setup.connect().await, setup.connect().await);
     let (first, second, foreign) = (client.lock("a"), client.lock("b"), other.lock("a"));
     let parts = |owner: &str| {
         let (id, number) = owner.split_once(':').expect("a colon");
@@ -34,36 +34,36 @@ pub(crate) async fn an_owner_is_the_uuid_of_the_client_and_a_number(site: Site) 
     assert_ne!(first.0, foreign.0);
 }
 
-pub(crate) async fn an_explicit_lease_is_the_ttl_to_the_millisecond(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn an_explicit_lease_is_the_ttl_to_the_millisecond(setup: Setup) {
+    let client = setup.connect().await;
     let lock = client.lock("lease");
     let guard = lock.lock_with_lease(MINUTE).await.unwrap();
-    let ttl = site.pttl("lease");
+    let ttl = setup.pttl("lease");
     assert!((50_000..=60_000).contains(&ttl), "{ttl}");
     release(guard).await;
 }
 
-pub(crate) async fn a_holder_of_another_make_is_respected_and_waited_for(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn a_holder_of_another_make_is_respected_and_waited_for(setup: Setup) {
+    let client = setup.connect().await;
     let lock = client.lock("java");
     // As Redisson's scripts leave it: its own uuid, its thread's id.
     let java = "8743c9c0-0795-4907-87fd-6c719a6b4586:27";
-    site.hold_by_hand("java", java, MINUTE);
+    setup.hold_by_hand("java", java, MINUTE);
     assert!(lock.is_locked().await.unwrap());
     assert!(!lock.is_held().await.unwrap());
     assert!(lock.try_lock_now().await.unwrap().is_none());
-    assert_eq!(site.holds("java"), [(java.to_owned(), 1)].into(), "a refused try writes nothing");
-    let ttl = site.pttl("java");
+    assert_eq!(setup.holds("java"), [(java.to_owned(), 1)].into(), "a refused try writes nothing");
+    let ttl = setup.pttl("java");
     assert!(ttl <= 60_000, "a refused try moves no lease: {ttl}");
 
     let waiting = lock.lock();
     let (guard, ()) = tokio::join!(waiting, async {
-        wait_until("a subscription", SOON, || site.subscribers("java") == 1).await;
-        assert_eq!(site.holds("java"), [(java.to_owned(), 1)].into());
-        site.free_by_hand("java");
+        wait_until("a subscription", SOON, || setup.subscribers("java") == 1).await;
+        assert_eq!(setup.holds("java"), [(java.to_owned(), 1)].into());
+        setup.free_by_hand("java");
     });
     let guard = guard.unwrap();
-    assert_eq!(site.holds("java"), [(guard.owner().to_owned(), 1)].into());
+    assert_eq!(setup.holds("java"), [(guard.owner().to_owned(), 1)].into());
     release(guard).await;
 }
 
@@ -122,25 +122,25 @@ fn the_channel_of_a_name_is_redissons() {
 
 #[tokio::test]
 async fn a_dropped_guard_publishes_too() {
-    let site = Site::alone();
-    let client = site.connect().await;
-    let listener = site.listener("dropped");
+    let setup = Setup::alone();
+    let client = setup.connect().await;
+    let listener = setup.listener("dropped");
     drop(hold(&client.lock("dropped")).await);
-    wait_until("a free lock", SOON, || !site.exists("dropped")).await;
-    assert_eq!(site.heard(listener), ["0"]);
+    wait_until("a free lock", SOON, || !setup.exists("dropped")).await;
+    assert_eq!(setup.heard(listener), ["0"]);
 }
 
 #[tokio::test]
 async fn a_forced_unlock_publishes_if_there_was_something_to_free() {
-    let site = Site::alone();
-    let client = site.connect().await;
+    let setup = Setup::alone();
+    let client = setup.connect().await;
     let lock = client.lock("forced");
-    let listener = site.listener("forced");
+    let listener = setup.listener("forced");
     assert!(!lock.force_unlock().await.unwrap());
-    site.hold_by_hand("forced", "somebody:1", MINUTE);
+    setup.hold_by_hand("forced", "somebody:1", MINUTE);
     assert!(lock.force_unlock().await.unwrap());
-    assert!(!site.exists("forced"));
-    assert_eq!(site.heard(listener), ["0"]);
+    assert!(!setup.exists("forced"));
+    assert_eq!(setup.heard(listener), ["0"]);
 }
 
 #[tokio::test]
@@ -162,9 +162,9 @@ async fn an_uncontended_lock_and_unlock_are_two_evalsha_and_nothing_else() {
 
 #[tokio::test]
 async fn a_nested_hold_costs_one_evalsha_each_way() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
     let lock = client.lock("cost");
     let outer = hold(&lock).await;
     release(hold(&lock).await).await;
@@ -176,12 +176,12 @@ async fn a_nested_hold_costs_one_evalsha_each_way() {
 
 #[tokio::test]
 async fn a_refused_try_costs_one_evalsha_and_subscribes_to_nothing() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
     let lock = client.lock("busy");
     release(hold(&lock).await).await;
-    site.hold_by_hand("busy", "somebody:1", MINUTE);
+    setup.hold_by_hand("busy", "somebody:1", MINUTE);
     proxy.forget_commands();
     assert!(lock.try_lock_now().await.unwrap().is_none());
     assert!(lock.try_lock(Duration::ZERO, MINUTE).await.unwrap().is_none());
@@ -220,16 +220,16 @@ async fn a_waiter_of_another_make_is_woken_by_our_release() {
 
 #[tokio::test]
 async fn a_release_never_touches_the_hash_of_another_owner() {
-    let site = Site::alone();
-    let client = site.connect().await;
+    let setup = Setup::alone();
+    let client = setup.connect().await;
     let guard = hold(&client.lock("taken")).await;
-    site.ask::<()>("DEL", "taken", &[]);
-    site.hold_by_hand("taken", "successor:1", MINUTE);
-    let listener = site.listener("taken");
+    setup.ask::<()>("DEL", "taken", &[]);
+    setup.hold_by_hand("taken", "successor:1", MINUTE);
+    let listener = setup.listener("taken");
     let error = soon("unlocking", guard.unlock()).await.expect_err("not ours any more");
     assert_eq!(error.kind(), ErrorKind::Lost);
-    assert_eq!(site.holds("taken"), counts(&[("successor:1", 1)]));
-    assert!(site.heard(listener).is_empty());
+    assert_eq!(setup.holds("taken"), counts(&[("successor:1", 1)]));
+    assert!(setup.heard(listener).is_empty());
 }
 
 #[tokio::test]

@@ -3,16 +3,16 @@
 
 use redlatch::ErrorKind;
 
-use crate::parties::{Ask, KINDS, Kind, Micros, PROMPT, Party, now};
-use crate::site::Site;
+use crate::owners::{Ask, KINDS, Kind, Micros, Owner, PROMPT, now};
+use crate::setup::Setup;
 use crate::support::{ms, soon};
 
-pub(crate) async fn wakes_waiters_of_both_kinds(site: &Site) {
+pub(crate) async fn wakes_waiters_of_both_kinds(setup: &Setup) {
     let mut holders = Vec::new();
     for by in KINDS {
         for holder in KINDS {
             for waiters in [&[Kind::Java][..], &[Kind::Rust], &KINDS] {
-                holders.push(frees(site, by, holder, waiters).await);
+                holders.push(frees(setup, by, holder, waiters).await);
             }
         }
     }
@@ -20,24 +20,24 @@ pub(crate) async fn wakes_waiters_of_both_kinds(site: &Site) {
 }
 
 /// Frees a lock that somebody holds. Returns who did.
-async fn frees<'a>(site: &'a Site, by: Kind, kind: Kind, waiters: &[Kind]) -> Party<'a> {
+async fn frees<'a>(setup: &'a Setup, by: Kind, kind: Kind, waiters: &[Kind]) -> Owner<'a> {
     let name = format!("forced-by-{by:?}-from-{kind:?}-for-{waiters:?}").replace(' ', "");
     let mut holder = match kind {
-        Kind::Java => Party::java(site, &site.java, "holder", &name),
+        Kind::Java => Owner::java(setup, &setup.java, "holder", &name),
         // Renewed every second, and so told soon.
-        Kind::Rust => Party::rust(site, &site.client_with(ms(3_000)).await, &name),
+        Kind::Rust => Owner::rust(setup, &setup.client_with(ms(3_000)).await, &name),
     };
     holder.takes().await;
     // One after the other: that each is parked is told by counting.
     let mut parked = Vec::new();
     for kind in waiters {
-        let mut waiter = Party::new(site, *kind, "waiter", &name).await;
+        let mut waiter = Owner::new(setup, *kind, "waiter", &name).await;
         waiter.waits(Ask::Lock).await;
         parked.push(waiter);
     }
 
     let begun = now();
-    assert!(force(site, by, &name).await, "it was locked");
+    assert!(force(setup, by, &name).await, "it was locked");
     let served = parked.iter_mut().map(async |waiter| {
         let got = waiter.gets().await;
         waiter.gives_back().await;
@@ -46,14 +46,14 @@ async fn frees<'a>(site: &'a Site, by: Kind, kind: Kind, waiters: &[Kind]) -> Pa
     let got: Vec<Micros> = futures::future::join_all(served).await;
     let last = got.into_iter().max().expect("a waiter").saturating_sub(begun);
     assert!(last < PROMPT, "{name}: {last} us");
-    assert!(!force(site, by, &name).await, "it is free");
+    assert!(!force(setup, by, &name).await, "it is free");
     holder
 }
 
-async fn is_told(holder: Party<'_>) {
+async fn is_told(holder: Owner<'_>) {
     match holder {
-        Party::Java(it) => it.thread.ask("unlock", &[&it.name]).await.assert_not_held(),
-        Party::Rust(mut it) => {
+        Owner::Java(it) => it.thread.ask("unlock", &[&it.name]).await.assert_not_held(),
+        Owner::Rust(mut it) => {
             let guard = it.guards.pop().expect("a guard");
             soon("the holder is told", guard.lost()).await;
             let error = guard.unlock().await.expect_err("a lock that was lost");
@@ -62,9 +62,9 @@ async fn is_told(holder: Party<'_>) {
     }
 }
 
-async fn force(site: &Site, by: Kind, name: &str) -> bool {
+async fn force(setup: &Setup, by: Kind, name: &str) -> bool {
     match by {
-        Kind::Java => site.java.thread("force").get("forceUnlock", &[&name]).await,
-        Kind::Rust => site.client().await.lock(name).force_unlock().await.expect("an answer"),
+        Kind::Java => setup.java.thread("force").get("forceUnlock", &[&name]).await,
+        Kind::Rust => setup.client().await.lock(name).force_unlock().await.expect("an answer"),
     }
 }

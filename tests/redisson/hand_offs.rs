@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use crate::parties::{ASKS, Ask, KINDS, Kind, Micros, PROMPT, Party};
-use crate::site::{Site, Topology};
+use crate::owners::{ASKS, Ask, KINDS, Kind, Micros, Owner, PROMPT};
+use crate::setup::{Setup, Topology};
 use crate::support::channel;
 use crate::support::cluster::shards_channels;
 
@@ -15,7 +15,7 @@ const ROUNDS: usize = 100;
 const BEARABLE: Micros = 100_000;
 
 /// From a holder to who waits for it. Returns how long it took, from before the unlock.
-async fn hand_off(from: &mut Party<'_>, to: &mut Party<'_>, ask: Ask) -> Micros {
+async fn hand_off(from: &mut Owner<'_>, to: &mut Owner<'_>, ask: Ask) -> Micros {
     from.takes().await;
     to.waits(ask).await;
     assert!(to.is_waiting(), "it did not wait for who held it");
@@ -26,31 +26,31 @@ async fn hand_off(from: &mut Party<'_>, to: &mut Party<'_>, ask: Ask) -> Micros 
     took
 }
 
-pub(crate) async fn from_java_to_rust(site: &Site) {
+pub(crate) async fn from_java_to_rust(setup: &Setup) {
     for (i, ask) in ASKS.into_iter().enumerate() {
         let name = format!("java-to-rust-{i}");
-        let mut from = Party::new(site, Kind::Java, "holder", &name).await;
-        let mut to = Party::new(site, Kind::Rust, "", &name).await;
+        let mut from = Owner::new(setup, Kind::Java, "holder", &name).await;
+        let mut to = Owner::new(setup, Kind::Rust, "", &name).await;
         hand_off(&mut from, &mut to, ask).await;
     }
 }
 
-pub(crate) async fn from_rust_to_java(site: &Site) {
+pub(crate) async fn from_rust_to_java(setup: &Setup) {
     for (i, ask) in ASKS.into_iter().enumerate() {
         let name = format!("rust-to-java-{i}");
-        let mut from = Party::new(site, Kind::Rust, "", &name).await;
-        let mut to = Party::new(site, Kind::Java, "waiter", &name).await;
+        let mut from = Owner::new(setup, Kind::Rust, "", &name).await;
+        let mut to = Owner::new(setup, Kind::Java, "waiter", &name).await;
         hand_off(&mut from, &mut to, ask).await;
     }
 }
 
-pub(crate) async fn from_a_dropped_guard_to_java(site: &Site) {
-    let mut from = Party::new(site, Kind::Rust, "", "dropped").await;
-    let mut to = Party::new(site, Kind::Java, "waiter", "dropped").await;
+pub(crate) async fn from_a_dropped_guard_to_java(setup: &Setup) {
+    let mut from = Owner::new(setup, Kind::Rust, "", "dropped").await;
+    let mut to = Owner::new(setup, Kind::Java, "waiter", "dropped").await;
     from.takes().await;
     to.waits(Ask::Lock).await;
-    let Party::Rust(ours) = &mut from else { unreachable!() };
-    let begun = crate::parties::now();
+    let Owner::Rust(ours) = &mut from else { unreachable!() };
+    let begun = crate::owners::now();
     drop(ours.guards.pop());
     let took = to.gets().await.saturating_sub(begun);
     assert!(took < PROMPT, "{took} us");
@@ -58,15 +58,15 @@ pub(crate) async fn from_a_dropped_guard_to_java(site: &Site) {
 }
 
 /// A key is the name itself, and the channel has braces unless the name has one.
-pub(crate) async fn of_all_kinds_of_names(site: &Site) {
+pub(crate) async fn of_all_kinds_of_names(setup: &Setup) {
     let mut names = vec!["plain", "a:b", "{x}y", "a{b}c", "schlüssel-鍵-🔑"];
-    if site.topology() == Topology::Alone {
+    if setup.topology() == Topology::Alone {
         // In a cluster, their channels have slots of their own: Redisson cannot unlock them.
         names.extend(["half{open", "a}b", "{}"]);
     }
     for name in names {
-        let mut java = Party::new(site, Kind::Java, "somebody", name).await;
-        let mut rust = Party::new(site, Kind::Rust, "", name).await;
+        let mut java = Owner::new(setup, Kind::Java, "somebody", name).await;
+        let mut rust = Owner::new(setup, Kind::Rust, "", name).await;
         hand_off(&mut java, &mut rust, Ask::Lock).await;
         hand_off(&mut rust, &mut java, Ask::Lock).await;
     }
@@ -74,18 +74,18 @@ pub(crate) async fn of_all_kinds_of_names(site: &Site) {
 
 /// Nobody hears on a sharded channel what is published on a plain one, nor the other way round: in
 /// a cluster that has sharded channels, both sides use those, as from Redis 7.0 on.
-pub(crate) async fn are_told_on_the_same_kind_of_channel(site: &Site) {
-    let sharded = shards_channels(&site.servers()[0]);
+pub(crate) async fn are_told_on_the_same_kind_of_channel(setup: &Setup) {
+    let sharded = shards_channels(&setup.servers()[0]);
     let (listened, published) =
         if sharded { (["1", "0"], [1, 0]) } else { (["unknown", "1"], [0, 1]) };
     for (holder, waiter) in [(Kind::Java, Kind::Rust), (Kind::Rust, Kind::Java)] {
         let name = format!("sharded-for-{waiter:?}");
-        let mut from = Party::new(site, holder, "holder", &name).await;
-        let mut to = Party::new(site, waiter, "waiter", &name).await;
+        let mut from = Owner::new(setup, holder, "holder", &name).await;
+        let mut to = Owner::new(setup, waiter, "waiter", &name).await;
         from.takes().await;
         to.waits(Ask::Lock).await;
-        assert_eq!(["SHARDNUMSUB", "NUMSUB"].map(|kind| listeners(site, kind, &name)), listened);
-        let calls = || ["spublish", "publish"].map(|command| site.calls(command));
+        assert_eq!(["SHARDNUMSUB", "NUMSUB"].map(|kind| listeners(setup, kind, &name)), listened);
+        let calls = || ["spublish", "publish"].map(|command| setup.calls(command));
         let [sharded, plain] = calls();
         from.gives_back().await;
         to.gets().await;
@@ -95,9 +95,9 @@ pub(crate) async fn are_told_on_the_same_kind_of_channel(site: &Site) {
 }
 
 /// How many connections to all servers listen on the channel of `name`, if that can be asked.
-fn listeners(site: &Site, kind: &str, name: &str) -> String {
+fn listeners(setup: &Setup, kind: &str, name: &str) -> String {
     let mut sum: u64 = 0;
-    for server in site.servers() {
+    for server in setup.servers() {
         match server.try_ask::<(String, u64)>(&["PUBSUB", kind, &channel(name)]) {
             Ok((_, count)) => sum += count,
             Err(_) => return "unknown".to_owned(),
@@ -107,25 +107,25 @@ fn listeners(site: &Site, kind: &str, name: &str) -> String {
 }
 
 /// Between two threads, two handles of two clients, and one of each, in turns.
-pub(crate) async fn are_quick_in_every_direction(site: &Site) {
-    let mut parties = Vec::new();
+pub(crate) async fn are_quick_in_every_direction(setup: &Setup) {
+    let mut owners = Vec::new();
     for from in KINDS {
         for to in KINDS {
             let name = format!("quick-{from:?}-{to:?}");
-            let holder = Party::new(site, from, "holder", &name).await;
-            parties.push((holder, Party::new(site, to, "waiter", &name).await, Vec::new()));
+            let holder = Owner::new(setup, from, "holder", &name).await;
+            owners.push((holder, Owner::new(setup, to, "waiter", &name).await, Vec::new()));
         }
     }
     for _ in 0..ROUNDS {
-        for (from, to, took) in &mut parties {
+        for (from, to, took) in &mut owners {
             took.push(hand_off(from, to, Ask::Lock).await);
         }
     }
-    let medians: Vec<Micros> = parties.iter_mut().map(|(.., took)| median(took)).collect();
+    let medians: Vec<Micros> = owners.iter_mut().map(|(.., took)| median(took)).collect();
     let mut report = format!(
         "redisson {}{}: hand-offs, medians of {ROUNDS}:",
-        site.version,
-        site.topology().suffix()
+        setup.version,
+        setup.topology().suffix()
     );
     let directions = ["Java to Java", "Java to Rust", "Rust to Java", "Rust to Rust"];
     for (direction, median) in directions.iter().zip(&medians) {

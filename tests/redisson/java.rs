@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::parties::Micros;
+use crate::owners::Micros;
 use crate::support::{SOON, within};
 
 /// Killed when dropped. It ends by itself with its input, so with us too.

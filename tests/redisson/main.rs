@@ -10,15 +10,15 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod fleet;
+mod exclusion;
 mod forced;
 mod hand_offs;
 mod java;
 mod leases;
 mod nested;
-mod parties;
+mod owners;
 mod reading;
-mod site;
+mod setup;
 mod tokens;
 mod turns;
 mod watchdogs;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Completion, Trial};
 use support::child;
 
-use site::{Case, Redisson, Topology};
+use setup::{Case, Redisson, Topology};
 
 /// The newest, which is the one that most of the time is spent on; the last line before the next
 /// major one, which has a latch at every unlock and renews in batches; and one that has neither.
@@ -40,7 +40,7 @@ const FOLDER: &str = "REDLATCH_REDISSON";
 
 macro_rules! cases {
     ($($name:literal => $module:ident::$case:ident,)*) => {
-        vec![$(($name, (|site| Box::pin($module::$case(site))) as Case),)*]
+        vec![$(($name, (|setup| Box::pin($module::$case(setup))) as Case),)*]
     };
 }
 
@@ -73,7 +73,7 @@ fn everywhere() -> Cases {
 
 fn alone() -> Cases {
     cases![
-        "a mixed fleet loses no addition" => fleet::loses_no_addition,
+        "a mixed exclusion loses no addition" => exclusion::loses_no_addition,
         "the lock of a killed java process is free when its lease ends" =>
             watchdogs::of_a_killed_java_process_end,
         "the lock of a killed rust process is free when its lease ends" =>
@@ -103,7 +103,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut arguments = Arguments::from_args();
-    // The cases of one site come one after the other, and most of the time they wait.
+    // The cases of one setup come one after the other, and most of the time they wait.
     arguments.test_threads = arguments.test_threads.or(Some(4));
     let folder = std::env::var(FOLDER).map_err(|_| format!("{FOLDER} is not set"));
     if let Err(why) = &folder {
@@ -153,7 +153,7 @@ fn be(role: &str) {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         match words.split_first() {
-            Some((&"work", words)) => fleet::work(words).await,
+            Some((&"work", words)) => exclusion::work(words).await,
             Some((&"hold", words)) => watchdogs::hold_on(words).await,
             _ => panic!("no such role: {role}"),
         }

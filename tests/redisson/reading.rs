@@ -1,13 +1,13 @@
 //! Each side reads what the other has written.
 
-use crate::parties::{Kind, MINUTE, Party};
-use crate::site::Site;
+use crate::owners::{Kind, MINUTE, Owner};
+use crate::setup::Setup;
 use crate::support::{hold, ms, release};
 
-pub(crate) async fn java_reads_a_lock_of_ours(site: &Site) {
+pub(crate) async fn java_reads_a_lock_of_ours(setup: &Setup) {
     let name = "ours";
-    let lock = site.client().await.lock(name);
-    let thread = site.java.thread("reader");
+    let lock = setup.client().await.lock(name);
+    let thread = setup.java.thread("reader");
     let outer = lock.lock_with_lease(MINUTE).await.expect("the lock");
     let inner = hold(&lock).await;
 
@@ -28,10 +28,10 @@ pub(crate) async fn java_reads_a_lock_of_ours(site: &Site) {
     assert_eq!(thread.get::<i64>("remainTimeToLive", &[&name]).await, -2);
 }
 
-pub(crate) async fn rust_reads_a_lock_of_theirs(site: &Site) {
+pub(crate) async fn rust_reads_a_lock_of_theirs(setup: &Setup) {
     let name = "theirs";
-    let lock = site.client().await.lock(name);
-    let thread = site.java.thread("holder");
+    let lock = setup.client().await.lock(name);
+    let thread = setup.java.thread("holder");
     for _ in 0..2 {
         thread.ask("lockFor", &[&name, &MINUTE.as_millis()]).await.value();
     }
@@ -53,41 +53,41 @@ pub(crate) async fn rust_reads_a_lock_of_theirs(site: &Site) {
 }
 
 /// One hash with one field and a TTL; and when it is given back, nothing but Redisson's latches.
-pub(crate) async fn both_write_the_same(site: &Site) {
+pub(crate) async fn both_write_the_same(setup: &Setup) {
     for kind in [Kind::Java, Kind::Rust] {
         let name = format!("wire-{kind:?}");
-        let mut party = Party::new(site, kind, "writer", &name).await;
+        let mut owner = Owner::new(setup, kind, "writer", &name).await;
         for count in [1, 2] {
-            party.takes().await;
-            let owner = party.owner().await;
+            owner.takes().await;
+            let owner = owner.owner().await;
             let (uuid, number) = split(&owner);
             let groups: Vec<usize> = uuid.split('-').map(str::len).collect();
             assert_eq!(groups, [8, 4, 4, 4, 12], "{owner}");
             assert!(number.parse::<u64>().is_ok(), "{owner}");
-            assert_eq!(site.kind(&name), "hash");
-            assert_eq!(site.holds(&name), [(owner, count)].into());
-            let left = site.pttl(&name);
+            assert_eq!(setup.kind(&name), "hash");
+            assert_eq!(setup.holds(&name), [(owner, count)].into());
+            let left = setup.pttl(&name);
             assert!((20_000..=30_000).contains(&left), "{left}");
-            assert_eq!(site.keys(), [name.as_str()]);
+            assert_eq!(setup.keys(), [name.as_str()]);
         }
-        party.gives_back().await;
-        assert_eq!(site.holds(&name), [(party.owner().await, 1)].into());
-        assert_eq!(site.keys(), [name.as_str()]);
-        party.gives_back().await;
-        assert_eq!(site.keys(), [""; 0]);
+        owner.gives_back().await;
+        assert_eq!(setup.holds(&name), [(owner.owner().await, 1)].into());
+        assert_eq!(setup.keys(), [name.as_str()]);
+        owner.gives_back().await;
+        assert_eq!(setup.keys(), [""; 0]);
     }
 }
 
 /// We leave no latch either.
-pub(crate) async fn rust_leaves_nothing_at_all(site: &Site) {
-    let mut party = Party::new(site, Kind::Rust, "", "nothing").await;
+pub(crate) async fn rust_leaves_nothing_at_all(setup: &Setup) {
+    let mut owner = Owner::new(setup, Kind::Rust, "", "nothing").await;
     for _ in 0..2 {
-        party.takes().await;
-        party.takes().await;
-        party.gives_back().await;
-        party.gives_back().await;
+        owner.takes().await;
+        owner.takes().await;
+        owner.gives_back().await;
+        owner.gives_back().await;
     }
-    assert_eq!(site.all_keys(), [""; 0]);
+    assert_eq!(setup.all_keys(), [""; 0]);
 }
 
 fn split(owner: &str) -> (String, String) {

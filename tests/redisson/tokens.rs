@@ -1,14 +1,14 @@
 //! Fencing tokens: Redisson counts on what we have written, and we on what it has.
 
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::{SOON, soon, wait_until};
 
 const TURNS: usize = 50;
 
-pub(crate) async fn grow_whoever_takes_them(site: &Site) {
+pub(crate) async fn grow_whoever_takes_them(setup: &Setup) {
     let name = "fenced";
-    let thread = site.java.thread("fenced");
-    let lock = site.client().await.fenced_lock(name);
+    let thread = setup.java.thread("fenced");
+    let lock = setup.client().await.fenced_lock(name);
     let mut tokens: Vec<u64> = Vec::new();
     for turn in 0..TURNS {
         // Twice in a row too, so that each follows on itself and on the other; Java, which counts
@@ -35,10 +35,10 @@ pub(crate) async fn grow_whoever_takes_them(site: &Site) {
 /// Java waits in `lock()`, and asks for the token then: a call of Redisson's that does not block its
 /// thread, as `lockAndGetToken` is inside, can miss a message that comes just when it begins to
 /// wait (its issue 5761), and would sleep out the lease.
-pub(crate) async fn grow_from_hand_to_hand(site: &Site) {
+pub(crate) async fn grow_from_hand_to_hand(setup: &Setup) {
     let name = "fenced-hands";
-    let thread = site.java.thread("fenced");
-    let lock = site.client().await.fenced_lock(name);
+    let thread = setup.java.thread("fenced");
+    let lock = setup.client().await.fenced_lock(name);
     let mut tokens: Vec<u64> = Vec::new();
     let mut guard = soon("locking", lock.lock()).await.expect("the lock");
     for _ in 0..TURNS / 2 {
@@ -56,7 +56,7 @@ pub(crate) async fn grow_from_hand_to_hand(site: &Site) {
             let lock = lock.clone();
             async move { lock.lock().await }
         });
-        wait_until("we wait", SOON, || site.subscribers(name) > 0).await;
+        wait_until("we wait", SOON, || setup.subscribers(name) > 0).await;
         assert!(!ours.is_finished());
         thread.ask("unlock", &[&name]).await.value();
         guard = soon("our turn", ours).await.unwrap().expect("the lock");

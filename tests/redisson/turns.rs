@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use redlatch::LockClient;
 
-use crate::parties::{Micros, now};
-use crate::site::Site;
+use crate::owners::{Micros, now};
+use crate::setup::Setup;
 use crate::support::{SOON, hold, ms, release, soon, wait_until};
 
 const CROWD: usize = 16;
@@ -23,9 +23,9 @@ const BEARABLE: Micros = 5_000_000;
 
 /// Tasks of one client that take one lock as often as they can: it goes from one to the next
 /// inside the client, and stays there while nobody else wants it.
-pub(crate) async fn java_gets_turns_in_a_crowd_of_rust(site: &Site) {
+pub(crate) async fn java_gets_turns_in_a_crowd_of_rust(setup: &Setup) {
     let name = "crowd";
-    let client = site.client().await;
+    let client = setup.client().await;
     let turns = Arc::new(AtomicU64::new(0));
     let over = Arc::new(AtomicBool::new(false));
     let crowd: Vec<_> = (0..CROWD)
@@ -41,7 +41,7 @@ pub(crate) async fn java_gets_turns_in_a_crowd_of_rust(site: &Site) {
             })
         })
         .collect();
-    let thread = site.java.thread("visitor");
+    let thread = setup.java.thread("visitor");
     for _ in 0..VISITS {
         let before = turns.load(Ordering::Relaxed);
         wait_until("the crowd is at it", SOON, || turns.load(Ordering::Relaxed) > before + 500)
@@ -64,14 +64,14 @@ pub(crate) async fn java_gets_turns_in_a_crowd_of_rust(site: &Site) {
 }
 
 /// Threads of one process that take one lock as often as they can.
-pub(crate) async fn rust_gets_turns_in_a_crowd_of_java(site: &Site) {
+pub(crate) async fn rust_gets_turns_in_a_crowd_of_java(setup: &Setup) {
     let name = "java-crowd";
-    site.server().ask::<()>(&["SET", "visits", "0"]);
-    let lock = site.client().await.lock(name);
-    let count = || site.server().ask::<u64>(&["GET", "visits"]);
+    setup.server().ask::<()>(&["SET", "visits", "0"]);
+    let lock = setup.client().await.lock(name);
+    let count = || setup.server().ask::<u64>(&["GET", "visits"]);
     let crowd: Vec<_> = (0..CROWD)
         .map(|i| {
-            let thread = site.java.thread(&format!("crowd.{i}"));
+            let thread = setup.java.thread(&format!("crowd.{i}"));
             thread.begin("work", &[&name, &"visits", &100])
         })
         .collect();
@@ -91,18 +91,18 @@ pub(crate) async fn rust_gets_turns_in_a_crowd_of_java(site: &Site) {
     for call in crowd {
         call.answer().await.value();
     }
-    site.server().ask::<()>(&["DEL", "visits", "visits:turns"]);
+    setup.server().ask::<()>(&["DEL", "visits", "visits:turns"]);
 }
 
 /// Beside eight tasks of ours, two threads of Java have at least a third of a fair share, which
 /// would be two turns in ten; and none of them waits for long (W30).
-async fn java_has_its_share(site: &Site, client: LockClient) {
+async fn java_has_its_share(setup: &Setup, client: LockClient) {
     /// So many holds may come before a turn of Java.
     const MOST: u64 = 60;
     const HELD: Duration = ms(5);
     const TURNS: u64 = 20;
     let (name, counter) = ("shared", "shared:turns");
-    site.server().ask::<()>(&["SET", counter, "0"]);
+    setup.server().ask::<()>(&["SET", counter, "0"]);
     let (ours, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let crowd: Vec<_> = (0..8)
         .map(|_| {
@@ -118,7 +118,7 @@ async fn java_has_its_share(site: &Site, client: LockClient) {
         })
         .collect();
     wait_until("the crowd is at it", SOON, || ours.load(Ordering::Relaxed) > 20).await;
-    let threads = [(); 2].map(|()| site.java.thread("share"));
+    let threads = [(); 2].map(|()| setup.java.thread("share"));
     let (before, begun) = (ours.load(Ordering::Relaxed), now());
     let calls = [0, 1].map(|at| threads[at].begin("work", &[&name, &counter, &TURNS]));
     let mut longest: Micros = 0;
@@ -131,7 +131,7 @@ async fn java_has_its_share(site: &Site, client: LockClient) {
     for task in crowd {
         soon("the end of the crowd", task).await.expect("a task that succeeds");
     }
-    site.server().ask::<()>(&["DEL", counter, &format!("{counter}:turns")]);
+    setup.server().ask::<()>(&["DEL", counter, &format!("{counter}:turns")]);
     client.close().await;
     println!(
         "java {} turns, the crowd {turns}; java waited {longest} us at the longest",
@@ -143,10 +143,10 @@ async fn java_has_its_share(site: &Site, client: LockClient) {
     assert!(longest <= MOST * each, "java waited {longest} us, with {each} us for each hold");
 }
 
-pub(crate) async fn w30_java_has_its_share_beside_a_near_crowd(site: &Site) {
-    java_has_its_share(site, site.near_client().await).await;
+pub(crate) async fn w30_java_has_its_share_beside_a_near_crowd(setup: &Setup) {
+    java_has_its_share(setup, setup.near_client().await).await;
 }
 
-pub(crate) async fn w30_java_has_its_share_beside_a_far_crowd(site: &Site) {
-    java_has_its_share(site, site.client().await).await;
+pub(crate) async fn w30_java_has_its_share_beside_a_far_crowd(setup: &Setup) {
+    java_has_its_share(setup, setup.client().await).await;
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use redlatch::LockClient;
 
-use crate::parties::{Ask, GRAIN, Kind, MINUTE, Micros, PROMPT, Party, now};
-use crate::site::Site;
+use crate::owners::{Ask, GRAIN, Kind, MINUTE, Micros, Owner, PROMPT, now};
+use crate::setup::Setup;
 use crate::support::child::{self, Child};
 use crate::support::{hold, ms, soon};
 
@@ -15,13 +15,13 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// More than two of it.
 const LONG: Duration = ms(6_500);
 
-pub(crate) async fn keep_the_other_side_out(site: &Site) {
-    let java = site.another_java(TIMEOUT);
-    let client = site.client_with(TIMEOUT).await;
-    let mut theirs = Party::java(site, &java, "holder", "watched-java");
-    let mut ours = Party::rust(site, &client, "watched-rust");
-    let mut we = Party::rust(site, &client, "watched-java");
-    let mut they = Party::java(site, &java, "waiter", "watched-rust");
+pub(crate) async fn keep_the_other_side_out(setup: &Setup) {
+    let java = setup.another_java(TIMEOUT);
+    let client = setup.client_with(TIMEOUT).await;
+    let mut theirs = Owner::java(setup, &java, "holder", "watched-java");
+    let mut ours = Owner::rust(setup, &client, "watched-rust");
+    let mut we = Owner::rust(setup, &client, "watched-java");
+    let mut they = Owner::java(setup, &java, "waiter", "watched-rust");
     theirs.takes().await;
     ours.takes().await;
     we.waits(Ask::Lock).await;
@@ -34,7 +34,7 @@ pub(crate) async fn keep_the_other_side_out(site: &Site) {
     while start.elapsed() < LONG {
         tokio::time::sleep(ms(20)).await;
         for (i, name) in ["watched-java", "watched-rust"].into_iter().enumerate() {
-            let left = site.pttl(name);
+            let left = setup.pttl(name);
             assert!((1..=3_000).contains(&left), "{name} has {left} ms left");
             renewals[i] += u32::from(left > last[i]);
             last[i] = left;
@@ -52,9 +52,9 @@ pub(crate) async fn keep_the_other_side_out(site: &Site) {
 
 /// Checks that the waiter gets a lock whose holder is killed when its lease has ended, which is
 /// at most a watchdog timeout later, and not by a message.
-async fn outlives(site: &Site, name: &str, waiter: &mut Party<'_>, kill: impl FnOnce()) {
+async fn outlives(setup: &Setup, name: &str, waiter: &mut Owner<'_>, kill: impl FnOnce()) {
     let before = now();
-    let left = Micros::try_from(site.pttl(name)).expect("a lease") * 1_000;
+    let left = Micros::try_from(setup.pttl(name)).expect("a lease") * 1_000;
     kill();
     let killed = now();
     let got = waiter.gets().await;
@@ -65,23 +65,23 @@ async fn outlives(site: &Site, name: &str, waiter: &mut Party<'_>, kill: impl Fn
     waiter.gives_back().await;
 }
 
-pub(crate) async fn of_a_killed_java_process_end(site: &Site) {
-    let java = site.another_java(TIMEOUT);
-    let mut holder = Party::java(site, &java, "holder", "killed-java");
-    let mut waiter = Party::new(site, Kind::Rust, "", "killed-java").await;
+pub(crate) async fn of_a_killed_java_process_end(setup: &Setup) {
+    let java = setup.another_java(TIMEOUT);
+    let mut holder = Owner::java(setup, &java, "holder", "killed-java");
+    let mut waiter = Owner::new(setup, Kind::Rust, "", "killed-java").await;
     holder.takes().await;
     waiter.waits(Ask::Lock).await;
-    outlives(site, "killed-java", &mut waiter, || java.kill()).await;
+    outlives(setup, "killed-java", &mut waiter, || java.kill()).await;
 }
 
-pub(crate) async fn of_a_killed_rust_process_end(site: &Site) {
+pub(crate) async fn of_a_killed_rust_process_end(setup: &Setup) {
     let name = "killed-rust";
-    let role = format!("hold {} {name} {}", site.server().url(), TIMEOUT.as_millis());
+    let role = format!("hold {} {name} {}", setup.server().url(), TIMEOUT.as_millis());
     let mut holder = Child::start("", &role);
     holder.hear_that("held");
-    let mut waiter = Party::new(site, Kind::Java, "waiter", name).await;
+    let mut waiter = Owner::new(setup, Kind::Java, "waiter", name).await;
     waiter.waits(Ask::Lock).await;
-    outlives(site, name, &mut waiter, || holder.kill()).await;
+    outlives(setup, name, &mut waiter, || holder.kill()).await;
 }
 
 /// A process of ours: `hold URL NAME WATCHDOG_MS`.

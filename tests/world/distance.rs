@@ -1,4 +1,4 @@
-//! A Redis that is far away, or a network that stalls or breaks: rows W1, W2, W3, W27 and X1, in virtual
+//! A Redis that is far away, or a network that stalls or breaks: rows W1, W2, W3 and W27, in virtual
 //! time.
 
 use std::sync::{Arc, OnceLock};
@@ -174,7 +174,7 @@ fn w3_an_idle_client_has_its_connections_back_before_anybody_calls() {
 
 /// What is true for one caller is true for a crowd.
 #[test]
-fn x1_a_stall_that_is_longer_than_the_command_timeout_is_over_soon_after_its_end() {
+fn w3_a_stall_that_is_longer_than_the_command_timeout_is_over_soon_after_its_end() {
     for away in [60, 90, 120, 140] {
         for tasks in [1, 40, 200] {
             let (away, command_timeout) = (ms(away), ms(300));
@@ -194,7 +194,7 @@ fn x1_a_stall_that_is_longer_than_the_command_timeout_is_over_soon_after_its_end
 
 /// One request after the other, so that each third one has less time left than a round trip takes.
 #[test]
-fn x1_calls_of_one_handle_that_run_out_of_time_cost_no_connection() {
+fn w3_calls_of_one_handle_that_run_out_of_time_cost_no_connection() {
     play(0, async |scene| {
         let options = LockClient::builder().command_timeout(ms(300));
         let (machine, client) = scene.client(ms(120), options).await;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::calm::Calm;
+use crate::calm_times::Calm;
 use crate::check::orphans::surely_over;
 use crate::check::{Violation, exclusion::who};
 use crate::history::{History, Owner, Sample};

@@ -1,6 +1,6 @@
 //! H8 and H9: loss is told in time, for good, and only when it happened.
 
-use crate::calm::Calm;
+use crate::calm_times::Calm;
 use crate::check::Violation;
 use crate::check::exclusion::who;
 use crate::history::{Acquire, History, LONGEST_LEASE};

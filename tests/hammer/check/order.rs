@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use crate::calm::Calm;
+use crate::calm_times::Calm;
 use crate::check::Violation;
 use crate::check::liveness::{Taken, taken};
 use crate::history::{Acquire, History};

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::calm::Calm;
+use crate::calm_times::Calm;
 use crate::check::Violation;
 use crate::check::count::Possible;
 use crate::history::{Acquire, History, NEVER, Sample};

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::calm::Calm;
+use crate::calm_times::Calm;
 use crate::check::Violation;
 use crate::check::exclusion::who;
 use crate::check::orphans::surely_over;

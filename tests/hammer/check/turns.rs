@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::calm::Calm;
+use crate::calm_times::Calm;
 use crate::check::liveness::{Taken, taken};
 use crate::check::{Bounds, Violation};
 use crate::history::{Acquire, History, NEVER};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::ground::lock;
 use super::plan::{Edits, Plan};
+use super::platform::lock;
 use super::shrink::shrink;
 use super::{nemesis, world};
 use crate::check::floor::{CLOSE, Done, END, Floor, missing};

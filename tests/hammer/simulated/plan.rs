@@ -10,7 +10,7 @@ use super::nemesis::{self, Planned, Settle};
 use crate::check::Bounds;
 use crate::names::Names;
 use crate::record::MS;
-use crate::shop::COMMAND_TIMEOUT;
+use crate::shared::COMMAND_TIMEOUT;
 
 #[derive(Clone)]
 pub(crate) struct Plan {

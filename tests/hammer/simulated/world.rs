@@ -9,11 +9,11 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use redlatch::simulation::{Machine, Network, Server, ServerNumber, Settings};
 use tokio::time::{sleep, timeout};
 
-use super::ear::Ear;
-use super::ground::{InMemory, Stops};
-use super::member::{Member, Surroundings};
+use super::monitor::Monitor;
 use super::nemesis::Settle;
 use super::plan::Plan;
+use super::platform::{InMemory, Stops};
+use super::process::{Member, Surroundings};
 use super::witness::Witness;
 use crate::check::count::kept_wrongly;
 use crate::history::{Fates, Fault, History, Process, Sample};
@@ -33,7 +33,7 @@ pub(crate) struct World<'a> {
     /// How often a process was started in each slot.
     starts: RefCell<BTreeMap<usize, u64>>,
     is_down: Cell<bool>,
-    ear: Ear,
+    monitor: Monitor,
 }
 
 /// What came of a plan.
@@ -104,15 +104,15 @@ impl<'a> World<'a> {
             faults: RefCell::default(),
             starts: RefCell::default(),
             is_down: Cell::default(),
-            ear: Ear::new(plan.names),
+            monitor: Monitor::new(plan.names),
         };
-        let (ear, shows) = (world.ear.clone(), plan.shows_requests);
+        let (monitor, shows) = (world.monitor.clone(), plan.shows_requests);
         let observer = move |server: &Server, bytes: &[u8]| {
             if shows {
                 let t = now() as f64 / MS as f64;
                 println!("{t:.3} {}", String::from_utf8_lossy(bytes).replace("\r\n", " "));
             }
-            ear.hear(server, bytes);
+            monitor.hear(server, bytes);
         };
         world.network.observe(server, Some(Box::new(observer)));
         for slot in 0..plan.machines.len() {
@@ -260,7 +260,7 @@ impl<'a> World<'a> {
             faults: self.faults.take(),
             samples,
             left_over,
-            heard: vec![self.ear.heard()],
+            heard: vec![self.monitor.heard()],
             fates: Fates { held, late, slow, never },
             trouble,
             ..History::default()

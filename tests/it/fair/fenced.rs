@@ -6,7 +6,7 @@ use redlatch::{FencedFairLock, FencedLockGuard, FencingToken, LockClient};
 use tokio::task::JoinHandle;
 
 use super::{MINUTE, apart, nothing_is_left, queue, queue_keys};
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::{Cluster, SOON, Server, connect, ms, release, soon, wait_until};
 
 type Turns = Arc<Mutex<Vec<(usize, FencingToken)>>>;
@@ -35,8 +35,8 @@ fn in_order(turns: &Turns, first: FencingToken, waiters: usize) -> FencingToken 
     all[waiters]
 }
 
-pub(crate) async fn a_fenced_fair_lock_is_a_fenced_lock(site: Site) {
-    let client = site.connect().await;
+pub(crate) async fn a_fenced_fair_lock_is_a_fenced_lock(setup: Setup) {
+    let client = setup.connect().await;
     let lock = client.fenced_fair_lock("fenced fair");
     let guard = fenced_hold(&lock).await;
     let inner = lock.try_lock_now().await.unwrap().expect("a nested hold");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redlatch::{LockClient, LockGuard};
 
-use super::{MINUTE, SOON, Server, Site, apart, connect, fair_hold, nothing_is_left, queue};
+use super::{MINUTE, SOON, Server, Setup, apart, connect, fair_hold, nothing_is_left, queue};
 use super::{soon, wait_until, waiter};
 use crate::support::machine::passed;
 use crate::support::{ms, release, within};
@@ -13,9 +13,9 @@ use crate::support::{ms, release, within};
 #[tokio::test]
 async fn a_crowd_of_one_client_has_its_turns_in_order_and_asks_redis_for_few() {
     const TURNS: u64 = 400;
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
     let guard = fair_hold(&client.fair_lock("crowd")).await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
@@ -40,7 +40,7 @@ async fn a_crowd_of_one_client_has_its_turns_in_order_and_asks_redis_for_few() {
     assert_eq!(*order.lock().unwrap(), (0..TURNS).collect::<Vec<_>>());
     let sent = proxy.sent("EVALSHA");
     assert!(sent < TURNS / 2, "{sent} requests for {TURNS} turns");
-    wait_until("a free lock", SOON, || !site.exists("crowd")).await;
+    wait_until("a free lock", SOON, || !setup.exists("crowd")).await;
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::{Fault, SOON, Server, Site, connect, fair_hold, nothing_is_left, queue, queue_keys};
+use super::{Fault, SOON, Server, Setup, connect, fair_hold, nothing_is_left, queue, queue_keys};
 use super::{apart, client_of, soon, wait_until, waiter};
 use crate::support::{Proxy, hold, ms, release};
 
@@ -60,9 +60,9 @@ async fn the_order_outlives_the_queue_and_all_data() {
 
 #[tokio::test]
 async fn an_acquire_or_a_release_whose_reply_was_lost_counts_once() {
-    let site = Site::alone();
-    let proxy = site.proxy();
-    let client = site.client_through(&proxy).await;
+    let setup = Setup::alone();
+    let proxy = setup.proxy();
+    let client = setup.client_through(&proxy).await;
     let lock = client.fair_lock("twice");
     release(fair_hold(&lock).await).await;
     for fault in [Fault::ResetBeforeSend, Fault::DropReplyAndReset] {
@@ -76,7 +76,7 @@ async fn an_acquire_or_a_release_whose_reply_was_lost_counts_once() {
             }
             release(guard).await;
             assert_eq!(proxy.faults(), faults + 1);
-            assert!(!site.exists("twice"));
+            assert!(!setup.exists("twice"));
         }
     }
 }

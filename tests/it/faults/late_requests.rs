@@ -2,7 +2,7 @@
 //! sent after it on another connection is done first; then it arrives.
 
 mod matrix;
-mod sites;
+mod servers;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::machine::passed;
 use crate::support::{
     Fault, Proxy, SOON, Server, connect, hold, ms, release, renewed, soon, wait_until, within,
@@ -55,8 +55,8 @@ async fn s22_a_deleted_taken_renamed_or_replaced_lock_is_lost_at_the_next_renewa
 
 #[tokio::test]
 async fn all_holds_of_a_lost_lock_are_lost_and_everybody_who_waits_for_it_is_told() {
-    let site = Site::alone();
-    let client = site.client_with(ms(600)).await;
+    let setup = Setup::alone();
+    let client = setup.client_with(ms(600)).await;
     let lock = client.lock("nested");
     let guards = [hold(&lock).await, hold(&lock).await, hold(&lock).await];
     let guards = Arc::new(guards);
@@ -67,7 +67,7 @@ async fn all_holds_of_a_lost_lock_are_lost_and_everybody_who_waits_for_it_is_tol
         })
         .collect();
     tokio::task::yield_now().await;
-    site.ask::<()>("DEL", "nested", &[]);
+    setup.ask::<()>("DEL", "nested", &[]);
     for watcher in watchers {
         soon("the loss", watcher).await.unwrap();
     }
@@ -172,8 +172,8 @@ async fn n8_when_no_renewal_is_answered_the_loss_is_known_before_anybody_else_ha
 
 #[tokio::test]
 async fn a_lost_guard_leaves_its_successor_alone_whichever_way_it_goes() {
-    let site = Site::alone();
-    let client = site.connect().await;
+    let setup = Setup::alone();
+    let client = setup.connect().await;
     for unlock in [true, false] {
         let guard = client.lock("gone").lock_with_lease(ms(150)).await.unwrap();
         soon("the loss", guard.lost()).await;
@@ -195,11 +195,11 @@ async fn a_lost_guard_leaves_its_successor_alone_whichever_way_it_goes() {
 
 #[tokio::test]
 async fn i10_a_guard_from_before_the_loss_does_not_give_back_a_hold_from_after_it() {
-    let site = Site::alone();
-    let client = site.client_with(ms(900)).await;
+    let setup = Setup::alone();
+    let client = setup.client_with(ms(900)).await;
     let lock = client.lock("again");
     let old = [hold(&lock).await, hold(&lock).await];
-    site.ask::<()>("DEL", "again", &[]);
+    setup.ask::<()>("DEL", "again", &[]);
     soon("the loss", old[0].lost()).await;
     let guard = hold(&lock).await;
     assert_eq!(lock.hold_count().await.unwrap(), 1);
@@ -214,16 +214,16 @@ async fn i10_a_guard_from_before_the_loss_does_not_give_back_a_hold_from_after_i
     assert!(!guard.is_lost());
     assert!(lock.is_held().await.unwrap());
     release(guard).await;
-    assert!(!site.exists("again"));
+    assert!(!setup.exists("again"));
 }
 
 #[tokio::test]
 async fn i10_a_nested_call_after_an_unnoticed_loss_takes_the_lock_anew() {
-    let site = Site::alone();
-    let client = site.connect().await;
+    let setup = Setup::alone();
+    let client = setup.connect().await;
     let lock = client.lock("unnoticed");
     let outer = hold(&lock).await;
-    site.ask::<()>("DEL", "unnoticed", &[]);
+    setup.ask::<()>("DEL", "unnoticed", &[]);
     let inner = hold(&lock).await;
     assert!(outer.is_lost(), "the nested call found out");
     assert!(!inner.is_lost());
@@ -231,13 +231,13 @@ async fn i10_a_nested_call_after_an_unnoticed_loss_takes_the_lock_anew() {
     assert_eq!(outer.unlock().await.expect_err("a lost lock").kind(), ErrorKind::Lost);
     assert_eq!(lock.hold_count().await.unwrap(), 1);
     release(inner).await;
-    assert!(!site.exists("unnoticed"));
+    assert!(!setup.exists("unnoticed"));
 }
 
 #[tokio::test]
 async fn work_that_ends_in_time_gives_its_value() {
-    let site = Site::alone();
-    let client = site.connect().await;
+    let setup = Setup::alone();
+    let client = setup.connect().await;
     let guard = hold(&client.lock("work")).await;
     let value = guard.run_until_lost(async {
         tokio::time::sleep(ms(10)).await;
@@ -255,8 +255,8 @@ async fn work_is_dropped_when_the_lock_is_lost() {
             self.0.store(true, Ordering::Relaxed);
         }
     }
-    let site = Site::alone();
-    let client = site.client_with(ms(600)).await;
+    let setup = Setup::alone();
+    let client = setup.client_with(ms(600)).await;
     let guard = hold(&client.lock("work")).await;
     let dropped = Arc::new(AtomicBool::new(false));
     let flag = Dropped(Arc::clone(&dropped));
@@ -264,7 +264,7 @@ async fn work_is_dropped_when_the_lock_is_lost() {
         let _flag = flag;
         std::future::pending::<()>().await;
     });
-    site.ask::<()>("DEL", "work", &[]);
+    setup.ask::<()>("DEL", "work", &[]);
     let error = soon("the loss", work).await.expect_err("the lock is lost");
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(dropped.load(Ordering::Relaxed), "the work went on without the lock");
@@ -272,8 +272,8 @@ async fn work_is_dropped_when_the_lock_is_lost() {
 
 #[tokio::test]
 async fn work_under_a_lock_that_is_lost_already_is_not_begun() {
-    let site = Site::alone();
-    let client = site.connect().await;
+    let setup = Setup::alone();
+    let client = setup.connect().await;
     let guard = client.lock("work").lock_with_lease(ms(50)).await.unwrap();
     soon("the loss", guard.lost()).await;
     let begun = AtomicBool::new(false);
@@ -284,8 +284,8 @@ async fn work_under_a_lock_that_is_lost_already_is_not_begun() {
 
 #[tokio::test]
 async fn a_value_that_comes_after_the_deadline_is_no_success() {
-    let site = Site::alone();
-    let client = site.connect().await;
+    let setup = Setup::alone();
+    let client = setup.connect().await;
     let guard = client.lock("late").lock_with_lease(ms(100)).await.unwrap();
     let work = guard.run_until_lost(async {
         // Blocks past the lease, and is ready in the same poll.
@@ -370,8 +370,8 @@ async fn a_renewal_that_is_refused_is_tried_again_without_hurry() {
 
 #[tokio::test]
 async fn an_unlock_of_a_lost_lock_says_whether_it_released_anything() {
-    let site = Site::alone();
-    let client = site.connect().await;
+    let setup = Setup::alone();
+    let client = setup.connect().await;
     let lock = client.lock("lock");
     // Lost by its own deadline, beside a hold that keeps the key.
     let outer = hold(&lock).await;
@@ -379,9 +379,9 @@ async fn an_unlock_of_a_lost_lock_says_whether_it_released_anything() {
     soon("the end of the lease", inner.lost()).await;
     let error = soon("unlocking", inner.unlock()).await.unwrap_err();
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Lost, Outcome::Executed));
-    assert_eq!(site.holds("lock").values().sum::<u32>(), 1);
+    assert_eq!(setup.holds("lock").values().sum::<u32>(), 1);
     // Gone.
-    site.ask::<()>("DEL", "lock", &[]);
+    setup.ask::<()>("DEL", "lock", &[]);
     let error = soon("unlocking", outer.unlock()).await.unwrap_err();
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Lost, Outcome::NotExecuted));
 }

@@ -21,7 +21,7 @@ mod ended;
 mod exhausted;
 mod fenced;
 mod forked;
-mod homeless;
+mod no_runtime;
 mod starved;
 mod stopped;
 mod unpolled;
@@ -39,7 +39,7 @@ fn the_child() {
     let words: Vec<&str> = role.split(' ').collect();
     match words[..] {
         ["ending", way, lease, name, url] => ended::child(way, lease, name, url),
-        ["exiting", url] => homeless::child(url),
+        ["exiting", url] => no_runtime::child(url),
         ["stopped", look, lease, name, url] => stopped::child(look, lease, name, url),
         ["starved", url] => starved::child(url),
         ["writing", url] => fenced::child(url),

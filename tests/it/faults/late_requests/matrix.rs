@@ -16,7 +16,7 @@ use redlatch::{Error, ErrorKind, Lock, LockClient, LockClientBuilder, LockGuard}
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::sites::{Site, command_timeout};
+use super::servers::{Servers, command_timeout};
 use crate::support::{Fault, Proxy, SOON, block_until, ms, soon, wait_until};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -74,7 +74,7 @@ impl Way {
 
 /// A client whose requests pass a proxy, and another one beside it.
 struct Scene<'a> {
-    site: &'a Site,
+    servers: &'a Servers,
     way: Way,
     proxy: &'a Proxy,
     client: LockClient,
@@ -85,20 +85,20 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    async fn new(site: &'a Site, way: Way, kind: Kind) -> Self {
+    async fn new(servers: &'a Servers, way: Way, kind: Kind) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let (name, master) = (site.name(number), format!("master{number}"));
-        let [proxy, other_way] = site.proxies();
+        let (name, master) = (servers.name(number), format!("master{number}"));
+        let [proxy, other_way] = servers.proxies();
         proxy.forget_commands();
         other_way.forget_commands();
         // Renewals would be held up in place of other requests.
         let watchdog = if kind == Kind::Renew { RENEWED } else { HOUR };
-        site.names(&master, proxy);
+        servers.names(&master, proxy);
         let timeout = command_timeout(way);
-        let client = connected(watchdog, timeout, || site.builder(&master)).await;
-        let other = connected(watchdog, timeout, || site.beside(&master)).await;
-        let scene = Self { site, way, proxy, client, other, name, master };
+        let client = connected(watchdog, timeout, || servers.builder(&master)).await;
+        let other = connected(watchdog, timeout, || servers.beside(&master)).await;
+        let scene = Self { servers, way, proxy, client, other, name, master };
         // A connection that can be broken, so that the client asks for the map.
         let elsewhere = scene.client.lock(format!("elsewhere:{number}"));
         soon("unlocking", hold(&elsewhere).await.unlock()).await.expect("nothing lost it");
@@ -111,7 +111,7 @@ impl<'a> Scene<'a> {
         if self.way == Way::Asked {
             return self.proxy.sent("EVALSHA");
         }
-        self.site.proxies().iter().map(|proxy| proxy.sent("EVALSHA")).sum()
+        self.servers.proxies().iter().map(|proxy| proxy.sent("EVALSHA")).sum()
     }
 
     /// The topology moves on, and back if the way is such. Returns when the client has followed.
@@ -122,7 +122,7 @@ impl<'a> Scene<'a> {
         if !self.way.moves_on() {
             return;
         }
-        let [here, there] = self.site.proxies();
+        let [here, there] = self.servers.proxies();
         self.site_moves(false);
         self.follows(there).await;
         if self.way.leads_back() {
@@ -132,7 +132,7 @@ impl<'a> Scene<'a> {
     }
 
     fn site_moves(&self, back: bool) {
-        tokio::task::block_in_place(|| self.site.moves_on(&self.master, back));
+        tokio::task::block_in_place(|| self.servers.moves_on(&self.master, back));
     }
 
     async fn follows(&self, proxy: &Proxy) {
@@ -201,7 +201,7 @@ impl<'a> Scene<'a> {
     /// Lets the request go, and checks that the server does not execute it.
     async fn let_go(&self, what: &str) {
         // Or nothing would come of any request.
-        assert!(self.site.knows_scripts(), "{what}");
+        assert!(self.servers.knows_scripts(), "{what}");
         self.proxy.let_go();
         wait_until("its fate", SOON, || self.proxy.fates_are_known()).await;
         assert_eq!(self.proxy.executed_late(), 0, "{what}: executed behind something newer");
@@ -210,13 +210,13 @@ impl<'a> Scene<'a> {
 
     async fn becomes_free(&self, what: &str) {
         let what = format!("{what}: a lock without a holder");
-        wait_until(&what, SOON, || !self.site.exists(&self.name)).await;
+        wait_until(&what, SOON, || !self.servers.exists(&self.name)).await;
     }
 
     /// Only that guard is believed, and Redis counts one hold, its own.
     async fn is_held_by(&self, guard: &LockGuard, what: &str) {
         assert!(!guard.is_lost(), "{what}");
-        let holds = self.site.holds(&self.name);
+        let holds = self.servers.holds(&self.name);
         assert_eq!(
             holds.into_iter().collect::<Vec<_>>(),
             [(guard.owner().to_owned(), 1)],
@@ -280,7 +280,7 @@ async fn nested(scene: &Scene<'_>, what: &str) {
     wait_until("the undo", SOON, || scene.calls() >= before + 2).await;
     scene.let_go(what).await;
     wait_until("one hold", SOON, || {
-        scene.site.holds(&scene.name).into_values().collect::<Vec<_>>() == [1]
+        scene.servers.holds(&scene.name).into_values().collect::<Vec<_>>() == [1]
     })
     .await;
     scene.is_held_by(&outer, what).await;
@@ -320,7 +320,7 @@ async fn renews(scene: &Scene<'_>, what: &str) {
     let again = patiently(|| lock.lock_with_lease(SOON)).await;
     scene.let_go(what).await;
     assert!(again.remaining() <= SOON, "{what}");
-    let left = scene.site.pttl(&scene.name);
+    let left = scene.servers.pttl(&scene.name);
     assert!(left <= SOON.as_millis() as i64, "{what}");
     scene.is_held_by(&again, what).await;
     give_back(scene, again, what).await;
@@ -334,7 +334,7 @@ async fn hands_off(scene: &Scene<'_>, what: &str) {
         let second = second.clone();
         tokio::spawn(async move { hold(&second).await })
     };
-    wait_until("a waiter", SOON, || scene.site.subscribers(&scene.name) >= 1).await;
+    wait_until("a waiter", SOON, || scene.servers.subscribers(&scene.name) >= 1).await;
     // It asks when it comes, and once more when it is subscribed.
     wait_until("its questions", SOON, || scene.proxy.sent("EVALSHA") >= asked + 2).await;
     scene.proxy.settled(ms(50)).await;
@@ -374,14 +374,14 @@ async fn executes(scene: &Scene<'_>, what: &str) {
         scene.is_held_by(&again, what).await;
         give_back(scene, again, what).await;
     }
-    assert!(!scene.site.exists(&written), "{what}");
+    assert!(!scene.servers.exists(&written), "{what}");
 }
 
-async fn play(site: &Site, kind: Kind, way: Way) {
+async fn play(servers: &Servers, kind: Kind, way: Way) {
     let what = format!("{kind:?}, {way:?}");
-    let proxy = site.proxies()[0];
+    let proxy = servers.proxies()[0];
     let (held, nothing) = (proxy.held(), proxy.came_to_nothing());
-    let scene = Scene::new(site, way, kind).await;
+    let scene = Scene::new(servers, way, kind).await;
     match kind {
         Kind::Acquire => acquire(&scene, &what).await,
         Kind::Nested => nested(&scene, &what).await,
@@ -393,13 +393,13 @@ async fn play(site: &Site, kind: Kind, way: Way) {
     let held = proxy.held() - held;
     assert!(held >= 1, "{what}: nothing was late");
     assert_eq!(proxy.came_to_nothing() - nothing, held, "{what}");
-    let elsewhere = site.proxies()[1].sent("EVALSHA");
+    let elsewhere = servers.proxies()[1].sent("EVALSHA");
     assert!(!way.moves_on() || elsewhere >= 1, "{what}: nothing went anywhere else");
     soon("closing", scene.client.close()).await;
     soon("closing", scene.other.close()).await;
-    site.forgets(&scene.master);
+    servers.forgets(&scene.master);
     if way.moves_on() && !way.leads_back() {
-        site.stays();
+        servers.stays();
     }
 }
 
@@ -418,13 +418,15 @@ fn all_come_to_nothing(way: Way, kinds: &'static [Kind], least: u64) {
         for _ in 0..SCENES[usize::from(full.is_some())] {
             let next = next.clone();
             scenes.spawn(async move {
-                let Some(site) = tokio::task::block_in_place(|| Site::new(way)) else { return };
+                let Some(servers) = tokio::task::block_in_place(|| Servers::new(way)) else {
+                    return;
+                };
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(kind) = kinds.get((number / each) as usize) else { break };
-                    play(&site, *kind, way).await;
+                    play(&servers, *kind, way).await;
                 }
-                block_until("no lock", SOON, || site.size() == 0);
+                block_until("no lock", SOON, || servers.size() == 0);
             });
         }
         while let Some(played) = scenes.join_next().await {

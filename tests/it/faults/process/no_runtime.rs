@@ -11,7 +11,7 @@ use redlatch::LockGuard;
 use tokio::runtime::{Builder, Runtime};
 
 use super::{MINUTE, client_with, hold_for, runtime, start_child};
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::{
     Proxy, SOON, Server, block_until, child, connect, hold, is_free, ms, release, soon, wait_until,
 };
@@ -42,19 +42,19 @@ fn drop_without_an_answer(server: &Server, guard: LockGuard) {
 
 #[tokio::test]
 async fn c4_an_aborted_task_gives_its_nested_holds_back_and_wakes_who_waits() {
-    let site = Site::alone();
-    let (client, others) = (site.connect().await, site.connect().await);
+    let setup = Setup::alone();
+    let (client, others) = (setup.connect().await, setup.connect().await);
     let lock = client.lock("aborted");
     let task = tokio::spawn(async move {
         let _outer = lock.lock().await.unwrap();
         let _inner = lock.lock_with_lease(MINUTE).await.unwrap();
         std::future::pending::<()>().await;
     });
-    let holds = || site.holds("aborted").into_values().collect::<Vec<_>>();
+    let holds = || setup.holds("aborted").into_values().collect::<Vec<_>>();
     wait_until("two holds", SOON, || holds() == [2]).await;
     let next = others.lock("aborted");
     let next = tokio::spawn(async move { next.lock().await.expect("its turn") });
-    wait_until("another waits", SOON, || site.subscribers("aborted") == 1).await;
+    wait_until("another waits", SOON, || setup.subscribers("aborted") == 1).await;
     task.abort();
     assert!(soon("the end of the task", task).await.unwrap_err().is_cancelled());
     release(soon("the next has the lock", next).await.unwrap()).await;

@@ -1,4 +1,4 @@
-//! What a process of a world stands on: a machine that can be stopped, and a resource in memory.
+//! The platform of a process of a world: a machine that can be stopped, and a resource in memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,8 @@ use redlatch::simulation::Machine;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::ground::Ground;
 use crate::handle::Dropped;
+use crate::platform::Platform;
 use crate::record::{Event, Record, Recorder, now};
 use crate::resource::Store;
 
@@ -55,7 +55,7 @@ pub(crate) struct OnMachine {
     pub(crate) rest: Duration,
 }
 
-impl Ground for OnMachine {
+impl Platform for OnMachine {
     fn block(&self, time: Duration) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let stops = self.stops.clone();

@@ -13,14 +13,14 @@ use crate::support::{
     Cluster, Distance, Network, SOON, Server, block_until, hold, ms, release, soon,
 };
 
-pub(crate) type Case = for<'a> fn(&'a Site) -> LocalBoxFuture<'a, ()>;
+pub(crate) type Case = for<'a> fn(&'a Setup) -> LocalBoxFuture<'a, ()>;
 
-/// A version of Redisson. Its cases share a site of each topology, one after the other.
+/// A version of Redisson. Its cases share a setup of each topology, one after the other.
 pub(crate) struct Redisson {
     version: &'static str,
     class_path: PathBuf,
     topology: Topology,
-    site: Mutex<Option<Site>>,
+    setup: Mutex<Option<Setup>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Topology {
     }
 }
 
-pub(crate) struct Site {
+pub(crate) struct Setup {
     /// With the watchdog timeout that is Redisson's default, and ours.
     pub(crate) java: Arc<Java>,
     place: Place,
@@ -67,21 +67,21 @@ impl Redisson {
     /// The version in the folder where `build` has put it.
     pub(crate) fn new(version: &'static str, topology: Topology, folder: &str) -> Self {
         let class_path = PathBuf::from(folder).join(version);
-        Self { version, class_path, topology, site: Mutex::default() }
+        Self { version, class_path, topology, setup: Mutex::default() }
     }
 
-    /// Plays a case. One that fails takes the site with it, so that it spoils no other.
+    /// Plays a case. One that fails takes the setup with it, so that it spoils no other.
     pub(crate) fn play(&self, case: Case) {
-        let mut place = self.site.lock().unwrap_or_else(PoisonError::into_inner);
-        let site = place.take().unwrap_or_else(|| self.open());
+        let mut place = self.setup.lock().unwrap_or_else(PoisonError::into_inner);
+        let setup = place.take().unwrap_or_else(|| self.open());
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        runtime.expect("a runtime").block_on(case(&site));
-        site.assert_nothing_is_left();
-        *place = Some(site);
+        runtime.expect("a runtime").block_on(case(&setup));
+        setup.assert_nothing_is_left();
+        *place = Some(setup);
     }
 
-    fn open(&self) -> Site {
+    fn open(&self) -> Setup {
         assert!(self.class_path.is_dir(), "{} is not built", self.class_path.display());
         let place = match self.topology {
             Topology::Alone => Place::Alone(Box::new(Server::start())),
@@ -94,7 +94,7 @@ impl Redisson {
             Topology::Cluster => Place::Cluster(Cluster::start()),
         };
         let java = Java::start(&self.class_path, &place.address(), Duration::from_secs(30));
-        Site { java, place, version: self.version, class_path: self.class_path.clone() }
+        Setup { java, place, version: self.version, class_path: self.class_path.clone() }
     }
 }
 
@@ -129,7 +129,7 @@ impl Place {
     }
 }
 
-impl Site {
+impl Setup {
     pub(crate) fn topology(&self) -> Topology {
         match self.place {
             Place::Alone(_) => Topology::Alone,

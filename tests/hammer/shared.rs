@@ -7,9 +7,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use redlatch::LockClient;
 
-use crate::ground::Ground;
 use crate::handle::Handle;
 use crate::names::{Kind, Names};
+use crate::platform::Platform;
 use crate::record::{Event, Outcome, Record, Recorder, now};
 use crate::resource::Store;
 use crate::stop::Stop;
@@ -27,12 +27,12 @@ const OUTAGE_LIMIT: Duration = Duration::from_secs(3);
 /// takes its place.
 pub(crate) const STEADY: u32 = 2;
 
-pub(crate) struct Shop {
+pub(crate) struct Shared {
     pub(crate) log: Arc<Recorder>,
     pub(crate) names: Names,
     pub(crate) resource: Box<dyn Store>,
     pub(crate) stop: Stop,
-    pub(crate) ground: Box<dyn Ground>,
+    pub(crate) platform: Box<dyn Platform>,
     steady: Vec<Arc<Member>>,
     fleeting: Mutex<Arc<Member>>,
     ways: Vec<Way>,
@@ -56,13 +56,13 @@ pub(crate) enum Way {
     Sentinel(String),
 }
 
-impl Shop {
+impl Shared {
     /// Its clients take the ways in turn.
     pub(crate) async fn open(
         ways: Vec<Way>,
         names: Names,
         resource: Box<dyn Store>,
-        ground: Box<dyn Ground>,
+        platform: Box<dyn Platform>,
         log: Arc<Recorder>,
         stop: Stop,
     ) -> Self {
@@ -76,7 +76,7 @@ impl Shop {
         let fleeting = members.pop().expect("one more than the steady ones").into();
         let calls = AtomicU32::new(1);
         let steady = members;
-        Self { log, names, resource, stop, ground, steady, fleeting, ways, calls, handles }
+        Self { log, names, resource, stop, platform, steady, fleeting, ways, calls, handles }
     }
 
     pub(crate) fn next_call(&self) -> u32 {

@@ -1,4 +1,5 @@
-//! A place where locks are, and a look at them past the client under test.
+//! The servers, one or several, on which a test runs, and a look at their locks past the client under
+//! test.
 //!
 //! The servers are started once and shared by all tests: each test has a prefix of its own, which is
 //! put before all names here as the client puts it. So this is for tests that do nothing to a server
@@ -18,7 +19,7 @@ use crate::support::{
     Cluster, Distance, Listener, Network, Proxy, Replicated, Sentinels, Server, channel, ms, soon,
 };
 
-pub(crate) struct Site {
+pub(crate) struct Setup {
     place: Place,
     prefix: String,
 }
@@ -43,7 +44,7 @@ enum At<'a> {
     Memory(&'a redlatch::test_util::Redis),
 }
 
-impl Site {
+impl Setup {
     pub(crate) fn alone() -> Self {
         Self::at(Place::Alone(Server::shared()))
     }
@@ -91,17 +92,17 @@ impl Site {
     /// The same, for a runtime whose time is paused. Requests take time, so that time goes on.
     #[cfg(feature = "test-util")]
     pub(crate) fn paused() -> Self {
-        let site = Self::memory();
-        if let Place::Memory(redis) = &site.place {
+        let setup = Self::memory();
+        if let Place::Memory(redis) = &setup.place {
             redis.delay(ms(1));
         }
-        site
+        setup
     }
 
     fn at(place: Place) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Self { place, prefix: format!("site-{number}:") }
+        Self { place, prefix: format!("setup-{number}:") }
     }
 
     /// That long where time is virtual, and three times as long where it is real: beside others a machine
@@ -286,7 +287,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for Setup {
     /// As when a server ends that only one test had.
     fn drop(&mut self) {
         if thread::panicking() {

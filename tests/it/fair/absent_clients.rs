@@ -1,4 +1,4 @@
-//! Clients that cannot come when their turn comes.
+//! Clients that cannot come when their turn comes: killed, stopped, or cut off.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ fn entry() {
 /// A child that stands in the queue by now.
 async fn waiting_child(server: &Server) -> Child {
     let before = queue(server, "turn").len();
-    let child = Child::start("fair::gone::entry", &server.url());
+    let child = Child::start("fair::absent_clients::entry", &server.url());
     wait_until("its place", SOON, || queue(server, "turn").len() == before + 1).await;
     child
 }

@@ -1,4 +1,4 @@
-//! Runs of hand-offs: how long a client keeps a lock among its own waiters while others wait, too.
+//! Streaks of hand-offs: how long a client keeps a lock among its own waiters while others wait, too.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -89,7 +89,7 @@ fn a_run_of_hand_offs_is_as_long_as_the_client_was_told() {
 }
 
 #[test]
-fn a_client_whose_run_is_over_lets_others_come_first() {
+fn a_client_whose_streak_is_over_lets_others_come_first() {
     play(0, async |scene| {
         let options = LockClient::builder().max_handoffs(1).max_handoff_time(MINUTE);
         let clients = two_clients(scene, options).await;

@@ -8,13 +8,13 @@ use redlatch::simulation::Machine;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use super::ground::{InMemory, OnMachine, Stops};
 use super::plan::{MachinePlan, Plan};
+use super::platform::{InMemory, OnMachine, Stops};
 use crate::child::keep;
 use crate::handle::Hold;
 use crate::record::{Event, How, Log, Record, Recorder};
 use crate::runtimes;
-use crate::shop::{Shop, Way};
+use crate::shared::{Shared, Way};
 use crate::stop::Stop;
 use crate::worker::Worker;
 
@@ -52,22 +52,23 @@ impl Member {
         let told = stop.clone();
         let ((keeps, kept), (end, may_end), (ends, ended)) =
             (oneshot::channel(), oneshot::channel(), oneshot::channel());
-        let ground = OnMachine { stops: stops.clone(), rest: plan.rest };
+        let platform = OnMachine { stops: stops.clone(), rest: plan.rest };
         let (names, of_history) = (plan.names, log.clone());
         let (tasks, here) = (of_slot.tasks, machine.clone());
         machine.spawn(async move {
             let ways = vec![Way::At(around.url)];
             let resource = Box::new(around.resource);
-            let shop = Shop::open(ways, names, resource, Box::new(ground), of_history, told).await;
-            let shop = Arc::new(shop);
-            let held = work(here, &shop, tasks, seed).await;
-            let kept = keep(&shop, held);
+            let shared =
+                Shared::open(ways, names, resource, Box::new(platform), of_history, told).await;
+            let shared = Arc::new(shared);
+            let held = work(here, &shared, tasks, seed).await;
+            let kept = keep(&shared, held);
             let _ = keeps.send(());
             let _ = may_end.await;
             for hold in kept {
-                hold.drop_guard(&shop.log, How::Drop, drop);
+                hold.drop_guard(&shared.log, How::Drop, drop);
             }
-            shop.close_all().await;
+            shared.close_all().await;
             let _ = ends.send(());
         });
         Self { machine, number, stops, log, stop, kept, end, ended }
@@ -96,14 +97,14 @@ impl Member {
     }
 }
 
-async fn work(machine: Machine, shop: &Arc<Shop>, tasks: u16, seed: u64) -> Vec<Hold> {
-    let worker = |task| Machine::spawn_here(Worker::new(shop.clone(), task, seed).run());
+async fn work(machine: Machine, shared: &Arc<Shared>, tasks: u16, seed: u64) -> Vec<Hold> {
+    let worker = |task| Machine::spawn_here(Worker::new(shared.clone(), task, seed).run());
     let workers: Vec<_> = (0..tasks).map(worker).collect();
     let (heir, left) = unbounded_channel();
     let others = [
-        Machine::spawn_here(runtimes_come_and_go(machine, shop.clone(), tasks, seed, heir)),
-        Machine::spawn_here(runtimes::inherit(shop.clone(), seed, left)),
-        Machine::spawn_here(shop.clone().close_now_and_then(!seed)),
+        Machine::spawn_here(runtimes_come_and_go(machine, shared.clone(), tasks, seed, heir)),
+        Machine::spawn_here(runtimes::inherit(shared.clone(), seed, left)),
+        Machine::spawn_here(shared.clone().close_now_and_then(!seed)),
     ];
     let mut held = Vec::new();
     for worker in workers {
@@ -119,26 +120,26 @@ async fn work(machine: Machine, shop: &Arc<Shop>, tasks: u16, seed: u64) -> Vec<
 /// tasks.
 async fn runtimes_come_and_go(
     machine: Machine,
-    shop: Arc<Shop>,
+    shared: Arc<Shared>,
     first: u16,
     seed: u64,
     heir: UnboundedSender<Hold>,
 ) {
     let mut rng = Rng::with_seed(seed);
     let mut task = first;
-    while !shop.stop.is_told() {
-        let before = shop.log.cut_off();
+    while !shared.stop.is_told() {
+        let before = shared.log.cut_off();
         let runtime = machine.start_runtime();
         for _ in 0..runtimes::TASKS {
-            runtime.spawn(Worker::new(shop.clone(), task, seed).with_heir(heir.clone()).run());
+            runtime.spawn(Worker::new(shared.clone(), task, seed).with_heir(heir.clone()).run());
             task = task.checked_add(1).unwrap_or(first);
         }
         let life = Duration::from_millis(rng.u64(30..700));
-        let _ = tokio::time::timeout(life, shop.stop.told()).await;
+        let _ = tokio::time::timeout(life, shared.stop.told()).await;
         runtime.end();
         // Its tasks are dropped before this one goes on.
         tokio::time::sleep(Duration::from_millis(1)).await;
-        let cut_off = shop.log.cut_off() - before;
-        shop.log.put(Record { aux: cut_off, ..Record::new(Event::RuntimeEnd) });
+        let cut_off = shared.log.cut_off() - before;
+        shared.log.put(Record { aux: cut_off, ..Record::new(Event::RuntimeEnd) });
     }
 }

@@ -11,14 +11,14 @@ use crate::record::now;
 use crate::support::Server;
 use crate::witness::owner;
 
-pub(crate) struct Ear {
+pub(crate) struct Monitor {
     stream: TcpStream,
     from: u64,
     offset: u64,
     thread: JoinHandle<Vec<Command>>,
 }
 
-impl Ear {
+impl Monitor {
     pub(crate) fn listen(server: &Server, names: Names) -> Self {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("a connection");
         // Connections with a name are spared by the nemesis.
@@ -45,7 +45,7 @@ impl Ear {
         // What happened until now may still be on its way.
         std::thread::sleep(Duration::from_millis(100));
         let _ = stream.shutdown(Shutdown::Both);
-        let commands = thread.join().expect("the ear failed");
+        let commands = thread.join().expect("the monitor failed");
         // If the wall clock was set meanwhile, nobody knows when anything was.
         if offset().abs_diff(before) > 1_000_000 {
             return Heard::default();

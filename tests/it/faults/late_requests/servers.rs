@@ -18,7 +18,7 @@ const TAG: &str = "{late}";
 const SLOTS: u16 = 16_384;
 
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
-enum Servers {
+enum Topology {
     /// A primary, perhaps with a replica.
     Group(Replicated),
     /// A primary, perhaps with a replica, and a Sentinel that names it.
@@ -28,9 +28,9 @@ enum Servers {
 }
 
 /// One scene at a time plays here.
-pub(super) struct Site {
+pub(super) struct Servers {
     way: Way,
-    servers: Servers,
+    topology: Topology,
     proxies: [Proxy; 2],
     /// Of the scripts of single requests.
     digests: Vec<String>,
@@ -38,37 +38,37 @@ pub(super) struct Site {
     first: AtomicUsize,
 }
 
-impl Site {
+impl Servers {
     /// Nothing where the servers are too old for the way.
     pub(super) fn new(way: Way) -> Option<Self> {
-        let servers = match way {
-            Way::Timeout | Way::RuntimeEnds | Way::Close => Servers::Group(Replicated::start(0)),
+        let topology = match way {
+            Way::Timeout | Way::RuntimeEnds | Way::Close => Topology::Group(Replicated::start(0)),
             Way::Renamed | Way::FailedOver => {
                 let group = Replicated::start(usize::from(way == Way::FailedOver));
                 // It has to have one from the start: nobody is there, whose replicas it would lead.
                 let first = "sentinel monitor first 127.0.0.1 1 99\n";
-                Servers::Named(group, Server::start_sentinel(first))
+                Topology::Named(group, Server::start_sentinel(first))
             }
-            Way::Announced | Way::Moved | Way::Asked => Servers::Cluster(two_nodes()?),
+            Way::Announced | Way::Moved | Way::Asked => Topology::Cluster(two_nodes()?),
         };
-        let [one, two] = match &servers {
-            Servers::Group(group) | Servers::Named(group, _) => {
+        let [one, two] = match &topology {
+            Topology::Group(group) | Topology::Named(group, _) => {
                 [group.primary(), group.servers().last().expect("a server")]
             }
-            Servers::Cluster(nodes) if way == Way::Announced => [&nodes[0], &nodes[0]],
-            Servers::Cluster([source, target]) if way == Way::Asked => [target, source],
-            Servers::Cluster([one, two]) => [one, two],
+            Topology::Cluster(nodes) if way == Way::Announced => [&nodes[0], &nodes[0]],
+            Topology::Cluster([source, target]) if way == Way::Asked => [target, source],
+            Topology::Cluster([one, two]) => [one, two],
         };
         let (digests, _) = (load_scripts(one), load_scripts(two));
         let proxies = [Proxy::new(one), Proxy::new(two)];
-        let site = Self { way, servers, proxies, digests, first: AtomicUsize::new(0) };
-        site.form();
-        Some(site)
+        let servers = Self { way, topology, proxies, digests, first: AtomicUsize::new(0) };
+        servers.form();
+        Some(servers)
     }
 
     /// Brings the nodes of a cluster together, each by the address of its proxy.
     fn form(&self) {
-        let Servers::Cluster(nodes) = &self.servers else { return };
+        let Topology::Cluster(nodes) = &self.topology else { return };
         let ports = self.proxies.each_ref().map(|proxy| proxy.port());
         match self.way {
             Way::Announced => announce(&nodes[0], ports[0]),
@@ -106,10 +106,10 @@ impl Site {
 
     /// What the server says that has the locks at the start of a scene and at its end.
     fn ask<T: FromRedisValue>(&self, command: &[&str]) -> T {
-        let server = match &self.servers {
-            Servers::Group(group) | Servers::Named(group, _) => group.primary(),
-            Servers::Cluster([_, target]) if self.way == Way::Asked => target,
-            Servers::Cluster([one, _]) => one,
+        let server = match &self.topology {
+            Topology::Group(group) | Topology::Named(group, _) => group.primary(),
+            Topology::Cluster([_, target]) if self.way == Way::Asked => target,
+            Topology::Cluster([one, _]) => one,
         };
         if self.way != Way::Asked {
             return server.ask(command);
@@ -133,9 +133,9 @@ impl Site {
     }
 
     fn all(&self) -> &[Server] {
-        match &self.servers {
-            Servers::Group(group) | Servers::Named(group, _) => group.servers(),
-            Servers::Cluster(nodes) => nodes,
+        match &self.topology {
+            Topology::Group(group) | Topology::Named(group, _) => group.servers(),
+            Topology::Cluster(nodes) => nodes,
         }
     }
 
@@ -162,12 +162,12 @@ impl Site {
 
     /// A client of these servers by way of the proxies, for which the master has that name.
     pub(super) fn builder(&self, name: &str) -> LockClientBuilder {
-        match &self.servers {
-            Servers::Group(group) => {
+        match &self.topology {
+            Topology::Group(group) => {
                 LockClient::builder().url(self.proxies()[0].url(group.primary()))
             }
-            Servers::Named(_, sentinel) => LockClient::builder().sentinel(name, [sentinel.url()]),
-            Servers::Cluster(nodes) => {
+            Topology::Named(_, sentinel) => LockClient::builder().sentinel(name, [sentinel.url()]),
+            Topology::Cluster(nodes) => {
                 LockClient::builder().cluster(nodes.each_ref().map(Server::url))
             }
         }
@@ -175,17 +175,17 @@ impl Site {
 
     /// A client that knows the primary by its own address.
     pub(super) fn beside(&self, name: &str) -> LockClientBuilder {
-        match &self.servers {
-            Servers::Group(group) | Servers::Named(group, _) => {
+        match &self.topology {
+            Topology::Group(group) | Topology::Named(group, _) => {
                 LockClient::builder().url(group.primary().url())
             }
-            Servers::Cluster(_) => self.builder(name),
+            Topology::Cluster(_) => self.builder(name),
         }
     }
 
     /// From now on the Sentinel names the master of a scene by the address of that proxy.
     pub(super) fn names(&self, name: &str, proxy: &Proxy) {
-        let Servers::Named(_, sentinel) = &self.servers else { return };
+        let Topology::Named(_, sentinel) = &self.topology else { return };
         let port = proxy.port().to_string();
         // It finds no others to agree with and never fails over.
         sentinel.ask::<()>(&["SENTINEL", "MONITOR", name, "127.0.0.1", &port, "99"]);
@@ -193,7 +193,7 @@ impl Site {
     }
 
     pub(super) fn forgets(&self, name: &str) {
-        let Servers::Named(_, sentinel) = &self.servers else { return };
+        let Topology::Named(_, sentinel) = &self.topology else { return };
         sentinel.ask::<()>(&["SENTINEL", "REMOVE", name]);
     }
 
@@ -206,9 +206,9 @@ impl Site {
             // Nothing can be closed by way of the old name.
             from.refuse(true);
         }
-        match &self.servers {
-            Servers::Group(_) => {}
-            Servers::Named(group, sentinel) => {
+        match &self.topology {
+            Topology::Group(_) => {}
+            Topology::Named(group, sentinel) => {
                 if self.way == Way::FailedOver {
                     group.failover();
                 }
@@ -218,7 +218,7 @@ impl Site {
                 break_connections(sentinel);
                 sentinel.ask::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             }
-            Servers::Cluster(nodes) => {
+            Topology::Cluster(nodes) => {
                 match self.way {
                     Way::Announced => {
                         announce(&nodes[0], to.port());
@@ -245,7 +245,7 @@ impl Site {
 
     /// The slot goes on its way from that node to the other.
     fn begin_move(&self, from: usize) -> [String; 3] {
-        let Servers::Cluster(nodes) = &self.servers else { unreachable!("no cluster") };
+        let Topology::Cluster(nodes) = &self.topology else { unreachable!("no cluster") };
         let slot = nodes[0].ask::<u16>(&["CLUSTER", "KEYSLOT", TAG]).to_string();
         let [source, target] =
             [from, 1 - from].map(|at| nodes[at].ask::<String>(&["CLUSTER", "MYID"]));
@@ -256,7 +256,7 @@ impl Site {
 
     /// The slot goes to that node, with its keys.
     fn moves_to(&self, to: usize) {
-        let Servers::Cluster(nodes) = &self.servers else { unreachable!("no cluster") };
+        let Topology::Cluster(nodes) = &self.topology else { unreachable!("no cluster") };
         let [slot, _, target] = self.begin_move(1 - to);
         let (source, port) = (&nodes[1 - to], nodes[to].port().to_string());
         loop {

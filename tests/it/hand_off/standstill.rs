@@ -51,7 +51,7 @@ impl Crowd {
 #[cfg(target_os = "linux")]
 fn w15_memory_stays_where_it_is_while_redis_stands_still_and_a_lock_is_handed_around() {
     let name = "w15_memory_stays_where_it_is_while_redis_stands_still_and_a_lock_is_handed_around";
-    child::alone(&format!("distance::unconfirmed::{name}"), || {
+    child::alone(&format!("hand_off::standstill::{name}"), || {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
         runtime.block_on(memory_stays_where_it_is());

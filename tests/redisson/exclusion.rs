@@ -1,4 +1,4 @@
-//! A mixed fleet: two Java processes and two of ours read, add one, and write the same counter. No
+//! Two Java processes and two of ours read, add one, and write the same counter. No
 //! addition may be lost, and each of the four gets turns while the others want them too.
 
 use std::time::Duration;
@@ -7,29 +7,29 @@ use futures::future::join_all;
 use redis::AsyncCommands;
 use redlatch::LockClient;
 
-use crate::parties::Micros;
-use crate::site::Site;
+use crate::owners::Micros;
+use crate::setup::Setup;
 use crate::support::child::{self, Child};
 use crate::support::soon;
 
 /// Of each process.
 const TASKS: usize = 2;
 
-/// How long a fleet may take on a busy machine.
+/// How long a exclusion may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a turn may take to come.
 const BEARABLE: Micros = 10_000_000;
 
-pub(crate) async fn loses_no_addition(site: &Site) {
+pub(crate) async fn loses_no_addition(setup: &Setup) {
     // The newest Redisson gets the long run.
-    let total = if site.version == crate::VERSIONS[0] { 5_000 } else { 2_400 };
+    let total = if setup.version == crate::VERSIONS[0] { 5_000 } else { 2_400 };
     let turns = total / 4 / TASKS;
-    let name = "fleet";
-    site.server().ask::<()>(&["SET", "counter", "0"]);
+    let name = "exclusion";
+    setup.server().ask::<()>(&["SET", "counter", "0"]);
 
-    let java = [site.java.clone(), site.another_java(Duration::from_secs(30))];
-    let role = format!("work {} {name} counter {turns}", site.server().url());
+    let java = [setup.java.clone(), setup.another_java(Duration::from_secs(30))];
+    let role = format!("work {} {name} counter {turns}", setup.server().url());
     let mut rust: Vec<Child> =
         (0..2).map(|i| Child::start("", &format!("{role} rust{i}"))).collect();
     for child in &mut rust {
@@ -45,7 +45,7 @@ pub(crate) async fn loses_no_addition(site: &Site) {
         done.collect::<Vec<_>>()
     };
     // A Java that has just started is slow.
-    site.server().ask::<()>(&["SET", "warm-up", "0"]);
+    setup.server().ask::<()>(&["SET", "warm-up", "0"]);
     join_all(work("warm-up", 100)).await;
     let done = work("counter", turns);
     for child in &mut rust {
@@ -58,11 +58,11 @@ pub(crate) async fn loses_no_addition(site: &Site) {
         child.hear_that("done");
     }
 
-    assert_eq!(site.server().ask::<usize>(&["GET", "counter"]), total, "an addition was lost");
-    let together = turns_together(site, total);
+    assert_eq!(setup.server().ask::<usize>(&["GET", "counter"]), total, "an addition was lost");
+    let together = turns_together(setup, total);
     println!(
         "redisson {}: Java, Java, Rust, Rust had {together:?} turns; Java waited {} ms at most",
-        site.version,
+        setup.version,
         longest / 1_000
     );
     let sum: usize = together.iter().sum();
@@ -72,13 +72,13 @@ pub(crate) async fn loses_no_addition(site: &Site) {
     // busy machine gives Java a few percent.
     assert!(together[0] + together[1] > sum / 200, "hardly any turn for Java: {together:?}");
     let keys = ["counter", "warm-up"].map(|key| [key.to_owned(), format!("{key}:turns")]).concat();
-    site.server().ask::<()>(&["DEL", &keys[0], &keys[1], &keys[2], &keys[3]]);
+    setup.server().ask::<()>(&["DEL", &keys[0], &keys[1], &keys[2], &keys[3]]);
 }
 
 /// How many turns each of the four had while all of them wanted the lock.
-fn turns_together(site: &Site, total: usize) -> [usize; 4] {
+fn turns_together(setup: &Setup, total: usize) -> [usize; 4] {
     // Everybody has signed the list in each turn, under the lock: it is the history of the holds.
-    let turns: Vec<String> = site.server().ask(&["LRANGE", "counter:turns", "0", "-1"]);
+    let turns: Vec<String> = setup.server().ask(&["LRANGE", "counter:turns", "0", "-1"]);
     let of_each = ["java0", "java1", "rust0", "rust1"].map(|process| -> Vec<usize> {
         (0..turns.len()).filter(|i| turns[*i].starts_with(process)).collect()
     });

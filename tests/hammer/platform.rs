@@ -1,4 +1,4 @@
-//! What a process under test stands on: the real machine, or one of a simulated world.
+//! The platform of a process under test: the real machine, or one of a simulated world.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 use crate::handle::Dropped;
 
-pub(crate) trait Ground: Send + Sync {
+pub(crate) trait Platform: Send + Sync {
     /// Keeps the process, or a thread of it, from running for so long.
     fn block(&self, time: Duration) -> BoxFuture<'_, ()>;
 
@@ -33,7 +33,7 @@ impl Real {
     }
 }
 
-impl Ground for Real {
+impl Platform for Real {
     fn block(&self, time: Duration) -> BoxFuture<'_, ()> {
         Box::pin(async move { std::thread::sleep(time) })
     }

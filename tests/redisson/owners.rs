@@ -1,4 +1,4 @@
-//! Whoever wants a lock, in Java or here, so that a case can be written once for both.
+//! An owner in Java, or one of ours, by the same calls: a case is written once for both.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use redlatch::{Lease, Lock, LockClient, LockGuard};
 use tokio::task::JoinHandle;
 
 use crate::java::{Call, Java, Thread};
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::{SOON, hold, release, soon, wait_until};
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
@@ -50,14 +50,14 @@ pub(crate) enum Ask {
 pub(crate) const ASKS: [Ask; 4] = [Ask::Lock, Ask::WithLease, Ask::TryLock, Ask::TryLockWithLease];
 
 /// One owner that wants one lock.
-pub(crate) enum Party<'a> {
+pub(crate) enum Owner<'a> {
     Java(Theirs<'a>),
     Rust(Ours<'a>),
 }
 
 /// A thread in Java.
 pub(crate) struct Theirs<'a> {
-    site: &'a Site,
+    setup: &'a Setup,
     pub(crate) thread: Thread,
     pub(crate) name: String,
     waits: Option<Call>,
@@ -65,31 +65,31 @@ pub(crate) struct Theirs<'a> {
 
 /// A handle of ours.
 pub(crate) struct Ours<'a> {
-    site: &'a Site,
+    setup: &'a Setup,
     pub(crate) lock: Arc<Lock>,
     waits: Option<JoinHandle<(LockGuard, Micros)>>,
     has_waited: bool,
     pub(crate) guards: Vec<LockGuard>,
 }
 
-impl<'a> Party<'a> {
+impl<'a> Owner<'a> {
     /// A thread of that Java, which nobody else may use.
-    pub(crate) fn java(site: &'a Site, java: &Arc<Java>, thread: &str, name: &str) -> Self {
+    pub(crate) fn java(setup: &'a Setup, java: &Arc<Java>, thread: &str, name: &str) -> Self {
         let thread = java.thread(thread);
-        Self::Java(Theirs { site, thread, name: name.to_owned(), waits: None })
+        Self::Java(Theirs { setup, thread, name: name.to_owned(), waits: None })
     }
 
     /// A new owner of that client.
-    pub(crate) fn rust(site: &'a Site, client: &LockClient, name: &str) -> Self {
+    pub(crate) fn rust(setup: &'a Setup, client: &LockClient, name: &str) -> Self {
         let lock = Arc::new(client.lock(name));
-        Self::Rust(Ours { site, lock, waits: None, has_waited: false, guards: Vec::new() })
+        Self::Rust(Ours { setup, lock, waits: None, has_waited: false, guards: Vec::new() })
     }
 
-    /// A thread of the site's Java, or a new client of ours.
-    pub(crate) async fn new(site: &'a Site, kind: Kind, thread: &str, name: &str) -> Self {
+    /// A thread of the setup's Java, or a new client of ours.
+    pub(crate) async fn new(setup: &'a Setup, kind: Kind, thread: &str, name: &str) -> Self {
         match kind {
-            Kind::Java => Self::java(site, &site.java, thread, name),
-            Kind::Rust => Self::rust(site, &site.client().await, name),
+            Kind::Java => Self::java(setup, &setup.java, thread, name),
+            Kind::Rust => Self::rust(setup, &setup.client().await, name),
         }
     }
 
@@ -181,7 +181,7 @@ impl Theirs<'_> {
             }
         };
         soon("Java parks", parked).await;
-        let listens = self.site.subscribers(&self.name) > 0;
+        let listens = self.setup.subscribers(&self.name) > 0;
         assert!(listens || !self.is_waiting(), "Java listens to another channel");
     }
 }
@@ -192,10 +192,10 @@ impl Ours<'_> {
     }
 
     async fn wait(&mut self, ask: Ask) {
-        let site = self.site;
+        let setup = self.setup;
         // Refused, it subscribes, and is refused once more; or it still is subscribed.
-        let lingers = self.has_waited && site.subscribers(self.lock.name()) > 0;
-        let refusals = site.calls("evalsha") + if lingers { 1 } else { 2 };
+        let lingers = self.has_waited && setup.subscribers(self.lock.name()) > 0;
+        let refusals = setup.calls("evalsha") + if lingers { 1 } else { 2 };
         self.has_waited = true;
         let lock = self.lock.clone();
         self.waits = Some(tokio::spawn(async move {
@@ -208,8 +208,8 @@ impl Ours<'_> {
             (granted.expect("the lock"), now())
         }));
         wait_until("we are parked", SOON, || {
-            let listens = site.subscribers(self.lock.name()) > 0;
-            !self.is_waiting() || listens && site.calls("evalsha") >= refusals
+            let listens = setup.subscribers(self.lock.name()) > 0;
+            !self.is_waiting() || listens && setup.calls("evalsha") >= refusals
         })
         .await;
     }

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use redlatch::simulation::Server;
 
-use super::ground::lock;
-use crate::ear::asked;
+use super::platform::lock;
 use crate::history::{Command, Heard, NEVER, Owner, What};
+use crate::monitor::asked;
 use crate::names::Names;
 use crate::record::now;
 use crate::witness::owner;
 
 #[derive(Clone)]
-pub(crate) struct Ear(Arc<Mutex<State>>);
+pub(crate) struct Monitor(Arc<Mutex<State>>);
 
 struct State {
     numbers: HashMap<String, u16>,
@@ -22,7 +22,7 @@ struct State {
     held: HashMap<u16, (Owner, u64)>,
 }
 
-impl Ear {
+impl Monitor {
     pub(crate) fn new(names: Names) -> Self {
         let numbers = names.all().map(|key| (names.name(key), key)).collect();
         Self(Arc::new(Mutex::new(State { numbers, commands: Vec::new(), held: HashMap::new() })))

@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     pub(crate) tasks: u16,
 }
 
-pub(crate) struct Crew {
+pub(crate) struct Processes {
     plan: Plan,
     members: Mutex<Vec<Member>>,
     /// Every process that there ever was.
@@ -54,16 +54,16 @@ struct Member {
 /// What a call coming home may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-impl Crew {
+impl Processes {
     pub(crate) fn start(plan: Plan) -> Result<Self, String> {
-        let processes = plan.processes;
-        let crew = Self { plan, members: Mutex::default(), logs: Mutex::default() };
-        for slot in 0..processes {
-            let member = crew.member(slot)?;
-            lock(&crew.members).push(member);
+        let slots = plan.processes;
+        let processes = Self { plan, members: Mutex::default(), logs: Mutex::default() };
+        for slot in 0..slots {
+            let member = processes.member(slot)?;
+            lock(&processes.members).push(member);
         }
-        crew.hear("ready")?;
-        Ok(crew)
+        processes.hear("ready")?;
+        Ok(processes)
     }
 
     fn member(&self, slot: usize) -> Result<Member, String> {
@@ -200,7 +200,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for Processes {
     fn drop(&mut self) {
         self.kill();
     }

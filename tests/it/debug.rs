@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redlatch::{LockClient, Loss};
 
-use crate::site::Site;
+use crate::setup::Setup;
 use crate::support::{Proxy, Server, hold, ms, release, soon};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -43,7 +43,7 @@ async fn a_client_shows_its_server_its_id_what_it_holds_and_whether_it_is_closed
 
 #[tokio::test]
 async fn a_client_shows_the_servers_of_its_topology() {
-    let (sentinel, cluster) = (Site::sentinel(), Site::cluster());
+    let (sentinel, cluster) = (Setup::sentinel(), Setup::cluster());
     shows(&sentinel.connect().await, &["Sentinel { master: \"", "primary: Some(\"127.0.0.1:"]);
     shows(&cluster.connect().await, &["Cluster { nodes: [\"127.0.0.1:"]);
 }

@@ -93,8 +93,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "failover-forgets-releases",
         file: "src/reclaim.rs",
-        right: "for (kind, names) in moved {",
-        wrong: "for (kind, names) in moved.into_iter().filter(|_| !BUG) {",
+        right: "for names in moved {",
+        wrong: "for names in moved.into_iter().filter(|_| !BUG) {",
     },
     Mutant {
         bug: "holder-taken-for-idle",

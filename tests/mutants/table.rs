@@ -276,8 +276,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "dials-are-not-paced",
         file: "src/transport/connection/pace.rs",
-        right: "self.not_before = Some(now + spread(self.backoff.last()));",
-        wrong: "self.not_before = Some(now + spread(self.backoff.last())).filter(|_| !BUG);",
+        right: "self.failures.next();\n        self.not_before = Some(now + spread(self.pause()));",
+        wrong: "self.failures.next();\n        self.not_before = Some(now + spread(self.pause())).filter(|_| !BUG);",
     },
     Mutant {
         bug: "dial-is-one-command",

@@ -11,31 +11,46 @@ const FIRST_PAUSE: Duration = Duration::from_millis(25);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// The pause doubles with each dial that fails, and with each connection that has lived for a shorter
-/// time than the pause before it. After a connection that has lived for longer it is the first one
-/// again, and after one that has lived for [`LONGEST_PAUSE`] there is none.
+/// There are two pauses, and the longer one counts. One doubles with each dial that fails, and is
+/// over when one succeeds. The other doubles with each connection that has lived for a shorter time
+/// than the pause before it, and is over when one has lived for [`LONGEST_PAUSE`].
 #[derive(Debug)]
 pub(super) struct Pace {
-    backoff: Backoff,
+    failures: Backoff,
+    short_lives: Backoff,
     not_before: Option<Instant>,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), not_before: None }
+        let backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        Self { failures: backoff.clone(), short_lives: backoff, not_before: None }
     }
 }
 
 impl Pace {
-    /// A dial has failed; or a connection has ended that has `lived` for so long.
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.failures.next();
+        self.not_before = Some(now + spread(self.pause()));
+    }
+
+    pub(super) fn connected(&mut self) {
+        self.failures.reset();
+    }
+
+    /// A connection has ended.
     pub(super) fn ended(&mut self, lived: Duration, now: Instant) {
-        if lived >= self.backoff.last().max(FIRST_PAUSE) {
-            self.backoff.reset();
+        if lived >= self.short_lives.last().max(FIRST_PAUSE) {
+            self.short_lives.reset();
         }
         if lived < LONGEST_PAUSE {
-            self.backoff.next();
+            self.short_lives.next();
         }
-        self.not_before = Some(now + spread(self.backoff.last()));
+        self.not_before = Some(now + spread(self.pause()));
+    }
+
+    fn pause(&self) -> Duration {
+        self.failures.last().max(self.short_lives.last())
     }
 
     pub(super) fn not_before(&self) -> Option<Instant> {
@@ -55,15 +70,19 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A dial that failed.
-    const FAILED: Duration = Duration::ZERO;
-
-    /// The pauses, without their spread, after connections that have lived for so long.
-    fn pauses(all: impl IntoIterator<Item = Duration>) -> Vec<u128> {
+    /// The pauses, without their spread, after dials that failed, and after connections that have
+    /// lived for so long.
+    fn pauses(all: impl IntoIterator<Item = Option<Duration>>) -> Vec<u128> {
         let (mut pace, now) = (Pace::default(), clock::now());
         let pause = |lived| {
-            pace.ended(lived, now);
-            let pause = pace.backoff.last();
+            match lived {
+                None => pace.failed(now),
+                Some(lived) => {
+                    pace.connected();
+                    pace.ended(lived, now);
+                }
+            }
+            let pause = pace.pause();
             let until = pace.not_before().expect("a time") - now;
             assert!(until <= pause && until >= pause * 3 / 4, "{until:?}");
             pause.as_millis()
@@ -73,20 +92,20 @@ mod tests {
 
     #[test]
     fn dials_that_fail_slow_down_to_half_a_second() {
-        assert_eq!(pauses([FAILED; 7]), [25, 50, 100, 200, 400, 500, 500]);
+        assert_eq!(pauses([None; 7]), [25, 50, 100, 200, 400, 500, 500]);
     }
 
     #[test]
     fn the_first_dial_and_one_after_a_connection_that_has_lived_are_at_once() {
         assert_eq!(Pace::default().not_before(), None);
-        assert_eq!(pauses([500 * MS]), [0]);
-        assert_eq!(pauses([FAILED, FAILED, 500 * MS, MS]), [25, 50, 0, 25]);
+        assert_eq!(pauses([Some(500 * MS)]), [0]);
+        assert_eq!(pauses([None, None, Some(500 * MS), Some(MS)]), [25, 50, 0, 25]);
     }
 
     #[test]
     fn a_pause_grows_until_a_connection_has_lived_for_longer() {
-        assert_eq!(pauses([MS; 5]), [25, 50, 100, 200, 400]);
-        assert_eq!(pauses([MS, MS, 60 * MS, 60 * MS]), [25, 50, 25, 25]);
+        assert_eq!(pauses([Some(MS); 5]), [25, 50, 100, 200, 400]);
+        assert_eq!(pauses([Some(MS), Some(MS), Some(60 * MS), Some(60 * MS)]), [25, 50, 25, 25]);
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl RuntimeSlot {
 
     pub(in crate::transport) fn failed(&self, error: RedisError) {
         let mut state = self.state.lock();
-        state.pace.ended(Duration::ZERO, clock::now());
+        state.pace.failed(clock::now());
         state.error = Some(error);
         drop(state);
         self.dialed.send();
@@ -147,6 +147,7 @@ impl RuntimeSlot {
         let before = state.connection.replace((connection.clone(), now));
         state.dial_time = now.saturating_duration_since(begun);
         state.error = None;
+        state.pace.connected();
         drop(state);
         drop(before);
         tracing::debug!(connection = number, server = connection.server(), "connected to Redis");

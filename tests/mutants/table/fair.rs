@@ -342,8 +342,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-prolong-forgets-its-waiters",
         file: "src/handoff.rs",
-        right: "self.waiters.queue_entry(names, &self.config, ahead));",
-        wrong: "if BUG { crate::protocol::QueueEntry::none(&self.config) } else { self.waiters.queue_entry(names, &self.config, ahead) });",
+        right: "self.queue_entry(names, prolong.is_ahead());",
+        wrong: "self.queue_entry(names, prolong.is_ahead()).map(|entry| if BUG { crate::protocol::QueueEntry::none(&self.config) } else { entry });",
     },
     Mutant {
         bug: "fair-places-are-not-refreshed",

@@ -1,6 +1,6 @@
 -- batch: several acquires and releases in one call, each judged on its own.
 --
--- Comes behind the texts of those scripts, as the functions `acquire` and `release`.
+-- Behind   acquire, release
 --
 -- KEYS[k]    the keys of the first request, then those of the second, and so on
 -- ARGV[a]    for each request, in the same order: `acquire` (one key, three arguments),

@@ -1,8 +1,7 @@
 -- fair_acquire: let an owner reach a hold count if it is its client's turn, and give
 -- the client a place in the queue if not.
 --
--- Comes behind the texts of fair_turn, fair_place and fair_elsewhere, as the functions
--- `turn`, `place` and `elsewhere`.
+-- Behind   fair_turn, fair_place, fair_elsewhere
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
 -- KEYS[2]  its queue, as fair_turn has it

@@ -1,7 +1,7 @@
 -- fair_force_unlock: free a fair lock, whichever owner holds it, and tell the client
 -- whose turn it is.
 --
--- Comes behind the text of fair_turn, as the function `turn`.
+-- Behind   fair_turn
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
 -- KEYS[2]  its queue, as fair_turn has it

@@ -1,6 +1,6 @@
 -- fair_leave: give a client's place in the queue up, and pass its turn on.
 --
--- Comes behind the text of fair_turn, as the function `turn`.
+-- Behind   fair_turn
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
 -- KEYS[2]  its queue, as fair_turn has it

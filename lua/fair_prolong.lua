@@ -1,7 +1,6 @@
 -- fair_prolong: set the hold count and the lease of an owner that has a fair lock.
 --
--- Comes behind the texts of fair_place, fair_elsewhere and prolong, as the functions
--- `place`, `elsewhere` and `prolong`.
+-- Behind   fair_place, fair_elsewhere, prolong
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
 -- KEYS[2]  its queue, as fair_turn has it

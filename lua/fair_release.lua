@@ -1,7 +1,7 @@
 -- fair_release: let an owner's hold count sink to a number; at zero free the lock, and
 -- tell the client whose turn it is.
 --
--- Comes behind the texts of fair_turn and fair_place, as the functions `turn` and `place`.
+-- Behind   fair_turn, fair_place
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
 -- KEYS[2]  its queue, as fair_turn has it

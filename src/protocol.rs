@@ -25,6 +25,7 @@ mod names;
 mod prolong;
 mod replies;
 mod scripts;
+mod texts;
 pub(crate) use execution::{Execution, converted};
 pub(crate) use fair::{QueueEntry, QueueNews, Refreshed, TurnMode};
 pub(crate) use foreign::OldestForeignWaiter;

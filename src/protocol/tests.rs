@@ -11,6 +11,7 @@ mod fair;
 mod headers;
 mod prolong;
 mod server;
+mod texts;
 
 use crate::tests::naive::{Held, Naive};
 use server::Server;

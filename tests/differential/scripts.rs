@@ -7,43 +7,17 @@ use redis::Script;
 
 use super::generate::Chooser;
 use super::steps::{Like, Request};
+use super::support::scripts::texts::text;
 
 pub(crate) const KEYS: [&str; 4] =
     ["lock", "redlatch_queue:{lock}", "redlatch_waiting:{lock}", "redisson_lock_token:{lock}"];
 
-macro_rules! lua {
-    ($name:literal) => {
-        include_str!(concat!("../../lua/", $name, ".lua"))
-    };
-}
-
 /// The scripts by their names, put together as the client does.
 static LUA: LazyLock<Vec<(&str, Script, String)>> = LazyLock::new(|| {
-    let function =
-        |name: &str, body: &str| format!("local function {name}(KEYS, ARGV)\n{body}end\n");
-    let turn = function("turn", lua!("fair_turn"));
-    let place = function("place", lua!("fair_place"));
-    let elsewhere = function("elsewhere", lua!("fair_elsewhere"));
-    let prolong = function("prolong", lua!("prolong"));
-    let both = function("acquire", lua!("acquire")) + &function("release", lua!("release"));
-    let scripts = [
-        ("acquire", lua!("acquire").into()),
-        ("release", lua!("release").into()),
-        ("renew", lua!("renew").into()),
-        ("prolong", lua!("prolong").into()),
-        ("force_unlock", lua!("force_unlock").into()),
-        ("inspect", lua!("inspect").into()),
-        ("rewrite", lua!("rewrite").into()),
-        ("execute", lua!("execute").into()),
-        ("batch", both + lua!("batch")),
-        ("fair_acquire", [&turn, &place, &elsewhere, lua!("fair_acquire")].concat()),
-        ("fair_release", [&turn, &place, lua!("fair_release")].concat()),
-        ("fair_prolong", [&place, &elsewhere, &prolong, lua!("fair_prolong")].concat()),
-        ("fair_leave", [&turn, lua!("fair_leave")].concat()),
-        ("fair_refresh", lua!("fair_refresh").into()),
-        ("fair_force_unlock", [&turn, lua!("fair_force_unlock")].concat()),
-    ];
-    scripts.into_iter().map(|(name, body)| (name, Script::new(&body), body)).collect()
+    let mut names: Vec<&str> = CALLS.iter().map(|(name, ..)| *name).collect();
+    names.dedup();
+    let bodies = names.into_iter().map(|name| (name, text(name, str::to_owned)));
+    bodies.map(|(name, body)| (name, Script::new(&body), body)).collect()
 });
 
 /// Their calls: keys and arguments, as templates. `TOKEN` is left out as often as not, and `CHANNEL`

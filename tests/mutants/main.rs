@@ -103,9 +103,9 @@ fn write_copy(to: &Path) -> io::Result<()> {
     fs::write(to.join("src/mutants.rs"), SWITCH.replacen("= &[];", &table, 1))?;
     let lib = to.join("src/lib.rs");
     fs::write(&lib, fs::read_to_string(&lib)? + "mod mutants;\n")?;
-    let lines = "fn lines(script: &str) -> String {\n";
-    let switched = format!("{lines}    let script = &*crate::mutants::script(script);\n");
-    match replace(&to.join("src/protocol/scripts.rs"), lines, &switched)? {
+    let read = "stringify!($name), str::to_owned)";
+    let switched = "stringify!($name), crate::mutants::script)";
+    match replace(&to.join("src/protocol/scripts.rs"), read, switched)? {
         1 => Ok(()),
         _ => Err(io::Error::other("where are the scripts made?")),
     }

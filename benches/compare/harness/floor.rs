@@ -6,8 +6,8 @@ use redis::aio::MultiplexedConnection;
 use super::peer::{Handle, Peer};
 use crate::support::Result;
 
-const ACQUIRE: &str = include_str!("../../../lua/acquire.lua");
-const RELEASE: &str = include_str!("../../../lua/release.lua");
+#[path = "../../../src/protocol/texts.rs"]
+mod texts;
 
 #[derive(Clone)]
 pub(crate) struct Floor {
@@ -36,8 +36,9 @@ impl Peer for Floor {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024);
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let acquire = redis::Script::new(ACQUIRE).load_async(&mut connection).await?;
-        let release = redis::Script::new(RELEASE).load_async(&mut connection).await?;
+        let script = |name| redis::Script::new(&texts::text(name, str::to_owned));
+        let acquire = script("acquire").load_async(&mut connection).await?;
+        let release = script("release").load_async(&mut connection).await?;
         Ok(Self { connection, acquire, release })
     }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::{fs, iter};
 
+use super::super::texts::FILES;
+
 type Words = BTreeSet<String>;
 
 struct Script {
@@ -140,10 +142,6 @@ fn every_script_opens_with_its_verb_and_says_why_it_is_atomic() {
 #[test]
 fn every_script_is_used_by_the_protocol() {
     let there: Words = scripts().into_iter().map(|script| script.name).collect();
-    let used = include_str!("../scripts.rs")
-        .split("lua!(\"")
-        .skip(1)
-        .map(|rest| format!("{}.lua", rest.split('"').next().unwrap()))
-        .collect();
+    let used = FILES.iter().map(|(name, _)| format!("{name}.lua")).collect();
     assert_eq!(there, used);
 }

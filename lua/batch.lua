@@ -4,7 +4,7 @@
 --
 -- KEYS[k]    the keys of the first request, then those of the second, and so on
 -- ARGV[a]    for each request, in the same order: `acquire` (one key, three arguments),
---            `fenced` (with two keys, four arguments) or `release` (one key, five arguments),
+--            `fenced` (with two keys, four arguments) or `release` (one key, three arguments),
 -- ARGV[a+i]  and then its arguments, as that script has them
 --
 -- Replies  an array in the order of the requests
@@ -24,7 +24,7 @@ while ARGV[a] do
   local run, many = acquire, 3
   keys[1], keys[2] = KEYS[k], nil
   if ARGV[a] == 'release' then
-    run, many = release, 5
+    run = release
   elseif ARGV[a] == 'fenced' then
     k, many = k + 1, 4
     keys[2] = KEYS[k]

@@ -21,8 +21,8 @@
 --
 -- The place was that of the waiter that is inside now. From here on it is that of the
 -- next one, which so need not ask for it.
--- If the lease ends sooner than the one that was in force, the first client is told when
--- to ask, and the second when the grace of the first is over.
+-- If the lease ends sooner than the one that was in force, as prolong has it, the first
+-- client is told when to ask, and the second when the grace of the first is over.
 -- What follows the prolonging is called protected: it has happened.
 -- Why atomic: between the new lease and the place, this client's turn could be told to
 -- it twice, or never.
@@ -37,7 +37,7 @@ pcall(function()
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
   place({KEYS[2], KEYS[3]}, {ARGV[1], ARGV[2], ARGV[5], ARGV[3], now})
-  if left < 0 or left > tonumber(ARGV[8]) then
+  if left < 0 or left > tonumber(ARGV[8]) + 50 then
     local after = ARGV[8] + 1
     for _, client in ipairs(redis.call('ZRANGE', KEYS[2], 0, 1)) do
       redis.pcall(ARGV[12], ARGV[10] .. ':' .. client, after)

@@ -1,5 +1,4 @@
--- fair_release: let an owner's hold count sink to a number; at zero free the lock, and
--- tell the client whose turn it is.
+-- fair_release: free the fair lock of an owner, and tell the client whose turn it is.
 --
 -- Behind   fair_turn, fair_place
 --
@@ -7,26 +6,21 @@
 -- KEYS[2]  its queue, as fair_turn has it
 -- KEYS[3]  its waiting clients, as fair_turn has them
 -- ARGV[1]  owner
--- ARGV[2]  hold count to reach
--- ARGV[3]  longest lease still promised to a hold that stays, in milliseconds, at least 1
--- ARGV[4]  the channel of the lock
--- ARGV[5]  how to publish on it, as fair_turn has it
--- ARGV[6]  whether that counts all subscribers, as fair_turn has it
--- ARGV[7]  the client that releases
--- ARGV[8]  how long its oldest waiter has waited, in microseconds; empty if none waits
--- ARGV[9]  term in milliseconds, as fair_place has it
--- ARGV[10] grace in milliseconds, as fair_turn has it
--- ARGV[11] how it has its turn, and the number of that waiter, as fair_place has it
+-- ARGV[2]  the channel of the lock
+-- ARGV[3]  how to publish on it, as fair_turn has it
+-- ARGV[4]  whether that counts all subscribers, as fair_turn has it
+-- ARGV[5]  the client that releases
+-- ARGV[6]  how long its oldest waiter has waited, in microseconds; empty if none waits
+-- ARGV[7]  term in milliseconds, as fair_place has it
+-- ARGV[8]  grace in milliseconds, as fair_turn has it
+-- ARGV[9]  how it has its turn, and the number of that waiter, as fair_place has it
 --
 -- Replies  0           the owner holds nothing here; nothing was written
 --          -1          the same, and another owner has the lock
---          1           held still, with the count ARGV[2] or fewer
 --          2           freed: the next client was told, or has the lock
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
--- What makes a hash a lock is in acquire; why the first write is a PEXPIRE or a DEL, and
--- when a lease that gets shorter is published, in release.
--- The count to reach is absolute, so this sent twice releases once.
+-- What makes a hash a lock is in acquire; why the first write is a DEL, in release.
 -- On the channel of the lock itself no client waits in the queue: the message there is
 -- for plain locks of this name, and comes last.
 -- What follows the DEL is called protected: the release has happened, whatever stands
@@ -45,31 +39,16 @@ if not held then
   end
   return 0
 end
-if ARGV[2] ~= '0' then
-  local left = redis.call('PTTL', KEYS[1])
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
-  if tonumber(held) > tonumber(ARGV[2]) then
-    redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-  end
-  if left < 0 or left > tonumber(ARGV[3]) + 50 then
-    local first = redis.pcall('ZRANGE', KEYS[2], 0, 0)[1]
-    if first then
-      redis.pcall(ARGV[5], ARGV[4] .. ':' .. first, '0')
-    end
-    redis.pcall(ARGV[5], ARGV[4], '0')
-  end
-  return 1
-end
 redis.call('DEL', KEYS[1])
 pcall(function()
-  if ARGV[8] == '' and redis.call('EXISTS', KEYS[2]) == 0 then
+  if ARGV[6] == '' and redis.call('EXISTS', KEYS[2]) == 0 then
     return
   end
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
-  place({KEYS[2], KEYS[3]}, {ARGV[7], ARGV[8], ARGV[11], ARGV[9], now})
+  place({KEYS[2], KEYS[3]}, {ARGV[5], ARGV[6], ARGV[9], ARGV[7], now})
   redis.call('HDEL', KEYS[3], 'told')
-  turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[4], ARGV[5], ARGV[6], ARGV[10], now, '', ARGV[7]})
+  turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[2], ARGV[3], ARGV[4], ARGV[8], now, '', ARGV[5]})
 end)
-redis.pcall(ARGV[5], ARGV[4], '0')
+redis.pcall(ARGV[3], ARGV[2], '0')
 return 2

@@ -20,12 +20,15 @@
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
 -- What makes a hash a lock is in acquire, and so is what a token is.
--- The client sends this when another holder is inside under the same owner: the
--- lock was handed off without a word to Redis, and count and lease are that one's now.
+-- The client sends this when holds of an owner are given back, but not all, and when
+-- another holder is inside under the same owner: the lock was handed off without a word
+-- to Redis, and count and lease are that one's now.
 -- The count and the lease are absolute, so this sent twice counts once. (It draws
 -- tokens twice: the first ones are never given to a hold.)
--- If the lease ends sooner than the one that was in force, this wakes other clients:
--- they have parked until that one ends. This client knows without a message.
+-- A refusal has reported the lease in force to the waiters, and they recheck when it
+-- ends. So if it ends sooner now, this publishes the message of a release, which every
+-- client understands: if it ends sooner by more than the 50 ms by which a waiter may be
+-- late. This client knows without a message.
 -- The first write is a PEXPIRE because Redis allows that when its memory is full,
 -- and after the first allowed write it lets the script finish. What may be refused
 -- all the same is called protected: without tokens the next hold draws its own.
@@ -65,7 +68,7 @@ if ARGV[6] ~= '' then
   subscribers = redis.pcall('PUBSUB', ARGV[6], ARGV[5])
 end
 local listening = subscribers[2] or -1
-local shorter = remaining < 0 or remaining > tonumber(ARGV[3])
+local shorter = remaining < 0 or remaining > tonumber(ARGV[3]) + 50
 if shorter and (listening < 0 or listening > tonumber(ARGV[8])) then
   redis.pcall(ARGV[7], ARGV[5], '0')
 end

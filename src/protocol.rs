@@ -195,13 +195,19 @@ impl<'a> Session<'a> {
         lease: Duration,
         entry: Option<QueueEntry>,
     ) -> Result<(Released, bool), Error> {
+        if count > 0 {
+            let terms = Terms { count, lease, tokens: 0 };
+            return Ok(match self.prolong(names, owner, terms, false, entry).await? {
+                Ok(_) => (Released::CountLowered, false),
+                Err((loss, repeated)) => (Released::Nothing(loss), repeated),
+            });
+        }
         let mut request = match entry {
-            None => self.release_request(names, owner, count, lease),
-            Some(entry) => self.release_in_order(names, owner, count, lease, entry),
+            None => self.release_request(names, owner),
+            Some(entry) => self.release_in_order(names, owner, entry),
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let released = match answer.value {
-            Value::Int(1) => Released::CountLowered,
             Value::Int(reply @ 2..) => {
                 Released::Freed { receivers: u32::try_from(reply - 2).unwrap_or(u32::MAX) }
             }
@@ -213,16 +219,9 @@ impl<'a> Session<'a> {
         Ok((released, answer.repeated))
     }
 
-    fn release_request<'r>(
-        &self,
-        names: &'r Names,
-        owner: &str,
-        count: u32,
-        lease: Duration,
-    ) -> Request<'r> {
+    fn release_request<'r>(&self, names: &'r Names, owner: &str) -> Request<'r> {
         let mut cmd = evalsha(&SCRIPTS.release, &[names.key()]);
-        cmd.arg(owner).arg(count).arg(millis(lease));
-        cmd.arg(names.channel()).arg(publish(self.router.channels()));
+        cmd.arg(owner).arg(names.channel()).arg(publish(self.router.channels()));
         let batch = self.batch(names, "release", 1);
         let publishes_on = Some(names.channel());
         Request { batch, publishes_on, ..self.request(Some(&SCRIPTS.release), cmd, names.key()) }

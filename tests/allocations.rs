@@ -52,7 +52,7 @@ async fn bare(mut redis: MultiplexedConnection, scripts: [String; 2], name: Stri
         let granted: redis::Value = acquire.query_async(&mut redis).await.unwrap();
         assert_eq!(granted, redis::Value::Nil);
         let mut release = redis::cmd("EVALSHA");
-        release.arg(&scripts[1]).arg(1).arg(&name).arg("floor:1").arg(0).arg(1);
+        release.arg(&scripts[1]).arg(1).arg(&name).arg("floor:1");
         release.arg(&name).arg("PUBLISH");
         let freed: redis::Value = release.query_async(&mut redis).await.unwrap();
         assert_eq!(freed, redis::Value::Int(2));

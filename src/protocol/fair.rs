@@ -144,14 +144,12 @@ impl Session<'_> {
         &self,
         names: &'r Names,
         owner: &'r str,
-        count: u32,
-        lease: Duration,
         entry: QueueEntry,
     ) -> Request<'r> {
         let channels = self.router.channels();
         let make = move || {
             let mut cmd = of_queue(&SCRIPTS.fair_release, names);
-            cmd.arg(owner).arg(count).arg(millis(lease));
+            cmd.arg(owner);
             cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
             cmd.arg(names.client()).arg(age(entry.since));
             cmd.arg(millis(QUEUE_TERM)).arg(millis(entry.grace));

@@ -77,6 +77,7 @@ impl Session<'_> {
         cmd.arg(owner).arg(count).arg(millis(lease)).arg(tokens);
         cmd.arg(names.channel()).arg(count_listeners(channels));
         cmd.arg(publish(channels)).arg(u8::from(listens));
-        self.request(Some(&SCRIPTS.prolong), cmd, names.key())
+        let request = self.request(Some(&SCRIPTS.prolong), cmd, names.key());
+        Request { publishes_on: Some(names.channel()), ..request }
     }
 }

@@ -161,14 +161,18 @@ impl Both<'_> {
                 assert_eq!(reply, self.naive.acquire(OWNERS[owner], lease, count, 0));
             }
             Op::Release { owner, lease, count } => {
-                let args: [&dyn ToString; 5] =
-                    [&OWNERS[owner], &count, &lease, &"channel", &"PUBLISH"];
-                let reply = match self.naive.release(OWNERS[owner], count, lease, 0) {
-                    Released::Nothing(loss) => number(loss),
-                    Released::CountLowered => 1,
-                    Released::Freed { receivers } => 2 + i64::from(receivers),
+                let released = self.naive.release(OWNERS[owner], count, lease, 0);
+                let reply = match released {
+                    Released::Nothing(loss) => Value::Int(number(loss)),
+                    Released::CountLowered => Value::Array(vec![Value::Int(0), Value::Int(0)]),
+                    Released::Freed { receivers } => Value::Int(2 + i64::from(receivers)),
                 };
-                assert_eq!(self.ask(&scripts.release, &args), Value::Int(reply));
+                let asked = if count == 0 {
+                    self.ask(&scripts.release, &[&OWNERS[owner], &"channel", &"PUBLISH"])
+                } else {
+                    self.prolong(OWNERS[owner], count, lease)
+                };
+                assert_eq!(asked, reply);
             }
             Op::Renew { owner, lease } => {
                 let held = self.naive.renew(OWNERS[owner], lease, 0);
@@ -176,13 +180,11 @@ impl Both<'_> {
                 assert_eq!(self.ask(&scripts.renew, &[&lease, &OWNERS[owner]]), reply);
             }
             Op::Prolong { owner, lease, count } => {
-                let args: [&dyn ToString; 8] =
-                    [&OWNERS[owner], &count, &lease, &0, &"channel", &"NUMSUB", &"PUBLISH", &0];
                 let reply = match self.naive.prolong(OWNERS[owner], count, lease, 0) {
                     Ok(()) => Value::Array(vec![Value::Int(0), Value::Int(0)]),
                     Err(loss) => Value::Int(number(loss)),
                 };
-                assert_eq!(self.ask(&scripts.prolong, &args), reply);
+                assert_eq!(self.prolong(OWNERS[owner], count, lease), reply);
             }
             Op::ForceUnlock => {
                 let held = self.naive.lock.take().is_some();
@@ -202,6 +204,12 @@ impl Both<'_> {
         }
         assert_eq!(self.look().expect("a look at the key"), self.naive.lock);
         self.inspect();
+    }
+
+    fn prolong(&mut self, owner: &str, count: u32, lease: u64) -> Value {
+        let args: [&dyn ToString; 8] =
+            [&owner, &count, &lease, &0, &"channel", &"NUMSUB", &"PUBLISH", &0];
+        self.ask(&SCRIPTS.prolong, &args)
     }
 
     /// The script by which the crate looks sees the same.

@@ -27,8 +27,8 @@ const CALLS: &[(&str, &str, &str)] = &[
     ("acquire", "LOCK ?TOKEN", "$owner $lease $count 3"),
     ("acquire", "LOCK ?TOKEN", "$owner $lease $count 3"),
     ("acquire", "LOCK ?TOKEN", "$owner $lease $count 3"),
-    ("release", "LOCK", "$owner $count $lease CHANNEL $publish"),
-    ("release", "LOCK", "$owner $count $lease CHANNEL $publish"),
+    ("release", "LOCK", "$owner CHANNEL $publish"),
+    ("release", "LOCK", "$owner CHANNEL $publish"),
     ("renew", "LOCK k1 k2", "$lease $owner $other $other"),
     ("prolong", "LOCK ?TOKEN", "$owner $count $lease 3 CHANNEL $numsub $publish 0"),
     ("force_unlock", "LOCK", "CHANNEL $publish"),
@@ -38,7 +38,7 @@ const CALLS: &[(&str, &str, &str)] = &[
     (
         "batch",
         "LOCK k1 TOKEN LOCK",
-        "acquire $owner $lease $count fenced $other $lease 1 2 release $owner $count $lease CHANNEL $publish",
+        "acquire $owner $lease $count fenced $other $lease 1 2 release $owner CHANNEL $publish",
     ),
     (
         "fair_acquire",
@@ -53,7 +53,7 @@ const CALLS: &[(&str, &str, &str)] = &[
     (
         "fair_release",
         "LOCK QUEUE WAITING",
-        "$owner $count $lease CHANNEL $publish $numsub $client $age $term $grace $number",
+        "$owner CHANNEL $publish $numsub $client $age $term $grace $number",
     ),
     (
         "fair_prolong",

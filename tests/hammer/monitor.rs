@@ -93,10 +93,6 @@ fn words(line: &str) -> Option<(u64, &str, Vec<&str>)> {
     Some((nanos, whence, rest.split('"').skip(1).step_by(2).collect()))
 }
 
-fn given_back(count: &str) -> What {
-    if count == "0" { What::GivenBack } else { What::Told }
-}
-
 /// For whom a script asks for which lock, says that it is there, or gives it back.
 pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a str, What)> {
     let for_all = |key: &'a str, owners: &[&'a str]| -> Vec<_> {
@@ -108,12 +104,12 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
             let (mut keys, mut args, mut all) = (keys, args, Vec::new());
             while let ([key, ..], [verb, who, ..]) = (keys, args) {
                 let (of_keys, of_args) = match *verb {
-                    "release" => (1, 6),
+                    "release" => (1, 4),
                     "fenced" => (2, 5),
                     _ => (1, 4),
                 };
                 let what = match *verb {
-                    "release" => given_back(args.get(2).unwrap_or(&"")),
+                    "release" => What::GivenBack,
                     _ => What::Asked,
                 };
                 all.push((*key, *who, what));
@@ -136,11 +132,13 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
             {
                 vec![(*key, *who, What::Told)]
             }
-            [who, count, _, _, _, _, _, _, _, _, _] => vec![(*key, *who, given_back(count))],
+            [who, _, _, _, _, _, _, _, _] => vec![(*key, *who, What::GivenBack)],
             [_, _, _, _, _, _, _, _, _, _, _, _, _] => for_all(key, &args[..1]),
             _ => Vec::new(),
         },
-        ([key], [who, count, _, _, _]) => vec![(*key, *who, given_back(count))],
+        ([key], [who, channel, _]) if channel.starts_with("redisson_lock__") => {
+            vec![(*key, *who, What::GivenBack)]
+        }
         ([key], [_, _, _]) | ([key, _], [_, _, _, _]) => for_all(key, &args[..1]),
         _ => Vec::new(),
     }
@@ -160,21 +158,19 @@ pub(crate) fn acquires_releases_and_writes_are_heard() {
     let renew =
         format!("\"EVALSHA\" \"s\" \"2\" \"name-3\" \"name-6\" \"600\" \"{uuid}:7\" \"{uuid}:8\"");
     assert_eq!(heard(&format!("+2.000005 [0 127.0.0.1:9] {renew}")), []);
-    let release = format!("{acquire} \"0\" \"1\" \"channel\" \"PUBLISH\"");
+    let channel = "redisson_lock__channel:{name-3}";
+    let release = format!("{acquire} \"{channel}\" \"PUBLISH\"");
     let given_back = Command { what: What::GivenBack, ..asked };
     assert_eq!(heard(&release), [given_back]);
-    let told = Command { what: What::Told, ..asked };
-    assert_eq!(heard(&release.replace("\"0\"", "\"1\"")), [told]);
     let shared = format!(
         "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"4\" \"name-8\" \"name-3\" \"token\" \"name-6\" \
-         \"release\" \"{uuid}:1\" \"0\" \"1\" \"channel\" \"PUBLISH\" \"fenced\" \"{uuid}:7\" \"600\" \"1\" \"1\" \
+         \"release\" \"{uuid}:1\" \"channel\" \"PUBLISH\" \"fenced\" \"{uuid}:7\" \"600\" \"1\" \"1\" \
          \"acquire\" \"{uuid}:2\" \"600\" \"1\""
     );
     let other = Command { key: 6, owner: (10, 2), ..asked };
     let released = Command { key: 8, owner: (10, 1), ..given_back };
     assert_eq!(heard(&shared), [released, asked, other]);
-    let prolonged = format!(
-        "{acquire} \"1\" \"600\" \"0\" \"redisson_lock__channel:{{name-3}}\" \"NUMSUB\" \"PUBLISH\" \"1\""
-    );
-    assert_eq!(heard(&prolonged), [told]);
+    let prolonged =
+        format!("{acquire} \"1\" \"600\" \"0\" \"{channel}\" \"NUMSUB\" \"PUBLISH\" \"1\"");
+    assert_eq!(heard(&prolonged), [Command { what: What::Told, ..asked }]);
 }

@@ -201,12 +201,6 @@ const MUTANTS: &[Mutant] = &[
         wrong: "Next::Handed(granted) if granted.validity.is_lost() && !BUG => {",
     },
     Mutant {
-        bug: "nested-release-shortens-silently",
-        file: "lua/release.lua",
-        right: "if remaining < 0 or remaining > tonumber(ARGV[3]) + 50 then",
-        wrong: "if false then",
-    },
-    Mutant {
         bug: "prolong-shortens-silently",
         file: "lua/prolong.lua",
         right: "if shorter and (listening",

@@ -62,7 +62,7 @@ impl Handle for Pair {
     async fn unlock(&self, (): ()) -> Result<()> {
         let Floor { mut connection, release, .. } = self.floor.clone();
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(release).arg(1).arg(&self.name).arg("floor:1").arg(0).arg(1);
+        cmd.arg(release).arg(1).arg(&self.name).arg("floor:1");
         cmd.arg(&self.channel).arg("PUBLISH");
         Ok(cmd.exec_async(&mut connection).await?)
     }

@@ -48,13 +48,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-release-notifies-no-client",
         file: "lua/fair_release.lua",
-        right: "  turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[4]",
-        wrong: "  type({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[4]",
+        right: "  turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[2]",
+        wrong: "  type({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[2]",
     },
     Mutant {
         bug: "fair-release-hides-from-plain",
         file: "lua/fair_release.lua",
-        right: "redis.pcall(ARGV[5], ARGV[4], '0')\nreturn 2",
+        right: "redis.pcall(ARGV[3], ARGV[2], '0')\nreturn 2",
         wrong: "return 2",
     },
     Mutant {
@@ -252,8 +252,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-release-forgets-who-asks",
         file: "lua/fair_release.lua",
-        right: "ARGV[8], ARGV[11], ARGV[9], now})",
-        wrong: "ARGV[8], '0' .. string.sub(ARGV[11], 2), ARGV[9], now})",
+        right: "ARGV[6], ARGV[9], ARGV[7], now})",
+        wrong: "ARGV[6], '0' .. string.sub(ARGV[9], 2), ARGV[7], now})",
     },
     Mutant {
         bug: "fair-prolong-forgets-who-asks",

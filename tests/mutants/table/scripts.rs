@@ -108,20 +108,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "release-silent",
         file: "lua/release.lua",
-        right: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.pcall(ARGV[5], ARGV[4], '0')",
-        wrong: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.call('EXISTS', ARGV[4])",
+        right: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.pcall(ARGV[3], ARGV[2], '0')",
+        wrong: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.call('EXISTS', ARGV[2])",
     },
     Mutant {
         bug: "release-needs-publish",
         file: "lua/release.lua",
-        right: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.pcall(ARGV[5], ARGV[4], '0')",
-        wrong: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.call(ARGV[5], ARGV[4], '0')",
+        right: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.pcall(ARGV[3], ARGV[2], '0')",
+        wrong: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.call(ARGV[3], ARGV[2], '0')",
     },
     Mutant {
         bug: "release-needs-memory",
         file: "lua/release.lua",
-        right: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.pcall(ARGV[5], ARGV[4]",
-        wrong: "redis.call('HSET', KEYS[1], ARGV[1], 0)\nredis.call('DEL', KEYS[1])\nlocal receivers = redis.pcall(ARGV[5], ARGV[4]",
+        right: "redis.call('DEL', KEYS[1])\nlocal receivers = redis.pcall(ARGV[3], ARGV[2]",
+        wrong: "redis.call('HSET', KEYS[1], ARGV[1], 0)\nredis.call('DEL', KEYS[1])\nlocal receivers = redis.pcall(ARGV[3], ARGV[2]",
     },
     Mutant {
         bug: "renew-creates",

@@ -42,8 +42,8 @@ fn with_memory_full_a_client_that_is_told_has_the_lock() {
     let mut queue = Queue::new();
     assert!(queue.is_granted("a:1", &NO_PLACE));
     queue.acquire("x:1", &since("x", 1));
-    let args: [&dyn ToString; 11] =
-        [&"a:1", &0, &1, &CHANNEL, &"PUBLISH", &"", &"a", &"", &TERM, &GRACE, &FIRST];
+    let args: [&dyn ToString; 9] =
+        [&"a:1", &CHANNEL, &"PUBLISH", &"", &"a", &"", &TERM, &GRACE, &FIRST];
     assert_eq!(queue.run(&SCRIPTS.fair_release, &args), Value::Int(2));
     assert_eq!(queue.told().as_deref(), Some("x"));
     queue.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);

@@ -23,8 +23,10 @@ use tokio::sync::{Notify, oneshot};
 use crate::clock;
 use crate::config::{Config, QUEUE_TERM};
 use crate::error::{Error, ErrorKind, Outcome};
+use crate::events::Events;
 use crate::handoff::Handoffs;
 use crate::host::{self, Host};
+use crate::loss::Losses;
 use crate::possession::Possessions;
 use crate::process::Process;
 use crate::protocol::{self, Session};
@@ -48,6 +50,8 @@ pub(crate) struct Parts {
     pub(crate) config: Arc<Config>,
     pub(crate) router: Arc<Router>,
     pub(crate) waiters: Arc<Waiters>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) losses: Arc<Losses>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) releaser: Releaser,
     stop_renewing: tokio::sync::watch::Sender<bool>,
@@ -184,14 +188,18 @@ impl Parts {
         // A client that takes longer to come hardly gets an answer in time.
         let (run, room) = (config.max_handoff_time, config.command_timeout / 4);
         let limits = Limits { run, room, grace: config.fair_grace };
-        let waiters = Arc::new(Waiters::new(limits));
-        let watchdog = Arc::new(Watchdog::new(&config, &waiters));
-        let handoffs = Arc::new(Handoffs::new(&waiters, &watchdog, &config));
+        let events = router.events.clone();
+        let waiters = Arc::new(Waiters::new(limits, &events));
+        let losses = Arc::new(Losses { events: events.clone(), waiters: waiters.clone() });
+        let watchdog = Arc::new(Watchdog::new(&config, &losses));
+        let handoffs = Arc::new(Handoffs::new(&losses, &watchdog, &config));
         let begin = Arc::new(Notify::new());
         let parts = Self {
             config: config.clone(),
             router: router.clone(),
             waiters: waiters.clone(),
+            events,
+            losses,
             watchdog: watchdog.clone(),
             releaser: Releaser::new(jobs, handoffs.clone()),
             stop_renewing,
@@ -263,9 +271,9 @@ fn new_router(
     let (pushes, pushed) = unbounded_channel();
     let (patience, replicas) = (config.command_timeout, config.replicas.is_some());
     let possessions = possessions.clone();
-    let held =
-        Box::new(move |of: &dyn Fn(&str) -> bool| possessions.holders(of, clock::now()).len());
-    Ok((Router::new(endpoint, patience, protocol::scripts(), replicas, pushes, held)?, pushed))
+    let held = move |of: &dyn Fn(&str) -> bool| possessions.holders(of, clock::now()).len();
+    let (scripts, events) = (protocol::scripts(), Events::new(Box::new(held)).into());
+    Ok((Router::new(endpoint, patience, scripts, replicas, pushes, events)?, pushed))
 }
 
 /// A server that evicts a held lock grants it to a second owner. Every policy but one may evict it,

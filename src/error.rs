@@ -228,20 +228,6 @@ impl Error {
     }
 }
 
-/// Logs a failed request that is sent again: at debug if the outage is in the log already, or enough about
-/// others that Redis refuses, else a warning.
-macro_rules! log_failure {
-    ($error:expr, $waiters:expr, $($rest:tt)*) => {{
-        let refused = $error.kind() != $crate::error::ErrorKind::Unavailable;
-        match refused.then(|| $waiters.refused()).flatten() {
-            Some(failed_attempts) => tracing::warn!(
-                error = format_args!("{:#}", $error), failed_attempts, $($rest)*),
-            None => tracing::debug!(error = format_args!("{:#}", $error), $($rest)*),
-        }
-    }};
-}
-pub(crate) use log_failure;
-
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)?;

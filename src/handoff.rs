@@ -19,8 +19,9 @@ use std::time::Instant;
 use crate::backoff::{Backoff, LONGEST_PAUSE};
 use crate::clock;
 use crate::config::Config;
-use crate::error::{Error, ErrorKind, Loss, Outcome, log_failure};
-use crate::loss::found_gone;
+use crate::error::{Error, ErrorKind, Loss, Outcome};
+use crate::events::Events;
+use crate::loss::Losses;
 use crate::possession::{Confirm, FoundBy, Granted, Permit, Possession, Prolong};
 use crate::protocol::{Prolonged, Session, Terms};
 use crate::released::ReleasedNames;
@@ -34,6 +35,8 @@ use gather::Trip;
 
 pub(crate) struct Handoffs {
     pub(crate) waiters: Arc<Waiters>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) losses: Arc<Losses>,
     watchdog: Arc<Watchdog>,
     pub(crate) config: Arc<Config>,
     pub(crate) released_names: ReleasedNames,
@@ -52,13 +55,14 @@ pub(crate) struct HandedOff {
 
 impl Handoffs {
     pub(crate) fn new(
-        waiters: &Arc<Waiters>,
+        losses: &Arc<Losses>,
         watchdog: &Arc<Watchdog>,
         config: &Arc<Config>,
     ) -> Self {
-        let (waiters, watchdog) = (waiters.clone(), watchdog.clone());
+        let (waiters, events) = (losses.waiters.clone(), losses.events.clone());
+        let (losses, watchdog, config) = (losses.clone(), watchdog.clone(), config.clone());
         let (released_names, trip) = Default::default();
-        Self { waiters, watchdog, config: config.clone(), released_names, trip }
+        Self { waiters, events, losses, watchdog, config, released_names, trip }
     }
 
     /// Hands off a lock whose last guard has just been given back. `None` if no waiter can take it, or if
@@ -146,7 +150,7 @@ impl Handoffs {
                         let unknown = Error::new(ErrorKind::Unavailable, Outcome::Unknown, message);
                         self.failed(possession, prolong, &unknown);
                     }
-                    found_gone(&self.waiters, possession, FoundBy::HandOff, loss);
+                    self.losses.found_gone(possession, FoundBy::HandOff, loss);
                     break false;
                 }
                 Err(error) => {
@@ -160,7 +164,7 @@ impl Handoffs {
                         break false;
                     }
                     let name = possession.names.key();
-                    log_failure!(error, self.waiters, name, "a hand-off failed; trying again");
+                    self.events.hand_off_failed(&error, name, now);
                     clock::sleep(backoff.next()).await;
                 }
             }

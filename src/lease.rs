@@ -149,13 +149,15 @@ impl Validity {
         true
     }
 
-    /// Whether the validity is lost and nothing has reported that yet. From now on something has.
-    pub(crate) fn lost_unreported(&self, now: Instant) -> bool {
+    /// The loss, if nothing has reported it yet. From now on something has.
+    pub(crate) fn unreported_loss(&self, now: Instant) -> Option<Loss> {
         let mut state = self.state.lock();
         state.check(now);
         match &mut *state {
-            State::Valid { .. } => false,
-            State::Lost { reported, .. } => !std::mem::replace(reported, true),
+            State::Valid { .. } => None,
+            State::Lost { loss, reported, .. } => {
+                (!std::mem::replace(reported, true)).then_some(*loss)
+            }
         }
     }
 

@@ -19,10 +19,9 @@ use tokio::sync::oneshot;
 
 use crate::backoff::Backoff;
 use crate::clock;
-use crate::error::{Error, ErrorKind, Loss, Outcome, log_failure};
+use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::handle::Handle;
 use crate::handoff::Handoffs;
-use crate::loss::found_gone;
 use crate::possession::{Confirm, FoundBy, Granted, Permit, Possession, Prolong};
 use crate::protocol::{Grant, Names, Released, Session};
 use crate::transport::{Connection, Router};
@@ -234,7 +233,7 @@ async fn send_release(
     // A hold that was to stay, or that this client has not released, is gone.
     let lost = pending.count > 0 || !(sent_before || repeated);
     match gone {
-        Some(loss) if lost => found_gone(&handoffs.waiters, possession, FoundBy::Release, loss),
+        Some(loss) if lost => handoffs.losses.found_gone(possession, FoundBy::Release, loss),
         // If the earlier sending did not release it, Redis has published nothing.
         Some(_) => handoffs.waiters.look(names),
         None => {}
@@ -311,13 +310,9 @@ async fn release_in_background(
             match &released {
                 Ok(_) => tracing::debug!(name = %possession.names.key(), owner = %possession.id,
                     "released in the background"),
-                Err(error) => log_failure!(
-                    error,
-                    handoffs.waiters,
-                    name = possession.names.key(),
-                    owner = &*possession.id,
-                    "a release in the background failed; trying again"
-                ),
+                Err(error) => {
+                    handoffs.events.release_failed(error, possession.key_and_id(), clock::now());
+                }
             }
             released.map(|answered| {
                 if answered.leaves {

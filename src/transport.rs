@@ -19,6 +19,7 @@
 //! 2. A silent connection gets no new requests (see `connection::silence`), and what is still under
 //!    way on it does no harm (see `connection::stale`).
 
+use std::fmt::Display;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,9 @@ use parking_lot::Mutex;
 use redis::{Cmd, Script, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::clock;
 use crate::error::Error;
+use crate::events::Events;
 
 mod address;
 mod connect;
@@ -35,7 +38,6 @@ mod error_class;
 mod failure;
 mod keeping;
 mod node;
-mod outage;
 mod replicas;
 mod request;
 mod retry;
@@ -47,9 +49,8 @@ pub(crate) use connection::Connection;
 pub(crate) use connection::batch::Batchable;
 use connection::dial::Dialer;
 pub(crate) use connection::replica_queue::Rewrite;
-use failure::bad_address;
+use failure::{bad_address, is_unknown_host};
 pub(crate) use node::{Node, Purpose};
-use outage::Outages;
 pub(crate) use subscriptions::Channels;
 pub(crate) use topology::Server;
 use topology::Topology;
@@ -76,12 +77,8 @@ pub(crate) struct Router {
     for_callers: Vec<Purpose>,
     /// Servers that are out of use, and at which connections may be stale.
     left: (UnboundedSender<redis::Client>, Mutex<Option<UnboundedReceiver<redis::Client>>>),
-    outages: Outages,
-    held: Held,
+    pub(crate) events: Arc<Events>,
 }
-
-/// How many locks the client holds, of those whose keys the argument accepts.
-pub(crate) type Held = Box<dyn Fn(&dyn Fn(&str) -> bool) -> usize + Send + Sync>;
 
 /// A command, and how to send it.
 pub(crate) struct Request<'a> {
@@ -128,14 +125,14 @@ pub(crate) struct Answer {
 impl Router {
     /// Checks the addresses, with no I/O. `pushes` receives what connections report. Each server
     /// gets the scripts, and may take `patience` for each answer. `replicas` says that callers wait
-    /// for replicas. `held` is for the log.
+    /// for replicas.
     pub(crate) fn new(
         endpoint: Endpoint,
         patience: Duration,
         scripts: Vec<&'static Script>,
         replicas: bool,
         pushes: UnboundedSender<Push>,
-        held: Held,
+        events: Arc<Events>,
     ) -> Result<Arc<Self>, Error> {
         let topology = Topology::new(endpoint, patience)?;
         let (left, servers_left) = unbounded_channel();
@@ -145,10 +142,9 @@ impl Router {
         if replicas {
             for_callers.push(Purpose::Replicas);
         }
-        let outages = Outages::default();
         Ok(Arc::new_cyclic(|me| {
             let me = me.clone();
-            Self { me, topology, dialer, for_callers, left, outages, held }
+            Self { me, topology, dialer, for_callers, left, events }
         }))
     }
 
@@ -176,6 +172,24 @@ impl Router {
         tracing::debug!(connection = number, "lost a connection to Redis");
         // Its driver may be stopped before it can report this itself.
         let _ = self.dialer.pushes.send(Push::Cut { number });
+    }
+
+    /// Logs that a server did not answer, or could not be reached.
+    fn log_failure(&self, node: &Node, error: &dyn Display) {
+        let error = format!("{error:#}");
+        let name = (!is_unknown_host(&error)).then(|| address::name(&node.info()));
+        let server = name.as_deref().unwrap_or("a host that no name server knows");
+        let has = |key: &str| self.node_of(Some(key)).is_none_or(|at| at.number == node.number);
+        self.events.server_failed((node.number, server), &error, &has, clock::now());
+    }
+
+    /// Logs that a server has answered a request that was sent at `sent`, if that ends an outage.
+    fn log_answer(&self, server: &str, sent: Instant) {
+        if self.events.is_in_outage()
+            && let Some(node) = self.nodes().iter().find(|node| node.is_at(server))
+        {
+            self.events.server_answered(node.number, server, sent, clock::now());
+        }
     }
 
     /// Releases all connections; each closes when the last request on it is done.

@@ -17,9 +17,9 @@ use tokio_stream::{StreamExt, wrappers::UnboundedReceiverStream};
 
 use crate::clock;
 use crate::error::ErrorKind;
+use crate::events::Events;
 use crate::handle::Handle;
 use crate::host::here;
-use crate::limit::{Limit, Repeats};
 use crate::possession::Granted;
 use crate::protocol::{Grant, Names};
 use crate::sync::Mutex;
@@ -47,16 +47,7 @@ pub(crate) struct Waiters {
     changed: Notify,
     /// Notifies the client's thread that a waiter of a fair lock has asked, taken the lock, or left.
     progress: Notify,
-    /// The losses that are worth a warning each.
-    pub(crate) losses: Limit,
-    /// The same for long waits.
-    pub(crate) long_waits: Limit,
-    /// The same for locks that are held for longer than `max_hold`.
-    pub(crate) long_holds: Limit,
-    /// The same for handles that several tasks share.
-    pub(crate) shared_handles: Limit,
-    /// For requests that Redis refuses.
-    refusals: Repeats,
+    events: Arc<Events>,
 }
 
 /// What to wake after a change in the queues.
@@ -97,23 +88,13 @@ pub(crate) enum Next {
 }
 
 impl Waiters {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits, events: &Arc<Events>) -> Self {
         Self {
             queues: WaitQueues::new(limits).into(),
             changed: Notify::default(),
             progress: Notify::default(),
-            losses: Limit::default(),
-            long_waits: Limit::default(),
-            long_holds: Limit::default(),
-            shared_handles: Limit::default(),
-            refusals: Repeats::default(),
+            events: events.clone(),
         }
-    }
-
-    /// Redis has refused a request that the client tries again. Returns how many of these there were since
-    /// the last warning about them, if this one is worth another.
-    pub(crate) fn refused(&self) -> Option<u64> {
-        self.refusals.admit(clock::now())
     }
 
     /// Whether a call for this lock waits in the queue at once, without a try of its own: see
@@ -281,12 +262,8 @@ impl Waiters {
             self.not_subscribed(&refused, on);
             if let Some(error) = error {
                 let unavailable = error.kind() == ErrorKind::Unavailable;
-                const EFFECT: &str = "waiters rely on timers alone until a subscription works";
-                if unavailable || std::mem::replace(&mut reported, true) {
-                    tracing::debug!(error = format_args!("{error:#}"), "{EFFECT}");
-                } else {
-                    tracing::warn!(error = format_args!("{error:#}"), "{EFFECT}");
-                }
+                let is_first = !unavailable && !std::mem::replace(&mut reported, true);
+                self.events.subscription_failed(&error, is_first);
                 if unavailable {
                     clock::sleep(SUBSCRIBE_SOON).await;
                     continue;

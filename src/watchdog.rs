@@ -26,16 +26,16 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::Config;
-use crate::error::{ErrorKind, Loss, log_failure};
+use crate::error::{ErrorKind, Loss};
+use crate::events::Events;
 use crate::handle::Handle;
 use crate::host::{HashMap, here, spawn};
 use crate::lease::whole_millis;
-use crate::loss::{found_gone, report};
+use crate::loss::Losses;
 use crate::possession::{FoundBy, Possession, Renewal};
 use crate::protocol::Session;
 use crate::sync::Mutex;
 use crate::transport::{Router, Server};
-use crate::wait::Waiters;
 
 mod schedule;
 use schedule::Schedule;
@@ -58,8 +58,8 @@ pub(crate) struct Watchdog {
     changed: Notify,
     /// Renewals have been answered, or failed.
     answered: Notify,
-    /// A waiter asks again when a lock is found gone.
-    waiters: Arc<Waiters>,
+    events: Arc<Events>,
+    losses: Arc<Losses>,
     lease: Duration,
     period: Duration,
     /// How long before it is due a lock may be renewed.
@@ -87,13 +87,14 @@ impl Entry {
 }
 
 impl Watchdog {
-    pub(crate) fn new(config: &Config, waiters: &Arc<Waiters>) -> Self {
+    pub(crate) fn new(config: &Config, losses: &Arc<Losses>) -> Self {
         let period = config.renewal_period();
         Self {
             schedule: Mutex::default(),
             changed: Notify::new(),
             answered: Notify::new(),
-            waiters: waiters.clone(),
+            events: losses.events.clone(),
+            losses: losses.clone(),
             lease: config.watchdog_timeout,
             period,
             early: period / 10,
@@ -215,20 +216,12 @@ impl Watchdog {
             Renewal::Due { until } => return Some(Entry { handle, possession, until }),
             Renewal::NotBefore(due) => self.insert(&handle, due + self.early),
             Renewal::Idle { ran_out: true } => {
-                report(&self.waiters, &possession, Loss::LeaseEnded, "not renewed in time");
+                let (of, how) = (possession.key_and_id(), "not renewed in time");
+                self.events.lost(of, Loss::LeaseEnded, how, now);
             }
             Renewal::Idle { ran_out: false } => {}
             Renewal::Over { until } => {
-                let (remaining_lease, said) = (whole_millis(until - now), &self.waiters.long_holds);
-                if let Some(more) = said.admit(now) {
-                    let (name, owner) = (possession.names.key(), &*possession.id);
-                    tracing::warn!(
-                        name,
-                        owner,
-                        ?remaining_lease,
-                        "a lock is held for longer than max_hold: its lease is renewed no more{more}"
-                    );
-                }
+                self.events.held_long(possession.key_and_id(), whole_millis(until - now), now);
             }
         }
         None
@@ -252,8 +245,7 @@ impl Watchdog {
 
     /// Returns the whole batch if Redis refused it and it has more than one lock.
     async fn renew(&self, router: &Router, batch: Vec<Entry>) -> Vec<Entry> {
-        let locks: Vec<(&str, &str)> =
-            batch.iter().map(|entry| (entry.key(), &*entry.possession.id)).collect();
+        let locks: Vec<_> = batch.iter().map(|entry| entry.possession.key_and_id()).collect();
         let mut call = Session::new(router, self.give_up(router, &batch));
         call.patience = self.patience;
         let answer = call.renew(&locks, self.lease).await;
@@ -266,8 +258,7 @@ impl Watchdog {
                 }
             }
             Err(error) => {
-                let locks = batch.len();
-                log_failure!(error, self.waiters, locks, "a renewal failed; trying again");
+                self.events.renewal_failed(&error, batch.len(), now);
                 let again = now + (self.period / 4).min(Duration::from_secs(1));
                 for entry in &batch {
                     // When it is due at its deadline, the watchdog finds that it is lost.
@@ -299,7 +290,7 @@ impl Watchdog {
             }
             Err(loss) => {
                 possession.holds.lock().renewal_ends();
-                found_gone(&self.waiters, possession, FoundBy::Renewal, loss);
+                self.losses.found_gone(possession, FoundBy::Renewal, loss);
                 // There may be nothing to renew any more, or something new.
                 self.insert(handle, now);
             }

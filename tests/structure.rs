@@ -46,7 +46,6 @@ const MODULES: &[(&str, &[&str])] = &[
         &[
             "engine",
             "releaser",
-            "loss",
             "handle",
             "possession",
             "protocol",
@@ -65,7 +64,6 @@ const MODULES: &[(&str, &[&str])] = &[
             "wait",
             "releaser",
             "reclaim",
-            "loss",
             "handle",
             "token",
             "possession",
@@ -75,6 +73,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "spans",
             "clock",
             "error",
+            "events",
         ],
     ),
     (
@@ -84,6 +83,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "reclaim",
             "releaser",
             "handoff",
+            "loss",
             "possession",
             "wait",
             "watchdog",
@@ -93,6 +93,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "process",
             "clock",
             "error",
+            "events",
         ],
     ),
     // How a lock is given back: again, to Redis, or to the next of this client.
@@ -115,7 +116,6 @@ const MODULES: &[(&str, &[&str])] = &[
         &[
             "host",
             "handoff",
-            "loss",
             "wait",
             "handle",
             "possession",
@@ -143,6 +143,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "clock",
             "sync",
             "error",
+            "events",
         ],
     ),
     // A renewal that finds a key gone wakes the waiters, like every other request that does.
@@ -151,7 +152,6 @@ const MODULES: &[(&str, &[&str])] = &[
         &[
             "host",
             "loss",
-            "wait",
             "handle",
             "possession",
             "protocol",
@@ -161,9 +161,10 @@ const MODULES: &[(&str, &[&str])] = &[
             "clock",
             "sync",
             "error",
+            "events",
         ],
     ),
-    ("loss", &["wait", "possession", "clock", "error"]),
+    ("loss", &["wait", "possession", "clock", "error", "events"]),
     (
         "wait",
         &[
@@ -173,11 +174,11 @@ const MODULES: &[(&str, &[&str])] = &[
             "protocol",
             "transport",
             "lease",
-            "limit",
             "config",
             "clock",
             "sync",
             "error",
+            "events",
         ],
     ),
     ("released", &["host", "protocol", "transport"]),
@@ -185,7 +186,10 @@ const MODULES: &[(&str, &[&str])] = &[
     ("handle", &["possession", "protocol", "kind"]),
     ("possession", &["host", "protocol", "kind", "lease", "token", "config", "clock", "error"]),
     ("protocol", &["transport", "lease", "config", "clock", "slot", "token", "error"]),
-    ("transport", &["host", "signal", "backoff", "config", "slot", "clock", "ready", "error"]),
+    (
+        "transport",
+        &["host", "signal", "backoff", "config", "slot", "clock", "ready", "error", "events"],
+    ),
     ("simulation", &["host", "slot"]),
     // Leaves.
     ("backoff", &[]),
@@ -195,13 +199,13 @@ const MODULES: &[(&str, &[&str])] = &[
     ("host", &[]),
     ("signal", &[]),
     ("sync", &[]),
-    ("limit", &[]),
     ("process", &[]),
     ("slot", &[]),
     ("ready", &[]),
     ("kind", &["token"]),
     ("token", &[]),
     ("config", &["error"]),
+    ("events", &["error"]),
     ("error", &[]),
     ("guide", &[]),
 ];

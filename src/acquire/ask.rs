@@ -6,7 +6,6 @@ use std::time::Instant;
 use crate::clock;
 use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
-use crate::loss::found_gone;
 use crate::possession::{Ask, FoundBy, Granted, Nesting, Possession};
 use crate::protocol::{Acquired, QueueEntry, ServerClock, Session};
 use crate::releaser::PossessionSession;
@@ -82,7 +81,7 @@ impl Acquisition<'_> {
                         Acquired::Gone(loss) => loss,
                         Acquired::Refused { .. } => Loss::TakenOver,
                     };
-                    found_gone(&engine.waiters, possession, FoundBy::NestedAcquire, loss);
+                    engine.losses.found_gone(possession, FoundBy::NestedAcquire, loss);
                     return Ok(None);
                 }
                 Nesting::ReleaseFirst => {

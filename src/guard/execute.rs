@@ -3,7 +3,6 @@
 use redis::{FromRedisValue, Pipeline, Value};
 
 use crate::error::{Error, Outcome};
-use crate::loss::found_gone;
 use crate::possession::FoundBy;
 use crate::protocol::{Execution, converted};
 
@@ -109,7 +108,7 @@ impl Hold {
         session.unanswered =
             replies.as_ref().is_err_and(|error| error.outcome() == Outcome::Unknown);
         replies?.map_err(|loss| {
-            found_gone(&engine.waiters, &granted.possession, FoundBy::Execution, loss);
+            engine.losses.found_gone(&granted.possession, FoundBy::Execution, loss);
             self.was_lost(Outcome::NotExecuted)
         })
     }

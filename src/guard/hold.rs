@@ -11,7 +11,6 @@ use crate::engine::Engine;
 use crate::error::{Error, Loss, Outcome};
 use crate::handle::Handle;
 use crate::lease::{Lease, MAX_LEASE};
-use crate::loss::{found_gone, report};
 use crate::possession::{FoundBy, Granted};
 use crate::protocol::Session;
 use crate::releaser::{PossessionSession, Unlock};
@@ -138,10 +137,9 @@ impl Hold {
         let mut session = self.session(lease).await?;
         granted.asks_for(lease);
         let possession = &granted.possession;
-        let locks = [(possession.names.key(), &*possession.id)];
-        let (held, sent) = session.call.renew(&locks, lease).await?;
+        let (held, sent) = session.call.renew(&[possession.key_and_id()], lease).await?;
         if let [Err(loss)] = *held {
-            found_gone(&engine.waiters, possession, FoundBy::Extension, loss);
+            engine.losses.found_gone(possession, FoundBy::Extension, loss);
             return Err(self.was_lost(Outcome::NotExecuted));
         }
         let extended = possession.holds.lock().extended(granted.hold, lease, sent, clock::now());
@@ -203,15 +201,10 @@ impl Drop for Hold {
         if self.unlocking {
             return;
         }
-        if self.granted.validity.lost_unreported(clock::now())
-            && let Some(loss) = self.loss()
-        {
-            report(
-                &self.engine.waiters,
-                &self.granted.possession,
-                loss,
-                "and then its guard was dropped",
-            );
+        let now = clock::now();
+        if let Some(loss) = self.granted.validity.unreported_loss(now) {
+            let how = "and then its guard was dropped";
+            self.engine.events.lost(self.granted.possession.key_and_id(), loss, how, now);
         }
         self.engine.releaser.give_back(&self.granted);
         self.end_span();

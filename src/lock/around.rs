@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, log_failure};
+use crate::clock;
+use crate::error::{Error, ErrorKind};
 use crate::guard::LockGuard;
 use crate::kind::LockKind;
 use crate::lease::Lease;
@@ -86,14 +87,8 @@ impl<K: LockKind> Lock<K> {
             return Err(error);
         }
         // The work is done, and the client goes on with the release in the background.
-        let (waiters, name, owner) = (&self.engine.waiters, self.handle.names.key(), self.owner());
-        log_failure!(
-            error,
-            waiters,
-            name,
-            owner,
-            "the release of a lock around a call is unconfirmed"
-        );
+        let of = (self.handle.names.key(), self.owner());
+        self.engine.events.release_unconfirmed(&error, of, clock::now());
         Ok(value)
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::Write;
 use std::ops::Deref;
 
+use super::Possession;
+
 /// The length of a UUID, a colon, and the longest number.
 const LONGEST: usize = 36 + 1 + 20;
 
@@ -22,6 +24,13 @@ impl Id {
         write!(rest, ":{number}").expect("BUG: a number of more than 20 digits");
         let length = LONGEST - rest.len();
         Self { text, length: length as u8 }
+    }
+}
+
+impl Possession {
+    /// The key, and the field of its hash.
+    pub(crate) fn key_and_id(&self) -> (&str, &str) {
+        (self.names.key(), &self.id)
     }
 }
 

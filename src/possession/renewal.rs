@@ -60,7 +60,8 @@ impl HoldState {
             (Some(_), Some(at)) => Renewal::NotBefore(at + period),
             _ => {
                 // Each of them, because a guard that is dropped reports its own.
-                let unreported = |any, hold: &Hold| any | hold.validity.lost_unreported(now);
+                let unreported =
+                    |any, hold: &Hold| any | hold.validity.unreported_loss(now).is_some();
                 let ran_out = self.live.iter().filter(is_watched).fold(false, unreported);
                 Renewal::Idle { ran_out }
             }

@@ -4,14 +4,19 @@ use std::sync::Arc;
 
 use crate::config::Config;
 use crate::handoff::Handoffs;
+use crate::loss::Losses;
 use crate::wait::{Limits, Waiters};
 use crate::watchdog::Watchdog;
+
+pub(crate) fn losses(waiters: Arc<Waiters>) -> Arc<Losses> {
+    Arc::new(Losses { events: Arc::default(), waiters })
+}
 
 /// The hand-offs of a client that has no waiter.
 pub(crate) fn handoffs(config: &Arc<Config>) -> Arc<Handoffs> {
     let (run, room, grace) = (config.max_handoff_time, config.command_timeout, config.fair_grace);
     let limits = Limits { run, room, grace };
-    let waiters = Arc::new(Waiters::new(limits));
-    let watchdog = Arc::new(Watchdog::new(config, &waiters));
-    Arc::new(Handoffs::new(&waiters, &watchdog, config))
+    let losses = losses(Arc::new(Waiters::new(limits, &Arc::default())));
+    let watchdog = Arc::new(Watchdog::new(config, &losses));
+    Arc::new(Handoffs::new(&losses, &watchdog, config))
 }

@@ -128,7 +128,7 @@ impl Supervisor {
                 Some(Ok((connection, Role::Primary)))
                     if runtime_slot.install(&connection, begun, |server| node.is_at(server)) =>
                 {
-                    router.answered(connection.server(), begun);
+                    router.log_answer(connection.server(), begun);
                     return Some(connection);
                 }
                 Some(Ok((connection, Role::Primary))) => {
@@ -137,7 +137,7 @@ impl Supervisor {
                 }
                 None => moved(),
                 Some(Err(error)) => {
-                    router.failed(&node, &explain(&error));
+                    router.log_failure(&node, &explain(&error));
                     error
                 }
             };

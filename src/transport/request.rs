@@ -60,7 +60,7 @@ impl Router {
             match self.send(&on, connection, request, retry.asking.is_some(), behind).await {
                 Reply::Answer(Ok(value)) => {
                     on.answered(sent);
-                    self.answered(on.server(), sent);
+                    self.log_answer(on.server(), sent);
                     let asking = retry.asking.is_some();
                     if asking {
                         self.publish_at_source(request.key, request.publishes_on);
@@ -316,7 +316,7 @@ impl Router {
         if error.kind() == ErrorKind::Unavailable
             && let Some(node) = self.node_of(request.key)
         {
-            self.failed(&node, &error);
+            self.log_failure(&node, &error);
         }
         error
     }

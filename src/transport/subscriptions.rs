@@ -109,7 +109,7 @@ impl Router {
                 Err(_) => self.refresh(),
             }
         }
-        self.failed(node, &"no answer on the connection on which waiters rely");
+        self.log_failure(node, &"no answer on the connection on which waiters rely");
         self.drop_connection(&connection);
         false
     }

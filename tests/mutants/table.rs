@@ -130,8 +130,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "loss-wakes-no-waiter",
         file: "src/loss.rs",
-        right: "    waiters.look(&possession.names);",
-        wrong: "    if !BUG {\n        waiters.look(&possession.names);\n    }",
+        right: "        self.waiters.look(&possession.names);",
+        wrong: "        if !BUG {\n            self.waiters.look(&possession.names);\n        }",
     },
     Mutant {
         bug: "two-clocks",

@@ -15,6 +15,7 @@ use crate::possession::{HoldId, Possessions};
 use crate::protocol::{Acquired, Names, Released};
 use crate::tests::explore::{Calls, OuterMutex, some_time};
 use crate::tests::naive::Naive;
+use crate::tests::parts::losses;
 use crate::token::TokenBlock;
 
 mod calls;
@@ -48,16 +49,16 @@ enum Job {
 
 pub(super) async fn play(scene: Scene) {
     let (background, jobs) = unbounded_channel();
-    let waiters = Arc::new(Waiters::default());
+    let losses = losses(Arc::default());
     let config = Arc::new(Config { watchdog_timeout: HOUR, ..Config::default() });
-    let watchdog = Arc::new(Watchdog::new(&config, &waiters));
+    let watchdog = Arc::new(Watchdog::new(&config, &losses));
     let (names, possessions) = (Arc::new(Names::new("", "lock")), Arc::<Possessions>::default());
     let handle = |_| Arc::new(Handle::new(Kind::Reentrant, names.clone(), &possessions));
     let handles = (0..scene.calls).map(handle).collect();
     let stage = Arc::new(Stage {
         scene,
-        handoffs: Handoffs::new(&waiters, &watchdog, &config),
-        waiters,
+        handoffs: Handoffs::new(&losses, &watchdog, &config),
+        waiters: losses.waiters.clone(),
         names,
         possessions,
         handles,
@@ -149,7 +150,7 @@ impl Stage {
                     self.handoffs.prolonged(possession, prolong, prolonged, asked);
                 }
                 Some(Err(loss)) => {
-                    found_gone(&self.waiters, possession, FoundBy::HandOff, loss);
+                    self.handoffs.losses.found_gone(possession, FoundBy::HandOff, loss);
                     break;
                 }
                 None => {
@@ -219,7 +220,7 @@ impl Stage {
         yield_now().await;
         match released {
             Released::Nothing(loss) if !sent_before => {
-                found_gone(&self.waiters, possession, FoundBy::Release, loss);
+                self.handoffs.losses.found_gone(possession, FoundBy::Release, loss);
             }
             _ => {
                 let confirms = {

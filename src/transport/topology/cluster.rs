@@ -185,7 +185,7 @@ impl Cluster {
         let gone = self.map.write().replace(view.ranges, now, |address| self.make(address));
         self.changed.send();
         for node in gone.unwrap_or_default() {
-            router.is_replaced(&node);
+            router.events.server_replaced(node.number);
             router.leave(node.hang_up());
         }
     }

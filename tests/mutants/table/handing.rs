@@ -24,8 +24,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "hand-off-loss-is-not-recorded",
         file: "src/handoff.rs",
-        right: "found_gone(&self.waiters, possession, FoundBy::HandOff, loss);",
-        wrong: "if !BUG {\n                        found_gone(&self.waiters, possession, FoundBy::HandOff, loss);\n                    }",
+        right: "self.losses.found_gone(possession, FoundBy::HandOff, loss);",
+        wrong: "if !BUG {\n                        self.losses.found_gone(possession, FoundBy::HandOff, loss);\n                    }",
     },
     Mutant {
         bug: "unconfirmed-is-believed",

@@ -251,9 +251,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "max-hold-warns-of-each",
-        file: "src/watchdog.rs",
-        right: "if let Some(more) = said.admit(now) {",
-        wrong: "if let Some(more) = said.admit(now).or(BUG.then_some(\"\")) {",
+        file: "src/events.rs",
+        right: "= self.long_holds.admit(now);",
+        wrong: "= if BUG { (true, \"\") } else { self.long_holds.admit(now) };",
     },
     Mutant {
         bug: "with-awaits-what-is-lost",

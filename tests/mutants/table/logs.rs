@@ -31,39 +31,39 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     // What the log says when a server does not answer.
     Mutant {
         bug: "each-failure-warned",
-        file: "src/transport/outage.rs",
+        file: "src/events/outage.rs",
         right: "if !is_old(if begins {",
         wrong: "if !BUG && !is_old(if begins {",
     },
     Mutant {
         bug: "outage-ended-by-old-answer",
-        file: "src/transport/outage.rs",
+        file: "src/events/outage.rs",
         right: "*since <= sent)?;",
         wrong: "BUG || *since <= sent)?;",
     },
     Mutant {
         bug: "end-of-outage-unlogged",
-        file: "src/transport/outage.rs",
-        right: "is_logged.then_some(Line::Over(",
-        wrong: "(is_logged && !BUG).then_some(Line::Over(",
+        file: "src/events/outage.rs",
+        right: "is_logged.then_some(Summary",
+        wrong: "(is_logged && !BUG).then_some(Summary",
     },
     Mutant {
         bug: "each-loss-warned",
-        file: "src/limit.rs",
-        right: "            MOST => None,",
-        wrong: "            MOST if !BUG => None,",
+        file: "src/events/limit.rs",
+        right: "            MOST => (false, \"\"),",
+        wrong: "            MOST if !BUG => (false, \"\"),",
     },
     Mutant {
         bug: "each-refusal-warned",
-        file: "src/limit.rs",
+        file: "src/events/limit.rs",
         right: "let is_worth_one = state.is_none() ||",
         wrong: "let is_worth_one = BUG || state.is_none() ||",
     },
     Mutant {
         bug: "named-without-prefix",
         file: "src/lock/around.rs",
-        right: "(&self.engine.waiters, self.handle.names.key(), self.owner());",
-        wrong: "(&self.engine.waiters, if BUG { self.name() } else { self.handle.names.key() }, self.owner());",
+        right: "(self.handle.names.key(), self.owner());",
+        wrong: "(if BUG { self.name() } else { self.handle.names.key() }, self.owner());",
     },
     Mutant {
         bug: "spans-of-no-server",
@@ -134,9 +134,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "each-long-wait-warned",
-        file: "src/acquire/report.rs",
-        right: "engine.waiters.long_waits.admit(now) else",
-        wrong: "engine.waiters.long_waits.admit(now).or(BUG.then_some(\"\")) else",
+        file: "src/events.rs",
+        right: "= self.long_waits.admit(now);",
+        wrong: "= if BUG { (true, \"\") } else { self.long_waits.admit(now) };",
     },
     Mutant {
         bug: "holder-as-of-the-refusal",

@@ -11,20 +11,20 @@ const PERIOD: Duration = Duration::from_secs(60);
 
 /// For events of one kind.
 #[derive(Debug, Default)]
-pub(crate) struct Limit(Mutex<Option<(Instant, u32)>>);
+pub(super) struct Limit(Mutex<Option<(Instant, u32)>>);
 
 impl Limit {
-    /// What a warning about this event says at its end; `None` if it is not worth one.
-    pub(crate) fn admit(&self, now: Instant) -> Option<&'static str> {
+    /// Whether an event is worth a warning, and what that says at its end.
+    pub(super) fn admit(&self, now: Instant) -> (bool, &'static str) {
         let mut state = self.0.lock();
         let (since, before) = state
             .filter(|(since, _)| now.saturating_duration_since(*since) < PERIOD)
             .unwrap_or((now, 0));
         *state = Some((since, (before + 1).min(MOST)));
         match before {
-            MOST => None,
-            before if before + 1 == MOST => Some(" (more of these within a minute are at debug)"),
-            _ => Some(""),
+            MOST => (false, ""),
+            before if before + 1 == MOST => (true, " (more of these within a minute are at debug)"),
+            _ => (true, ""),
         }
     }
 }
@@ -34,11 +34,11 @@ const INTERVAL: Duration = Duration::from_secs(10);
 
 /// For events of one kind that come again until what is wrong is put right.
 #[derive(Debug, Default)]
-pub(crate) struct Repeats(Mutex<Option<(Instant, u64)>>);
+pub(super) struct Repeats(Mutex<Option<(Instant, u64)>>);
 
 impl Repeats {
     /// How many events there were since the last warning, with this one; `None` if it is not worth one.
-    pub(crate) fn admit(&self, now: Instant) -> Option<u64> {
+    pub(super) fn admit(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock();
         let (warned, before) = state.unwrap_or((now, 0));
         let is_worth_one = state.is_none() || now.saturating_duration_since(warned) >= INTERVAL;
@@ -56,9 +56,9 @@ mod tests {
         let (limit, begun) = (Limit::default(), Instant::now());
         let admitted = |second| limit.admit(begun + Duration::from_secs(second));
         for minute in [0, 60, 300] {
-            assert_eq!(admitted(minute), Some(""));
-            assert!(admitted(minute + 1).is_some_and(|end| end.contains("debug")));
-            assert_eq!([admitted(minute + 1), admitted(minute + 59)], [None, None]);
+            assert_eq!(admitted(minute), (true, ""));
+            assert!(matches!(admitted(minute + 1), (true, end) if end.contains("debug")));
+            assert_eq!([admitted(minute + 1), admitted(minute + 59)], [(false, ""); 2]);
         }
     }
 

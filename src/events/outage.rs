@@ -1,4 +1,4 @@
-//! What the client logs about servers that do not answer, and when.
+//! What the client logs about servers that do not answer, and when: the pure decision.
 //!
 //! 1. An outage is one warning when it begins, one at the first failure that comes [`INTERVAL`] or
 //!    more after the last warning, for all servers together, and one when it is over. In between, the
@@ -8,15 +8,10 @@
 //! 3. A connection that breaks and is made again is no outage.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-
-use super::failure::is_unknown_host;
-use super::{Node, Router, address};
-use crate::clock;
 
 /// Between two warnings about the same outage.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -30,14 +25,27 @@ pub(super) struct Outages {
     any: AtomicBool,
 }
 
+impl Outages {
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Servers) -> T) -> T {
+        let mut servers = self.servers.lock();
+        let changed = change(&mut servers);
+        self.any.store(servers.any(), Ordering::Relaxed);
+        changed
+    }
+
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+}
+
 #[derive(Default)]
-struct Servers {
-    outages: BTreeMap<usize, Outage>,
+pub(super) struct Servers {
+    pub(super) outages: BTreeMap<usize, Outage>,
     warned: Option<Instant>,
 }
 
 #[derive(Default)]
-struct Outage {
+pub(super) struct Outage {
     /// When it began; `None` if the server answers.
     since: Option<Instant>,
     failures: u64,
@@ -47,24 +55,23 @@ struct Outage {
     warned: Option<Instant>,
 }
 
-/// What to log.
+/// What to log of a failure.
 #[derive(Debug, PartialEq, Eq)]
-enum Line {
+pub(super) enum Line {
     Begins,
     Lasts(Summary),
-    Over(Summary),
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Summary {
-    lasted: Duration,
+pub(super) struct Summary {
+    pub(super) lasted: Duration,
     /// Of all servers that do not answer; or of the one that answers again.
-    failures: u64,
-    servers: usize,
+    pub(super) failures: u64,
+    pub(super) servers: usize,
 }
 
 impl Servers {
-    fn failed(&mut self, server: usize, now: Instant) -> Option<Line> {
+    pub(super) fn failed(&mut self, server: usize, now: Instant) -> Option<Line> {
         let is_old = |warned: Option<Instant>| {
             warned.is_none_or(|warned| now.saturating_duration_since(warned) >= INTERVAL)
         };
@@ -87,72 +94,23 @@ impl Servers {
         }))
     }
 
-    /// The server has answered a request that was sent at `sent`.
-    fn answered(&mut self, server: usize, sent: Instant, now: Instant) -> Option<Line> {
+    /// The server has answered a request that was sent at `sent`: what to log if its outage is over.
+    pub(super) fn answered(
+        &mut self,
+        server: usize,
+        sent: Instant,
+        now: Instant,
+    ) -> Option<Summary> {
         let outage = self.outages.get_mut(&server)?;
         let since = outage.since.take_if(|since| *since <= sent)?;
         let failures = std::mem::take(&mut outage.failures);
         let lasted = rounded(now.saturating_duration_since(since));
         let is_logged = std::mem::take(&mut outage.is_logged);
-        is_logged.then_some(Line::Over(Summary { lasted, failures, servers: 1 }))
+        is_logged.then_some(Summary { lasted, failures, servers: 1 })
     }
 
     fn any(&self) -> bool {
         self.outages.values().any(|outage| outage.since.is_some())
-    }
-}
-
-impl Router {
-    /// A server did not answer, or could not be reached.
-    pub(super) fn failed(&self, node: &Node, error: &dyn fmt::Display) {
-        let error = format!("{error:#}");
-        let name = (!is_unknown_host(&error)).then(|| address::name(&node.info()));
-        let server = name.as_deref().unwrap_or("a host that no name server knows");
-        tracing::debug!(server, %error, "a request or a connection failed");
-        let line = {
-            let mut servers = self.outages.servers.lock();
-            self.outages.any.store(true, Ordering::Relaxed);
-            servers.failed(node.number, clock::now())
-        };
-        let held = || {
-            (self.held)(&|key| self.node_of(Some(key)).is_none_or(|at| at.number == node.number))
-        };
-        match line {
-            Some(Line::Begins) => {
-                tracing::warn!(server, %error, held_locks = held(), "Redis is unavailable: \
-                    a lock that is held is lost when its lease ends, unless it can be renewed before");
-            }
-            Some(Line::Lasts(Summary { lasted, failures, servers })) => {
-                tracing::warn!(server, %error, ?lasted, failed_attempts = failures, servers,
-                    held_locks = held(), "Redis is still unavailable");
-            }
-            Some(Line::Over(_)) | None => {}
-        }
-    }
-
-    /// A server has answered a request that was sent at `sent`.
-    pub(super) fn answered(&self, server: &str, sent: Instant) {
-        if !self.outages.any.load(Ordering::Relaxed) {
-            return;
-        }
-        let nodes = self.nodes();
-        let Some(node) = nodes.iter().find(|node| node.is_at(server)) else { return };
-        let line = {
-            let mut servers = self.outages.servers.lock();
-            let line = servers.answered(node.number, sent, clock::now());
-            self.outages.any.store(servers.any(), Ordering::Relaxed);
-            line
-        };
-        if let Some(Line::Over(Summary { lasted, failures, .. })) = line {
-            tracing::warn!(server, ?lasted, failed_attempts = failures, "Redis is available again");
-        }
-    }
-
-    /// A server went out of use, whether it answers or not: others serve its keys.
-    pub(super) fn is_replaced(&self, node: &Node) {
-        let mut servers = self.outages.servers.lock();
-        servers.outages.remove(&node.number);
-        self.outages.any.store(servers.any(), Ordering::Relaxed);
     }
 }
 
@@ -171,7 +129,7 @@ mod tests {
 
     #[test]
     fn an_outage_is_a_line_when_it_begins_one_every_ten_seconds_and_one_when_it_is_over() {
-        let (mut servers, begun) = (Servers::default(), clock::now());
+        let (mut servers, begun) = (Servers::default(), Instant::now());
         let at = |millis| begun + Duration::from_millis(millis);
         let lines: Vec<_> =
             (0..600).filter_map(|tenth| servers.failed(1, at(100 * tenth))).collect();
@@ -181,27 +139,28 @@ mod tests {
         // An answer to a request that was sent before the outage began is no end of it.
         assert_eq!(servers.answered(1, begun - INTERVAL, at(60_000)), None);
         let over = servers.answered(1, at(59_000), at(60_000));
-        assert_eq!(over, Some(Line::Over(summary(60_000, 600, 1))));
+        assert_eq!(over, Some(summary(60_000, 600, 1)));
         assert_eq!(servers.answered(1, at(60_000), at(60_001)), None);
         assert!(!servers.any());
     }
 
     #[test]
     fn a_server_that_comes_and_goes_is_a_line_every_ten_seconds() {
-        let (mut servers, begun) = (Servers::default(), clock::now());
+        let (mut servers, begun) = (Servers::default(), Instant::now());
         let at = |millis| begun + Duration::from_millis(millis);
         let mut lines = Vec::new();
         for second in (0..30).map(|second| 1000 * second) {
-            lines.extend(servers.failed(1, at(second)));
-            lines.extend(servers.answered(1, at(second + 500), at(second + 501)));
+            let begins = servers.failed(1, at(second));
+            lines.push((begins, servers.answered(1, at(second + 500), at(second + 501))));
         }
-        let (begins, over) = (|| Line::Begins, || Line::Over(summary(501, 1, 1)));
-        assert_eq!(lines, [begins(), over(), begins(), over(), begins(), over()]);
+        lines.retain(|said| *said != (None, None));
+        let said = || (Some(Line::Begins), Some(summary(501, 1, 1)));
+        assert_eq!(lines, [said(), said(), said()]);
     }
 
     #[test]
     fn several_servers_share_the_lines_of_an_outage_that_lasts() {
-        let (mut servers, begun) = (Servers::default(), clock::now());
+        let (mut servers, begun) = (Servers::default(), Instant::now());
         let at = |millis| begun + Duration::from_millis(millis);
         assert_eq!(servers.failed(1, at(0)), Some(Line::Begins));
         assert_eq!(servers.failed(2, at(1)), Some(Line::Begins));

@@ -1,0 +1,175 @@
+//! What the client says of itself: each method is one event, and logs it. All warnings of the client are here.
+//!
+//! A module that has something to say calls [`Events`], which knows no other part of the client. Each event
+//! comes here, whether it is worth a warning or not: so what counts events, or passes them on to the user,
+//! belongs here, too. [`limit`] and [`outage`] decide which events are worth a warning; the others are at debug.
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, ErrorKind, Loss};
+
+mod limit;
+mod outage;
+use limit::{Limit, Repeats};
+use outage::{Line, Outages, Summary};
+
+/// The key of a lock, and an owner.
+type Of<'a> = (&'a str, &'a str);
+
+/// The events of one client.
+#[derive(Default)]
+pub(crate) struct Events {
+    losses: Limit,
+    long_waits: Limit,
+    long_holds: Limit,
+    shared_handles: Limit,
+    refusals: Repeats,
+    outages: Outages,
+    held: Option<Held>,
+}
+
+/// How many locks the client holds, of those whose keys the argument accepts.
+pub(crate) type Held = Box<dyn Fn(&dyn Fn(&str) -> bool) -> usize + Send + Sync>;
+
+/// Who has a lock for which a call waits long, as far as the client knows.
+#[derive(Default)]
+pub(crate) struct Holder {
+    pub(crate) owner: Option<Box<str>>,
+    pub(crate) remaining_lease: Option<Duration>,
+    /// [`NESTED_IN_TASK`], [`NESTED_IN_CLIENT`] or nothing.
+    pub(crate) advice: &'static str,
+}
+
+pub(crate) const NESTED_IN_TASK: &str =
+    "; this task holds it by another handle: a nested call needs the same handle";
+
+pub(crate) const NESTED_IN_CLIENT: &str = "; this client holds it by another handle: a call that is nested \
+    in that hold needs the same handle";
+
+/// At warning if the event is worth one, else at debug.
+macro_rules! log {
+    ($is_worth_one:expr => $($said:tt)*) => {
+        if $is_worth_one { tracing::warn!($($said)*) } else { tracing::debug!($($said)*) }
+    };
+}
+
+/// The client sends a failed request again. An outage has warnings of its own; a refusal is worth one, unless
+/// there was one shortly before.
+macro_rules! log_failure {
+    ($events:expr, $error:expr, $now:expr => $($said:tt)*) => {
+        let refused = $error.kind() != ErrorKind::Unavailable;
+        let failed_attempts = refused.then(|| $events.refusals.admit($now)).flatten();
+        let error = format_args!("{:#}", $error);
+        log!(failed_attempts.is_some() => error, failed_attempts, $($said)*);
+    };
+}
+
+impl Events {
+    pub(crate) fn new(held: Held) -> Self {
+        Self { held: Some(held), ..Self::default() }
+    }
+
+    /// A lock is lost. If many are, their warnings would hide the reason.
+    pub(crate) fn lost(&self, (name, owner): Of<'_>, loss: Loss, how: &str, now: Instant) {
+        let (is_worth_one, end) = self.losses.admit(now);
+        log!(is_worth_one => name, owner, ?loss, "lost a lock: {loss}, {how}{end}");
+    }
+
+    /// A lock is held for longer than `max_hold`.
+    pub(crate) fn held_long(&self, (name, owner): Of<'_>, remaining_lease: Duration, now: Instant) {
+        let (is_worth_one, end) = self.long_holds.admit(now);
+        log!(is_worth_one => name, owner, ?remaining_lease,
+            "a lock is held for longer than max_hold: its lease is renewed no more{end}");
+    }
+
+    /// A call waits long for a lock: `holder` is for a warning.
+    pub(crate) fn waits_long(
+        &self,
+        (name, owner): Of<'_>,
+        waited: Duration,
+        holder: impl FnOnce() -> Holder,
+        now: Instant,
+    ) {
+        let (is_worth_one, end) = self.long_waits.admit(now);
+        let Holder { owner: holder, remaining_lease, advice } =
+            if is_worth_one { holder() } else { Holder::default() };
+        let remaining_lease = remaining_lease.map(tracing::field::debug);
+        log!(is_worth_one => name, owner, ?waited, holder, remaining_lease,
+            "a call waits long for a lock{advice}{end}");
+    }
+
+    /// Two tasks are inside by one handle.
+    pub(crate) fn handle_shared(&self, (name, owner): Of<'_>, now: Instant) {
+        let (is_worth_one, end) = self.shared_handles.admit(now);
+        log!(is_worth_one => name, owner,
+            "two tasks hold a lock at the same time, unless its guard was moved to this one: \
+            a handle re-enters, and they share one; a task that has to wait for the others \
+            needs a clone of it{end}");
+    }
+
+    pub(crate) fn renewal_failed(&self, error: &Error, locks: usize, now: Instant) {
+        log_failure!(self, error, now => locks, "a renewal failed; trying again");
+    }
+
+    pub(crate) fn hand_off_failed(&self, error: &Error, name: &str, now: Instant) {
+        log_failure!(self, error, now => name, "a hand-off failed; trying again");
+    }
+
+    pub(crate) fn release_failed(&self, error: &Error, (name, owner): Of<'_>, now: Instant) {
+        log_failure!(self, error, now => name, owner,
+            "a release in the background failed; trying again");
+    }
+
+    /// The work of a `with` is done, and the background goes on with the release.
+    pub(crate) fn release_unconfirmed(&self, error: &Error, (name, owner): Of<'_>, now: Instant) {
+        log_failure!(self, error, now => name, owner,
+            "the release of a lock around a call is unconfirmed");
+    }
+
+    /// A server did not answer, or could not be reached. `has` says whether a key is there.
+    pub(crate) fn server_failed(
+        &self,
+        (number, server): (usize, &str),
+        error: &str,
+        has: &dyn Fn(&str) -> bool,
+        now: Instant,
+    ) {
+        tracing::debug!(server, %error, "a request or a connection failed");
+        let held = || self.held.as_ref().map(|held| held(has));
+        match self.outages.change(|servers| servers.failed(number, now)) {
+            Some(Line::Begins) => tracing::warn!(server, %error, held_locks = held(),
+                "Redis is unavailable: a lock that is held is lost when its lease ends, unless it \
+                can be renewed before"),
+            Some(Line::Lasts(Summary { lasted, failures, servers })) => {
+                tracing::warn!(server, %error,
+                ?lasted, failed_attempts = failures, servers, held_locks = held(),
+                "Redis is still unavailable")
+            }
+            None => {}
+        }
+    }
+
+    /// Whether some server does not answer.
+    pub(crate) fn is_in_outage(&self) -> bool {
+        self.outages.any()
+    }
+
+    /// A server has answered a request that was sent at `sent`.
+    pub(crate) fn server_answered(&self, number: usize, server: &str, sent: Instant, now: Instant) {
+        let over = self.outages.change(|servers| servers.answered(number, sent, now));
+        if let Some(Summary { lasted, failures, .. }) = over {
+            tracing::warn!(server, ?lasted, failed_attempts = failures, "Redis is available again");
+        }
+    }
+
+    /// A server went out of use, whether it answers or not: others serve its keys.
+    pub(crate) fn server_replaced(&self, number: usize) {
+        self.outages.change(|servers| servers.outages.remove(&number));
+    }
+
+    /// `is_first` if the client has not said so of that server before.
+    pub(crate) fn subscription_failed(&self, error: &Error, is_first: bool) {
+        log!(is_first => error = format_args!("{error:#}"),
+            "waiters rely on timers alone until a subscription works");
+    }
+}

@@ -1,12 +1,12 @@
 //! How a client takes an answer, and the lack of one.
 
-use crate::protocol::{Bug, Late, Protocol, pay};
-use crate::state::{Call, Client, Exchange, Reply, Request, Subscription};
+use crate::protocol::{Bug, Late, Protocol, release_pending};
+use crate::state::{Call, Client, InFlight, Reply, Request, Subscription};
 
 impl Protocol {
-    /// The answer to the exchange arrives.
+    /// The answer to the request in flight arrives.
     pub(crate) fn answer(&self, client: &mut Client) {
-        let Some(Exchange { request, reply: Some(reply), repeated, .. }) = client.exchange.take()
+        let Some(InFlight { request, reply: Some(reply), repeated, .. }) = client.in_flight.take()
         else {
             return;
         };
@@ -16,7 +16,7 @@ impl Protocol {
                 client.server = count;
                 let free = client.live.iter_mut().find(|hold| hold.is_none());
                 *free.expect("BUG: more than two holds") = Some(term);
-                client.leave_line();
+                client.leave_queue();
             }
             (Request::Acquire { .. }, Reply::Refused) => {
                 client.server = 0;
@@ -41,25 +41,25 @@ impl Protocol {
             (request, reply) => unreachable!("{reply:?} to {request:?}"),
         }
         // A guard may have been given back meanwhile, or its deadline passed.
-        client.debt = client.owed().is_some();
+        client.to_release = client.pending().is_some();
     }
 
     /// The connection is cut, the sender notices, and sends again what was not answered. An
     /// acquire that was ahead is not sent again, only its undo.
     pub(crate) fn cut(&self, client: &mut Client) {
         self.abandon(client);
-        if let Some(exchange) = &mut client.exchange {
-            exchange.ahead = None;
-            exchange.reply = None;
-            exchange.repeated = true;
+        if let Some(in_flight) = &mut client.in_flight {
+            in_flight.ahead = None;
+            in_flight.reply = None;
+            in_flight.repeated = true;
         }
     }
 
-    /// No answer in time: whoever asked gets an error, or asks again if he stands in line, and
+    /// No answer in time: the caller gets an error, or asks again if it is in the wait queue, and
     /// what may have been executed is undone on another connection.
     pub(crate) fn give_up(&self, client: &mut Client) {
         self.abandon(client);
-        client.exchange = None;
+        client.in_flight = None;
         match client.call {
             Call::None | Call::Parked => {}
             Call::Trying => client.call = Call::None,
@@ -68,7 +68,7 @@ impl Protocol {
                 client.again = true;
             }
         }
-        client.debt = client.owed().is_some();
+        client.to_release = client.pending().is_some();
     }
 
     /// What the server has not read yet goes with the connection, or comes late.
@@ -77,7 +77,7 @@ impl Protocol {
         if self.late == Late::Never {
             return;
         }
-        if let Some(Exchange { ahead, request, reply, .. }) = client.exchange {
+        if let Some(InFlight { ahead, request, reply, .. }) = client.in_flight {
             let request = Some(request).filter(|_| reply.is_none());
             [ahead, request].into_iter().flatten().for_each(|r| client.add_late(r));
         }
@@ -99,28 +99,28 @@ impl Protocol {
     /// The call's future is dropped. What it has sent is undone behind it, on the same
     /// connection.
     pub(crate) fn cancel(&self, client: &mut Client) {
-        client.leave_line();
-        let Some(Exchange { request: request @ Request::Acquire { .. }, reply, .. }) =
-            client.exchange
+        client.leave_queue();
+        let Some(InFlight { request: request @ Request::Acquire { .. }, reply, .. }) =
+            client.in_flight
         else {
             return;
         };
         if self.bug == Some(Bug::NoUndo) {
-            client.exchange = None;
+            client.in_flight = None;
             client.server = client.holds();
             if reply.is_none() {
                 client.add_late(request);
             }
             return;
         }
-        client.exchange = None;
+        client.in_flight = None;
         let mut ahead = Some(request).filter(|_| reply.is_none());
         if self.bug == Some(Bug::UndoOvertakes) {
             ahead.take().into_iter().for_each(|request| client.add_late(request));
         }
-        pay(client, ahead);
-        match (&mut client.exchange, ahead) {
-            (Some(exchange), _) => exchange.undo = true,
+        release_pending(client, ahead);
+        match (&mut client.in_flight, ahead) {
+            (Some(in_flight), _) => in_flight.undo = true,
             // A renewal has said that there is nothing left to undo. It is on its way all the same.
             (None, Some(request)) => client.add_late(request),
             (None, None) => {}

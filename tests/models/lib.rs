@@ -13,7 +13,7 @@
 //!
 //! `state` is what there is, `server` what the scripts do, `protocol` and `client` what the clients
 //! do, `steps` what may happen next, `properties` what must hold. The model follows `lua/*.lua` and
-//! `src/{acquire,holds,releaser,watchdog,waiters,connection}.rs` by hand: it says that what these
+//! `src/{acquire,possession,releaser,watchdog,wait,transport}.rs` by hand: it says that what these
 //! are meant to do is right, and the other tests say that they do it.
 //!
 //! # What is in it
@@ -22,11 +22,11 @@
 //! (locks again, nests, is renewed), as the test's name says. Faults are counted, so many of any
 //! kind in one run: the connection is cut, or goes silent, before the server has read a request or
 //! before its reply arrives; the same for the connection that carries messages and renewals; a
-//! message is lost and nobody notices; a call is dropped; a process dies. Leases may end at any
+//! message is lost, and no client notices; a call is dropped; a process dies. Leases may end at any
 //! time, without being counted.
 //!
 //! Not in it: a Redis that loses data or is tampered with, more than one lock, more than one
-//! caller of a handle (`src/waiters/board.rs` has tests of its own), errors that Redis answers.
+//! caller of a handle (`src/wait/queue.rs` has tests of its own), errors that Redis answers.
 //!
 //! # Time
 //!
@@ -35,17 +35,17 @@
 //! (see `state::Term`); without it exclusion does not hold, which a test shows. Everything else
 //! may take as long as it likes.
 //!
-//! # Nobody waits for ever
+//! # No waiter waits for ever
 //!
 //! An `eventually` of the checker overlooks cycles and joins, so it is not used. Instead the
-//! steps are told apart that happen for certain (what is on its way arrives or is executed, a
-//! guard is given back, a lease ends, whoever is woken or due asks) from those that need not
+//! steps are distinguished that happen for certain (what is on its way arrives or is executed, a
+//! guard is given back, a lease ends, a waiter that is woken or due asks) from those that need not
 //! (faults, new calls, renewals). Then two things are checked in every state. Each certain step
 //! makes a number smaller (`properties::work_left`), so wherever faults and calls cease, the rest
-//! is finite, whatever its order. And where no certain step is left, nobody waits, no key is there
-//! and nothing is owed. New calls are not among the certain steps because somebody else's release
+//! is finite, whatever its order. And where no certain step is left, no client waits, no key is there
+//! and no release is pending. New calls are not among the certain steps because another client's release
 //! would hide that a waiter had been forgotten.
-//! `TOLD` says the same more sharply of a lock that was *released*: the waiter does not wait for
+//! `WOKEN` says the same more sharply of a lock that was *released*: the waiter does not wait for
 //! a time to come.
 //!
 //! # Completeness
@@ -88,7 +88,7 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-use crate::properties::{COUNT, END, EXCLUSION, NO_ETERNAL_KEY, TOLD};
+use crate::properties::{COUNT, END, EXCLUSION, NO_ETERNAL_KEY, WOKEN};
 use crate::protocol::{Bug, Late, Protocol, Role};
 use crate::state::{Lease, State};
 
@@ -237,7 +237,7 @@ fn three_clients_lock_once_and_two_faults_break_nothing() {
 
 /// Within its hold or after it: what [`TWICE`] does is a part of this.
 #[test]
-fn a_handle_that_locks_again_keeps_count_lease_and_tenures_apart() {
+fn a_handle_that_locks_again_keeps_count_lease_and_possessions_apart() {
     check("nesting, 1 fault", protocol(NESTING, 1), 210_713, 25);
     check_if_full("nesting and renewed, 1 fault", protocol(EVERYTHING, 1), 757_175, 27);
     check_if_full("nesting and renewed, every step", every_step(EVERYTHING, 0), 884_357, 41);
@@ -263,9 +263,9 @@ fn each_bug_of_the_model_violates_the_property_that_is_there_for_it() {
         (Bug::RenewCreates, RENEWED, 0, COUNT),
         (Bug::UnknownRenews, RENEWED, 1, EXCLUSION),
         (Bug::DeadlineFromReply, ONCE, 0, EXCLUSION),
-        (Bug::NoSecondTry, ONCE, 0, TOLD),
+        (Bug::NoSecondTry, ONCE, 0, WOKEN),
         (Bug::NoDueTime, ONCE, 1, END),
-        (Bug::NoResubscription, ONCE, 1, TOLD),
+        (Bug::NoResubscription, ONCE, 1, WOKEN),
         (Bug::UndoOvertakes, ONCE, 1, COUNT),
         (Bug::NoUndo, ONCE, 1, COUNT),
     ] {
@@ -282,9 +282,9 @@ fn exclusion_rests_on_clocks_that_agree_within_the_margin() {
 #[test]
 fn a_request_that_runs_after_its_connection_was_given_up_breaks_exclusion() {
     let late = |role, faults| with_late(Late::Executed, role, faults);
-    // A release that was sent again, and runs a second time in the handle's next tenure.
+    // A release that was sent again, and runs a second time in the handle's next possession.
     assert_violates("a late release", late(TWICE, 1), EXCLUSION);
-    // The same without a second call: a waiter's debt is paid, and then it gets the lock.
+    // The same without a second call: a waiter's release comes, and then it gets the lock.
     assert_violates("a late undo", late(ONCE, 2), EXCLUSION);
     // An acquire that was sent again, and shortens what a nested hold has prolonged since.
     assert_violates("a late acquire under a nested hold", late(MIXED, 1), EXCLUSION);
@@ -310,7 +310,7 @@ fn a_new_owner_number_after_a_request_without_an_answer_mends_only_a_part() {
         for (role, faults) in [(ONCE, 2), (TWICE, 1), (NESTING, 1), (MIXED, 1), (RENEWED, 1)] {
             let checker = renumbered(role, faults).checker().spawn_bfs().join();
             assert!(checker.is_done());
-            let violated: Vec<_> = [EXCLUSION, NO_ETERNAL_KEY, TOLD, END]
+            let violated: Vec<_> = [EXCLUSION, NO_ETERNAL_KEY, WOKEN, END]
                 .into_iter()
                 .filter(|property| checker.discovery(property).is_some())
                 .collect();

@@ -3,14 +3,14 @@
 use stateright::{Model, Property};
 
 use crate::protocol::Protocol;
-use crate::state::{Call, Client, Exchange, Health, Reply, Request, State, Subscription, Untold};
+use crate::state::{Call, Client, Health, InFlight, Missed, Reply, Request, State, Subscription};
 use crate::steps::Step;
 
 pub(crate) const EXCLUSION: &str = "at most one client believes that it holds the lock";
 pub(crate) const NO_ETERNAL_KEY: &str = "no key is without a TTL";
 pub(crate) const COUNT: &str = "what Redis counts for an idle owner is its live guards";
-pub(crate) const TOLD: &str = "whoever waits for a lock that was released is about to be told";
-pub(crate) const END: &str = "at rest nobody waits, and nothing is held or owed";
+pub(crate) const WOKEN: &str = "a waiter of a lock that was released is about to be woken";
+pub(crate) const END: &str = "at rest no client waits, no lock is held, and no release is pending";
 
 impl Model for Protocol {
     type State = State;
@@ -26,7 +26,7 @@ impl Model for Protocol {
 
     fn next_state(&self, last: &State, step: Step) -> Option<State> {
         let next = self.after(last, step);
-        // A fault of the library may go round in circles; what it breaks is told by a property.
+        // A fault of the library may go round in circles; a property shows what it breaks.
         if step.is_certain() && self.bug.is_none() {
             let (before, after) = (work_left(last), work_left(&next));
             assert!(
@@ -48,8 +48,8 @@ impl Model for Protocol {
             Property::always(COUNT, |_, state: &State| {
                 (0..state.clients.len()).all(|c| counts_agree(state, c))
             }),
-            Property::always(TOLD, |_, state: &State| {
-                state.key.is_some() || state.clients.iter().all(is_about_to_be_told)
+            Property::always(WOKEN, |_, state: &State| {
+                state.key.is_some() || state.clients.iter().all(is_about_to_be_woken)
             }),
             Property::always(END, |model: &Self, state: &State| {
                 is_settled(state) || model.goes_on(state)
@@ -76,22 +76,22 @@ impl Protocol {
 /// until its key ends, and one that is believed is always there.
 fn counts_agree(state: &State, c: usize) -> bool {
     let client = &state.clients[c];
-    let idle = client.is_up() && client.exchange.is_none() && !client.debt;
+    let idle = client.is_up() && client.in_flight.is_none() && !client.to_release;
     let count = state.count_of(c);
     let lost = count == 0 && !client.believes();
     !idle || client.late[0].is_some() || count == client.holds() || lost
 }
 
-fn is_about_to_be_told(client: &Client) -> bool {
+fn is_about_to_be_woken(client: &Client) -> bool {
     let on_its_way = client.again || client.message || client.subscription == Subscription::Asked;
-    client.call != Call::Parked || on_its_way || client.untold != Untold::No
+    client.call != Call::Parked || on_its_way || client.missed != Missed::Nothing
 }
 
 fn is_settled(state: &State) -> bool {
     state.key.is_none() && state.clients.iter().all(|client| client.call == Call::None)
 }
 
-/// What is left to do if nobody begins anything and nothing fails, as a number that each certain
+/// What is left to do if no user begins anything and nothing fails, as a number that each certain
 /// step makes smaller: first what changes the lock, then what asks for it. So whatever the order,
 /// the certain steps come to an end.
 fn work_left(state: &State) -> (u32, u32) {
@@ -112,17 +112,17 @@ fn lock_work(client: &Client) -> u32 {
     };
     let holds: u32 = client.live.iter().flatten().map(|t| 8 + 7 * u32::from(t.believed)).sum();
     let renewal = client.renewal.map_or(0, |renewal| 3 - 2 * u32::from(renewal.reply.is_some()));
-    let owes = |server| 6 * u32::from(Client { server, ..*client }.owed().is_some());
-    let (count, reply) = match client.exchange {
-        Some(Exchange { request: Request::Acquire { count, .. }, reply, .. }) => (count, reply),
+    let pending = |server| 6 * u32::from(Client { server, ..*client }.pending().is_some());
+    let (count, reply) = match client.in_flight {
+        Some(InFlight { request: Request::Acquire { count, .. }, reply, .. }) => (count, reply),
         _ => (0, None),
     };
-    let may_nest = client.call == Call::Trying && client.exchange.is_none() && client.holds() > 0;
+    let may_nest = client.call == Call::Trying && client.in_flight.is_none() && client.holds() > 0;
     let nested = 2 * u32::from(count > 1 || may_nest);
-    let exchange = match client.exchange {
-        None => owes(client.server),
-        Some(Exchange { request: Request::Release { count, .. }, reply, ahead, .. }) => {
-            let behind = owes(client.server.min(count));
+    let in_flight = match client.in_flight {
+        None => pending(client.server),
+        Some(InFlight { request: Request::Release { count, .. }, reply, ahead, .. }) => {
+            let behind = pending(client.server.min(count));
             behind + 5 - u32::from(reply.is_some()) + 2 * u32::from(ahead.is_some())
         }
         // What comes of it is less than the call was.
@@ -130,12 +130,12 @@ fn lock_work(client: &Client) -> u32 {
     };
     // A grant adds the key, and a nested hold that finds nothing is asked for again.
     let granted = matches!(reply, Some(Reply::Granted(_)));
-    call + holds + renewal + exchange + nested - 2 * u32::from(granted)
+    call + holds + renewal + in_flight + nested - 2 * u32::from(granted)
 }
 
 fn asking_work(client: &Client) -> u32 {
-    let exchange = match (client.exchange, client.call) {
-        (Some(Exchange { request: Request::Acquire { .. }, reply, .. }), _) => {
+    let in_flight = match (client.in_flight, client.call) {
+        (Some(InFlight { request: Request::Acquire { .. }, reply, .. }), _) => {
             2 - u32::from(reply.is_some())
         }
         (None, Call::Trying) => 3,
@@ -147,7 +147,7 @@ fn asking_work(client: &Client) -> u32 {
     };
     let flag = |flag, weight| if flag { weight } else { 0 };
     let wakes = flag(client.again, 4) + flag(client.due, 4) + flag(client.message, 5);
-    exchange + subscription + wakes
+    in_flight + subscription + wakes
 }
 
 type Possible = fn(&Protocol) -> bool;
@@ -165,41 +165,41 @@ const REACHED: &[(Possible, &str, Seen)] = &[
         state.clients.iter().any(|client| both(client) == 2)
     }),
     (WITH_NESTING, "a nested hold finds the outer one gone", |_, state| {
-        exchanges(state).any(|(_, exchange)| exchange.reply == Some(Reply::Gone))
+        all_in_flight(state).any(|(_, in_flight)| in_flight.reply == Some(Reply::Gone))
     }),
     (WITH_FAULTS, "an acquire whose reply was lost is sent again", |_, state| {
-        exchanges(state).any(|(c, exchange)| {
-            let acquire = matches!(exchange.request, Request::Acquire { .. });
-            acquire && is_sent_again(exchange) && state.count_of(c) > state.clients[c].holds()
+        all_in_flight(state).any(|(c, in_flight)| {
+            let acquire = matches!(in_flight.request, Request::Acquire { .. });
+            acquire && is_sent_again(in_flight) && state.count_of(c) > state.clients[c].holds()
         })
     }),
     (WITH_FAULTS, "a release whose reply was lost is sent again", |_, state| {
-        exchanges(state).any(|(c, exchange)| {
-            let release = matches!(exchange.request, Request::Release { count: 0, .. });
-            release && is_sent_again(exchange) && state.count_of(c) == 0
+        all_in_flight(state).any(|(c, in_flight)| {
+            let release = matches!(in_flight.request, Request::Release { count: 0, .. });
+            release && is_sent_again(in_flight) && state.count_of(c) == 0
         })
     }),
     (WITH_FAULTS, "an undo goes behind an acquire that was granted", |_, state| {
-        exchanges(state).any(|(c, exchange)| {
-            let behind = exchange.undo && exchange.ahead.is_none() && exchange.reply.is_none();
+        all_in_flight(state).any(|(c, in_flight)| {
+            let behind = in_flight.undo && in_flight.ahead.is_none() && in_flight.reply.is_none();
             behind && state.count_of(c) > state.clients[c].holds()
         })
     }),
     (ALWAYS, "a grant comes too late to be believed", |_, state| {
-        exchanges(state)
-            .any(|(_, exchange)| matches!(exchange.reply, Some(Reply::Granted(t)) if !t.believed))
+        all_in_flight(state)
+            .any(|(_, in_flight)| matches!(in_flight.reply, Some(Reply::Granted(t)) if !t.believed))
     }),
-    (ALWAYS, "a waiter who was told gets the lock", |_, state| {
-        exchanges(state).any(|(c, exchange)| {
-            let told = state.clients[c].call == Call::Asking { by_time: false };
-            told && matches!(exchange.reply, Some(Reply::Granted(_)))
+    (ALWAYS, "a waiter that a message woke gets the lock", |_, state| {
+        all_in_flight(state).any(|(c, in_flight)| {
+            let woken = state.clients[c].call == Call::Asking { by_time: false };
+            woken && matches!(in_flight.reply, Some(Reply::Granted(_)))
         })
     }),
     (WITH_FAULTS, "a waiter whose message was lost gets the lock by time", |_, state| {
-        exchanges(state).any(|(c, exchange)| {
+        all_in_flight(state).any(|(c, in_flight)| {
             let by_time = state.clients[c].call == Call::Asking { by_time: true };
-            let lost = state.clients[c].untold == Untold::MessageLost;
-            by_time && lost && matches!(exchange.reply, Some(Reply::Granted(_)))
+            let lost = state.clients[c].missed == Missed::Message;
+            by_time && lost && matches!(in_flight.reply, Some(Reply::Granted(_)))
         })
     }),
     (WITH_FAULTS, "a client crashes while it holds, and another gets the lock", |_, state| {
@@ -209,7 +209,7 @@ const REACHED: &[(Possible, &str, Seen)] = &[
     (WITH_RENEWALS, "a renewal finds the lock lost", |_, state| {
         state.clients.iter().any(|client| {
             let reply = client.renewal.and_then(|renewal| renewal.reply);
-            client.same_tenure && client.holds() > 0 && reply == Some(Reply::NotRenewed)
+            client.same_possession && client.holds() > 0 && reply == Some(Reply::NotRenewed)
         })
     }),
     (ALWAYS, "two wait while a third holds", |_, state| {
@@ -218,12 +218,12 @@ const REACHED: &[(Possible, &str, Seen)] = &[
     }),
 ];
 
-/// The exchanges that are under way.
-fn exchanges(state: &State) -> impl Iterator<Item = (usize, Exchange)> {
+/// The requests in flight.
+fn all_in_flight(state: &State) -> impl Iterator<Item = (usize, InFlight)> {
     let clients = state.clients.iter().enumerate();
-    clients.filter_map(|(c, client)| client.exchange.map(|exchange| (c, exchange)))
+    clients.filter_map(|(c, client)| client.in_flight.map(|in_flight| (c, in_flight)))
 }
 
-fn is_sent_again(exchange: Exchange) -> bool {
-    exchange.repeated && exchange.reply.is_none()
+fn is_sent_again(in_flight: InFlight) -> bool {
+    in_flight.repeated && in_flight.reply.is_none()
 }

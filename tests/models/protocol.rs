@@ -1,8 +1,8 @@
-//! What the clients do: `src/{acquire,holds,releaser,watchdog,waiters,connection}.rs` in the
+//! What the clients do: `src/{acquire,possession,releaser,watchdog,wait,transport}.rs` in the
 //! abstract, and what can go wrong.
 
 use crate::state::{
-    Call, Client, Exchange, Health, Key, Lease, Reply, Request, State, Subscription, Untold,
+    Call, Client, Health, InFlight, Key, Lease, Missed, Reply, Request, State, Subscription,
 };
 use crate::steps::Step;
 
@@ -103,13 +103,13 @@ impl Protocol {
                 if let Some(step) = self.slow_step(c, &next.clients[c]) {
                     self.take(next, step);
                 }
-                if let Some(exchange) = &mut next.clients[c].exchange {
-                    exchange.slow = true;
+                if let Some(in_flight) = &mut next.clients[c].in_flight {
+                    in_flight.slow = true;
                 }
             }
             Step::Execute(c) => self.execute_next(next, c),
             Step::ExecuteRenewal(c) => {
-                if let Some(Exchange { request, .. }) = next.clients[c].renewal {
+                if let Some(InFlight { request, .. }) = next.clients[c].renewal {
                     let reply = self.execute(next, c, request, false);
                     set_reply(&mut next.clients[c].renewal, reply);
                 }
@@ -124,7 +124,7 @@ impl Protocol {
             Step::AnswerRenewal(c) => {
                 let client = &mut next.clients[c];
                 let reply = client.renewal.take().and_then(|renewal| renewal.reply);
-                let about_it = std::mem::take(&mut client.same_tenure) && client.holds() > 0;
+                let about_it = std::mem::take(&mut client.same_possession) && client.holds() > 0;
                 if reply == Some(Reply::NotRenewed) && about_it {
                     client.gone();
                 }
@@ -140,13 +140,13 @@ impl Protocol {
             Step::LoseLate(c) => {
                 next.clients[c].pop_late();
             }
-            Step::Pay(c) => pay(&mut next.clients[c], None),
+            Step::Release(c) => release_pending(&mut next.clients[c], None),
             Step::Ask(c) => self.ask(&self.roles[c], &mut next.clients[c]),
             Step::GiveBack(c, i) => {
                 let client = &mut next.clients[c];
                 client.live[i] = None;
                 client.live.sort_by_key(Option::is_none);
-                client.debt = client.owed().is_some();
+                client.to_release = client.pending().is_some();
             }
             Step::Deadline(c, i) => {
                 if let Some(term) = &mut next.clients[c].live[i] {
@@ -158,8 +158,8 @@ impl Protocol {
                 client.calls -= 1;
                 client.call = Call::Trying;
                 // An earlier hold's release comes before a new hold.
-                client.debt = client.owed().is_some();
-                if !client.debt {
+                client.to_release = client.pending().is_some();
+                if !client.to_release {
                     self.ask(&self.roles[c], client);
                 }
             }
@@ -170,7 +170,7 @@ impl Protocol {
                 let lease = lease.expect("BUG: a renewal of what is not watched");
                 let client = &mut next.clients[c];
                 client.renewals -= 1;
-                client.same_tenure = true;
+                client.same_possession = true;
                 let number = client.number;
                 client.renewal = Some(sent(Request::Renew { number, lease }));
             }
@@ -179,12 +179,12 @@ impl Protocol {
             Step::CutOwn(c) => self.cut_own(&mut next.clients[c]),
             Step::GiveUpRenewal(c) => {
                 let client = &mut next.clients[c];
-                if let Some(Exchange { request, reply: None, .. }) = client.renewal.take()
+                if let Some(InFlight { request, reply: None, .. }) = client.renewal.take()
                     && self.late != Late::Never
                 {
                     client.add_late(request);
                 }
-                client.same_tenure = false;
+                client.same_possession = false;
                 if self.bug == Some(Bug::UnknownRenews) {
                     // The deadline has moved, and the TTL has not.
                     let watched = client.live.iter_mut().flatten().filter(|t| t.lease.watched);
@@ -193,7 +193,7 @@ impl Protocol {
             }
             Step::LoseMessage(c) => {
                 next.clients[c].message = false;
-                next.clients[c].untold = Untold::MessageLost;
+                next.clients[c].missed = Missed::Message;
             }
             Step::Crash(c) => crash(&mut next.clients[c]),
             Step::Cancel(c) => self.cancel(&mut next.clients[c]),
@@ -204,10 +204,10 @@ impl Protocol {
     fn tidy(&self, state: &mut State) {
         for client in &mut state.clients {
             client.terms().for_each(|term| term.covered &= term.believed);
-            client.debt &= client.owed().is_some();
+            client.to_release &= client.pending().is_some();
             if client.again {
                 client.due = false;
-                client.untold = Untold::No;
+                client.missed = Missed::Nothing;
             }
             if client.calls == 0 && client.call == Call::None && client.holds() == 0 {
                 client.renewals = 0;
@@ -218,11 +218,11 @@ impl Protocol {
 
     /// Takes at once what could as well come later. A request that no fault meets, of which it
     /// makes no difference when it was made, is executed when it is sent, and its answer taken if
-    /// that matters to nobody else: whatever else happened between these could happen before.
+    /// that matters to no other client: whatever else happened between these could happen before.
     /// A fault that meets a request is counted beforehand, by [`Step::Slowly`].
     fn hurry(&self, state: &mut State, step: Step) {
-        if let Step::Ask(c) | Step::Call(c) | Step::Pay(c) = step
-            && let Some(Exchange { request, .. }) = state.clients[c].exchange
+        if let Step::Ask(c) | Step::Call(c) | Step::Release(c) = step
+            && let Some(InFlight { request, .. }) = state.clients[c].in_flight
             && matches!(
                 request,
                 Request::Acquire { count: 1, .. } | Request::Release { count: 0, .. }
@@ -232,7 +232,7 @@ impl Protocol {
         }
         let no_fault_comes = state.faults == 0;
         for client in &mut state.clients {
-            if let Some(Exchange { reply: Some(reply), slow: false, .. }) = client.exchange
+            if let Some(InFlight { reply: Some(reply), slow: false, .. }) = client.in_flight
                 && matches!(reply, Reply::Refused | Reply::Nothing | Reply::Released)
             {
                 self.answer(client);
@@ -240,7 +240,7 @@ impl Protocol {
             // What it prolongs is prolonged on the server.
             if client.renewal.is_some_and(|renewal| renewal.reply == Some(Reply::Renewed)) {
                 client.renewal = None;
-                client.same_tenure = false;
+                client.same_possession = false;
             }
             if client.message && no_fault_comes {
                 client.message = false;
@@ -271,25 +271,25 @@ impl Protocol {
             // The first thing on a new connection was to kill the old one.
             state.clients[c].kill_late();
         }
-        let Some(exchange) = &mut state.clients[c].exchange else {
+        let Some(in_flight) = &mut state.clients[c].in_flight else {
             return;
         };
-        if let Some(ahead) = exchange.ahead.take() {
+        if let Some(ahead) = in_flight.ahead.take() {
             self.execute(state, c, ahead, false);
             return;
         }
-        let request = exchange.request;
+        let request = in_flight.request;
         let reply = self.execute(state, c, request, false);
         let client = &mut state.clients[c];
         if reply == Reply::Refused {
             // From here on changes count.
             client.due = false;
-            client.untold = Untold::No;
+            client.missed = Missed::Nothing;
         }
-        set_reply(&mut client.exchange, reply);
+        set_reply(&mut client.in_flight, reply);
     }
 
-    /// `Attempt::try_once`, up to the request.
+    /// `Acquisition::try_once` (`src/acquire/ask.rs`), up to the request.
     fn ask(&self, role: &Role, client: &mut Client) {
         client.call = match client.call {
             Call::Parked => Call::Asking { by_time: !client.again },
@@ -301,7 +301,7 @@ impl Protocol {
             Some(inner) if client.believes() => (client.holds() + 1, inner),
             _ => {
                 client.live = [None; 2];
-                client.same_tenure = false;
+                client.same_possession = false;
                 if self.late == Late::NewNumber && std::mem::take(&mut client.unanswered) {
                     client.number += 1;
                 }
@@ -310,7 +310,7 @@ impl Protocol {
         };
         client.server = client.server.max(count);
         let number = client.number;
-        client.exchange = Some(sent(Request::Acquire { number, count, lease }));
+        client.in_flight = Some(sent(Request::Acquire { number, count, lease }));
     }
 }
 
@@ -319,29 +319,30 @@ fn take_counted(state: &mut State, step: Step) -> bool {
     let (Step::Cut(c) | Step::GiveUp(c) | Step::Cancel(c) | Step::Crash(c)) = step else {
         return false;
     };
-    let exchange = state.clients[c].exchange.as_mut();
-    exchange.is_some_and(|exchange| std::mem::take(&mut exchange.slow))
+    let in_flight = state.clients[c].in_flight.as_mut();
+    in_flight.is_some_and(|in_flight| std::mem::take(&mut in_flight.slow))
 }
 
-/// `releaser::pay`, up to the request, behind `ahead` if that is what it undoes.
-pub(crate) fn pay(client: &mut Client, ahead: Option<Request>) {
-    client.debt = false;
-    let Some((count, promise)) = client.owed() else {
+/// `release_in_background` (`src/releaser.rs`), up to the request, behind `ahead` if that is what it
+/// undoes.
+pub(crate) fn release_pending(client: &mut Client, ahead: Option<Request>) {
+    client.to_release = false;
+    let Some((count, promise)) = client.pending() else {
         return;
     };
     let request = Request::Release { number: client.number, count, promise };
     let repeated = client.freeing && count == 0;
     client.freeing |= count == 0;
-    client.exchange = Some(Exchange { ahead, repeated, ..sent(request) });
+    client.in_flight = Some(InFlight { ahead, repeated, ..sent(request) });
 }
 
-fn sent(request: Request) -> Exchange {
-    Exchange { ahead: None, request, reply: None, repeated: false, undo: false, slow: false }
+fn sent(request: Request) -> InFlight {
+    InFlight { ahead: None, request, reply: None, repeated: false, undo: false, slow: false }
 }
 
-fn set_reply(exchange: &mut Option<Exchange>, reply: Reply) {
-    if let Some(exchange) = exchange {
-        exchange.reply = Some(reply);
+fn set_reply(in_flight: &mut Option<InFlight>, reply: Reply) {
+    if let Some(in_flight) = in_flight {
+        in_flight.reply = Some(reply);
     }
 }
 
@@ -349,9 +350,9 @@ fn crash(client: &mut Client) {
     let mut after = Client::new(0, 0);
     after.health = Health::Crashed { holding: client.believes() };
     // What is in the sockets may still arrive.
-    for exchange in [client.exchange, client.renewal].into_iter().flatten() {
-        let request = Some(exchange.request).filter(|_| exchange.reply.is_none());
-        [exchange.ahead, request].into_iter().flatten().for_each(|r| after.add_late(r));
+    for in_flight in [client.in_flight, client.renewal].into_iter().flatten() {
+        let request = Some(in_flight.request).filter(|_| in_flight.reply.is_none());
+        [in_flight.ahead, request].into_iter().flatten().for_each(|r| after.add_late(r));
     }
     client.late.into_iter().flatten().for_each(|request| after.add_late(request));
     *client = after;

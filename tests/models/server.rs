@@ -1,7 +1,7 @@
 //! What the server does: `lua/*.lua`, line by line in the abstract, and the end of a lease.
 
 use crate::protocol::{Bug, Protocol};
-use crate::state::{Key, Lease, Reply, Request, State, Subscription, Term, Untold};
+use crate::state::{Key, Lease, Missed, Reply, Request, State, Subscription, Term};
 
 /// A client and its handle's number.
 type Owner = (usize, u8);
@@ -103,7 +103,7 @@ impl Protocol {
         state.remove_key();
         for client in &mut state.clients {
             if client.waits_for_a_change() {
-                client.untold = Untold::Expired;
+                client.missed = Missed::Expiry;
             }
         }
     }

@@ -19,7 +19,7 @@ pub(crate) struct Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Term {
     pub(crate) lease: Lease,
-    /// The deadline has not passed, and nobody has said that the hold is gone.
+    /// The deadline has not passed, and no answer has said that the hold is gone.
     pub(crate) believed: bool,
     /// The key's TTL reaches beyond the deadline.
     pub(crate) covered: bool,
@@ -70,7 +70,7 @@ pub(crate) enum Reply {
 
 /// A request that its sender waits for, and how far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Exchange {
+pub(crate) struct InFlight {
     /// An acquire that was given up and is on the connection before this, its undo.
     pub(crate) ahead: Option<Request>,
     pub(crate) request: Request,
@@ -97,7 +97,7 @@ pub(crate) enum Call {
     },
 }
 
-/// A subscription, as the board and the server together know it.
+/// A subscription, as the wait queues and the server together know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subscription {
     Off,
@@ -106,13 +106,13 @@ pub(crate) enum Subscription {
     Live,
 }
 
-/// Why nobody told a waiter of a lock that is free.
+/// Why no message woke a waiter of a free lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Untold {
-    No,
+pub(crate) enum Missed {
+    Nothing,
     /// An expiry publishes nothing.
-    Expired,
-    MessageLost,
+    Expiry,
+    Message,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,7 +122,7 @@ pub(crate) enum Health {
 }
 
 /// One client: a process with one handle, and its two connections. The callers' connection
-/// carries [`Client::exchange`], the connection of its own thread renewals and the subscription.
+/// carries [`Client::in_flight`], the connection of its own thread renewals and the subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Client {
     pub(crate) health: Health,
@@ -131,38 +131,38 @@ pub(crate) struct Client {
     pub(crate) renewals: u8,
     pub(crate) call: Call,
 
-    // The account (`src/holds.rs`).
+    // What the client knows of its holds (`src/possession.rs`).
     pub(crate) number: u8,
     pub(crate) live: [Option<Term>; 2],
     /// The highest count that Redis may hold for it.
     pub(crate) server: u8,
     /// A release of everything was sent and never answered.
     pub(crate) freeing: bool,
-    /// The background has been told to pay what is owed.
-    pub(crate) debt: bool,
+    /// The background is to release what is pending.
+    pub(crate) to_release: bool,
     /// A request of the present owner number was never answered.
     pub(crate) unanswered: bool,
 
     // On the callers' connection.
-    pub(crate) exchange: Option<Exchange>,
+    pub(crate) in_flight: Option<InFlight>,
     /// Requests of connections that were given up, and which the server may still get.
     pub(crate) late: [Option<Request>; 4],
 
     // On the connection of its own thread.
-    pub(crate) renewal: Option<Exchange>,
-    /// Whether the renewal is about the present tenure.
-    pub(crate) same_tenure: bool,
+    pub(crate) renewal: Option<InFlight>,
+    /// Whether the renewal is about the present possession.
+    pub(crate) same_possession: bool,
     pub(crate) subscription: Subscription,
     /// A message is on its way. Two count as one: who asks for the first knows of both.
     pub(crate) message: bool,
 
-    // Its place in line (`src/waiters/board.rs`).
+    // Its waiter (`src/wait/queue.rs`).
     /// To ask at once.
     pub(crate) again: bool,
     /// The lease of which the last refusal spoke has ended or was changed, so its end, as the
     /// waiter knows it, comes.
     pub(crate) due: bool,
-    pub(crate) untold: Untold,
+    pub(crate) missed: Missed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -184,17 +184,17 @@ impl Client {
             live: [None; 2],
             server: 0,
             freeing: false,
-            debt: false,
+            to_release: false,
             unanswered: false,
-            exchange: None,
+            in_flight: None,
             late: [None; 4],
             renewal: None,
-            same_tenure: false,
+            same_possession: false,
             subscription: Subscription::Off,
             message: false,
             again: false,
             due: false,
-            untold: Untold::No,
+            missed: Missed::Nothing,
         }
     }
 
@@ -210,40 +210,40 @@ impl Client {
         self.live.iter().flatten().count() as u8
     }
 
-    /// `Account::owed`: the count to sink to, and the longest lease of a hold that stays.
-    pub(crate) fn owed(&self) -> Option<(u8, Option<Lease>)> {
+    /// `HoldState::pending`: the count to lower to, and the longest lease of a hold that stays.
+    pub(crate) fn pending(&self) -> Option<(u8, Option<Lease>)> {
         let believed = self.live.iter().flatten().filter(|term| term.believed);
         let promise = believed.map(|term| term.lease).max_by_key(|lease| lease.long);
         let count = if promise.is_some() { self.holds() } else { 0 };
         (self.server > count).then_some((count, promise))
     }
 
-    /// `Account::gone`.
+    /// `Possession::lose`.
     pub(crate) fn gone(&mut self) {
         self.server = 0;
         self.freeing = false;
-        self.same_tenure = false;
+        self.same_possession = false;
         self.live = [None; 2];
     }
 
-    pub(crate) fn leave_line(&mut self) {
+    pub(crate) fn leave_queue(&mut self) {
         self.call = Call::None;
         self.subscription = Subscription::Off;
         self.message = false;
         self.again = false;
         self.due = false;
-        self.untold = Untold::No;
+        self.missed = Missed::Nothing;
     }
 
     /// Redis has refused it and will not be asked again before something has changed.
     pub(crate) fn waits_for_a_change(&self) -> bool {
-        let reply = self.exchange.and_then(|exchange| exchange.reply);
+        let reply = self.in_flight.and_then(|in_flight| in_flight.reply);
         self.call == Call::Parked || reply == Some(Reply::Refused)
     }
 
     /// Terms that a TTL may cover: of guards, and of grants on their way back.
     pub(crate) fn terms(&mut self) -> impl Iterator<Item = &mut Term> {
-        let reply = self.exchange.as_mut().and_then(|exchange| exchange.reply.as_mut());
+        let reply = self.in_flight.as_mut().and_then(|in_flight| in_flight.reply.as_mut());
         let granted = reply.and_then(|reply| match reply {
             Reply::Granted(term) => Some(term),
             _ => None,
@@ -272,8 +272,8 @@ impl Client {
 }
 
 impl State {
-    /// Everybody who waits learns, in his own time, that the lease has changed of which the
-    /// refusal spoke.
+    /// Each waiter learns, in its own time, that the lease has changed of which its refusal
+    /// spoke.
     pub(crate) fn lease_changed(&mut self) {
         for client in &mut self.clients {
             client.due |= client.waits_for_a_change();

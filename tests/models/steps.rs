@@ -1,7 +1,7 @@
 //! Which steps are possible.
 
 use crate::protocol::{Bug, Protocol};
-use crate::state::{Call, Client, Exchange, State, Subscription};
+use crate::state::{Call, Client, InFlight, State, Subscription};
 
 /// One step. Those of the first part happen sooner or later, those of the others need not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub(crate) enum Step {
     /// The server gets a request of a connection that was given up, or never will.
     ExecuteLate(usize),
     LoseLate(usize),
-    /// The background pays what is owed.
-    Pay(usize),
+    /// The background releases what is pending.
+    Release(usize),
     Ask(usize),
     /// A guard is given back.
     GiveBack(usize, usize),
@@ -42,7 +42,7 @@ pub(crate) enum Step {
     /// The connection of the client's own thread is cut.
     CutOwn(usize),
     GiveUpRenewal(usize),
-    /// A message is lost and nobody notices.
+    /// A message is lost, and no client notices.
     LoseMessage(usize),
     Crash(usize),
     Cancel(usize),
@@ -90,13 +90,13 @@ impl Protocol {
     }
 
     fn certain_steps(&self, c: usize, client: &Client, steps: &mut Vec<Step>) {
-        match client.exchange {
-            Some(Exchange { reply: None, .. }) => steps.push(Step::Execute(c)),
+        match client.in_flight {
+            Some(InFlight { reply: None, .. }) => steps.push(Step::Execute(c)),
             Some(_) => steps.push(Step::Answer(c)),
             None => steps.extend(self.next_request(c, client)),
         }
         match client.renewal {
-            Some(Exchange { reply: None, .. }) => steps.push(Step::ExecuteRenewal(c)),
+            Some(InFlight { reply: None, .. }) => steps.push(Step::ExecuteRenewal(c)),
             Some(_) => steps.push(Step::AnswerRenewal(c)),
             None => {}
         }
@@ -121,7 +121,7 @@ impl Protocol {
         let due = client.due && self.bug != Some(Bug::NoDueTime);
         let parked = client.call == Call::Parked && (client.again || due);
         match client.call {
-            _ if client.debt => Some(Step::Pay(c)),
+            _ if client.to_release => Some(Step::Release(c)),
             _ if parked || client.call == Call::Trying => Some(Step::Ask(c)),
             _ => None,
         }
@@ -137,21 +137,21 @@ impl Protocol {
         }
     }
 
-    /// A call that has to wait for another exchange of its handle is as one that begins later.
+    /// A call that has to wait for another request of its handle is as one that begins later.
     fn may_call(&self, c: usize, client: &Client) -> bool {
         let nests = self.roles[c].inner.is_some() && client.holds() < 2;
-        let free = client.call == Call::None && client.exchange.is_none();
+        let free = client.call == Call::None && client.in_flight.is_none();
         free && client.calls > 0 && (nests || !client.believes())
     }
 
     fn faults(&self, c: usize, client: &Client, left: bool, steps: &mut Vec<Step>) {
-        let request = client.exchange.is_none().then(|| self.slow_step(c, client)).flatten();
+        let request = client.in_flight.is_none().then(|| self.slow_step(c, client)).flatten();
         if left && request.is_some() && !self.every_step {
             steps.push(Step::Slowly(c));
         }
-        let met = client.exchange.is_some_and(|exchange| exchange.slow);
+        let met = client.in_flight.is_some_and(|in_flight| in_flight.slow);
         if left || met {
-            if client.exchange.is_some() {
+            if client.in_flight.is_some() {
                 steps.push(Step::Cut(c));
                 steps.push(Step::GiveUp(c));
             }

@@ -7,7 +7,7 @@ use crate::{assert_violates, check, is_full};
 const NEVER: Role = Role { calls: [0, 0], grants: true };
 const ONE: Role = Role { calls: [1, 0], grants: true };
 /// Its message is `0`, and its head asks.
-const IS_TOLD: Role = Role { grants: false, ..ONE };
+const IS_NOTIFIED: Role = Role { grants: false, ..ONE };
 /// Two callers, the second of which waits behind the first.
 const TWO: Role = Role { calls: [1, 1], grants: true };
 /// One caller that comes again.
@@ -43,8 +43,8 @@ fn a_client_with_two_waiters_hands_off_in_order() {
 }
 
 #[test]
-fn a_client_that_cannot_be_granted_the_lock_is_told() {
-    check_all("2 clients and 1 that is told", fair([ONE, ONE, IS_TOLD], 0), 12_363, 24);
+fn a_client_that_cannot_be_granted_the_lock_is_notified() {
+    check_all("2 clients and 1 that is notified", fair([ONE, ONE, IS_NOTIFIED], 0), 12_363, 24);
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn larger_spaces() {
         check_all("2 waiters and 1, 1 fault", fair([TWO, ONE, NEVER], 1), 388_162, 35);
         check_all("2 waiters and 2 clients", fair([TWO, ONE, ONE], 0), 907_687, 35);
         check_all("3 clients, one of them twice", fair([AGAIN, ONE, ONE], 0), 158_416, 33);
-        let told = fair([ONE, ONE, IS_TOLD], 1);
-        check_all("2 clients and 1 that is told, 1 fault", told, 296_838, 34);
+        let notified = fair([ONE, ONE, IS_NOTIFIED], 1);
+        check_all("2 clients and 1 that is notified, 1 fault", notified, 296_838, 34);
         check_all("3 clients, every step", every_step([ONE; 3], 0), 154_993, 46);
         let hands_off = fair([TWO, AGAIN, NEVER], 1);
         check_all("2 waiters and 1 twice, 1 fault", hands_off, 4_371_561, 46);
@@ -81,9 +81,9 @@ fn each_bug_of_a_fair_lock_violates_the_property_that_is_there_for_it() {
         (Bug::UntakenGrantStays, [ONE; 3], 1, END),
         (Bug::HandOffKeepsPlace, [ONE; 3], 0, PLACE),
         (Bug::LeaveForgotten, [ONE; 3], 1, PLACE),
-        (Bug::ReleaseUntold, [ONE; 3], 0, TOLD),
-        (Bug::LeaveUntold, [ONE, ONE, IS_TOLD], 1, TOLD),
-        (Bug::SecondUntold, [ONE; 3], 1, TOLD),
+        (Bug::ReleaseSilent, [ONE; 3], 0, WOKEN),
+        (Bug::LeaveSilent, [ONE, ONE, IS_NOTIFIED], 1, WOKEN),
+        (Bug::SecondNotNotified, [ONE; 3], 1, WOKEN),
         (Bug::NoRefresh, [ONE; 3], 1, END),
         (Bug::NewcomerDropped, [ONE; 3], 0, ORDER),
         (Bug::CutUnsaid, [ONE, ONE, NEVER], 1, COMES),
@@ -92,8 +92,8 @@ fn each_bug_of_a_fair_lock_violates_the_property_that_is_there_for_it() {
         assert_violates(&format!("{bug:?}"), model, property);
     }
     if is_full() {
-        let told = Role { grants: false, ..TWO };
-        let stays = Fair { bug: Some(Bug::PlaceStays), ..fair([told, ONE, ONE], 1) };
+        let notified = Role { grants: false, ..TWO };
+        let stays = Fair { bug: Some(Bug::PlaceStays), ..fair([notified, ONE, ONE], 1) };
         assert_violates("PlaceStays", stays, ORDER);
     }
 }

@@ -1,7 +1,7 @@
 //! How a client asks, hears, hands off and leaves.
 
 use super::state::{
-    Call, Elsewhere, Exchange, GRANT, HandOff, Hold, Owner, Place, Reply, Request, Sent, State, bit,
+    Call, Elsewhere, GRANT, HandOff, Hold, InFlight, Owner, Place, Reply, Request, Sent, State, bit,
 };
 use super::steps::Step;
 use super::{Bug, Fair};
@@ -98,7 +98,7 @@ impl Fair {
                 let last = next.next_since();
                 let client = &mut next.clients[c];
                 let others = client.taken || client.owners.iter().any(|o| o.call == Call::Trying);
-                let waits = client.owners.iter().filter(|owner| owner.seat > 0);
+                let waits = client.owners.iter().filter(|owner| owner.position > 0);
                 let first = waits.map(|owner| owner.since).min().unwrap_or(last);
                 (client.leaves, client.leaving) = (false, (!others).then_some(first));
             }
@@ -144,7 +144,7 @@ impl Fair {
     }
 
     fn send(&self, state: &mut State, (c, o): (usize, usize), request: Request) {
-        state.clients[c].owners[o].exchange = Some(Exchange { ahead: 0, request, reply: None });
+        state.clients[c].owners[o].in_flight = Some(InFlight { ahead: 0, request, reply: None });
         if !self.every_step {
             self.execute_next(state, (c, o));
         }
@@ -160,9 +160,9 @@ impl Fair {
 
     /// The answer to a release changes nothing but that the owner is free, or its client asks.
     fn answer_at_once(&self, state: &mut State, (c, o): (usize, usize)) {
-        let answered = state.clients[c].owners[o].exchange.is_some_and(|exchange| {
-            let release = matches!(exchange.request, Request::Release { .. });
-            release && matches!(exchange.reply, Some(Reply::Released | Reply::Nothing))
+        let answered = state.clients[c].owners[o].in_flight.is_some_and(|in_flight| {
+            let release = matches!(in_flight.request, Request::Release { .. });
+            release && matches!(in_flight.reply, Some(Reply::Released | Reply::Nothing))
         });
         if answered && !self.every_step {
             self.answer(state, (c, o));
@@ -170,27 +170,27 @@ impl Fair {
     }
 
     fn execute_next(&self, state: &mut State, (c, o): (usize, usize)) {
-        let Some(exchange) = &mut state.clients[c].owners[o].exchange else { return };
-        let ahead = std::mem::take(&mut exchange.ahead);
+        let Some(in_flight) = &mut state.clients[c].owners[o].in_flight else { return };
+        let ahead = std::mem::take(&mut in_flight.ahead);
         if ahead > 0 {
             let subscribed = state.clients[c].subscribed;
             self.execute(state, c, o, Request::Acquire { since: ahead, new: !subscribed });
             return;
         }
-        let request = exchange.request;
+        let request = in_flight.request;
         let reply = self.execute(state, c, o, request);
-        if let Some(exchange) = &mut state.clients[c].owners[o].exchange {
-            exchange.reply = Some(reply);
+        if let Some(in_flight) = &mut state.clients[c].owners[o].in_flight {
+            in_flight.reply = Some(reply);
         }
     }
 
     fn answer(&self, state: &mut State, (c, o): (usize, usize)) {
-        let Some(exchange) = state.clients[c].owners[o].exchange.take() else { return };
-        let (held, has) = (state.key.is_some() || state.told.is_some(), state.has(c, o));
+        let Some(in_flight) = state.clients[c].owners[o].in_flight.take() else { return };
+        let (held, has) = (state.key.is_some() || state.notified.is_some(), state.has(c, o));
         let ours = state.key.is_some_and(|key| key.client == c);
         let has_grant = state.has(c, GRANT);
         let tries = state.clients[c].owners[o].call == Call::Trying;
-        match (exchange.request, exchange.reply) {
+        match (in_flight.request, in_flight.reply) {
             (Request::Acquire { .. }, Some(Reply::Granted)) => {
                 heard(state, c);
                 let client = &mut state.clients[c];
@@ -291,7 +291,7 @@ impl Fair {
         }
     }
 
-    /// A waiter has the lock: nobody that stood when it came, when Redis or its client decided, and
+    /// A waiter has the lock: no other one that stood when it came, when Redis or its client decided, and
     /// stands now may wait for it still.
     fn believes(&self, state: &mut State, (c, o): (usize, usize)) {
         let mut over = state.clients[c].owners[o].behind & state.standing();
@@ -307,9 +307,9 @@ impl Fair {
     fn fail(&self, state: &mut State, step: Step) {
         match step {
             Step::Cut(c, o) => {
-                if let Some(exchange) = &mut state.clients[c].owners[o].exchange {
+                if let Some(in_flight) = &mut state.clients[c].owners[o].in_flight {
                     // The owner of a grant that is released has none again.
-                    exchange.reply = if o == GRANT { Some(Reply::Nothing) } else { None };
+                    in_flight.reply = if o == GRANT { Some(Reply::Nothing) } else { None };
                 }
             }
             Step::CutHandOff(c) => {
@@ -317,8 +317,10 @@ impl Fair {
                     hand_off.sent = Sent::OnItsWay;
                 }
             }
-            Step::LoseAsk(c) => (state.clients[c].ask, state.untold) = (false, true),
-            Step::LoseAskLater(c) => (state.clients[c].ask_later, state.untold) = (false, true),
+            Step::LoseAsk(c) => (state.clients[c].ask, state.message_lost) = (false, true),
+            Step::LoseAskLater(c) => {
+                (state.clients[c].ask_later, state.message_lost) = (false, true)
+            }
             Step::LoseGrant(c) => (state.clients[c].granted, state.grant_lost) = (false, true),
             Step::TooLate(c) => {
                 let client = &mut state.clients[c];
@@ -343,7 +345,7 @@ impl Fair {
             Step::Lapse(c) => state.clients[c].lapsed = true,
             Step::Drop(c, o) => self.drop_call(state, (c, o)),
             Step::Crash(c) => {
-                state.untold = true;
+                state.message_lost = true;
                 state.grant_lost |= state.has(c, GRANT);
                 state.clients[c].up = false;
             }
@@ -353,7 +355,7 @@ impl Fair {
 
     fn drop_call(&self, state: &mut State, (c, o): (usize, usize)) {
         let client = &mut state.clients[c];
-        let (call, was_head) = (client.owners[o].call, client.owners[o].seat == 1);
+        let (call, was_head) = (client.owners[o].call, client.owners[o].position == 1);
         client.owners[o].wait_ends(Call::None);
         if call == Call::Handed {
             let hold = client.owners[o].hold.filter(|hold| hold.valid);
@@ -369,15 +371,15 @@ impl Fair {
         if client.waiting() == 0 && std::mem::take(&mut client.taken) {
             client.leaves = !forgotten;
         }
-        if let Some(exchange) = client.owners[o].exchange
-            && let Request::Acquire { since, .. } = exchange.request
+        if let Some(in_flight) = client.owners[o].in_flight
+            && let Request::Acquire { since, .. } = in_flight.request
         {
             // The undo goes behind what it undoes, on the same connection.
-            let ahead = if exchange.reply.is_none() { since } else { 0 };
+            let ahead = if in_flight.reply.is_none() { since } else { 0 };
             let request = Request::Release { place: place(state, c) };
             let client = &mut state.clients[c];
             client.owners[o].hold = Some(Hold { valid: false, leaving: true });
-            client.owners[o].exchange = Some(Exchange { ahead, request, reply: None });
+            client.owners[o].in_flight = Some(InFlight { ahead, request, reply: None });
         }
     }
 }
@@ -390,7 +392,7 @@ fn place(state: &mut State, c: usize) -> Place {
         client.taken = false;
         return Place::Left(next);
     };
-    let in_queue = client.owners[oldest].seat > 0;
+    let in_queue = client.owners[oldest].position > 0;
     client.taken |= in_queue;
     Place::Of(client.owners[oldest].since, !in_queue || !client.subscribed)
 }
@@ -401,6 +403,6 @@ fn heard(state: &mut State, c: usize) {
     let Some(key) = state.key.filter(|key| key.client == c) else { return };
     let client = &mut state.clients[c];
     client.elsewhere = Some(Elsewhere { oldest: key.oldest, answered });
-    // Whoever came between the answer and now came within a round trip.
+    // A waiter that came between the answer and now came within a round trip.
     client.owners.iter_mut().for_each(|owner: &mut Owner| owner.behind &= key.stood);
 }

@@ -1,7 +1,7 @@
 //! The queue of a fair lock as a model, of which every state is visited: three clients with a waiter
 //! each or two, places, grants on release under an owner that no handle is, and what hands them on.
 //!
-//! It follows `lua/fair_{turn,acquire,release,leave,refresh,hand_off}.lua`, `src/acquire.rs`,
+//! It follows `lua/fair_{turn,acquire,release,leave,refresh,prolong}.lua`, `src/acquire.rs`,
 //! `src/releaser/{granted,leave}.rs`, `src/wait/places.rs`, `src/wait/queue/{place,places}.rs` and
 //! `src/protocol/grant.rs`.
 //!
@@ -10,7 +10,7 @@
 //! One lock. A call tries once, joins the wait queue of its client, subscribes and asks. A place is
 //! the age of the client's oldest waiter. A release frees the lock and grants it to the first client
 //! with a subscriber, by a message or in its own reply; the client hands the grant to its head at
-//! once or after a confirmation, or gives it back. A client that cannot be granted the lock is told,
+//! once or after a confirmation, or gives it back. A client that cannot be granted the lock is notified,
 //! and asks. Faults are counted: the reply of an acquire, a release or a hand-off is lost, and the
 //! request sent again; a message is lost, or all with their connection; a grant, a lease, a grace or
 //! a term ends too soon; a call is dropped; a client crashes.
@@ -24,7 +24,7 @@
 //!
 //! # Time
 //!
-//! A grant, a lease and a grace end by a step: for certain if nobody is left that would give the
+//! A grant, a lease and a grace end by a step: for certain if no client is left that would give the
 //! lock back or come for it, as a fault before that. The one assumption is at
 //! [`state::Hold`]: what a client believes of a grant has ended when the grant ends in Redis. So a
 //! grant that is late is not believed. [`Bug::BelievedFromArrival`] and [`Bug::OwnLeaseAtOnce`] show
@@ -39,12 +39,12 @@
 //! or if a grant ends that it did not take. A waiter that is in the wait queue again, because it took
 //! what was handed to it too late, comes anew.
 //!
-//! # Nobody waits for ever
+//! # No waiter waits for ever
 //!
-//! As in the other models: where no certain step is left, nobody waits, and no key and no place is
+//! As in the other models: where no certain step is left, no client waits, and no key and no place is
 //! there. That the certain steps come to an end is checked by following all of them: no way of
-//! them leads back to where it began. `TOLD` says more sharply that a lock that was *released*, or
-//! granted and not taken, is on its way to somebody without a time to come.
+//! them leads back to where it began. `WOKEN` says more sharply that a lock that was *released*, or
+//! granted and not taken, is on its way to a client without a time to come.
 
 mod checks;
 mod client;
@@ -69,7 +69,7 @@ pub(crate) enum Bug {
     GrantStays,
     /// A grant that no waiter can take is not released.
     UntakenGrantStays,
-    /// A grant is not undone if nobody has heard of it.
+    /// A grant is not undone if no client has heard of it.
     UnheardGrantStays,
     /// A client takes a grant of which a refusal says although it has heard of it.
     GrantTwice,
@@ -79,16 +79,16 @@ pub(crate) enum Bug {
     PlaceStays,
     /// A client that hands a grant off, and has asked meanwhile, keeps its place.
     HandOffKeepsPlace,
-    /// A client hands off to its own waiter, whoever waits in others.
+    /// A client hands off to its own waiter, though older ones wait in others.
     OthersIgnored,
     /// The same to one that came after Redis said who waits in others.
     AnsweredIgnored,
-    /// A release tells nobody.
-    ReleaseUntold,
+    /// A release notifies no client.
+    ReleaseSilent,
     /// A client that leaves the queue does not pass its turn on.
-    LeaveUntold,
-    /// The second is not told when the grace of the first ends.
-    SecondUntold,
+    LeaveSilent,
+    /// The second is not notified when the grace of the first ends.
+    SecondNotNotified,
     /// A client whose last waiter has left keeps its place.
     LeaveForgotten,
     /// A client does not look after its place.
@@ -151,7 +151,7 @@ fn tidied(mut state: State) -> State {
         let hand_off = client.hand_off;
         for (o, owner) in client.owners[..state::HANDLES].iter_mut().enumerate() {
             owner.stands &= owner.waits();
-            let under_way = owner.exchange.is_some() || owner.call != Call::None;
+            let under_way = owner.in_flight.is_some() || owner.call != Call::None;
             let handed = hand_off.is_some_and(|hand_off| hand_off.from == o || hand_off.to == o);
             let has = state.key.is_some_and(|key| (key.client, key.owner) == (c, o));
             if !under_way && !handed && !has {

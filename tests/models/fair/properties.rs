@@ -8,14 +8,14 @@ use super::steps::Step;
 
 pub(crate) const EXCLUSION: &str =
     "at most one waiter of all clients believes that it has the lock";
-pub(crate) const HOLDER: &str = "whoever believes it is of the client that has the lock in Redis";
+pub(crate) const HOLDER: &str = "a believed hold is of the client that has the lock in Redis";
 pub(crate) const ORDER: &str = "no waiter is passed over by one that came later";
 pub(crate) const NO_ETERNAL_KEY: &str = "no key is without a TTL";
 pub(crate) const GRANT_GOES_ON: &str = "a grant is on its way to a waiter, or back";
-pub(crate) const TOLD: &str = "a free lock for which a client waits is on its way to somebody";
+pub(crate) const WOKEN: &str = "a free lock for which a client waits is on its way to a client";
 pub(crate) const PLACE: &str = "a place is that of a waiter, or is about to be given up";
 pub(crate) const COMES: &str = "a client that cannot hear has said that it comes, or is about to";
-pub(crate) const END: &str = "at rest nobody waits or holds, and no key and no place is there";
+pub(crate) const END: &str = "at rest no client waits or holds, and no key and no place is there";
 
 impl Model for Fair {
     type State = State;
@@ -50,8 +50,8 @@ impl Model for Fair {
                 let granted = state.key.filter(|key| key.owner == GRANT && !state.grant_lost);
                 granted.is_none_or(|key| state.clients[key.client].has_grant())
             }),
-            Property::always(TOLD, |_, state: &State| {
-                let free = state.key.is_none() && state.told.is_none() && !state.untold;
+            Property::always(WOKEN, |_, state: &State| {
+                let free = state.key.is_none() && state.notified.is_none() && !state.message_lost;
                 !free
                     || !state.clients.iter().any(hears)
                     || state.clients.iter().any(is_about_to_ask)
@@ -123,7 +123,7 @@ type Seen = fn(&Fair, &State) -> bool;
 const ALWAYS: Possible = |_| true;
 const WITH_FAULTS: Possible = |model| model.faults > 0;
 const WITH_TWO: Possible = |model| model.roles.iter().any(|role| role.calls[1] > 0);
-const WITH_TOLD: Possible = |model| model.roles.iter().any(|role| !role.grants);
+const WITH_NOTIFIED: Possible = |model| model.roles.iter().any(|role| !role.grants);
 const OF_THREE: Possible = |model| model.roles.iter().all(|role| role.calls[0] > 0);
 const OF_THREE_WITH_FAULTS: Possible = |model| model.faults > 0 && OF_THREE(model);
 
@@ -144,7 +144,7 @@ const REACHED: &[(Possible, &str, Seen)] = &[
         state.clients.iter().any(|client| granted(client) && client.head_calls(Call::Asking))
     }),
     (ALWAYS, "a client that has just come has its turn", |_, state| {
-        state.told.is_some_and(|told| state.clients[told].is_new)
+        state.notified.is_some_and(|notified| state.clients[notified].is_new)
     }),
     (WITH_TWO, "a hold is handed off inside a client", |_, state| {
         let inside = |client: &Client| client.hand_off.is_some_and(|it| it.from != GRANT);
@@ -153,8 +153,8 @@ const REACHED: &[(Possible, &str, Seen)] = &[
     (OF_THREE, "two clients have a place, and the second is to ask later", |_, state| {
         state.queue().nth(1).is_some() && state.clients.iter().any(|client| client.ask_later)
     }),
-    (WITH_TOLD, "a client has its turn, and the lock is free", |_, state| {
-        state.told.is_some() && state.key.is_none()
+    (WITH_NOTIFIED, "a client has its turn, and the lock is free", |_, state| {
+        state.notified.is_some() && state.key.is_none()
     }),
     (OF_THREE_WITH_FAULTS, "a client is alive, and its place is gone", |_, state| {
         state.clients.iter().any(|client| {

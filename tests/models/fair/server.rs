@@ -1,4 +1,4 @@
-//! What the server does: `lua/fair_{turn,acquire,release,leave,refresh,hand_off}.lua` in the
+//! What the server does: `lua/fair_{turn,acquire,release,leave,refresh,prolong}.lua` in the
 //! abstract, and what ends by itself.
 
 use super::state::{Call, Client, GRANT, Key, Place, Reply, Request, Sent, Since, State};
@@ -17,13 +17,13 @@ impl Fair {
         loop {
             let mut queue = state.queue();
             let Some(first) = queue.next() else {
-                state.told = None;
+                state.notified = None;
                 return None;
             };
             let second = queue.next();
             let client = &mut state.clients[first];
             let alive = !client.lapsed;
-            if asks == Some(first) || state.told == Some(first) && alive {
+            if asks == Some(first) || state.notified == Some(first) && alive {
                 return Some(first);
             }
             let grants = alive && client.grants && !client.is_new && own != Some(first);
@@ -34,14 +34,15 @@ impl Fair {
                 if grants {
                     client.granted |= client.subscribed;
                     client.place = 0;
-                    state.told = None;
+                    state.notified = None;
                     self.set_key(state, first, GRANT);
                 } else {
-                    state.told = Some(first);
+                    state.notified = Some(first);
                 }
                 if let Some(second) = second.filter(|second| asks != Some(*second)) {
                     let second = &mut state.clients[second];
-                    second.ask_later |= second.subscribed && self.bug != Some(Bug::SecondUntold);
+                    second.ask_later |=
+                        second.subscribed && self.bug != Some(Bug::SecondNotNotified);
                 }
                 return Some(first);
             }
@@ -58,7 +59,7 @@ impl Fair {
                 (client.lapsed, client.is_new) = (false, new);
                 for owner in client.owners.iter_mut().filter(|owner| owner.since == since) {
                     // One in its first try may be passed by the next waiter of its client.
-                    owner.stands = client.subscribed || new && owner.seat > 0;
+                    owner.stands = client.subscribed || new && owner.position > 0;
                 }
             }
             Place::Left(next) if client.place < next => client.place = 0,
@@ -70,8 +71,8 @@ impl Fair {
         let mine = state.key.filter(|key| (key.client, key.owner) == (c, o));
         if mine.is_none() {
             self.place(&mut state.clients[c], Place::Of(since, new));
-            if state.told == Some(c) {
-                state.told = None;
+            if state.notified == Some(c) {
+                state.notified = None;
             }
             if let Some(key) = state.key {
                 if key.client == c {
@@ -91,7 +92,7 @@ impl Fair {
             client.place = 0;
         }
         client.owners[o].stands = false;
-        state.told = None;
+        state.notified = None;
         self.set_key(state, c, o);
         // It was decided when the first one of two requests was executed.
         if let Some((key, mine)) = state.key.as_mut().zip(mine) {
@@ -107,8 +108,8 @@ impl Fair {
         state.key = None;
         state.grant_lost = false;
         self.place(&mut state.clients[c], place);
-        state.told = None;
-        if self.bug != Some(Bug::ReleaseUntold) {
+        state.notified = None;
+        if self.bug != Some(Bug::ReleaseSilent) {
             self.turn(state, None, Some(c));
         }
         Reply::Released
@@ -119,19 +120,19 @@ impl Fair {
             return;
         }
         let had = std::mem::take(&mut state.clients[c].place) > 0;
-        if state.told == Some(c) {
-            state.told = None;
+        if state.notified == Some(c) {
+            state.notified = None;
         }
-        if had && state.key.is_none() && self.bug != Some(Bug::LeaveUntold) {
+        if had && state.key.is_none() && self.bug != Some(Bug::LeaveSilent) {
             self.turn(state, None, None);
         }
     }
 
     pub(super) fn refresh(&self, state: &mut State, c: usize) {
-        state.clients[c].lapsed &= state.told == Some(c);
+        state.clients[c].lapsed &= state.notified == Some(c);
     }
 
-    /// `lua/fair_hand_off.lua`, after which the client's place is that of its next waiter.
+    /// `lua/fair_prolong.lua`, after which the client's place is that of its next waiter.
     pub(super) fn hand_off(&self, state: &mut State, c: usize) {
         let Some(mut hand_off) = state.clients[c].hand_off else { return };
         let has = state.has(c, hand_off.from) || state.has(c, hand_off.to);
@@ -158,7 +159,7 @@ impl Fair {
         let same = state.key.is_some_and(|key| (key.client, key.owner) == (client, owner));
         state.key = Some(Key { client, owner, has_ttl, oldest, stood });
         if !same {
-            (state.grant_lost, state.untold) = (false, false);
+            (state.grant_lost, state.message_lost) = (false, false);
             state.clients[client].heard = false;
             state.clients.iter_mut().for_each(|client| client.timer = false);
         }
@@ -178,17 +179,17 @@ impl Fair {
             }
             if key.owner == GRANT {
                 owner.stands &= client.place > 0;
-                if let Some(exchange) = &mut owner.exchange
-                    && matches!(exchange.request, Request::Release { .. })
+                if let Some(in_flight) = &mut owner.in_flight
+                    && matches!(in_flight.request, Request::Release { .. })
                     && o == GRANT
-                    && exchange.reply.is_none()
+                    && in_flight.reply.is_none()
                 {
-                    exchange.reply = Some(Reply::Nothing);
+                    in_flight.reply = Some(Reply::Nothing);
                 }
             }
         }
         // It publishes nothing.
-        state.untold |= key.owner != GRANT;
+        state.message_lost |= key.owner != GRANT;
         if key.owner == GRANT {
             let late = std::mem::take(&mut client.granted);
             client.due |= client.owners[GRANT].hold.take().is_some();
@@ -209,10 +210,10 @@ impl Fair {
         state.timers_end();
     }
 
-    /// The client that was told has not come.
+    /// The client that was notified has not come.
     pub(super) fn end_grace(&self, state: &mut State) {
-        if let Some(told) = state.told {
-            state.clients[told].lapsed = true;
+        if let Some(notified) = state.notified {
+            state.clients[notified].lapsed = true;
         }
         state.timers_end();
     }
@@ -225,8 +226,8 @@ fn drop_place(state: &mut State, c: usize) {
     let comes = client.is_new && !client.lapsed;
     (client.place, client.lapsed) = (0, false);
     client.owners.iter_mut().for_each(|owner| owner.stands &= comes);
-    if state.told == Some(c) {
-        state.told = None;
+    if state.notified == Some(c) {
+        state.notified = None;
     }
 }
 

@@ -69,7 +69,7 @@ pub(crate) enum Reply {
 
 /// A request for one owner, whose permit is taken meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Exchange {
+pub(crate) struct InFlight {
     /// An acquire that was dropped is on the connection before this, its undo: how old it was.
     pub(crate) ahead: Since,
     pub(crate) request: Request,
@@ -83,10 +83,10 @@ pub(crate) struct Owner {
     pub(crate) calls: u8,
     pub(crate) call: Call,
     /// Its place in the client's wait queue, from one; zero if it is not there.
-    pub(crate) seat: u8,
+    pub(crate) position: u8,
     pub(crate) since: Since,
     pub(crate) hold: Option<Hold>,
-    pub(crate) exchange: Option<Exchange>,
+    pub(crate) in_flight: Option<InFlight>,
     /// Not of the library: it has asked for a place, and did nothing by which it could lose it.
     pub(crate) stands: bool,
     /// Not of the library: those that stood when it came. None of them may be passed over.
@@ -128,7 +128,7 @@ pub(crate) struct Client {
     // What the server knows of it.
     /// Its place in the queue: when its oldest waiter came.
     pub(crate) place: Since,
-    /// That waiter has just come: it is told, and asks soon.
+    /// That waiter has just come: it is notified, and asks soon.
     pub(crate) is_new: bool,
     /// The term, or the grace, of its place has ended.
     pub(crate) lapsed: bool,
@@ -172,15 +172,15 @@ pub(crate) struct Key {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub(crate) key: Option<Key>,
-    /// The client that was told, and has yet to come.
-    pub(crate) told: Option<usize>,
+    /// The client that was notified, and has yet to come.
+    pub(crate) notified: Option<usize>,
     pub(crate) clients: [Client; CLIENTS],
     /// Faults that may still happen.
     pub(crate) faults: u8,
     /// Not of the library: a waiter was passed over.
     pub(crate) passed_over: bool,
     /// Not of the library: what would tell a waiter of a free lock was lost.
-    pub(crate) untold: bool,
+    pub(crate) message_lost: bool,
     /// Not of the library: so was what would tell a client of the grant.
     pub(crate) grant_lost: bool,
 }
@@ -210,7 +210,7 @@ impl Owner {
 impl Client {
     /// The first in the wait queue.
     pub(crate) fn head(&self) -> Option<usize> {
-        self.owners.iter().position(|owner| owner.seat == 1)
+        self.owners.iter().position(|owner| owner.position == 1)
     }
 
     pub(crate) fn head_calls(&self, call: Call) -> bool {
@@ -218,19 +218,19 @@ impl Client {
     }
 
     pub(crate) fn waiting(&self) -> u8 {
-        self.owners.iter().map(|owner| owner.seat).max().unwrap_or(0)
+        self.owners.iter().map(|owner| owner.position).max().unwrap_or(0)
     }
 
     pub(crate) fn join(&mut self, o: usize) {
-        self.owners[o].seat = self.waiting() + 1;
+        self.owners[o].position = self.waiting() + 1;
         self.owners[o].call = Call::Waiting;
         self.due |= self.waiting() == 1 && self.subscribed;
     }
 
     pub(crate) fn leave(&mut self, o: usize) {
-        let seat = std::mem::take(&mut self.owners[o].seat);
-        let behind = |owner: &&mut Owner| seat > 0 && owner.seat > seat;
-        self.owners.iter_mut().filter(behind).for_each(|owner| owner.seat -= 1);
+        let position = std::mem::take(&mut self.owners[o].position);
+        let behind = |owner: &&mut Owner| position > 0 && owner.position > position;
+        self.owners.iter_mut().filter(behind).for_each(|owner| owner.position -= 1);
     }
 
     pub(crate) fn is_in_hand_off(&self, o: usize) -> bool {
@@ -240,7 +240,7 @@ impl Client {
     /// Whether a grant of this client will reach a waiter or go back.
     pub(crate) fn has_grant(&self) -> bool {
         let grant = &self.owners[GRANT];
-        let goes_back = grant.exchange.is_some_and(|exchange| exchange.reply.is_none());
+        let goes_back = grant.in_flight.is_some_and(|in_flight| in_flight.reply.is_none());
         let goes_on = self.is_in_hand_off(GRANT) || self.granted || goes_back;
         self.up && (goes_on || grant.hold.is_some())
     }
@@ -250,13 +250,13 @@ impl Client {
         if owner == GRANT {
             return self.has_grant();
         }
-        let owner_has = |owner: &Owner| owner.hold.is_some() || owner.exchange.is_some();
+        let owner_has = |owner: &Owner| owner.hold.is_some() || owner.in_flight.is_some();
         self.up && (owner_has(&self.owners[owner]) || self.is_in_hand_off(owner))
     }
 
     /// Whether its place is that of a waiter, or is about to go.
     pub(crate) fn keeps_place(&self) -> bool {
-        let asks = |owner: &Owner| owner.waits() || owner.exchange.is_some();
+        let asks = |owner: &Owner| owner.waits() || owner.in_flight.is_some();
         let goes = self.leaves || self.leaving.is_some() || self.hand_off.is_some();
         self.up && (self.taken || goes || self.owners.iter().any(asks))
     }
@@ -264,12 +264,12 @@ impl Client {
     /// Whether it makes a difference if it crashes.
     pub(crate) fn is_busy(&self) -> bool {
         let busy = |owner: &Owner| {
-            owner.call != Call::None || owner.hold.is_some() || owner.exchange.is_some()
+            owner.call != Call::None || owner.hold.is_some() || owner.in_flight.is_some()
         };
         self.place > 0 || self.subscribed || self.owners.iter().any(busy)
     }
 
-    /// Whether a client that was told comes for the lock.
+    /// Whether a client that was notified comes for the lock.
     pub(crate) fn comes(&self) -> bool {
         // It asks as soon as it is subscribed.
         let subscribes = !self.subscribed && self.oldest().is_some();
@@ -283,9 +283,9 @@ impl Client {
         }
         for owner in &mut self.owners {
             each(&mut owner.since);
-            if let Some(exchange) = &mut owner.exchange {
-                each(&mut exchange.ahead);
-                if let Request::Acquire { since, .. } = &mut exchange.request {
+            if let Some(in_flight) = &mut owner.in_flight {
+                each(&mut in_flight.ahead);
+                if let Request::Acquire { since, .. } = &mut in_flight.request {
                     each(since);
                 }
             }
@@ -299,8 +299,8 @@ impl Client {
 
     /// What requests on their way say of its place.
     fn places(&mut self) -> impl Iterator<Item = &mut Place> {
-        let released = self.owners.iter_mut().filter_map(|owner| match &mut owner.exchange {
-            Some(Exchange { request: Request::Release { place }, .. }) => Some(place),
+        let released = self.owners.iter_mut().filter_map(|owner| match &mut owner.in_flight {
+            Some(InFlight { request: Request::Release { place }, .. }) => Some(place),
             _ => None,
         });
         released.chain(self.hand_off.as_mut().map(|hand_off| &mut hand_off.place))
@@ -324,10 +324,10 @@ impl Client {
     /// Who stands for this client in the queue: the first in the wait queue that awaits no hand-off, or
     /// else a call in its first try.
     pub(crate) fn oldest(&self) -> Option<usize> {
-        let waits = |owner: &Owner| owner.seat > 0 && owner.call != Call::Awaiting;
+        let waits = |owner: &Owner| owner.position > 0 && owner.call != Call::Awaiting;
         let in_queue = (0..HANDLES).filter(|o| waits(&self.owners[*o]));
         let tries = || self.owners.iter().position(|owner| owner.call == Call::Trying);
-        in_queue.min_by_key(|o| self.owners[*o].seat).or_else(tries)
+        in_queue.min_by_key(|o| self.owners[*o].position).or_else(tries)
     }
 }
 
@@ -426,7 +426,7 @@ impl State {
             key.client = swapped(key.client);
             swap(&mut key.stood);
         }
-        self.told = self.told.map(swapped);
+        self.notified = self.notified.map(swapped);
         for owner in self.clients.iter_mut().flat_map(|client| &mut client.owners) {
             swap(&mut owner.behind);
         }

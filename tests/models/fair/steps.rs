@@ -29,13 +29,13 @@ pub(crate) enum Step {
     Refresh(usize),
     SendLeave(usize),
     Leave(usize),
-    /// A lease ends, or a grant, of which nobody is left that would give it back.
+    /// A lease ends, or a grant, of which no client is left that would give it back.
     Expire,
-    /// A client that was told does not come within the grace, and cannot.
+    /// A client that was notified does not come within the grace, and cannot.
     GraceEnds,
     /// The lock was freed before the lease or the grace ended that the head knows of.
     TimerEnds(usize),
-    /// The term of a place that nobody keeps ends.
+    /// The term of a place that no client keeps ends.
     PlaceEnds(usize),
 
     // What users begin, and a timer of old.
@@ -112,8 +112,8 @@ impl Fair {
                 steps.push(Step::ExpireEarly);
             }
         }
-        if let Some(told) = state.told.filter(|told| !state.clients[*told].lapsed) {
-            if !state.clients[told].comes() {
+        if let Some(notified) = state.notified.filter(|notified| !state.clients[*notified].lapsed) {
+            if !state.clients[notified].comes() {
                 steps.push(Step::GraceEnds);
             } else if state.faults > 0 {
                 steps.push(Step::GraceEndsEarly);
@@ -129,15 +129,15 @@ impl Fair {
         faults: bool,
         steps: &mut Vec<Step>,
     ) {
-        match owner.exchange {
-            Some(exchange) if exchange.reply.is_none() => steps.push(Step::Execute(c, o)),
+        match owner.in_flight {
+            Some(in_flight) if in_flight.reply.is_none() => steps.push(Step::Execute(c, o)),
             Some(_) => steps.push(Step::Answer(c, o)),
             None => {}
         }
         if owner.call == Call::Handed {
             steps.push(Step::Take(c, o));
         }
-        let permit = owner.exchange.is_none() && !client.is_in_hand_off(o);
+        let permit = owner.in_flight.is_none() && !client.is_in_hand_off(o);
         let idle = owner.call == Call::None && permit;
         let others_try = client.owners.iter().any(|owner| owner.call == Call::Trying);
         if idle && owner.hold.is_none() && owner.calls > 0 && !others_try {
@@ -146,7 +146,7 @@ impl Fair {
         if owner.hold.is_some_and(|hold| !hold.leaving) && owner.call == Call::None && o != GRANT {
             steps.push(Step::GiveBack(c, o));
         }
-        if owner.hold.is_none() || owner.exchange.is_some() || client.is_in_hand_off(o) {
+        if owner.hold.is_none() || owner.in_flight.is_some() || client.is_in_hand_off(o) {
             return;
         }
         // A grant goes on as it is, a lock when its guard has gone.
@@ -176,7 +176,7 @@ impl Fair {
             let in_time = head.since < known.answered || self.bug == Some(Bug::AnsweredIgnored);
             in_time && (known.oldest == 0 || head.since < known.oldest)
         });
-        let free = head.call == Call::Waiting && head.exchange.is_none() && head.hold.is_none();
+        let free = head.call == Call::Waiting && head.in_flight.is_none() && head.hold.is_none();
         let next = next || self.bug == Some(Bug::OthersIgnored);
         free && next && client.hand_off.is_none()
     }
@@ -185,7 +185,7 @@ impl Fair {
         let client = &state.clients[c];
         let can_ask = client.head().is_some_and(|o| {
             let head = &client.owners[o];
-            let free = head.exchange.is_none() && head.hold.is_none() && !client.is_in_hand_off(o);
+            let free = head.in_flight.is_none() && head.hold.is_none() && !client.is_in_hand_off(o);
             head.call == Call::Waiting && free
         });
         if can_ask {
@@ -216,11 +216,11 @@ impl Fair {
             }
         }
         // Behind the last request of the owner that has left.
-        let silent = |owner: &Owner| owner.call != Call::None || owner.exchange.is_none();
+        let silent = |owner: &Owner| owner.call != Call::None || owner.in_flight.is_none();
         if client.leaves && client.owners.iter().all(silent) {
             steps.push(Step::SendLeave(c));
         }
-        let in_grace = state.told.is_some_and(|told| !state.clients[told].lapsed);
+        let in_grace = state.notified.is_some_and(|notified| !state.clients[notified].lapsed);
         if client.timer && state.key.is_none() && !in_grace {
             steps.push(Step::TimerEnds(c));
         }
@@ -235,10 +235,10 @@ impl Fair {
 
 fn faults(c: usize, client: &Client, steps: &mut Vec<Step>) {
     for (o, owner) in client.owners.iter().enumerate() {
-        if let Some(exchange) = owner.exchange
-            && let Some(reply) = exchange.reply
+        if let Some(in_flight) = owner.in_flight
+            && let Some(reply) = in_flight.reply
         {
-            let release = matches!(exchange.request, Request::Release { .. });
+            let release = matches!(in_flight.request, Request::Release { .. });
             if !release || reply != Reply::Nothing {
                 steps.push(Step::Cut(c, o));
             }

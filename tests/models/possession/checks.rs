@@ -138,7 +138,7 @@ fn each_bug_of_a_possession_violates_the_property_that_is_there_for_it() {
         (Bug::IdTwice, executed(possession([EQUAL, ONE], 1)), EXCLUSION),
         (Bug::CountUnwritten, possession([NESTING_SHORT, NONE], 0), COUNT),
         (Bug::LongLeaseStays, possession([DROPPING, NONE], 0), LEASE),
-        (Bug::ShorterUnpublished, possession([TWO, ONE], 0), TOLD),
+        (Bug::ShorterUnpublished, possession([TWO, ONE], 0), WOKEN),
         (Bug::TokenTwice, fenced(possession([EQUAL, NONE], 0)), TOKENS),
         (Bug::HandedOffWhenGone, robbed(possession([TWO, NONE], 1)), LOSS),
         (Bug::OwnLeaseAtOnce, possession([THREE, ONE], 0), EXCLUSION),

@@ -3,14 +3,14 @@
 use crate::protocol::Late;
 
 use super::state::{
-    Call, Client, Deadline, Exchange, Hold, Kind, Reply, Request, SLOTS, Slot, State,
+    Call, Client, Deadline, Hold, InFlight, Kind, Reply, Request, SLOTS, Slot, State,
 };
 use super::{BLOCK, Bug, Possession};
 
 impl Possession {
     /// The head of the wait queue asks, for a possession of its own. Returns its slot.
     pub(super) fn ask(&self, client: &mut Client, h: usize) -> usize {
-        let ended = |slot: &Slot| slot.over && slot.live() == 0 && slot.exchange.is_none();
+        let ended = |slot: &Slot| slot.over && slot.live() == 0 && slot.in_flight.is_none();
         let again = |slot: &Slot| self.bug == Some(Bug::IdTwice) && ended(slot);
         let again = client.slots.iter().position(again);
         let fresh = client.slots.iter().position(|slot| *slot == Slot::default());
@@ -47,15 +47,15 @@ impl Possession {
         let request = Request { kind, count, long };
         let beside = request.may_shorten() && slot.renewal.is_some();
         let waits = beside && self.bug != Some(Bug::RenewalBeside);
-        (says && !slot.over && slot.exchange.is_none() && !waits).then_some(request)
+        (says && !slot.over && slot.in_flight.is_none() && !waits).then_some(request)
     }
 
     pub(super) fn send(&self, client: &mut Client, s: usize, request: Request) {
         self.close_stale(client);
         let slot = &mut client.slots[s];
-        let mut exchange = Exchange::new(request);
+        let mut in_flight = InFlight::new(request);
         if request.kind != Kind::Acquire {
-            exchange.confirms = slot.awaits.take();
+            in_flight.confirms = slot.awaits.take();
             slot.asked = request.long;
             if self.bug != Some(Bug::UnderwayIgnored) {
                 // Whether or not Redis has heard of a shorter lease.
@@ -63,7 +63,7 @@ impl Possession {
             }
             slot.freeing |= request.count == 0;
         }
-        slot.exchange = Some(exchange);
+        slot.in_flight = Some(in_flight);
     }
 
     /// The server closes the stale connections before the client sends anything.
@@ -83,15 +83,15 @@ impl Possession {
         let slot = &mut client.slots[s];
         slot.unclaimed = false;
         let request = Request { kind: Kind::Renew, count: 0, long: true };
-        slot.renewal = Some(Exchange::new(request));
+        slot.renewal = Some(InFlight::new(request));
     }
 
     /// The answer to a possession's request arrives.
     pub(super) fn answer(&self, state: &mut State, (c, s): (usize, usize)) {
         let client = &mut state.clients[c];
         let slot = &mut client.slots[s];
-        let Some(Exchange { request, reply: Some(reply), current, confirms, .. }) =
-            slot.exchange.take()
+        let Some(InFlight { request, reply: Some(reply), current, confirms, .. }) =
+            slot.in_flight.take()
         else {
             return;
         };
@@ -186,9 +186,9 @@ impl Possession {
     }
 
     pub(super) fn can_hand_off(&self, client: &Client, slot: &Slot) -> bool {
-        let permit = match slot.exchange {
+        let permit = match slot.in_flight {
             None => !slot.freeing,
-            Some(exchange) => exchange.request.kind == Kind::Prolong,
+            Some(in_flight) => in_flight.request.kind == Kind::Prolong,
         };
         let releases = slot.freeing && self.bug == Some(Bug::FreesANewerHolder);
         let there = slot.counted > 0 && slot.until.valid;
@@ -218,7 +218,7 @@ impl Possession {
         let follows = long && slot.first && slot.asked;
         slot.unwritten = !follows && self.bug != Some(Bug::LongLeaseStays);
         slot.first = long;
-        slot.exchange.iter_mut().for_each(|exchange| exchange.current = false);
+        slot.in_flight.iter_mut().for_each(|in_flight| in_flight.current = false);
         self.enters(state, (c, s));
     }
 
@@ -240,7 +240,7 @@ impl Possession {
 
     /// What the server has not read yet goes with the connection, or comes late.
     fn make_stale(&self, slot: &mut Slot) {
-        if let Some(Exchange { request, ahead, reply, .. }) = slot.exchange {
+        if let Some(InFlight { request, ahead, reply, .. }) = slot.in_flight {
             let request = Some(request).filter(|_| reply.is_none());
             [ahead, request].into_iter().flatten().for_each(|request| slot.add_late(request));
         }
@@ -249,18 +249,18 @@ impl Possession {
     /// The connection is cut, and the request sent again. An acquire that was ahead is not.
     pub(super) fn cut(&self, client: &mut Client, s: usize) {
         self.make_stale(&mut client.slots[s]);
-        if let Some(exchange) = &mut client.slots[s].exchange {
-            (exchange.ahead, exchange.reply) = (None, None);
+        if let Some(in_flight) = &mut client.slots[s].in_flight {
+            (in_flight.ahead, in_flight.reply) = (None, None);
         }
         self.close_stale(client);
     }
 
-    /// No answer in time: whoever waits for it gets an error, or asks again from the wait queue. What
+    /// No answer in time: the caller that waits for it gets an error, or asks again from the wait queue. What
     /// the server may have executed stays pending.
     pub(super) fn give_up(&self, client: &mut Client, s: usize) {
         self.make_stale(&mut client.slots[s]);
         let slot = &mut client.slots[s];
-        let request = slot.exchange.take().map(|exchange| exchange.request);
+        let request = slot.in_flight.take().map(|in_flight| in_flight.request);
         let Some(Request { kind: Kind::Acquire, count, .. }) = request else {
             return;
         };
@@ -274,7 +274,7 @@ impl Possession {
 
     pub(super) fn give_up_renewal(&self, client: &mut Client, s: usize) {
         let slot = &mut client.slots[s];
-        if let Some(Exchange { request, reply: None, .. }) = slot.renewal.take() {
+        if let Some(InFlight { request, reply: None, .. }) = slot.renewal.take() {
             slot.add_late(request);
         }
     }
@@ -283,14 +283,14 @@ impl Possession {
     pub(super) fn cancel(&self, client: &mut Client, h: usize) {
         if client.handles[h].call == Call::Asking {
             let asks = |slot: &&mut Slot| {
-                let acquires = |exchange: Exchange| exchange.request.kind == Kind::Acquire;
-                usize::from(slot.inside) == h && slot.exchange.is_some_and(acquires)
+                let acquires = |in_flight: InFlight| in_flight.request.kind == Kind::Acquire;
+                usize::from(slot.inside) == h && slot.in_flight.is_some_and(acquires)
             };
             let slot = client.slots.iter_mut().find(asks).expect("BUG: no request");
-            let asked = slot.exchange.filter(|exchange| exchange.reply.is_none());
-            let ahead = asked.map(|exchange| exchange.request);
+            let asked = slot.in_flight.filter(|in_flight| in_flight.reply.is_none());
+            let ahead = asked.map(|in_flight| in_flight.request);
             let undo = Request { kind: Kind::Release, count: 0, long: false };
-            slot.exchange = Some(Exchange { ahead, ..Exchange::new(undo) });
+            slot.in_flight = Some(InFlight { ahead, ..InFlight::new(undo) });
             slot.freeing = true;
             client.wake = true;
         }

@@ -231,15 +231,15 @@ impl Possession {
     /// Takes a first acquire, or a release of everything, that meets no fault as one step: what
     /// others do in between they could do before.
     fn hurry(&self, state: &mut State, (c, s): (usize, usize), step: Step) {
-        let Some(exchange) = &mut state.clients[c].slots[s].exchange else {
+        let Some(in_flight) = &mut state.clients[c].slots[s].in_flight else {
             return;
         };
-        exchange.slow = step.is_fault();
-        let one = match exchange.request.kind {
+        in_flight.slow = step.is_fault();
+        let one = match in_flight.request.kind {
             Kind::Acquire => true,
-            kind => kind == Kind::Release && exchange.request.count == 0,
+            kind => kind == Kind::Release && in_flight.request.count == 0,
         };
-        if one && !exchange.slow && !self.every_step {
+        if one && !in_flight.slow && !self.every_step {
             self.execute_next(state, (c, s));
             self.answer(state, (c, s));
         }
@@ -249,8 +249,8 @@ impl Possession {
 /// Whether a fault meets a request for which it was counted beforehand.
 fn take_counted(state: &mut State, step: Step) -> bool {
     let met = |slot: &mut Slot| {
-        let exchange = slot.exchange.as_mut();
-        exchange.is_some_and(|exchange| std::mem::take(&mut exchange.slow))
+        let in_flight = slot.in_flight.as_mut();
+        in_flight.is_some_and(|in_flight| std::mem::take(&mut in_flight.slow))
     };
     match step {
         Step::Cut(c, s) | Step::GiveUp(c, s) => met(&mut state.clients[c].slots[s]),
@@ -270,7 +270,7 @@ fn tidy(state: &mut State) {
             for until in slot.deadlines().filter(|until| !until.valid) {
                 *until = Deadline::default();
             }
-            let ends = slot.counted == 0 && slot.live() == 0 && slot.exchange.is_none();
+            let ends = slot.counted == 0 && slot.live() == 0 && slot.in_flight.is_none();
             if ends {
                 let Slot { redis, late, renewal, .. } = *slot;
                 let nothing = redis == 0 && renewal.is_none() && late == [None; LATE];

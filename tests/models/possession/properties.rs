@@ -4,7 +4,7 @@ use stateright::{Model, Property};
 
 use crate::protocol::Late;
 
-use super::state::{Call, Client, Exchange, HANDLES, Kind, Reply, Slot, State};
+use super::state::{Call, Client, HANDLES, InFlight, Kind, Reply, Slot, State};
 use super::steps::Step;
 use super::{Possession, Role};
 
@@ -17,13 +17,13 @@ pub(crate) const LEASE: &str =
 pub(crate) const ORPHAN: &str = "a possession in Redis has a hold, or a request that ends it";
 pub(crate) const TOKENS: &str = "each holder has a larger token than those before it";
 pub(crate) const TRUE_OK: &str = "an unlock that says Ok had the lock to its end";
-pub(crate) const TOLD: &str = "no waiter waits for a longer lease, or a key that is gone";
+pub(crate) const WOKEN: &str = "no waiter waits for a longer lease, or a key that is gone";
 pub(crate) const END: &str =
     "at rest no call waits, and no key, hold, request or confirmation is left";
 
 /// All that must hold in every state.
 pub(crate) const ALWAYS: [&str; 10] =
-    [EXCLUSION, THERE, LOSS, COUNT, LEASE, ORPHAN, TOKENS, TRUE_OK, TOLD, END];
+    [EXCLUSION, THERE, LOSS, COUNT, LEASE, ORPHAN, TOKENS, TRUE_OK, WOKEN, END];
 
 impl Model for Possession {
     type State = State;
@@ -50,8 +50,8 @@ impl Model for Possession {
                 slots(state).all(|slot| !slot.is_valid() || slot.redis > 0 || slot.robbed)
             }),
             Property::always(LOSS, |_, state: &State| {
-                let told = |slot: &Slot| !slot.is_valid() && slot.awaits.is_none();
-                slots(state).all(|slot| !slot.over || told(slot))
+                let ended = |slot: &Slot| !slot.is_valid() && slot.awaits.is_none();
+                slots(state).all(|slot| !slot.over || ended(slot))
             }),
             Property::always(COUNT, |model: &Self, state: &State| {
                 let counts = |slot: &Slot| slot.redis == slot.live();
@@ -65,12 +65,12 @@ impl Model for Possession {
             Property::always(ORPHAN, |_, state: &State| {
                 let up = state.clients.iter().filter(|client| client.up);
                 let owned =
-                    |slot: &Slot| slot.live() > 0 || slot.counted > 0 || slot.exchange.is_some();
+                    |slot: &Slot| slot.live() > 0 || slot.counted > 0 || slot.in_flight.is_some();
                 up.flat_map(|client| &client.slots).all(|slot| slot.redis == 0 || owned(slot))
             }),
             Property::always(TOKENS, |_, state: &State| !state.token_again),
             Property::always(TRUE_OK, |_, state: &State| !state.false_ok),
-            Property::always(TOLD, |_, state: &State| {
+            Property::always(WOKEN, |_, state: &State| {
                 state.clients.iter().all(|client| match state.key() {
                     _ if client.wake || !client.waits() => true,
                     Some(_) => state.long || !client.knows_long,
@@ -108,7 +108,7 @@ fn settled<'a>(model: &'a Possession, state: &'a State) -> impl Iterator<Item = 
     let up = state.clients.iter().filter(|client| client.up);
     up.flat_map(move |client| {
         client.slots.iter().filter(move |slot| {
-            let quiet = slot.exchange.is_none() && slot.renewal.is_none();
+            let quiet = slot.in_flight.is_none() && slot.renewal.is_none();
             quiet && slot.live() > 0 && model.next_request(client, slot).is_none()
         })
     })
@@ -116,7 +116,7 @@ fn settled<'a>(model: &'a Possession, state: &'a State) -> impl Iterator<Item = 
 
 fn is_settled(state: &State) -> bool {
     let done = |slot: &Slot| {
-        let requests = slot.exchange.is_none() && slot.renewal.is_none() && slot.awaits.is_none();
+        let requests = slot.in_flight.is_none() && slot.renewal.is_none() && slot.awaits.is_none();
         slot.redis == 0 && slot.live() == 0 && slot.counted == 0 && requests
     };
     let calls = |client: &Client| client.handles.iter().any(|handle| handle.call != Call::None);
@@ -142,12 +142,12 @@ impl Possession {
     }
 }
 
-fn exchanges(state: &State) -> impl Iterator<Item = (&Slot, Exchange)> {
-    slots(state).filter_map(|slot| slot.exchange.map(|exchange| (slot, exchange)))
+fn all_in_flight(state: &State) -> impl Iterator<Item = (&Slot, InFlight)> {
+    slots(state).filter_map(|slot| slot.in_flight.map(|in_flight| (slot, in_flight)))
 }
 
 fn finds_gone(state: &State, kind: Kind, nested: bool) -> bool {
-    exchanges(state).any(|(_, Exchange { request, reply, .. })| {
+    all_in_flight(state).any(|(_, InFlight { request, reply, .. })| {
         reply == Some(Reply::Gone) && request.kind == kind && (request.count > 1) == nested
     })
 }
@@ -158,15 +158,16 @@ const REACHED: &[(Possible, &str, Seen)] = &[
         slots(state).any(|slot| slot.unclaimed && !slot.unwritten && slot.awaits.is_none())
     }),
     (OF_THREE, "the lock is handed on while a prolong is under way", |_, state| {
-        let on = |exchange: Exchange| exchange.request.kind == Kind::Prolong && !exchange.current;
-        exchanges(state).any(|(slot, exchange)| on(exchange) && slot.is_valid())
+        let on =
+            |in_flight: InFlight| in_flight.request.kind == Kind::Prolong && !in_flight.current;
+        all_in_flight(state).any(|(slot, in_flight)| on(in_flight) && slot.is_valid())
     }),
     (OF_THREE, "a request confirms an unlock, and another one awaits the next", |_, state| {
-        exchanges(state)
-            .any(|(slot, exchange)| exchange.confirms.is_some() && slot.awaits.is_some())
+        all_in_flight(state)
+            .any(|(slot, in_flight)| in_flight.confirms.is_some() && slot.awaits.is_some())
     }),
     (OF_THREE, "a prolong makes the lease shorter", |_, state| {
-        exchanges(state).any(|(_, Exchange { request, reply, .. })| {
+        all_in_flight(state).any(|(_, InFlight { request, reply, .. })| {
             let short = matches!(reply, Some(Reply::Done(until, _)) if until.covered);
             request.kind == Kind::Prolong && request.may_shorten() && short
         })
@@ -185,8 +186,9 @@ const REACHED: &[(Possible, &str, Seen)] = &[
         slots(state).any(|slot| slot.live() > 0 && gone(slot))
     }),
     (WITH_FAULTS, "the release that frees confirms an unlock", |_, state| {
-        let frees = |exchange: Exchange| exchange.request.count == 0 && exchange.confirms.is_some();
-        exchanges(state).any(|(_, exchange)| frees(exchange))
+        let frees =
+            |in_flight: InFlight| in_flight.request.count == 0 && in_flight.confirms.is_some();
+        all_in_flight(state).any(|(_, in_flight)| frees(in_flight))
     }),
     (WITH_FAULTS, "a client has to do with two possessions", |_, state| {
         let two = |client: &Client| client.slots.iter().filter(|slot| slot.counted > 0).count() > 1;

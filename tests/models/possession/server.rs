@@ -1,7 +1,7 @@
 //! What the server does: `lua/{acquire,release,prolong,renew}.lua` in the abstract, and the end of a
 //! lease.
 
-use super::state::{Deadline, Exchange, Kind, Reply, Request, State};
+use super::state::{Deadline, InFlight, Kind, Reply, Request, State};
 use super::{BLOCK, Bug, Possession};
 
 impl Possession {
@@ -110,24 +110,24 @@ impl Possession {
 
     /// The server executes what a possession has sent last, or the acquire ahead of it.
     pub(super) fn execute_next(&self, state: &mut State, (c, s): (usize, usize)) {
-        let Some(exchange) = &mut state.clients[c].slots[s].exchange else {
+        let Some(in_flight) = &mut state.clients[c].slots[s].in_flight else {
             return;
         };
-        if let Some(ahead) = exchange.ahead.take() {
+        if let Some(ahead) = in_flight.ahead.take() {
             self.execute(state, (c, s), ahead);
             return;
         }
-        let request = exchange.request;
+        let request = in_flight.request;
         let reply = self.execute(state, (c, s), request);
-        if let Some(exchange) = &mut state.clients[c].slots[s].exchange {
-            exchange.reply = Some(reply);
+        if let Some(in_flight) = &mut state.clients[c].slots[s].in_flight {
+            in_flight.reply = Some(reply);
         }
     }
 
     pub(super) fn execute_renewal(&self, state: &mut State, (c, s): (usize, usize)) {
         if let Some(renewal) = state.clients[c].slots[s].renewal {
             let reply = self.execute(state, (c, s), renewal.request);
-            state.clients[c].slots[s].renewal = Some(Exchange { reply: Some(reply), ..renewal });
+            state.clients[c].slots[s].renewal = Some(InFlight { reply: Some(reply), ..renewal });
         }
     }
 }

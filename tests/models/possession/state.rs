@@ -64,7 +64,7 @@ pub(crate) enum Reply {
 
 /// A request that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Exchange {
+pub(crate) struct InFlight {
     pub(crate) request: Request,
     /// An acquire that was dropped is on the connection before this, its undo.
     pub(crate) ahead: Option<Request>,
@@ -109,9 +109,9 @@ pub(crate) struct Slot {
     /// of them ended.
     pub(crate) awaits: Option<bool>,
     /// The permit is taken.
-    pub(crate) exchange: Option<Exchange>,
+    pub(crate) in_flight: Option<InFlight>,
     /// The watchdog takes no permit.
-    pub(crate) renewal: Option<Exchange>,
+    pub(crate) renewal: Option<InFlight>,
     /// Requests on stale connections, which the server may still execute.
     pub(crate) late: [Option<Request>; LATE],
     /// The next token of the block, and how many it has.
@@ -207,7 +207,7 @@ impl Request {
     }
 }
 
-impl Exchange {
+impl InFlight {
     pub(crate) fn new(request: Request) -> Self {
         let (ahead, reply, confirms) = (None, None, None);
         Self { request, ahead, reply, slow: false, current: true, confirms }
@@ -234,8 +234,8 @@ impl Slot {
 
     /// All that a TTL may cover.
     pub(crate) fn deadlines(&mut self) -> impl Iterator<Item = &mut Deadline> {
-        let exchanges = self.exchange.iter_mut().chain(&mut self.renewal);
-        let replies = exchanges.filter_map(|exchange| match &mut exchange.reply {
+        let all = self.in_flight.iter_mut().chain(&mut self.renewal);
+        let replies = all.filter_map(|in_flight| match &mut in_flight.reply {
             Some(Reply::Done(until, _)) => Some(until),
             _ => None,
         });
@@ -254,7 +254,7 @@ impl Slot {
     pub(crate) fn lose(&mut self) {
         (self.over, self.counted, self.freeing) = (true, 0, false);
         (self.unwritten, self.awaits) = (false, None);
-        self.exchange.iter_mut().for_each(|exchange| exchange.confirms = None);
+        self.in_flight.iter_mut().for_each(|in_flight| in_flight.confirms = None);
         self.deadlines().for_each(|until| until.valid = false);
     }
 }

@@ -1,6 +1,6 @@
 //! Which steps are possible.
 
-use super::state::{Call, Client, Exchange, Hold, LATE, SLOTS, State};
+use super::state::{Call, Client, Hold, InFlight, LATE, SLOTS, State};
 use super::{Bug, Possession};
 
 /// One step: of a client, and of a possession or a handle.
@@ -93,8 +93,8 @@ impl Possession {
         steps: &mut Vec<Step>,
     ) {
         let slot = &client.slots[s];
-        match slot.exchange {
-            Some(Exchange { reply: None, .. }) => steps.push(Step::Execute(c, s)),
+        match slot.in_flight {
+            Some(InFlight { reply: None, .. }) => steps.push(Step::Execute(c, s)),
             Some(_) => steps.push(Step::Answer(c, s)),
             None => {}
         }
@@ -104,7 +104,7 @@ impl Possession {
                 steps.push(Step::SendSlowly(c, s));
             }
         }
-        if slot.exchange.is_some_and(|exchange| faults || exchange.slow) {
+        if slot.in_flight.is_some_and(|in_flight| faults || in_flight.slow) {
             steps.extend([Step::Cut(c, s), Step::GiveUp(c, s)]);
         }
         if let Some(renewal) = slot.renewal {
@@ -135,14 +135,14 @@ impl Possession {
         }
         let handle = &client.handles[usize::from(slot.inside)];
         let nests = handle.role.inner.is_some() && handle.call == Call::None && handle.calls > 0;
-        let inside = slot.live() == 1 && slot.is_valid() && slot.exchange.is_none();
+        let inside = slot.live() == 1 && slot.is_valid() && slot.in_flight.is_none();
         if nests && inside && !slot.is_pending() {
             steps.push(Step::Nest(c, s));
         }
         let watched = |hold: &Hold| hold.long && hold.until.valid;
         let watched = slot.holds.iter().flatten().any(watched) && slot.renewal.is_none();
         // It would make a shorter lease longer again, or believe that it did.
-        let shortens = slot.exchange.is_some_and(|exchange| exchange.request.may_shorten());
+        let shortens = slot.in_flight.is_some_and(|in_flight| in_flight.request.may_shorten());
         let waits = shortens && self.bug != Some(Bug::RenewalBeside);
         if watched && client.renewals > 0 && !waits {
             steps.push(Step::Renew(c, s));
@@ -165,15 +165,15 @@ impl Possession {
                 }
             }
             let met = client.slots.iter().any(|slot| {
-                let slow = slot.exchange.is_some_and(|exchange| exchange.slow);
+                let slow = slot.in_flight.is_some_and(|in_flight| in_flight.slow);
                 slow && usize::from(slot.inside) == h
             });
             if handle.place > 0 && (faults || met) {
                 steps.push(Step::Cancel(c, h));
             }
         }
-        let slow = |exchange: Exchange| exchange.slow;
-        if faults || client.slots.iter().any(|slot| slot.exchange.is_some_and(slow)) {
+        let slow = |in_flight: InFlight| in_flight.slow;
+        if faults || client.slots.iter().any(|slot| slot.in_flight.is_some_and(slow)) {
             steps.push(Step::Crash(c));
         }
     }

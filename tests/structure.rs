@@ -256,8 +256,13 @@ impl File {
 }
 
 fn sources() -> Vec<File> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let (mut files, mut folders) = (Vec::new(), vec![src.clone()]);
+    below("src")
+}
+
+/// The Rust files below a folder.
+fn below(folder: &str) -> Vec<File> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let (mut files, mut folders) = (Vec::new(), vec![root.clone()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder of sources") {
             let path: PathBuf = entry.expect("an entry").path();
@@ -268,7 +273,7 @@ fn sources() -> Vec<File> {
             if path.extension().is_none_or(|extension| extension != "rs") {
                 continue;
             }
-            let below = path.strip_prefix(&src).unwrap().to_str().unwrap().replace('\\', "/");
+            let below = path.strip_prefix(&root).unwrap().to_str().unwrap().replace('\\', "/");
             files.push(File { path: below, text: fs::read_to_string(&path).expect("UTF-8") });
         }
     }
@@ -465,6 +470,44 @@ fn a_file_that_says_it_is_pure_neither_waits_nor_looks_at_a_clock_nor_talks_to_a
         }
     }
     assert!(pure >= 5, "only {pure} found: is this test blind?");
+}
+
+/// The paths in a line, each in backquotes, as `src/lease.rs` and `src/{lease,token}.rs`.
+fn paths(line: &str) -> impl Iterator<Item = String> {
+    let quoted = line.split('`').skip(1).step_by(2).filter(|quoted| {
+        let below = ["src/", "lua/", "tests/"].iter().any(|folder| quoted.starts_with(folder));
+        below && !quoted.contains(['*', '<', ' '])
+    });
+    quoted.flat_map(|quoted| match quoted.split_once(['{', '}']) {
+        None => vec![quoted.to_owned()],
+        Some((before, rest)) => {
+            let (each, after) = rest.split_once('}').expect("a brace that is closed");
+            each.split(',').map(|one| format!("{before}{one}{after}")).collect()
+        }
+    })
+}
+
+#[test]
+fn every_file_that_a_comment_or_a_page_names_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut texts: Vec<(String, String)> = Vec::new();
+    for folder in ["src", "tests", "benches", "examples"] {
+        for file in below(folder) {
+            let comments = file.text.lines().filter_map(|line| line.split_once("//"));
+            let comments: Vec<_> = comments.map(|(_, comment)| comment).collect();
+            texts.push((format!("{folder}/{}", file.path), comments.join("\n")));
+        }
+    }
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "src/guide/promises.md"] {
+        texts.push((page.to_owned(), fs::read_to_string(root.join(page)).expect("UTF-8")));
+    }
+    let named = texts.iter().flat_map(|(text, words)| {
+        words.lines().flat_map(paths).map(move |path| (text.as_str(), path))
+    });
+    let named: Vec<_> = named.collect();
+    let missing: Vec<_> = named.iter().filter(|(_, path)| !root.join(path).exists()).collect();
+    assert!(missing.is_empty(), "named, and not there: {missing:#?}");
+    assert!(named.len() > 30, "only {} found: is this test blind?", named.len());
 }
 
 #[test]

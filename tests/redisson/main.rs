@@ -1,7 +1,7 @@
 //! The same lock on the wire: what this library holds, Redisson waits for, and the other way round.
 //!
 //! Each case is played with several versions of Redisson, in a Java process that does what it is
-//! told (`src/main/java/interop/Peer.java`), with one server and most of them in a cluster too, and
+//! told (`tests/redisson/src/main/java/interop/Peer.java`), with one server and most of them in a cluster too, and
 //! with the newest version 2 ms from the server.
 //! `build` builds the program, and `tests/run` does that where it can and says in
 //! `REDLATCH_REDISSON` where it is; without it, every case is ignored.

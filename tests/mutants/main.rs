@@ -56,8 +56,11 @@ fn main() -> ExitCode {
         mutants().for_each(|mutant| println!("{}", mutant.bug));
         return ExitCode::SUCCESS;
     }
-    let trial = Trial::test("every_mutant_has_its_place_and_a_name_of_its_own", have_places);
-    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
+    let trials = vec![
+        Trial::test("every_mutant_has_its_place_and_a_name_of_its_own", have_places),
+        Trial::test("a_test_that_exists_has_caught_each_mutant", are_caught),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 fn root() -> PathBuf {
@@ -75,6 +78,41 @@ fn have_places() -> Result<(), Failed> {
         let switched = wrong.contains("BUG") != file.ends_with(".lua");
         if right == wrong || !switched || !names.insert(bug) {
             return Err(format!("{bug}: changes nothing, has no switch, or is there twice").into());
+        }
+    }
+    Ok(())
+}
+
+/// Looks only at names: `tests/mutants/run` runs the tests.
+fn are_caught() -> Result<(), Failed> {
+    let mut sources = String::new();
+    for folder in ["src", "tests"] {
+        read_all(&root().join(folder), &mut sources)?;
+    }
+    let bugs: BTreeSet<&str> = mutants().map(|mutant| mutant.bug).collect();
+    let mut caught = BTreeSet::new();
+    for line in include_str!("caught").lines() {
+        let (bug, test) = line.split_once(' ').ok_or("a line without a test")?;
+        let function = test.rsplit("::").next().unwrap_or(test);
+        if !sources.contains(&format!("fn {function}(")) {
+            return Err(format!("{bug}: there is no test {test}").into());
+        }
+        caught.insert(bug);
+    }
+    match bugs.symmetric_difference(&caught).next() {
+        None => Ok(()),
+        Some(bug) => Err(format!("{bug} is no mutant, or no test has caught it").into()),
+    }
+}
+
+/// The text of all sources below that folder.
+fn read_all(folder: &Path, to: &mut String) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            read_all(&path, to)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            *to += &fs::read_to_string(&path)?;
         }
     }
     Ok(())

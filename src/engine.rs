@@ -105,6 +105,17 @@ impl Engine {
         Ok(())
     }
 
+    /// Runs a call about that lock, in the client's own process only.
+    pub(crate) async fn call<T>(
+        &self,
+        lock_name: &str,
+        call: impl Future<Output = Result<T, Error>> + Send,
+    ) -> Result<T, Error> {
+        let about = |error: Error| error.about(lock_name);
+        self.begin_call().map_err(about)?;
+        self.process.bind(self.host.run(call)).await.map_err(about)
+    }
+
     /// Refuses new calls, waits for the jobs and stops renewing. Does nothing in another process.
     pub(crate) async fn close(&self) {
         if !self.process.is_this_one() {

@@ -19,11 +19,11 @@ pub(crate) mod simulated;
 
 #[cfg(not(feature = "test-util"))]
 pub(crate) use real::{
-    Driven, HashMap, Host, Runtime, RuntimeId, connect, here, new_uuid, now, random, sleep, spawn,
-    spawn_thread,
+    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, here, new_uuid, now, random,
+    sleep, spawn, spawn_thread,
 };
 #[cfg(feature = "test-util")]
 pub(crate) use simulated::{
-    Driven, HashMap, Host, Runtime, RuntimeId, connect, here, new_uuid, now, random, sleep, spawn,
-    spawn_thread,
+    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, here, new_uuid, now, random,
+    sleep, spawn, spawn_thread,
 };

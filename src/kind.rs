@@ -22,16 +22,20 @@ use crate::token::FencingToken;
 /// use redlatch::kind::LockKind;
 /// use redlatch::{Error, Lock};
 ///
-/// /// What a job that runs for too long does, whichever kind of lock it has.
-/// async fn start_again<K: LockKind>(lock: &Lock<K>) -> Result<(), Error> {
+/// /// For operators: ends whatever holds the lock, and takes it.
+/// async fn take_over<K: LockKind>(lock: &Lock<K>) -> Result<(), Error> {
 ///     lock.force_unlock().await?;
 ///     let guard = lock.lock().await?;
 ///     guard.unlock().await
 /// }
 /// ```
-pub trait LockKind: sealed::OfKind + 'static {
+pub trait LockKind: 'static {
     /// What comes with each guard of such a lock: `()`, or a [`FencingToken`].
     type Token: sealed::Token;
+
+    /// Outside of this crate its type has no name.
+    #[doc(hidden)]
+    const KIND: sealed::Kind;
 }
 
 /// The kind of a [`Lock`](crate::Lock) without a parameter: Redisson's `RLock`.
@@ -83,37 +87,34 @@ pub struct Fenced<K = Reentrant>(PhantomData<K>);
 
 impl LockKind for Reentrant {
     type Token = ();
+    const KIND: Kind = Kind::Reentrant;
 }
 
 impl LockKind for Fair {
     type Token = ();
+    const KIND: Kind = Kind::Fair;
 }
 
 impl LockKind for Fenced {
     type Token = FencingToken;
+    const KIND: Kind = Kind::Fenced;
 }
 
 impl LockKind for Fenced<Fair> {
     type Token = FencingToken;
+    const KIND: Kind = Kind::FencedFair;
 }
 
 mod sealed {
     use crate::token::FencingToken;
 
-    /// A kind, as the inside of the crate has it. The rest of the crate asks it the questions below, and never
-    /// which kind it is.
+    /// A kind, for the rest of the crate: it asks the questions below, and never which kind it is.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Kind {
         Reentrant,
         Fenced,
         Fair,
         FencedFair,
-    }
-
-    pub trait OfKind {
-        const KIND: Kind;
-        /// What a handle calls itself.
-        const NAME: &'static str;
     }
 
     pub trait Token: Send + Sync + Unpin + 'static {
@@ -124,43 +125,27 @@ mod sealed {
 pub(crate) use sealed::{Kind, Token};
 
 impl Kind {
+    /// What a handle calls itself.
+    pub(crate) fn name_of_handle(self) -> &'static str {
+        match self {
+            Self::Reentrant => "Lock",
+            Self::Fenced => "FencedLock",
+            Self::Fair => "FairLock",
+            Self::FencedFair => "FencedFairLock",
+        }
+    }
+
     /// Whether a first hold needs a token, which only Redis can give. The client draws several at once, for
     /// the holders to which it hands the lock on; where none is left, it releases the lock instead.
     pub(crate) fn has_token(self) -> bool {
-        match self {
-            Self::Reentrant | Self::Fair => false,
-            Self::Fenced | Self::FencedFair => true,
-        }
+        matches!(self, Self::Fenced | Self::FencedFair)
     }
 
     /// Whether Redis keeps the order in which clients wait. Then each client listens on a channel of
-    /// its own, on which it is told of its turn, and never defers to others.
+    /// its own, on which it hears of its turn, and never defers to others.
     pub(crate) fn has_queue(self) -> bool {
-        match self {
-            Self::Reentrant | Self::Fenced => false,
-            Self::Fair | Self::FencedFair => true,
-        }
+        matches!(self, Self::Fair | Self::FencedFair)
     }
-}
-
-impl sealed::OfKind for Reentrant {
-    const KIND: Kind = Kind::Reentrant;
-    const NAME: &'static str = "Lock";
-}
-
-impl sealed::OfKind for Fair {
-    const KIND: Kind = Kind::Fair;
-    const NAME: &'static str = "FairLock";
-}
-
-impl sealed::OfKind for Fenced {
-    const KIND: Kind = Kind::Fenced;
-    const NAME: &'static str = "FencedLock";
-}
-
-impl sealed::OfKind for Fenced<Fair> {
-    const KIND: Kind = Kind::FencedFair;
-    const NAME: &'static str = "FencedFairLock";
 }
 
 impl Token for () {

@@ -286,7 +286,7 @@ impl<K: LockKind> Clone for Lock<K> {
 
 impl<K: LockKind> fmt::Debug for Lock<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(K::NAME)
+        f.debug_struct(K::KIND.name_of_handle())
             .field("name", &self.name())
             .field("owner", &self.owner())
             .finish_non_exhaustive()

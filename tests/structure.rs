@@ -44,6 +44,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "guard",
         &[
+            "host",
             "engine",
             "releaser",
             "handle",

@@ -3,7 +3,7 @@
 use redis::{FromRedisValue, Pipeline, Value};
 
 use crate::error::{Error, Outcome};
-use crate::possession::FoundBy;
+use crate::possession::{FoundBy, Granted};
 use crate::protocol::{Execution, converted};
 
 use super::{Hold, LockGuard};
@@ -91,13 +91,13 @@ impl<T> LockGuard<T> {
 
 impl Hold {
     async fn execute<R: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<R, Error> {
-        let about = |error: Error| error.about(self.name());
-        let (engine, possession) = (&self.engine, &self.granted.possession);
-        engine.begin_call().map_err(about)?;
-        let execution = Execution::new(pipeline, &possession.names, &possession.id, &engine.router);
-        let execute = self.execute_all(execution.map_err(about)?);
-        let replies = engine.process.bind(engine.host.run(execute)).await.map_err(about)?;
-        converted(pipeline, replies).await.map_err(about)
+        let Hold { engine, granted: Granted { possession, .. }, .. } = self;
+        let execute = async {
+            let (names, owner) = (&possession.names, &possession.id);
+            self.execute_all(Execution::new(pipeline, names, owner, &engine.router)?).await
+        };
+        let replies = engine.call(self.name(), execute).await?;
+        converted(pipeline, replies).await.map_err(|error| error.about(self.name()))
     }
 
     async fn execute_all(&self, execution: Execution) -> Result<Vec<Value>, Error> {

@@ -10,6 +10,7 @@ use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, Loss, Outcome};
 use crate::handle::Handle;
+use crate::host::Entered;
 use crate::lease::{Lease, MAX_LEASE};
 use crate::possession::{FoundBy, Granted};
 use crate::protocol::Session;
@@ -84,11 +85,13 @@ impl Hold {
         &self.granted.possession.id
     }
 
+    /// For what the client knows by itself. `None` in a forked child, where the hold is its parent's.
+    fn local(&self) -> Option<Entered> {
+        self.engine.process.is_this_one().then(|| self.engine.host.enter())
+    }
+
     pub(super) fn hold_at_least(&self, least: Duration) {
-        if !self.engine.process.is_this_one() {
-            return;
-        }
-        let _on = self.engine.host.enter();
+        let Some(_on) = self.local() else { return };
         let now = clock::now();
         let held = self.engine.uptime(now).wrapping_sub(self.acquired);
         let left = least.min(MAX_LEASE).saturating_sub(Duration::from_millis(held.into()));
@@ -96,16 +99,11 @@ impl Hold {
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        let _on = self.engine.host.enter();
-        !self.engine.process.is_this_one() || self.granted.validity.is_lost()
+        self.local().is_none_or(|_on| self.granted.validity.is_lost())
     }
 
     pub(super) fn loss(&self) -> Option<Loss> {
-        if !self.engine.process.is_this_one() {
-            return None;
-        }
-        let _on = self.engine.host.enter();
-        self.granted.validity.loss(clock::now())
+        self.local().and_then(|_on| self.granted.validity.loss(clock::now()))
     }
 
     pub(super) async fn lost(&self) {
@@ -116,20 +114,16 @@ impl Hold {
     }
 
     pub(super) fn remaining(&self) -> Duration {
-        if !self.engine.process.is_this_one() {
-            return Duration::ZERO;
-        }
-        let _on = self.engine.host.enter();
+        let Some(_on) = self.local() else { return Duration::ZERO };
         let now = clock::now();
         self.granted.validity.check(now).map_or(Duration::ZERO, |until| until - now)
     }
 
     pub(super) async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        let about = |error: Error| error.about(self.name());
-        self.engine.begin_call().map_err(about)?;
-        let lease = Lease::Fixed(lease).checked(self.engine.config.watchdog_timeout);
-        let extend = self.engine.host.run(self.extend_to(lease.map_err(about)?));
-        self.engine.process.bind(extend).await.map_err(about)
+        let lease = Lease::Fixed(lease);
+        let extend =
+            async { self.extend_to(lease.checked(self.engine.config.watchdog_timeout)?).await };
+        self.engine.call(self.name(), extend).await
     }
 
     async fn extend_to(&self, lease: Duration) -> Result<(), Error> {
@@ -193,11 +187,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // In a forked child the hold is the parent's.
-        if !self.engine.process.is_this_one() {
-            return self.span.forget();
-        }
-        let _on = self.engine.host.enter();
+        let Some(_on) = self.local() else { return self.span.forget() };
         if self.unlocking {
             return;
         }

@@ -27,8 +27,8 @@ impl<K: LockKind> Lock<K> {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn is_locked(&self) -> Result<bool, Error> {
-        let inspect = async { self.call()?.inspect(&self.handle.names, "").await };
-        let inspected = self.ask(inspect).await?;
+        let inspect = async { self.session()?.inspect(&self.handle.names, "").await };
+        let inspected = self.engine.call(self.name(), inspect).await?;
         Ok(inspected.is_some())
     }
 
@@ -65,7 +65,7 @@ impl<K: LockKind> Lock<K> {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn hold_count(&self) -> Result<u32, Error> {
-        let inspected = self.ask(self.inspect_settled()).await?;
+        let inspected = self.engine.call(self.name(), self.inspect_settled()).await?;
         Ok(inspected.map_or(0, |inspected| inspected.count))
     }
 
@@ -86,7 +86,7 @@ impl<K: LockKind> Lock<K> {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
-        let inspected = self.ask(self.inspect_settled()).await?;
+        let inspected = self.engine.call(self.name(), self.inspect_settled()).await?;
         Ok(inspected.map(|inspected| inspected.remaining.unwrap_or(Duration::MAX)))
     }
 
@@ -109,28 +109,15 @@ impl<K: LockKind> Lock<K> {
     /// Once the client has sent it, it may take effect even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
         let (handle, grace) = (&self.handle, self.engine.config.fair_grace);
-        let free = async { self.call()?.force_unlock(&handle.names, grace).await };
-        let freed = self.ask(free).await?;
+        let free = async { self.session()?.force_unlock(&handle.names, grace).await };
+        let freed = self.engine.call(self.name(), free).await?;
         if freed {
             tracing::warn!(name = %self.handle.names.key(), "a lock was freed by force");
         }
         Ok(freed)
     }
 
-    /// Runs one command, in the client's own process only.
-    async fn ask<T>(
-        &self,
-        answer: impl Future<Output = Result<T, Error>> + Send,
-    ) -> Result<T, Error> {
-        self.engine.begin_call().map_err(|error| error.about(self.name()))?;
-        self.engine
-            .process
-            .bind(self.engine.host.run(answer))
-            .await
-            .map_err(|error| error.about(self.name()))
-    }
-
-    fn call(&self) -> Result<Session<'_>, Error> {
+    fn session(&self) -> Result<Session<'_>, Error> {
         self.check_name()?;
         if self.engine.waiters.is_closed() {
             return Err(Error::closed());
@@ -142,7 +129,7 @@ impl<K: LockKind> Lock<K> {
     /// Inspects the lock for a question about this handle. If another handle of this client has
     /// handed the lock off to it, first waits until Redis has confirmed that.
     async fn inspect_settled(&self) -> Result<Option<Inspected>, Error> {
-        let mut call = self.call()?;
+        let mut call = self.session()?;
         let possession = self.handle.last();
         let is_unwritten = |holds: &HoldState| holds.is_unwritten();
         if let Some(possession) = possession.as_ref().filter(|one| is_unwritten(&one.holds.lock()))

@@ -313,7 +313,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "child-believes",
         file: "src/guard/hold.rs",
-        right: "!self.engine.process.is_this_one() || self.granted.validity.is_lost()",
-        wrong: "(!BUG && !self.engine.process.is_this_one()) || self.granted.validity.is_lost()",
+        right: "self.local().is_none_or(",
+        wrong: "self.local().map_or(!BUG, ",
     },
 ];

@@ -46,11 +46,15 @@ pub struct LockClientBuilder {
 }
 
 impl LockClientBuilder {
-    /// Where Redis is: `redis://[user[:password]@]host[:port][/database]`, the same with `rediss://`
-    /// and the cargo feature `rustls`, `unix:` and a path, or, with the feature `test-util`, `memory://`:
-    /// a simulated server in this process, for a laptop or a single node.
-    /// One of this, [`client`](Self::client), [`sentinel`](Self::sentinel) and
-    /// [`cluster`](Self::cluster) is needed.
+    /// Where Redis is. A client needs one of this, [`client`](Self::client), [`sentinel`](Self::sentinel) and
+    /// [`cluster`](Self::cluster).
+    ///
+    /// | address | |
+    /// |---|---|
+    /// | `redis://[user[:password]@]host[:port][/database]` | TCP |
+    /// | `rediss://[user[:password]@]host[:port][/database]` | TLS, with the cargo feature `rustls` |
+    /// | `unix:` and a path | the socket of a server on this machine |
+    /// | `memory://` | a simulated server in this process, for a laptop or a single node, with the cargo feature `test-util` |
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self
@@ -82,7 +86,7 @@ impl LockClientBuilder {
     }
 
     /// The Sentinels' own user and password, where they are not those of the servers. The default
-    /// user is called `default`. Those of the urls, or none, unless set.
+    /// user is called `default`. Unless set, the client uses those of the urls, or none.
     pub fn sentinel_credentials(
         mut self,
         user: impl Into<String>,
@@ -214,23 +218,27 @@ impl LockClientBuilder {
         self
     }
 
-    /// How long a client whose turn it is at a [fair lock](crate::FairLock) may take to come, before
-    /// the next one has its turn. It matters when a client has stopped and its connection has not
-    /// closed: for so long nobody has the lock. A shorter one passes such a client over sooner. A
-    /// longer one is for clients that are far away or pause for long: one that is passed over stays
-    /// first in the queue, but the lock goes to another client meanwhile. It is also for how long a client
-    /// has the lock before Redis has its request for more. Set it longer than two round trips. The client
-    /// that releases the lock, or finds it free, decides. 1 s unless set; from 10 ms to 10 s.
+    /// How long a client may take to come when its turn at a [fair lock](crate::FairLock) has come. After
+    /// that, the next client has its turn. 1 s unless set; from 10 ms to 10 s.
+    ///
+    /// It matters for a client that has stopped without closing its connection: until the grace is over, no
+    /// client has the lock. A shorter grace passes such a client over sooner. A longer one suits clients that are
+    /// far away or pause for long: a client that is passed over stays first in the queue, but the lock goes to
+    /// another one meanwhile. A release also grants the lock to the next client for the grace, until that one's
+    /// request for more is there. So set it longer than two round trips. The grace of the client that
+    /// releases the lock, or finds it free, counts.
     pub fn fair_grace(mut self, grace: Duration) -> Self {
         self.config.fair_grace = grace;
         self
     }
 
     /// For how long this client, once it has a [fair lock](crate::FairLock) and begins to hand it off, may
-    /// serve its own waiters before older ones of other clients. A turn inside a client costs no round
-    /// trip: with 10 ms, say, more turns fit into a second where many tasks of several clients want the
-    /// lock, and a waiter may be passed over by waiters of another client for so long, each time that client
-    /// has the lock. Zero unless set: the order of arrival is that of all clients.
+    /// serve its own waiters before older ones of other clients. Zero unless set: then the order of arrival is
+    /// that of all clients. Any.
+    ///
+    /// A turn inside a client costs no round trip. So with 10 ms, say, more turns fit into a second where many
+    /// tasks of several clients want the lock. But each client that has the lock can keep an older waiter of
+    /// another one waiting for 10 ms more.
     pub fn fair_turn(mut self, turn: Duration) -> Self {
         self.config.fair_turn = turn;
         self
@@ -307,7 +315,7 @@ impl LockClientBuilder {
         if is_in_memory {
             self.in_memory()?;
         }
-        let ways = [
+        let endpoints = [
             self.url.map(Endpoint::url),
             self.client.as_ref().map(|client| Ok(Endpoint::client(client))),
             self.sentinel.map(|(master, urls)| {
@@ -315,8 +323,8 @@ impl LockClientBuilder {
             }),
             self.cluster.map(Endpoint::cluster),
         ];
-        let mut ways = ways.into_iter().flatten();
-        let endpoint = match (ways.next(), ways.next()) {
+        let mut endpoints = endpoints.into_iter().flatten();
+        let endpoint = match (endpoints.next(), endpoints.next()) {
             (Some(endpoint), None) => endpoint?,
             (None, _) => {
                 let message = "where is Redis? Set url, client, sentinel or cluster";

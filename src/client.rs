@@ -62,21 +62,21 @@ pub struct LockClient {
 }
 
 impl LockClient {
-    /// Connects with the default options. For others, see [`builder`](Self::builder).
+    /// Connects with the default options. For others, see [`builder`](Self::builder); for the address,
+    /// [`LockClientBuilder::url`].
     ///
-    /// The address is `redis://[user[:password]@]host[:port][/database]`, the same with `rediss://`
-    /// and the cargo feature `rustls`, or `unix:` and a path.
+    /// It makes two connections, one for this runtime and one for the client's thread, has the server load
+    /// the scripts, and tries all that once. Each connection takes three or four round trips, two more with TLS,
+    /// and each of those may take the command timeout. If the server's `maxmemory-policy` may evict locks, the
+    /// client logs a warning.
     ///
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an unusable address,
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answers there, or if the client's
     /// thread, its runtime or its connection cannot be made, and
-    /// [`Server`](crate::ErrorKind::Server) if it refuses the user or the password, or is older than
-    /// Redis 6.2. It makes two connections, one for this runtime and one for the client's thread, has
-    /// the server load the scripts, and tries all that once. Each connection takes three or four round
-    /// trips, two more with TLS, and each of those may take the command timeout. If the server's
-    /// `maxmemory-policy` may evict locks, the client logs a warning.
+    /// [`Server`](crate::ErrorKind::Server) if the server refuses the user or the password, or is older than
+    /// Redis 6.2.
     ///
     /// # Panics
     ///
@@ -98,7 +98,7 @@ impl LockClient {
         Self { engine: Arc::new(engine) }
     }
 
-    /// A handle to the lock of that name; a new owner with every call. No I/O.
+    /// Makes a handle to the lock of that name: a new owner with every call. No I/O.
     ///
     /// Every call on the handle refuses the empty name, and in a [cluster](LockClientBuilder::cluster)
     /// a name whose braces are no hash tag; any other will do. The name is the key in Redis, after the
@@ -108,26 +108,23 @@ impl LockClient {
         Lock::new(self.engine.clone(), name.as_ref())
     }
 
-    /// A handle to the fenced lock of that name, whose guards have a [`FencingToken`] for the
-    /// store that they write to. The same lock as [`lock(name)`](Self::lock) otherwise: the two
+    /// Makes a handle to the fenced lock of that name, whose guards have a
+    /// [`FencingToken`](crate::FencingToken) for the store that they write to. All kinds of locks of one name
     /// exclude each other. No I/O.
-    ///
-    /// [`FencingToken`]: crate::FencingToken
     #[must_use]
     pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock {
         Lock::new(self.engine.clone(), name.as_ref())
     }
 
-    /// A handle to the fair lock of that name, whose waiters have it in the order in which they came,
-    /// whichever client they wait in. The same lock as [`lock(name)`](Self::lock) otherwise: the two
-    /// exclude each other. No I/O.
+    /// Makes a handle to the fair lock of that name, whose waiters have it in the order in which they came,
+    /// whichever client they wait in. All kinds of locks of one name exclude each other. No I/O.
     #[must_use]
     pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
         Lock::new(self.engine.clone(), name.as_ref())
     }
 
-    /// A handle to the fair lock of that name, whose guards have a [`FencingToken`](crate::FencingToken).
-    /// The four kinds of locks of a name exclude each other. No I/O.
+    /// Makes a handle to the fair lock of that name whose guards have a
+    /// [`FencingToken`](crate::FencingToken). All kinds of locks of one name exclude each other. No I/O.
     #[must_use]
     pub fn fenced_fair_lock(&self, name: impl AsRef<str>) -> FencedFairLock {
         Lock::new(self.engine.clone(), name.as_ref())

@@ -11,8 +11,8 @@
 //!    [`now`] knows at once.
 //! 3. **No timer ends early.** A test can pause the time of its runtime: then Tokio's timers end as soon
 //!    as the runtime is idle, while Redis takes its real time. So every sleep and every timeout is made
-//!    here, and goes on by the timers of another runtime if Tokio's has ended too soon. The same makes
-//!    them work outside of a runtime.
+//!    here, and goes on by the timers of another runtime if Tokio's has ended too soon, or if there is no
+//!    runtime.
 
 use std::io;
 use std::sync::LazyLock;
@@ -85,7 +85,7 @@ pub(crate) async fn sleep(duration: Duration) {
     }
 }
 
-/// Sleeps by the timers of another runtime, whose time nobody pauses (invariant 3).
+/// Sleeps by the timers of another runtime, whose time no test pauses (invariant 3).
 async fn sleep_elsewhere(duration: Duration) {
     static ELSEWHERE: LazyLock<Option<Handle>> = LazyLock::new(|| {
         let runtime = runtime::Builder::new_current_thread().enable_time().build().ok()?;
@@ -95,7 +95,7 @@ async fn sleep_elsewhere(duration: Duration) {
         Some(handle)
     });
     let Some(elsewhere) = &*ELSEWHERE else {
-        // There is no room for a thread. Whoever waits for this looks at the clock and comes again.
+        // No thread could be started. Callers look at the clock again, and call again.
         return std::thread::sleep(duration.min(Duration::from_millis(1)));
     };
     // Its drop ends the task.
@@ -104,7 +104,8 @@ async fn sleep_elsewhere(duration: Duration) {
     sleep.join_next().await;
 }
 
-/// For requests and the like: if the machine is suspended meanwhile, this fails that much later.
+/// Waits for the future until that time at most. If the machine is suspended meanwhile, it waits for that much
+/// longer.
 pub(crate) async fn timeout_at<T>(
     at: Instant,
     future: impl Future<Output = T>,
@@ -112,7 +113,8 @@ pub(crate) async fn timeout_at<T>(
     timeout(at.saturating_duration_since(now()), future).await
 }
 
-/// The same, from now on.
+/// Waits for the future for that long at most. If the machine is suspended meanwhile, it waits for that much
+/// longer.
 pub(crate) async fn timeout<T>(
     duration: Duration,
     future: impl Future<Output = T>,
@@ -124,7 +126,7 @@ pub(crate) async fn timeout<T>(
     }
 }
 
-/// An answer that has to come within that time.
+/// Waits for an answer for that long at most; then the error is that the time was up.
 pub(crate) async fn within<T, E: From<io::Error>>(
     duration: Duration,
     answer: impl Future<Output = Result<T, E>>,

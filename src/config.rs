@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::error::Error;
 
 /// How long a client that waits for a fair lock counts as alive after its last request. It refreshes
-/// its places each third of that, so that two refreshes can fail. A client that dies is dropped at
-/// its turn, and sooner than this: because nobody listens on its channel, or at the end of the grace.
+/// its entries each third of that, so that two refreshes can fail. Redis skips a dead client when its turn comes,
+/// usually well before this: no client is subscribed to its channel, or the grace ends.
 pub(crate) const QUEUE_TERM: Duration = Duration::from_secs(10);
 
 /// The options that the modules share, after [`Config::check`].

@@ -35,9 +35,10 @@ pub enum ErrorKind {
     /// An argument or an option that can never work, or a call outside of a Tokio runtime; the client
     /// sent nothing.
     InvalidArgument,
-    /// The key holds something that is not a lock: another type, or a hash that is none. A lock is a
-    /// hash with one field, `<id>:<number>`. The client left it untouched. The same for a key in which Redis
-    /// would keep the queue of a [fair lock](crate::FairLock): the text of the error names it.
+    /// The key holds something that is not a lock: another type, or a hash whose fields are no owner. A
+    /// lock is a hash with one field, `<id>:<number>`. The client left it untouched. Also if a key in which Redis
+    /// would keep the queue of a [fair lock](crate::FairLock) holds something else: the text of the error names
+    /// that key.
     NotALock,
     /// The client was closed, or it belongs to another process: this one was forked from it.
     Closed,
@@ -120,7 +121,7 @@ impl Error {
         }))
     }
 
-    /// The same, for the server's reply to the request itself.
+    /// It is the server's reply to the request itself.
     pub(crate) fn replied(mut self) -> Self {
         self.0.is_reply = true;
         self
@@ -130,31 +131,31 @@ impl Error {
         self.0.is_reply
     }
 
-    /// The same, with a source of one line: that of something else than Redis may have several.
+    /// Adds its source, if that is one line: what is not Redis may answer with several.
     pub(crate) fn caused_by(mut self, source: redis::RedisError) -> Self {
         self.0.source = Some(source).filter(|source| source.to_string().lines().count() == 1);
         self
     }
 
-    /// The same, of a call about that lock.
+    /// Adds the name of the lock that the call was about.
     pub(crate) fn about(mut self, name: &str) -> Self {
         self.0.lock_name = Some(name.into());
         self
     }
 
-    /// The same, for a command that the client has undone.
+    /// The client has undone the command.
     pub(crate) fn undone(mut self) -> Self {
         self.0.outcome = Outcome::NotExecuted;
         self
     }
 
-    /// The same, for a call that may have sent a command.
+    /// The call may have sent a command.
     pub(crate) fn unknown(mut self) -> Self {
         self.0.outcome = Outcome::Unknown;
         self
     }
 
-    /// The same, for a call whose earlier try failed.
+    /// An earlier try of the call failed, too: if its outcome is unknown, so is that of the call.
     pub(crate) fn after(mut self, earlier: Option<Self>) -> Self {
         if earlier.is_some_and(|earlier| earlier.outcome() == Outcome::Unknown) {
             self.0.outcome = Outcome::Unknown;
@@ -166,8 +167,8 @@ impl Error {
         Self::new(ErrorKind::InvalidArgument, Outcome::NotExecuted, message)
     }
 
-    /// The outcome is that of a release, if there was one: after a guard's deadline Redis can still
-    /// have its hold, and release it.
+    /// The outcome is that of the release, if the call was one: Redis can have a hold, and release it, after
+    /// the deadline of its guard.
     pub(crate) fn lost(name: &str, loss: Option<Loss>, outcome: Outcome) -> Self {
         let message = match loss {
             Some(loss) => format!("the lock `{name}` was lost: {loss}"),
@@ -211,17 +212,17 @@ impl Error {
         self.0.lock_name.as_deref()
     }
 
-    /// What became of the lock, if the error is [`Lost`](ErrorKind::Lost): the same that
-    /// [`loss`](crate::LockGuard::loss) of its guard says. `None` for every other kind, and in a
+    /// What became of the lock, if the error is [`Lost`](ErrorKind::Lost): what
+    /// [`loss`](crate::LockGuard::loss) of its guard says, too. `None` for every other kind, and in a
     /// [forked child](crate::LockClient#forking), where a guard's hold is its parent's.
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
         self.0.loss
     }
 
-    /// Whether the same call may succeed later, with nothing changed but the time: Redis could not be
-    /// reached, or did not answer in time. What was done under a lock that is lost is not undone by a
-    /// second try, so [`Lost`](ErrorKind::Lost) is not.
+    /// Whether the call may succeed if it is made again later: Redis could not be reached, or did not answer
+    /// in time. False for [`Lost`](ErrorKind::Lost): no second try undoes what was done under a lock that is
+    /// lost.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.0.kind == ErrorKind::Unavailable

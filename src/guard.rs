@@ -112,15 +112,15 @@ impl<T> LockGuard<T> {
         self.hold.unlock().await
     }
 
-    /// The name that the handle of this guard was made for.
+    /// The name for which the client made the handle of this guard.
     #[must_use]
     pub fn name(&self) -> &str {
         self.hold.name()
     }
 
-    /// The owner in Redis that has this hold: `<uuid of the client>:<number>`, drawn for the time in which this client has
-    /// the lock, and never used again. Nested guards have the same one, and so has the guard to whom another holder of
-    /// this client hands the lock on.
+    /// The owner in Redis that has this hold: `<uuid of the client>:<number>`, drawn for the time in which
+    /// this client has the lock, and never used again. Nested guards have the same one, and so has the guard to
+    /// which another holder of this client hands the lock on.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.hold.owner()

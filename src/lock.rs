@@ -30,23 +30,41 @@ pub use fenced::{FencedFairLock, FencedLock};
 /// handle again, by reference or through an [`Arc`], re-enters; a [clone](Clone), or another
 /// [`client.lock(name)`](crate::LockClient::lock), is a new owner that has to wait.
 ///
-/// Two mistakes with that are a warning in the log, once a handle: two tasks that are inside at the
-/// same time by one handle (the client cannot tell them from a task that nests under a guard which was
-/// moved to it; that is no mistake); and a call that [waits long](crate::LockClientBuilder::warn_waits_longer_than)
-/// for a lock that another handle of the same client holds.
+/// Every acquisition that succeeds returns a [`LockGuard`], and the lock is free when the last guard of
+/// the handle is given back.
 ///
-/// Making a handle costs no I/O. Every acquisition that succeeds returns a [`LockGuard`], and the
-/// lock is free when the last guard of the handle is given back. A call that Redis refuses waits
-/// without polling: it subscribes to the lock's channel, asks again, and then asks only when a
-/// message wakes it or the lease that Redis reported could have ended (30 s later at most).
+/// # Kinds
 ///
-/// Like every fair async mutex, it relies on waiting futures being polled. A call that was polled,
+/// `K` says which [kind](crate::kind) of lock it is. Each has the calls of this page, with the same
+/// errors and the same cancel safety. What is true of one kind alone stands at its alias.
+///
+/// | | |
+/// |---|---|
+/// | `Lock` | the plain one: re-entrant, and clients take turns |
+/// | [`FairLock`] | first come, first served over all clients |
+/// | [`FencedLock`] | its guards have a token for the store that they write to |
+/// | [`FencedFairLock`] | both |
+///
+/// # What a call does
+///
+/// A call that Redis refuses waits without polling: it subscribes to the lock's channel, asks again, and
+/// then asks only when a message wakes it or the lease that Redis reported could have ended (30 s later at
+/// most). Making a handle costs no I/O.
+///
+/// All calls but [`name`](Self::name) and [`owner`](Self::owner) need a Tokio runtime with time
+/// and I/O enabled, any one; a call from another runtime than before makes its own connection.
+///
+/// Like every fair async mutex, the lock relies on waiting futures being polled. A call that was polled,
 /// and is neither polled again nor dropped, holds up the waiters of this client behind it; calls on
 /// the same handle return `Unavailable` then. If Redis has granted the lock to that call, no other
 /// owner can have it until the lease ends.
 ///
-/// All calls but [`name`](Self::name) and [`owner`](Self::owner) need a Tokio runtime with time
-/// and I/O enabled, any one; a call from another runtime than before makes its own connection.
+/// # What the log says of a handle
+///
+/// Two mistakes are a warning, once a handle: two tasks are inside at the same time by one handle; and a
+/// call [waits long](crate::LockClientBuilder::warn_waits_longer_than) for a lock that another handle of the
+/// same client holds. (A task that nests under a guard which was moved to it makes no mistake, but the client
+/// cannot tell it from the first case.)
 ///
 /// # Errors
 ///
@@ -112,7 +130,7 @@ impl<K: LockKind> Lock<K> {
     ///
     /// One round trip if the lock is free or this handle holds it. Else a SUBSCRIBE if no task of
     /// this client waits yet, one more try, and one try for each wake-up; none if another holder of
-    /// this client hands the lock off.
+    /// this client hands the lock off. What a [fair lock](FairLock#costs) costs beside that stands there.
     ///
     /// # Errors
     ///
@@ -136,14 +154,14 @@ impl<K: LockKind> Lock<K> {
     /// Acquires the lock for `lease` and no longer, waiting for as long as it takes. The client never
     /// renews the lease: if it ends before the guard is given back, the lock is lost.
     ///
-    /// A nested call never shortens what another guard of this handle was promised.
-    /// Costs what [`lock`](Self::lock) costs.
+    /// The client rounds `lease` up to whole milliseconds. A nested call never shortens what another guard of
+    /// this handle was promised. It costs what [`lock`](Self::lock) costs.
     ///
     /// # Errors
     ///
     /// As for [`lock`](Self::lock), and
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `lease` is zero or longer than a
-    /// hundred years. The client rounds it up to whole milliseconds.
+    /// hundred years.
     ///
     /// # Panics
     ///
@@ -151,16 +169,17 @@ impl<K: LockKind> Lock<K> {
     ///
     /// # Cancel safety
     ///
-    /// That of [`lock`](Self::lock).
+    /// Dropping the future leaves the wait queue, and the client gives back what it was granted, as with
+    /// [`lock`](Self::lock).
     pub async fn lock_with_lease(&self, lease: Duration) -> Result<LockGuard<K::Token>, Error> {
         self.wait_for(Lease::Fixed(lease)).await
     }
 
     /// Acquires the lock if that is possible within `wait`; `None` if it stayed busy. Zero means
-    /// exactly one try, [`Duration::MAX`] for ever.
+    /// exactly one try, [`Duration::MAX`] for ever. A [`Duration`] as `lease` is a [fixed one](Lease::Fixed).
     ///
-    /// Returns within `wait`, or, when Redis does not answer, within the command timeout if that
-    /// is longer. Costs what [`lock`](Self::lock) costs.
+    /// It returns within `wait`, or, when Redis does not answer, within the command timeout if that
+    /// is longer. It costs what [`lock`](Self::lock) costs.
     ///
     /// # Errors
     ///
@@ -174,7 +193,8 @@ impl<K: LockKind> Lock<K> {
     ///
     /// # Cancel safety
     ///
-    /// That of [`lock`](Self::lock).
+    /// Dropping the future leaves the wait queue, and the client gives back what it was granted, as with
+    /// [`lock`](Self::lock).
     pub async fn try_lock(
         &self,
         wait: Duration,
@@ -187,7 +207,8 @@ impl<K: LockKind> Lock<K> {
         self.acquire(lease.into(), wait).await
     }
 
-    /// Acquires the lock if it is free now: `try_lock(Duration::ZERO, Lease::Watchdog)`.
+    /// Acquires the lock if it is free now: `try_lock(Duration::ZERO, Lease::Watchdog)`. A [fair
+    /// lock](FairLock) is not free for this call while another one waits for it.
     ///
     /// One round trip.
     ///
@@ -201,12 +222,12 @@ impl<K: LockKind> Lock<K> {
     ///
     /// # Cancel safety
     ///
-    /// That of [`lock`](Self::lock).
+    /// If the future is dropped, the client gives back what it was granted, as with [`lock`](Self::lock).
     pub async fn try_lock_now(&self) -> Result<Option<LockGuard<K::Token>>, Error> {
         self.acquire(Lease::Watchdog, Wait::Once).await
     }
 
-    /// The name that [`LockClient::lock`](crate::LockClient::lock) got.
+    /// The name for which the client made this handle.
     #[must_use]
     pub fn name(&self) -> &str {
         self.engine.config.without_prefix(self.handle.names.key())

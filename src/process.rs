@@ -34,7 +34,7 @@ impl Process {
         !self.0.clone().detected_fork()
     }
 
-    /// The same future, whose drop in any other process leaks it.
+    /// Binds the future to this process: its drop in any other process leaks it.
     pub(crate) fn bind<'a, T>(
         &self,
         future: impl Future<Output = T> + Send + 'a,

@@ -254,7 +254,7 @@ impl Watchdog {
             Err(error) if error.kind() == ErrorKind::Server && batch.len() > 1 => return batch,
             Ok((held, sent)) => {
                 for (entry, held) in batch.iter().zip(held) {
-                    self.judge(entry, held, sent, now);
+                    self.apply_answer(entry, held, sent, now);
                 }
             }
             Err(error) => {
@@ -280,7 +280,7 @@ impl Watchdog {
         }
     }
 
-    fn judge(&self, entry: &Entry, held: Result<(), Loss>, sent: Instant, now: Instant) {
+    fn apply_answer(&self, entry: &Entry, held: Result<(), Loss>, sent: Instant, now: Instant) {
         let Entry { handle, possession, .. } = entry;
         match held {
             Ok(()) => {

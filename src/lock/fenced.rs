@@ -24,6 +24,10 @@ use super::Lock;
 /// microseconds. (Both at once would: no data, and a clock behind the last token.)
 /// `examples/fenced_write.rs` shows it on a database.
 ///
+/// It costs the round trips that a plain lock costs. A hand-off inside the client takes none while the client has
+/// tokens for its waiters, which it draws when one of them gets the lock from Redis; where none is left, it
+/// releases the lock instead.
+///
 /// # Examples
 ///
 /// ```no_run
@@ -56,9 +60,14 @@ pub type FencedLock = Lock<Fenced>;
 ///
 /// # Costs
 ///
-/// It costs what a fair lock costs, but for what needs a token, which only Redis can give: a turn of the next
-/// waiter of the same client takes one round trip, and from the begin of an `unlock` until the next waiter in
-/// another client has the lock it takes two.
+/// It costs what a fair lock costs, but for what needs a token, which only Redis can give:
+///
+/// | from the begin of an `unlock` | round trips |
+/// |---|---|
+/// | until the next waiter of the same client has the lock | 0 while the client has tokens for its waiters; else 2 |
+/// | until the next waiter in another client has it | 2 |
+///
+/// The client draws tokens for all its waiters when one of them gets the lock from Redis.
 ///
 /// With its token a waiter has the lock for its lease. So a call that is never polled again keeps the others
 /// waiting for that lease, where it would cost them the grace with a fair lock.

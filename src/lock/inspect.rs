@@ -50,8 +50,8 @@ impl<K: LockKind> Lock<K> {
         Ok(self.hold_count().await? > 0)
     }
 
-    /// How many holds Redis counts for this handle; zero if it does not hold the lock. One round
-    /// trip, like [`is_held`](Self::is_held).
+    /// How many holds Redis counts for this handle; zero if it does not hold the lock. One round trip; after
+    /// a hand-off to this handle, it first waits until Redis has confirmed that.
     ///
     /// # Errors
     ///

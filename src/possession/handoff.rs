@@ -81,7 +81,8 @@ impl Prolong {
         }
     }
 
-    /// The same for a lock that is to be handed to a waiter with that lease, and with a token if it needs one.
+    /// For a lock that is to be handed to a waiter: the key stays for the lease of that one, and the client draws
+    /// so many tokens, if the waiter needs one.
     pub(crate) fn ahead(lease: Duration, tokens: u32) -> Self {
         Self { tokens, ahead: true, ..Self::retaining(lease) }
     }

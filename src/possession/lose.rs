@@ -58,8 +58,8 @@ impl Possession {
 }
 
 impl HoldState {
-    /// Redis counts nothing for this possession although it should. Returns the validities that are
-    /// lost by that.
+    /// Redis has no hold of this possession. Returns the validities that are lost by that: those of the live
+    /// holds, of those given back, and of those that no request has confirmed.
     pub(super) fn lose_all(&mut self) -> Vec<Arc<Validity>> {
         let mut lost = self.lose_live();
         self.counted = 0;
@@ -69,7 +69,7 @@ impl HoldState {
         lost
     }
 
-    /// The same, without the holds that were given back.
+    /// The possession is lost. Returns the validities of its live holds.
     fn lose_live(&mut self) -> Vec<Arc<Validity>> {
         self.over = true;
         self.live.drain(..).map(|hold| hold.validity).collect()

@@ -24,8 +24,8 @@ const WAITING: &str = "redlatch_waiting:";
 const CLIENT: usize = 36;
 
 impl Names {
-    /// A name that brings a hash tag of its own stays as it is; any other becomes the tag, so
-    /// that all keys of one lock share a cluster slot.
+    /// Those of a lock for which clients take turns. A name that brings a hash tag of its own stays as it
+    /// is; any other becomes the tag, so that all keys of one lock share a cluster slot.
     pub(crate) fn new(prefix: &str, name: &str) -> Self {
         let wrapped = !prefix.contains('{') && !name.contains('{');
         let (open, close) = if wrapped { ("{", "}") } else { ("", "") };
@@ -33,7 +33,7 @@ impl Names {
         Self { channel, wrapped, own_channel: false }
     }
 
-    /// The same, with a channel on which only `client` listens.
+    /// Those of a lock for which Redis keeps the order: its channel is the client's own.
     pub(crate) fn with_own_channel(self, client: &str) -> Self {
         debug_assert!(client.len() == CLIENT && !self.own_channel, "BUG: no id of a client");
         let channel = format!("{}:{client}", self.channel).into();

@@ -235,7 +235,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         bug: "unknown-is-loss",
         file: "src/watchdog.rs",
         right: "self.insert(&entry.handle,",
-        wrong: "if BUG {\n                        self.judge(entry, Err(Loss::LeaseEnded), now, now);\n                        continue;\n                    }\n                    self.insert(&entry.handle,",
+        wrong: "if BUG {\n                        self.apply_answer(entry, Err(Loss::LeaseEnded), now, now);\n                        continue;\n                    }\n                    self.insert(&entry.handle,",
     },
     Mutant {
         bug: "unknown-extends",

@@ -113,7 +113,7 @@ impl Host {
         Entered { before }
     }
 
-    /// The same for a task of that runtime.
+    /// Has a task of that runtime run on this machine until the value is dropped.
     fn enter_runtime(&self) -> Entered {
         Entered { before: self.0.is_some().then(|| PLACE.replace(self.0.clone())) }
     }

@@ -106,7 +106,7 @@ impl Machine {
         self.host().run(future)
     }
 
-    /// The same in a task of its own.
+    /// Has a future run on this machine, in a task of its own.
     ///
     /// # Panics
     ///

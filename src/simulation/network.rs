@@ -127,7 +127,7 @@ impl Network {
         Self::with_time_of(seed, Handle::try_current().ok())
     }
 
-    /// The same with the time of that runtime, or with real time.
+    /// A network in which nothing is yet. It takes the time of that runtime, or real time.
     pub(super) fn with_time_of(seed: u64, handle: Option<Handle>) -> Self {
         let (begun, mut random) = (Instant::now(), Random::new(seed));
         let state = State {

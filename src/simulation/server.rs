@@ -152,7 +152,7 @@ static TABLE: LazyLock<Vec<Row>> = LazyLock::new(|| {
     table
 });
 
-/// The same, without what they do.
+/// The commands of the table, without what they do.
 static NAMES: LazyLock<Vec<Command>> =
     LazyLock::new(|| TABLE.iter().map(|row| row.command).collect());
 

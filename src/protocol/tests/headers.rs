@@ -70,7 +70,7 @@ impl Script {
             .collect()
     }
 
-    /// The same, of what the body returns. A table is an array and what is put into it; the result
+    /// The first word of each reply that the body returns. A table is an array and what is put into it; the result
     /// of a protected call is returned as an error, which is no reply.
     fn replies(&self) -> Words {
         let code = || self.body.lines().map(|line| line.split("--").next().unwrap().trim());

@@ -69,8 +69,8 @@ impl Network {
         });
     }
 
-    /// The same of one of them: the `nth` of those that the machine has not closed. False if it has not so
-    /// many.
+    /// Resets one connection of the machine to the server: the `nth` of those that the machine has not closed.
+    /// False if it has fewer.
     pub fn cut_one(
         &self,
         machine: impl Into<MachineNumber>,

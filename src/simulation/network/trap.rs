@@ -25,7 +25,7 @@ pub struct Fates {
     pub held: u64,
     /// The server executed them after their callers had closed the connection.
     pub late: u64,
-    /// The same, before that.
+    /// The server executed them before their callers had closed the connection.
     pub slow: u64,
     /// The server had closed the connection.
     pub never: u64,

@@ -89,13 +89,13 @@ impl<'a> Call<'a> {
         self.core.get(self.db, args[at])
     }
 
-    /// The same, to change it.
+    /// The value at the key, if it is one of that kind, to change it.
     pub(super) fn get_mut<K: Kind>(&mut self, at: usize) -> Result<Option<&mut K>, Failure> {
         let args = self.args;
         self.core.get_mut(self.db, args[at])
     }
 
-    /// The same, which is made if there is none. It may not stay empty.
+    /// The value at the key, of that kind, which is made if there is none. It may not stay empty.
     pub(super) fn make<K: Kind>(&mut self, at: usize) -> Result<&mut K, Failure> {
         let args = self.args;
         self.core.make(self.db, args[at])

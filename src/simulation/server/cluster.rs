@@ -65,7 +65,7 @@ impl Core {
         })
     }
 
-    /// The same for a request of a script.
+    /// Whether this node is the right one for the request of a script.
     pub(super) fn redirect_in_script(
         &mut self,
         command: &'static Command,

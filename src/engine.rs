@@ -202,8 +202,9 @@ impl Parts {
         let events = router.events.clone();
         let waiters = Arc::new(Waiters::new(limits, &events));
         let losses = Arc::new(Losses { events: events.clone(), waiters: waiters.clone() });
-        let watchdog = Arc::new(Watchdog::new(&config, &losses));
-        let handoffs = Arc::new(Handoffs::new(&losses, &watchdog, &config));
+        let watchdog = Arc::new(Watchdog::new(&config, losses.clone()));
+        let answered = watchdog.answered.clone();
+        let handoffs = Arc::new(Handoffs::new(losses.clone(), answered, config.clone()));
         let begin = Arc::new(Notify::new());
         let parts = Self {
             config: config.clone(),

@@ -16,6 +16,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio::sync::Notify;
+
 use crate::backoff::{Backoff, LONGEST_PAUSE};
 use crate::clock;
 use crate::config::Config;
@@ -27,7 +29,6 @@ use crate::protocol::{Prolonged, Session, Terms};
 use crate::released::ReleasedNames;
 use crate::transport::Router;
 use crate::wait::{Waiter, Waiters, WakeList};
-use crate::watchdog::Watchdog;
 
 mod gather;
 mod releases;
@@ -37,7 +38,8 @@ pub(crate) struct Handoffs {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) events: Arc<Events>,
     pub(crate) losses: Arc<Losses>,
-    watchdog: Arc<Watchdog>,
+    /// Renewals have been answered, or failed.
+    answered: Arc<Notify>,
     pub(crate) config: Arc<Config>,
     pub(crate) released_names: ReleasedNames,
     trip: Trip,
@@ -54,15 +56,10 @@ pub(crate) struct HandedOff {
 }
 
 impl Handoffs {
-    pub(crate) fn new(
-        losses: &Arc<Losses>,
-        watchdog: &Arc<Watchdog>,
-        config: &Arc<Config>,
-    ) -> Self {
+    pub(crate) fn new(losses: Arc<Losses>, answered: Arc<Notify>, config: Arc<Config>) -> Self {
         let (waiters, events) = (losses.waiters.clone(), losses.events.clone());
-        let (losses, watchdog, config) = (losses.clone(), watchdog.clone(), config.clone());
         let (released_names, trip) = Default::default();
-        Self { waiters, events, losses, watchdog, config, released_names, trip }
+        Self { waiters, events, losses, answered, config, released_names, trip }
     }
 
     /// Hands off a lock whose last guard has just been given back. `None` if no waiter can take it, or if
@@ -130,7 +127,7 @@ impl Handoffs {
         };
         let _prolonging = Prolonging::begin(possession, &permit);
         let heard = loop {
-            self.watchdog.renewed(possession).await;
+            self.renewal_ends(possession).await;
             let block = self.waiters.tokens_wanted(&possession.names);
             let asked = clock::now();
             let prolong = possession.holds.lock().prolong(&self.config, block, asked);
@@ -174,6 +171,17 @@ impl Handoffs {
         };
         self.waiters.wake_head(&possession.names, lease);
         heard
+    }
+
+    /// Waits while a renewal is under way that would make a shorter lease longer again.
+    async fn renewal_ends(&self, possession: &Possession) {
+        loop {
+            let answered = self.answered.notified();
+            if !possession.holds.lock().waits_for_renewal(self.config.watchdog_timeout) {
+                return;
+            }
+            answered.await;
+        }
     }
 
     /// Sends one request about a possession. A hash that is no lock is as gone as if deleted.

@@ -57,7 +57,7 @@ pub(crate) struct Watchdog {
     /// Something is due before the driver would look.
     changed: Notify,
     /// Renewals have been answered, or failed.
-    answered: Notify,
+    pub(crate) answered: Arc<Notify>,
     events: Arc<Events>,
     losses: Arc<Losses>,
     lease: Duration,
@@ -87,14 +87,14 @@ impl Entry {
 }
 
 impl Watchdog {
-    pub(crate) fn new(config: &Config, losses: &Arc<Losses>) -> Self {
+    pub(crate) fn new(config: &Config, losses: Arc<Losses>) -> Self {
         let period = config.renewal_period();
         Self {
             schedule: Mutex::default(),
             changed: Notify::new(),
-            answered: Notify::new(),
+            answered: Arc::default(),
             events: losses.events.clone(),
-            losses: losses.clone(),
+            losses,
             lease: config.watchdog_timeout,
             period,
             early: period / 10,
@@ -108,17 +108,6 @@ impl Watchdog {
     pub(crate) fn watch(&self, handle: &Arc<Handle>) {
         if let Some(since) = handle.start_watching() {
             self.insert(handle, since + self.period);
-        }
-    }
-
-    /// Waits while a renewal is under way that would make a shorter lease longer again.
-    pub(crate) async fn renewed(&self, possession: &Possession) {
-        loop {
-            let answered = self.answered.notified();
-            if !possession.holds.lock().waits_for_renewal(self.lease) {
-                return;
-            }
-            answered.await;
         }
     }
 

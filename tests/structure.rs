@@ -133,7 +133,6 @@ const MODULES: &[(&str, &[&str])] = &[
         "handoff",
         &[
             "wait",
-            "watchdog",
             "released",
             "loss",
             "possession",

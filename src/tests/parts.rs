@@ -6,7 +6,6 @@ use crate::config::Config;
 use crate::handoff::Handoffs;
 use crate::loss::Losses;
 use crate::wait::{Limits, Waiters};
-use crate::watchdog::Watchdog;
 
 pub(crate) fn losses(waiters: Arc<Waiters>) -> Arc<Losses> {
     Arc::new(Losses { events: Arc::default(), waiters })
@@ -17,6 +16,5 @@ pub(crate) fn handoffs(config: &Arc<Config>) -> Arc<Handoffs> {
     let (run, room, grace) = (config.max_handoff_time, config.command_timeout, config.fair_grace);
     let limits = Limits { run, room, grace };
     let losses = losses(Arc::new(Waiters::new(limits, &Arc::default())));
-    let watchdog = Arc::new(Watchdog::new(config, &losses));
-    Arc::new(Handoffs::new(&losses, &watchdog, config))
+    Arc::new(Handoffs::new(losses, Arc::default(), config.clone()))
 }

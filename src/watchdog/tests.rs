@@ -52,7 +52,7 @@ fn insert(watchdog: &Watchdog, handle: &Arc<Handle>, due: Instant, when: InsertI
 /// Until every handle that is due has had its turn, and as often as it is due.
 async fn play(when: InsertIf) {
     const CALLERS: u32 = 3;
-    let watchdog = Arc::new(Watchdog::new(&Config::default(), &losses(Arc::default())));
+    let watchdog = Arc::new(Watchdog::new(&Config::default(), losses(Arc::default())));
     let turns = Arc::new(Semaphore::new(0));
 
     let (driven, seen) = (watchdog.clone(), turns.clone());

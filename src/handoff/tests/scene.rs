@@ -51,13 +51,12 @@ pub(super) async fn play(scene: Scene) {
     let (background, jobs) = unbounded_channel();
     let losses = losses(Arc::default());
     let config = Arc::new(Config { watchdog_timeout: HOUR, ..Config::default() });
-    let watchdog = Arc::new(Watchdog::new(&config, &losses));
     let (names, possessions) = (Arc::new(Names::new("", "lock")), Arc::<Possessions>::default());
     let handle = |_| Arc::new(Handle::new(Kind::Reentrant, names.clone(), &possessions));
     let handles = (0..scene.calls).map(handle).collect();
     let stage = Arc::new(Stage {
         scene,
-        handoffs: Handoffs::new(&losses, &watchdog, &config),
+        handoffs: Handoffs::new(losses.clone(), Arc::default(), config.clone()),
         waiters: losses.waiters.clone(),
         names,
         possessions,

@@ -244,9 +244,9 @@ impl Acquisition<'_> {
                     }
                     Some(Err(error)) => return Err(error.after(trouble)),
                 },
-                Next::WaitsLong(since) => {
+                Next::WaitsLong => {
                     limits.warn_at = None;
-                    self.waits_long(since);
+                    self.waits_long();
                 }
                 Next::TimedOut { in_outage: false } => return Ok(None),
                 Next::TimedOut { in_outage: true } | Next::OutOfReach => {

@@ -7,6 +7,8 @@ use crate::client::LockClient;
 use crate::config::{Config, Replicas};
 use crate::engine::Engine;
 use crate::error::Error;
+#[cfg(feature = "test-util")]
+use crate::events::Events;
 use crate::host::Host;
 use crate::transport::Endpoint;
 
@@ -337,9 +339,7 @@ impl LockClientBuilder {
         };
         #[cfg(feature = "test-util")]
         if is_in_memory {
-            tracing::warn!(
-                "the locks of memory:// are in this process: no other process sees them"
-            );
+            Events::are_in_memory();
         }
         Ok((self.host.unwrap_or_else(Host::current), endpoint, self.config))
     }

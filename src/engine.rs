@@ -200,7 +200,7 @@ impl Parts {
         let (run, room) = (config.max_handoff_time, config.command_timeout / 4);
         let limits = Limits { run, room, grace: config.fair_grace };
         let events = router.events.clone();
-        let waiters = Arc::new(Waiters::new(limits, &events));
+        let waiters = Arc::new(Waiters::new(limits));
         let losses = Arc::new(Losses { events: events.clone(), waiters: waiters.clone() });
         let watchdog = Arc::new(Watchdog::new(&config, losses.clone()));
         let answered = watchdog.answered.clone();
@@ -293,10 +293,7 @@ fn new_router(
 /// be asked.
 async fn warn_of_eviction(mut call: Session<'_>) -> bool {
     match call.maxmemory_policy().await {
-        Ok(Some(policy)) if policy != "noeviction" => {
-            tracing::warn!(%policy, "Redis may evict locks when its memory is full: \
-                set maxmemory-policy to noeviction");
-        }
+        Ok(Some(policy)) if policy != "noeviction" => call.router.events.may_evict(&policy),
         Ok(_) => {}
         Err(error) => {
             tracing::debug!(

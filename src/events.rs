@@ -1,9 +1,12 @@
-//! What the client says of itself: each method is one event, and logs it. All warnings of the client are here.
+//! What the client says of itself: each method is one event, and logs it. All that the client logs above debug is
+//! here.
 //!
-//! A module that has something to say calls [`Events`], which knows no other part of the client. Each event
-//! comes here, whether it is worth a warning or not: so what counts events, or passes them on to the user,
-//! belongs here, too. [`limit`] and [`outage`] decide which events are worth a warning; the others are at debug.
+//! A module that has something to say calls [`Events`], which knows no other part of the client. [`limit`] and
+//! [`outage`] decide which events are worth a warning. The others come here, too: so this is the place for
+//! whatever counts events, or passes them on to the user.
 
+use std::fmt::Display;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Loss};
@@ -46,15 +49,15 @@ pub(crate) const NESTED_IN_TASK: &str =
 pub(crate) const NESTED_IN_CLIENT: &str = "; this client holds it by another handle: a call that is nested \
     in that hold needs the same handle";
 
-/// At warning if the event is worth one, else at debug.
+/// Logs a warning if the event is worth one, else the same at debug.
 macro_rules! log {
     ($is_worth_one:expr => $($said:tt)*) => {
         if $is_worth_one { tracing::warn!($($said)*) } else { tracing::debug!($($said)*) }
     };
 }
 
-/// The client sends a failed request again. An outage has warnings of its own; a refusal is worth one, unless
-/// there was one shortly before.
+/// A request failed, and the client sends it again. An outage has warnings of its own; a refusal is worth one,
+/// unless another one had a warning shortly before.
 macro_rules! log_failure {
     ($events:expr, $error:expr, $now:expr => $($said:tt)*) => {
         let refused = $error.kind() != ErrorKind::Unavailable;
@@ -151,7 +154,7 @@ impl Events {
 
     /// Whether some server does not answer.
     pub(crate) fn is_in_outage(&self) -> bool {
-        self.outages.any()
+        self.outages.any.load(Ordering::Relaxed)
     }
 
     /// A server has answered a request that was sent at `sent`.
@@ -165,6 +168,40 @@ impl Events {
     /// A server went out of use, whether it answers or not: others serve its keys.
     pub(crate) fn server_replaced(&self, number: usize) {
         self.outages.change(|servers| servers.outages.remove(&number));
+    }
+
+    /// The Sentinels named another primary.
+    pub(crate) fn primary_changed(&self, primary: &str) {
+        tracing::info!(%primary, "the sentinels name another primary");
+    }
+
+    pub(crate) fn primary_unknown(&self, error: &dyn Display) {
+        tracing::warn!(%error, "a sentinel does not name the primary");
+    }
+
+    pub(crate) fn slots_unknown(&self, error: &dyn Display) {
+        tracing::warn!(%error, "no node of the cluster reports the slots");
+    }
+
+    /// By this policy Redis may delete a lock that is held.
+    pub(crate) fn may_evict(&self, policy: &str) {
+        tracing::warn!(%policy, "Redis may evict locks when its memory is full: \
+            set maxmemory-policy to noeviction");
+    }
+
+    pub(crate) fn freed_by_force(&self, name: &str) {
+        tracing::warn!(%name, "a lock was freed by force");
+    }
+
+    /// A new primary counts a hold that this client has released.
+    pub(crate) fn release_missed(&self, (name, owner): Of<'_>) {
+        tracing::info!(%name, %owner, "the server has missed a release: releasing again");
+    }
+
+    /// The server of the locks is in this process.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn are_in_memory() {
+        tracing::warn!("the locks of memory:// are in this process: no other process sees them");
     }
 
     /// `is_first` if the client has not said so of that server before.

@@ -97,8 +97,8 @@ enum State {
         loss: Loss,
         /// Whether Redis has reported that it does not have the hold.
         gone: bool,
-        /// Whether the log has it.
-        reported: bool,
+        /// What the log does not have yet.
+        unreported: Option<Loss>,
     },
 }
 
@@ -108,7 +108,8 @@ impl State {
         match *self {
             Self::Valid { until } if now < until => Some(until),
             Self::Valid { .. } => {
-                *self = Self::Lost { loss: Loss::LeaseEnded, gone: false, reported: false };
+                let loss = Loss::LeaseEnded;
+                *self = Self::Lost { loss, gone: false, unreported: Some(loss) };
                 None
             }
             Self::Lost { .. } => None,
@@ -155,9 +156,7 @@ impl Validity {
         state.check(now);
         match &mut *state {
             State::Valid { .. } => None,
-            State::Lost { loss, reported, .. } => {
-                (!std::mem::replace(reported, true)).then_some(*loss)
-            }
+            State::Lost { unreported, .. } => unreported.take(),
         }
     }
 
@@ -169,7 +168,7 @@ impl Validity {
         let valid = state.check(now).is_some();
         match &mut *state {
             State::Lost { gone, .. } => *gone = true,
-            state => *state = State::Lost { loss, gone: true, reported: true },
+            state => *state = State::Lost { loss, gone: true, unreported: None },
         }
         valid
     }

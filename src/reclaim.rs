@@ -22,7 +22,7 @@ use crate::clock;
 use crate::error::ErrorKind;
 use crate::handoff::Handoffs;
 use crate::host::here;
-use crate::possession::{Possession, Possessions};
+use crate::possession::Possessions;
 use crate::protocol::{Names, Session};
 use crate::releaser::release_again;
 use crate::transport::Router;
@@ -68,11 +68,6 @@ pub(crate) async fn reclaim_after_failovers(
     }
 }
 
-pub(crate) fn announce(idle: &Possession) {
-    tracing::info!(name = %idle.names.key(), owner = %idle.id,
-        "the server has missed a release: releasing again");
-}
-
 /// Releases the lock if an idle possession of this client holds it.
 async fn look(
     names: &Arc<Names>,
@@ -87,7 +82,7 @@ async fn look(
             Ok(Some(inspected)) => {
                 if let Some((idle, permit)) = possessions.claim_idle(&inspected.holder, names, true)
                 {
-                    announce(&idle);
+                    router.events.release_missed(idle.key_and_id());
                     release_again(idle, permit, router, handoffs).await;
                 }
                 return;

@@ -17,7 +17,6 @@ use tokio_stream::{StreamExt, wrappers::UnboundedReceiverStream};
 
 use crate::clock;
 use crate::error::ErrorKind;
-use crate::events::Events;
 use crate::handle::Handle;
 use crate::host::here;
 use crate::possession::Granted;
@@ -47,7 +46,6 @@ pub(crate) struct Waiters {
     changed: Notify,
     /// Notifies the client's thread that a waiter of a fair lock has asked, taken the lock, or left.
     progress: Notify,
-    events: Arc<Events>,
 }
 
 /// What to wake after a change in the queues.
@@ -75,8 +73,8 @@ pub(crate) enum Next {
     Ask,
     /// The waiter has the lock, from another holder of this client.
     Handed(Granted),
-    /// The wait is worth a warning, since that instant.
-    WaitsLong(Instant),
+    /// The wait is worth a warning.
+    WaitsLong,
     /// The wait is over. With `in_outage`, Redis is out of reach, so it is unknown whether the
     /// lock is busy.
     TimedOut {
@@ -88,12 +86,11 @@ pub(crate) enum Next {
 }
 
 impl Waiters {
-    pub(crate) fn new(limits: Limits, events: &Arc<Events>) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self {
             queues: WaitQueues::new(limits).into(),
             changed: Notify::default(),
             progress: Notify::default(),
-            events: events.clone(),
         }
     }
 
@@ -263,7 +260,7 @@ impl Waiters {
             if let Some(error) = error {
                 let unavailable = error.kind() == ErrorKind::Unavailable;
                 let is_first = !unavailable && !std::mem::replace(&mut reported, true);
-                self.events.subscription_failed(&error, is_first);
+                router.events.subscription_failed(&error, is_first);
                 if unavailable {
                     clock::sleep(SUBSCRIBE_SOON).await;
                     continue;

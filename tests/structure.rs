@@ -23,7 +23,10 @@ const MODULES: &[(&str, &[&str])] = &[
     ("test_util", &["client", "builder", "simulation", "protocol"]),
     // Public entry.
     ("client", &["builder", "lock", "engine", "error"]),
-    ("builder", &["client", "engine", "transport", "simulation", "error", "config", "host"]),
+    (
+        "builder",
+        &["client", "engine", "transport", "simulation", "error", "events", "config", "host"],
+    ),
     // Public handle and guard.
     (
         "lock",
@@ -64,7 +67,6 @@ const MODULES: &[(&str, &[&str])] = &[
             "engine",
             "wait",
             "releaser",
-            "reclaim",
             "handle",
             "token",
             "possession",
@@ -178,7 +180,6 @@ const MODULES: &[(&str, &[&str])] = &[
             "clock",
             "sync",
             "error",
-            "events",
         ],
     ),
     ("released", &["host", "protocol", "transport"]),
@@ -520,6 +521,15 @@ fn all_time_comes_from_one_clock() {
             let line = file.code().find(|line| line.replace("clock::", "").contains(word));
             assert_eq!(line, None, "src/{}: not the clock's time", file.path);
         }
+    }
+}
+
+#[test]
+fn what_the_client_logs_above_debug_is_in_one_file() {
+    for file in sources().iter().filter(|file| !file.is_test()) {
+        let levels = ["::info", "::warn", "::error!", "::Level"];
+        let line = file.code().find(|line| levels.iter().any(|level| line.contains(level)));
+        assert_eq!(line.is_some(), file.path == "events.rs", "src/{}: {line:?}", file.path);
     }
 }
 

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::protocol::{Grant, ServerClock, Session};
-use crate::reclaim::announce;
 use crate::releaser::PossessionSession;
 
 use super::Acquisition;
@@ -44,7 +43,7 @@ impl Acquisition<'_> {
             PossessionSession::new(call, &idle, &engine.releaser, Some(permit), lease);
         let released = Box::pin(session.send_release(clock::now())).await.unwrap_or(false);
         if released {
-            announce(&idle);
+            engine.events.release_missed(idle.key_and_id());
         }
         released
     }

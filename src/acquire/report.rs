@@ -1,8 +1,6 @@
 //! What a call says: an error in an outage, and in the log that it waits long, or that tasks share its
 //! handle.
 
-use std::time::Instant;
-
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::events::{Holder, NESTED_IN_CLIENT, NESTED_IN_TASK};
@@ -28,12 +26,11 @@ impl Acquisition<'_> {
         }
     }
 
-    /// This call waits since before `warn_at`. Logs that, and who has the lock.
-    pub(super) fn waits_long(&self, warn_at: Instant) {
-        let Self { engine, handle, .. } = *self;
+    /// Logs that this call waits long, and who has the lock.
+    pub(super) fn waits_long(&self) {
+        let Self { engine, handle, begun, .. } = *self;
         let (now, name) = (clock::now(), handle.names.key());
-        let threshold = engine.config.warn_waits_longer_than;
-        let waited = whole_millis(threshold + now.saturating_duration_since(warn_at));
+        let waited = whole_millis(now.saturating_duration_since(begun));
         let holder = || {
             // What this client knows is newer than what Redis said to its last refusal.
             let own = engine.possessions.holders(&|key| key == name, now).into_iter().next();

@@ -22,7 +22,7 @@ pub(super) struct Outages {
     /// By the numbers of their nodes.
     servers: Mutex<Servers>,
     /// Whether some server does not answer.
-    any: AtomicBool,
+    pub(super) any: AtomicBool,
 }
 
 impl Outages {
@@ -31,10 +31,6 @@ impl Outages {
         let changed = change(&mut servers);
         self.any.store(servers.any(), Ordering::Relaxed);
         changed
-    }
-
-    pub(super) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
     }
 }
 

@@ -112,7 +112,7 @@ impl<K: LockKind> Lock<K> {
         let free = async { self.session()?.force_unlock(&handle.names, grace).await };
         let freed = self.engine.call(self.name(), free).await?;
         if freed {
-            tracing::warn!(name = %self.handle.names.key(), "a lock was freed by force");
+            self.engine.events.freed_by_force(self.handle.names.key());
         }
         Ok(freed)
     }

@@ -15,6 +15,6 @@ pub(crate) fn losses(waiters: Arc<Waiters>) -> Arc<Losses> {
 pub(crate) fn handoffs(config: &Arc<Config>) -> Arc<Handoffs> {
     let (run, room, grace) = (config.max_handoff_time, config.command_timeout, config.fair_grace);
     let limits = Limits { run, room, grace };
-    let losses = losses(Arc::new(Waiters::new(limits, &Arc::default())));
+    let losses = losses(Arc::new(Waiters::new(limits)));
     Arc::new(Handoffs::new(losses, Arc::default(), config.clone()))
 }

@@ -12,7 +12,7 @@ use scene::{Scene, play};
 impl Default for Waiters {
     fn default() -> Self {
         let (run, room) = (Duration::from_millis(10), Duration::from_millis(750));
-        Self::new(Limits { run, room, grace: Duration::from_secs(1) }, &Arc::default())
+        Self::new(Limits { run, room, grace: Duration::from_secs(1) })
     }
 }
 

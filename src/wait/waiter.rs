@@ -123,8 +123,8 @@ impl Registration<'_> {
                 }
                 // An outage has warnings of its own.
                 let warn_at = limits.warn_at.filter(|_| outage.is_none());
-                if let Some(since) = warn_at.filter(|at| *at <= now) {
-                    return Next::WaitsLong(since);
+                if warn_at.is_some_and(|at| at <= now) {
+                    return Next::WaitsLong;
                 }
                 match queues.step(self.waiter.handle.names.channel(), self.ticket, now) {
                     WaitStep::Ask => return Next::Ask,

@@ -165,7 +165,7 @@ impl Cluster {
                 Err(error) => {
                     // Once an outage.
                     if !std::mem::replace(&mut reported, true) {
-                        tracing::warn!(%error, "no node of the cluster reports the slots");
+                        router.events.slots_unknown(&error);
                     }
                     self.amiss.notify_one();
                     clock::sleep(AGAIN).await;

@@ -227,7 +227,7 @@ impl Sentinels {
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
                 // The Sentinel does not know the name any more.
                 Err(error) if !std::mem::replace(&mut reported, true) => {
-                    tracing::warn!(%error, "a sentinel does not name the primary");
+                    router.events.primary_unknown(&error);
                 }
                 Err(_) => {}
             }
@@ -294,7 +294,7 @@ impl Sentinels {
         }
         let left = self.primary.moves_to(info);
         drop(reports);
-        tracing::info!(primary = %name, "the sentinels name another primary");
+        router.events.primary_changed(&name);
         self.changes.fetch_add(1, Ordering::Relaxed);
         router.leave(left.unwrap_or_default());
         self.changed.send();

@@ -12,7 +12,7 @@ use redlatch::{ErrorKind, Lock, LockClient, Outcome};
 use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 
-use crate::support::{Fault, Proxy, SOON, Server, hold, is_free, ms, release, soon, wait_until};
+use crate::support::{Fault, Proxy, SOON, Server, hold, ms, release, soon, wait_until};
 
 const COMMAND_TIMEOUT: Duration = ms(300);
 
@@ -56,12 +56,6 @@ async fn late_release(scene: &Scene) -> (u32, u64) {
     (count, proxy.executed_late())
 }
 
-#[tokio::test]
-async fn n6_a_release_that_was_held_up_does_not_free_a_later_hold() {
-    let scene = scene(&[]).await;
-    assert_eq!(late_release(&scene).await, (1, 0));
-}
-
 /// The proof that the fault takes effect. The late release names an owner that nothing has any more.
 #[tokio::test]
 async fn n6_without_permission_to_close_a_connection_a_late_release_frees_nothing() {
@@ -103,23 +97,6 @@ async fn n6_a_call_in_a_batch_that_was_dropped_and_held_up_does_not_free_a_later
     assert_eq!(locks[3].hold_count().await.unwrap(), 1, "the undo has freed the new hold");
     release(again).await;
     wait_until("free locks", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
-}
-
-#[tokio::test]
-async fn n3_an_acquire_that_was_held_up_leaves_no_lock_behind() {
-    let Scene { server, proxy, client } = scene(&[]).await;
-    let lock = client.lock("late");
-    let (faults, calls) = (proxy.faults(), server.calls("evalsha"));
-    proxy.plan("EVALSHA", 1, Fault::HoldBack);
-    let error = soon("locking", lock.lock()).await.unwrap_err();
-    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
-    assert_eq!(proxy.faults(), faults + 1);
-    // Its undo, which finds nothing, and then the acquire.
-    wait_until("the undo", SOON, || server.calls("evalsha") > calls).await;
-    proxy.let_go();
-    proxy.settled(ms(100)).await;
-    assert!(!server.exists("late"), "a lock that nobody holds");
-    assert!(is_free(&client, "late").await);
 }
 
 /// A busy server does not say which connection it is. The connection must not be used then, because

@@ -1,12 +1,11 @@
 //! A client of a cluster, in which each name is at home on one of three masters.
 
-mod aside;
+mod asked;
 mod late;
 mod maps;
 mod messages;
 mod names;
 mod outages;
-mod renamed;
 mod slots;
 mod takeovers;
 mod whole;
@@ -17,7 +16,7 @@ use std::time::Duration;
 use redlatch::{LockClient, LockClientBuilder};
 
 use super::connected;
-use crate::support::{Cluster, SOON, wait_until};
+use crate::support::{Cluster, Proxy, SOON, Server, wait_until};
 
 /// One cluster for the tests that leave it as they found it: names and slots of their own are all
 /// that they need. It ends with the last of those that use it at the same time.
@@ -46,4 +45,15 @@ async fn until_gone(cluster: &Cluster, name: &str) {
 /// Waits until somebody is parked for `name`.
 async fn parked(cluster: &Cluster, name: &str) {
     wait_until("a subscription", SOON, || cluster.subscribers(name) >= 1).await;
+}
+
+/// Has the cluster know `node` by the proxy's port.
+async fn announce(cluster: &Cluster, node: &Server, proxy: &Proxy) {
+    let port = proxy.port().to_string();
+    node.ask::<()>(&["CONFIG", "SET", "cluster-announce-port", &port]);
+    let known = || {
+        let said = |node: &Server| node.ask::<String>(&["CLUSTER", "NODES"]);
+        cluster.nodes().iter().all(|node| said(node).contains(&format!(":{port}@")))
+    };
+    wait_until("an address by way of the proxy", SOON, known).await;
 }

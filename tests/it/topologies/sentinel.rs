@@ -3,7 +3,6 @@
 mod addresses;
 mod failovers;
 mod late;
-mod renamed;
 
 use std::time::Duration;
 
@@ -20,6 +19,15 @@ fn by_way_of(urls: impl IntoIterator<Item = String>) -> LockClientBuilder {
 /// A client whose locks last so long unless they are renewed.
 async fn client_of(set: &Sentinels, watchdog_timeout: Duration) -> LockClient {
     connected(by_way_of(set.urls()).watchdog_timeout(watchdog_timeout)).await
+}
+
+/// A Sentinel that finds no others to agree with, and says so for ever.
+fn conviction(port: u16, epoch: u64) -> String {
+    format!(
+        "sentinel monitor {MASTER} 127.0.0.1 {port} 99\n\
+         sentinel down-after-milliseconds {MASTER} 600000\n\
+         sentinel config-epoch {MASTER} {epoch}\n"
+    )
 }
 
 /// Waits until both replicas have all that the master has been told.

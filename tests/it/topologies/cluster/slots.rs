@@ -7,9 +7,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use redlatch::LockGuard;
 
-use super::{client_of, parked, shared, until_gone};
-use crate::support::{Cluster, SOON, hold, ms, release, renewed, soon, wait_until};
-use crate::topologies::{MINUTE, gets, waiting};
+use super::{client_of, of, parked, shared, until_gone};
+use crate::support::{Cluster, SOON, hold, ms, release, renewed, soon, wait_until, within};
+use crate::topologies::{MINUTE, connected, gets, waiting};
 
 /// How long a waiter may take, moved or not.
 const STRICT: Duration = Duration::from_millis(3_000);
@@ -267,4 +267,22 @@ async fn t5_a_release_and_an_acquire_in_one_call_are_served_in_a_slot_on_its_way
     for name in &names {
         until_gone(&cluster, name).await;
     }
+}
+
+/// The target is not there any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_that_is_called_off_because_its_target_died_holds_up_nobody() {
+    let cluster = Cluster::start_with(0, &["--cluster-require-full-coverage", "no"]);
+    let name = cluster.name_at(0, "wanted");
+    let client = connected(of(&cluster).watchdog_timeout(MINUTE).command_timeout(2 * SOON)).await;
+    let move_ = cluster.begin_move(cluster.slot_of(&name), 1);
+    cluster.kill_node(1);
+    let lock = client.lock(&name);
+    let call = tokio::spawn(async move { lock.try_lock_now().await });
+    let source = &cluster.nodes()[0];
+    wait_until("a redirection", SOON, || source.errors("ASK") >= 1).await;
+    source.ask::<()>(&["CLUSTER", "SETSLOT", &move_.slot.to_string(), "STABLE"]);
+    let guard = within(SOON, "the lock", call).await.expect("no panic").expect("an answer");
+    release(guard.expect("a free lock")).await;
+    wait_until("a free lock", SOON, || !source.exists(&name)).await;
 }

@@ -5,26 +5,16 @@ use std::time::Instant;
 
 use redlatch::{ErrorKind, LockClient};
 
-use super::{by_way_of, client_of, until_granted_at};
+use super::{by_way_of, client_of, conviction, until_granted_at};
 use crate::support::machine::passed;
 use crate::support::replicas::is_primary;
-use crate::support::sentinel::MASTER;
 use crate::support::{Replicated, SOON, Sentinels, Server, hold, ms, release, soon, wait_until};
 use crate::topologies::{MINUTE, connected, until_free};
 
 /// A Sentinel that says for ever what it is told here: it finds no others to agree with. What is of
 /// a later epoch is newer.
 fn stubborn(says: &Server, epoch: u64) -> Server {
-    Server::start_sentinel(&conviction(says, epoch))
-}
-
-fn conviction(says: &Server, epoch: u64) -> String {
-    format!(
-        "sentinel monitor {MASTER} 127.0.0.1 {} 99\n\
-         sentinel down-after-milliseconds {MASTER} 600000\n\
-         sentinel config-epoch {MASTER} {epoch}\n",
-        says.port()
-    )
+    Server::start_sentinel(&conviction(says.port(), epoch))
 }
 
 fn nobody_there() -> String {
@@ -128,7 +118,7 @@ async fn what_one_sentinel_knows_counts_when_the_others_have_not_heard_of_it() {
     let guard = hold(&client.lock("kept")).await;
     group.failover();
     sentinels[1].kill();
-    sentinels[1].configure(&conviction(new, 1));
+    sentinels[1].configure(&conviction(new.port(), 1));
     sentinels[1].start_again();
     // The connections are as they were; what goes over them is refused, if nothing was noticed.
     let later = hold(&client.lock("later")).await;
@@ -149,7 +139,7 @@ async fn of_two_primaries_the_one_of_the_newest_configuration_counts() {
     group.promote(new);
     assert!(is_primary(old) && is_primary(new), "there are to be two");
     sentinels[1].kill();
-    sentinels[1].configure(&conviction(new, 1));
+    sentinels[1].configure(&conviction(new.port(), 1));
     sentinels[1].start_again();
     for urls in [[0, 1], [1, 0]].map(|order| order.map(|at| sentinels[at].url())) {
         let later = connected(by_way_of(urls)).await;
@@ -207,4 +197,50 @@ async fn options_that_do_not_fit_together_are_refused() {
         let error = soon("connecting", builder.connect()).await.expect_err(what);
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w24_a_report_that_was_refuted_once_is_believed_as_soon_as_it_is_true() {
+    let group = Replicated::start(1);
+    let (old, new) = (group.primary(), group.replica());
+    let before = Server::start_sentinel(&conviction(old.port(), 0));
+    let early = Server::start_sentinel(&conviction(new.port(), 1));
+    early.kill();
+    let client = connected(by_way_of([before.url(), early.url()]).watchdog_timeout(MINUTE)).await;
+    release(hold(&client.lock("before")).await).await;
+    // Else it would learn from the other one.
+    before.pause();
+    early.start_again();
+    soon("a refutation", async {
+        while new.calls("role") == 0 {
+            release(hold(&client.lock("before")).await).await;
+        }
+    })
+    .await;
+    // The newest report is not true yet.
+    let guard = hold(&client.lock("refuted")).await;
+    assert!(old.exists("refuted") && new.info("role").as_deref() == Some("slave"));
+    release(guard).await;
+
+    // The Sentinel says what it said before, and the old primary still answers.
+    group.promote(new);
+    let lock = client.lock("true by now");
+    soon("a client that follows", async {
+        loop {
+            let guard = hold(&lock).await;
+            let follows = new.exists("true by now");
+            // Lost where the client followed meanwhile.
+            let _ = guard.unlock().await;
+            if follows {
+                break;
+            }
+            tokio::time::sleep(ms(10)).await;
+        }
+    })
+    .await;
+    // The old primary keeps a lock whose answer or release was under way meanwhile, and no other.
+    let guard = hold(&client.lock("later")).await;
+    assert!(new.exists("later"), "not at the new primary");
+    assert!(!old.exists("later"), "two primaries were asked");
+    release(guard).await;
 }

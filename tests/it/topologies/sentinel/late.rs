@@ -3,19 +3,9 @@
 use redlatch::{Error, LockClient};
 use tokio::task::JoinHandle;
 
-use super::{by_way_of, until_granted_at};
-use crate::support::sentinel::MASTER;
+use super::{by_way_of, conviction, until_granted_at};
 use crate::support::{Proxy, Replicated, SOON, Server, hold, release, soon, wait_until, within};
 use crate::topologies::{MINUTE, connected};
-
-/// A Sentinel that finds no others to agree with, and says so for ever.
-pub(super) fn conviction(port: u16, epoch: u64) -> String {
-    format!(
-        "sentinel monitor {MASTER} 127.0.0.1 {port} 99\n\
-         sentinel down-after-milliseconds {MASTER} 600000\n\
-         sentinel config-epoch {MASTER} {epoch}\n"
-    )
-}
 
 /// A primary of before that is reached by way of a proxy, and the one of now.
 struct Changed {

@@ -1,60 +1,17 @@
-//! A node that other nodes come to know by another address, and a node to which only `ASK` leads.
+//! A node to which only `ASK` leads.
 
 use std::time::Duration;
 
-use super::{of, until_gone};
+use super::{announce, of};
 use crate::support::cluster::shards_channels;
 use crate::support::{
     Cluster, Fault, Proxy, SOON, Server, hold, ms, release, scripts, wait_until, within,
 };
 use crate::topologies::{MINUTE, connected};
 
-/// Has the cluster know `node` by the proxy's port.
-async fn announce(cluster: &Cluster, node: &Server, proxy: &Proxy) {
-    let port = proxy.port().to_string();
-    node.ask::<()>(&["CONFIG", "SET", "cluster-announce-port", &port]);
-    let known = || {
-        let said = |node: &Server| node.ask::<String>(&["CLUSTER", "NODES"]);
-        cluster.nodes().iter().all(|node| said(node).contains(&format!(":{port}@")))
-    };
-    wait_until("an address by way of the proxy", SOON, known).await;
-}
-
 /// Has all clients ask for the map: a connection to that node breaks.
 fn break_connections(node: &Server) {
     assert!(node.ask::<u64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]) > 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w22_a_request_to_a_node_that_was_renamed_is_not_executed_late() {
-    let cluster = Cluster::start();
-    let node = &cluster.nodes()[0];
-    if !shards_channels(node) {
-        eprintln!("left out: before 7.0 a node takes no new address while it runs");
-        return;
-    }
-    let [old, new] = [Proxy::new(node), Proxy::new(node)];
-    announce(&cluster, node, &old).await;
-    let client = connected(of(&cluster).watchdog_timeout(MINUTE).command_timeout(MINUTE)).await;
-    let [late, elsewhere] = [cluster.name_at(0, "late"), cluster.name_at(1, "elsewhere")];
-    release(hold(&client.lock(&elsewhere)).await).await;
-    let lock = client.lock(&late);
-    let guard = hold(&lock).await;
-
-    old.plan("EVALSHA", 1, Fault::HoldBack);
-    let unlock = tokio::spawn(guard.unlock());
-    wait_until("a request that is held back", SOON, || old.held() == 1).await;
-    announce(&cluster, node, &new).await;
-    break_connections(&cluster.nodes()[1]);
-    within(2 * SOON, "the release", unlock).await.expect("no panic").expect("a release");
-    assert!(new.sent("EVALSHA") >= 1, "not by the new name");
-    let again = hold(&lock).await;
-    old.let_go();
-    wait_until("its fate", SOON, || old.fates_are_known()).await;
-    assert_eq!((old.executed_late(), old.came_to_nothing()), (0, 1), "executed late");
-    assert_eq!(node.holds(&late).into_values().collect::<Vec<_>>(), [1], "freed by an old release");
-    release(again).await;
-    until_gone(&cluster, &late).await;
 }
 
 /// A slot on its way to a node that has none yet.

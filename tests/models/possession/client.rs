@@ -1,11 +1,9 @@
 //! How a client asks, hands off, gives back, and takes an answer or the lack of one.
 
-use crate::protocol::Late;
-
 use super::state::{
     Call, Client, Deadline, Hold, InFlight, Kind, Reply, Request, SLOTS, Slot, State,
 };
-use super::{BLOCK, Bug, Possession};
+use super::{BLOCK, Bug, Late, Possession};
 
 impl Possession {
     /// The head of the wait queue asks, for a possession of its own. Returns its slot.
@@ -42,7 +40,9 @@ impl Possession {
         let (count, tokens) = (slot.kept(), self.fenced && slot.tokens.1 == 0);
         let prolongs = slot.unwritten || slot.awaits.is_some() || tokens && client.waiting() > 0;
         let says = slot.is_pending() || count > 0 && slot.handed && prolongs;
-        let long = slot.holds.iter().flatten().any(|hold| hold.until.valid && hold.long);
+        let stays = |hold: &Hold| hold.until.valid && hold.long;
+        let shortens = self.bug == Some(Bug::ReleaseShortens);
+        let long = slot.holds.iter().flatten().any(stays) && !shortens;
         let kind = if count > 0 && slot.handed { Kind::Prolong } else { Kind::Release };
         let request = Request { kind, count, long };
         let beside = request.may_shorten() && slot.renewal.is_some();
@@ -274,25 +274,38 @@ impl Possession {
 
     pub(super) fn give_up_renewal(&self, client: &mut Client, s: usize) {
         let slot = &mut client.slots[s];
-        if let Some(InFlight { request, reply: None, .. }) = slot.renewal.take() {
+        let unanswered = slot.renewal.take();
+        if let Some(InFlight { request, reply: None, .. }) = unanswered {
             slot.add_late(request);
+        }
+        if self.bug == Some(Bug::UnknownRenews) {
+            // The deadlines have moved, and the TTL has not.
+            slot.deadlines().for_each(|until| until.covered = false);
         }
     }
 
-    /// A waiter is dropped. What it has sent is undone behind it, on the same connection.
+    /// A call is dropped. What it has sent is undone behind it, on the same connection.
     pub(super) fn cancel(&self, client: &mut Client, h: usize) {
-        if client.handles[h].call == Call::Asking {
-            let asks = |slot: &&mut Slot| {
-                let acquires = |in_flight: InFlight| in_flight.request.kind == Kind::Acquire;
-                usize::from(slot.inside) == h && slot.in_flight.is_some_and(acquires)
-            };
-            let slot = client.slots.iter_mut().find(asks).expect("BUG: no request");
-            let asked = slot.in_flight.filter(|in_flight| in_flight.reply.is_none());
-            let ahead = asked.map(|in_flight| in_flight.request);
-            let undo = Request { kind: Kind::Release, count: 0, long: false };
-            slot.in_flight = Some(InFlight { ahead, ..InFlight::new(undo) });
-            slot.freeing = true;
-            client.wake = true;
+        let asks = |slot: &Slot| {
+            let acquires = |in_flight: InFlight| in_flight.request.kind == Kind::Acquire;
+            usize::from(slot.inside) == h && slot.in_flight.is_some_and(acquires)
+        };
+        let asking = client.slots.iter().position(asks);
+        if let Some(s) = asking
+            && let Some(InFlight { request, reply, .. }) = client.slots[s].in_flight.take()
+        {
+            let ahead = Some(request).filter(|_| reply.is_none());
+            match self.next_request(client, &client.slots[s]) {
+                Some(undo) => {
+                    self.send(client, s, undo);
+                    let in_flight =
+                        client.slots[s].in_flight.map(|undo| InFlight { ahead, ..undo });
+                    client.slots[s].in_flight = in_flight;
+                }
+                // The possession is known to be gone. The acquire is on its way all the same.
+                None => ahead.into_iter().for_each(|request| client.slots[s].add_late(request)),
+            }
+            client.wake |= request.count == 1;
         }
         client.leave(h);
     }

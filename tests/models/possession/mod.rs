@@ -21,8 +21,7 @@
 //!
 //! # What is not
 //!
-//! - What the first model has: the way to a subscription, messages that are under way or lost, the
-//!   undo of a nested acquire on its own connection. A nested acquire is given up here, not dropped.
+//! - What the model of waiting has: the way to a subscription, and messages that are under way or lost.
 //! - Errors that Redis answers, a server that loses data (a deleted key is the nearest to it), replicas,
 //!   the queue of a fair lock, `hold_at_least`, `extend`, more than one caller of a handle.
 //! - How late a waiter asks: there is no clock. It is checked that no waiter of any client goes by a
@@ -77,7 +76,6 @@ mod server;
 mod state;
 mod steps;
 
-use crate::protocol::Late;
 use state::{Call, Client, Deadline, HANDLES, Handle, Kind, LATE, Slot, State};
 use steps::Step;
 
@@ -89,6 +87,16 @@ pub(crate) const BLOCK: u8 = 2;
 pub(crate) enum Bug {
     /// A new possession has the id of one that has ended.
     IdTwice,
+    /// The acquire adds one hold instead of reaching a count.
+    CountAdded,
+    /// A nested acquire sets its own lease, also a shorter one.
+    NestedShortens,
+    /// A release that leaves a hold sets a shorter lease than that hold's.
+    ReleaseShortens,
+    /// A renewal creates the key.
+    RenewCreates,
+    /// A renewal without an answer is taken for one that was executed.
+    UnknownRenews,
     /// The script `prolong` leaves the count as it is.
     CountUnwritten,
     /// A holder with another lease leaves the key with that of the one before.
@@ -113,6 +121,15 @@ pub(crate) enum Bug {
     UndoForgotten,
     /// A release publishes nothing.
     ReleaseUnpublished,
+}
+
+/// What happens to a request that the server has not read when its connection is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// It may be executed at any time.
+    Executed,
+    /// The same, but the next request has the old connection killed before.
+    Killed,
 }
 
 /// What a handle does.

@@ -2,11 +2,9 @@
 
 use stateright::{Model, Property};
 
-use crate::protocol::Late;
-
-use super::state::{Call, Client, HANDLES, InFlight, Kind, Reply, Slot, State};
+use super::state::{Call, Client, HANDLES, InFlight, Kind, Reply, Request, Slot, State};
 use super::steps::Step;
-use super::{Possession, Role};
+use super::{Late, Possession, Role};
 
 pub(crate) const EXCLUSION: &str = "at most one possession has a valid hold";
 pub(crate) const THERE: &str = "a hold is valid only while the key has its possession";
@@ -133,6 +131,7 @@ const OF_THREE: Possible =
 const OF_EQUAL: Possible =
     |model| model.has(|roles| roles.iter().filter(|role| role.calls > 0 && role.long).count() > 1);
 const NESTED: Possible = |model| model.has(|roles| roles.iter().any(|role| role.inner.is_some()));
+const NESTED_WITH_FAULTS: Possible = |model| NESTED(model) && WITH_FAULTS(model);
 const RENEWED: Possible = |model| model.renewals > 0;
 const LATE: Possible = |model| model.late == Late::Executed && model.faults > 0;
 
@@ -180,6 +179,10 @@ const REACHED: &[(Possible, &str, Seen)] = &[
     }),
     (NESTED, "a nested hold stands in a possession that was handed off", |_, state| {
         slots(state).any(|slot| slot.handed && slot.live() == 2 && slot.is_valid())
+    }),
+    (NESTED_WITH_FAULTS, "the undo of a nested acquire goes behind it", |_, state| {
+        let nested = |ahead: Option<Request>| ahead.is_some_and(|ahead| ahead.count > 1);
+        all_in_flight(state).any(|(slot, in_flight)| nested(in_flight.ahead) && slot.is_valid())
     }),
     (RENEWED, "a renewal finds that the possession is gone", |_, state| {
         let gone = |slot: &Slot| slot.renewal.is_some_and(|r| r.reply == Some(Reply::Gone));

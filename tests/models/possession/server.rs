@@ -13,7 +13,11 @@ impl Possession {
     ) -> Reply {
         let Request { kind, count, long } = request;
         let has = state.key() == Some((c, s));
-        let is_free = kind == Kind::Acquire && count == 1 && state.key().is_none();
+        let creates = match kind {
+            Kind::Acquire => count == 1,
+            kind => kind == Kind::Renew && self.bug == Some(Bug::RenewCreates),
+        };
+        let is_free = creates && state.key().is_none();
         if !has && !is_free {
             if kind == Kind::Acquire && count == 1 {
                 state.clients[c].knows_long = state.long;
@@ -22,6 +26,7 @@ impl Possession {
         }
         let slot = &mut state.clients[c].slots[s];
         match kind {
+            Kind::Acquire if self.bug == Some(Bug::CountAdded) => slot.redis += 1,
             Kind::Acquire => slot.redis = count,
             Kind::Release if count == 0 => {
                 self.free(state, (c, s));
@@ -29,9 +34,10 @@ impl Possession {
             }
             Kind::Prolong if self.bug == Some(Bug::CountUnwritten) => {}
             Kind::Release | Kind::Prolong => slot.redis = slot.redis.min(count),
-            Kind::Renew => {}
+            Kind::Renew => slot.redis = slot.redis.max(1),
         }
-        let keeps_longer = has && matches!(kind, Kind::Acquire | Kind::Renew);
+        let shortens = kind == Kind::Acquire && self.bug == Some(Bug::NestedShortens);
+        let keeps_longer = has && matches!(kind, Kind::Acquire | Kind::Renew) && !shortens;
         self.expire_after(state, (c, s), long, keeps_longer);
         let mut token = 0;
         let draws = kind == Kind::Prolong || kind == Kind::Acquire && count == 1;

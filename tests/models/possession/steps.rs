@@ -1,6 +1,6 @@
 //! Which steps are possible.
 
-use super::state::{Call, Client, Hold, InFlight, LATE, SLOTS, State};
+use super::state::{Call, Client, Hold, InFlight, LATE, SLOTS, Slot, State};
 use super::{Bug, Possession};
 
 /// One step: of a client, and of a possession or a handle.
@@ -168,7 +168,11 @@ impl Possession {
                 let slow = slot.in_flight.is_some_and(|in_flight| in_flight.slow);
                 slow && usize::from(slot.inside) == h
             });
-            if handle.place > 0 && (faults || met) {
+            // Beside a renewal, the undo of a nested acquire would wait for that one's answer.
+            let renewed = |slot: &Slot| usize::from(slot.inside) == h && slot.renewal.is_some();
+            let nests = handle.place == 0 && handle.call == Call::Asking;
+            let nests = nests && !client.slots.iter().any(renewed);
+            if (handle.place > 0 || nests) && (faults || met) {
                 steps.push(Step::Cancel(c, h));
             }
         }

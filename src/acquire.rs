@@ -1,21 +1,20 @@
-//! How every lock is acquired: one try, then the wait loop (`wait_for_grant`), which tries again and
-//! again.
+//! How every lock is acquired: the wait loop (`wait_for_grant`), which asks Redis when there is a reason to.
 //!
-//! A call that may be the only one tries at once. If Redis refuses it, it waits in the queue (see
-//! [`crate::wait`]): it asks again once the subscription is live, and then parks until a release,
-//! the end of the holder's lease or a connection that came back wakes it. Or another holder of this
-//! client hands the lock off to it, and it has the lock without asking (see [`crate::handoff`]).
+//! A call that may wait joins the queue of its client first (see [`crate::wait`]), without I/O. The head of the
+//! queue asks at once. If Redis refuses it, the client subscribes; the head asks again once the subscription is
+//! live, and then parks until a release, the end of the holder's lease or a connection that came back wakes it.
+//! Or another holder of this client hands the lock off to it, and it has the lock without asking (see
+//! [`crate::handoff`]). A nested call, and one that does not wait, asks once and joins no queue.
 //!
 //! Dropping the loop anywhere leaves nothing behind: the drop of a [`PossessionSession`] undoes an
 //! unfinished request, and the drop of a [`Registration`] leaves the queue and passes an unused
 //! wake-up on to the next waiter.
+//!
+//! [`PossessionSession`]: crate::releaser::PossessionSession
 
 use std::ops::Deref;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use tokio::sync::MutexGuard;
 
 use crate::clock;
 use crate::engine::Engine;
@@ -24,16 +23,14 @@ use crate::handle::Handle;
 use crate::lease::Lease;
 use crate::possession::{Granted, Possession};
 use crate::spans;
-use crate::wait::{Next, Registration, WaitLimits, Waiter};
+use crate::wait::{Next, Registration, Stay, Ticket, WaitLimits};
 
 mod ask;
-mod first_place;
 mod refusal;
 mod report;
 mod timeout;
-use first_place::FirstPlace;
 pub(crate) use timeout::Wait;
-use timeout::{SILENCE, answer_by, by};
+use timeout::answer_by;
 
 /// The pause after a try that Redis did not answer, unless the connection comes back before.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -57,33 +54,11 @@ pub(crate) async fn acquire(
     let requested = lease.checked(engine.config.watchdog_timeout)?;
     let begun = clock::now();
     let acquisition = Acquisition { engine, handle, lease, requested, wait, begun };
-
-    let (mut remaining, mut place) = (None, None);
-    if acquisition.goes_straight_to_redis(begun) {
-        place = acquisition.first_place();
-        let takes = place.as_ref().map(|place| place.ticket);
-        let tried = engine.process.bind(acquisition.try_once(begun, takes)).await?;
-        if !handle.kind.has_queue() {
-            let granted = matches!(tried, Tried::Granted(_));
-            engine.waiters.tried(&handle.names, granted, begun);
-        }
-        match tried {
-            Tried::Granted(granted) => {
-                if let Some(place) = place {
-                    place.granted(acquisition.requested);
-                }
-                return Ok(Some(granted));
-            }
-            Tried::Refused { remaining: ttl, .. } => remaining = ttl,
-        }
-        engine.waiters.answered(&handle.names, begun);
+    let granted = acquisition.acquire().await?;
+    if granted.is_some() {
+        engine.waiters.wake_to_nest(handle);
     }
-    match wait {
-        Wait::Once => Ok(None),
-        Wait::Until(_) | Wait::Forever => {
-            engine.process.bind(acquisition.wait_in_queue(remaining, place)).await
-        }
-    }
+    Ok(granted)
 }
 
 /// A registration in the wait queue. Its drop gives back a lock that was handed off meanwhile.
@@ -103,11 +78,15 @@ impl<'a> Deref for Enqueued<'a> {
 
 impl Drop for Enqueued<'_> {
     fn drop(&mut self) {
-        let (handed, place) = self.registration.leave();
+        if !self.engine.process.is_this_one() {
+            self.registration.forget();
+            return;
+        }
+        let (handed, entry_is_left) = self.registration.leave();
         if let Some(granted) = handed {
             self.engine.releaser.give_back(&granted);
         }
-        if place {
+        if entry_is_left {
             self.engine.releaser.leave_queue(self.handle);
         }
     }
@@ -123,7 +102,7 @@ struct Acquisition<'a> {
     begun: Instant,
 }
 
-impl Acquisition<'_> {
+impl<'a> Acquisition<'a> {
     /// Whether this handle holds the lock already.
     fn nests(&self) -> bool {
         self.handle.holding(clock::now()).is_some()
@@ -137,112 +116,91 @@ impl Acquisition<'_> {
         self.engine.watchdog.watch(self.handle);
     }
 
-    /// Whether the call tries before it queues: a nested hold never waits, `Wait::Once` is one try,
-    /// and where no waiter of this client is in the queue the first try is most likely the last.
-    fn goes_straight_to_redis(&self, now: Instant) -> bool {
-        let until = match self.wait {
-            Wait::Once => return true,
-            Wait::Until(until) => Some(until),
-            Wait::Forever => None,
-        };
-        !self.engine.waiters.should_queue(&self.handle.names, until, now) || self.nests()
-    }
-
-    /// Waits in the queue until it has the lock or the wait is over. `remaining` is the holder's
-    /// lease, as a refusal just reported it.
-    ///
-    /// Everything but parking is boxed, so that parked futures stay small.
-    async fn wait_in_queue(
-        &self,
-        mut remaining: Option<Duration>,
-        mut place: Option<FirstPlace<'_>>,
-    ) -> Result<Option<Granted>, Error> {
+    /// Futures that are large are boxed, so that those of parked calls stay small.
+    async fn acquire(&self) -> Result<Option<Granted>, Error> {
         let Self { engine, handle, begun, .. } = *self;
-        let until = if let Wait::Until(until) = self.wait { Some(until) } else { None };
-        let Some(_waits_alone) = self.lock_wait_mutex(until, &mut place).await else {
-            return if engine.waiters.in_outage(&handle.names) {
-                Err(self.out_of_reach())
-            } else {
-                Ok(None)
-            };
-        };
-        // A call returns within its wait, or within the command timeout if that is longer.
-        let last_call = until.map(|until| until.max(begun + engine.config.command_timeout));
-        if self.nests() {
-            match self.try_until(last_call, None).await.transpose()? {
-                Some(Tried::Granted(granted)) => return Ok(Some(granted)),
-                Some(Tried::Refused { remaining: ttl, .. }) => remaining = ttl,
-                None => return Ok(None),
+        let process = &engine.process;
+        if matches!(self.wait, Wait::Once) || self.nests() {
+            let tried = process.bind(self.try_once(begun, None, None)).await?;
+            let is_granted = matches!(tried, Tried::Granted(_));
+            engine.waiters.record_try(&handle.names, is_granted, begun);
+            match tried {
+                Tried::Granted(granted) => return Ok(Some(granted)),
+                Tried::Refused { .. } if matches!(self.wait, Wait::Once) => return Ok(None),
+                // The holds on which it was to nest were lost meanwhile.
+                Tried::Refused { .. } => {}
             }
         }
-
-        let outage = until.is_none().then_some(engine.config.outage_limit);
-        let warn_at = begun.checked_add(engine.config.warn_waits_longer_than);
-        let limits = WaitLimits { until, outage, warn_at };
-        let granted = self.wait_for_grant(limits, last_call, remaining, place).await;
-        // Redis may still execute the last try, or a hand-off that came too late for this call.
-        let may_have_pending = |last: &Arc<Possession>| last.holds.lock().may_have_pending();
-        let pending = || handle.last().as_ref().is_some_and(may_have_pending);
-        granted.map_err(|error| if pending() { error.unknown() } else { error })
+        let limits = self.limits();
+        let (mut waiting, mut trouble) = (self.enqueue(limits.until), None);
+        // The first request of a head is most likely its last one.
+        if let Some((gives_up_at, ticket)) = waiting.asks_at_once(&limits) {
+            let tried = self.try_once(clock::now(), gives_up_at, Some(ticket));
+            let tried = process.bind(answer_by(self.until_answer(gives_up_at), tried)).await;
+            if let Some(result) = self.process_answer(tried, &waiting, &mut trouble) {
+                return self.may_be_pending(result);
+            }
+        }
+        let granted = self.wait_for_grant(&mut waiting, limits, trouble);
+        self.may_be_pending(process.bind(granted).await)
     }
 
-    /// Calls of the same handle wait here for the one of them that is in the queue: when it has the
-    /// lock, they nest. In the queue they would wait for their own handle to release.
-    ///
-    /// A place ends there: the call in the queue, if it is younger, would wait for this one to ask.
-    async fn lock_wait_mutex(
-        &self,
-        until: Option<Instant>,
-        place: &mut Option<FirstPlace<'_>>,
-    ) -> Option<MutexGuard<'_, ()>> {
-        if let Ok(guard) = self.handle.wait_mutex().try_lock() {
-            return Some(guard);
-        }
-        drop(place.take());
-        Box::pin(by(until, self.handle.wait_mutex().lock())).await
+    fn until(&self) -> Option<Instant> {
+        if let Wait::Until(until) = self.wait { Some(until) } else { None }
+    }
+
+    /// Until when the call waits for an answer: it returns within its wait, or within the command timeout if that
+    /// is longer. One that gives up has a deadline of its own, and its error says what failed.
+    fn until_answer(&self, gives_up_at: Option<Instant>) -> Option<Instant> {
+        let until = self.until().filter(|_| gives_up_at.is_none());
+        until.map(|until| until.max(self.begun + self.engine.config.command_timeout))
+    }
+
+    fn limits(&self) -> WaitLimits {
+        let (config, until) = (&self.engine.config, self.until());
+        let outage = until.is_none().then_some(config.outage_limit);
+        let warn_at = self.begun.checked_add(config.warn_waits_longer_than);
+        WaitLimits { until, request: config.command_timeout, outage, warn_at }
+    }
+
+    /// Redis may still execute the last try, or a hand-off that came too late for this call.
+    fn may_be_pending<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        let may_have_pending = |last: Arc<Possession>| last.holds.lock().may_have_pending();
+        let pending = || self.handle.last().is_some_and(may_have_pending);
+        result.map_err(|error| if pending() { error.unknown() } else { error })
     }
 
     /// The wait loop: parks the call, and tries again when there is a reason to ask Redis.
     async fn wait_for_grant(
         &self,
+        waiting: &mut Enqueued<'a>,
         mut limits: WaitLimits,
-        last_call: Option<Instant>,
-        remaining: Option<Duration>,
-        place: Option<FirstPlace<'_>>,
+        mut trouble: Option<Error>,
     ) -> Result<Option<Granted>, Error> {
-        let Self { engine, handle, .. } = *self;
-        let mut registration = self.enqueue(remaining, place);
-        let mut trouble = None;
         loop {
-            match registration.next(&limits).await {
+            match waiting.next(&limits).await {
                 // The waiter could not run in time: its runtime was blocked, or its caller did not
                 // poll it. Another owner may have the lock by now, so it waits in the queue again.
                 Next::Handed(granted) if granted.validity.is_lost() => {
-                    registration = self.enqueue(None, None);
-                    engine.releaser.give_back(&granted);
+                    *waiting = self.enqueue(limits.until);
+                    self.engine.releaser.give_back(&granted);
                 }
                 Next::Handed(granted) => {
                     self.claimed(&granted);
                     return Ok(Some(granted));
                 }
-                Next::Ask => match self.try_until(last_call, Some(&registration)).await {
-                    None if engine.waiters.in_outage(&handle.names) => {
-                        return Err(trouble.unwrap_or_else(|| self.out_of_reach()));
+                Next::Ask(gives_up_at) => {
+                    let tried = self.try_until(gives_up_at, Some(waiting.ticket())).await;
+                    if let Some(result) = self.process_answer(tried, waiting, &mut trouble) {
+                        return result;
                     }
-                    None => return Ok(None),
-                    Some(Ok(Tried::Granted(granted))) => {
-                        registration.granted(self.requested);
-                        return Ok(Some(granted));
-                    }
-                    Some(Ok(Tried::Refused { remaining, holder })) => {
-                        trouble = None;
-                        registration.refused(remaining, holder);
-                    }
-                    Some(Err(error)) if error.kind() == ErrorKind::Unavailable => {
-                        trouble = Some(error.after(trouble.take()));
-                        registration.unanswered(PAUSE);
-                    }
+                }
+                // Another call of this handle has the lock.
+                Next::Nests => match self.try_until(None, None).await {
+                    Some(Ok(Tried::Granted(granted))) => return Ok(Some(granted)),
+                    Some(Ok(Tried::Refused { .. })) => {}
                     Some(Err(error)) => return Err(error.after(trouble)),
+                    None => return Ok(None),
                 },
                 Next::WaitsLong => {
                     limits.warn_at = None;
@@ -257,25 +215,53 @@ impl Acquisition<'_> {
         }
     }
 
-    fn enqueue(&self, remaining: Option<Duration>, place: Option<FirstPlace<'_>>) -> Enqueued<'_> {
-        let Self { engine, handle, .. } = *self;
-        let waiter = Waiter::new(handle.clone(), self.lease, self.requested, self.begun);
-        let ticket = place.as_ref().map(|place| place.ticket);
-        let registration = engine.waiters.join(waiter, remaining, ticket);
-        if let Some(place) = place {
-            place.ends();
+    /// What became of a try of a waiter: the result of the call, or `None` if it goes on waiting.
+    fn process_answer(
+        &self,
+        tried: Option<Result<Tried, Error>>,
+        waiting: &Enqueued<'_>,
+        trouble: &mut Option<Error>,
+    ) -> Option<Result<Option<Granted>, Error>> {
+        match tried {
+            None if self.engine.waiters.in_outage(&self.handle.names) => {
+                Some(Err(trouble.take().unwrap_or_else(|| self.out_of_reach())))
+            }
+            None => Some(Ok(None)),
+            Some(Ok(Tried::Granted(granted))) => {
+                waiting.record_grant(self.requested);
+                Some(Ok(Some(granted)))
+            }
+            Some(Ok(Tried::Refused { remaining, holder })) => {
+                *trouble = None;
+                waiting.record_refusal(remaining, holder);
+                None
+            }
+            Some(Err(error)) => {
+                let waits = error.kind() == ErrorKind::Unavailable && waiting.record_failure(PAUSE);
+                let error = error.after(trouble.take());
+                if !waits {
+                    return Some(Err(error));
+                }
+                *trouble = Some(error);
+                None
+            }
         }
+    }
+
+    fn enqueue(&self, until: Option<Instant>) -> Enqueued<'a> {
+        let Self { engine, handle, .. } = *self;
+        let stay = Stay { since: self.begun, until };
+        let registration = engine.waiters.join(handle, self.lease, self.requested, stay);
         Enqueued { registration, engine, handle }
     }
 
-    /// Asks Redis once, unless the wait ends first. The compiler copies a future into each future
-    /// around it, so this boxes the large one first, and then the one around it.
+    /// Asks Redis once, unless the wait ends first.
     fn try_until(
         &self,
-        until: Option<Instant>,
-        head: Option<&Enqueued<'_>>,
-    ) -> Pin<Box<impl Future<Output = Option<Result<Tried, Error>>>>> {
-        let place = head.map(|head| head.ticket());
-        Box::pin(answer_by(until, Box::pin(self.try_once(clock::now(), place))))
+        gives_up_at: Option<Instant>,
+        ticket: Option<Ticket>,
+    ) -> impl Future<Output = Option<Result<Tried, Error>>> {
+        let tried = Box::pin(self.try_once(clock::now(), gives_up_at, ticket));
+        answer_by(self.until_answer(gives_up_at), tried)
     }
 }

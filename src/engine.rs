@@ -33,7 +33,7 @@ use crate::protocol::{self, Session};
 use crate::reclaim::reclaim_after_failovers;
 use crate::releaser::{Releaser, do_jobs};
 use crate::transport::{Endpoint, Push, Router};
-use crate::wait::{Limits, Waiters};
+use crate::wait::{Limits, TurnLimits, Waiters};
 use crate::watchdog::Watchdog;
 
 /// Everything that a client, its handles and its guards share, and the process that it belongs to.
@@ -197,8 +197,9 @@ impl Parts {
         let mut closed = stop.clone();
         let config = Arc::new(config);
         // A client that takes longer to come hardly gets an answer in time.
-        let (run, room) = (config.max_handoff_time, config.command_timeout / 4);
-        let limits = Limits { run, room, grace: config.fair_grace };
+        let (keep, yield_time) = (config.max_handoff_time, config.command_timeout / 4);
+        let turns = TurnLimits { keep, yield_time };
+        let limits = Limits { turns, grace: config.fair_grace, request: config.command_timeout };
         let events = router.events.clone();
         let waiters = Arc::new(Waiters::new(limits));
         let losses = Arc::new(Losses { events: events.clone(), waiters: waiters.clone() });
@@ -251,7 +252,7 @@ impl Parts {
                 () = reclaim_after_failovers(&router, &handoffs, &possessions) => {}
                 () = waiters.keep_subscribed(&router, config.command_timeout) => {}
                 () = waiters.wake_who_waits_long(config.warn_waits_longer_than) => {}
-                () = waiters.keep_places(&router, QUEUE_TERM / 3, config.command_timeout) => {}
+                () = waiters.keep_entries(&router, QUEUE_TERM / 3, config.command_timeout) => {}
                 () = do_jobs(queued, granted, &router, &handoffs) => {}
                 () = waiters.listen(&router, pushed, grants) => {}
             }

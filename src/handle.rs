@@ -1,7 +1,7 @@
 //! One handle of a lock, and the possession in which it is inside.
 
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ pub(crate) struct Handle {
     pub(crate) number: HandleId,
     /// Made for the first who asks.
     id: OnceLock<Box<str>>,
-    /// Created for the first call that waits.
-    wait_mutex: OnceLock<Box<tokio::sync::Mutex<()>>>,
+    /// How many of its calls wait in the queue: when one of them has the lock, the others nest.
+    pub(crate) waiting: AtomicU32,
     /// Whether the log has a warning about it.
     sharing_reported: AtomicBool,
     own_wait_reported: AtomicBool,
@@ -43,7 +43,7 @@ impl Handle {
             names,
             number,
             id: OnceLock::new(),
-            wait_mutex: OnceLock::new(),
+            waiting: AtomicU32::new(0),
             sharing_reported: AtomicBool::new(false),
             own_wait_reported: AtomicBool::new(false),
             state: Mutex::default(),
@@ -62,12 +62,6 @@ impl Handle {
         let spare = state.last.take_if(|last| !is_own(last));
         drop(state);
         possessions.begin(&self.names, spare)
-    }
-
-    /// Held by the one call of this handle that waits in the wait queue. Other calls of this handle
-    /// wait for it here: once it has the lock they nest.
-    pub(crate) fn wait_mutex(&self) -> &tokio::sync::Mutex<()> {
-        self.wait_mutex.get_or_init(Box::default)
     }
 
     /// It is inside that possession from now on.

@@ -28,7 +28,7 @@ use crate::possession::{Confirm, FoundBy, Granted, Permit, Possession, Prolong};
 use crate::protocol::{Prolonged, Session, Terms};
 use crate::released::ReleasedNames;
 use crate::transport::Router;
-use crate::wait::{Waiter, Waiters, WakeList};
+use crate::wait::{Effects, Waiter, Waiters};
 
 mod gather;
 mod releases;
@@ -72,7 +72,7 @@ impl Handoffs {
         confirm: &mut Option<Confirm>,
     ) -> Option<HandedOff> {
         let names = &possession.names;
-        if self.config.max_handoffs == 0 || !self.waiters.somebody_waits(names) {
+        if self.config.max_handoffs == 0 || !self.waiters.has_next_waiter(names) {
             return None;
         }
         let now = clock::now();
@@ -81,13 +81,13 @@ impl Handoffs {
             holds.can_hand_off(now)?;
             holds.streak(now)
         };
-        if let Some(wake_list) = self.turn_ends(possession, now) {
-            self.waiters.wake_all(wake_list);
+        if let Some(effects) = self.turn_ends(possession, now) {
+            self.waiters.run(effects);
             return None;
         }
         let longest = self.config.command_timeout.saturating_add(LONGEST_PAUSE);
         let turn = streak.is_within(self.config.fair_turn, now);
-        let (waiter, (granted, settle), wake_list) =
+        let (waiter, (granted, settle), effects) =
             self.waiters.take_next(names, turn, longest, now, |waiter| {
                 let has_permit = permit.is_some();
                 let to = waiter.hand_off();
@@ -97,21 +97,21 @@ impl Handoffs {
                 Some((granted, handed.settle))
             })?;
         // The new holder is woken last: what is woken last runs first on this worker.
-        self.waiters.wake_all(wake_list);
+        self.waiters.run(effects);
         let declined = waiter.hand(granted).err();
         Some(HandedOff { settle, waiter, declined })
     }
 
     /// Whether it is the turn of other clients, so that this one has to release the lock. Returns
     /// which waiter the caller has to wake then.
-    fn turn_ends(&self, possession: &Possession, now: Instant) -> Option<WakeList> {
+    fn turn_ends(&self, possession: &Possession, now: Instant) -> Option<Effects<Waiter>> {
         if possession.names.is_in_order() {
             // The order says whose turn it is.
             return None;
         }
         let others = possession.holds.lock().streak_is_over(&self.config, now)?;
-        let (ends, wake_list) = self.waiters.turn_ends(&possession.names, Some(others), now);
-        ends.then_some(wake_list)
+        let (ends, effects) = self.waiters.begin_deferral(&possession.names, Some(others), now);
+        ends.then_some(effects)
     }
 
     /// Tells Redis what it has to hear of a possession, until that is all: false if Redis did not hear of it, or
@@ -194,7 +194,7 @@ impl Handoffs {
         let names = &possession.names;
         let server = call.router.movable_server_of(names.key());
         // Not if this client is about to unsubscribe: then a listener is another client.
-        let listens = self.waiters.keeps_hearing(names);
+        let listens = self.waiters.stays_subscribed(names);
         let entry = self.queue_entry(names, prolong.is_ahead());
         let sent = clock::now();
         let Prolong { count, lease, tokens, .. } = prolong;
@@ -205,7 +205,7 @@ impl Handoffs {
             Ok(answer) => {
                 self.trip.ended(sent);
                 if let Ok(prolonged) = &answer {
-                    self.waiters.heard(names, prolonged.foreign);
+                    self.waiters.record_foreign(names, prolonged.foreign);
                 }
                 Ok(answer)
             }
@@ -222,7 +222,7 @@ impl Handoffs {
         Prolonged { tokens, listening, .. }: Prolonged,
         asked: Instant,
     ) {
-        let ourselves = u64::from(self.waiters.hears(&possession.names));
+        let ourselves = u64::from(self.waiters.is_subscribed(&possession.names));
         // Without a count from Redis, another client may wait.
         let others = listening.map_or(1, |listening| listening.saturating_sub(ourselves));
         let others = u32::try_from(others).unwrap_or(u32::MAX);

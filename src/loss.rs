@@ -38,6 +38,6 @@ impl Losses {
         if valid {
             self.events.lost(possession.key_and_id(), loss, how, now);
         }
-        self.waiters.look(&possession.names);
+        self.waiters.record_loss(&possession.names);
     }
 }

@@ -28,7 +28,6 @@ use crate::transport::{Connection, Router};
 
 mod granted;
 mod jobs;
-mod leave;
 mod session;
 mod unlock;
 pub(crate) use jobs::{do_jobs, release_again};
@@ -235,11 +234,11 @@ async fn send_release(
     match gone {
         Some(loss) if lost => handoffs.losses.found_gone(possession, FoundBy::Release, loss),
         // If the earlier sending did not release it, Redis has published nothing.
-        Some(_) => handoffs.waiters.look(names),
+        Some(_) => handoffs.waiters.record_loss(names),
         None => {}
     }
     // The request that gave up the place of that waiter may have been faster than this one.
-    let leaves = brings && handoffs.waiters.leaves_queue(names).is_some();
+    let leaves = brings && handoffs.waiters.has_left(names);
     Ok(Answered { released: gone.is_none(), leaves })
 }
 

@@ -176,6 +176,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "protocol",
             "transport",
             "lease",
+            "backoff",
             "config",
             "clock",
             "sync",

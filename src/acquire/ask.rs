@@ -10,22 +10,25 @@ use crate::possession::{Ask, FoundBy, Granted, Nesting, Possession};
 use crate::protocol::{Acquired, QueueEntry, ServerClock, Session};
 use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
-use crate::wait::Ticket;
+use crate::wait::{SILENCE, Ticket};
 
-use super::{Acquisition, SILENCE, Tried};
+use super::{Acquisition, Tried};
 
 impl Acquisition<'_> {
-    /// Asks Redis once: for a nested hold if the handle is inside, else for a first one.
+    /// Asks Redis once: for a nested hold if the handle is inside, else for a first one. The call can wait for
+    /// the answer until `gives_up_at`. `ticket` is that of a waiter.
     pub(super) async fn try_once(
         &self,
-        begun: Instant,
+        mut now: Instant,
+        gives_up_at: Option<Instant>,
         ticket: Option<Ticket>,
     ) -> Result<Tried, Error> {
         let Self { engine, handle, .. } = self;
         if engine.waiters.is_closed() {
             return Err(Error::closed());
         }
-        let (deadline, mut now) = (begun + engine.config.command_timeout, begun);
+        let deadline =
+            gives_up_at.into_iter().fold(now + engine.config.command_timeout, Instant::min);
         loop {
             if let Some(possession) = handle.last()
                 && possession.holds.lock().is_of(handle.number)
@@ -138,6 +141,18 @@ impl Acquisition<'_> {
         }
     }
 
+    /// What a request says of this client's entry, if Redis keeps a queue. A call that waits in no queue brings none.
+    fn queue_entry(&self, ticket: Option<Ticket>) -> Option<QueueEntry> {
+        let Self { engine, handle, .. } = *self;
+        handle.names.is_in_order().then(|| match ticket {
+            None => QueueEntry::none(&engine.config),
+            Some(ticket) => {
+                let oldest = engine.waiters.queue_entry(&handle.names, &engine.config, false);
+                QueueEntry { of_another: oldest.ticket != ticket, ..oldest }
+            }
+        })
+    }
+
     /// Sends one request for a hold. Returns also when it was sent, and the server's time.
     async fn ask(
         &self,
@@ -154,8 +169,8 @@ impl Acquisition<'_> {
             possession.holds.lock().not_executed(ask);
         }
         let (acquired, sent, news) = answer?;
-        engine.waiters.heard(names, news.foreign);
-        engine.waiters.heard_clock(names, news.clock);
+        engine.waiters.record_foreign(names, news.foreign);
+        engine.waiters.record_clock(names, news.clock);
         Ok((acquired, sent, news.clock))
     }
 

@@ -4,9 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
-
-/// If Redis has not answered for this long, the client takes it for silent.
-pub(super) const SILENCE: Duration = Duration::from_millis(200);
+use crate::wait::SILENCE;
 
 /// How long a caller is ready to wait.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +28,8 @@ impl Wait {
 
 pub(super) async fn by<T>(until: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
     match until {
-        Some(until) => clock::timeout_at(until, future).await.ok(),
+        // Boxed, because a timer is large and most calls have none.
+        Some(until) => Box::pin(clock::timeout_at(until, future)).await.ok(),
         None => Some(future.await),
     }
 }

@@ -12,9 +12,9 @@ use super::Handoffs;
 
 impl Handoffs {
     /// This client is about to release the lock to all clients.
-    pub(crate) fn frees(&self, names: &Names, now: Instant) {
-        let (_, wake_list) = self.waiters.turn_ends(names, None, now);
-        self.waiters.wake_all(wake_list);
+    pub(crate) fn frees(&self, names: &Arc<Names>, now: Instant) {
+        let (_, effects) = self.waiters.begin_deferral(names, None, now);
+        self.waiters.run(effects);
     }
 
     /// This client's entry in the queue of that lock, if Redis keeps one, for a request that brings it
@@ -34,7 +34,7 @@ impl Handoffs {
     ) {
         self.note_release(&possession.names, server, None, router);
         if !possession.names.is_in_order() {
-            self.waiters.freed(&possession.names, receivers);
+            self.waiters.record_release(&possession.names, receivers);
         }
     }
 

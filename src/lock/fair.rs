@@ -16,8 +16,6 @@ use super::Lock;
 /// is passed over only if
 ///
 /// - it came within a round trip of the other;
-/// - it waited for another call of its own handle, which gave up: a handle is one owner and waits once, so
-///   a call behind another one of its handle counts as one that came when that gave up;
 /// - its client did not answer for the [grace](crate::LockClientBuilder::fair_grace) when its turn
 ///   came, or was not subscribed then, because it had lost its connection. It stands where it stood when
 ///   it asks again, once it is subscribed;

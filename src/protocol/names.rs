@@ -5,7 +5,7 @@ use crate::slot;
 use crate::transport::Router;
 
 /// The names under which Redis knows one lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Names {
     /// The key is a part of it: one string instead of two for each lock that is held.
     channel: Box<str>,

@@ -46,7 +46,7 @@ impl KnownGrants {
 pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) -> Vec<Job> {
     let Grant { names, owner, lease, until, foreign } = grant;
     let waiters = &handoffs.waiters;
-    waiters.heard(&names, foreign);
+    waiters.record_foreign(&names, foreign);
     let possession = Arc::new(Possession::new(Arc::new(names), (&*owner).into()));
     let names = &possession.names;
     possession.holds.lock().granted_by_message(lease, until.unwrap_or_else(clock::now));
@@ -65,7 +65,7 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
         let now = clock::now();
         if now >= until {
             // It came too late, and the place went with it. By the server's clock it may not have ended yet.
-            waiters.asks_for_place(names);
+            waiters.ask_now(names);
             return release(settles);
         }
         // If the grant took so long to come here, Redis may hear of the waiter as late. So it hears first; also
@@ -81,7 +81,7 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
                 Ok(Err(_)) | Err(_) => {
                     call.abandon();
                     drop(permit);
-                    waiters.asks_for_place(names);
+                    waiters.ask_now(names);
                     return release(settles);
                 }
             }

@@ -16,7 +16,6 @@ use crate::spans;
 use crate::transport::Router;
 
 use super::granted::{KnownGrants, pass_on};
-use super::leave::leave_queue;
 use super::{BackgroundRelease, Job, release_in_background};
 
 /// After so many jobs the client's thread looks for other work: a poll has a budget, and they would use it
@@ -80,7 +79,7 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
             let heard = handoffs.settle(&router, &possession).await;
             let names = &possession.names;
             // The place may be there still of a waiter that had the lock, or that has left meanwhile.
-            let leaves = names.is_in_order() && (!heard || handoffs.waiters.gives_place_up(names));
+            let leaves = names.is_in_order() && (!heard || handoffs.waiters.gives_entry_up(names));
             leaves
                 .then(|| Job::Leave(names.clone(), Some(possession.clone())))
                 .into_iter()
@@ -88,7 +87,7 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
         }
         Job::Granted(grant) => pass_on(grant, &router, &handoffs).await,
         Job::Leave(names, behind) => {
-            leave_queue(&names, behind, &router, &handoffs).await;
+            handoffs.waiters.leave_queue(&names, behind, &router, &handoffs.config).await;
             Vec::new()
         }
         Job::Drain(_) => Vec::new(),

@@ -1,5 +1,6 @@
 //! What the drop of an [`PossessionSession`] leaves to the background.
 
+use futures::FutureExt as _;
 use shuttle::future::{block_on, spawn};
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -12,7 +13,7 @@ use crate::tests::explore::{explore, some_time};
 use crate::tests::parts::handoffs;
 use crate::token::TokenBlock;
 use crate::transport::Endpoint;
-use crate::wait::Waiter;
+use crate::wait::{Registration, Stay, WaitLimits};
 
 const LEASE: Duration = Duration::from_secs(1);
 
@@ -55,25 +56,34 @@ fn a_session_that_ends_releases_in_the_background_if_every_guard_has_run_out() {
 
 const GRACE: Duration = Duration::from_secs(3600);
 
+/// A waiter that Redis has refused, and that is parked.
+fn parks<'a>(handoffs: &'a Handoffs, handle: &Arc<Handle>) -> Registration<'a> {
+    let stay = Stay { since: clock::now(), until: None };
+    let registration = handoffs.waiters.join(handle, Lease::Watchdog, GRACE, stay);
+    let limits = WaitLimits { until: None, request: GRACE, outage: None, warn_at: None };
+    if registration.asks_at_once(&limits).is_some() {
+        registration.record_refusal(Some(GRACE), "other".into());
+    }
+    assert!(registration.next(&limits).now_or_never().is_none());
+    registration
+}
+
 /// Redis grants a fair lock to this client. Its first waiter leaves at any moment, and the next one comes when
 /// the client has decided to release the lock.
 async fn first_waiter_leaves() {
     let handoffs = handoffs(&Arc::new(Config { fair_turn: GRACE, ..Config::default() }));
     let possessions: Arc<Possessions> = Arc::default();
     let names = possessions.names(Kind::Fair, "", "lock");
-    let waiter = {
+    let handle = {
         let names = names.clone();
-        move || {
-            let handle = Arc::new(Handle::new(Kind::Fair, names.clone(), &possessions));
-            Waiter::new(handle, Lease::Watchdog, GRACE, clock::now())
-        }
+        move || Arc::new(Handle::new(Kind::Fair, names.clone(), &possessions))
     };
     let (has_joined, joined) = oneshot::channel();
     let first = spawn({
-        let (handoffs, waiter) = (handoffs.clone(), waiter());
+        let (handoffs, handle) = (handoffs.clone(), handle());
         async move {
-            let registration = handoffs.waiters.join(waiter, Some(GRACE), None);
-            has_joined.send(()).expect("somebody waits for it");
+            let registration = parks(&handoffs, &handle);
+            has_joined.send(()).expect("the test waits for it");
             some_time().await;
             registration.leave().0.is_some()
         }
@@ -86,12 +96,12 @@ async fn first_waiter_leaves() {
         // It had the lock, and gives it back by itself.
         return;
     }
-    let next = handoffs.waiters.join(waiter(), Some(GRACE), None);
+    let next = parks(&handoffs, &handle());
     let possession = jobs.iter().find_map(|job| match job {
         Job::Release(BackgroundRelease { possession, .. }) => Some(possession.clone()),
         _ => None,
     });
-    let possession = possession.expect("nobody has the lock");
+    let possession = possession.expect("no waiter has the lock");
     let handed = hand_off(&handoffs, &possession, None, &mut None, |job| jobs.push(job));
     let settles = jobs.iter().any(|job| matches!(job, Job::Settle(_)));
     if let Some(granted) = next.leave().0 {

@@ -51,7 +51,7 @@ impl<'a> Unlock<'a> {
 
     fn hand_off(&mut self) -> Option<Confirmation> {
         let PossessionSession { releaser, possession, permit, .. } = &self.session;
-        if !releaser.handoffs.waiters.somebody_waits(&possession.names) {
+        if !releaser.handoffs.waiters.has_next_waiter(&possession.names) {
             return None;
         }
         let (confirm, confirmation) = oneshot::channel();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::handoff::Handoffs;
 use crate::loss::Losses;
-use crate::wait::{Limits, Waiters};
+use crate::wait::{Limits, TurnLimits, Waiters};
 
 pub(crate) fn losses(waiters: Arc<Waiters>) -> Arc<Losses> {
     Arc::new(Losses { events: Arc::default(), waiters })
@@ -13,8 +13,9 @@ pub(crate) fn losses(waiters: Arc<Waiters>) -> Arc<Losses> {
 
 /// The hand-offs of a client that has no waiter.
 pub(crate) fn handoffs(config: &Arc<Config>) -> Arc<Handoffs> {
-    let (run, room, grace) = (config.max_handoff_time, config.command_timeout, config.fair_grace);
-    let limits = Limits { run, room, grace };
+    let (keep, request) = (config.max_handoff_time, config.command_timeout);
+    let turns = TurnLimits { keep, yield_time: request };
+    let limits = Limits { turns, grace: config.fair_grace, request };
     let losses = losses(Arc::new(Waiters::new(limits)));
     Arc::new(Handoffs::new(losses, Arc::default(), config.clone()))
 }

@@ -1,30 +1,38 @@
 //! Gives a waiter a lock that this client has already, without a request by the waiter.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::protocol::Names;
 
-use super::queue::LONGEST_PARK;
-use super::{Waiter, Waiters, WakeList, wake};
+use super::change::{LONGEST_PARK, NextWaiter};
+use super::{Effects, Waiter, Waiters};
 
 impl Waiters {
     /// Whether a waiter can take the lock: one is in the queue that is not asking Redis.
-    pub(crate) fn somebody_waits(&self, names: &Names) -> bool {
-        self.queues.lock().next_waiter(names.channel(), names.key()).is_some()
+    pub(crate) fn has_next_waiter(&self, names: &Names) -> bool {
+        self.next_lease(names).is_some()
+    }
+
+    /// The lease that the next waiter of a lock asks for.
+    pub(crate) fn next_lease(&self, names: &Names) -> Option<Duration> {
+        let mut queues = self.queues.lock();
+        queues.at(clock::now()).next_waiter(names).map(|next| next.waiter.requested)
     }
 
     /// Takes the next waiter from the queue of a lock that this client has, if `takes` gives it the lock.
     /// Where Redis keeps a queue, it must be the next of all clients, unless it may go `before_older` ones.
-    /// The waiter has then left the queue. The caller must [wake](Self::wake_all) the returned list.
+    /// The waiter has then left the queue. The caller must [run](Self::run) the returned effects.
     ///
     /// The waiter behind a head that is asking takes the lock only if the head hears of the hand-off before
-    /// the new holder's lease could end.
+    /// the new holder's lease could end. Where another call of its handle waits, that may be the head, and then
+    /// it nests.
     ///
     /// The queue then has a new head, which must set its timer before the new holder's lease could end.
     /// A wake-up now would delay the new holder, so the caller wakes the head [later](Self::wake_head),
-    /// within `longest_request`. If the lease could end before that, the head is in the returned list.
+    /// within `longest_request`. If the lease could end before that, the effects wake the head.
     pub(crate) fn take_next<T>(
         &self,
         names: &Names,
@@ -32,46 +40,43 @@ impl Waiters {
         longest_request: Duration,
         now: Instant,
         takes: impl FnOnce(&Waiter) -> Option<T>,
-    ) -> Option<(Arc<Waiter>, T, WakeList)> {
+    ) -> Option<(Arc<Waiter>, T, Effects<Waiter>)> {
         let mut queues = self.queues.lock();
-        let (ticket, waiter, passes) = queues.next_waiter(names.channel(), names.key())?;
+        let NextWaiter { ticket, waiter, passes } = queues.at(now).next_waiter(names)?;
         let waiter = waiter.clone();
         let ends_soon = waiter.requested.min(LONGEST_PARK) <= longest_request;
-        if passes && ends_soon {
+        if passes && (ends_soon || waiter.handle.waiting.load(Ordering::Relaxed) > 1) {
             return None;
         }
-        if waiter.handle.kind.has_queue() && !before_older {
-            let is_next = queues.is_next(names.channel(), names.key(), waiter.since);
-            if !is_next || queues.is_behind(names.key(), ticket, now) {
-                return None;
-            }
+        if let Some(entry) = queues.own_entry(names)
+            && !before_older
+            && !entry.is_next(waiter.since)
+        {
+            return None;
         }
         let taken = takes(&waiter)?;
-        let (head, dirty) = queues.handed(names.channel(), ticket, waiter.requested, now);
-        let head = head.filter(|_| ends_soon);
-        Some((waiter, taken, WakeList { head, dirty }))
-    }
-
-    /// The lease that the next waiter of a lock asks for.
-    pub(crate) fn next_lease(&self, names: &Names) -> Option<Duration> {
-        let queues = self.queues.lock();
-        queues.next_waiter(names.channel(), names.key()).map(|(_, next, _)| next.requested)
+        queues.record_hand_off(names, ticket, waiter.requested);
+        let mut effects = queues.take_effects();
+        if !ends_soon {
+            effects.wake.clear();
+        }
+        Some((waiter, taken, effects))
     }
 
     /// How many fencing tokens this client draws for the waiters of a lock that need some: enough for those
     /// that come while a request for more is under way.
     pub(crate) fn tokens_wanted(&self, names: &Names) -> u32 {
         let queues = self.queues.lock();
-        let fenced = queues.waiters(names.channel(), names.key());
-        let fenced = fenced.filter(|waiter| waiter.handle.kind.has_token()).count();
+        let parked = queues.get(names).into_iter().flat_map(|queue| queue.parked());
+        let fenced = parked.filter(|waiter| waiter.handle.kind.has_token()).count();
         if fenced == 0 { 0 } else { u32::try_from(2 * fenced).unwrap_or(u32::MAX).clamp(64, 1024) }
     }
 
     /// Wakes the head of the lock's queue, which then sets its timer. `lease` is that of the last
     /// holder of which Redis has heard, if any.
     pub(crate) fn wake_head(&self, names: &Names, lease: Option<Duration>) {
-        let (channel, key) = (names.channel(), names.key());
-        let head = self.queues.lock().handed_off(channel, key, lease, clock::now());
-        wake(head);
+        self.change(|queues| {
+            queues.change(names, |queue, cx| queue.record_heard_hand_off(lease, cx));
+        });
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock;
 
-use super::{Waiters, wake};
+use super::{Effects, Waiters};
 
 impl Waiters {
     /// Wakes each waiter once, when it has waited for `threshold`. Who joins a queue later than that looks
@@ -21,16 +21,16 @@ impl Waiters {
             let Some(mut next) = now.checked_add(threshold) else {
                 return std::future::pending().await;
             };
-            let mut due = Vec::new();
-            for waiter in self.queues.lock().everybody() {
+            let mut due = Effects::default();
+            for waiter in self.queues.lock().waiters() {
                 let Some(at) = waiter.since.checked_add(threshold) else { continue };
                 if at > now {
                     next = next.min(at.max(now + pause));
                 } else if at > before {
-                    due.push(waiter.clone());
+                    due.wake.push(waiter.clone());
                 }
             }
-            wake(due);
+            self.run(due);
             before = now;
             clock::sleep_until(next).await;
         }

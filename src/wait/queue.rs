@@ -1,55 +1,33 @@
-//! Which waiters are parked on which channel: pure state.
+//! The waiters of one client for one lock: pure state.
 //!
-//! 1. **Only the head of a queue asks Redis.** The other waiters of this client wait behind it in
-//!    the order in which they came, and cost Redis nothing.
-//! 2. **Subscribe, ask again, then park.** A head asks as soon as its channel has become live, also
-//!    after a cut. Before that it relies on no message, only on its due time.
+//! 1. **Only the head asks Redis.** The other waiters wait behind it in the order in which they came,
+//!    and cost Redis nothing.
+//! 2. **Subscribe, ask again, then park.** A head asks at once, and again as soon as its channel has become
+//!    live, also after a cut. Before that it relies on no message, only on its due time.
 //! 3. **A wake-up is a notification to the queue**, not to the waiter that it woke. If that waiter
 //!    leaves before it has asked, or while it asks, the next one in the queue asks at once.
 //! 4. A parked head is due when the holder's lease could have ended, and never later than
 //!    [`LONGEST_PARK`], since a message can get lost. A lease that this client shortens moves the
 //!    due time. If another client shortens a lease, a message announces it.
-//! 5. A subscription is wanted while there is a waiter, and for [`LINGER`] after the last one was
-//!    granted the lock: the next call soon after costs no SUBSCRIBE. If the last waiter gave up,
-//!    nothing is kept. With the subscription this client keeps what it knows of the lock, so a new
-//!    caller need not ask what a message would have reported.
-//! 6. While this client defers to others (see [`turns`]), the head asks only when they have had
-//!    their turns.
-//! 7. A lock that is handed off inside the client goes to the head of its queue. A head that is
-//!    asking Redis cannot take it; while it asks for the first time, the waiter behind it can. The
+//! 5. When this client defers to others, the head asks only when they have had their turns: the [`Order`]
+//!    knows.
+//! 6. A lock that is handed off inside the client goes to the head of its queue. A head that is
+//!    asking Redis cannot take it; while it asks for the first two times, the waiter behind it can. The
 //!    next head learns when it is due only after a request to Redis (see
-//!    [`handed_off`](WaitQueues::handed_off)), if the new holder's lease is longer than that takes.
+//!    [`record_heard_hand_off`](WaitQueue::record_heard_hand_off)), if the new holder's lease is longer than
+//!    that takes.
+//! 7. **A call that is never polled again holds up no other with its first request.** After the [`first_request_limit`] of
+//!    the queue the waiter behind it is the head. It is the head again when its request is over.
+//!
+//! [`first_request_limit`]: WaitQueue::first_request_limit
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-mod channel;
-mod place;
-mod places;
-mod releases;
-mod subscriptions;
-mod turns;
-use crate::host::HashMap;
-
-use channel::{Channel, Entry, Subscription, WaitQueue, park_for};
-pub(crate) use places::Oldest;
-use places::Trip;
-pub(crate) use subscriptions::Plan;
-pub(crate) use turns::Limits;
-use turns::Turns;
-
-/// The longest time for which a waiter relies on a message.
-pub(crate) const LONGEST_PARK: Duration = Duration::from_secs(30);
-
-/// How long a subscription stays after the last waiter has got the lock.
-pub(crate) const LINGER: Duration = Duration::from_millis(200);
-
-/// A waiter's position: lower came earlier.
-pub(crate) type Ticket = u64;
-
-/// The waiters to wake, outside the mutex of the queues.
-pub(crate) type Wakes<S> = Vec<Arc<S>>;
+use super::change::{Context, Holder, LONGEST_PARK, NextWaiter, Stay, Ticket, park_for};
+use super::order::Order;
+use super::reach::Reach;
 
 /// What a waiter does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,333 +38,361 @@ pub(crate) enum WaitStep {
     Park(Option<Instant>),
 }
 
-/// The queues, with the waiters `S` in them.
-pub(crate) struct WaitQueues<S> {
-    channels: HashMap<Arc<str>, Channel<S>>,
-    next_ticket: Ticket,
-    /// Calls that have asked for a place and are in no queue yet, by the keys of their locks: their
-    /// numbers, and since when they wait.
-    first_places: HashMap<Box<str>, BTreeMap<Ticket, Instant>>,
-    turns: Turns,
-    trip: Trip,
-    limits: Limits,
-    /// When the driver checks next without a notification.
-    next_look: Option<Instant>,
-    pub(crate) closed: bool,
+pub(super) struct WaitQueue<W> {
+    /// In the order of their tickets.
+    entries: VecDeque<Entry<W>>,
+    /// When the head asks next.
+    due: Instant,
+    pub(super) order: Order,
+    pub(super) reach: Reach,
+    pub(super) holder: Option<Holder>,
+    /// How long the first request of a waiter may keep those behind it from asking.
+    first_request_limit: Duration,
 }
 
-impl<S> WaitQueues<S> {
-    pub(crate) fn new(limits: Limits) -> Self {
-        Self {
-            channels: HashMap::default(),
-            next_ticket: 0,
-            first_places: HashMap::default(),
-            turns: Turns::default(),
-            trip: Trip::default(),
-            limits,
-            next_look: None,
-            closed: false,
-        }
+struct Entry<W> {
+    ticket: Ticket,
+    /// When its call began.
+    since: Instant,
+    /// None before it parks: a call that gets the lock at once needs none.
+    waiter: Option<Arc<W>>,
+    /// Since when this waiter has been asking, if it is.
+    asking: Option<Instant>,
+    /// A wake-up came while the waiter asked: the answer may be older than the wake-up.
+    recheck: bool,
+    /// How many requests of this waiter are over.
+    requests: u32,
+}
+
+impl<W> Entry<W> {
+    /// Its request is over. Returns since when it has been asking.
+    fn end_request(&mut self) -> Option<Instant> {
+        self.requests += 1;
+        self.asking.take()
     }
 
-    /// Whether a call that can wait until `until` waits in that lock's queue at once. It does if
-    /// other calls wait, or did a moment ago, because the subscription exists already. It also does
-    /// while this client defers to others.
-    pub(crate) fn should_queue(
-        &self,
-        channel: &str,
-        key: &str,
-        until: Option<Instant>,
-        now: Instant,
-    ) -> bool {
-        if self.outage(channel).is_some() {
-            return false;
-        }
-        let deferral = self.turns.deferred_until(key, now);
-        self.channels.contains_key(channel)
-            || deferral.is_some_and(|deferral| until.is_none_or(|until| deferral < until))
+    /// Since when its first request is under way.
+    fn first_request(&self) -> Option<Instant> {
+        self.asking.filter(|_| self.requests == 0)
     }
 
-    /// Whether the channel is subscribed.
-    pub(crate) fn is_live(&self, channel: &str) -> bool {
-        let channel = self.channels.get(channel);
-        channel.is_some_and(|channel| channel.subscription == Subscription::Live)
+    /// Whether those behind it may have the lock by a hand-off: while its first request is under way, or the one
+    /// after the client has subscribed. The waiter would never get the lock if it asked again and again and they
+    /// passed it each time.
+    fn can_be_passed(&self) -> bool {
+        self.asking.is_some() && self.requests < 2
+    }
+}
+
+impl<W> WaitQueue<W> {
+    pub(super) fn new(order: Order, first_request_limit: Duration, now: Instant) -> Self {
+        let reach = Reach::Unknown(now);
+        Self { entries: VecDeque::new(), due: now, order, reach, holder: None, first_request_limit }
     }
 
-    /// Whether the channel is subscribed and stays so, because a waiter of this client needs it.
-    pub(crate) fn stays_live(&self, channel: &str) -> bool {
-        self.is_live(channel) && self.channels[channel].kept_until.is_none()
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
-    /// Since when Redis has been out of reach for the waiters of this channel.
-    pub(crate) fn outage(&self, channel: &str) -> Option<Instant> {
-        self.channels.get(channel)?.outage
+    pub(super) fn waiters(&self) -> impl Iterator<Item = &Arc<W>> {
+        self.entries.iter().filter_map(|entry| entry.waiter.as_ref())
     }
 
-    /// Redis has answered a request, sent at `asked_at`. An outage that began before is over. One
-    /// that began later is not, however late the answer is processed.
-    pub(crate) fn answered(&mut self, channel: &str, asked_at: Instant) {
-        if let Some(channel) = self.channels.get_mut(channel) {
-            channel.outage.take_if(|began| *began <= asked_at);
-        }
+    /// The waiters that are not asking Redis.
+    pub(super) fn parked(&self) -> impl Iterator<Item = &Arc<W>> {
+        self.entries.iter().filter(|entry| entry.asking.is_none()).filter_map(|e| e.waiter.as_ref())
     }
 
-    /// Adds a waiter to the queue, behind all others or where its ticket says. `remaining` is the
-    /// lease of the holder, if a refusal has just reported it. The flag says whether the driver has
-    /// something to do.
-    pub(crate) fn join(
+    /// Adds a waiter behind all others. `hears` says that the channel is live.
+    pub(super) fn join(
         &mut self,
-        channel: &str,
-        key: &str,
-        remaining: Option<Duration>,
-        ticket: Option<Ticket>,
-        waiter: Arc<S>,
-        now: Instant,
-    ) -> (Ticket, bool) {
-        let ticket = ticket.unwrap_or_else(|| self.ticket());
-        let fresh = !self.channels.contains_key(channel);
-        if fresh {
-            self.channels.insert(channel.into(), Channel::default());
-        }
-        let channel = self.channels.get_mut(channel).expect("BUG: the channel was just there");
-        channel.kept_until = None;
-        let live = channel.subscription == Subscription::Live;
-        let deferral = self.turns.deferred_until(key, now);
-        // Without a refusal, the waiter asks at once.
-        let asks_now = live || remaining.is_none();
-        let due = deferral.unwrap_or(if asks_now { now } else { now + park_for(remaining) });
-        let entry = Entry::new(waiter);
-        match channel.queues.iter_mut().find(|queue| &*queue.key == key) {
-            Some(queue) => {
-                if queue.entries.is_empty() && !live {
-                    queue.due = due;
-                }
-                queue.entries.insert(ticket, entry);
-                // What the head was to ask for, this one asks for in front of it.
-                if queue.entries.len() > 1 && queue.is_head(ticket) {
-                    queue.due = now;
-                }
+        ticket: Ticket,
+        waiter: Option<Arc<W>>,
+        Stay { since, until }: Stay,
+        hears: bool,
+        cx: &mut Context<W>,
+    ) {
+        let now = cx.at.now;
+        if self.entries.is_empty() {
+            if !hears {
+                self.reach = Reach::Unknown(now);
             }
-            None => channel.queues.push(WaitQueue {
-                key: key.into(),
-                entries: BTreeMap::from([(ticket, entry)]),
-                due,
-                place: None,
-                holder: None,
-            }),
+            let known = hears.then_some(self.due);
+            self.due = self.order.first_asks_at(known, until, now);
+        } else if self.reach.in_outage(now)
+            && self.head(now).is_some_and(|head| head.asking.is_none())
+        {
+            // A call that begins in an outage has a try, like any other.
+            self.ask_at(now, false, cx);
         }
-        (ticket, fresh)
+        let entry = Entry { ticket, since, waiter, asking: None, recheck: false, requests: 0 };
+        self.entries.push_back(entry);
     }
 
-    pub(crate) fn step(&mut self, channel: &str, ticket: Ticket, now: Instant) -> WaitStep {
-        let Some(queue) = self.queue_of(channel, ticket) else {
+    /// A waiter parks: from here on it can be woken.
+    pub(super) fn park(&mut self, ticket: Ticket, waiter: &Arc<W>) {
+        if let Some(entry) = self.entry(ticket) {
+            entry.waiter.get_or_insert_with(|| waiter.clone());
+        }
+    }
+
+    pub(super) fn step(&mut self, ticket: Ticket, now: Instant) -> WaitStep {
+        let due = self.due;
+        if !self.is_head(ticket, now) {
+            let before = self.before(ticket).next_back();
+            let passed_at = before.and_then(Entry::first_request);
+            let passed_at = passed_at.map(|asking| asking + self.first_request_limit);
+            return WaitStep::Park(passed_at.filter(|at| *at > now));
+        }
+        let Some(entry) = self.entry(ticket).filter(|entry| entry.asking.is_none()) else {
             return WaitStep::Park(None);
         };
-        let due = queue.due;
-        let is_head = queue.is_head(ticket);
-        let entry = queue.entries.get_mut(&ticket).expect("BUG: an entry outside its queue");
-        if !is_head || entry.asking.is_some() {
-            return WaitStep::Park(None);
-        }
         if !entry.recheck && due > now {
             return WaitStep::Park(Some(due));
         }
         (entry.asking, entry.recheck) = (Some(now), false);
-        if let Some(place) = &mut queue.place {
-            place.asks();
-        }
+        self.order.set_entry_taken(true);
         WaitStep::Ask
     }
 
-    /// Redis refused the head; the holder's lease could end after `remaining`.
-    pub(crate) fn refused(
+    /// Redis refused that waiter; the holder's lease could end after `remaining`.
+    pub(super) fn record_refusal(
         &mut self,
-        channel: &str,
         ticket: Ticket,
         remaining: Option<Duration>,
-        now: Instant,
+        cx: &mut Context<W>,
     ) {
-        let Some(queue) = queue_of(&mut self.channels, channel, ticket) else {
-            return;
-        };
-        let deferral = queue.deferred_until(&self.turns, now);
-        // Not if one has come in front of it, which asks.
-        if queue.is_head(ticket) {
-            queue.due = deferral.into_iter().fold(now + park_for(remaining), Instant::min);
-        }
-        let asked_at = queue.entries.get_mut(&ticket).and_then(Entry::answered);
-        if queue.place.is_none() {
-            self.turns.refused(&queue.key);
-        }
-        if let Some(asked_at) = asked_at {
-            self.turns.answered(now.saturating_duration_since(asked_at));
-            self.answered(channel, asked_at);
+        self.record_answer(ticket, cx);
+        let due = self.order.record_refusal(remaining, cx.at.now);
+        if self.is_head(ticket, cx.at.now) {
+            self.due = due;
         }
     }
 
-    /// Redis did not answer the head, which asks again after `pause` or on a new connection.
-    pub(crate) fn unanswered(
+    /// Redis did not answer that waiter, which asks again after `pause` or on a new connection. False if it
+    /// joined, at `joined`, when Redis was silent already: then it does not wait for the end of that.
+    pub(super) fn record_failure(
         &mut self,
-        channel: &str,
         ticket: Ticket,
+        joined: Instant,
         pause: Duration,
         now: Instant,
-    ) {
-        let outage = self.channels.get_mut(channel).map(|channel| &mut channel.outage);
-        if let Some(outage) = outage {
-            outage.get_or_insert(now);
+    ) -> bool {
+        self.reach.record_failure(now);
+        self.entry(ticket).map(Entry::end_request);
+        if self.is_head(ticket, now) {
+            self.due = now + pause;
         }
-        let Some(queue) = self.queue_of(channel, ticket) else {
-            return;
-        };
-        if queue.is_head(ticket) {
-            queue.due = now + pause;
-        }
-        if let Some(entry) = queue.entries.get_mut(&ticket) {
-            entry.answered();
-        }
+        !self.reach.is_silent_since(joined)
     }
 
-    /// The waiter has the lock, for `lease` unless it is renewed, and leaves. The flag says
-    /// whether the driver has something to do.
-    pub(crate) fn granted(
-        &mut self,
-        channel: &str,
-        ticket: Ticket,
-        lease: Duration,
-        now: Instant,
-    ) -> (Option<Arc<S>>, bool) {
-        let Some(queue) = queue_of(&mut self.channels, channel, ticket) else {
-            return (None, false);
-        };
-        // A message that came meanwhile may announce a release after this grant.
-        let entry = queue.entries.get(&ticket);
-        let recheck = entry.is_some_and(|entry| entry.recheck);
-        queue.due = if recheck { now } else { now + park_for(Some(lease)) };
-        let asked_at = queue.entries.get_mut(&ticket).and_then(|entry| entry.asking.take());
-        match &mut queue.place {
-            Some(place) => queue.due = place.granted(lease, now),
-            None => self.turns.granted(&queue.key, self.limits, now),
-        }
-        if let Some(asked_at) = asked_at {
-            self.turns.answered(now.saturating_duration_since(asked_at));
-            self.answered(channel, asked_at);
-        }
-        self.remove(channel, ticket, now + LINGER)
+    /// That waiter has the lock, for `lease` unless it is renewed, and leaves.
+    pub(super) fn record_grant(&mut self, ticket: Ticket, lease: Duration, cx: &mut Context<W>) {
+        let Some(entry) = self.entry(ticket) else { return };
+        let recheck = entry.recheck;
+        self.due = self.order.record_grant(lease, recheck, &mut cx.at);
+        self.record_answer(ticket, cx);
+        self.remove(ticket, cx);
     }
 
     /// The lock was handed to the waiter, for `lease` unless it is renewed, and the waiter leaves.
     /// Its wake-ups were older. The next waiter in the queue has to check before that lease ends.
-    /// The flag says whether the driver has something to do.
-    pub(crate) fn handed(
-        &mut self,
-        channel: &str,
-        ticket: Ticket,
-        lease: Duration,
-        now: Instant,
-    ) -> (Option<Arc<S>>, bool) {
-        let Some(queue) = self.queue_of(channel, ticket) else {
-            return (None, false);
-        };
-        queue.due = now + park_for(Some(lease));
-        if let Some(place) = &mut queue.place {
-            place.handed();
+    pub(super) fn record_hand_off(&mut self, ticket: Ticket, lease: Duration, cx: &mut Context<W>) {
+        self.due = cx.at.now + park_for(Some(lease));
+        self.order.set_entry_taken(false);
+        self.remove(ticket, cx);
+    }
+
+    /// The client's thread has seen to hand-offs. Wakes the head of the queue, which may have no timer
+    /// yet. If Redis has heard of the last new holder, that has the lock for `lease`. An earlier or pending
+    /// refusal of the head may name a longer lease.
+    pub(super) fn record_heard_hand_off(&mut self, lease: Option<Duration>, cx: &mut Context<W>) {
+        let now = cx.at.now;
+        let park = park_for(lease);
+        let shorter = park < LONGEST_PARK && self.order.deferred_until(now).is_none();
+        if shorter {
+            self.due = self.due.min(now + park);
         }
-        self.remove(channel, ticket, now + LINGER)
-    }
-
-    /// The waiter leaves without the lock. The flag says whether the driver has something to do.
-    pub(crate) fn leave(
-        &mut self,
-        channel: &str,
-        ticket: Ticket,
-        now: Instant,
-    ) -> (Option<Arc<S>>, bool) {
-        let Some(queue) = self.queue_of(channel, ticket) else {
-            return (None, false);
-        };
-        let had_to_ask =
-            queue.entries.get(&ticket).is_some_and(|w| w.asking.is_some() || w.recheck);
-        if queue.is_head(ticket) && had_to_ask {
-            queue.due = now;
+        let entry = self.order.own_entry();
+        if let Some(due) = entry.and_then(|entry| entry.record_heard_hand_off(now)) {
+            self.due = self.due.min(due);
         }
-        self.remove(channel, ticket, now)
-    }
-
-    /// Returns the new head, if the head has changed.
-    fn remove(
-        &mut self,
-        name: &str,
-        ticket: Ticket,
-        keep_until: Instant,
-    ) -> (Option<Arc<S>>, bool) {
-        let channel = self.channels.get_mut(name).expect("BUG: an entry without a channel");
-        let at = channel.queues.iter().position(|queue| queue.entries.contains_key(&ticket));
-        let at = at.expect("BUG: an entry without a queue");
-        let queue = &mut channel.queues[at];
-        let was_head = queue.is_head(ticket);
-        queue.entries.remove(&ticket);
-        let head = if was_head { queue.head_waiter() } else { None };
-        let unused = channel.queues.iter().all(|queue| queue.entries.is_empty());
-        if unused {
-            channel.kept_until = Some(keep_until);
+        if let Some(head) = self.head_mut(now) {
+            head.recheck |= shorter && head.asking.is_some();
+            cx.effects.wake.extend(head.waiter.clone());
         }
-        (head, unused && self.next_look.is_none_or(|look| keep_until < look))
     }
 
-    /// A message came on a channel: the head of each queue asks.
-    pub(crate) fn message(&mut self, channel: &str, now: Instant) -> Wakes<S> {
-        let mut wakes = Wakes::new();
-        if let Some(channel) = self.channels.get_mut(channel) {
-            channel.message(&mut self.turns, self.limits, now, &mut wakes);
+    /// The waiter leaves without the lock. False if it has left already.
+    pub(super) fn leave(&mut self, ticket: Ticket, cx: &mut Context<W>) -> bool {
+        let Some(entry) = self.entry(ticket) else { return false };
+        let had_to_ask = entry.asking.is_some() || entry.recheck;
+        if self.is_head(ticket, cx.at.now) && had_to_ask {
+            self.due = cx.at.now;
         }
-        wakes
+        self.remove(ticket, cx);
+        true
     }
 
-    /// A lock that this client relied on was lost: the head of each queue asks.
-    pub(crate) fn look(&mut self, channel: &str, now: Instant) -> Wakes<S> {
-        let mut wakes = Wakes::new();
-        if let Some(channel) = self.channels.get_mut(channel) {
-            for queue in &channel.queues {
-                self.turns.forget(&queue.key);
-            }
-            channel.ask_now(&self.turns, now, &mut wakes);
+    /// Wakes the new head, if the head has changed.
+    fn remove(&mut self, ticket: Ticket, cx: &mut Context<W>) {
+        let was_head = self.is_head(ticket, cx.at.now);
+        if let Ok(at) = self.position(ticket) {
+            self.entries.remove(at);
         }
-        wakes
+        if was_head {
+            cx.effects.wake.extend(self.head(cx.at.now).and_then(|head| head.waiter.clone()));
+        }
     }
 
-    /// The client was closed: all waiters leave. Also returns the heads whose places are given up.
-    pub(crate) fn close(&mut self) -> (Wakes<S>, Vec<Arc<S>>) {
-        self.closed = true;
-        (self.everybody().cloned().collect(), self.give_places_up())
+    /// A message came, which says to ask `after` that time.
+    pub(super) fn record_message(&mut self, after: Duration, cx: &mut Context<W>) {
+        let (due, defers) = self.order.record_message(after, self.due, &cx.at);
+        self.ask_at(due, defers, cx);
     }
 
-    pub(crate) fn everybody(&self) -> impl Iterator<Item = &Arc<S>> {
-        self.channels.values().flat_map(Channel::everybody)
+    /// The channel is live: the head asks now (invariant 2), unless this client defers.
+    pub(super) fn record_subscribed(&mut self, cx: &mut Context<W>) {
+        self.record_reached(cx.at.now, cx);
+        self.ask_now(cx);
     }
 
-    fn ticket(&mut self) -> Ticket {
-        self.next_ticket += 1;
-        self.next_ticket
+    /// The client is not subscribed any more, if it `was`.
+    pub(super) fn record_unsubscribed(&mut self, was: bool, cx: &mut Context<W>) {
+        if self.order.record_unsubscribed(was) {
+            self.ask_at(cx.at.now, false, cx);
+        }
     }
 
-    fn queue_named(&mut self, channel: &str, key: &str) -> Option<&mut WaitQueue<S>> {
-        self.channels.get_mut(channel)?.queues.iter_mut().find(|queue| &*queue.key == key)
+    /// The connection was cut on which this client was subscribed, if it `was`.
+    pub(super) fn record_cut(&mut self, was: bool, cx: &mut Context<W>) {
+        if !self.entries.is_empty() {
+            self.reach.record_failure(cx.at.now);
+            cx.effects.wake.extend(self.waiters().cloned());
+        }
+        self.record_unsubscribed(was, cx);
     }
 
-    fn queue_of(&mut self, channel: &str, ticket: Ticket) -> Option<&mut WaitQueue<S>> {
-        queue_of(&mut self.channels, channel, ticket)
+    /// The head asks, except where this client defers to others.
+    pub(super) fn ask_now(&mut self, cx: &mut Context<W>) {
+        let deferral = self.order.deferred_until(cx.at.now);
+        self.ask_at(deferral.unwrap_or(cx.at.now), deferral.is_some(), cx);
+    }
+
+    /// The head asks at `due`. A request under way may be older than the reason, so the head asks
+    /// again after it, unless this client `defers`.
+    pub(super) fn ask_at(&mut self, due: Instant, defers: bool, cx: &mut Context<W>) {
+        self.due = due;
+        if let Some(head) = self.head_mut(cx.at.now) {
+            let asks = head.asking.is_some();
+            head.recheck = if defers { head.recheck && asks } else { head.recheck || asks };
+            cx.effects.wake.extend(head.waiter.clone());
+        }
+    }
+
+    /// The next caller, if no waiter is left, asks at `due`.
+    pub(super) fn ask_if_empty_at(&mut self, due: Instant) {
+        if self.entries.is_empty() {
+            self.due = due;
+        }
+    }
+
+    /// The next waiter for a lock that this client has (invariant 6).
+    pub(super) fn next_waiter(&self, now: Instant) -> Option<NextWaiter<'_, W>> {
+        let mut counting = self.counting(now);
+        let head = counting.next()?;
+        let passes = self.order.lets_pass() && head.can_be_passed();
+        let next = if passes { counting.next()? } else { head };
+        let waiter = next.waiter.as_ref().filter(|_| next.asking.is_none())?;
+        Some(NextWaiter { ticket: next.ticket, waiter, passes })
+    }
+
+    /// The waiter that stands for this client in a queue that Redis keeps, or the one `behind` it, and when it came.
+    pub(super) fn oldest(&self, behind: bool, now: Instant) -> Option<(Ticket, Instant)> {
+        let entry = self.counting(now).nth(usize::from(behind))?;
+        Some((entry.ticket, entry.since))
+    }
+
+    /// Whether an entry in the queue that Redis keeps is left with no waiter. From here on there is none.
+    pub(super) fn gives_entry_up(&mut self) -> bool {
+        self.entries.is_empty()
+            && self.order.own_entry().is_some_and(|entry| entry.set_taken(false))
+    }
+
+    /// The number of the last waiter that has left, if it is known to have been the `last` one or to have come
+    /// before the first that is there. `None` if another one has asked for an entry.
+    pub(super) fn last_to_leave(&self, last: Ticket) -> Option<Ticket> {
+        // One that has yet to ask may do so before the client says this.
+        let first = self.entries.front().map(|first| first.ticket - 1);
+        (!self.order.has_entry()).then_some(first.unwrap_or(last))
+    }
+
+    /// The client closes, and its waiters leave. Returns the head, if it stands for the client in a queue that Redis
+    /// keeps: its entry is given up. A call that has not parked yet does that by itself.
+    pub(super) fn close(&mut self, now: Instant) -> Option<Arc<W>> {
+        let head = self.head(now).filter(|_| self.order.has_entry())?.waiter.clone()?;
+        self.order.set_entry_taken(false);
+        Some(head)
+    }
+
+    /// Whether there is nothing in it that has to be remembered.
+    pub(super) fn is_unused(&self, now: Instant) -> bool {
+        self.entries.is_empty() && self.order.is_forgotten(now)
+    }
+
+    pub(super) fn head_asks(&self, now: Instant) -> bool {
+        self.head(now).is_some_and(|head| head.asking.is_some())
+    }
+
+    /// The waiters, without those at the front whose first request has taken too long (invariant 7).
+    fn counting(&self, now: Instant) -> impl Iterator<Item = &Entry<W>> {
+        self.entries.iter().skip_while(move |entry| self.is_passed(entry, now))
+    }
+
+    fn is_passed(&self, entry: &Entry<W>, now: Instant) -> bool {
+        entry.first_request().is_some_and(|asking| asking + self.first_request_limit <= now)
+    }
+
+    fn head(&self, now: Instant) -> Option<&Entry<W>> {
+        self.counting(now).next()
+    }
+
+    fn head_mut(&mut self, now: Instant) -> Option<&mut Entry<W>> {
+        let ticket = self.head(now)?.ticket;
+        self.entry(ticket)
+    }
+
+    fn is_head(&self, ticket: Ticket, now: Instant) -> bool {
+        self.before(ticket).all(|before| self.is_passed(before, now))
+    }
+
+    fn before(&self, ticket: Ticket) -> impl DoubleEndedIterator<Item = &Entry<W>> {
+        let (Ok(at) | Err(at)) = self.position(ticket);
+        self.entries.range(..at)
+    }
+
+    fn position(&self, ticket: Ticket) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(&ticket, |entry| entry.ticket)
+    }
+
+    fn entry(&mut self, ticket: Ticket) -> Option<&mut Entry<W>> {
+        let at = self.position(ticket).ok()?;
+        self.entries.get_mut(at)
+    }
+
+    /// Redis has answered a request, sent at `asked_at`. If that ends a silence, the waiters have other limits.
+    pub(super) fn record_reached(&mut self, asked_at: Instant, cx: &mut Context<W>) {
+        if self.reach.record_answer(asked_at) && self.entries.len() > 1 {
+            cx.effects.wake.extend(self.waiters().cloned());
+        }
+    }
+
+    /// Redis has answered the request of that waiter.
+    fn record_answer(&mut self, ticket: Ticket, cx: &mut Context<W>) {
+        let asked_at = self.entry(ticket).and_then(Entry::end_request);
+        if let Some(asked_at) = asked_at {
+            cx.at.times.record_answer(cx.at.now.saturating_duration_since(asked_at));
+            self.record_reached(asked_at, cx);
+        }
     }
 }
-
-fn queue_of<'a, S>(
-    channels: &'a mut HashMap<Arc<str>, Channel<S>>,
-    channel: &str,
-    ticket: Ticket,
-) -> Option<&'a mut WaitQueue<S>> {
-    let channel = channels.get_mut(channel)?;
-    channel.queues.iter_mut().find(|queue| queue.entries.contains_key(&ticket))
-}
-
-#[cfg(test)]
-mod tests;

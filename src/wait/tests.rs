@@ -11,8 +11,8 @@ use scene::{Scene, play};
 
 impl Default for Waiters {
     fn default() -> Self {
-        let (run, room) = (Duration::from_millis(10), Duration::from_millis(750));
-        Self::new(Limits { run, room, grace: Duration::from_secs(1) })
+        let [keep, yield_time, grace, request] = [10, 750, 1_000, 3_000].map(Duration::from_millis);
+        Self::new(Limits { turns: TurnLimits { keep, yield_time }, grace, request })
     }
 }
 

@@ -4,7 +4,8 @@
 //!    waiter takes it. A waiter that leaves closes the grant slot, and gives back a lock that it
 //!    finds there. A holder that finds the grant slot closed gives back the lock that it brought.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -13,9 +14,12 @@ use crate::clock;
 use crate::handle::Handle;
 use crate::lease::Lease;
 use crate::possession::{Granted, HandOff};
+use crate::protocol::Names;
 
-use super::queue::{Ticket, WaitStep};
-use super::{Mutex, Next, WaitLimits, Waiters, WakeList, sleep_until};
+use super::change::Stay;
+use super::queue::WaitStep;
+use super::reach::Reach;
+use super::{Mutex, Next, Ticket, WaitLimits, Waiters, sleep_until};
 
 /// How to reach a waiter, and what it waits for.
 pub(crate) struct Waiter {
@@ -26,6 +30,8 @@ pub(crate) struct Waiter {
     /// When its call began.
     pub(super) since: Instant,
     pub(super) wake: Notify,
+    /// Another call of its handle has got the lock.
+    pub(super) nests: AtomicBool,
     grant_slot: Mutex<GrantSlot>,
 }
 
@@ -38,14 +44,10 @@ enum GrantSlot {
 }
 
 impl Waiter {
-    pub(crate) fn new(
-        handle: Arc<Handle>,
-        lease: Lease,
-        requested: Duration,
-        since: Instant,
-    ) -> Self {
+    fn new(handle: Arc<Handle>, lease: Lease, requested: Duration, since: Instant) -> Self {
         let grant_slot = GrantSlot::Empty.into();
-        Self { handle, lease, requested, since, wake: Notify::new(), grant_slot }
+        let (wake, nests) = (Notify::new(), AtomicBool::new(false));
+        Self { handle, lease, requested, since, wake, nests, grant_slot }
     }
 
     /// What it asks of a hand-off.
@@ -56,7 +58,7 @@ impl Waiter {
             lease: self.lease,
             requested: self.requested,
             needs_token: kind.has_token(),
-            in_queue: kind.has_queue(),
+            in_queue: self.handle.names.is_in_order(),
         }
     }
 
@@ -88,9 +90,48 @@ impl Waiter {
 /// A waiter's registration in the queue of one lock. Dropping it leaves the queue, and passes an
 /// unused wake-up on to the next waiter.
 pub(crate) struct Registration<'a> {
-    pub(super) waiters: &'a Waiters,
-    pub(super) waiter: Arc<Waiter>,
-    pub(super) ticket: Ticket,
+    waiters: &'a Waiters,
+    handle: Arc<Handle>,
+    lease: Lease,
+    requested: Duration,
+    since: Instant,
+    joined: Instant,
+    ticket: Ticket,
+    /// Created when it parks.
+    waiter: OnceLock<Arc<Waiter>>,
+    is_forgotten: AtomicBool,
+}
+
+impl Waiters {
+    /// Waits in the queue of a lock until the registration is dropped. The call began at `since`, and asks for
+    /// `lease`, which is `requested` in whole milliseconds.
+    pub(crate) fn join(
+        &self,
+        handle: &Arc<Handle>,
+        lease: Lease,
+        requested: Duration,
+        Stay { since, until }: Stay,
+    ) -> Registration<'_> {
+        let handle = handle.clone();
+        handle.waiting.fetch_add(1, Ordering::Relaxed);
+        let stay = Stay { since, until };
+        let (joined, names) = (clock::now(), &handle.names);
+        let (ticket, effects) =
+            self.change_quietly(joined, |queues| queues.join(names, None, stay));
+        self.run(effects);
+        let (waiter, is_forgotten) = (OnceLock::new(), AtomicBool::new(false));
+        Registration {
+            waiters: self,
+            handle,
+            lease,
+            requested,
+            since,
+            joined,
+            ticket,
+            waiter,
+            is_forgotten,
+        }
+    }
 }
 
 impl Registration<'_> {
@@ -99,107 +140,144 @@ impl Registration<'_> {
         self.ticket
     }
 
+    fn waiter(&self) -> &Arc<Waiter> {
+        self.waiter.get_or_init(|| {
+            let (handle, lease) = (self.handle.clone(), self.lease);
+            Arc::new(Waiter::new(handle, lease, self.requested, self.since))
+        })
+    }
+
+    fn names(&self) -> &Arc<Names> {
+        &self.handle.names
+    }
+
+    /// Whether the waiter is to ask Redis before anything else: until when, and its ticket.
+    pub(crate) fn asks_at_once(&self, limits: &WaitLimits) -> Option<(Option<Instant>, Ticket)> {
+        match self.check(limits) {
+            Err(Next::Ask(gives_up_at)) => Some((gives_up_at, self.ticket)),
+            // It parks, or goes on for a reason that is there the next time.
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    /// The process that waits is another one.
+    pub(crate) fn forget(&self) {
+        self.is_forgotten.store(true, Ordering::Relaxed);
+    }
+
     /// Parks until it is this waiter's turn to ask, or until there is no point in waiting.
     pub(crate) async fn next(&self, limits: &WaitLimits) -> Next {
         loop {
-            if let Some(granted) = self.waiter.take(GrantSlot::Empty) {
-                self.tell_thread();
+            if let Some(granted) =
+                self.waiter.get().and_then(|waiter| waiter.take(GrantSlot::Empty))
+            {
+                self.notify_thread();
                 return Next::Handed(granted);
             }
-            let (wake_at, outage_over) = {
-                let now = clock::now();
-                let mut queues = self.waiters.queues.lock();
-                if queues.closed {
-                    return Next::Closed;
-                }
-                let outage = queues.outage(self.waiter.handle.names.channel());
-                if limits.until.is_some_and(|until| until <= now) {
-                    return Next::TimedOut { in_outage: outage.is_some() };
-                }
-                let outage_over =
-                    outage.zip(limits.outage).and_then(|(since, most)| since.checked_add(most));
-                if outage_over.is_some_and(|over| over <= now) {
-                    return Next::OutOfReach;
-                }
-                // An outage has warnings of its own.
-                let warn_at = limits.warn_at.filter(|_| outage.is_none());
-                if warn_at.is_some_and(|at| at <= now) {
-                    return Next::WaitsLong;
-                }
-                match queues.step(self.waiter.handle.names.channel(), self.ticket, now) {
-                    WaitStep::Ask => return Next::Ask,
-                    WaitStep::Park(at) => (at, outage_over),
-                }
+            let wake_at = match self.check(limits) {
+                Ok(wake_at) => wake_at,
+                Err(next) => return next,
             };
-            let at = [wake_at, outage_over, limits.until].into_iter().flatten().min();
             tokio::select! {
                 biased;
-                () = self.waiter.wake.notified() => {}
-                () = sleep_until(at) => {}
+                () = self.waiter().wake.notified() => {}
+                () = sleep_until(wake_at) => {}
             }
         }
+    }
+
+    /// Until when to park, or why not.
+    fn check(&self, limits: &WaitLimits) -> Result<Option<Instant>, Next> {
+        let now = clock::now();
+        let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let may_nest = |waiter: &Arc<Waiter>| waiter.nests.swap(false, Ordering::Relaxed);
+        if self.waiter.get().is_some_and(may_nest) && self.handle.holding(now).is_some() {
+            return Err(Next::Nests);
+        }
+        self.waiters.change(|queues| {
+            if queues.closed {
+                return Err(Next::Closed);
+            }
+            let reach = queues.get(self.names()).map_or(Reach::Answers, |queue| queue.reach);
+            // Before the first answer it is unknown whether the lock is busy.
+            let until = limits.until.filter(|_| !reach.is_silent_since(self.joined));
+            if is_over(until) {
+                return Err(Next::TimedOut { in_outage: reach.in_outage(now) });
+            }
+            let gives_up_at = reach.gives_up_at(self.joined, limits.request, limits.outage);
+            if is_over(gives_up_at) {
+                return Err(Next::OutOfReach);
+            }
+            // An outage has warnings of its own.
+            let warn_at = limits.warn_at.filter(|_| !reach.in_outage(now));
+            if is_over(warn_at) {
+                return Err(Next::WaitsLong);
+            }
+            match queues.step(self.names(), self.ticket) {
+                WaitStep::Ask => Err(Next::Ask(gives_up_at)),
+                WaitStep::Park(at) => {
+                    let waiter = self.waiter();
+                    queues.change(self.names(), |queue, _| queue.park(self.ticket, waiter));
+                    Ok([at, gives_up_at, until].into_iter().flatten().min())
+                }
+            }
+        })
     }
 
     /// Redis reported that `holder` has the lock, for `remaining` unless it is renewed.
-    pub(crate) fn refused(&self, remaining: Option<Duration>, holder: Box<str>) {
-        let now = clock::now();
-        let mut queues = self.waiters.queues.lock();
-        queues.refused(self.channel(), self.ticket, remaining, now);
+    pub(crate) fn record_refusal(&self, remaining: Option<Duration>, holder: Box<str>) {
         // A fair lock without a holder is the next one's.
         let lease = remaining.filter(|_| !holder.is_empty());
-        let until = lease.and_then(|lease| now.checked_add(lease));
-        queues.held_by(self.channel(), self.ticket, (holder, until));
-        drop(queues);
-        self.tell_thread();
+        let holder = (holder, lease.and_then(|lease| clock::now().checked_add(lease)));
+        self.waiters.change(|queues| {
+            queues.record_refusal(self.names(), self.ticket, remaining, holder);
+        });
+        self.notify_thread();
     }
 
-    /// Redis was out of reach.
-    pub(crate) fn unanswered(&self, pause: Duration) {
-        let now = clock::now();
-        self.waiters.queues.lock().unanswered(self.channel(), self.ticket, pause, now);
-        self.tell_thread();
-    }
-
-    /// The client's thread may wait for this to hand on a lock that Redis has granted, or to confirm it.
-    fn tell_thread(&self) {
-        if self.waiter.handle.kind.has_queue() {
-            self.waiters.progress.notify_waiters();
-        }
+    /// Redis was out of reach. False if the call does not wait for the end of that.
+    pub(crate) fn record_failure(&self, pause: Duration) -> bool {
+        let Self { ticket, joined, .. } = self;
+        let waits = self.waiters.change(|queues| {
+            queues.change(self.names(), |queue, cx| {
+                queue.record_failure(*ticket, *joined, pause, cx.at.now)
+            })
+        });
+        self.notify_thread();
+        waits == Some(true)
     }
 
     /// Redis granted the lock, for `lease` unless it is renewed.
-    pub(crate) fn granted(&self, lease: Duration) {
-        let now = clock::now();
-        let (head, dirty) =
-            self.waiters.queues.lock().granted(self.channel(), self.ticket, lease, now);
-        self.waiters.wake_all(WakeList { head, dirty });
+    pub(crate) fn record_grant(&self, lease: Duration) {
+        self.waiters.change(|queues| queues.record_grant(self.names(), self.ticket, lease));
         // The drop finds that this waiter has left already.
     }
 
     /// Leaves the queue. Returns a lock that was handed off and not taken: the caller must give it
-    /// back. The flag says that this client has a place in a queue that Redis keeps, and no waiter: the
+    /// back. The flag says that this client has an entry in a queue that Redis keeps, and no waiter: the
     /// caller must give that up, too.
     pub(crate) fn leave(&self) -> (Option<Granted>, bool) {
-        let now = clock::now();
-        let mut queues = self.waiters.queues.lock();
-        let (head, dirty) = queues.leave(self.channel(), self.ticket, now);
-        // Now: a driver that plans next forgets the queue.
-        let place = queues.gives_place_up(self.channel(), self.waiter.handle.names.key());
-        drop(queues);
-        self.waiters.wake_all(WakeList { head, dirty });
-        let granted = self.waiter.take(GrantSlot::Closed);
-        self.tell_thread();
-        (granted, place)
+        let entry_is_left = self.waiters.change(|queues| queues.leave(self.names(), self.ticket));
+        let granted = self.waiter.get().and_then(|waiter| waiter.take(GrantSlot::Closed));
+        self.notify_thread();
+        (granted, entry_is_left)
     }
 
-    pub(super) fn channel(&self) -> &str {
-        self.waiter.handle.names.channel()
+    /// The client's thread may wait for this to hand on a lock that Redis has granted, or to confirm it.
+    fn notify_thread(&self) {
+        if self.names().is_in_order() {
+            self.waiters.progress.notify_waiters();
+        }
     }
 }
 
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
+        if *self.is_forgotten.get_mut() {
+            return;
+        }
         let (handed, _) = self.leave();
+        self.handle.waiting.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(
             handed.is_none(),
             "BUG: a lock that was handed off went with its registration"

@@ -67,9 +67,9 @@ const MUTANTS: &[Mutant] = &[
     // Turns between clients.
     Mutant {
         bug: "yield-time-is-not-learned",
-        file: "src/wait/queue/turns.rs",
-        right: "self.room = (2 * self.room).min(limits.room);",
-        wrong: "self.room = if BUG { LEAST } else { (2 * self.room).min(limits.room) };",
+        file: "src/wait/turns.rs",
+        right: "self.yield_time = (2 * self.yield_time).min(limits.yield_time);",
+        wrong: "self.yield_time = if BUG { MIN_YIELD_TIME } else { (2 * self.yield_time).min(limits.yield_time) };",
     },
     Mutant {
         bug: "releases-end-no-turn",
@@ -130,8 +130,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "loss-wakes-no-waiter",
         file: "src/loss.rs",
-        right: "        self.waiters.look(&possession.names);",
-        wrong: "        if !BUG {\n            self.waiters.look(&possession.names);\n        }",
+        right: "        self.waiters.record_loss(&possession.names);",
+        wrong: "        if !BUG {\n            self.waiters.record_loss(&possession.names);\n        }",
     },
     Mutant {
         bug: "two-clocks",
@@ -215,32 +215,32 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "hand-off-head-sleeps",
         file: "src/wait/handoff.rs",
-        right: "        wake(head);",
-        wrong: "        wake(head.filter(|_| !BUG));",
+        right: "            queues.change(names, |queue, cx| queue.record_heard_hand_off(lease, cx));",
+        wrong: "            if !BUG {\n                queues.change(names, |queue, cx| queue.record_heard_hand_off(lease, cx));\n            }",
     },
     Mutant {
         bug: "hand-off-shortens-unseen",
-        file: "src/wait/queue/releases.rs",
-        right: "queue.due = queue.due.min(now + park);",
-        wrong: "queue.due = queue.due.min(now + if BUG { LONGEST_PARK } else { park });",
+        file: "src/wait/queue.rs",
+        right: "self.due = self.due.min(now + park);",
+        wrong: "self.due = self.due.min(now + if BUG { LONGEST_PARK } else { park });",
     },
     Mutant {
         bug: "hand-off-shortens-unseen-while-asking",
-        file: "src/wait/queue/releases.rs",
+        file: "src/wait/queue.rs",
         right: "head.recheck |= shorter && head",
         wrong: "head.recheck |= !BUG && shorter && head",
     },
     Mutant {
         bug: "hand-off-head-oversleeps",
         file: "src/wait/handoff.rs",
-        right: "head.filter(|_| ends_soon)",
-        wrong: "head.filter(|_| ends_soon && !BUG)",
+        right: "if !ends_soon {",
+        wrong: "if BUG || !ends_soon {",
     },
     Mutant {
         bug: "dead-subscription-unnoticed",
-        file: "src/wait.rs",
-        right: "let counts = self.queues.lock().counts_on(on);",
-        wrong: "let counts = self.queues.lock().counts_on(on) && !BUG;",
+        file: "src/wait/subscriber.rs",
+        right: "let counts = self.queues.lock().subscriptions.counts_on(on);",
+        wrong: "let counts = self.queues.lock().subscriptions.counts_on(on) && !BUG;",
     },
     // Connections.
     Mutant {

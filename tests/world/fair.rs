@@ -1,13 +1,12 @@
 //! Fair locks, where the moment counts at which something happens to their waiters.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use redlatch::simulation::{Fate, Machine};
 use redlatch::test_util::Redis;
-use redlatch::{ErrorKind, FairLock, LockClient, LockGuard, Loss};
+use redlatch::{ErrorKind, LockClient, LockGuard, Loss};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_test::task::Spawn;
@@ -308,37 +307,6 @@ fn a_grant_that_seems_to_have_ended_is_released() {
         let guard = timeout(MINUTE, first).await.expect("its turn").expect("no panic");
         assert!(begun.elapsed() <= 8 * AWAY, "{:?}", begun.elapsed());
         guard.unlock().await.expect("a release");
-    });
-}
-
-/// A call tries, another one of its handle queues meanwhile, and then the first one waits for that one.
-#[test]
-fn a_call_that_waits_for_another_one_of_its_handle_keeps_nobody_waiting() {
-    play(0, async |scene| {
-        let (_, holder) = scene.client(ms(2), LockClient::builder()).await;
-        let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
-        let guard = holder.fair_lock("shared").lock().await.expect("the lock");
-        let [shared, own] = [(); 2].map(|()| Arc::new(client.fair_lock("shared")));
-        let call = |lock: &Arc<FairLock>| {
-            let lock = lock.clone();
-            async move { lock.lock().await.expect("the lock") }
-        };
-        let mut older = tokio_test::task::spawn(machine.run(call(&shared)).boxed());
-        assert!(older.poll().is_pending());
-        // Once this one is in the queue, whoever comes joins it without a try.
-        let other = machine.spawn(call(&own));
-        sleep(10 * AWAY).await;
-        let younger = machine.spawn(call(&shared));
-        sleep(10 * AWAY).await;
-        assert!(older.poll().is_pending());
-        sleep(10 * AWAY).await;
-        let begun = Instant::now();
-        guard.unlock().await.expect("a release");
-        for next in [other, younger] {
-            let guard = timeout(MINUTE, next).await.expect("its turn").expect("no panic");
-            assert!(begun.elapsed() <= 4 * AWAY, "{:?}", begun.elapsed());
-            guard.unlock().await.expect("a release");
-        }
     });
 }
 

@@ -77,7 +77,7 @@ pub(super) async fn play(scene: Scene) {
             some_time().await;
             stage.deleted.store(true, Ordering::Relaxed);
             stage.redis.lock().lock = None;
-            stage.waiters.look(&stage.names);
+            stage.waiters.record_loss(&stage.names);
         });
     }
     let calls = Calls::begin(scene.calls, scene.dropped, |me| call(stage.clone(), me));
@@ -203,7 +203,7 @@ impl Stage {
     fn release(&self, owner: &str, count: u32) -> Released {
         let released = self.redis.lock().release(owner, count, MILLIS, 0);
         if matches!(released, Released::Freed { .. }) {
-            self.waiters.look(&self.names);
+            self.waiters.record_loss(&self.names);
         }
         released
     }

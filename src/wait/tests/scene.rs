@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::future::{spawn, yield_now};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::subscriptions::Plan;
 use super::*;
 use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::possession::Possessions;
 use crate::tests::explore::{Calls, some_time};
+use crate::transport::Push;
 
 /// They share a channel.
 const LOCKS: [&str; 2] = ["a", "{a}"];
@@ -103,33 +105,24 @@ struct Stage {
 async fn call(stage: Arc<Stage>, me: usize) {
     let Stage { waiters, scene, .. } = &*stage;
     let lock = me % scene.locks;
-    let names = Names::new("", LOCKS[lock]);
-    let mut remaining = None;
-    if !waiters.should_queue(&names, None, clock::now()) {
-        if ask(&stage, lock, me).await.is_some() {
-            return;
-        }
-        remaining = Some(HOUR);
-        waiters.answered(&names, clock::now());
-    }
-    let names = Arc::new(names);
+    let names = Arc::new(Names::new("", LOCKS[lock]));
     let handle = Arc::new(Handle::new(Kind::Reentrant, names.clone(), &Possessions::default()));
-    let registration =
-        waiters.join(Waiter::new(handle, Lease::Watchdog, HOUR, clock::now()), remaining, None);
-    let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, registration.ticket));
+    let stay = Stay { since: clock::now(), until: None };
+    let registration = waiters.join(&handle, Lease::Watchdog, HOUR, stay);
+    let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, registration.ticket()));
     loop {
-        let next =
-            registration.next(&WaitLimits { until: None, outage: None, warn_at: None }).await;
-        assert!(matches!(next, Next::Ask));
+        let limits = WaitLimits { until: None, request: HOUR, outage: None, warn_at: None };
+        let next = registration.next(&limits).await;
+        assert!(matches!(next, Next::Ask(_)));
         let alone = Alone::new(&stage.asking[lock]);
         let granted = ask(&stage, lock, me).await;
         drop(alone);
         match granted {
             Some(_guard) => {
-                registration.granted(HOUR);
+                registration.record_grant(HOUR);
                 return;
             }
-            None => registration.refused(Some(HOUR), "other".into()),
+            None => registration.record_refusal(Some(HOUR), "other".into()),
         }
     }
 }
@@ -155,7 +148,7 @@ struct KeepsWakeUps<'a>(&'a Waiters, &'a Names, Ticket);
 
 impl Drop for KeepsWakeUps<'_> {
     fn drop(&mut self) {
-        let _kept = self.0.queues.lock().leave(self.1.channel(), self.2, Instant::now());
+        let _kept = self.0.change_quietly(clock::now(), |queues| queues.leave(self.1, self.2));
     }
 }
 
@@ -205,7 +198,7 @@ async fn pay_debts(stage: Arc<Stage>, mut debts: UnboundedReceiver<BackgroundRel
     }
 }
 
-/// Keeps the subscriptions, as [`Waiters::subscribe_at`] does.
+/// Keeps the subscriptions, as `Waiters::subscribe_at` does.
 async fn drive(stage: Arc<Stage>) {
     let Stage { waiters, server, scene, .. } = &*stage;
     let mut on = 0;
@@ -216,27 +209,30 @@ async fn drive(stage: Arc<Stage>) {
             waiters.cut(on);
             on = connection;
         }
-        let plan = waiters.queues.lock().plan(Instant::now(), on, |_| true);
+        let plan = waiters.queues.lock().at(clock::now()).plan(on, |_| true);
         yield_now().await;
         let confirmed = server.resubscribe(connection, &plan);
         yield_now().await;
         if !confirmed {
             waiters.not_subscribed(&plan.subscribe, on);
         } else if scene.asks_once {
-            let _untold = waiters.queues.lock().subscribed(&plan.subscribe, on, Instant::now());
+            let subscribed = |queues: &mut Queues<Waiter>| {
+                queues.record_subscribed(&plan.subscribe, on);
+            };
+            let _kept = waiters.change_quietly(clock::now(), subscribed);
         } else {
             waiters.subscribed(&plan.subscribe, on);
         }
     }
 }
 
-/// Passes messages to the wait queues, as [`Waiters::listen`] does.
+/// Passes messages to the wait queues, as `Waiters::listen` does.
 async fn listen(stage: Arc<Stage>, mut pushes: UnboundedReceiver<Push>) {
     let waiters = &stage.waiters;
     while let Some(push) = pushes.recv().await {
         match push {
             Push::Message { channel, payload } => {
-                assert_eq!(waiters.message(&channel, &payload), None);
+                assert_eq!(waiters.process_message(&channel, &payload), None);
             }
             Push::Cut { number } => waiters.cut(number),
             Push::Dropped { .. } => unreachable!("no channel moves"),

@@ -2,8 +2,7 @@
 //! each or two, places, grants on release under an owner that no handle is, and what hands them on.
 //!
 //! It follows `lua/fair_{turn,acquire,release,leave,refresh,prolong}.lua`, `src/acquire.rs`,
-//! `src/releaser/{granted,leave}.rs`, `src/wait/places.rs`, `src/wait/queue/{place,places}.rs` and
-//! `src/protocol/grant.rs`.
+//! `src/releaser/granted.rs`, `src/wait/{entry,entries}.rs` and `src/protocol/grant.rs`.
 //!
 //! # What is in it
 //!

@@ -111,8 +111,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "long-wait-unwarned",
         file: "src/acquire.rs",
-        right: "begun.checked_add(engine.config.warn_waits_longer_than)",
-        wrong: "begun.checked_add(engine.config.warn_waits_longer_than).filter(|_| !BUG)",
+        right: "self.begun.checked_add(config.warn_waits_longer_than)",
+        wrong: "self.begun.checked_add(config.warn_waits_longer_than).filter(|_| !BUG)",
     },
     Mutant {
         bug: "long-wait-warned-again",
@@ -129,8 +129,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "long-wait-in-outage-warned",
         file: "src/wait/waiter.rs",
-        right: "warn_at.filter(|_| outage.is_none())",
-        wrong: "warn_at.filter(|_| BUG || outage.is_none())",
+        right: "warn_at.filter(|_| !reach",
+        wrong: "warn_at.filter(|_| BUG || !reach",
     },
     Mutant {
         bug: "each-long-wait-warned",
@@ -146,11 +146,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "holder-forgotten",
-        file: "src/wait/queue/releases.rs",
-        right: "            queue.holder = Some(holder);
-",
-        wrong: "            queue.holder = (!BUG).then_some(holder);
-",
+        file: "src/wait/queues.rs",
+        right: "            queue.holder = Some(holder);\n",
+        wrong: "            queue.holder = (!BUG).then_some(holder);\n",
     },
     // The spans.
     Mutant {

@@ -3,29 +3,29 @@
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::wait::{Next, Registration, WaitLimits, Waiter};
+use crate::wait::{Next, Registration, Stay, WaitLimits};
 
 type Confirmation = oneshot::Receiver<Result<Option<Loss>, Error>>;
 
 impl Stage {
     pub(super) async fn lock(&self, me: usize, lease: Lease) -> Guard<'_> {
         let handle = &self.handles[me];
-        let waiter = Waiter::new(handle.clone(), lease, HOUR, clock::now());
-        let enqueued =
-            Enqueued { stage: self, registration: self.waiters.join(waiter, None, None) };
+        let stay = Stay { since: clock::now(), until: None };
+        let registration = self.waiters.join(handle, lease, HOUR, stay);
+        let enqueued = Enqueued { stage: self, registration };
         loop {
-            let limits = WaitLimits { until: None, outage: None, warn_at: None };
+            let limits = WaitLimits { until: None, request: HOUR, outage: None, warn_at: None };
             match enqueued.registration.next(&limits).await {
                 Next::Handed(granted) => {
                     granted.possession.holds.lock().claimed();
                     return self.guard(&granted.possession, granted.hold, granted.validity.clone());
                 }
-                Next::Ask => match self.ask(handle, lease).await {
+                Next::Ask(_) => match self.ask(handle, lease).await {
                     Some(guard) => {
-                        enqueued.registration.granted(HOUR);
+                        enqueued.registration.record_grant(HOUR);
                         return guard;
                     }
-                    None => enqueued.registration.refused(Some(HOUR), "other".into()),
+                    None => enqueued.registration.record_refusal(Some(HOUR), "other".into()),
                 },
                 _ => panic!("nobody closes, and nothing is out of reach"),
             }

@@ -6,13 +6,13 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::*;
 
-const LOCKS: [(&str, &str); 3] =
-    [("channel:{a}", "a"), ("channel:{a}", "{a}"), ("channel:{b}", "b")];
+/// The first two share a channel.
+const LOCKS: [&str; 3] = ["a", "{a}", "b"];
 
 #[derive(Debug, Clone)]
 pub(super) enum Op {
     Pass(u64),
-    /// A call is refused, or gets the lock at once.
+    /// A call joins the queue.
     Call(usize),
     /// The n-th waiter goes one step on: checks, is served by Redis, or reads the answer.
     Run(usize),
@@ -45,7 +45,8 @@ struct Entry {
 
 pub(super) struct World {
     now: Instant,
-    queues: WaitQueues<Notify>,
+    queues: Queues<Notify>,
+    names: Vec<Arc<Names>>,
     /// The holder's ticket; zero is a holder that never waited.
     held: [Option<Ticket>; LOCKS.len()],
     entries: Vec<Entry>,
@@ -58,9 +59,12 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new() -> Self {
+        let mut queues = Queues::default();
+        queues.cx.at.limits.request = 3600 * SECOND;
         Self {
             now: Instant::now(),
-            queues: WaitQueues::default(),
+            queues,
+            names: LOCKS.iter().map(|name| Names::new("", name).into()).collect(),
             held: [Some(0); LOCKS.len()],
             entries: Vec::new(),
             subscribed: BTreeSet::new(),
@@ -91,53 +95,50 @@ impl World {
                 self.messages.clear();
                 // The next plan asks again for what was sent.
                 self.sent = None;
-                let wakes = self.queues.cut(self.connection, self.now);
+                self.queues.at(self.now).record_cut(self.connection);
                 self.connection += 1;
-                self.woken(wakes);
+                self.effects();
             }
             _ => {}
         }
     }
 
     fn call(&mut self, lock: usize) {
-        if self.held[lock].is_none() {
-            self.held[lock] = Some(0);
-            return;
-        }
-        let (channel, key) = LOCKS[lock];
-        let (wake, remaining) = (Arc::new(Notify::new()), Some(LONGEST_PARK));
-        let (ticket, _) = self.queues.join(channel, key, remaining, None, wake.clone(), self.now);
+        let (wake, stay) = (Arc::new(Notify::new()), Stay { since: self.now, until: None });
+        let ticket = self.queues.at(self.now).join(&self.names[lock], Some(wake.clone()), stay);
+        self.effects();
         self.entries.push(Entry { ticket, lock, wake, awake: true, ask: Ask::None });
     }
 
     fn release(&mut self, lock: usize) {
-        let channel = LOCKS[lock].0;
+        let channel = self.names[lock].channel();
         if self.held[lock].take().is_some() {
             self.messages.extend(self.subscribed.get(channel).cloned());
         }
     }
 
     fn hand_off(&mut self, lock: usize) {
-        let (channel, key) = LOCKS[lock];
-        let next = self.queues.next_waiter(channel, key).filter(|_| self.held[lock].is_some());
-        if let Some(ticket) = next.map(|(ticket, ..)| ticket) {
+        let queues = self.queues.at(self.now);
+        let names = &self.names[lock];
+        let next = queues.next_waiter(names).filter(|_| self.held[lock].is_some());
+        if let Some(ticket) = next.map(|next| next.ticket) {
             self.held[lock] = Some(ticket);
             self.entries.retain(|entry| entry.ticket != ticket);
-            let (wakes, _) = self.queues.handed(channel, ticket, LONGEST_PARK, self.now);
-            self.woken(wakes);
+            queues.record_hand_off(names, ticket, LONGEST_PARK);
+            self.effects();
         }
     }
 
     /// False if that waiter sleeps.
     fn step(&mut self, at: usize) -> bool {
         let Entry { ticket, lock, ask, awake, .. } = self.entries[at];
-        let channel = LOCKS[lock].0;
+        let (queues, names) = (self.queues.at(self.now), &self.names[lock]);
         let entry = &mut self.entries[at];
         match ask {
             Ask::None if !awake => return false,
             Ask::None => {
                 entry.awake = false;
-                if self.queues.step(channel, ticket, self.now) == WaitStep::Ask {
+                if queues.step(names, ticket) == WaitStep::Ask {
                     entry.ask = Ask::Sent;
                 }
             }
@@ -148,12 +149,13 @@ impl World {
             Ask::Answered { granted: false } => {
                 entry.ask = Ask::None;
                 entry.awake = true;
-                self.queues.refused(channel, ticket, Some(LONGEST_PARK), self.now);
+                let holder = ("other".into(), None);
+                queues.record_refusal(names, ticket, Some(LONGEST_PARK), holder);
             }
             Ask::Answered { granted: true } => {
                 self.entries.remove(at);
-                let (wakes, _) = self.queues.granted(channel, ticket, LONGEST_PARK, self.now);
-                self.woken(wakes);
+                queues.record_grant(names, ticket, LONGEST_PARK);
+                self.effects();
             }
         }
         true
@@ -161,8 +163,8 @@ impl World {
 
     fn drop(&mut self, at: usize) {
         let Entry { ticket, lock, ask, .. } = self.entries.remove(at);
-        let (wakes, _) = self.queues.leave(LOCKS[lock].0, ticket, self.now);
-        self.woken(wakes);
+        self.queues.at(self.now).leave(&self.names[lock], ticket);
+        self.effects();
         // The undo of a grant whose caller has left.
         if ask == (Ask::Answered { granted: true }) && self.held[lock] == Some(ticket) {
             self.release(lock);
@@ -173,33 +175,34 @@ impl World {
         let Some(channel) = self.messages.pop_front() else {
             return false;
         };
-        let wakes = self.queues.message(&channel, self.now);
-        self.woken(wakes);
+        self.queues.at(self.now).record_message(&channel, Duration::ZERO);
+        self.effects();
         true
     }
 
     fn drive(&mut self) -> bool {
+        let (queues, on) = (self.queues.at(self.now), self.connection);
         if let Some(plan) = self.sent.take() {
             for channel in &plan.unsubscribe {
                 self.subscribed.remove(channel);
             }
             self.subscribed.extend(plan.subscribe.iter().cloned());
-            let wakes = self.queues.subscribed(&plan.subscribe, self.connection, self.now);
-            self.woken(wakes);
+            queues.record_subscribed(&plan.subscribe, on);
+            self.effects();
             return true;
         }
-        if !self.queues.is_dirty(self.now, self.connection, |_| true).0 {
+        if !queues.is_dirty(on, |_| true).0 {
             return false;
         }
-        let plan = self.queues.plan(self.now, self.connection, |_| true);
+        let plan = queues.plan(on, |_| true);
         if !plan.subscribe.is_empty() || !plan.unsubscribe.is_empty() {
             self.sent = Some(plan);
         }
         self.sent.is_some()
     }
 
-    fn woken(&mut self, wakes: impl IntoIterator<Item = Arc<Notify>>) {
-        for wake in wakes {
+    fn effects(&mut self) {
+        for wake in self.queues.take_effects().wake {
             let woken = self.entries.iter_mut().filter(|entry| Arc::ptr_eq(&wake, &entry.wake));
             woken.for_each(|entry| entry.awake = true);
         }
@@ -210,9 +213,9 @@ impl World {
         let mut steps = 0;
         while (0..self.entries.len()).any(|at| self.step(at)) || self.deliver() || self.drive() {
             steps += 1;
-            assert!(steps < 10_000, "somebody is busy for ever");
+            assert!(steps < 10_000, "a waiter is busy for ever");
         }
-        for (lock, (_, key)) in LOCKS.iter().enumerate() {
+        for (lock, key) in LOCKS.iter().enumerate() {
             let entries = self.entries.iter().filter(|entry| entry.lock == lock).count();
             assert!(
                 self.held[lock].is_some() || entries == 0,
@@ -230,7 +233,7 @@ impl World {
                 self.release(lock);
             }
             self.settle();
-            assert!(self.entries.len() < before, "a release was for nobody");
+            assert!(self.entries.len() < before, "a release was for no waiter");
         }
     }
 }

@@ -5,13 +5,13 @@ use super::*;
 impl Model {
     /// The subscriptions without a waiter, and until when they are kept.
     pub(super) fn kept(&self) -> impl Iterator<Item = (&String, u64)> {
-        let unwanted = self.subscribed.iter().filter(|channel| !self.is_wanted(channel));
+        let unwanted = self.subscribed.iter().filter(|channel| !self.is_needed(channel));
         unwanted.map(|channel| (channel, self.kept_until[channel]))
     }
 
     pub(super) fn missing(&self) -> BTreeSet<String> {
-        let wanted = self.entries.iter().map(|entry| self.channel(entry.lock).to_owned());
-        wanted.filter(|channel| !self.subscribed.contains(channel)).collect()
+        let wanted = self.wanted.iter().filter(|channel| self.is_needed(channel));
+        wanted.filter(|channel| !self.subscribed.contains(*channel)).cloned().collect()
     }
 
     pub(super) fn look(&mut self) {
@@ -19,12 +19,11 @@ impl Model {
         if self.sent.is_some() || (sleeps && !self.notified) {
             return;
         }
-        let (dirty, look) = self.queues.is_dirty(self.clock(), self.connection, |_| true);
-        let plan = if dirty {
-            self.queues.plan(self.clock(), self.connection, |_| true)
-        } else {
-            Plan::default()
-        };
+        let on = self.connection;
+        let (dirty, look) = self.queues().is_dirty(on, |_| true);
+        let locks = self.wanted.iter().map(|channel| (channel.clone(), self.lines_on(channel)));
+        let locks: BTreeMap<String, Vec<usize>> = locks.collect();
+        let plan = if dirty { self.queues().plan(on, |_| true) } else { Plan::default() };
         let set = |names: &[Arc<str>]| names.iter().map(|name| (**name).to_owned()).collect();
         assert_eq!(self.missing(), set(&plan.subscribe), "to subscribe");
         let over = self.kept().filter(|(_, until)| *until <= self.now);
@@ -32,16 +31,17 @@ impl Model {
         assert_eq!(over, set(&plan.unsubscribe), "to unsubscribe");
         let next = self.kept().map(|(_, until)| until).filter(|until| *until > self.now).min();
         assert_eq!(look, next.map(|next| self.at(next)));
-        let used = self.subscribed.len() + self.missing().len() - over.len();
-        assert_eq!(self.queues.channels.len(), used, "a channel that nobody needs");
 
-        self.hears_no_more(&over);
+        self.hears_no_more(over.iter().flat_map(|channel| locks[channel].clone()).collect());
         let kept: BTreeSet<String> = self.subscribed.difference(&over).cloned().collect();
-        let names = &self.names;
-        let entries = &self.entries;
+        let needed: BTreeSet<String> =
+            self.wanted.iter().filter(|channel| self.is_needed(channel)).cloned().collect();
+        self.wanted.retain(|channel| kept.contains(channel) || needed.contains(channel));
+        let (names, entries) = (&self.names, &self.entries);
         self.expected.retain(|lock, _| {
             let channel = names[*lock].channel();
-            kept.contains(channel) || entries.iter().any(|w| names[w.lock].channel() == channel)
+            let waits = entries.iter().any(|entry| entry.lock == *lock);
+            waits || kept.contains(channel) || needed.contains(channel)
         });
 
         let missing = self.missing();
@@ -60,8 +60,9 @@ impl Model {
         let Some(Sent { plan, dead }) = self.sent.take() else {
             return;
         };
-        let wakes = self.queues.subscribed(&plan.subscribe, self.connection, self.clock());
-        self.woken(wakes);
+        let on = if dead { self.connection - 1 } else { self.connection };
+        self.queues().record_subscribed(&plan.subscribe, on);
+        self.effects();
         if !dead {
             for channel in &plan.subscribe {
                 self.subscribed.insert((**channel).to_owned());
@@ -79,11 +80,12 @@ impl Model {
 
     pub(super) fn deny(&mut self) {
         if let Some(Sent { plan, dead }) = self.sent.take() {
-            let now = self.clock();
-            assert!(self.queues.not_subscribed(&plan.subscribe, self.connection, now).is_empty());
+            let on = self.connection;
+            self.queues().record_unsubscribed(&plan.subscribe, on);
+            assert!(self.queues.take_effects().wake.is_empty());
             if !dead {
-                let denied = plan.subscribe.iter().map(|channel| (**channel).to_owned());
-                self.hears_no_more(&denied.collect());
+                let denied = plan.subscribe.iter().flat_map(|channel| self.lines_on(channel));
+                self.hears_no_more(denied.collect());
             }
             self.unsubscribe(&plan, dead);
         }
@@ -92,22 +94,30 @@ impl Model {
     pub(super) fn cut(&mut self) {
         self.subscribed.clear();
         self.sent.iter_mut().for_each(|sent| sent.dead = true);
-        let wakes = self.queues.cut(self.connection, self.clock());
+        let on = self.connection;
+        self.queues().record_cut(on);
         let there = |w: &&Entry| self.asked_for.contains(self.channel(w.lock));
-        let there = self.entries.iter().filter(there).count();
-        assert_eq!(wakes.len(), there, "everybody there looks up");
-        self.woken(wakes);
+        let there = self.entries.iter().filter(there).filter(|w| self.is_on_channel(w)).count();
+        let Effects { wake, drivers } = self.queues.take_effects();
+        assert_eq!(wake.len(), there, "each waiter there looks up");
+        assert!(drivers);
+        self.woken(wake);
         self.notified = true;
         let asked_for = std::mem::take(&mut self.asked_for);
-        self.hears_no_more(&asked_for);
+        let there = asked_for.iter().flat_map(|channel| self.lines_on(channel)).collect();
+        self.hears_no_more(there);
         self.connection += 1;
     }
 
-    fn hears_no_more(&mut self, channels: &BTreeSet<String>) {
-        for lock in self.expected.keys() {
-            if channels.contains(self.names[*lock].channel()) {
-                self.turns.hears_no_more(self.names[*lock].key());
-            }
+    /// Whether a waiter of its lock has parked: else the subscription is that of another lock.
+    fn is_on_channel(&self, entry: &Entry) -> bool {
+        let locks = self.queues.subscriptions.locks(self.channel(entry.lock));
+        locks.contains(&self.names[entry.lock])
+    }
+
+    fn hears_no_more(&mut self, locks: Vec<usize>) {
+        for lock in locks {
+            self.orders[lock].record_unsubscribed(false);
         }
     }
 }

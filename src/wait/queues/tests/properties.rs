@@ -15,7 +15,7 @@ fn model_op() -> impl Strategy<Value = model::Op> {
     prop_oneof![
         3 => (0..400u64).prop_map(Op::Pass),
         1 => (0..31_000u64).prop_map(Op::Pass),
-        6 => (0..3usize, remaining()).prop_map(|(lock, remaining)| Op::Join { lock, remaining }),
+        6 => (0..3usize).prop_map(Op::Join),
         10 => which().prop_map(Op::WaitStep),
         3 => (which(), remaining()).prop_map(|(n, remaining)| Op::Refused(n, remaining)),
         1 => (which(), 0..1000u64).prop_map(|(n, pause)| Op::Unanswered(n, pause)),

@@ -1,0 +1,199 @@
+//! The driver of this client's entries in the queues that Redis keeps of fair locks. [`super::entry`] is
+//! what the client knows of one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::futures::Notified;
+use tokio::task::JoinSet;
+
+use crate::backoff::Backoff;
+use crate::clock;
+use crate::config::{Config, QUEUE_TERM};
+use crate::host::here;
+use crate::possession::Possession;
+use crate::protocol::{
+    Grant, Names, OldestForeignWaiter, QueueEntry, Refreshed, ServerClock, Session, TurnMessage,
+    TurnMode,
+};
+use crate::transport::Router;
+
+use super::Waiters;
+use super::change::LONGEST_PARK;
+
+/// Entries in one request.
+const BATCH: usize = 100;
+
+impl Waiters {
+    /// This client's entry in the queue that Redis keeps of that lock, for a request that brings it there: that
+    /// of the oldest waiter, or of the one behind the oldest, which is about to have the lock.
+    pub(crate) fn queue_entry(&self, names: &Names, config: &Config, behind: bool) -> QueueEntry {
+        let none = QueueEntry::none(config);
+        let mut queues = self.queues.lock();
+        match queues.at(clock::now()).bring_entry(names, behind) {
+            Ok((ticket, since)) => {
+                let hears = queues.subscriptions.is_live(names.channel());
+                let mode = TurnMode::of(hears, config.takes_grants());
+                QueueEntry { since: Some(since), ticket, mode, ..none }
+            }
+            Err(ticket) => QueueEntry { ticket, ..none },
+        }
+    }
+
+    /// This client has the lock, and Redis said who waits in others.
+    pub(crate) fn record_foreign(&self, names: &Names, foreign: Option<OldestForeignWaiter>) {
+        if let Some(foreign) = foreign {
+            self.queues.lock().record_foreign(names, foreign);
+        }
+    }
+
+    /// The server said its time in an answer about this lock. A request can be answered by another server
+    /// than the one at which this client is about to subscribe, so that is no news then.
+    pub(crate) fn record_clock(&self, names: &Names, clock: Option<ServerClock>) {
+        let mut queues = self.queues.lock();
+        if clock.is_some()
+            && queues.subscriptions.is_live(names.channel())
+            && let Some(entry) = queues.own_entry(names)
+        {
+            entry.set_clock(clock);
+        }
+    }
+
+    /// A message came on a channel. Returns the lock that Redis has granted to this client with it.
+    pub(super) fn process_message(&self, channel: &str, payload: &[u8]) -> Option<Grant> {
+        let message = TurnMessage::of(payload);
+        match message {
+            TurnMessage::Ask(after) => {
+                let after = after.min(LONGEST_PARK);
+                self.change(|queues| queues.record_message(channel, after));
+                None
+            }
+            TurnMessage::Granted { key, at, .. } => {
+                let names = Names::of_client(channel, key)?;
+                let mut queues = self.queues.lock();
+                // Without a queue, no clock is known.
+                let clock = match queues.own_entry(&names) {
+                    Some(entry) => entry.record_granted_at(at)?,
+                    None => None,
+                };
+                drop(queues);
+                message.into_grant(channel, clock, clock::now())
+            }
+        }
+    }
+
+    /// Completes when a waiter in a queue that Redis keeps has asked, has taken the lock that was handed to
+    /// it, or has left.
+    pub(crate) fn progress(&self) -> Notified<'_> {
+        self.progress.notified()
+    }
+
+    /// Whether the head of this lock's queue asks Redis just now.
+    pub(crate) fn head_asks(&self, names: &Names) -> bool {
+        self.queues.lock().get(names).is_some_and(|queue| queue.head_asks(clock::now()))
+    }
+
+    /// Whether this client has an entry, and no waiter. From here on it has none.
+    pub(crate) fn gives_entry_up(&self, names: &Names) -> bool {
+        self.change(|queues| queues.change(names, |queue, _| queue.gives_entry_up())) == Some(true)
+    }
+
+    /// Whether this client waits no more, so that an entry in the queue that Redis keeps is to be given up.
+    pub(crate) fn has_left(&self, names: &Names) -> bool {
+        self.queues.lock().last_to_leave(names).is_some()
+    }
+
+    /// The head of this lock's queue asks now: its client may have no entry.
+    pub(crate) fn ask_now(&self, names: &Names) {
+        self.change(|queues| queues.change(names, |queue, cx| queue.ask_at(cx.at.now, false, cx)));
+    }
+
+    /// Gives up the client's entry in a queue that Redis keeps, when its last waiter has gone: tries until Redis
+    /// has answered, or the entry has ended by itself. The last waiter's requests were about the possession
+    /// `behind`.
+    pub(crate) async fn leave_queue(
+        &self,
+        names: &Names,
+        behind: Option<Arc<Possession>>,
+        router: &Router,
+        config: &Config,
+    ) {
+        let give_up = clock::now() + QUEUE_TERM;
+        // Behind its last request and the release that undoes it: that one would take the entry again.
+        if let Some(possession) = behind {
+            drop(clock::timeout_at(give_up, possession.permit()).await);
+        }
+        let mut backoff = Backoff::in_background();
+        loop {
+            // Another waiter may have come and asked. Then its entry is there instead.
+            let Some(last) = self.queues.lock().last_to_leave(names) else { return };
+            let mut call = Session::new(router, clock::now() + config.command_timeout);
+            match call.leave_queue(names, config.fair_grace, last).await {
+                Ok(()) => return,
+                Err(error) => tracing::debug!(
+                    name = %names.key(), error = format_args!("{error:#}"), "could not leave a queue"
+                ),
+            }
+            if clock::now() >= give_up {
+                return;
+            }
+            clock::sleep(backoff.next()).await;
+        }
+    }
+
+    /// Keeps all places of this client until it is dropped: one request every `period` for up to
+    /// [`BATCH`] of them, in a cluster for those of a slot. A request may take `patience`. None waits
+    /// for another: a server that hangs must not cost the places at the others.
+    pub(crate) async fn keep_entries(
+        self: &Arc<Self>,
+        router: &Arc<Router>,
+        period: Duration,
+        patience: Duration,
+    ) {
+        let patience = patience.min(period);
+        let mut begun = clock::now();
+        loop {
+            let changed = self.changed.notified();
+            if !self.queues.lock().any_in_order() {
+                changed.await;
+                begun = clock::now();
+                continue;
+            }
+            clock::sleep_until(begun + period).await;
+            begun = clock::now();
+            let mut by_slot: BTreeMap<Option<u16>, Vec<Arc<Names>>> = BTreeMap::new();
+            for names in self.queues.lock().locks_with_entries() {
+                by_slot.entry(router.slot_of(names.key())).or_default().push(names);
+            }
+            let mut refreshes = JoinSet::new();
+            for locks in by_slot.values().flat_map(|locks| locks.chunks(BATCH)) {
+                let (waiters, router, locks) = (self.clone(), router.clone(), locks.to_vec());
+                let refresh = async move { waiters.refresh(&router, &locks, patience).await };
+                refreshes.spawn(here(refresh));
+            }
+            while refreshes.join_next().await.is_some() {}
+        }
+    }
+
+    async fn refresh(&self, router: &Router, locks: &[Arc<Names>], patience: Duration) {
+        let all: Vec<&Names> = locks.iter().map(|names| &**names).collect();
+        let mut call = Session::new(router, clock::now() + patience);
+        call.patience = patience;
+        match call.refresh_places(&all).await {
+            Ok((places, clock)) => {
+                for (names, place) in all.iter().zip(places) {
+                    self.record_clock(names, clock);
+                    if place != Refreshed::Kept {
+                        self.ask_now(names);
+                    }
+                }
+            }
+            // A place that ends meanwhile is there again with the next request of its waiter.
+            Err(error) => tracing::debug!(
+                error = format_args!("{error:#}"),
+                "could not refresh places in queues"
+            ),
+        }
+    }
+}

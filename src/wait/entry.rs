@@ -1,0 +1,118 @@
+//! What this client knows of its entry in the queue of clients that Redis keeps of a fair lock: pure state.
+//!
+//! 1. **The head of the wait queue stands for its client.** It asks as soon as it is the head of a
+//!    queue without an entry, so that Redis knows how old the oldest waiter of this client is. While
+//!    this client has the lock, that can wait for a while: the release brings the entry.
+//! 2. An entry goes with a grant, and is given up when the last waiter leaves. A waiter that leaves
+//!    others behind costs nothing: the next request says how old the new head is.
+//! 3. **The lock is handed off inside this client only to a waiter that came before all others.** How
+//!    old those are, Redis says with each grant and each hand-off.
+
+use std::time::{Duration, Instant};
+
+use crate::protocol::{OldestForeignWaiter, ServerClock};
+
+/// While this client has the lock, its next head asks for an entry after this time: by then the lock may
+/// have been handed to it. A release says how old it is.
+const WHILE_HELD: Duration = Duration::from_millis(10);
+
+/// An entry, as far as this client knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct OwnEntry {
+    /// A request that takes an entry has been sent since the last grant.
+    taken: bool,
+    /// Who waited in other clients when this one had the lock last.
+    foreign: Option<OldestForeignWaiter>,
+    /// What the clock of the server said last.
+    clock: Option<ServerClock>,
+    /// When the last grant began that came in a message, in microseconds of the server's clock.
+    granted_at: u64,
+}
+
+impl OwnEntry {
+    pub(super) fn is_taken(self) -> bool {
+        self.taken
+    }
+
+    /// From here on there is an entry, or none. Returns whether there was one.
+    pub(super) fn set_taken(&mut self, taken: bool) -> bool {
+        std::mem::replace(&mut self.taken, taken)
+    }
+
+    /// Redis granted the lock to the head for `lease`, and the entry went with that. Returns when the
+    /// next head asks (invariant 1): before that lease could end.
+    pub(super) fn record_grant(&mut self, lease: Duration, now: Instant) -> Instant {
+        self.taken = false;
+        now + WHILE_HELD.min(lease / 2)
+    }
+
+    /// Redis has heard of a hand-off. Returns when the head asks at the latest, if it came after that request.
+    pub(super) fn record_heard_hand_off(self, now: Instant) -> Option<Instant> {
+        (!self.taken).then_some(now + WHILE_HELD)
+    }
+
+    /// This client has the lock, and Redis said who waits in others.
+    pub(super) fn record_foreign(&mut self, foreign: OldestForeignWaiter) {
+        if self.foreign.is_none_or(|known| known.as_of <= foreign.as_of) {
+            self.foreign = Some(foreign);
+        }
+    }
+
+    /// Whether a waiter of this client came before all that wait in others, or within a round trip. One
+    /// that came after the answer does not count: others may have come in between.
+    pub(super) fn is_next(self, since: Instant) -> bool {
+        self.foreign.is_some_and(|foreign| {
+            since <= foreign.answered && foreign.oldest.is_none_or(|oldest| since <= oldest)
+        })
+    }
+
+    /// A message says that a grant began at `at`. Returns the clock by which to judge it.
+    ///
+    /// `None` if that message was here before: while another server takes over, a client may be subscribed
+    /// at both. A grant that is older than another is judged by no clock: it is a message of that kind, or
+    /// the server's clock was set back.
+    pub(super) fn record_granted_at(&mut self, at: u64) -> Option<Option<ServerClock>> {
+        let last = self.granted_at;
+        self.granted_at = last.max(at);
+        (at != last).then(|| self.clock.filter(|_| at > last))
+    }
+
+    /// The server said its time; `None` if another server may be responsible now.
+    pub(super) fn set_clock(&mut self, clock: Option<ServerClock>) {
+        self.clock = clock;
+    }
+}
+
+/// How long an answer takes that says who waits in other clients.
+///
+/// It caps the time at which an answer counts as heard at the usual round trip, because an answer may have
+/// lain unread while the process was stopped. The usual round trip grows by few answers: by those to a
+/// request that was sent after the answer before.
+#[derive(Debug, Default)]
+pub(super) struct AnswerDelay {
+    usual: Option<Duration>,
+    /// When the last answer came by which it grew.
+    grew: Option<Instant>,
+}
+
+impl AnswerDelay {
+    pub(super) fn bound(&mut self, foreign: OldestForeignWaiter) -> OldestForeignWaiter {
+        let OldestForeignWaiter { as_of, answered, .. } = foreign;
+        let took = answered.saturating_duration_since(as_of);
+        let before = self.grew;
+        let grows = before.is_none_or(|grew| as_of > grew);
+        if grows {
+            self.grew = Some(answered);
+        }
+        let took = match self.usual {
+            // A network may become slower.
+            Some(usual) if grows => took.min(usual + usual / 8 + Duration::from_micros(1)),
+            Some(usual) => took.min(usual),
+            None if grows && before.is_some() => took,
+            // It may be the one that was there for a while.
+            None => return OldestForeignWaiter { answered: as_of, ..foreign },
+        };
+        self.usual = Some(took);
+        OldestForeignWaiter { answered: as_of + took, ..foreign }
+    }
+}

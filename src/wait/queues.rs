@@ -1,0 +1,367 @@
+//! All that a client knows of the locks for which its calls wait: pure state. A [`WaitQueue`] for each lock,
+//! and the [`Subscriptions`] to their channels.
+//!
+//! Each change happens at a moment, which [`Queues::at`] sets. It leaves what it has to cause as [`Effects`],
+//! for the caller to run after it has released the mutex.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::host::HashMap;
+use crate::protocol::{Names, OldestForeignWaiter};
+
+use super::change::{Context, Effects, Holder, Limits, Moment, NextWaiter, Stay, Ticket};
+use super::entry::{AnswerDelay, OwnEntry};
+use super::order::Order;
+use super::queue::{WaitQueue, WaitStep};
+use super::subscriptions::{LINGER, Plan, Subscriptions, Wanted};
+use super::turns::TurnTimes;
+
+/// The queues, with the waiters `W` in them.
+pub(crate) struct Queues<W> {
+    by_lock: HashMap<Arc<Names>, WaitQueue<W>>,
+    pub(super) subscriptions: Subscriptions,
+    /// The number of the last waiter that has come.
+    last_ticket: Ticket,
+    answer_delay: AnswerDelay,
+    sweep_at: usize,
+    pub(crate) closed: bool,
+    pub(super) cx: Context<W>,
+}
+
+impl<W> Queues<W> {
+    pub(crate) fn new(limits: Limits, now: Instant) -> Self {
+        let at = Moment { now, limits, times: TurnTimes::default() };
+        Self {
+            by_lock: HashMap::default(),
+            subscriptions: Subscriptions::default(),
+            last_ticket: 0,
+            answer_delay: AnswerDelay::default(),
+            sweep_at: 64,
+            closed: false,
+            cx: Context { at, effects: Effects::default() },
+        }
+    }
+
+    /// What follows happens at that moment.
+    pub(crate) fn at(&mut self, now: Instant) -> &mut Self {
+        self.cx.at.now = now;
+        self
+    }
+
+    /// What the changes since the last call have to cause.
+    pub(crate) fn take_effects(&mut self) -> Effects<W> {
+        std::mem::take(&mut self.cx.effects)
+    }
+
+    /// What the client knows of a lock: nothing if no call waits, or has waited lately.
+    pub(super) fn get(&self, names: &Names) -> Option<&WaitQueue<W>> {
+        self.by_lock.get(names)
+    }
+
+    /// Changes what the client knows of a lock.
+    pub(super) fn change<R>(
+        &mut self,
+        names: &Names,
+        change: impl FnOnce(&mut WaitQueue<W>, &mut Context<W>) -> R,
+    ) -> Option<R> {
+        Some(change(self.by_lock.get_mut(names)?, &mut self.cx))
+    }
+
+    fn change_each_on(
+        &mut self,
+        channel: &str,
+        mut change: impl FnMut(&mut WaitQueue<W>, &mut Context<W>),
+    ) {
+        for names in self.subscriptions.locks(channel) {
+            if let Some(queue) = self.by_lock.get_mut(&**names) {
+                change(queue, &mut self.cx);
+            }
+        }
+    }
+
+    /// Has a queue for a lock. One without a waiter is forgotten some time later: the next call needs it again.
+    fn make(&mut self, names: &Arc<Names>) {
+        if self.by_lock.contains_key(&**names) {
+            return;
+        }
+        let Moment { now, limits, .. } = self.cx.at;
+        if self.by_lock.len() >= self.sweep_at {
+            let subscriptions = &self.subscriptions;
+            self.by_lock.retain(|names, queue| !queue.is_unused(now) || subscriptions.has(names));
+            self.sweep_at = (2 * self.by_lock.len()).max(64);
+        }
+        let (order, first_request) = match names.is_in_order() {
+            true => (Order::Queued(OwnEntry::default()), limits.grace),
+            false => (Order::TakesTurns(None), limits.request),
+        };
+        self.by_lock.insert(names.clone(), WaitQueue::new(order, first_request, now));
+    }
+
+    /// Adds a waiter behind all others.
+    pub(crate) fn join(
+        &mut self,
+        names: &Arc<Names>,
+        waiter: Option<Arc<W>>,
+        stay: Stay,
+    ) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = self.last_ticket;
+        let hears = self.subscriptions.keep(names);
+        self.make(names);
+        self.change(names, |queue, cx| queue.join(ticket, waiter, stay, hears, cx));
+        ticket
+    }
+
+    /// What a waiter does next. One that parks needs the messages of the channel.
+    pub(crate) fn step(&mut self, names: &Arc<Names>, ticket: Ticket) -> WaitStep {
+        let Some(queue) = self.by_lock.get_mut(&**names) else { return WaitStep::Park(None) };
+        let step = queue.step(ticket, self.cx.at.now);
+        if step == WaitStep::Ask {
+            return step;
+        }
+        match self.subscriptions.want(names) {
+            Wanted::New => self.cx.effects.drivers = true,
+            Wanted::There => {}
+            Wanted::Live => {
+                queue.record_subscribed(&mut self.cx);
+                return queue.step(ticket, self.cx.at.now);
+            }
+        }
+        step
+    }
+
+    /// A call that waits in no queue asked Redis at `asked_at`, and has got the lock, or not.
+    pub(crate) fn record_try(&mut self, names: &Names, granted: bool, asked_at: Instant) {
+        let at = &mut self.cx.at;
+        at.times.record_answer(at.now.saturating_duration_since(asked_at));
+        self.change(names, |queue, cx| {
+            queue.record_reached(asked_at, cx);
+            queue.order.record_try(granted, &mut cx.at);
+        });
+    }
+
+    /// Redis refused that waiter, because `holder` has the lock; its lease could end after `remaining`.
+    pub(crate) fn record_refusal(
+        &mut self,
+        names: &Names,
+        ticket: Ticket,
+        remaining: Option<Duration>,
+        holder: Holder,
+    ) {
+        self.change(names, |queue, cx| {
+            queue.record_refusal(ticket, remaining, cx);
+            queue.holder = Some(holder);
+        });
+    }
+
+    /// The waiter has the lock, for `lease` unless it is renewed, and leaves.
+    pub(crate) fn record_grant(&mut self, names: &Names, ticket: Ticket, lease: Duration) {
+        self.change(names, |queue, cx| queue.record_grant(ticket, lease, cx));
+        self.keep_if_empty(names, LINGER);
+    }
+
+    /// The lock was handed to the waiter, for `lease` unless it is renewed, and the waiter leaves.
+    pub(crate) fn record_hand_off(&mut self, names: &Names, ticket: Ticket, lease: Duration) {
+        self.change(names, |queue, cx| queue.record_hand_off(ticket, lease, cx));
+        self.keep_if_empty(names, LINGER);
+    }
+
+    /// The waiter leaves, if it has not left with the lock. True if an entry in a queue that Redis keeps is left
+    /// with no waiter: the caller must give that up. From here on there is none.
+    pub(crate) fn leave(&mut self, names: &Names, ticket: Ticket) -> bool {
+        let left = self.change(names, |queue, cx| {
+            let leaves = queue.leave(ticket, cx);
+            (leaves, queue.gives_entry_up())
+        });
+        let Some((leaves, entry_is_left)) = left else { return false };
+        if leaves {
+            self.keep_if_empty(names, Duration::ZERO);
+        }
+        entry_is_left
+    }
+
+    /// If no waiter is left for the locks on a channel, its subscription is kept for a while, and so is what the
+    /// client knows of the locks.
+    fn keep_if_empty(&mut self, names: &Names, keep: Duration) {
+        let is_empty = |names: &Names| self.by_lock.get(names).is_none_or(WaitQueue::is_empty);
+        if is_empty(names) && self.subscriptions.has(names) {
+            let channel = names.channel();
+            if self.subscriptions.locks(channel).iter().all(|names| is_empty(names)) {
+                let until = self.cx.at.now + keep;
+                self.cx.effects.drivers |= self.subscriptions.keep_until(channel, until);
+            }
+        }
+    }
+
+    /// A message came on a channel, which says to ask `after` that time: zero for now.
+    pub(crate) fn record_message(&mut self, channel: &str, after: Duration) {
+        self.change_each_on(channel, |queue, cx| queue.record_message(after, cx));
+    }
+
+    /// A lock that this client relied on was lost: the head of its queue asks.
+    pub(crate) fn record_loss(&mut self, names: &Names) {
+        self.change(names, |queue, cx| {
+            queue.order.end_deferral();
+            queue.ask_now(cx);
+        });
+    }
+
+    /// Redis has answered a request about that channel, sent at `asked_at`.
+    pub(crate) fn record_answer_on(&mut self, channel: &str, asked_at: Instant) {
+        self.change_each_on(channel, |queue, cx| queue.record_reached(asked_at, cx));
+    }
+
+    /// This client is about to free the lock. If it has kept the lock from others long enough, it
+    /// defers: the head asks when they have had their turns. Returns whether it defers. `others` is how many
+    /// wait, if they end a streak of hand-offs.
+    pub(crate) fn begin_deferral(&mut self, names: &Arc<Names>, others: Option<u32>) -> bool {
+        if others.is_some_and(|others| others > 0) {
+            self.make(names);
+        }
+        let hears_itself = self.subscriptions.is_live(names.channel());
+        let defers = self.change(names, |queue, cx| {
+            let until = queue.order.begin_deferral(others, hears_itself, &cx.at);
+            until.map(|until| queue.ask_at(until, true, cx)).is_some()
+        });
+        defers == Some(true)
+    }
+
+    /// This client has freed the lock, and `receivers` clients have received the message, this one
+    /// included. Its waiters hear from Redis; without waiters, the next caller has a reason to ask.
+    pub(crate) fn record_release(&mut self, names: &Arc<Names>, receivers: Option<u32>) {
+        let hears_itself = u32::from(self.subscriptions.is_live(names.channel()));
+        let others = receivers.map(|receivers| receivers.saturating_sub(hears_itself));
+        if others.is_some_and(|others| others > 0) {
+            self.make(names);
+        }
+        self.change(names, |queue, cx| {
+            let now = cx.at.now;
+            if others.is_some_and(|others| queue.order.record_others(others, &cx.at)) {
+                queue.ask_at(now, true, cx);
+            } else {
+                queue.ask_if_empty_at(queue.order.deferred_until(now).unwrap_or(now));
+            }
+        });
+    }
+
+    /// This client has the lock, and Redis said who waits in others.
+    pub(crate) fn record_foreign(&mut self, names: &Names, foreign: OldestForeignWaiter) {
+        let foreign = self.answer_delay.bound(foreign);
+        if let Some(entry) = self.own_entry(names) {
+            entry.record_foreign(foreign);
+        }
+    }
+
+    /// The next waiter for a lock that this client has.
+    pub(crate) fn next_waiter(&self, names: &Names) -> Option<NextWaiter<'_, W>> {
+        self.by_lock.get(names).filter(|_| !self.closed)?.next_waiter(self.cx.at.now)
+    }
+
+    pub(super) fn own_entry(&mut self, names: &Names) -> Option<&mut OwnEntry> {
+        self.by_lock.get_mut(names)?.order.own_entry()
+    }
+
+    /// A request brings the entry of this client to Redis: that of its oldest waiter, or of the one `behind` it.
+    /// Returns whose it is, or the number of the last waiter that has left.
+    pub(crate) fn bring_entry(
+        &mut self,
+        names: &Names,
+        behind: bool,
+    ) -> Result<(Ticket, Instant), Ticket> {
+        // After the close an entry would outlive its waiters.
+        let closed = self.closed;
+        let oldest = self.change(names, |queue, cx| {
+            let oldest = queue.oldest(behind, cx.at.now).filter(|_| !closed);
+            queue.order.set_entry_taken(oldest.is_some());
+            oldest
+        });
+        oldest.flatten().ok_or(self.last_ticket)
+    }
+
+    /// The number of the last waiter that has left. `None` if another one has asked for an entry.
+    pub(crate) fn last_to_leave(&self, names: &Names) -> Option<Ticket> {
+        let Some(queue) = self.by_lock.get(names) else { return Some(self.last_ticket) };
+        queue.last_to_leave(self.last_ticket)
+    }
+
+    /// The locks in whose queues this client has an entry.
+    pub(crate) fn locks_with_entries(&self) -> Vec<Arc<Names>> {
+        let entries = self.by_lock.iter().filter(|(_, queue)| queue.order.has_entry());
+        entries.map(|(names, _)| names.clone()).collect()
+    }
+
+    /// Whether a waiter of this client is in a queue that Redis keeps, too.
+    pub(crate) fn any_in_order(&self) -> bool {
+        self.by_lock.iter().any(|(names, queue)| names.is_in_order() && !queue.is_empty())
+    }
+
+    /// The client was closed: all waiters leave. Returns the heads whose entries are given up.
+    pub(crate) fn close(&mut self) -> Vec<Arc<W>> {
+        self.closed = true;
+        self.cx.effects.drivers = true;
+        let all = self.waiters().cloned().collect::<Vec<_>>();
+        self.cx.effects.wake.extend(all);
+        let now = self.cx.at.now;
+        self.by_lock.values_mut().filter_map(|queue| queue.close(now)).collect()
+    }
+
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = &Arc<W>> {
+        self.by_lock.values().flat_map(WaitQueue::waiters)
+    }
+
+    /// Whether there is something to send to a server: see [`Subscriptions::is_dirty`].
+    pub(crate) fn is_dirty(
+        &mut self,
+        on: u64,
+        mine: impl Fn(&str) -> bool,
+    ) -> (bool, Option<Instant>) {
+        let (dirty, next) = self.subscriptions.is_dirty(self.cx.at.now, on, mine);
+        (dirty || self.closed && !self.subscriptions.is_empty(), next)
+    }
+
+    /// What to send to a server now on the connection `on`.
+    pub(crate) fn plan(&mut self, on: u64, mine: impl Fn(&str) -> bool) -> Plan {
+        if self.closed {
+            // The client closes its connections, and the subscriptions end with them.
+            self.subscriptions.clear();
+        }
+        let (now, by_lock) = (self.cx.at.now, &mut self.by_lock);
+        self.subscriptions.plan(now, on, mine, |names| {
+            if let Some(queue) = by_lock.get_mut(names) {
+                queue.order.record_unsubscribed(false);
+            }
+        })
+    }
+
+    /// Redis confirmed the subscriptions on that connection: the heads ask now.
+    pub(crate) fn record_subscribed(&mut self, channels: &[Arc<str>], on: u64) {
+        for channel in channels {
+            if self.subscriptions.confirm(channel, on) {
+                self.change_each_on(channel, WaitQueue::record_subscribed);
+            }
+        }
+    }
+
+    /// Redis did not subscribe these channels on that connection, or does not any more. Until it does, their
+    /// waiters rely on the due time alone.
+    pub(crate) fn record_unsubscribed(&mut self, channels: &[Arc<str>], on: u64) {
+        for channel in channels {
+            if let Some(was) = self.subscriptions.deny(channel, on) {
+                self.change_each_on(channel, |queue, cx| queue.record_unsubscribed(was, cx));
+            }
+        }
+    }
+
+    /// The connection `on` was cut, and with it every subscription on it. All waiters there wake
+    /// up, because the time of an outage counts from now on.
+    pub(crate) fn record_cut(&mut self, on: u64) {
+        self.cx.effects.drivers = true;
+        for (channel, was) in self.subscriptions.cut(on) {
+            self.change_each_on(&channel, |queue, cx| queue.record_cut(was, cx));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

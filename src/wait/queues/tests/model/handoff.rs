@@ -1,0 +1,50 @@
+//! The client hands a lock to the next waiter, and its thread sees to that later.
+
+use super::*;
+
+impl Model {
+    pub(super) fn hand_off(&mut self, lock: usize, lease: u64, later: bool) {
+        let names = self.names[lock].clone();
+        let passes = self.entries_of(lock).next().is_some_and(|at| {
+            let head = &self.entries[at];
+            head.asking && head.requests <= 2
+        });
+        let next = self.entries_of(lock).nth(usize::from(passes));
+        let next = next.filter(|at| !self.entries[*at].asking);
+        let expected = next.map(|at| (self.entries[at].ticket, passes));
+        let actual = self.queues().next_waiter(&names);
+        assert_eq!(actual.map(|next| (next.ticket, next.passes)), expected);
+        let Some((at, ticket)) = next.map(|at| (at, self.entries[at].ticket)) else { return };
+        let was_head = self.is_head(&self.entries[at]);
+        let (event, due) = (self.event, self.now + park_for(Some(lease)));
+        self.queues().record_hand_off(&names, ticket, Duration::from_millis(lease));
+        let queue = self.expected.get_mut(&lock).unwrap();
+        queue.due = due;
+        if was_head {
+            queue.ask_began = event;
+        }
+        assert!(was_head || self.queues.cx.effects.wake.is_empty());
+        if later && was_head {
+            self.queues.cx.effects.wake.clear();
+            self.unwoken.insert(lock);
+        }
+        self.leave(at, 200);
+    }
+
+    pub(super) fn handed_off(&mut self, lock: usize, lease: Option<u64>) {
+        let (names, of_redis) = (self.names[lock].clone(), lease.map(Duration::from_millis));
+        self.queues().change(&names, |queue, cx| queue.record_heard_hand_off(of_redis, cx));
+        let deferral = self.deferral(lock);
+        self.effects();
+        self.unwoken.remove(&lock);
+        let (event, park) = (self.event, park_for(lease));
+        let asking = self.entries_of(lock).next().is_some_and(|at| self.entries[at].asking);
+        let shorter = park < 30_000 && deferral.is_none();
+        let now = self.now;
+        let Some(queue) = self.expected.get_mut(&lock).filter(|_| shorter) else { return };
+        queue.due = queue.due.min(now + park);
+        if asking {
+            queue.reason = event;
+        }
+    }
+}

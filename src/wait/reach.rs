@@ -1,0 +1,74 @@
+//! Whether Redis answers the requests about one lock: pure state.
+
+use std::time::{Duration, Instant};
+
+/// If Redis has not answered for this long, the client takes it for silent.
+pub(crate) const SILENCE: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Reach {
+    /// Redis has answered no request since the first call came, at that time.
+    Unknown(Instant),
+    Answers,
+    /// It began then.
+    Outage(Instant),
+}
+
+impl Reach {
+    /// Redis has answered a request, sent at `asked_at`. An outage that began before is over. One
+    /// that began later is not, however late the answer is processed. True if that ends a silence.
+    pub(super) fn record_answer(&mut self, asked_at: Instant) -> bool {
+        let ends = match self {
+            Self::Unknown(_) => true,
+            Self::Outage(began) => *began <= asked_at,
+            Self::Answers => false,
+        };
+        if ends {
+            *self = Self::Answers;
+        }
+        ends
+    }
+
+    /// Redis was out of reach.
+    pub(super) fn record_failure(&mut self, now: Instant) {
+        *self = Self::Outage(self.silent_since().unwrap_or(now));
+    }
+
+    fn silent_since(self) -> Option<Instant> {
+        match self {
+            Self::Unknown(since) | Self::Outage(since) => Some(since),
+            Self::Answers => None,
+        }
+    }
+
+    /// Since when Redis has been out of reach.
+    pub(super) fn outage(self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Unknown(since) => (since + SILENCE <= now).then_some(since),
+            Self::Outage(began) => Some(began),
+            Self::Answers => None,
+        }
+    }
+
+    pub(super) fn in_outage(self, now: Instant) -> bool {
+        self.outage(now).is_some()
+    }
+
+    /// Whether Redis has answered nothing to a waiter that joined at `joined`: such a call does not wait for the end
+    /// of an outage.
+    pub(super) fn is_silent_since(self, joined: Instant) -> bool {
+        self.silent_since().is_some_and(|silent| silent <= joined)
+    }
+
+    /// Until when a waiter waits that joined at `joined`: for a `request` of its own if Redis was silent before,
+    /// else for as long as an `outage` may last.
+    pub(super) fn gives_up_at(
+        self,
+        joined: Instant,
+        request: Duration,
+        outage: Option<Duration>,
+    ) -> Option<Instant> {
+        let silent = self.silent_since()?;
+        if silent <= joined { joined.checked_add(request) } else { silent.checked_add(outage?) }
+    }
+}

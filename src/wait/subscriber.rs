@@ -1,0 +1,172 @@
+//! Keeps the subscriptions of a client as its queues want them, and passes on what comes on them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_stream::{StreamExt, wrappers::UnboundedReceiverStream};
+
+use crate::clock;
+use crate::error::ErrorKind;
+use crate::host::here;
+use crate::protocol::Grant;
+use crate::transport::{Node, Push, Router};
+
+use super::subscriptions::Plan;
+use super::{Waiters, sleep_until};
+
+/// The pause after a server has refused a subscription.
+const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(1);
+
+/// The pause if another server is responsible, or if the server refuses only for now.
+const SUBSCRIBE_SOON: Duration = Duration::from_millis(20);
+
+impl Waiters {
+    /// Keeps the subscriptions at all servers as the queues want them, until it is dropped.
+    pub(crate) async fn keep_subscribed(
+        self: &Arc<Self>,
+        router: &Arc<Router>,
+        patience: Duration,
+    ) {
+        let mut drivers: Vec<(Arc<Node>, AbortHandle)> = Vec::new();
+        let mut all = JoinSet::new();
+        loop {
+            let (nodes, changes) = router.listened();
+            // Requests to a server that is gone ended with its connection.
+            drivers.retain(|(node, driver)| {
+                let stays = nodes.iter().any(|other| Arc::ptr_eq(node, other));
+                if !stays {
+                    driver.abort();
+                }
+                stays
+            });
+            for node in nodes {
+                if !drivers.iter().any(|(other, _)| Arc::ptr_eq(&node, other)) {
+                    let (waiters, router, at) = (self.clone(), router.clone(), node.clone());
+                    let driver = async move { waiters.subscribe_at(&at, &router, patience).await };
+                    drivers.push((node, all.spawn(here(driver))));
+                }
+            }
+            // Another server may be responsible for a channel now.
+            self.changed.notify_waiters();
+            let Some(mut changes) = changes else { return std::future::pending().await };
+            changes.changed().await;
+        }
+    }
+
+    /// Keeps the subscriptions at one server.
+    async fn subscribe_at(&self, node: &Arc<Node>, router: &Router, patience: Duration) {
+        let mine = |channel: &str| router.is_heard_at(channel, node);
+        let (mut on, mut reported) = (0, false);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.dirty(on, mine) => {}
+                () = self.dead(node, router, on, patience) => continue,
+            }
+            let connection = router.subscriber(node).await;
+            if on != connection.number() {
+                // Subscriptions on an earlier connection do not exist on this one.
+                self.cut(on);
+                on = connection.number();
+            }
+            let asked_at = clock::now();
+            let Plan { subscribe, unsubscribe } = self.queues.lock().at(asked_at).plan(on, mine);
+            if subscribe.is_empty() && unsubscribe.is_empty() {
+                continue;
+            }
+            let deadline = asked_at + patience;
+            let (confirmed, error) =
+                router.resubscribe(&connection, &subscribe, &unsubscribe, deadline).await;
+            self.subscribed(&confirmed, on);
+            let refused = |channel: &&Arc<str>| !confirmed.contains(channel);
+            let refused: Vec<_> = subscribe.iter().filter(refused).cloned().collect();
+            self.not_subscribed(&refused, on);
+            if let Some(error) = error {
+                let unavailable = error.kind() == ErrorKind::Unavailable;
+                let is_first = !unavailable && !std::mem::replace(&mut reported, true);
+                router.events.subscription_failed(&error, is_first);
+                if unavailable {
+                    clock::sleep(SUBSCRIBE_SOON).await;
+                    continue;
+                }
+                // Redis answers requests, even if it does not subscribe these channels.
+                for channel in &refused {
+                    self.change(|queues| queues.record_answer_on(channel, asked_at));
+                }
+                clock::sleep(SUBSCRIBE_AGAIN).await;
+            }
+        }
+    }
+
+    /// Completes when a server has not answered in time on the connection `on` while a waiter
+    /// relies on it. A server that hangs or is cut off closes no connection, and waiters only wait.
+    async fn dead(&self, node: &Arc<Node>, router: &Router, on: u64, patience: Duration) {
+        loop {
+            // Longer than any request takes: a waiter that is parked for less costs no request.
+            clock::sleep(3 * patience / 2).await;
+            let counts = self.queues.lock().subscriptions.counts_on(on);
+            if counts && !router.still_listens(node, on, patience).await {
+                return;
+            }
+        }
+    }
+
+    /// Waits until there is something to send to a server on the connection `on`.
+    pub(super) async fn dirty(&self, on: u64, mine: impl Fn(&str) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            let (dirty, next) = self.queues.lock().at(clock::now()).is_dirty(on, &mine);
+            if dirty {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+
+    pub(super) fn subscribed(&self, channels: &[Arc<str>], on: u64) {
+        self.change(|queues| queues.record_subscribed(channels, on));
+    }
+
+    pub(super) fn not_subscribed(&self, channels: &[Arc<str>], on: u64) {
+        self.change(|queues| queues.record_unsubscribed(channels, on));
+    }
+
+    /// The connection with this number was cut.
+    pub(super) fn cut(&self, number: u64) {
+        self.change(|queues| queues.record_cut(number));
+    }
+
+    /// Passes pushes from Redis to the queues, and locks that Redis grants with them to `grants`. Ends
+    /// with the last connection.
+    pub(crate) async fn listen(
+        &self,
+        router: &Router,
+        pushes: UnboundedReceiver<Push>,
+        grants: UnboundedSender<Grant>,
+    ) {
+        let mut pushes = UnboundedReceiverStream::new(pushes);
+        while let Some(push) = pushes.next().await {
+            match push {
+                Push::Message { channel, payload } => {
+                    if let Some(grant) = self.process_message(&channel, &payload) {
+                        let _ = grants.send(grant);
+                    }
+                }
+                Push::Dropped { number, channel } => {
+                    self.not_subscribed(&[channel.into()], number);
+                    self.changed.notify_waiters();
+                }
+                Push::Cut { number } => {
+                    router.forget(number);
+                    self.cut(number);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Which channels this client wants to be subscribed, and what follows from an answer or a cut: pure state.
+//!
+//! A subscription is wanted while there is a waiter, and for [`LINGER`] after the last one was
+//! granted the lock: the next call soon after costs no SUBSCRIBE. If the last waiter gave up,
+//! nothing is kept. With the subscription this client keeps what it knows of the lock, so a new
+//! caller need not ask what a message would have reported.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::host::HashMap;
+use crate::protocol::Names;
+
+/// How long a subscription stays after the last waiter has got the lock.
+pub(crate) const LINGER: Duration = Duration::from_millis(200);
+
+/// What a driver has to send to its server.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) subscribe: Vec<Arc<str>>,
+    pub(crate) unsubscribe: Vec<Arc<str>>,
+}
+
+#[derive(Default)]
+pub(super) struct Subscriptions {
+    by_channel: HashMap<Arc<str>, Subscription>,
+    /// When the driver checks next without a notification.
+    next_check: Option<Instant>,
+}
+
+pub(super) struct Subscription {
+    state: State,
+    /// The number of the connection on which the driver last asked for it.
+    on: Option<u64>,
+    /// No waiter is left: until when the subscription is kept all the same.
+    kept_until: Option<Instant>,
+    /// Two locks can share a channel: `a` and `{a}`.
+    pub(super) locks: Vec<Arc<Names>>,
+}
+
+/// What a waiter finds that wants a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// None: the driver has something to do.
+    New,
+    /// The lock has one, or will have one.
+    There,
+    /// That of another lock on the same channel: from here on its messages are for this one, too.
+    Live,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Wanted,
+    /// Not confirmed yet.
+    Sent,
+    Live,
+}
+
+impl Subscription {
+    /// It does not exist any more. Returns whether it was live.
+    fn end(&mut self) -> bool {
+        std::mem::replace(&mut self.state, State::Wanted) == State::Live
+    }
+}
+
+impl Subscriptions {
+    /// A waiter comes, which needs the subscription if there is one. Returns whether it is live for that lock.
+    pub(super) fn keep(&mut self, names: &Arc<Names>) -> bool {
+        let known = self.by_channel.get_mut(names.channel());
+        let Some(subscription) = known.filter(|known| known.locks.contains(names)) else {
+            return false;
+        };
+        subscription.kept_until = None;
+        subscription.state == State::Live
+    }
+
+    /// A waiter of that lock parks, which needs the messages on its channel.
+    pub(super) fn want(&mut self, names: &Arc<Names>) -> Wanted {
+        let Some(subscription) = self.by_channel.get_mut(names.channel()) else {
+            let (state, locks) = (State::Wanted, vec![names.clone()]);
+            let subscription = Subscription { state, on: None, kept_until: None, locks };
+            self.by_channel.insert(names.channel().into(), subscription);
+            return Wanted::New;
+        };
+        subscription.kept_until = None;
+        if subscription.locks.contains(names) {
+            return Wanted::There;
+        }
+        subscription.locks.push(names.clone());
+        if subscription.state == State::Live { Wanted::Live } else { Wanted::There }
+    }
+
+    /// Whether there is a subscription for that lock, or will be.
+    pub(super) fn has(&self, names: &Names) -> bool {
+        self.locks(names.channel()).iter().any(|lock| **lock == *names)
+    }
+
+    /// The last waiter has left: true if the driver has something to do.
+    pub(super) fn keep_until(&mut self, channel: &str, until: Instant) -> bool {
+        let Some(subscription) = self.by_channel.get_mut(channel) else { return false };
+        subscription.kept_until = Some(until);
+        self.next_check.is_none_or(|check| until < check)
+    }
+
+    /// The locks on a channel.
+    pub(super) fn locks(&self, channel: &str) -> &[Arc<Names>] {
+        self.by_channel.get(channel).map_or(&[], |subscription| &*subscription.locks)
+    }
+
+    pub(super) fn is_live(&self, channel: &str) -> bool {
+        let subscription = self.by_channel.get(channel);
+        subscription.is_some_and(|subscription| subscription.state == State::Live)
+    }
+
+    /// Whether the channel is subscribed and stays so, because a waiter of this client needs it.
+    pub(super) fn stays_live(&self, channel: &str) -> bool {
+        let subscription = self.by_channel.get(channel);
+        subscription.is_some_and(|s| s.state == State::Live && s.kept_until.is_none())
+    }
+
+    /// Whether there is something to send to a server now on the connection `on`, and when to check
+    /// again if nothing happens before. `mine` says whether a channel is for that server.
+    pub(super) fn is_dirty(
+        &mut self,
+        now: Instant,
+        on: u64,
+        mine: impl Fn(&str) -> bool,
+    ) -> (bool, Option<Instant>) {
+        let mut dirty = false;
+        self.next_check = None;
+        for (name, subscription) in &self.by_channel {
+            let wanted = subscription.state == State::Wanted;
+            match subscription.kept_until {
+                None => dirty |= wanted && mine(name),
+                Some(_) if wanted => dirty = true,
+                Some(until) if until <= now => dirty |= subscription.on == Some(on),
+                Some(until) => {
+                    self.next_check = Some(self.next_check.map_or(until, |next| next.min(until)));
+                }
+            }
+        }
+        (dirty, self.next_check)
+    }
+
+    /// What to send to a server now on the connection `on`. Its channels count as asked for. `unsubscribed`
+    /// gets the locks whose subscriptions end.
+    pub(super) fn plan(
+        &mut self,
+        now: Instant,
+        on: u64,
+        mine: impl Fn(&str) -> bool,
+        mut unsubscribed: impl FnMut(&Names),
+    ) -> Plan {
+        let mut plan = Plan::default();
+        self.by_channel.retain(|name, subscription| {
+            let wanted = subscription.state == State::Wanted;
+            let is_over = subscription
+                .kept_until
+                .is_some_and(|until| wanted || until <= now && subscription.on == Some(on));
+            if is_over {
+                if !wanted {
+                    plan.unsubscribe.push(name.clone());
+                    subscription.locks.iter().for_each(|names| unsubscribed(names));
+                }
+            } else if wanted && subscription.kept_until.is_none() && mine(name) {
+                subscription.state = State::Sent;
+                subscription.on = Some(on);
+                plan.subscribe.push(name.clone());
+            }
+            !is_over
+        });
+        plan
+    }
+
+    /// Redis confirmed the subscription on that connection. False if the connection was cut since: then the
+    /// answer is outdated.
+    pub(super) fn confirm(&mut self, channel: &str, on: u64) -> bool {
+        let known = self.by_channel.get_mut(channel);
+        known.filter(|known| known.state == State::Sent && known.on == Some(on)).is_some_and(
+            |known| {
+                known.state = State::Live;
+                true
+            },
+        )
+    }
+
+    /// Redis did not subscribe that channel, or does not any more. The next plan asks for it again. Returns
+    /// whether it was subscribed, if it is known on that connection.
+    pub(super) fn deny(&mut self, channel: &str, on: u64) -> Option<bool> {
+        let known = self.by_channel.get_mut(channel);
+        known.filter(|known| known.on == Some(on)).map(Subscription::end)
+    }
+
+    /// The connection `on` was cut, and with it every subscription on it. Returns which, and whether each was
+    /// live.
+    pub(super) fn cut(&mut self, on: u64) -> Vec<(Arc<str>, bool)> {
+        let all = self.by_channel.iter_mut();
+        let there = all.filter(|(_, subscription)| subscription.on == Some(on));
+        there.map(|(channel, subscription)| (channel.clone(), subscription.end())).collect()
+    }
+
+    /// Whether a waiter needs a message that would come on the connection `on`.
+    pub(super) fn counts_on(&self, on: u64) -> bool {
+        self.by_channel.values().any(|subscription| {
+            subscription.on == Some(on)
+                && subscription.state != State::Wanted
+                && subscription.kept_until.is_none()
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_channel.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.by_channel.clear();
+    }
+}

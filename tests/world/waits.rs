@@ -57,3 +57,46 @@ fn a_client_that_missed_its_own_message_takes_no_other_for_it() {
         assert!(freed.elapsed() <= 2 * away, "free for {:?}", freed.elapsed());
     });
 }
+
+/// All that comes while the first call asks waits behind it, and costs Redis nothing.
+#[test]
+fn a_crowd_on_a_name_that_is_new_to_the_client_asks_as_often_as_one_call() {
+    play(0, async |scene| {
+        let machine = scene.machine(round_trip(ms(20)));
+        let client = scene.connect(&machine, LockClient::builder()).await;
+        scene.ask::<()>(&["HSET", NAME, "other:1", "1"]);
+        let before = scene.calls("evalsha");
+        let calls: Vec<_> = (0..100)
+            .map(|_| {
+                let lock = client.lock(NAME);
+                machine.spawn(async move { lock.lock().await.expect("a guard").unlock().await })
+            })
+            .collect();
+        sleep(ms(1_000)).await;
+        // The first request, and the one after the client has subscribed.
+        assert_eq!(scene.calls("evalsha") - before, 2);
+        scene.ask::<()>(&["DEL", NAME]);
+        scene.ask::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{{NAME}}}"), "0"]);
+        for call in calls {
+            call.await.expect("no panic").expect("an unlock");
+        }
+    });
+}
+
+/// Before the first answer it is unknown whether the lock is busy; with it, the calls whose wait is over end.
+#[test]
+fn a_wait_that_is_shorter_than_a_round_trip_ends_with_the_answer_to_the_call_before_it() {
+    let away = ms(300);
+    play(0, async |scene| {
+        let machine = scene.machine(round_trip(away));
+        let client = scene.connect(&machine, LockClient::builder()).await;
+        scene.ask::<()>(&["HSET", NAME, "other:1", "1"]);
+        let (first, second) = (client.lock(NAME), client.lock(NAME));
+        let _waits = machine.spawn(async move { first.lock().await.map(drop) });
+        let begun = Instant::now();
+        let busy = machine.run(second.try_lock(ms(50), ms(10_000))).await.expect("an answer");
+        assert!(busy.is_none());
+        let took = begun.elapsed();
+        assert!((away..away + ms(2)).contains(&took), "{took:?}");
+    });
+}

@@ -51,4 +51,40 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "if !deferral.is_deaf {",
         wrong: "if BUG || !deferral.is_deaf {",
     },
+    Mutant {
+        bug: "waiters-of-a-handle-do-not-nest",
+        file: "src/wait.rs",
+        right: "        if handle.waiting.load(Ordering::Relaxed) == 0 {",
+        wrong: "        if BUG || handle.waiting.load(Ordering::Relaxed) == 0 {",
+    },
+    Mutant {
+        bug: "wait-ends-before-the-first-answer",
+        file: "src/wait/waiter.rs",
+        right: "limits.until.filter(|_| !reach.is_silent_since(self.joined));",
+        wrong: "limits.until.filter(|_| BUG || !reach.is_silent_since(self.joined));",
+    },
+    Mutant {
+        bug: "first-answer-wakes-no-waiter",
+        file: "src/wait/queue.rs",
+        right: "if self.reach.record_answer(asked_at) && self.entries.len() > 1 {",
+        wrong: "if self.reach.record_answer(asked_at) && self.entries.len() > 1 && !BUG {",
+    },
+    Mutant {
+        bug: "call-in-silence-waits-for-the-outage",
+        file: "src/wait/reach.rs",
+        right: "if silent <= joined {",
+        wrong: "if silent <= joined && !BUG {",
+    },
+    Mutant {
+        bug: "call-in-an-outage-has-no-try",
+        file: "src/wait/queue.rs",
+        right: "} else if self.reach.in_outage(now)",
+        wrong: "} else if !BUG && self.reach.in_outage(now)",
+    },
+    Mutant {
+        bug: "parked-queue-hears-nothing-of-its-channel",
+        file: "src/wait/queues.rs",
+        right: "                queue.record_subscribed(&mut self.cx);",
+        wrong: "                if !BUG {\n                    queue.record_subscribed(&mut self.cx);\n                }",
+    },
 ];

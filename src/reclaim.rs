@@ -14,7 +14,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::backoff::Backoff;
@@ -44,7 +43,6 @@ pub(crate) async fn reclaim_after_failovers(
     possessions: &Arc<Possessions>,
 ) {
     let Some(mut changes) = router.server_changes() else { return std::future::pending().await };
-    let places = Arc::new(Semaphore::new(AT_A_TIME));
     let mut looks = JoinSet::new();
     loop {
         tokio::select! {
@@ -54,13 +52,11 @@ pub(crate) async fn reclaim_after_failovers(
         }
         let moved = handoffs.released_names.moved(|key| router.server_of(key), clock::now());
         for names in moved {
-            let place = places.clone().acquire_owned().await;
-            let (router, handoffs, possessions) =
-                (router.clone(), handoffs.clone(), possessions.clone());
-            looks.spawn(here(async move {
-                let _place = place;
-                look(&names, &router, &handoffs, &possessions).await;
-            }));
+            while looks.len() == AT_A_TIME {
+                looks.join_next().await;
+            }
+            let look = look(names, router.clone(), handoffs.clone(), possessions.clone());
+            looks.spawn(here(look));
         }
         while looks.try_join_next().is_some() {}
         // While slots move, there is one change after the other.
@@ -70,20 +66,21 @@ pub(crate) async fn reclaim_after_failovers(
 
 /// Releases the lock if an idle possession of this client holds it.
 async fn look(
-    names: &Arc<Names>,
-    router: &Arc<Router>,
-    handoffs: &Arc<Handoffs>,
-    possessions: &Arc<Possessions>,
+    names: Arc<Names>,
+    router: Arc<Router>,
+    handoffs: Arc<Handoffs>,
+    possessions: Arc<Possessions>,
 ) {
     let mut backoff = Backoff::in_background();
     for _ in 0..TRIES {
-        let mut call = Session::new(router, clock::now() + handoffs.config.command_timeout);
-        match call.inspect(names, "").await {
+        let mut call = Session::new(&router, clock::now() + handoffs.config.command_timeout);
+        match call.inspect(&names, "").await {
             Ok(Some(inspected)) => {
-                if let Some((idle, permit)) = possessions.claim_idle(&inspected.holder, names, true)
+                if let Some((idle, permit)) =
+                    possessions.claim_idle(&inspected.holder, &names, true)
                 {
                     router.events.release_missed(idle.key_and_id());
-                    release_again(idle, permit, router, handoffs).await;
+                    release_again(idle, permit, &router, &handoffs).await;
                 }
                 return;
             }

@@ -15,28 +15,22 @@ use crate::error::{Error, Loss};
 /// Host and port of a server, or the path of its socket.
 type Address = Option<(String, Option<u16>)>;
 
+/// The span of a call to Redis, with the fields that each has and with its own.
+macro_rules! call {
+    ($call:literal, $($own:tt)*) => {
+        tracing::debug_span!($call, $($own)*, handed_off = Empty, otel.kind = "client",
+            otel.status_code = Empty, db.system.name = "redis", server.address = Empty,
+            server.port = Empty, db.operation.name = $call, "error.type" = Empty)
+    };
+}
+
 /// From the call until the grant, the refusal or the error.
 pub(crate) fn acquire<'a>(
     name: &str,
     owner: impl FnOnce() -> &'a str,
     server: impl FnOnce() -> Address,
 ) -> Span {
-    let span = tracing::debug_span!(
-        "acquire",
-        name,
-        owner = owner(),
-        waited_ms = Empty,
-        granted = Empty,
-        handed_off = Empty,
-        otel.kind = "client",
-        otel.status_code = Empty,
-        db.system.name = "redis",
-        server.address = Empty,
-        server.port = Empty,
-        db.operation.name = "acquire",
-        "error.type" = Empty,
-    );
-    at(span, server)
+    at(call!("acquire", name, owner = owner(), waited_ms = Empty, granted = Empty), server)
 }
 
 /// From the call of `unlock` until the confirmation; or the release of a dropped guard, in the
@@ -47,22 +41,7 @@ pub(crate) fn release(
     background: bool,
     server: impl FnOnce() -> Address,
 ) -> Span {
-    let span = tracing::debug_span!(
-        "release",
-        name,
-        owner,
-        background,
-        handed_off = Empty,
-        loss = Empty,
-        otel.kind = "client",
-        otel.status_code = Empty,
-        db.system.name = "redis",
-        server.address = Empty,
-        server.port = Empty,
-        db.operation.name = "release",
-        "error.type" = Empty,
-    );
-    at(span, server)
+    at(call!("release", name, owner, background, loss = Empty), server)
 }
 
 fn at(span: Span, server: impl FnOnce() -> Address) -> Span {

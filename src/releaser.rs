@@ -87,7 +87,8 @@ impl Releaser {
             // after the release.
             let permit = possession.try_permit();
             let lease = granted.longest_lease();
-            self.enqueue(BackgroundRelease::new(possession.clone(), permit, lease));
+            let release = BackgroundRelease::new(possession.clone(), permit, lease);
+            self.enqueue(Job::Release(release));
         }
     }
 
@@ -108,12 +109,6 @@ impl Releaser {
         })
     }
 
-    /// Has the client's thread tell Redis what it has to hear of a possession.
-    fn settle(&self, possession: &Arc<Possession>) {
-        // It fails only when the client's thread has ended; then the caller gets no answer.
-        let _ = self.jobs.send(Job::Settle(possession.clone()));
-    }
-
     /// Completes when each job that was enqueued before is done or given up.
     pub(crate) async fn drain(&self) {
         let (done, is_done) = oneshot::channel();
@@ -124,19 +119,13 @@ impl Releaser {
 
     /// Has the background give up the client's place in the queue that Redis keeps.
     pub(crate) fn leave_queue(&self, handle: &Handle) {
-        // It fails only when the client's thread has ended; then the place ends by itself.
-        let _ = self.jobs.send(Job::Leave(handle.names.clone(), handle.last()));
+        self.enqueue(Job::Leave(handle.names.clone(), handle.last()));
     }
 
-    /// Has the background hand a lock on that Redis has granted to this client.
-    pub(crate) fn take_grant(&self, grant: Grant) {
-        // It fails only when the client's thread has ended; then the grant ends by itself.
-        let _ = self.jobs.send(Job::Granted(grant));
-    }
-
-    fn enqueue(&self, release: BackgroundRelease) {
-        // It fails only when the client's thread has ended; then the lease ends the hold.
-        let _ = self.jobs.send(Job::Release(release));
+    pub(crate) fn enqueue(&self, job: Job) {
+        // It fails only when the client's thread has ended. Then the hold, the place or the grant ends by
+        // itself, and who waits for an answer gets none.
+        let _ = self.jobs.send(job);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::protocol::{Grant, ServerClock, Session};
-use crate::releaser::PossessionSession;
+use crate::releaser::{Job, PossessionSession};
 
 use super::Acquisition;
 
@@ -24,7 +24,7 @@ impl Acquisition<'_> {
         let Some(came) = came else { return };
         let names = &self.handle.names;
         if let Some(grant) = Grant::of_refusal(names, holder, remaining, came, sent, clock) {
-            self.engine.releaser.take_grant(grant);
+            self.engine.releaser.enqueue(Job::Granted(grant));
         }
     }
 

@@ -80,10 +80,7 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
             let names = &possession.names;
             // The place may be there still of a waiter that had the lock, or that has left meanwhile.
             let leaves = names.is_in_order() && (!heard || handoffs.waiters.gives_entry_up(names));
-            leaves
-                .then(|| Job::Leave(names.clone(), Some(possession.clone())))
-                .into_iter()
-                .collect()
+            if leaves { vec![Job::Leave(names.clone(), Some(possession.clone()))] } else { vec![] }
         }
         Job::Granted(grant) => pass_on(grant, &router, &handoffs).await,
         Job::Leave(names, behind) => {

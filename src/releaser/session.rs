@@ -69,8 +69,7 @@ impl<'a> PossessionSession<'a> {
         let answered = send_release(&mut self.call, self.possession, handoffs, now).await?;
         if answered.leaves {
             let (names, behind) = (self.possession.names.clone(), self.possession.clone());
-            // It fails only when the client's thread has ended; then the place ends by itself.
-            let _ = self.releaser.jobs.send(Job::Leave(names, Some(behind)));
+            self.releaser.enqueue(Job::Leave(names, Some(behind)));
         }
         Ok(answered.released)
     }
@@ -88,13 +87,13 @@ impl Drop for PossessionSession<'_> {
             holds.may_have_pending() && holds.pending(clock::now(), Duration::ZERO).is_some();
         drop(holds);
         if pending || self.unanswered {
-            self.releaser.enqueue(BackgroundRelease {
+            self.releaser.enqueue(Job::Release(BackgroundRelease {
                 possession: self.possession.clone(),
                 permit: self.permit.take(),
                 connection: self.call.connection.take(),
                 lease: self.lease,
                 unanswered: self.unanswered,
-            });
+            }));
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::possession::Granted;
 use crate::protocol::Session;
 use crate::spans;
 
-use super::{PossessionSession, Releaser};
+use super::{Job, PossessionSession, Releaser};
 
 /// What became of the hold before its end, as Redis says.
 type Confirmation = oneshot::Receiver<Result<Option<Loss>, Error>>;
@@ -119,7 +119,7 @@ impl<'a> Unlock<'a> {
             (holds.confirms_to(confirm), confirmation)
         };
         if settle {
-            self.session.releaser.settle(possession);
+            self.session.releaser.enqueue(Job::Settle(possession.clone()));
         }
         self.session.ends();
         Some(confirmation)

@@ -63,8 +63,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "drop-needs-a-runtime",
         file: "src/releaser.rs",
-        right: "let _ = self.jobs.send(Job::Release(release));",
-        wrong: "if BUG && tokio::runtime::Handle::try_current().is_err() {\n            return;\n        }\n        let _ = self.jobs.send(Job::Release(release));",
+        right: "let _ = self.jobs.send(job);",
+        wrong: "if BUG && tokio::runtime::Handle::try_current().is_err() {\n            return;\n        }\n        let _ = self.jobs.send(job);",
     },
     Mutant {
         bug: "no-undo",

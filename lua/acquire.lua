@@ -17,62 +17,35 @@
 --          +TAKEN      the same, and another owner has the lock
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
--- A lock has one field, and that field is an owner: an id, a colon and a number.
--- HLEN counts the fields, and HRANDFIELD names the only one: a large hash costs no
--- more than a lock, and a free lock costs one look.
 -- The count to reach is absolute, so this sent twice counts once. A first hold
 -- that finds the field already there takes over what is left of an earlier
 -- hold of the same owner, whose release never arrived. Neither that nor a nested
 -- hold ever shortens the lease in force: a refusal has reported it to the waiters,
 -- and they would not recheck sooner.
--- A token is the last one plus one, as Redisson counts it, but at least the
--- server's time in microseconds: so it grows even when the last one was lost. A
--- client draws several at once for the holders to which it hands the lock on.
--- It comes first, because nothing is written yet if it is refused.
+-- A client draws several tokens at once, for the holders to which it hands the lock on.
+-- They come first, because nothing is written yet if that is refused.
 -- Why atomic: between "is it free" and "it is mine" no other owner may come in,
 -- and no client may ever see a hash without a TTL.
 
-local fields = redis.call('HLEN', KEYS[1])
-local holder = nil
-if fields > 0 then
-  holder = redis.call('HRANDFIELD', KEYS[1])
-  if fields > 1 or not string.find(holder, '^.+:%-?%d+$') then
-    return redis.error_reply('WRONGTYPE the hash is not a lock')
+local key, owner, lease, count = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local holder, failed = holder_of(key)
+if failed then
+  return failed
+elseif holder ~= owner and count ~= '1' then
+  return redis.status_reply(holder and 'TAKEN' or 'GONE')
+elseif holder and holder ~= owner then
+  return {redis.call('PTTL', key), holder}
+end
+local token = KEYS[2] and draw(KEYS[2], ARGV[4])
+redis.call('HSET', key, owner, count)
+if not holder or redis.call('PTTL', key) < tonumber(lease) then
+  local expires = redis.pcall('PEXPIRE', key, lease)
+  if expires ~= 1 then
+    if count == '1' then
+      -- Not permitted, say: better no lock than one forever.
+      redis.call('DEL', key)
+    end
+    return expires
   end
 end
-if ARGV[3] ~= '1' then
-  if not holder then
-    return redis.status_reply('GONE')
-  elseif holder ~= ARGV[1] then
-    return redis.status_reply('TAKEN')
-  end
-  redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  end
-  return nil
-end
-if holder and holder ~= ARGV[1] then
-  return {redis.call('PTTL', KEYS[1]), holder}
-end
-if KEYS[2] then
-  local time = redis.call('TIME')
-  local last = time[1] * 1000000 + time[2] + ARGV[4] - 1
-  if redis.call('INCRBY', KEYS[2], ARGV[4]) < last then
-    redis.call('SET', KEYS[2], string.format('%.0f', last))
-  end
-end
-redis.call('HSET', KEYS[1], ARGV[1], '1')
-if holder and redis.call('PTTL', KEYS[1]) >= tonumber(ARGV[2]) then
-  return KEYS[2] and redis.call('GET', KEYS[2]) or nil
-end
-local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
-if expires ~= 1 then
-  -- Not permitted, say: better no lock than one forever.
-  redis.call('DEL', KEYS[1])
-  return expires
-end
-if KEYS[2] then
-  return redis.call('GET', KEYS[2])
-end
-return nil
+return token

@@ -6,12 +6,11 @@
 -- ARGV[at]   for each command: of how many words it is,
 -- ARGV[i]    and then its words: its name and its arguments
 --
--- Replies  0          not held by that owner, or not a lock; nothing was written
---          -1         held by another owner; nothing was written
---          an         array in the order of the commands, as far as they were run
---          reply      what the command replied; an error is the last one
+-- Replies  an      array in the order of the commands, as far as they were run
+--          reply   what the command replied; an error is the last one
+--          +GONE   not held by that owner, or not a lock; nothing was written
+--          +TAKEN  held by another owner; nothing was written
 --
--- What makes a hash a lock is in acquire. The HLEN is protected as in renew.
 -- The lock is written again as it is before the first command: a server that may
 -- not write now (a replica, say, or one whose memory is full) replies with its
 -- error before anything is written, and the client may send all of it again.
@@ -21,18 +20,11 @@
 -- Why atomic: between "it is mine" and the last command the lease may end, and
 -- another owner may come in, under whose lock these commands would write.
 
-local fields = redis.pcall('HLEN', KEYS[1])
-local held = fields == 1 and redis.call('HGET', KEYS[1], ARGV[1])
-if not held then
-  if type(fields) == 'table' and not string.find(fields.err, 'WRONGTYPE', 1, true) then
-    return fields
-  end
-  if fields == 1 and string.find(redis.call('HRANDFIELD', KEYS[1]), '^.+:%-?%d+$') then
-    return -1
-  end
-  return 0
+local failed, count = lost(KEYS[1], ARGV[1])
+if failed then
+  return failed
 end
-redis.call('HSET', KEYS[1], ARGV[1], held)
+redis.call('HSET', KEYS[1], ARGV[1], count)
 local replies, at = {}, 2
 while ARGV[at] do
   local last = at + ARGV[at]

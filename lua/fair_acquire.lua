@@ -38,8 +38,7 @@
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written. The same, and
 --                      `key 2` or `key 3`: that one is of another type than the queue has
 --
--- What makes a hash a lock, why a lease is never shortened and what a token is, is in
--- acquire. The count to reach is absolute, so this sent twice counts once.
+-- Why a lease is never shortened is in acquire. The count to reach is absolute, so this sent twice counts once.
 -- The looks at the keys of the queue are protected, because the error has to name the key.
 -- The place is written before the script looks whose turn it is: the asking waiter may
 -- be younger than the one that had the place.
@@ -50,19 +49,12 @@
 -- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
 -- between "it is not" and my place no release may pass.
 
-local fields = redis.call('HLEN', KEYS[1])
-local holder = nil
-if fields > 0 then
-  holder = redis.call('HRANDFIELD', KEYS[1])
-  if fields > 1 or not string.find(holder, '^.+:%-?%d+$') then
-    return redis.error_reply('WRONGTYPE the hash is not a lock')
-  end
-end
-if ARGV[3] ~= '1' then
-  if not holder then
-    return redis.status_reply('GONE')
-  elseif holder ~= ARGV[1] then
-    return redis.status_reply('TAKEN')
+local holder, failed = holder_of(KEYS[1])
+if failed then
+  return failed
+elseif ARGV[3] ~= '1' then
+  if holder ~= ARGV[1] then
+    return redis.status_reply(holder and 'TAKEN' or 'GONE')
   end
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
   if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
@@ -86,12 +78,12 @@ if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
     end
   end
   if waits then
-    local failed = place({KEYS[2], KEYS[3]}, {ARGV[4], ARGV[5], ARGV[12], ARGV[6], now})
-    if failed then
-      if holder and type(failed) == 'table' and string.find(failed.err, 'OOM', 1, true) then
+    local refused = place({KEYS[2], KEYS[3]}, {ARGV[4], ARGV[5], ARGV[12], ARGV[6], now})
+    if refused then
+      if holder and type(refused) == 'table' and string.find(refused.err, 'OOM', 1, true) then
         return {redis.call('PTTL', KEYS[1]), holder}
       end
-      return failed
+      return refused
     end
     if told == ARGV[4] then
       redis.call('HDEL', KEYS[3], 'told')
@@ -118,11 +110,7 @@ elseif ARGV[4] ~= '' then
   place({KEYS[2], KEYS[3]}, {ARGV[4], '', ARGV[12]})
 end
 if KEYS[4] then
-  local time = redis.call('TIME')
-  local last = time[1] * 1000000 + time[2] + ARGV[13] - 1
-  if redis.call('INCRBY', KEYS[4], ARGV[13]) < last then
-    redis.call('SET', KEYS[4], string.format('%.0f', last))
-  end
+  draw(KEYS[4], ARGV[13])
 end
 redis.call('HSET', KEYS[1], ARGV[1], '1')
 if not mine or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then

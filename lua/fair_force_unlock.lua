@@ -11,21 +11,17 @@
 -- ARGV[3]  whether that counts all subscribers, as fair_turn has it
 -- ARGV[4]  grace in milliseconds, as fair_turn has it
 --
--- Replies  0           it was free; nothing was written
---          1           freed: the key is gone, and the next client was told
+-- Replies  number      freed: the next client was told or has the lock, and so many clients
+--                      received the message on the lock's channel
+--          +GONE       it was free; nothing was written
 --          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
 --
--- What makes a hash a lock is in acquire; why what follows the DEL is protected, in
--- fair_release.
+-- Why what follows the DEL is protected is in fair_release.
 -- Why atomic: the next client is told if and only if there was something to free.
 
-local fields = redis.call('HLEN', KEYS[1])
-if fields == 0 then
-  return 0
-end
-local holder = redis.call('HRANDFIELD', KEYS[1])
-if fields > 1 or not string.find(holder, '^.+:%-?%d+$') then
-  return redis.error_reply('WRONGTYPE the hash is not a lock')
+local holder, failed = holder_of(KEYS[1])
+if not holder then
+  return failed or redis.status_reply('GONE')
 end
 redis.call('DEL', KEYS[1])
 pcall(function()
@@ -34,5 +30,4 @@ pcall(function()
   redis.call('HDEL', KEYS[3], 'told')
   turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[1], ARGV[2], ARGV[3], ARGV[4], now, '', ''})
 end)
-redis.pcall(ARGV[2], ARGV[1], '0')
-return 1
+return tonumber(redis.pcall(ARGV[2], ARGV[1], '0')) or 0

@@ -29,7 +29,7 @@
 
 local left = redis.call('PTTL', KEYS[1])
 local done = prolong({KEYS[1], KEYS[4]}, {unpack(ARGV, 6)})
-if type(done) ~= 'table' or done.err then
+if not done[1] then
   return done
 end
 local others = -1

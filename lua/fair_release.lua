@@ -15,12 +15,12 @@
 -- ARGV[8]  grace in milliseconds, as fair_turn has it
 -- ARGV[9]  how it has its turn, and the number of that waiter, as fair_place has it
 --
--- Replies  0           the owner holds nothing here; nothing was written
---          -1          the same, and another owner has the lock
---          2           freed: the next client was told, or has the lock
---          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
+-- Replies  number  freed: the next client was told or has the lock, and so many clients
+--                  received the message on the lock's channel
+--          +GONE   the owner holds nothing here; nothing was written
+--          +TAKEN  the same, and another owner has the lock
 --
--- What makes a hash a lock is in acquire; why the first write is a DEL, in release.
+-- Why the first write is a DEL is in release.
 -- On the channel of the lock itself no client waits in the queue: the message there is
 -- for plain locks of this name, and comes last.
 -- What follows the DEL is called protected: the release has happened, whatever stands
@@ -28,16 +28,9 @@
 -- Why atomic: between "it is mine" and "it is gone" another owner may come in, and
 -- between "it is gone" and the message one that does not wait may.
 
-local fields = redis.call('HLEN', KEYS[1])
-if fields > 1 then
-  return redis.error_reply('WRONGTYPE the hash is not a lock')
-end
-local held = fields == 1 and redis.call('HGET', KEYS[1], ARGV[1])
-if not held then
-  if fields == 1 and string.find(redis.call('HRANDFIELD', KEYS[1]), '^.+:%-?%d+$') then
-    return -1
-  end
-  return 0
+local failed = lost(KEYS[1], ARGV[1])
+if failed then
+  return failed
 end
 redis.call('DEL', KEYS[1])
 pcall(function()
@@ -50,5 +43,4 @@ pcall(function()
   redis.call('HDEL', KEYS[3], 'told')
   turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[2], ARGV[3], ARGV[4], ARGV[8], now, '', ARGV[5]})
 end)
-redis.pcall(ARGV[3], ARGV[2], '0')
-return 2
+return tonumber(redis.pcall(ARGV[3], ARGV[2], '0')) or 0

@@ -9,15 +9,10 @@
 --                      holder), and the holder
 --          -WRONGTYPE  the key is a hash, but not a lock
 --
--- What makes a hash a lock is in acquire.
 -- Why atomic: the three parts of the answer are about the same holder.
 
-local fields = redis.call('HLEN', KEYS[1])
-if fields == 0 then
-  return nil
-end
-local holder = redis.call('HRANDFIELD', KEYS[1])
-if fields > 1 or not string.find(holder, '^.+:%-?%d+$') then
-  return redis.error_reply('WRONGTYPE the hash is not a lock')
+local holder, failed = holder_of(KEYS[1])
+if not holder then
+  return failed or nil
 end
 return {redis.call('PTTL', KEYS[1]), redis.call('HGET', KEYS[1], ARGV[1]) or 0, holder}

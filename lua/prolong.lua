@@ -13,13 +13,11 @@
 --          sharded channels
 -- ARGV[8]  how many of its subscribers are this client: 0 or 1
 --
--- Replies  0           the owner holds nothing here; nothing was written
---          -1          the same, and another owner has the lock
---          an          array of two: how many clients are subscribed to the channel
---                      (-1: that is not known), and the last token drawn (0: none)
---          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
+-- Replies  an      array of two: how many clients are subscribed to the channel (-1: that is
+--                  not known), and the last token drawn (0: none)
+--          +GONE   the owner holds nothing here; nothing was written
+--          +TAKEN  the same, and another owner has the lock
 --
--- What makes a hash a lock is in acquire, and so is what a token is.
 -- The client sends this when holds of an owner are given back, but not all, and when
 -- another holder is inside under the same owner: the lock was handed off without a word
 -- to Redis, and count and lease are that one's now.
@@ -35,41 +33,26 @@
 -- Why atomic: between "it is mine" and the new lease the old one may end and another
 -- owner may come in, whose lock this would change.
 
-local fields = redis.call('HLEN', KEYS[1])
-if fields > 1 then
-  return redis.error_reply('WRONGTYPE the hash is not a lock')
+local key, owner, count, lease = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local channel, numsub, publish, ours = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
+local failed, held = lost(key, owner)
+if failed then
+  return failed
 end
-local held = fields == 1 and redis.call('HGET', KEYS[1], ARGV[1])
-if not held then
-  if fields == 1 and string.find(redis.call('HRANDFIELD', KEYS[1]), '^.+:%-?%d+$') then
-    return -1
-  end
-  return 0
+local remaining = redis.call('PTTL', key)
+redis.call('PEXPIRE', key, lease)
+if tonumber(held) > tonumber(count) then
+  redis.call('HSET', key, owner, count)
 end
-local remaining = redis.call('PTTL', KEYS[1])
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-if tonumber(held) > tonumber(ARGV[2]) then
-  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-end
-local token = 0
+local token = nil
 if KEYS[2] then
-  local time = redis.call('TIME')
-  local last = time[1] * 1000000 + time[2] + ARGV[4] - 1
-  local drawn = redis.pcall('INCRBY', KEYS[2], ARGV[4])
-  if type(drawn) == 'number' then
-    if drawn < last then
-      redis.call('SET', KEYS[2], string.format('%.0f', last))
-    end
-    token = redis.call('GET', KEYS[2])
-  end
+  local drawn, last = pcall(draw, KEYS[2], ARGV[4])
+  token = drawn and last
 end
-local subscribers = {}
-if ARGV[6] ~= '' then
-  subscribers = redis.pcall('PUBSUB', ARGV[6], ARGV[5])
+local subscribers = numsub ~= '' and redis.pcall('PUBSUB', numsub, channel)
+local listening = subscribers and subscribers[2] or -1
+local sooner = remaining < 0 or remaining > tonumber(lease) + 50
+if sooner and (listening < 0 or listening > ours) then
+  redis.pcall(publish, channel, '0')
 end
-local listening = subscribers[2] or -1
-local shorter = remaining < 0 or remaining > tonumber(ARGV[3]) + 50
-if shorter and (listening < 0 or listening > tonumber(ARGV[8])) then
-  redis.pcall(ARGV[7], ARGV[5], '0')
-end
-return {listening, token}
+return {listening, token or 0}, sooner

@@ -5,12 +5,11 @@
 -- ARGV[2]  the channel to which this publishes the release
 -- ARGV[3]  how: PUBLISH, or SPUBLISH in a cluster with sharded channels
 --
--- Replies  0           the owner holds nothing here; nothing was written
---          -1          the same, and another owner has the lock
---          2 + n       freed: the key is gone, and n clients received the message
---          -WRONGTYPE  the key is a hash, but not a lock; nothing was written
+-- Replies  number  freed: the key is gone, and so many clients received the message
+--          +GONE   the owner holds nothing here; nothing was written
+--          +TAKEN  the same, and another owner has the lock
 --
--- What makes a hash a lock is in acquire. Where holds stay, prolong lowers the count.
+-- Where holds stay, prolong lowers the count.
 -- The first write is a DEL because Redis allows that when its memory is full; HSET in
 -- its place would keep a lock until its lease ended.
 -- ARGV[3] is called protected: without permission to publish, the release has
@@ -18,17 +17,9 @@
 -- Why atomic: between "it is mine" and "it is gone" the lease may end and
 -- another owner may come in, whose lock this would delete.
 
-local fields = redis.call('HLEN', KEYS[1])
-if fields > 1 then
-  return redis.error_reply('WRONGTYPE the hash is not a lock')
-end
-local held = fields == 1 and redis.call('HGET', KEYS[1], ARGV[1])
-if not held then
-  if fields == 1 and string.find(redis.call('HRANDFIELD', KEYS[1]), '^.+:%-?%d+$') then
-    return -1
-  end
-  return 0
+local failed = lost(KEYS[1], ARGV[1])
+if failed then
+  return failed
 end
 redis.call('DEL', KEYS[1])
-local receivers = redis.pcall(ARGV[3], ARGV[2], '0')
-return 2 + (tonumber(receivers) or 0)
+return tonumber(redis.pcall(ARGV[3], ARGV[2], '0')) or 0

@@ -184,7 +184,7 @@ impl Handoffs {
         }
     }
 
-    /// Sends one request about a possession. A hash that is no lock is as gone as if deleted.
+    /// Sends one request about a possession.
     pub(crate) async fn prolong(
         &self,
         call: &mut Session<'_>,
@@ -201,17 +201,12 @@ impl Handoffs {
         let terms = Terms { count, lease, tokens };
         let answer = call.prolong(names, &possession.id, terms, listens, entry).await;
         self.note_release(names, server, None, call.router);
-        match answer {
-            Ok(answer) => {
-                self.trip.ended(sent);
-                if let Ok(prolonged) = &answer {
-                    self.waiters.record_foreign(names, prolonged.foreign);
-                }
-                Ok(answer)
-            }
-            Err(error) if error.kind() == ErrorKind::NotALock => Ok(Err((Loss::KeyGone, false))),
-            Err(error) => Err(error),
+        let answer = answer?;
+        self.trip.ended(sent);
+        if let Ok(prolonged) = &answer {
+            self.waiters.record_foreign(names, prolonged.foreign);
         }
+        Ok(answer)
     }
 
     /// Redis has heard of the holder.

@@ -208,8 +208,8 @@ impl<'a> Session<'a> {
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let released = match answer.value {
-            Value::Int(reply @ 2..) => {
-                Released::Freed { receivers: u32::try_from(reply - 2).unwrap_or(u32::MAX) }
+            Value::Int(receivers @ 0..) => {
+                Released::Freed { receivers: u32::try_from(receivers).unwrap_or(u32::MAX) }
             }
             other => match loss_of(&other) {
                 Some(loss) => Released::Nothing(loss),
@@ -249,7 +249,7 @@ impl<'a> Session<'a> {
         match answer.value {
             Value::Array(held) if held.len() == locks.len() => {
                 let held = held.iter().map(|one| match one {
-                    Value::Int(1) => Ok(()),
+                    Value::Okay => Ok(()),
                     other => Err(loss_of(other).unwrap_or(Loss::KeyGone)),
                 });
                 Ok((held.collect(), answer.sent))
@@ -277,7 +277,8 @@ impl<'a> Session<'a> {
             Request { publishes_on: Some(names.channel()), ..request }
         };
         match self.router.call(&mut self.connection, &mut request).await?.value {
-            Value::Int(freed) => Ok(freed == 1),
+            Value::Int(_) => Ok(true),
+            other if loss_of(&other).is_some() => Ok(false),
             other => Err(unexpected("force_unlock", &other)),
         }
     }

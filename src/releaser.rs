@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::backoff::Backoff;
 use crate::clock;
-use crate::error::{Error, ErrorKind, Loss, Outcome};
+use crate::error::{Error, Outcome};
 use crate::handle::Handle;
 use crate::handoff::Handoffs;
 use crate::possession::{Confirm, FoundBy, Granted, Permit, Possession, Prolong};
@@ -190,10 +190,6 @@ async fn send_release(
         call.release(names, id, pending.count, pending.lease, entry).await
     };
     let (released, repeated) = match answer {
-        // Another client has written something else there: the hold is as gone as if deleted.
-        Err(error) if error.kind() == ErrorKind::NotALock => {
-            (Released::Nothing(Loss::KeyGone), false)
-        }
         Err(error) => {
             if error.outcome() == Outcome::NotExecuted && !sent_before {
                 possession.holds.lock().release_not_executed();

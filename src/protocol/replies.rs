@@ -17,11 +17,10 @@ pub(super) fn acquired(answer: Answer, tokens: u32) -> Result<(Acquired, Instant
     let acquired = match &answer.value {
         // A number says how old the oldest waiter elsewhere is.
         Value::Nil | Value::Int(_) if tokens == 0 => Acquired::Granted(TokenBlock::default()),
-        Value::SimpleString(reply) if reply == "GONE" => Acquired::Gone(Loss::KeyGone),
-        Value::SimpleString(reply) if reply == "TAKEN" => Acquired::Gone(Loss::TakenOver),
-        other => match granted_token(other).filter(|_| tokens > 0) {
-            Some(last) => Acquired::Granted(TokenBlock::up_to(token_of(last)?, tokens)),
-            None => refused(other, answer.asking)?,
+        other => match (granted_token(other).filter(|_| tokens > 0), loss_of(other)) {
+            (Some(last), _) => Acquired::Granted(TokenBlock::up_to(token_of(last)?, tokens)),
+            (None, Some(loss)) => Acquired::Gone(loss),
+            (None, None) => refused(other, answer.asking)?,
         },
     };
     Ok((acquired, answer.sent))
@@ -61,8 +60,8 @@ pub(super) fn refusal(reply: &Value) -> Option<(Option<Duration>, Box<str>)> {
 /// What a script says that does not find the owner.
 pub(super) fn loss_of(reply: &Value) -> Option<Loss> {
     match reply {
-        Value::Int(0) => Some(Loss::KeyGone),
-        Value::Int(-1) => Some(Loss::TakenOver),
+        Value::SimpleString(reply) if reply == "GONE" => Some(Loss::KeyGone),
+        Value::SimpleString(reply) if reply == "TAKEN" => Some(Loss::TakenOver),
         _ => None,
     }
 }

@@ -120,8 +120,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// A loss as the scripts say it.
-fn number(loss: Loss) -> i64 {
-    if loss == Loss::TakenOver { -1 } else { 0 }
+fn said(loss: Loss) -> Value {
+    Value::SimpleString(if loss == Loss::TakenOver { "TAKEN" } else { "GONE" }.into())
 }
 
 struct Both<'a> {
@@ -163,9 +163,9 @@ impl Both<'_> {
             Op::Release { owner, lease, count } => {
                 let released = self.naive.release(OWNERS[owner], count, lease, 0);
                 let reply = match released {
-                    Released::Nothing(loss) => Value::Int(number(loss)),
+                    Released::Nothing(loss) => said(loss),
                     Released::CountLowered => Value::Array(vec![Value::Int(0), Value::Int(0)]),
-                    Released::Freed { receivers } => Value::Int(2 + i64::from(receivers)),
+                    Released::Freed { receivers } => Value::Int(receivers.into()),
                 };
                 let asked = if count == 0 {
                     self.ask(&scripts.release, &[&OWNERS[owner], &"channel", &"PUBLISH"])
@@ -176,20 +176,20 @@ impl Both<'_> {
             }
             Op::Renew { owner, lease } => {
                 let held = self.naive.renew(OWNERS[owner], lease, 0);
-                let reply = Value::Array(vec![Value::Int(held.map_or_else(number, |()| 1))]);
+                let reply = Value::Array(vec![held.map_or_else(said, |()| Value::Okay)]);
                 assert_eq!(self.ask(&scripts.renew, &[&lease, &OWNERS[owner]]), reply);
             }
             Op::Prolong { owner, lease, count } => {
                 let reply = match self.naive.prolong(OWNERS[owner], count, lease, 0) {
                     Ok(()) => Value::Array(vec![Value::Int(0), Value::Int(0)]),
-                    Err(loss) => Value::Int(number(loss)),
+                    Err(loss) => said(loss),
                 };
                 assert_eq!(self.prolong(OWNERS[owner], count, lease), reply);
             }
             Op::ForceUnlock => {
                 let held = self.naive.lock.take().is_some();
                 let reply = self.ask(&scripts.force_unlock, &[&"channel", &"PUBLISH"]);
-                assert_eq!(reply, Value::Int(held.into()));
+                assert_eq!(reply, if held { Value::Int(0) } else { said(Loss::KeyGone) });
             }
             Op::Expire => {
                 self.naive.lock = None;
@@ -279,8 +279,8 @@ fn a_batch_of_renewals_judges_each_lock_on_its_own() {
     for _ in keys {
         cmd.arg("us");
     }
-    let reply: Vec<i64> = cmd.query(&mut redis).unwrap();
-    assert_eq!(reply, [1, -1, 0, 0, 0, 0, 1, 1]);
+    let reply: Vec<String> = cmd.query(&mut redis).unwrap();
+    assert_eq!(reply, ["OK", "TAKEN", "GONE", "GONE", "GONE", "GONE", "OK", "OK"]);
     let ttl = |key: &str, redis: &mut Connection| -> i64 {
         redis::cmd("PTTL").arg(key).query(redis).unwrap()
     };

@@ -157,7 +157,7 @@ impl ReplicaWait {
                 }
             };
             let told = |held| match held {
-                Ok(Value::Int(1)) => Ok(have),
+                Ok(Value::Okay) => Ok(have),
                 // The lock is not held any more: no replica has it.
                 Ok(_) => Ok(0),
                 Err(error) => Err(Some(error)),

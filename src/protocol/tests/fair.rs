@@ -326,7 +326,7 @@ fn x5_the_last_client_that_hears_it_is_asked_to_go_on_wherever_it_is() {
         for (n, score) in dead.enumerate() {
             queue.ask::<()>(&["ZADD", QUEUE, &score, &format!("dead:{n}")]);
         }
-        assert_eq!(queue.release("a:1", "a", None), Value::Int(2));
+        assert_eq!(queue.release("a:1", "a", None), Value::Int(0));
         assert_eq!(queue.hears(x), Some("1".to_owned()), "{behind} dead behind it");
         assert_eq!(queue.order().len(), 50 + 1 + behind);
     }
@@ -336,26 +336,21 @@ fn x5_the_last_client_that_hears_it_is_asked_to_go_on_wherever_it_is() {
 fn a_hash_that_is_no_lock_is_refused_and_stays() {
     let mut queue = Queue::new();
     queue.ask::<()>(&["HSET", LOCK, "field", "1", "other", "2"]);
-    let scripts: [(&Script, &[&dyn ToString]); 3] = [
+    let scripts: [(&Script, &[&dyn ToString]); 2] = [
         (
             &SCRIPTS.fair_acquire,
             &[&"a:1", &LEASE, &1, &"a", &1, &TERM, &"", &CHANNEL, &"PUBLISH", &1, &GRACE, &""],
         ),
-        (&SCRIPTS.fair_release, &[&"a:1", &CHANNEL, &"PUBLISH", &1, &"a", &"", &TERM, &GRACE, &""]),
         (&SCRIPTS.fair_force_unlock, &[&CHANNEL, &"PUBLISH", &1, &GRACE]),
     ];
     for (script, args) in scripts {
-        let mut cmd = evalsha(script, &[LOCK, QUEUE, WAITING]);
-        for arg in args {
-            cmd.arg(arg.to_string());
-        }
-        let error = match queue.redis.req_command(&cmd) {
-            Err(error) => error.to_string(),
-            Ok(Value::ServerError(error)) => format!("{error:?}"),
-            Ok(other) => panic!("{other:?}"),
-        };
-        assert!(error.contains("WRONGTYPE") || error.contains("not a lock"), "{error}");
+        let refused = queue.run(script, args);
+        let Value::ServerError(error) = refused else { panic!("{refused:?}") };
+        let says = (error.code(), error.details());
+        assert_eq!(says, ("WRONGTYPE", Some("the hash is not a lock")));
     }
+    assert_eq!(queue.release("a:1", "a", None), said(Loss::KeyGone));
+    assert_eq!(queue.prolong("a:1", LEASE, None), said(Loss::KeyGone));
     assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 1);
 }
 

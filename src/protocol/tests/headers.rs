@@ -15,7 +15,14 @@ struct Script {
     body: String,
 }
 
+/// The file of the functions that stand in front of scripts.
+const LIB: &str = "lib.lua";
+
 fn scripts() -> Vec<Script> {
+    scripts_and_lib().into_iter().filter(|script| script.name != LIB).collect()
+}
+
+fn scripts_and_lib() -> Vec<Script> {
     let lua = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
     let mut scripts: Vec<Script> = fs::read_dir(lua)
         .expect("the directory lua/")
@@ -70,47 +77,76 @@ impl Script {
             .collect()
     }
 
-    /// The first word of each reply that the body returns. A table is an array and what is put into it; the result
-    /// of a protected call is returned as an error, which is no reply.
+    /// The first word of each reply that the body returns.
     fn replies(&self) -> Words {
-        let code = || self.body.lines().map(|line| line.split("--").next().unwrap().trim());
-        let returned = code().filter_map(|line| line.strip_prefix("return "));
-        returned
-            .flat_map(|value| match value {
-                "nil" => vec!["nil".to_owned()],
-                _ if let Some(number) = leading_number(value) => vec![number],
-                _ if value.starts_with("redis.call('GET'") => vec!["string".to_owned()],
-                _ if value.starts_with("redis.call(") => vec!["integer".to_owned()],
-                "granted" => vec!["2".to_owned(), "an".to_owned()],
-                _ if value.starts_with("elsewhere(") || value.starts_with("math.") => {
-                    vec!["number".to_owned()]
-                }
-                _ if self.body.contains(&format!("local {value} = redis.pcall(")) => vec![],
-                _ if let Some(error) = value.strip_prefix("redis.error_reply('") => {
-                    vec![format!("-{}", error.split(' ').next().unwrap())]
-                }
-                _ => match value.strip_prefix("redis.status_reply('") {
-                    Some(status) => vec![format!("+{}", status.trim_end_matches("')"))],
-                    None => iter::once("an".to_owned())
-                        .chain(code().filter_map(|line| {
-                            Some(
-                                line.strip_prefix(&format!("{value}["))?
-                                    .split_once("] = ")?
-                                    .1
-                                    .into(),
-                            )
-                        }))
-                        .collect(),
-                },
-            })
+        self.code()
+            .filter_map(|line| line.strip_prefix("return "))
+            .flat_map(|it| self.reply(it))
             .collect()
+    }
+
+    fn code(&self) -> impl Iterator<Item = &str> {
+        self.body.lines().map(|line| line.split("--").next().unwrap().trim())
+    }
+
+    /// What is returned in these words. A table is an array and what is put into it; the result of a protected
+    /// call is returned as an error, which is no reply.
+    fn reply(&self, value: &str) -> Vec<String> {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let is_given = |call: &str| self.body.contains(&format!("local {value} = {call}("));
+        let lost = value == "failed" && self.body.contains("= lost(");
+        match value {
+            "redis.status_reply(holder and 'TAKEN' or 'GONE')" => words(&["+GONE", "+TAKEN"]),
+            _ if lost => words(&["+GONE", "+TAKEN"]),
+            "failed" => words(&["-WRONGTYPE"]),
+            "token" => words(&["nil", "string"]),
+            "nil" => words(&["nil"]),
+            _ if value.parse::<i64>().is_ok() => words(&[value]),
+            _ if is_given("redis.pcall") || is_given("place") => Vec::new(),
+            _ if let Some(other) = value.strip_prefix("failed or ") => {
+                [self.reply("failed"), self.reply(other)].concat()
+            }
+            _ if let Some(status) = value.strip_prefix("redis.status_reply('") => {
+                vec![format!("+{}", status.trim_end_matches("')"))]
+            }
+            _ if let Some(error) = value.strip_prefix("redis.error_reply('") => {
+                vec![format!("-{}", error.split(' ').next().unwrap())]
+            }
+            _ if ["tonumber(", "math.", "elsewhere("]
+                .iter()
+                .any(|call| value.starts_with(call)) =>
+            {
+                words(&["number"])
+            }
+            _ => {
+                let put = format!("{value}[");
+                let put =
+                    self.code().filter_map(|line| line.strip_prefix(&put)?.split_once("] = "));
+                let put = put.flat_map(|(_, it)| it.split(" or ")).flat_map(|it| match it {
+                    "failed" => self.reply(it),
+                    "renewed" => words(&["+OK"]),
+                    _ => words(&[it]),
+                });
+                iter::once("an".to_owned()).chain(put).collect()
+            }
+        }
     }
 }
 
-/// The number that a value is, or to which something is added.
-fn leading_number(value: &str) -> Option<String> {
-    let number = value.split(" + ").next()?;
-    number.parse::<i64>().ok().map(|number| number.to_string())
+/// The functions that stand in front of scripts, each with the comment above it.
+fn functions() -> Vec<(String, String)> {
+    let lib = scripts_and_lib().into_iter().find(|script| script.name == LIB).expect("the file");
+    let mut comment = String::new();
+    let mut functions = Vec::new();
+    for line in lib.body.lines() {
+        if let Some(more) = line.strip_prefix("-- ") {
+            comment += more;
+        } else if let Some(rest) = line.strip_prefix("local function ") {
+            let (name, _) = rest.split_once('(').expect("a function");
+            functions.push((name.to_owned(), std::mem::take(&mut comment)));
+        }
+    }
+    functions
 }
 
 #[test]
@@ -141,7 +177,18 @@ fn every_script_opens_with_its_verb_and_says_why_it_is_atomic() {
 
 #[test]
 fn every_script_is_used_by_the_protocol() {
-    let there: Words = scripts().into_iter().map(|script| script.name).collect();
+    let there: Words = scripts_and_lib().into_iter().map(|script| script.name).collect();
     let used = FILES.iter().map(|(name, _)| format!("{name}.lua")).collect();
     assert_eq!(there, used);
+}
+
+#[test]
+fn every_function_in_front_of_scripts_says_what_it_is_and_is_called() {
+    let functions = functions();
+    assert!(functions.len() > 2, "{functions:?}");
+    for (name, comment) in functions {
+        assert!(comment.starts_with(&format!("{name}: ")), "{name}: {comment}");
+        let called = scripts().iter().any(|script| script.body.contains(&name));
+        assert!(called, "{name} is called by no script");
+    }
 }

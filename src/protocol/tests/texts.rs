@@ -21,3 +21,23 @@ fn a_script_is_sent_without_its_comments_and_its_lines_keep_their_numbers() {
         assert!(!text.lines().nth(1).expect("a second line").contains("--"), "{name}");
     }
 }
+
+#[test]
+fn a_script_comes_behind_what_it_calls_and_no_more() {
+    for (script, functions) in [
+        ("acquire", "holder_of draw"),
+        ("release", "lost"),
+        ("renew", "lost"),
+        ("inspect", "holder_of"),
+        ("batch", "holder_of lost draw acquire release"),
+    ] {
+        let text = text(script, read);
+        let second = text.lines().nth(1).expect("a second line");
+        let before: Vec<&str> = second
+            .split("local function ")
+            .filter_map(|rest| rest.split_once('('))
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(before.join(" "), functions, "{script}");
+    }
+}

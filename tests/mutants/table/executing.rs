@@ -6,8 +6,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "executes-without-the-lock",
         file: "lua/execute.lua",
-        right: "if not held then",
-        wrong: "held = held or 1\nif false then",
+        right: "if failed then",
+        wrong: "count = count or 1\nif false then",
     },
     Mutant {
         bug: "executes-behind-an-error",
@@ -18,7 +18,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "executes-half",
         file: "lua/execute.lua",
-        right: "redis.call('HSET', KEYS[1], ARGV[1], held)\n",
+        right: "redis.call('HSET', KEYS[1], ARGV[1], count)\n",
         wrong: "",
     },
     Mutant {

@@ -36,14 +36,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-acquire-taken-is-gone",
         file: "lua/fair_acquire.lua",
-        right: "redis.status_reply('TAKEN')",
-        wrong: "redis.status_reply('GONE')",
-    },
-    Mutant {
-        bug: "fair-release-taken-is-gone",
-        file: "lua/fair_release.lua",
-        right: "    return -1\n",
-        wrong: "    return 0\n",
+        right: "holder and 'TAKEN' or 'GONE'",
+        wrong: "'GONE'",
     },
     Mutant {
         bug: "fair-release-notifies-no-client",
@@ -54,8 +48,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-release-hides-from-plain",
         file: "lua/fair_release.lua",
-        right: "redis.pcall(ARGV[3], ARGV[2], '0')\nreturn 2",
-        wrong: "return 2",
+        right: "return tonumber(redis.pcall(ARGV[3], ARGV[2], '0')) or 0",
+        wrong: "return 0",
     },
     Mutant {
         bug: "fair-asks-the-last-hundred-only",
@@ -96,8 +90,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-full-memory-fails-waiters",
         file: "lua/fair_acquire.lua",
-        right: "if holder and type(failed) == 'table'",
-        wrong: "if false and type(failed) == 'table'",
+        right: "if holder and type(refused) == 'table'",
+        wrong: "if false and type(refused) == 'table'",
     },
     Mutant {
         bug: "fair-full-memory-fails-the-next",
@@ -372,8 +366,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-token-is-old",
         file: "lua/fair_acquire.lua",
-        right: "  if redis.call('INCRBY', KEYS[4], ARGV[13]) < last then",
-        wrong: "  if (tonumber(redis.call('GET', KEYS[4])) or 0) < 1 then",
+        right: "  draw(KEYS[4], ARGV[13])\n",
+        wrong: "  if (tonumber(redis.call('GET', KEYS[4])) or 0) < 1 then\n    draw(KEYS[4], ARGV[13])\n  end\n",
     },
     Mutant {
         bug: "fair-younger-call-takes-the-turn-of-an-older-one",

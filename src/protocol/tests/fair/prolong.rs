@@ -26,7 +26,7 @@ fn a_client_that_has_the_lock_is_told_how_old_the_oldest_waiter_elsewhere_is() {
     assert_eq!((refusal.len(), seconds(&refusal[2])), (4, Some(6)), "its own place does not count");
     assert_eq!(prolong(&mut queue), Some(6));
     assert_eq!(queue.order(), ["y", "x"]);
-    assert_eq!(queue.prolong("a:2", LEASE, None), Value::Int(-1), "another owner has it");
+    assert_eq!(queue.prolong("a:2", LEASE, None), said(Loss::TakenOver), "another owner has it");
     let [_a, y] = ["a", "y"].map(|client| queue.listens(client));
     queue.release("a:1", "a", Some(5));
     assert_eq!(queue.granted("y", y).1, Some(5));

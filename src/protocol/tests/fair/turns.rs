@@ -10,14 +10,14 @@ fn a_release_tells_the_next_and_when_the_second_has_to_look() {
         queue.acquire(&format!("{client}:1"), &since(client, seconds));
     }
     let [x, y, z] = ["x", "y", "z"].map(|client| queue.listens(client));
-    assert_eq!(queue.release("a:1", "a", None), Value::Int(2));
+    assert_eq!(queue.release("a:1", "a", None), Value::Int(0));
     let (grant, others) = queue.granted("y", y);
     assert_eq!(others, Some(2));
     assert_eq!(queue.hears(z), Some((GRACE + 1).to_string()));
     assert_eq!(queue.hears(x), None);
     assert_eq!((queue.order(), queue.told()), (vec!["z".to_owned(), "x".to_owned()], None));
     // Once more: the field is gone, and another owner's is there.
-    assert_eq!(queue.release("a:1", "a", None), Value::Int(-1));
+    assert_eq!(queue.release("a:1", "a", None), said(Loss::TakenOver));
     assert_eq!(queue.hears(y), None);
     // Nobody else has it now, with a place or without.
     let (left, holder) = refusal_of(&queue.acquire("z:1", &since("z", 2)));
@@ -29,7 +29,7 @@ fn a_release_tells_the_next_and_when_the_second_has_to_look() {
         assert_eq!(queue.ask::<Vec<String>>(&["HKEYS", LOCK]), [&*grant]);
         assert!(queue.ask::<u64>(&["PTTL", LOCK]) > GRACE);
     }
-    assert_eq!(queue.release(&grant, "y", None), Value::Int(2));
+    assert_eq!(queue.release(&grant, "y", None), Value::Int(0));
     queue.takes("z", z);
     queue.assert_nothing_eternal();
 }
@@ -80,7 +80,7 @@ fn a_client_that_leaves_passes_its_turn_on() {
     assert_eq!(queue.leave("x"), Value::Int(0));
     assert_eq!(queue.leave("y"), Value::Int(0), "the lock is not a place");
     assert_eq!(queue.hears(y), None);
-    assert_eq!(queue.release(&grant, "y", None), Value::Int(2));
+    assert_eq!(queue.release(&grant, "y", None), Value::Int(0));
     assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 0, "something is left");
 }
 
@@ -94,7 +94,7 @@ fn where_subscribers_are_not_counted_the_next_client_is_told_and_asks() {
     let [x, y] = ["x", "y"].map(|client| queue.listens(client));
     let args: [&dyn ToString; 9] =
         [&"a:1", &CHANNEL, &"PUBLISH", &"", &"a", &"", &TERM, &GRACE, &FIRST];
-    assert_eq!(queue.run(&SCRIPTS.fair_release, &args), Value::Int(2));
+    assert_eq!(queue.run(&SCRIPTS.fair_release, &args), Value::Int(0));
     assert_eq!(queue.hears(x).as_deref(), Some("0"));
     assert_eq!(queue.hears(y), Some((GRACE + 1).to_string()));
     assert_eq!((queue.ask::<u32>(&["EXISTS", LOCK]), queue.told().as_deref()), (0, Some("x")));
@@ -121,7 +121,7 @@ fn a_client_that_asks_is_told_whichever_request_brought_its_place_and_leaves_not
     assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 1, "more than the lock is left");
     let release: [&dyn ToString; 9] =
         [&"a:1", &CHANNEL, &"PUBLISH", &1, &"a", &SECOND, &TERM, &GRACE, &"1:2"];
-    assert_eq!(queue.run(&SCRIPTS.fair_release, &release), Value::Int(2));
+    assert_eq!(queue.run(&SCRIPTS.fair_release, &release), Value::Int(0));
     assert_eq!((queue.ask::<u32>(&["EXISTS", LOCK]), queue.told().as_deref()), (0, Some("a")));
     assert_eq!(queue.ask::<String>(&["HGET", WAITING, "asks:a"]), "1:2");
     assert!(matches!(queue.run(&SCRIPTS.fair_acquire, &asks), Value::Int(_)));
@@ -171,7 +171,7 @@ fn force_tells_the_next_client() {
     queue.acquire("x:1", &since("x", 1));
     let x = queue.listens("x");
     let args: [&dyn ToString; 4] = [&CHANNEL, &"PUBLISH", &1, &GRACE];
-    assert_eq!(queue.run(&SCRIPTS.fair_force_unlock, &args), Value::Int(1));
+    assert_eq!(queue.run(&SCRIPTS.fair_force_unlock, &args), Value::Int(0));
     queue.takes("x", x);
 }
 
@@ -196,7 +196,7 @@ fn cost_of_a_turn(clients: u64) -> f64 {
         for _ in 0..10 {
             let (client, _) = holder.rsplit_once(':').expect("an owner");
             let again = if client == "holder" { None } else { Some(0) };
-            assert_eq!(queue.release(&holder, client, again), Value::Int(2));
+            assert_eq!(queue.release(&holder, client, again), Value::Int(0));
             holder = queue.ask::<Vec<String>>(&["HKEYS", LOCK]).remove(0);
         }
         let stats: String = queue.ask(&["INFO", "commandstats"]);

@@ -29,7 +29,7 @@ use crate::host::{self, Host};
 use crate::loss::Losses;
 use crate::possession::Possessions;
 use crate::process::Process;
-use crate::protocol::{self, Session};
+use crate::protocol::{self, Call};
 use crate::reclaim::reclaim_after_failovers;
 use crate::releaser::{Releaser, do_jobs};
 use crate::transport::{Endpoint, Push, Router};
@@ -166,7 +166,7 @@ impl Parts {
         spawn(move |made| drop(started.send(made)), connect_and_work(router.clone(), ready, work))?;
         has_started.await.unwrap_or_else(|_| Err(has_ended()))?;
         // While the thread connects.
-        warn_of_eviction(Session::new(&router, deadline)).await;
+        warn_of_eviction(Call::new(&router, deadline)).await;
         // The thread observes its deadlines by itself.
         is_ready.await.unwrap_or_else(|_| Err(has_ended()))?;
         Ok(parts)
@@ -292,7 +292,7 @@ fn new_router(
 /// A server that evicts a held lock grants it to a second owner. Every policy but one may evict it,
 /// because locks have a TTL. A user who may not run `INFO` gets no warning. False if Redis could not
 /// be asked.
-async fn warn_of_eviction(mut call: Session<'_>) -> bool {
+async fn warn_of_eviction(mut call: Call<'_>) -> bool {
     match call.maxmemory_policy().await {
         Ok(Some(policy)) if policy != "noeviction" => call.router.events.may_evict(&policy),
         Ok(_) => {}
@@ -309,7 +309,7 @@ async fn warn_of_eviction(mut call: Session<'_>) -> bool {
 
 /// With the request for that the thread connects.
 async fn connect_and_warn(router: &Router, patience: Duration) {
-    while !warn_of_eviction(Session::new(router, clock::now() + patience)).await {
+    while !warn_of_eviction(Call::new(router, clock::now() + patience)).await {
         clock::sleep(patience).await;
     }
 }

@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::events::Events;
 use crate::loss::Losses;
 use crate::possession::{Confirm, FoundBy, Granted, Permit, Possession, Prolong};
-use crate::protocol::{Prolonged, Session, Terms};
+use crate::protocol::{Call, Prolonged, Terms};
 use crate::released::ReleasedNames;
 use crate::transport::Router;
 use crate::wait::{Effects, Waiter, Waiters};
@@ -118,7 +118,7 @@ impl Handoffs {
     /// does not have the possession.
     pub(crate) async fn settle(&self, router: &Router, possession: &Arc<Possession>) -> bool {
         let (mut backoff, mut give_up) = (Backoff::in_background(), None);
-        let mut call = Session::new(router, clock::now());
+        let mut call = Call::new(router, clock::now());
         let mut lease = None;
         self.gather(possession).await;
         let permit = match possession.try_prolonging() {
@@ -187,7 +187,7 @@ impl Handoffs {
     /// Sends one request about a possession.
     pub(crate) async fn prolong(
         &self,
-        call: &mut Session<'_>,
+        call: &mut Call<'_>,
         possession: &Possession,
         prolong: Prolong,
     ) -> Result<Result<Prolonged, (Loss, bool)>, Error> {

@@ -143,7 +143,7 @@ impl Kind {
 
     /// Whether Redis keeps the order in which clients wait. Then each client listens on a channel of
     /// its own, on which it hears of its turn, and never defers to others.
-    pub(crate) fn has_queue(self) -> bool {
+    pub(crate) fn is_in_order(self) -> bool {
         matches!(self, Self::Fair | Self::FencedFair)
     }
 }

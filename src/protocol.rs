@@ -1,7 +1,7 @@
 //! The wire format: names, and one typed call for each script in `lua/`.
 //!
 //! Every command about a lock is built here, and every reply is decoded here. The layout is
-//! Redisson's `RLock`, so that a Java service can share a lock. Every call but [`Session::execute`]
+//! Redisson's `RLock`, so that a Java service can share a lock. Every call but [`Call::execute`]
 //! may be sent twice and counts once (each script says why). So [`Router`] can send it again after a
 //! connection is lost.
 
@@ -89,8 +89,8 @@ pub(crate) struct Inspected {
     pub(crate) holder: Box<str>,
 }
 
-/// Where requests are sent, and until when their answers are of use.
-pub(crate) struct Session<'a> {
+/// The requests of one call: where they are sent, and until when their answers are of use.
+pub(crate) struct Call<'a> {
     pub(crate) router: &'a Router,
     /// The connection in use, set before a request is sent. The undo of the request is sent
     /// behind it, on the same connection. If set before, the request is first tried there.
@@ -101,7 +101,7 @@ pub(crate) struct Session<'a> {
     pub(crate) patience: Duration,
 }
 
-impl<'a> Session<'a> {
+impl<'a> Call<'a> {
     pub(crate) fn new(router: &'a Router, deadline: Instant) -> Self {
         Self { router, connection: None, deadline, patience: router.patience() }
     }

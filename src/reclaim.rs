@@ -22,7 +22,7 @@ use crate::error::ErrorKind;
 use crate::handoff::Handoffs;
 use crate::host::here;
 use crate::possession::Possessions;
-use crate::protocol::{Names, Session};
+use crate::protocol::{Call, Names};
 use crate::releaser::release_again;
 use crate::transport::Router;
 
@@ -73,7 +73,7 @@ async fn look(
 ) {
     let mut backoff = Backoff::in_background();
     for _ in 0..TRIES {
-        let mut call = Session::new(&router, clock::now() + handoffs.config.command_timeout);
+        let mut call = Call::new(&router, clock::now() + handoffs.config.command_timeout);
         match call.inspect(&names, "").await {
             Ok(Some(inspected)) => {
                 if let Some((idle, permit)) =

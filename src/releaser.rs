@@ -23,7 +23,7 @@ use crate::error::{Error, Outcome};
 use crate::handle::Handle;
 use crate::handoff::Handoffs;
 use crate::possession::{Confirm, FoundBy, Granted, Permit, Possession, Prolong};
-use crate::protocol::{Grant, Names, Released, Session};
+use crate::protocol::{Call, Grant, Names, Released};
 use crate::transport::{Connection, Router};
 
 mod granted;
@@ -164,7 +164,7 @@ struct Answered {
 }
 
 async fn send_release(
-    call: &mut Session<'_>,
+    call: &mut Call<'_>,
     possession: &Arc<Possession>,
     handoffs: &Handoffs,
     now: Instant,
@@ -229,7 +229,7 @@ async fn send_release(
 
 /// Leaves the key in Redis for that long, with no handle inside: see `hold_at_least` of a guard.
 async fn retain(
-    call: &mut Session<'_>,
+    call: &mut Call<'_>,
     possession: &Possession,
     handoffs: &Handoffs,
     retention: Duration,
@@ -283,7 +283,7 @@ async fn release_in_background(
             }
             return jobs;
         }
-        let mut call = Session::new(router, now + config.command_timeout);
+        let mut call = Call::new(router, now + config.command_timeout);
         call.connection = release.connection.take();
         let answer = if !pending {
             // Whatever the reply says, it comes behind the commands.

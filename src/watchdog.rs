@@ -33,7 +33,7 @@ use crate::host::{HashMap, here, spawn};
 use crate::lease::whole_millis;
 use crate::loss::Losses;
 use crate::possession::{FoundBy, Possession, Renewal};
-use crate::protocol::Session;
+use crate::protocol::Call;
 use crate::sync::Mutex;
 use crate::transport::{Router, Server};
 
@@ -235,7 +235,7 @@ impl Watchdog {
     /// Returns the whole batch if Redis refused it and it has more than one lock.
     async fn renew(&self, router: &Router, batch: Vec<Entry>) -> Vec<Entry> {
         let locks: Vec<_> = batch.iter().map(|entry| entry.possession.key_and_id()).collect();
-        let mut call = Session::new(router, self.give_up(router, &batch));
+        let mut call = Call::new(router, self.give_up(router, &batch));
         call.patience = self.patience;
         let answer = call.renew(&locks, self.lease).await;
         let now = clock::now();

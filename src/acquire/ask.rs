@@ -7,7 +7,7 @@ use crate::clock;
 use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::possession::{Ask, FoundBy, Granted, Nesting, Possession};
-use crate::protocol::{Acquired, QueueEntry, ServerClock, Session};
+use crate::protocol::{Acquired, Call, QueueEntry, ServerClock};
 use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
 use crate::wait::{SILENCE, Ticket};
@@ -39,7 +39,7 @@ impl Acquisition<'_> {
                 now = clock::now();
             }
             let possession = handle.begins(&engine.possessions);
-            let call = Session::new(&engine.router, deadline);
+            let call = Call::new(&engine.router, deadline);
             let mut session =
                 PossessionSession::new(call, &possession, &engine.releaser, None, self.requested);
             session.acquire_permit(now).await?;
@@ -60,7 +60,7 @@ impl Acquisition<'_> {
         now: Instant,
     ) -> Result<Option<Granted>, Error> {
         let Self { engine, handle, .. } = self;
-        let call = Session::new(&engine.router, deadline);
+        let call = Call::new(&engine.router, deadline);
         let mut session =
             PossessionSession::new(call, possession, &engine.releaser, None, self.requested);
         let mut now = session.acquire_permit(now).await?;
@@ -207,7 +207,7 @@ impl Acquisition<'_> {
         let two = 2 * replicas.timeout + SILENCE;
         let deadline = session.call.deadline.max(clock::now() + two);
         let Possession { names, id, .. } = &**session.possession();
-        let replicated = Session::await_replicas(&engine.router, names, id, replicas, deadline);
+        let replicated = Call::await_replicas(&engine.router, names, id, replicas, deadline);
         let Err(error) = replicated.await else { return Ok(()) };
         Err(match session.send_release(clock::now()).await {
             Ok(_) => error.undone(),

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::protocol::{Grant, ServerClock, Session};
+use crate::protocol::{Call, Grant, ServerClock};
 use crate::releaser::{Job, PossessionSession};
 
 use super::Acquisition;
@@ -37,8 +37,7 @@ impl Acquisition<'_> {
         else {
             return false;
         };
-        let (call, lease) =
-            (Session::new(&engine.router, deadline), engine.config.watchdog_timeout);
+        let (call, lease) = (Call::new(&engine.router, deadline), engine.config.watchdog_timeout);
         let mut session =
             PossessionSession::new(call, &idle, &engine.releaser, Some(permit), lease);
         let released = Box::pin(session.send_release(clock::now())).await.unwrap_or(false);

@@ -13,7 +13,7 @@ use crate::handle::Handle;
 use crate::host::Entered;
 use crate::lease::{Lease, MAX_LEASE};
 use crate::possession::{FoundBy, Granted};
-use crate::protocol::Session;
+use crate::protocol::Call;
 use crate::releaser::{PossessionSession, Unlock};
 use crate::spans;
 
@@ -63,7 +63,7 @@ impl Hold {
     async fn release(&self) -> Result<(), Error> {
         let about = |error: Error| error.about(self.name());
         let now = clock::now();
-        let call = Session::new(&self.engine.router, now + self.engine.config.command_timeout);
+        let call = Call::new(&self.engine.router, now + self.engine.config.command_timeout);
         let mut unlock = Unlock::begin(&self.engine.releaser, call, &self.granted, now);
         if unlock.is_handed_off() {
             let handed_off = self.engine.process.bind(async move { unlock.await_handoff().await });
@@ -146,7 +146,7 @@ impl Hold {
         if granted.validity.is_lost() {
             return Err(self.was_lost(Outcome::NotExecuted));
         }
-        let call = Session::new(&engine.router, clock::now() + engine.config.command_timeout);
+        let call = Call::new(&engine.router, clock::now() + engine.config.command_timeout);
         let mut session =
             PossessionSession::new(call, &granted.possession, &engine.releaser, None, lease);
         session.acquire_permit(clock::now()).await?;

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::kind::LockKind;
 use crate::possession::HoldState;
-use crate::protocol::{Inspected, Session};
+use crate::protocol::{Call, Inspected};
 
 use super::Lock;
 
@@ -27,7 +27,7 @@ impl<K: LockKind> Lock<K> {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn is_locked(&self) -> Result<bool, Error> {
-        let inspect = async { self.session()?.inspect(&self.handle.names, "").await };
+        let inspect = async { self.call()?.inspect(&self.handle.names, "").await };
         let inspected = self.engine.call(self.name(), inspect).await?;
         Ok(inspected.is_some())
     }
@@ -109,7 +109,7 @@ impl<K: LockKind> Lock<K> {
     /// Once the client has sent it, it may take effect even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
         let (handle, grace) = (&self.handle, self.engine.config.fair_grace);
-        let free = async { self.session()?.force_unlock(&handle.names, grace).await };
+        let free = async { self.call()?.force_unlock(&handle.names, grace).await };
         let freed = self.engine.call(self.name(), free).await?;
         if freed {
             self.engine.events.freed_by_force(self.handle.names.key());
@@ -117,19 +117,19 @@ impl<K: LockKind> Lock<K> {
         Ok(freed)
     }
 
-    fn session(&self) -> Result<Session<'_>, Error> {
+    fn call(&self) -> Result<Call<'_>, Error> {
         self.check_name()?;
         if self.engine.waiters.is_closed() {
             return Err(Error::closed());
         }
         let deadline = clock::now() + self.engine.config.command_timeout;
-        Ok(Session::new(&self.engine.router, deadline))
+        Ok(Call::new(&self.engine.router, deadline))
     }
 
     /// Inspects the lock for a question about this handle. If another handle of this client has
     /// handed the lock off to it, first waits until Redis has confirmed that.
     async fn inspect_settled(&self) -> Result<Option<Inspected>, Error> {
-        let mut call = self.session()?;
+        let mut call = self.call()?;
         let possession = self.handle.last();
         let is_unwritten = |holds: &HoldState| holds.is_unwritten();
         if let Some(possession) = possession.as_ref().filter(|one| is_unwritten(&one.holds.lock()))

@@ -50,7 +50,7 @@ impl Possessions {
     /// What a lock of that kind is called.
     pub(crate) fn names(&self, kind: Kind, prefix: &str, name: &str) -> Arc<Names> {
         let names = Names::new(prefix, name);
-        if !kind.has_queue() {
+        if !kind.is_in_order() {
             return Arc::new(names);
         }
         let mut text = uuid::Uuid::encode_buffer();

@@ -5,7 +5,7 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisFuture, Value, from_redis_value}
 
 use super::commands::{keys_of, sharded_channel_of};
 use super::scripts::SCRIPTS;
-use super::{Names, Session, evalsha, loss_of, unexpected};
+use super::{Call, Names, evalsha, loss_of, unexpected};
 use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::slot;
 use crate::transport::{Request, Router};
@@ -73,7 +73,7 @@ impl Execution {
     }
 }
 
-impl Session<'_> {
+impl Call<'_> {
     /// Has Redis execute the commands if `owner` holds the lock, and returns their replies; a
     /// loss if it does not. They are sent once: without an answer, Redis may have executed them.
     pub(crate) async fn execute(

@@ -12,8 +12,7 @@ use crate::transport::{Answer, Request};
 use super::replies::unexpected;
 use super::scripts::SCRIPTS;
 use super::{
-    Names, OldestForeignWaiter, ServerClock, Session, Terms, count_listeners, evalsha, millis,
-    publish,
+    Call, Names, OldestForeignWaiter, ServerClock, Terms, count_listeners, evalsha, millis, publish,
 };
 
 /// What a request says of this client in the queue of a lock.
@@ -116,7 +115,7 @@ pub(crate) enum Refreshed {
     Free,
 }
 
-impl Session<'_> {
+impl Call<'_> {
     pub(super) fn acquire_in_order<'r>(
         &self,
         tokens: u32,

@@ -9,8 +9,7 @@ use crate::transport::Request;
 use super::replies::{loss_of, token_of, unexpected};
 use super::scripts::SCRIPTS;
 use super::{
-    Names, OldestForeignWaiter, QueueEntry, Session, Terms, count_listeners, evalsha, millis,
-    publish,
+    Call, Names, OldestForeignWaiter, QueueEntry, Terms, count_listeners, evalsha, millis, publish,
 };
 
 /// What Redis says when it has prolonged a lease.
@@ -24,7 +23,7 @@ pub(crate) struct Prolonged {
     pub(crate) foreign: Option<OldestForeignWaiter>,
 }
 
-impl Session<'_> {
+impl Call<'_> {
     /// Sets the count and the lease of a lock that `owner` has. `listens` says whether this client is
     /// subscribed to the lock's channel; `entry` is that of its next waiter, if Redis keeps a queue. If Redis does not
     /// have the lock, the flag says that an earlier sending was never answered: it may have been executed.

@@ -16,7 +16,7 @@ use crate::config::QUEUE_TERM;
 use crate::handoff::{HandedOff, Handoffs};
 use crate::host::HashMap;
 use crate::possession::{LEAST, Possession, Prolong};
-use crate::protocol::{Grant, Session};
+use crate::protocol::{Call, Grant};
 use crate::transport::Router;
 use crate::wait::Waiter;
 
@@ -74,7 +74,7 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
         let first = tokens > 0 || until < now + LEAST.max(2 * lease / 3);
         if first && let Some(lease) = waiters.next_lease(names) {
             let prolong = Prolong::ahead(lease, tokens);
-            let mut call = Session::new(router, now + handoffs.config.command_timeout);
+            let mut call = Call::new(router, now + handoffs.config.command_timeout);
             let permit = possession.permit().await;
             match handoffs.prolong(&mut call, &possession, prolong).await {
                 Ok(Ok(prolonged)) => handoffs.prolonged(&possession, prolong, prolonged, now),

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::possession::{Permit, Possession};
-use crate::protocol::Session;
+use crate::protocol::Call;
 
 use super::{BackgroundRelease, Job, Releaser, send_release};
 
 /// One call's requests to Redis for one possession, under its permit (invariant 1).
 pub(crate) struct PossessionSession<'a> {
-    pub(crate) call: Session<'a>,
+    pub(crate) call: Call<'a>,
     pub(super) possession: &'a Arc<Possession>,
     pub(super) releaser: &'a Releaser,
     pub(super) permit: Option<Permit>,
@@ -26,7 +26,7 @@ impl<'a> PossessionSession<'a> {
     /// `permit` is that of the possession, if the caller has it already. `lease` is what would end the
     /// hold if the client never released it.
     pub(crate) fn new(
-        call: Session<'a>,
+        call: Call<'a>,
         possession: &'a Arc<Possession>,
         releaser: &'a Releaser,
         permit: Option<Permit>,

@@ -38,7 +38,7 @@ fn enqueues(sent: Duration) -> bool {
         holds.granted(ask, Lease::Fixed(LEASE), LEASE, TokenBlock::default(), now - sent);
     }
     let router = router();
-    let call = Session::new(&router, now + LEASE);
+    let call = Call::new(&router, now + LEASE);
     drop(PossessionSession::new(call, &possession, &releaser, None, LEASE));
     matches!(enqueued.try_recv(), Ok(Job::Release(_)))
 }

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::possession::Granted;
-use crate::protocol::Session;
+use crate::protocol::Call;
 use crate::spans;
 
 use super::{Job, PossessionSession, Releaser};
@@ -35,7 +35,7 @@ pub(crate) struct Unlock<'a> {
 impl<'a> Unlock<'a> {
     pub(crate) fn begin(
         releaser: &'a Releaser,
-        call: Session<'a>,
+        call: Call<'a>,
         granted: &'a Granted,
         begun: Instant,
     ) -> Self {

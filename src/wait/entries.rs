@@ -14,7 +14,7 @@ use crate::config::{Config, QUEUE_TERM};
 use crate::host::here;
 use crate::possession::Possession;
 use crate::protocol::{
-    Grant, Names, OldestForeignWaiter, QueueEntry, Refreshed, ServerClock, Session, TurnMessage,
+    Call, Grant, Names, OldestForeignWaiter, QueueEntry, Refreshed, ServerClock, TurnMessage,
     TurnMode,
 };
 use crate::transport::Router;
@@ -128,7 +128,7 @@ impl Waiters {
         loop {
             // Another waiter may have come and asked. Then its entry is there instead.
             let Some(last) = self.queues.lock().last_to_leave(names) else { return };
-            let mut call = Session::new(router, clock::now() + config.command_timeout);
+            let mut call = Call::new(router, clock::now() + config.command_timeout);
             match call.leave_queue(names, config.fair_grace, last).await {
                 Ok(()) => return,
                 Err(error) => tracing::debug!(
@@ -178,7 +178,7 @@ impl Waiters {
 
     async fn refresh(&self, router: &Router, locks: &[Arc<Names>], patience: Duration) {
         let all: Vec<&Names> = locks.iter().map(|names| &**names).collect();
-        let mut call = Session::new(router, clock::now() + patience);
+        let mut call = Call::new(router, clock::now() + patience);
         call.patience = patience;
         match call.refresh_places(&all).await {
             Ok((places, clock)) => {

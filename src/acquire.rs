@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
 use crate::lease::Lease;
-use crate::possession::{Granted, Possession};
+use crate::possession::{AcquiredHold, Possession};
 use crate::spans;
 use crate::wait::{Next, Registration, Stay, Ticket, WaitLimits};
 
@@ -36,7 +36,7 @@ use timeout::answer_by;
 const PAUSE: Duration = Duration::from_millis(500);
 
 enum Tried {
-    Granted(Granted),
+    Granted(AcquiredHold),
     Refused {
         /// The remaining lease of the holder, if Redis reported it.
         remaining: Option<Duration>,
@@ -50,7 +50,7 @@ pub(crate) async fn acquire(
     handle: &Arc<Handle>,
     lease: Lease,
     wait: Wait,
-) -> Result<Option<Granted>, Error> {
+) -> Result<Option<AcquiredHold>, Error> {
     let requested = lease.checked(engine.config.watchdog_timeout)?;
     let begun = clock::now();
     let acquisition = Acquisition { engine, handle, lease, requested, wait, begun };
@@ -109,7 +109,7 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Notes that this call has taken the lock that was handed off to it.
-    fn claimed(&self, granted: &Granted) {
+    fn claimed(&self, granted: &AcquiredHold) {
         granted.possession.holds.lock().claimed();
         self.entered(&granted.possession, false);
         spans::handed_off();
@@ -117,7 +117,7 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Futures that are large are boxed, so that those of parked calls stay small.
-    async fn acquire(&self) -> Result<Option<Granted>, Error> {
+    async fn acquire(&self) -> Result<Option<AcquiredHold>, Error> {
         let Self { engine, handle, begun, .. } = *self;
         let process = &engine.process;
         if matches!(self.wait, Wait::Once) || self.nests() {
@@ -176,7 +176,7 @@ impl<'a> Acquisition<'a> {
         waiting: &mut Enqueued<'a>,
         mut limits: WaitLimits,
         mut trouble: Option<Error>,
-    ) -> Result<Option<Granted>, Error> {
+    ) -> Result<Option<AcquiredHold>, Error> {
         loop {
             match waiting.next(&limits).await {
                 // The waiter could not run in time: its runtime was blocked, or its caller did not
@@ -221,7 +221,7 @@ impl<'a> Acquisition<'a> {
         tried: Option<Result<Tried, Error>>,
         waiting: &Enqueued<'_>,
         trouble: &mut Option<Error>,
-    ) -> Option<Result<Option<Granted>, Error>> {
+    ) -> Option<Result<Option<AcquiredHold>, Error>> {
         match tried {
             None if self.engine.waiters.in_outage(&self.handle.names) => {
                 Some(Err(trouble.take().unwrap_or_else(|| self.out_of_reach())))

@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::events::Events;
 use crate::loss::Losses;
-use crate::possession::{Confirm, FoundBy, Granted, Permit, Possession, Prolong};
+use crate::possession::{AcquiredHold, Confirm, FoundBy, Permit, Possession, Prolong};
 use crate::protocol::{Call, Prolonged, Terms};
 use crate::released::ReleasedNames;
 use crate::transport::Router;
@@ -52,7 +52,7 @@ pub(crate) struct HandedOff {
     /// The waiter, which has its hold in its grant slot.
     pub(crate) waiter: Arc<Waiter>,
     /// The hold, if the waiter has left: the caller must give it back.
-    pub(crate) declined: Option<Granted>,
+    pub(crate) declined: Option<AcquiredHold>,
 }
 
 impl Handoffs {
@@ -93,7 +93,7 @@ impl Handoffs {
                 let to = waiter.hand_off();
                 let handed = possession.hand_off(to, has_permit, confirm, &self.config, now)?;
                 waiter.handle.enter(possession);
-                let granted = Granted::new(possession.clone(), handed.hold, waiter.requested);
+                let granted = AcquiredHold::new(possession.clone(), handed.hold, waiter.requested);
                 Some((granted, handed.settle))
             })?;
         // The new holder is woken last: what is woken last runs first on this worker.

@@ -15,7 +15,7 @@ use crate::guard::{Hold, LockGuard};
 use crate::handle::Handle;
 use crate::kind::{LockKind, Reentrant, Token};
 use crate::lease::Lease;
-use crate::possession::Granted;
+use crate::possession::AcquiredHold;
 use crate::protocol::Names;
 use crate::spans;
 
@@ -291,7 +291,7 @@ impl<K: LockKind> Lock<K> {
         acquired
     }
 
-    fn guard(&self, granted: Granted, acquired_in: &Span) -> LockGuard<K::Token> {
+    fn guard(&self, granted: AcquiredHold, acquired_in: &Span) -> LockGuard<K::Token> {
         let token = Token::of(granted.token);
         let hold = Hold::new(self.engine.clone(), self.handle.clone(), granted, acquired_in);
         LockGuard::new(hold, token)

@@ -27,7 +27,7 @@ use crate::lease::{Lease, Validity, valid_until, whole_millis};
 use crate::protocol::Names;
 use crate::token::{FencingToken, TokenBlock};
 
-mod granted;
+mod acquired_hold;
 mod handoff;
 mod id;
 mod lose;
@@ -36,7 +36,7 @@ mod registry;
 mod renewal;
 mod retention;
 mod streak;
-pub(crate) use granted::Granted;
+pub(crate) use acquired_hold::AcquiredHold;
 pub(crate) use handoff::{Confirm, HandOff, LEAST, Prolong};
 pub(crate) use id::Id;
 pub(crate) use lose::FoundBy;

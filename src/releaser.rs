@@ -22,7 +22,7 @@ use crate::clock;
 use crate::error::{Error, Outcome};
 use crate::handle::Handle;
 use crate::handoff::Handoffs;
-use crate::possession::{Confirm, FoundBy, Granted, Permit, Possession, Prolong};
+use crate::possession::{AcquiredHold, Confirm, FoundBy, Permit, Possession, Prolong};
 use crate::protocol::{Call, Grant, Names, Released};
 use crate::transport::{Connection, Router};
 
@@ -79,7 +79,7 @@ impl Releaser {
 
     /// The path of a dropped guard: gives its hold back in the hold state, and hands the lock off
     /// to the next waiter of this client, or has the background release it.
-    pub(crate) fn give_back(&self, granted: &Granted) {
+    pub(crate) fn give_back(&self, granted: &AcquiredHold) {
         let possession = &granted.possession;
         possession.holds.lock().give_back(granted.hold);
         if !self.hand_off(possession, None, &mut None) {
@@ -138,7 +138,7 @@ fn hand_off(
     confirm: &mut Option<Confirm>,
     mut then: impl FnMut(Job),
 ) -> bool {
-    let mut declined: Option<Granted> = None;
+    let mut declined: Option<AcquiredHold> = None;
     loop {
         let Some(handed_off) = handoffs.hand_off(possession, permit, confirm) else {
             let Some(declined) = declined else { return false };

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 
 use crate::clock;
 use crate::handle::Handle;
-use crate::possession::Granted;
+use crate::possession::AcquiredHold;
 use crate::protocol::Names;
 use crate::sync::Mutex;
 
@@ -72,7 +72,7 @@ pub(crate) enum Next {
     /// Ask Redis until then, and report the result to the [`Registration`].
     Ask(Option<Instant>),
     /// The waiter has the lock, from another holder of this client.
-    Handed(Granted),
+    Handed(AcquiredHold),
     /// Another call of its handle has the lock: nest in that.
     Nests,
     /// The wait is worth a warning.

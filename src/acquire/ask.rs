@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::clock;
 use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
-use crate::possession::{Ask, FoundBy, Granted, Nesting, Possession};
+use crate::possession::{AcquiredHold, Ask, FoundBy, Nesting, Possession};
 use crate::protocol::{Acquired, Call, QueueEntry, ServerClock};
 use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
@@ -58,7 +58,7 @@ impl Acquisition<'_> {
         possession: &Arc<Possession>,
         deadline: Instant,
         now: Instant,
-    ) -> Result<Option<Granted>, Error> {
+    ) -> Result<Option<AcquiredHold>, Error> {
         let Self { engine, handle, .. } = self;
         let call = Call::new(&engine.router, deadline);
         let mut session =
@@ -181,12 +181,12 @@ impl Acquisition<'_> {
         ask: Ask,
         tokens: TokenBlock,
         sent: Instant,
-    ) -> Granted {
+    ) -> AcquiredHold {
         let hold = possession.holds.lock().granted(ask, self.lease, self.requested, tokens, sent);
         self.handle.enter(possession);
         self.engine.watchdog.watch(self.handle);
         self.entered(possession, ask.count > 1);
-        Granted::new(possession.clone(), hold, self.requested)
+        AcquiredHold::new(possession.clone(), hold, self.requested)
     }
 
     /// Waits until enough replicas have the grant. If too few have it, gives it back at once.

@@ -3,7 +3,7 @@
 use redis::{FromRedisValue, Pipeline, Value};
 
 use crate::error::{Error, Outcome};
-use crate::possession::{FoundBy, Granted};
+use crate::possession::{AcquiredHold, FoundBy};
 use crate::protocol::{Execution, converted};
 
 use super::{Hold, LockGuard};
@@ -91,7 +91,7 @@ impl<T> LockGuard<T> {
 
 impl Hold {
     async fn execute<R: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<R, Error> {
-        let Hold { engine, granted: Granted { possession, .. }, .. } = self;
+        let Hold { engine, granted: AcquiredHold { possession, .. }, .. } = self;
         let execute = async {
             let (names, owner) = (&possession.names, &possession.id);
             self.execute_all(Execution::new(pipeline, names, owner, &engine.router)?).await

@@ -12,7 +12,7 @@ use crate::error::{Error, Loss, Outcome};
 use crate::handle::Handle;
 use crate::host::Entered;
 use crate::lease::{Lease, MAX_LEASE};
-use crate::possession::{FoundBy, Granted};
+use crate::possession::{AcquiredHold, FoundBy};
 use crate::protocol::Call;
 use crate::releaser::{PossessionSession, Unlock};
 use crate::spans;
@@ -21,7 +21,7 @@ pub(crate) struct Hold {
     pub(super) engine: Arc<Engine>,
     /// Keeps the watchdog renewing, also when the caller's handle is dropped.
     handle: Arc<Handle>,
-    pub(super) granted: Granted,
+    pub(super) granted: AcquiredHold,
     /// When the caller got it, in milliseconds of [`Engine::uptime`]: it takes no room here.
     acquired: u32,
     /// `unlock` does what the drop would do.
@@ -33,7 +33,7 @@ impl Hold {
     pub(crate) fn new(
         engine: Arc<Engine>,
         handle: Arc<Handle>,
-        granted: Granted,
+        granted: AcquiredHold,
         acquired_in: &Span,
     ) -> Self {
         let acquired = engine.uptime(clock::now());

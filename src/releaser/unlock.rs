@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
-use crate::possession::Granted;
+use crate::possession::AcquiredHold;
 use crate::protocol::Call;
 use crate::spans;
 
@@ -23,7 +23,7 @@ type Confirmation = oneshot::Receiver<Result<Option<Loss>, Error>>;
 
 pub(crate) struct Unlock<'a> {
     session: PossessionSession<'a>,
-    granted: &'a Granted,
+    granted: &'a AcquiredHold,
     begun: Instant,
     /// The lock was lost before `unlock` was called.
     ran_out: bool,
@@ -36,10 +36,10 @@ impl<'a> Unlock<'a> {
     pub(crate) fn begin(
         releaser: &'a Releaser,
         call: Call<'a>,
-        granted: &'a Granted,
+        granted: &'a AcquiredHold,
         begun: Instant,
     ) -> Self {
-        let Granted { possession, hold, validity, .. } = granted;
+        let AcquiredHold { possession, hold, validity, .. } = granted;
         let ran_out = validity.check(begun).is_none();
         let counts = possession.holds.lock().give_back(*hold);
         let session =
@@ -109,7 +109,7 @@ impl<'a> Unlock<'a> {
     /// Another call of this handle gave its hold back later, or earlier, and has handed the lock off: if no request
     /// has said since that this hold was there, the client's thread asks.
     fn is_confirmed_by_another(&mut self) -> Option<Confirmation> {
-        let Granted { possession, validity, .. } = self.granted;
+        let AcquiredHold { possession, validity, .. } = self.granted;
         let (settle, confirmation) = {
             let mut holds = possession.holds.lock();
             if !holds.is_unconfirmed(validity) {
@@ -146,7 +146,7 @@ impl<'a> Unlock<'a> {
     }
 
     fn lost(&self, outcome: Outcome) -> Error {
-        let Granted { possession, validity, .. } = self.granted;
+        let AcquiredHold { possession, validity, .. } = self.granted;
         Error::lost(possession.names.key(), validity.loss(clock::now()), outcome)
     }
 }

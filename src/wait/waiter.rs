@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::clock;
 use crate::handle::Handle;
 use crate::lease::Lease;
-use crate::possession::{Granted, HandOff};
+use crate::possession::{AcquiredHold, HandOff};
 use crate::protocol::Names;
 
 use super::change::Stay;
@@ -38,7 +38,7 @@ pub(crate) struct Waiter {
 /// Where a waiter finds a lock that is handed to it.
 enum GrantSlot {
     Empty,
-    Full(Granted),
+    Full(AcquiredHold),
     /// The waiter has left.
     Closed,
 }
@@ -63,7 +63,7 @@ impl Waiter {
     }
 
     /// Hands the lock to the waiter. If the waiter has left, the caller must give the lock back.
-    pub(crate) fn hand(&self, granted: Granted) -> Result<(), Granted> {
+    pub(crate) fn hand(&self, granted: AcquiredHold) -> Result<(), AcquiredHold> {
         let mut grant_slot = self.grant_slot.lock();
         if let GrantSlot::Closed = *grant_slot {
             return Err(granted);
@@ -79,7 +79,7 @@ impl Waiter {
         matches!(*self.grant_slot.lock(), GrantSlot::Full(_))
     }
 
-    fn take(&self, leave: GrantSlot) -> Option<Granted> {
+    fn take(&self, leave: GrantSlot) -> Option<AcquiredHold> {
         match std::mem::replace(&mut *self.grant_slot.lock(), leave) {
             GrantSlot::Full(granted) => Some(granted),
             GrantSlot::Empty | GrantSlot::Closed => None,
@@ -256,7 +256,7 @@ impl Registration<'_> {
     /// Leaves the queue. Returns a lock that was handed off and not taken: the caller must give it
     /// back. The flag says that this client has an entry in a queue that Redis keeps, and no waiter: the
     /// caller must give that up, too.
-    pub(crate) fn leave(&self) -> (Option<Granted>, bool) {
+    pub(crate) fn leave(&self) -> (Option<AcquiredHold>, bool) {
         let entry_is_left = self.waiters.change(|queues| queues.leave(self.names(), self.ticket));
         let granted = self.waiter.get().and_then(|waiter| waiter.take(GrantSlot::Closed));
         self.notify_thread();

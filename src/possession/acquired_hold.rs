@@ -9,8 +9,8 @@ use crate::token::FencingToken;
 
 use super::{HoldId, NewHold, Possession};
 
-/// A granted hold.
-pub(crate) struct Granted {
+/// A hold that a call has acquired, by a request or by a hand-off.
+pub(crate) struct AcquiredHold {
     pub(crate) possession: Arc<Possession>,
     pub(crate) hold: HoldId,
     pub(crate) validity: Arc<Validity>,
@@ -20,7 +20,7 @@ pub(crate) struct Granted {
     pub(crate) token: Option<FencingToken>,
 }
 
-impl Granted {
+impl AcquiredHold {
     pub(crate) fn new(
         possession: Arc<Possession>,
         (hold, validity, token): NewHold,

@@ -3,18 +3,9 @@
 
 use std::error::Error as _;
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::{Error, ErrorKind, Lease, LockClient, LockClientBuilder, Outcome};
-
-use crate::setup::Setup;
-use crate::support::machine::passed;
-use crate::support::{
-    Listener, Proxy, SOON, Server, channel, connect, hold, is_free, ms, release, soon, wait_until,
-};
-
-const MINUTE: Duration = Duration::from_secs(60);
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+use crate::prelude::*;
 
 #[track_caller]
 fn refused<T>(what: &str, result: Result<T, Error>, kind: ErrorKind) -> Error {

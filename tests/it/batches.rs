@@ -4,13 +4,8 @@
 use std::collections::BTreeSet;
 
 use futures::FutureExt;
-use futures::future::join_all;
-use redlatch::{Error, ErrorKind, Lock, LockClient, LockGuard, Outcome};
 
-use crate::support::{
-    Fault, Proxy, SOON, Server, block_until, connect, hold, ms, release, soon, turns, wait_until,
-    within,
-};
+use crate::prelude::*;
 
 const MANY: usize = 64;
 

@@ -6,26 +6,20 @@
 //! that the answer is on its way or there. What is left behind would stay for the lease of 30 s;
 //! it must be gone in no time, and within a round trip as a rule.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use redlatch::{ErrorKind, Lock, LockClient, LockGuard};
 use tokio_test::task;
 
-use crate::support::{
-    ROUND_TRIP, SOON, Server, Steps, connect, hold, is_free, ms, release, soon, turns, wait_until,
-};
+use crate::prelude::*;
 
 /// How many turns the runtime takes between the last poll and the drop.
 const TURNS: [usize; 4] = [0, 1, 6, 60];
 
 /// A call that finishes needs fewer polls than this.
 const MANY: usize = 60;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 type Take = fn(&Lock) -> BoxFuture<'_, Option<LockGuard>>;
 

@@ -1,15 +1,7 @@
 //! Closing a client gives back what was dropped, sends home who waits, and leaves live guards to
 //! those who have them.
 
-use std::time::Duration;
-
-use futures::future::join_all;
-use redlatch::{ErrorKind, Lease};
-
-use crate::setup::Setup;
-use crate::support::{SOON, Server, connect, hold, ms, release, soon, wait_until, within};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 pub(crate) async fn closing_sends_parked_waiters_home(setup: Setup) {
     let client = setup.connect().await;

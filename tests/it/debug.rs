@@ -2,14 +2,8 @@
 //! (`tests/secrets.rs`). It is local knowledge.
 
 use std::fmt::Debug;
-use std::time::Duration;
 
-use redlatch::{LockClient, Loss};
-
-use crate::setup::Setup;
-use crate::support::{Proxy, Server, hold, ms, release, soon};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 #[track_caller]
 fn shows(what: &dyn Debug, parts: &[&str]) {

@@ -1,14 +1,8 @@
 //! What a caller learns from an error beside its kind: the lock, and whether to call again.
 
-use std::time::Duration;
-
-use redlatch::{Error, ErrorKind, Lock, LockClient};
-
-use crate::support::{Fault, Proxy, Server, hold, ms, release, soon};
+use crate::prelude::*;
 
 mod mistakes;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 fn about_order(error: Option<Error>, kind: ErrorKind) {
     let error = error.expect("an error");

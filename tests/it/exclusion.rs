@@ -9,20 +9,15 @@
 
 use std::env;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
 
-use futures::future::join_all;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redlatch::LockClient;
 
-use crate::support::{Server, connect, machine, release, within};
+use crate::prelude::*;
 
 /// What a worker process is to do: `<mode> <url>`.
 const ORDER: &str = "REDLATCH_TEST_WORKER";
 
-const MINUTE: Duration = Duration::from_secs(60);
 const PROCESSES: usize = 4;
 const TASKS: usize = 16;
 /// Fewer in a build without optimization.

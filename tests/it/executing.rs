@@ -1,21 +1,15 @@
 //! `LockGuard::execute`: commands that Redis executes only while the lock is held.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::HashMap;
 
 use redis::{Pipeline, Value, cmd, pipe};
-use redlatch::{Error, ErrorKind, LockClient, LockGuard, Outcome};
 
-use crate::setup::Setup;
+use crate::prelude::*;
 use crate::support::cluster::shards_channels;
-use crate::support::{Cluster, Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until};
 
 mod answers;
 mod pauses;
 mod slots;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 fn set(key: &str, value: &str) -> Pipeline {
     let mut set = pipe();

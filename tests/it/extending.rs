@@ -1,13 +1,10 @@
 //! `LockGuard::extend`: a longer lease for a hold that is there.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::{ErrorKind, Lock, LockClient, LockGuard};
-
-use crate::support::{Fault, Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until};
 use tokio::time::sleep;
 
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 async fn held_for(lock: &Lock, lease: Duration) -> LockGuard {
     lock.lock_with_lease(lease).await.expect("the lock")

@@ -1,19 +1,14 @@
 //! The fair lock: first come, first served over all clients. Nobody barges, a waiter that goes gives
 //! its place up, a client that cannot come is passed over, and a place cannot be lost.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use redlatch::{ErrorKind, FairLock, Lease, LockClient, LockGuard, Outcome};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_test::task::Spawn;
 
-use crate::setup::Setup;
-pub(crate) use fenced::a_fenced_fair_lock_is_a_fenced_lock;
+use crate::prelude::*;
 
-use crate::support::machine::passed;
-use crate::support::{Fault, SOON, Server, connect, hold, ms, release, soon, wait_until};
+pub(crate) use fenced::a_fenced_fair_lock_is_a_fenced_lock;
 
 mod absent_clients;
 mod cluster;
@@ -23,8 +18,6 @@ mod first;
 mod granted;
 mod inside;
 mod lost;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// The keys of a queue.
 fn queue_keys(name: &str) -> [String; 2] {

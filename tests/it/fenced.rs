@@ -1,17 +1,8 @@
 //! The fenced lock: tokens that grow with every hold, whatever happens to Redis in between, and that
 //! mean the same to a Redisson `RFencedLock`.
 
-use std::time::Duration;
-
-use redlatch::{ErrorKind, Lease, Outcome};
-
-use crate::setup::Setup;
+use crate::prelude::*;
 use crate::support::tokens::{assert_growing, fence, next_token, open};
-use crate::support::{
-    Fault, SOON, Server, Steps, connect, hold, ms, release, soon, turns, wait_until,
-};
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn a_token_grows_with_every_hold_whoever_holds(setup: Setup) {
     let (one, other) = (setup.connect().await, setup.connect().await);

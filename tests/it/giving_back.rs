@@ -3,23 +3,12 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
-use futures::future::join_all;
-use redlatch::{ErrorKind, LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
-use crate::setup::Setup;
-use crate::support::machine::passed;
-use crate::support::{
-    Proxy, ROUND_TRIP, SOON, Server, block_until, connect, hold, is_free, ms, release, soon,
-    wait_until,
-};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 pub(crate) async fn a_dropped_guard_frees_the_lock_within_a_round_trip(setup: Setup) {
     let client = setup.connect().await;

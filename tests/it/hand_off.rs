@@ -7,16 +7,14 @@
 //! A waiter is parked by hand, so that a test says when it goes on; a proxy holds the request up
 //! that tells Redis, so that there is a time between the hand-off and its confirmation.
 
-use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use redlatch::{Error, ErrorKind, Lock, LockClient, LockClientBuilder, LockGuard};
 use tokio_test::task::{self, Spawn};
 
-use crate::support::{Proxy, SOON, Server, hold, ms, release, soon, wait_until};
+use crate::prelude::*;
 
 mod at_once;
 mod blocked_workers;
@@ -29,8 +27,6 @@ mod network;
 mod outages;
 mod passing;
 mod standstill;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// By which call somebody waits.
 type Take = fn(Arc<Lock>) -> Taking;

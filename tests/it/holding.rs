@@ -6,19 +6,9 @@
 //! `faults/loss.rs`), and the renewal tests of the read and the write lock. What has to do with an
 //! outage is in `faults/outages.rs`, a failover in `topologies`, and many tasks in `exclusion.rs`.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use futures::future::join_all;
-use redlatch::{ErrorKind, Lease};
 use tokio::time::Instant;
 
-use crate::setup::Setup;
-use crate::support::machine::passed;
-use crate::support::{SOON, hold, is_free, ms, release, soon, wait_until, within};
-
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);
+use crate::prelude::*;
 
 // testLockUnlock
 pub(crate) async fn a_lock_can_be_taken_and_given_back_again_and_again(setup: Setup) {

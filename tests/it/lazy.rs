@@ -3,16 +3,9 @@
 
 use std::io;
 use std::net::TcpListener;
-use std::time::Duration;
 
-use redlatch::{Error, ErrorKind, LockClient, LockClientBuilder, Outcome};
-
+use crate::prelude::*;
 use crate::support::sentinel::MASTER;
-use crate::support::{
-    Cluster, Proxy, SOON, Sentinels, Server, connect, hold, ms, release, renewed, soon, wait_until,
-};
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 fn lazy(builder: LockClientBuilder) -> LockClient {
     builder.command_timeout(ms(500)).connect_lazy().expect("usable options")

@@ -1,17 +1,9 @@
 //! Leases end, are renewed, and never shrink under a guard that was promised more. What happens when
 //! they are lost all the same is in `faults/loss.rs`.
 
-use std::time::Duration;
-
-use futures::future::join_all;
-use redlatch::{Lease, Lock, LockClient, LockGuard};
 use tokio::time::Instant;
 
-use crate::setup::Setup;
-use crate::support::machine::passed;
-use crate::support::{Proxy, SOON, Server, hold, machine, ms, release, soon, wait_until};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 fn count(setup: &Setup, guard: &LockGuard) -> u32 {
     setup.holds(guard.name()).get(guard.owner()).copied().unwrap_or(0)

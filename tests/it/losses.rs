@@ -1,13 +1,11 @@
 //! What became of a lock that is lost: whichever request finds it out, the error of that call, the
 //! guard and every later error say the same.
 
-use std::time::Duration;
+use Blow::{Deleted, Overwritten, Taken};
+use Finder::{Execution, Extension, HandOff, Nested, Renewal, Unlock, UnlockOfOne};
+use redlatch::redis;
 
-use redlatch::{Error, ErrorKind, FairLock, Lease, Lock, LockClient, LockGuard, Loss, redis};
-
-use crate::support::{SOON, Server, connect, ms, soon, wait_until};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 /// What another client does to the key.
 #[derive(Debug, Clone, Copy)]
@@ -18,8 +16,6 @@ enum Blow {
     /// Another owner has it.
     Taken,
 }
-
-use Blow::{Deleted, Overwritten, Taken};
 
 impl Blow {
     fn strike(self, server: &Server, name: &str) -> Loss {
@@ -46,8 +42,6 @@ enum Finder {
     Execution,
     HandOff,
 }
-
-use Finder::{Execution, Extension, HandOff, Nested, Renewal, Unlock, UnlockOfOne};
 
 fn words(loss: Loss) -> &'static str {
     match loss {

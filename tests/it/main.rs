@@ -42,6 +42,7 @@ mod losses;
 mod max_hold;
 mod options;
 mod paused;
+mod prelude;
 mod retention;
 mod runtimes;
 mod scale;

@@ -1,10 +1,8 @@
 //! `max_hold`: for how long the watchdog renews a lock.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::{ErrorKind, LockClient};
-
-use crate::support::{SOON, Server, hold, is_free, ms, release, renewed, soon, wait_until};
+use crate::prelude::*;
 
 const LEASE: Duration = ms(450);
 const MAX_HOLD: Duration = ms(1_200);

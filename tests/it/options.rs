@@ -3,17 +3,10 @@
 use std::panic;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use futures::future::join_all;
-use redlatch::{Error, ErrorKind, LockClient, LockClientBuilder, Outcome};
-
-use crate::support::{Proxy, SOON, Server, ms, soon, wait_until};
+use crate::prelude::*;
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(60 * 60);
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What may come of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

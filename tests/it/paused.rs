@@ -2,15 +2,11 @@
 //! every wait of the library does, too. It neither gives up early nor spins.
 
 use std::pin::pin;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::{ErrorKind, LockClient, Loss};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::support::{Proxy, SOON, Server, block_until, ms};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 /// What a wait took: how often it was polled, and how long its thread was busy. Each test has a thread,
 /// on which all tasks of its runtime run.

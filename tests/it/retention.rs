@@ -1,16 +1,10 @@
 //! `LockGuard::hold_at_least`: a lock that stays after its release.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use futures::future::join_all;
-use redlatch::{ErrorKind, LockClient};
 use tokio::time::sleep;
 
-use crate::support::{
-    Fault, Proxy, SOON, Server, connect, hold, ms, release, soon, turns, wait_until,
-};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 fn ttl(server: &Server, name: &str) -> Duration {
     ms(server.ask(&["PTTL", name]))

@@ -3,15 +3,13 @@
 
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::executor;
-use redlatch::{Error, ErrorKind, LockClient, Outcome, redis};
+use redlatch::redis;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{SOON, Server, block_until, hold, ms};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 fn refused<T>(call: impl Future<Output = Result<T, Error>>) {
     let error = executor::block_on(call).err().expect("a refusal");

@@ -1,14 +1,9 @@
 //! What many locks of one client cost in commands, where no answer comes and where one of them cannot
 //! be renewed. (What they cost in memory is in `tests/allocations.rs`.)
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use futures::future::join_all;
-use redlatch::LockClient;
-
-use crate::support::{Proxy, SOON, Server, hold, ms, release, wait_until};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 /// Few batches are under way at a time, but not at the price of a lease: where Redis is far away
 /// they do not wait for each other.

@@ -9,14 +9,9 @@ mod replicas;
 mod sentinel;
 mod service_address;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::{LockClient, LockClientBuilder, LockGuard};
-use tokio::task::JoinHandle;
-
-use crate::support::{SOON, Server, soon, wait_until, within};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 async fn connected(builder: LockClientBuilder) -> LockClient {
     soon("connecting", builder.connect()).await.expect("connecting")

@@ -2,18 +2,11 @@
 //! subscribes, looks once more, and is then silent until a release is told or the holder's lease
 //! could have ended. What happens when the message that ought to come does not is in `wake_ups.rs`.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use futures::future::join_all;
-use redlatch::{Lease, LockClient};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::setup::Setup;
-use crate::support::{Proxy, SOON, Server, channel, hold, ms, release, soon, wait_until, within};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 /// Takes the lock when its turn comes, and gives it back at once.
 fn pass_through(client: &LockClient, name: &str) -> JoinHandle<()> {

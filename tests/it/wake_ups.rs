@@ -3,19 +3,10 @@
 //! goes away, and not where nothing is published at all. In each case the lock must come long before
 //! the holder's lease would have ended.
 
-use std::time::Duration;
-
-use futures::future::join_all;
-use redlatch::{LockClient, LockGuard};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_test::{assert_pending, task};
 
-use crate::setup::Setup;
-use crate::support::{SOON, Server, channel, connect, hold, ms, release, soon, wait_until, within};
-
-const MINUTE: Duration = Duration::from_secs(60);
-const SECOND: Duration = Duration::from_secs(1);
+use crate::prelude::*;
 
 fn waiter(client: &LockClient, name: &str) -> JoinHandle<LockGuard> {
     let lock = client.lock(name);

@@ -2,19 +2,9 @@
 //! reads and writes the same keys, fields, channels and messages, so all of it is a contract down to
 //! the byte.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use redlatch::{ErrorKind, LockClient};
 use tokio::time::Instant;
 
-use crate::setup::Setup;
-use crate::support::machine::passed;
-use crate::support::{
-    Listener, Proxy, SOON, Server, channel, connect, hold, ms, release, soon, wait_until,
-};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 pub(crate) async fn an_owner_is_the_uuid_of_the_client_and_a_number(setup: Setup) {
     let (client, other) = (setup.connect().await, setup.connect().await);

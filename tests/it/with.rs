@@ -1,13 +1,11 @@
 //! A lock around a call: `with` and `try_with`.
 
 use std::future::pending;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::{ErrorKind, Lease, LockClient, LockGuard};
 use tokio::sync::oneshot;
 
-use crate::support::machine::passed;
-use crate::support::{Fault, Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until};
+use crate::prelude::*;
 
 #[tokio::test]
 async fn the_work_has_the_lock_and_its_value_comes_when_the_lock_is_free() {

@@ -37,6 +37,11 @@ pub(crate) use sentinel::Sentinels;
 pub(crate) use server::Server;
 pub(crate) use steps::{Steps, turns};
 
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
+
 /// Long enough for anything that ought to be quick, on a slow machine under load.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 

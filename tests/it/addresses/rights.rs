@@ -1,13 +1,12 @@
 //! The least that a user has to be allowed: with it all goes well and nothing is denied; without
 //! one of it, the server denies just that, and what then goes wrong is written here.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::time::Instant;
 
 use futures::StreamExt;
-use redlatch::{Error, LockClient};
 
-use crate::support::{SOON, Server, ms, soon};
+use crate::prelude::*;
 
 /// What is allowed, as the server calls it when it denies it, and deeds that go wrong without it.
 /// Where none does, what is worse then stands above it.

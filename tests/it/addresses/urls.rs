@@ -1,11 +1,8 @@
 //! The ways to say where Redis is and who asks.
 
-use redlatch::{Error, ErrorKind, LockClient, LockClientBuilder, Outcome};
 use tempfile::TempDir;
 
-use crate::support::{
-    Listener, SOON, Server, channel, hold, ms, release, renewed, soon, wait_until,
-};
+use crate::prelude::*;
 
 const PASSWORD: &str = "p%w:/?#[]@ä";
 /// The same as a part of a url.

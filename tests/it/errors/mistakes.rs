@@ -3,12 +3,8 @@
 use std::error::Error as _;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::time::Duration;
 
-use redlatch::{Error, LockClient, LockClientBuilder};
-
-use super::MINUTE;
-use crate::support::{Cluster, Proxy, Server, connect, hold, ms, soon};
+use super::*;
 
 const EXPECTED: &str = "expected `redis://[[user]:password@]host[:port][/database]`, the same with \
     `rediss://` for TLS, or `unix://` and the path of a socket";

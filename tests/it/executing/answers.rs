@@ -1,11 +1,7 @@
 //! An answer that is lost, late or not awaited: the commands are executed once or not at all, and
 //! never when the handle does not hold the lock any more.
 
-use futures::future::join_all;
-use tokio::task::JoinHandle;
-
 use super::*;
-use crate::support::{Fault, turns};
 
 const FAULTS: [(Fault, i64); 2] = [(Fault::ResetBeforeSend, 0), (Fault::DropReplyAndReset, 1)];
 

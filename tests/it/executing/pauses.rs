@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::support::machine;
 
 /// So many scenes at a time: most of the time they wait for a lease to end.
 const SCENES: usize = 16;

@@ -1,13 +1,10 @@
 //! Clients that cannot come when their turn comes: killed, stopped, or cut off.
 
-use std::time::{Duration, Instant};
-
-use redlatch::LockClient;
+use std::time::Instant;
 
 use super::figures::measured;
-use super::{fair_hold, nothing_is_left, queue, waiter};
+use super::*;
 use crate::support::machine::passed_until;
-use crate::support::{Child, SOON, Server, child, connect, ms, release, soon, wait_until};
 
 /// The role of a child: it waits for the lock, and says when it has it.
 #[test]

@@ -1,9 +1,6 @@
 //! The fair lock in a cluster: shards that hang, and slots that move.
 
-use redlatch::{LockClient, LockGuard};
-
-use super::{MINUTE, fair_hold, queue_keys};
-use crate::support::{Cluster, SOON, ms, release, soon, wait_until, within};
+use super::*;
 
 async fn client_of(cluster: &Cluster) -> LockClient {
     LockClient::builder().cluster(cluster.urls()).connect().await.unwrap()

@@ -1,13 +1,8 @@
 //! The fenced fair lock: the order of a fair lock, and the tokens of a fenced one.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use redlatch::{FencedFairLock, FencedLockGuard, FencingToken, LockClient};
-use tokio::task::JoinHandle;
-
-use super::{MINUTE, apart, nothing_is_left, queue, queue_keys};
-use crate::setup::Setup;
-use crate::support::{Cluster, SOON, Server, connect, ms, release, soon, wait_until};
+use super::*;
 
 type Turns = Arc<Mutex<Vec<(usize, FencingToken)>>>;
 

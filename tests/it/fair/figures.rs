@@ -1,14 +1,10 @@
 //! Figures of the fair lock beside the plain one. Short here; `REDLATCH_FAIR=<seconds>` measures for so
 //! long, prints what it measured and holds it to the bounds.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::{LockClient, LockGuard};
-
-use super::{Server, connect};
-use crate::support::{ms, release};
+use super::*;
 
 /// For how long to measure, and whether that is long enough for bounds.
 pub(super) fn measured() -> (Duration, bool) {

@@ -3,16 +3,9 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tokio::task::JoinHandle;
-
-use redlatch::{Error, FairLock, LockClient, LockGuard};
-
-use super::{Fault, MINUTE, SOON, Server, connect, fair_hold, nothing_is_left, queue};
-use super::{apart, ms, release, soon, wait_until, waiter};
-use crate::support::Proxy;
-use crate::support::machine::passed;
+use super::*;
 
 /// Polls a call once, so that its first request is on its way.
 async fn begin<T>(mut call: Pin<&mut impl Future<Output = T>>) {

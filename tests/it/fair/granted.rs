@@ -2,15 +2,9 @@
 
 use std::time::Instant;
 
-use redlatch::LockClient;
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::waiter;
-use super::{
-    apart, client_of, connect, fair_hold, nothing_is_left, park, queue_keys, takes_grants,
-};
-use crate::support::machine::passed;
-use crate::support::{Distance, Network, SOON, Server, channel, ms, release, soon, wait_until};
+use super::*;
 
 #[tokio::test]
 async fn every_grace_that_is_accepted_is_long_enough_for_a_client_that_is_near() {

@@ -1,14 +1,9 @@
 //! Hand-offs inside a client, and a lock that stays for a while: the order is that of all clients.
 
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::time::Instant;
 
-use redlatch::{LockClient, LockGuard};
-
-use super::{MINUTE, SOON, Server, Setup, apart, connect, fair_hold, nothing_is_left, queue};
-use super::{soon, wait_until, waiter};
-use crate::support::machine::passed;
-use crate::support::{ms, release, within};
+use super::*;
 
 #[tokio::test]
 async fn a_crowd_of_one_client_has_its_turns_in_order_and_asks_redis_for_few() {

@@ -1,11 +1,9 @@
 //! What gets lost: the queue, all data, replies, connections.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Instant;
 
-use super::{Fault, SOON, Server, Setup, connect, fair_hold, nothing_is_left, queue, queue_keys};
-use super::{apart, client_of, soon, wait_until, waiter};
-use crate::support::{Proxy, hold, ms, release};
+use super::*;
 
 #[tokio::test]
 async fn the_order_outlives_the_queue_and_all_data() {

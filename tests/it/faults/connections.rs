@@ -1,16 +1,10 @@
 //! Connections are made at `connect` and kept; those that break are made again by the client, not
 //! by the callers who need them, and not faster than the network or the server can bear.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use redlatch::{LockClient, LockClientBuilder};
-
-use crate::support::{
-    Cluster, Distance, Network, Replicated, SOON, Server, channel, hold, machine, ms, release,
-    renewed, soon, wait_until,
-};
+use crate::prelude::*;
 
 async fn connect(options: LockClientBuilder) -> LockClient {
     soon("connecting", options.connect()).await.expect("connecting")

@@ -1,16 +1,6 @@
 //! A hash whose field is not an owner, or that has more than one field, is not a lock (W18).
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use futures::future::join_all;
-use redlatch::{Error, ErrorKind, LockClient, Outcome};
-
-use crate::support::{
-    Listener, Server, channel, connect, hold, is_free, ms, release, soon, wait_until,
-};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 /// More fields than fit a compact encoding.
 const LARGE: usize = 20_000;

@@ -2,16 +2,9 @@
 //! hand and nothing was published, so nothing else wakes them before the lease could have ended.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::{ErrorKind, Lock, LockClient, LockGuard};
-use tokio::task::JoinHandle;
-
-use crate::support::machine::passed;
-use crate::support::{SOON, Server, hold, ms, release, soon, turns, wait_until};
-
-/// Far longer than a test takes.
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 /// Much longer than a round trip, and much shorter than the lease of a holder.
 const AT_ONCE: Duration = Duration::from_secs(2);

@@ -2,20 +2,14 @@
 //! are odd are in `bad_input.rs`, losing a lock and locking it again is in `loss.rs`.
 
 use std::cell::RefCell;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::support::{
-    Fault, Proxy, SOON, Server, block_until, channel, child, connect, hold, machine, ms, release,
-    renewed, soon, turns, wait_until, within,
-};
-use futures::future::join_all;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, TestRunner};
-use redlatch::{ErrorKind, LockClient, Outcome};
 use tokio::runtime::{self, Runtime};
-use tokio::task::JoinHandle;
 
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
+
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Of every size, most of them near a bound.

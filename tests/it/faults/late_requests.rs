@@ -4,15 +4,10 @@
 mod matrix;
 mod servers;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use futures::future::join_all;
-use redlatch::{ErrorKind, Lock, LockClient, Outcome};
 use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 
-use crate::support::{Fault, Proxy, SOON, Server, hold, ms, release, soon, wait_until};
+use crate::prelude::*;
 
 const COMMAND_TIMEOUT: Duration = ms(300);
 

@@ -1,18 +1,10 @@
 //! Losing a lock is known: at the next renewal when somebody tampered with it, at the guard's own
 //! deadline when nobody can be asked, and for good.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::setup::Setup;
-use crate::support::machine::passed;
-use crate::support::{
-    Fault, Proxy, SOON, Server, connect, hold, ms, release, renewed, soon, wait_until, within,
-};
-use redlatch::{Error, ErrorKind, LockClient, LockGuard, Outcome};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 async fn client_with(url: String, watchdog_timeout: Duration) -> LockClient {
     let builder = LockClient::builder().url(url).watchdog_timeout(watchdog_timeout);

@@ -1,12 +1,9 @@
 //! One command's way there or back is lost. Whatever the server has done by then, the caller's
 //! count and Redis's count agree in the end, and no error is told that did not happen.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::support::{
-    Fault, Listener, Proxy, SOON, Server, channel, hold, ms, release, renewed, soon, wait_until,
-};
-use redlatch::{Error, ErrorKind, LockClient, LockGuard, Outcome};
+use crate::prelude::*;
 
 const FAULTS: [Fault; 2] = [Fault::ResetBeforeSend, Fault::DropReplyAndReset];
 

@@ -1,14 +1,8 @@
 //! A request that was said not to have been executed is never executed (W12).
 
-use std::time::Duration;
-
-use futures::future::join_all;
-use redlatch::{ErrorKind, LockClient, Outcome};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{
-    Fault, Proxy, SOON, Server, block_until, hold, ms, release, scripts, soon, wait_until,
-};
+use crate::prelude::*;
 
 /// So many calls share one or a few, and the deadline of each is this much after that of the one
 /// before.

@@ -1,17 +1,10 @@
 //! A server that remembers, connections that are half open, and faults under a crowd. What takes how long
 //! is in `tests/world/outages.rs`. Single lost answers are in `lost_answers.rs`.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use crate::support::{
-    Proxy, SOON, Server, block_until, connect, hold, ms, release, soon, wait_until, within,
-};
-use futures::future::join_all;
-use redlatch::LockClient;
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 #[tokio::test]
 async fn s3_a_lock_outlives_a_restart_of_a_server_that_remembers() {

@@ -5,15 +5,13 @@
 //! of C4 and C6 in `giving_back.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::{Lease, LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{Child, child, machine, ms, soon};
+use crate::prelude::*;
 
 mod clocks;
 mod dropped;
@@ -25,9 +23,6 @@ mod no_runtime;
 mod starved;
 mod stopped;
 mod unpolled;
-
-/// Longer than any test: what is gone sooner was given back, and has not expired.
-const MINUTE: Duration = Duration::from_secs(60);
 
 fn start_child(role: &str) -> Child {
     Child::start("faults::process::the_child", role)

@@ -1,8 +1,9 @@
 //! The table of all rows, and the check that none is without a test.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+
+use crate::prelude::*;
 
 /// Id and fault.
 const ROWS: &[(&str, &str)] = &[

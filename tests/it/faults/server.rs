@@ -8,13 +8,9 @@ mod replicas;
 mod standstill;
 mod tampering;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::{Error, ErrorKind, LockClient, LockGuard, Outcome};
-
-use crate::support::{Server, soon};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 async fn client_with(url: String, watchdog_timeout: Duration) -> LockClient {
     let builder = LockClient::builder().url(url).watchdog_timeout(watchdog_timeout);

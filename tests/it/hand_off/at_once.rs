@@ -1,8 +1,6 @@
 //! The next in line has the lock at once, and is believed no longer than is known.
 
 use super::*;
-use crate::support::machine::passed;
-use crate::support::{Fault, connect, renewed};
 
 #[tokio::test]
 async fn the_next_in_line_has_the_lock_before_redis_has_heard_of_it() {

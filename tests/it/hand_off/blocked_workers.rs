@@ -7,14 +7,11 @@
 
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::{Error, Lock, LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{
-    Distance, Network, SOON, Server, block_until, hold, is_free, machine, ms, release, soon,
-};
+use super::*;
 
 const WORKERS: usize = 3;
 

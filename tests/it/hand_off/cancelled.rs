@@ -1,7 +1,6 @@
 //! A waiter goes, or is not polled any more, just as it is handed the lock.
 
 use super::*;
-use crate::support::{ROUND_TRIP, Steps, is_free, turns};
 
 /// How many turns the runtime takes before the drop.
 const TURNS: [usize; 4] = [0, 1, 6, 60];

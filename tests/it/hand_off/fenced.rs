@@ -1,8 +1,6 @@
 //! Fenced locks are handed off, too, while the client has tokens left: it draws them in blocks. And a
 //! full memory, which may refuse the tokens and nothing else.
 
-use redlatch::{FencedLock, FencedLockGuard};
-
 use super::*;
 
 /// The least that a client draws for its waiters.

@@ -1,8 +1,6 @@
 //! The name is gone from Redis when the hand-off arrives there.
 
 use super::*;
-use crate::support::is_free;
-use crate::support::machine::passed;
 
 /// A lock that was handed off, of which Redis has not heard yet.
 struct InTheAir {

@@ -1,9 +1,6 @@
 //! The network fails under the request that tells Redis of a hand-off.
 
-use redlatch::Outcome;
-
 use super::*;
-use crate::support::Fault;
 
 /// A client that does not wait long for an answer.
 fn impatient(options: LockClientBuilder) -> LockClientBuilder {

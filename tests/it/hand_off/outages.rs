@@ -1,7 +1,6 @@
 //! Redis is out of reach, or comes back as another, while a hand-off is on its way.
 
 use super::*;
-use crate::support::connect;
 
 fn impatient(options: LockClientBuilder) -> LockClientBuilder {
     options.command_timeout(ms(400))

@@ -1,13 +1,8 @@
 //! W15: Redis stands still while many tasks hand one lock around.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::support::{
-    Distance, Network, SOON, Server, child, connect, hold, machine, ms, release, soon, wait_until,
-    within,
-};
-use redlatch::{LockClient, LockGuard};
+use super::*;
 
 const TASKS: usize = 64;
 

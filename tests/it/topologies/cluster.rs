@@ -10,13 +10,9 @@ mod slots;
 mod takeovers;
 mod whole;
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError, Weak};
 
-use redlatch::{LockClient, LockClientBuilder};
-
-use super::connected;
-use crate::support::{Cluster, Proxy, SOON, Server, wait_until};
+use super::*;
 
 /// One cluster for the tests that leave it as they found it: names and slots of their own are all
 /// that they need. It ends with the last of those that use it at the same time.

@@ -1,16 +1,9 @@
 //! The option to count an acquire only when replicas have it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use futures::future::join_all;
-use redlatch::{Error, ErrorKind, LockClient};
-
-use super::{MINUTE, connected, gets, until_free, waiting};
-use crate::support::machine::passed;
+use super::*;
 use crate::support::replicas::replicas_of;
-use crate::support::{
-    Proxy, Replicated, SOON, Server, Steps, connect, hold, ms, release, soon, wait_until,
-};
 
 async fn careful(server: &Server, replicas: u32, timeout: Duration) -> LockClient {
     connected(LockClient::builder().url(server.url()).replicas(replicas, timeout)).await

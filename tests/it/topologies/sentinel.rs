@@ -4,13 +4,8 @@ mod addresses;
 mod failovers;
 mod late;
 
-use std::time::Duration;
-
-use redlatch::{ErrorKind, LockClient, LockClientBuilder};
-
-use super::connected;
+use super::*;
 use crate::support::sentinel::MASTER;
-use crate::support::{Sentinels, Server, ms, soon};
 
 fn by_way_of(urls: impl IntoIterator<Item = String>) -> LockClientBuilder {
     LockClient::builder().sentinel(MASTER, urls)

@@ -1,16 +1,10 @@
 //! Rows T1 and T2 with a plain pair behind an address that follows the primary, as a service
 //! address or a load balancer does.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use redlatch::{ErrorKind, LockClient};
-
-use super::{connected, deadline, gets, told_by_a_renewal, until_free, waiting};
+use super::*;
 use crate::support::replicas::is_primary;
-use crate::support::{
-    Proxy, Replicated, SOON, hold, is_free, ms, release, renewed, soon, wait_until,
-};
 
 /// A pair, and the address.
 struct Pair {

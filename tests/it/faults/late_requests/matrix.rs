@@ -8,18 +8,13 @@
 //! REDLATCH_LATE=10000 cargo test --release --test it -- --nocapture late_requests::matrix
 //! ```
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use redlatch::{Error, ErrorKind, Lock, LockClient, LockClientBuilder, LockGuard};
 use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use super::servers::{Servers, command_timeout};
-use crate::support::{Fault, Proxy, SOON, block_until, ms, soon, wait_until};
-
-const HOUR: Duration = Duration::from_secs(3600);
+use super::*;
 
 /// A third of it, after which renewals are sent, is more than [`command_timeout`]; two thirds
 /// outlast a topology that moves on and back.

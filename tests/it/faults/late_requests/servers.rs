@@ -1,15 +1,12 @@
 //! The servers of a scene, each by way of a proxy, and how the topology moves on and back.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use redis::FromRedisValue;
-use redlatch::{LockClient, LockClientBuilder};
 
 use super::matrix::Way;
+use super::*;
 use crate::support::cluster::{shards_channels, subscribers_at};
-use crate::support::{Proxy, Replicated, SOON, Server, block_until, ms, scripts};
 
 /// What a client of a cluster moves to another node: this slot, which the first node starts with.
 /// It has no other.

@@ -6,17 +6,11 @@
 //! clock stands still, is a unit test of the clock.)
 
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
-use redlatch::{ErrorKind, Lease};
 use tempfile::TempDir;
 
-use super::{client_with, runtime, undisturbed, workers};
-use crate::support::{
-    Child, SOON, Server, child, connect, hold, ms, release, renewed, soon, wait_until,
-};
-
-const HOUR: Duration = Duration::from_secs(3600);
+use super::*;
 
 /// How far two looks in a row are apart, whichever way.
 fn jump() -> Duration {

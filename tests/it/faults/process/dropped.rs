@@ -1,13 +1,9 @@
 //! C1, C2, C3: a call is dropped exactly while its request, or its answer, is under way.
 
 use futures::FutureExt;
-use redlatch::LockClient;
 use tokio_test::task;
 
-use super::{MINUTE, client_with};
-use crate::support::{
-    Proxy, SOON, Server, Steps, connect, hold, is_free, ms, release, soon, turns, wait_until,
-};
+use super::*;
 
 /// A client behind a proxy whose connection has been used, so that the next call is one request.
 async fn behind(proxy: &Proxy, server: &Server) -> LockClient {

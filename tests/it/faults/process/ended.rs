@@ -3,12 +3,8 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, abort, exit};
-use std::time::Duration;
 
-use super::{hold_for, runtime, start_child, workers};
-use crate::support::{
-    SOON, Server, block_until, child, connect, ms, release, renewed, soon, within,
-};
+use super::*;
 
 const LEASE: Duration = ms(450);
 

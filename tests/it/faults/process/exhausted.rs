@@ -5,13 +5,10 @@
 //! cannot be made.
 
 use std::fs;
-use std::time::Duration;
 
-use redlatch::{ErrorKind, LockClient, Outcome};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{runtime, start_child};
-use crate::support::{SOON, Server, channel, child, hold, ms, release, renewed, soon, wait_until};
+use super::*;
 
 const NAME: &str = "scarce";
 

@@ -3,12 +3,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use redis::Connection;
 
-use super::{client_with, lease_of, runtime, start_child};
-use crate::support::{SOON, Server, block_until, child, connect, ms, soon};
+use super::*;
 
 const LEASE: Duration = ms(90);
 const STOPS: u64 = 25;

@@ -5,20 +5,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
-use std::time::Duration;
 
 use fork::Fork;
 use futures::FutureExt;
-use redlatch::{Error, ErrorKind, FencedLock, Lock, LockClient, LockGuard, Outcome};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use super::{MINUTE, client_with, runtime, start_child, workers};
-use crate::support::{
-    SOON, Server, block_until, child, hold, release, renewed, soon, turns, wait_until,
-};
+use super::*;
 
 const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(3);
 

@@ -7,14 +7,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use redlatch::LockGuard;
 use tokio::runtime::{Builder, Runtime};
 
-use super::{MINUTE, client_with, hold_for, runtime, start_child};
-use crate::setup::Setup;
-use crate::support::{
-    Proxy, SOON, Server, block_until, child, connect, hold, is_free, ms, release, soon, wait_until,
-};
+use super::*;
 
 /// A guard that only its runtime ever made something for. Its lease is longer than any test.
 fn guard_of(runtime: &Runtime, url: &str, name: &str) -> LockGuard {

@@ -5,18 +5,16 @@
 //! runtime is blocked and the watchdog runs, is in `leases.rs`.)
 
 use std::fmt::Debug;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
-use redlatch::ErrorKind;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-use super::{MINUTE, client_with, start_child, undisturbed, workers};
-use crate::support::{SOON, Server, block_until, child, hold, ms, release, renewed, soon};
+use super::*;
 
 /// A client's thread that has an event about the lock of this name waits for [`GATE`].
 const TRIGGER: &str = "trigger";

@@ -4,10 +4,7 @@
 //! Redis stands still as well when the process goes on. So whatever it says first about its lock
 //! it knows by itself.
 
-use redlatch::{ErrorKind, LockGuard};
-
-use super::{hold_for, runtime, start_child, undisturbed, workers};
-use crate::support::{SOON, Server, block_until, child, connect, hold, ms, release, renewed};
+use super::*;
 
 const LEASE: std::time::Duration = ms(450);
 

@@ -8,13 +8,9 @@ use std::sync::mpsc;
 use std::thread;
 
 use futures::FutureExt;
-use redlatch::{LockClient, LockGuard};
 use tokio_test::task;
 
-use super::{MINUTE, client_with, runtime};
-use crate::support::{
-    SOON, Server, Steps, connect, hold, is_free, ms, release, soon, turns, wait_until,
-};
+use super::*;
 
 #[tokio::test]
 async fn c15_a_call_that_is_not_polled_holds_up_those_behind_it_and_no_other_client() {

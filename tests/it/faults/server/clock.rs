@@ -1,16 +1,9 @@
 //! The server's clock jumps: a lease in Redis ends by it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use futures::future::join_all;
-use redlatch::ErrorKind;
-
-use super::{MINUTE, client_with, deadline, told_by_a_renewal};
-use crate::support::{
-    Clock, SOON, Server, connect, hold, ms, release, renewed, soon, wait_until, within,
-};
+use super::*;
 
 const HOUR: i64 = 60 * 60 * 1000;
 

@@ -2,12 +2,7 @@
 
 use std::time::Instant;
 
-use redlatch::ErrorKind;
-
-use super::{MINUTE, client_with, count, deadline, not_executed, told_by_a_renewal};
-use crate::support::{
-    Listener, SOON, Server, channel, connect, hold, ms, release, renewed, soon, wait_until,
-};
+use super::*;
 
 fn fill(server: &Server) {
     server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);

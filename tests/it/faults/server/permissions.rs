@@ -1,14 +1,9 @@
 //! The user may not do what it takes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::{ErrorKind, LockClient};
-
-use super::{MINUTE, deadline, goes_on, lost_at, not_executed};
+use super::*;
 use crate::support::machine::passed_until;
-use crate::support::{
-    Listener, SOON, Server, channel, hold, ms, release, renewed, soon, wait_until,
-};
 
 /// A client whose user may do everything but what `rights` take away.
 async fn connect_as(server: &Server, user: &str, rights: &[&str]) -> LockClient {

@@ -3,11 +3,7 @@
 use std::net::TcpListener;
 use std::time::Instant;
 
-use futures::future::join_all;
-use redlatch::{ErrorKind, LockClient};
-
-use super::{MINUTE, client_with, count, deadline, goes_on, impatient, lost_at, not_executed};
-use crate::support::{Proxy, SOON, Server, hold, ms, release, renewed, soon, wait_until};
+use super::*;
 
 /// One that sends its data to replicas at once.
 fn primary() -> Server {

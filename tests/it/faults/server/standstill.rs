@@ -2,14 +2,9 @@
 
 use std::cell::Cell;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::ErrorKind;
-
-use super::{MINUTE, client_with, deadline, impatient, lost_at};
-use crate::support::{
-    Proxy, SOON, Server, connect, hold, ms, release, renewed, soon, wait_until, within,
-};
+use super::*;
 
 /// Somebody's script that never ends.
 struct Busy<'a> {

@@ -1,9 +1,6 @@
 //! What was there is gone or changed: a restart that forgets, an operator at work.
 
-use redlatch::ErrorKind;
-
-use super::{client_with, deadline, told_by_a_renewal};
-use crate::support::{Server, connect, hold, ms, release, soon};
+use super::*;
 
 #[tokio::test]
 async fn s2_a_restart_that_forgets_the_lock_is_told_by_the_next_renewal_or_the_deadline() {

@@ -1,13 +1,7 @@
 //! A node to which only `ASK` leads.
 
-use std::time::Duration;
-
-use super::{announce, of};
+use super::*;
 use crate::support::cluster::shards_channels;
-use crate::support::{
-    Cluster, Fault, Proxy, SOON, Server, hold, ms, release, scripts, wait_until, within,
-};
-use crate::topologies::{MINUTE, connected};
 
 /// Has all clients ask for the map: a connection to that node breaks.
 fn break_connections(node: &Server) {

@@ -1,11 +1,7 @@
 //! A request that arrives late, at a node that was none for a while.
 
-use std::time::Duration;
-
-use super::{announce, of, until_gone};
+use super::*;
 use crate::support::cluster::shards_channels;
-use crate::support::{Cluster, Fault, Proxy, SOON, hold, release, wait_until, within};
-use crate::topologies::{MINUTE, connected};
 
 /// The node has the next hold from the other one, and may execute the release before this client
 /// asks it for something.

@@ -2,12 +2,7 @@
 
 use std::time::Instant;
 
-use redlatch::LockClient;
-
-use super::{client_of, of};
-use crate::support::machine::passed;
-use crate::support::{Cluster, SOON, block_until, hold, ms, release, soon, wait_until};
-use crate::topologies::{MINUTE, connected};
+use super::*;
 
 /// The master that is asked first: of those that are known, the lowest port.
 fn first(cluster: &Cluster) -> usize {

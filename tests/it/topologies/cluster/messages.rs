@@ -1,15 +1,9 @@
 //! Row T9: a release is told where the waiters listen.
 
-use std::time::Duration;
-
 use redis::{Connection, Value};
-use redlatch::ErrorKind;
 
-use super::{client_of, parked, shared};
+use super::*;
 use crate::support::cluster::{listeners_at, shards_channels};
-use crate::support::machine::passed;
-use crate::support::{Cluster, SOON, Server, channel, hold, ms, release, wait_until};
-use crate::topologies::{MINUTE, connected, gets, waiting};
 
 /// A client of another make that listens for releases.
 struct Ear(Connection);

@@ -3,12 +3,7 @@
 use std::future::Future;
 use std::time::Instant;
 
-use redlatch::{Error, ErrorKind, LockClient, Outcome};
-
-use super::{client_of, of, shared};
-use crate::support::machine::passed;
-use crate::support::{Cluster, Server, channel, connect, hold, ms, release, soon};
-use crate::topologies::{MINUTE, connected};
+use super::*;
 
 /// Their braces are no hash tag, or another one around the name than in it.
 const BROKEN: [&str; 6] = ["a{b", "a{}b", "a}b", "{", "}", "{}"];

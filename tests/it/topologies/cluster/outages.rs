@@ -1,13 +1,8 @@
 //! Row T8: the node that has the slot is dead, or does not answer.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::{ErrorKind, LockGuard};
-
-use super::{client_of, of, until_gone};
-use crate::support::machine::passed;
-use crate::support::{Cluster, SOON, hold, ms, release, renewed, soon, wait_until};
-use crate::topologies::{MINUTE, connected, deadline, gets, lost_at, waiting};
+use super::*;
 
 /// The others go on when a master is gone.
 const PARTIAL: [&str; 2] = ["--cluster-require-full-coverage", "no"];

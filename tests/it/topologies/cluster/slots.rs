@@ -1,15 +1,8 @@
 //! Row T5: a slot moves from one master to another, with the locks in it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use futures::future::join_all;
-use redlatch::LockGuard;
-
-use super::{client_of, of, parked, shared, until_gone};
-use crate::support::{Cluster, SOON, hold, ms, release, renewed, soon, wait_until, within};
-use crate::topologies::{MINUTE, connected, gets, waiting};
+use super::*;
 
 /// How long a waiter may take, moved or not.
 const STRICT: Duration = Duration::from_millis(3_000);

@@ -1,17 +1,9 @@
 //! A replica takes the place of its master: rows T1, T2 and T8 in a cluster.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use futures::future::join_all;
-use redlatch::ErrorKind;
-use tokio::task::JoinHandle;
-
-use super::{client_of, of, until_gone};
+use super::*;
 use crate::support::cluster::is_master;
-use crate::support::{Cluster, SOON, Server, hold, ms, release, renewed, soon, wait_until, within};
-use crate::topologies::{MINUTE, connected, gets, waiting};
 
 /// Long enough for a takeover that nobody has asked for.
 const LONG: Duration = Duration::from_secs(18);

@@ -1,16 +1,9 @@
 //! A cluster that is well: all that a lock can do, in every shard.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use futures::future::join_all;
-use redlatch::{ErrorKind, LockClient};
-
-use super::{client_of, parked, shared, until_gone};
-use crate::support::machine::passed;
-use crate::support::{SOON, Server, hold, ms, release, renewed, soon, within};
-use crate::topologies::{MINUTE, connected, gets, waiting};
+use super::*;
 
 #[tokio::test]
 async fn a_lock_is_what_it_is_elsewhere_in_every_shard() {

@@ -3,13 +3,8 @@
 use std::net::TcpListener;
 use std::time::Instant;
 
-use redlatch::{ErrorKind, LockClient};
-
-use super::{by_way_of, client_of, conviction, until_granted_at};
-use crate::support::machine::passed;
+use super::*;
 use crate::support::replicas::is_primary;
-use crate::support::{Replicated, SOON, Sentinels, Server, hold, ms, release, soon, wait_until};
-use crate::topologies::{MINUTE, connected, until_free};
 
 /// A Sentinel that says for ever what it is told here: it finds no others to agree with. What is of
 /// a later epoch is newer.

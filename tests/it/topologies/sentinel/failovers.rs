@@ -1,14 +1,8 @@
 //! Rows T1 to T4 with Sentinels: the primary is another one all of a sudden.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use redlatch::{Error, ErrorKind, LockClient};
-
-use super::{by_way_of, client_of, replicated};
-use crate::support::{SOON, Sentinels, hold, ms, release, renewed, soon, wait_until, within};
-use crate::topologies::{connected, gets, until_free, waiting};
+use super::*;
 
 /// Long enough for a failover that nobody has asked for.
 const LONG: Duration = Duration::from_secs(18);

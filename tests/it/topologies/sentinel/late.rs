@@ -1,11 +1,6 @@
 //! A connection that stands only when the primary is another one already.
 
-use redlatch::{Error, LockClient};
-use tokio::task::JoinHandle;
-
-use super::{by_way_of, conviction, until_granted_at};
-use crate::support::{Proxy, Replicated, SOON, Server, hold, release, soon, wait_until, within};
-use crate::topologies::{MINUTE, connected};
+use super::*;
 
 /// A primary of before that is reached by way of a proxy, and the one of now.
 struct Changed {

@@ -1,7 +1,7 @@
 //! When locks ought to work smoothly: outside of what the nemesis did, and its settling, and
 //! outside of long pauses in which the machine did not run somebody.
 
-use crate::history::History;
+use crate::prelude::*;
 
 /// The times that are not calm: sorted, apart.
 #[derive(Debug, Default)]

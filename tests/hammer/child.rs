@@ -5,19 +5,15 @@
 //! is gone, the child goes at once.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc::unbounded_channel;
 
-use crate::handle::Hold;
-use crate::names::Names;
 use crate::platform::Real;
-use crate::record::{Event, How, MS, Record, Recorder, now};
+use crate::prelude::*;
 use crate::resource::Resource;
 use crate::runtimes;
-use crate::shared::{STEADY, Shared, Way};
+use crate::shared::{STEADY, Way};
 use crate::stop::Stop;
 use crate::worker::Worker;
 

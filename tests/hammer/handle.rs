@@ -1,15 +1,9 @@
 //! A lock under test, of one of the kinds, and a hold of it; every call is written down.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use redlatch::{Error, ErrorKind, FairLock, FencedLock, FencedLockGuard, Lease, Lock, LockGuard};
 
-use crate::history::Owner;
-use crate::names::Kind;
-use crate::record::{
-    BELIEVED, Event, FENCED, How, NESTED, Outcome, Record, Recorder, WATCHDOG, now,
-};
+use crate::prelude::*;
+use crate::record::{BELIEVED, NESTED, WATCHDOG};
 use crate::shared::Member;
 use crate::witness::owner;
 

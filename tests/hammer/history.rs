@@ -1,16 +1,16 @@
 //! The history of one round: what all processes wrote down, folded into calls and holds, beside
 //! what the nemesis did and what was seen at the server.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::check::Bounds;
+use fold::Fold;
+
 use crate::nemesis::RESET;
-use crate::record::{How, Log, MS, Outcome};
+use crate::prelude::*;
+use crate::record::Log;
 use crate::shared::COMMAND_TIMEOUT;
 
 mod fold;
-use fold::Fold;
 
 /// Later than everything.
 pub(crate) const NEVER: u64 = u64::MAX;

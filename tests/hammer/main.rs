@@ -55,6 +55,7 @@ mod monitor;
 mod names;
 mod nemesis;
 mod platform;
+mod prelude;
 mod processes;
 mod record;
 mod report;

@@ -3,11 +3,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::history::{Command, Heard, What};
-use crate::names::Names;
-use crate::record::now;
+use crate::prelude::*;
 use crate::support::Server;
 use crate::witness::owner;
 

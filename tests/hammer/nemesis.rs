@@ -7,17 +7,13 @@
 pub(crate) mod late;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use fastrand::Rng;
-
-use crate::history::{Fault, Heard, Reach};
+use crate::history::Reach;
 use crate::monitor::Monitor;
-use crate::names::Names;
+use crate::prelude::*;
 use crate::processes::Processes;
-use crate::record::{MS, now};
 use crate::support::{self, Proxy, Server, channel};
 
 /// What the nemesis works on.

@@ -1,12 +1,11 @@
 //! The platform of a process under test: the real machine, or one of a simulated world.
 
 use std::sync::mpsc;
-use std::time::Duration;
 
-use fastrand::Rng;
 use futures::future::BoxFuture;
 
 use crate::handle::Dropped;
+use crate::prelude::*;
 
 pub(crate) trait Platform: Send + Sync {
     /// Keeps the process, or a thread of it, from running for so long.

@@ -3,14 +3,14 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Duration;
+use std::sync::{MutexGuard, mpsc};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::history::{History, Process};
+use crate::history::Process;
 use crate::nemesis::late;
-use crate::record::{self, now};
+use crate::prelude::*;
+use crate::record;
 
 /// How to start one more.
 #[derive(Debug, Clone)]

@@ -21,10 +21,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::prelude::*;
 
 pub(crate) const SIZE: usize = 64;
 

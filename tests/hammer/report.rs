@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
+use comfy_table::Table;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
 
-use crate::check::Violation;
 use crate::check::floor::Done;
-use crate::history::{Fates, History, Id};
-use crate::record::{MS, Record};
+use crate::prelude::*;
 
 /// So many violations are printed with their windows; of the rest only the first line.
 const SHOWN: usize = 5;

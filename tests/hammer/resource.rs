@@ -6,13 +6,10 @@
 //! writes another and is told which one that replaced: if it is not the one that was read,
 //! somebody wrote in between.
 
-use std::time::Duration;
-
 use futures::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 
-use crate::handle::Hold;
-use crate::record::{Event, FENCED, Outcome, Record, Recorder, now};
+use crate::prelude::*;
 
 /// What keeps the values.
 pub(crate) trait Store: Send + Sync {

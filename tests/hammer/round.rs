@@ -3,19 +3,17 @@
 //! A long run is many rounds, each with servers and files of its own. So what is checked at the end
 //! of a round (counts, orphans) is checked often, and memory does not grow with the run.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread::{ScopedJoinHandle, sleep};
-use std::time::Duration;
 
 use crate::check::floor::{CLOSE, END};
-use crate::history::{Acquire, Client, Fates, History, NEVER, Sample};
-use crate::names::Names;
+use crate::history::Client;
 use crate::nemesis::late::{self, LATE};
 use crate::nemesis::{Hand, LOUD, QUIET, World, resets};
+use crate::prelude::*;
 use crate::processes::{Plan, Processes};
-use crate::record::{MS, SECOND, now};
+use crate::record::SECOND;
 use crate::shared::STEADY;
 use crate::support::{Distance, Network, Proxy, Server};
 use crate::witness::Witness;

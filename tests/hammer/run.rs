@@ -1,12 +1,10 @@
 //! A run: rounds until the time is over, and the verdict.
 
 use crate::check::floor::{Done, Floor, missing};
-use crate::check::{self, Violation, resource};
-use crate::history::{Fates, History};
-use crate::nemesis;
-use crate::record::Outcome;
-use crate::report;
+use crate::check::{self, resource};
+use crate::prelude::*;
 use crate::round::{self, Size};
+use crate::{nemesis, report};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Settings {

@@ -3,17 +3,11 @@
 //! A runtime ends with calls under way and guards held by its tasks. Each of them writes that down
 //! when it is dropped. Some guards are given to the process's own runtime before.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use fastrand::Rng;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use crate::handle::Hold;
-use crate::record::{Event, How, Record};
-use crate::shared::Shared;
+use crate::prelude::*;
 use crate::worker::Worker;
 
 /// In each of the runtimes.

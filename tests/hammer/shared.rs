@@ -1,16 +1,11 @@
 //! Everything that the tasks of a process share: its clients, and handles that several tasks use.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use fastrand::Rng;
 use redlatch::LockClient;
 
-use crate::handle::Handle;
-use crate::names::{Kind, Names};
 use crate::platform::Platform;
-use crate::record::{Event, Outcome, Record, Recorder, now};
+use crate::prelude::*;
 use crate::resource::Store;
 use crate::stop::Stop;
 use crate::support::sentinel::MASTER;

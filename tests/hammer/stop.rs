@@ -1,9 +1,10 @@
 //! The word that the round is over. (Tokio's `watch` wakes in a random order.)
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
+
+use crate::prelude::*;
 
 #[derive(Clone, Default)]
 pub(crate) struct Stop(Arc<(AtomicBool, Notify)>);

@@ -1,12 +1,11 @@
 //! What `cargo test` runs: the rules on hand-written histories, and the short form of the hammer.
 
-use std::sync::{Mutex, PoisonError};
-
 use libtest_mimic::{Failed, Trial};
 
 use crate::check::{
     count, exclusion, floor, liveness, notice, order, orphans, outcomes, resource, tokens, turns,
 };
+use crate::prelude::*;
 use crate::run::{Length, Settings, Verdict, run};
 use crate::{calm_times, monitor, record};
 

@@ -3,12 +3,10 @@
 //! It is a source of its own: what the processes say of themselves is compared with it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use crate::history::{Owner, Sample};
-use crate::names::Names;
 use crate::nemesis::name;
-use crate::record::{MS, SECOND, now};
+use crate::prelude::*;
+use crate::record::SECOND;
 use crate::support::Server;
 
 /// All locks at one moment: for each, the number of its name, its TTL, and owners with counts.

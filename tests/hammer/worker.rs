@@ -1,19 +1,13 @@
 //! One task: takes locks at random, works under them, and gives them back in every way there is.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use fastrand::Rng;
 use redlatch::{ErrorKind, Lease};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use crate::handle::{Ask, Handle, Hold};
-use crate::names::{Kind, Names};
-use crate::record::How;
+use crate::handle::Ask;
+use crate::prelude::*;
 use crate::resource::work;
-use crate::shared::Shared;
 
 pub(crate) struct Worker {
     shared: Arc<Shared>,

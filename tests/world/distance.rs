@@ -1,18 +1,11 @@
 //! A Redis that is far away, or a network that stalls or breaks: rows W1, W2, W3 and W27, in virtual
 //! time.
 
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::OnceLock;
 
-use redlatch::LockClient;
-use redlatch::simulation::{Distance, Machine, Random};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
 
-use crate::scene::{Scene, play, round_trip};
-use crate::support::{channel, ms};
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::prelude::*;
 
 /// Round trips, and the watchdog timeouts of clients that are so far away.
 const CASES: [(Duration, Duration); 8] = [

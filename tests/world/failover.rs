@@ -5,17 +5,9 @@ mod group;
 mod nodes;
 mod released;
 
-use std::time::Duration;
-
 use group::{Group, failed_over};
-use redlatch::ErrorKind;
-use tokio::time::{Instant, sleep, timeout};
 
-use crate::scene::{in_short, play};
-use crate::support::ms;
-
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 /// Renewed every two seconds.
 const WATCHDOG: Duration = Duration::from_secs(6);

@@ -1,18 +1,13 @@
 //! Fair locks, where the moment counts at which something happens to their waiters.
 
-use std::time::Duration;
-
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use redlatch::simulation::{Fate, Machine};
+use redlatch::Loss;
+use redlatch::simulation::Fate;
 use redlatch::test_util::Redis;
-use redlatch::{ErrorKind, LockClient, LockGuard, Loss};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
 use tokio_test::task::Spawn;
 
-use crate::scene::{Scene, play};
-use crate::support::{channel, ms};
+use crate::prelude::*;
 
 /// In real time, a waiter that was asking just then had the lock anew instead.
 #[tokio::test(start_paused = true)]
@@ -123,7 +118,6 @@ struct Waiting<'a> {
 
 const CUT: &str = "cut";
 const AWAY: Duration = ms(4);
-const SECOND: Duration = ms(1_000);
 const MINUTE: Duration = ms(60_000);
 
 fn waits_and_is_cut(scenario: impl AsyncFnOnce(Waiting<'_>)) {

@@ -4,13 +4,12 @@
 //! cargo test --release --features test-util --test world -- --ignored --nocapture figures
 //! ```
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redlatch::LockClient;
 use redlatch::test_util::Redis;
 
+use crate::prelude::*;
 use crate::support::Server;
 
 const FOR: Duration = Duration::from_secs(2);

@@ -2,16 +2,11 @@
 //! `memory://`.
 
 use std::io::Seek as _;
-use std::sync::Arc;
-use std::time::Duration;
 
+use redlatch::Loss;
 use redlatch::test_util::Redis;
-use redlatch::{ErrorKind, LockClient, LockClientBuilder, Loss};
-use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{SOON, block_until, ms};
-
-const HOUR: Duration = Duration::from_secs(3600);
+use crate::prelude::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_test_sees_who_holds_a_lock_and_how_many_clients_wait_for_it() {

@@ -4,17 +4,7 @@
 //! W7: whoever waits had counted on the longer lease. It looks again when the new one ends, and is told
 //! of nothing then, because a lease that ends by itself is told to nobody.
 
-use std::time::Duration;
-
-use redlatch::simulation::Machine;
-use redlatch::{Lock, LockClient, LockGuard};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
-
-use crate::scene::{Scene, play};
-use crate::support::ms;
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::prelude::*;
 
 /// The new lease.
 const SHORT: Duration = ms(1_500);

@@ -12,6 +12,7 @@ mod in_memory;
 mod leases;
 mod order;
 mod outages;
+mod prelude;
 mod scene;
 mod seeds;
 mod silence;

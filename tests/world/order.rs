@@ -6,15 +6,9 @@
 //! another one is stopped, for less than the grace or for more.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use redlatch::LockClient;
-use redlatch::simulation::{Machine, Random};
-use tokio::time::{Instant, sleep, timeout};
-
-use crate::scene::{Scene, in_short, play, round_trip};
-use crate::support::ms;
+use crate::prelude::*;
 
 const NAMES: u64 = 10;
 /// More than there are names, so that some always wait.

@@ -1,21 +1,11 @@
 //! Redis goes away and comes back: rows N14 and N15, in virtual time. A call says so in time; who waits
 //! already rides it out; who holds keeps the lock as long as its lease allows.
 
-use std::time::Duration;
-
-use futures::future::join_all;
-use redlatch::simulation::{Direction, Flow, Machine};
-use redlatch::{Error, ErrorKind, LockClient, LockGuard, Outcome};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
-
-use crate::scene::{Scene, play};
-use crate::support::{channel, ms};
+use crate::prelude::*;
 
 pub(crate) const AWAY: Duration = ms(4);
 /// How long one command may take here.
 const COMMAND: Duration = ms(1_000);
-pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const NAME: &str = "lock";
 
 /// From the end of a fault until a release has been made good: the longest pause between two dials is

@@ -1,13 +1,8 @@
 //! A seed is a whole run.
 
-use std::time::Duration;
+use redlatch::simulation::Network;
 
-use redlatch::LockClient;
-use redlatch::simulation::{Distance, Machine, Network, Random, Server, Settings};
-use tokio::time::sleep;
-
-use crate::scene::in_short;
-use crate::support::ms;
+use crate::prelude::*;
 
 const SEEDS: u64 = in_short(4, 10);
 

@@ -1,10 +1,9 @@
 //! Requests arrive, or vanish, and no answer comes: rows N3, N12 and N13, in virtual time.
 
-use redlatch::simulation::{Direction, Fate, Flow};
-use tokio::time::{Instant, sleep, timeout};
+use redlatch::simulation::Fate;
 
-use crate::outages::{AWAY, MINUTE, NAME, RECOVERY, play_with, unknown};
-use crate::support::ms;
+use crate::outages::{AWAY, NAME, RECOVERY, play_with, unknown};
+use crate::prelude::*;
 
 #[test]
 fn n3_a_grant_whose_answer_is_black_holed_is_unknown_and_given_back_on_recovery() {

@@ -1,18 +1,13 @@
 //! Streaks of hand-offs: how long a client keeps a lock among its own waiters while others wait, too.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use futures::FutureExt;
 use redis::aio::MultiplexedConnection;
-use redlatch::simulation::Machine;
-use redlatch::{LockClient, LockClientBuilder};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
 use tokio_test::task;
 
-use crate::scene::{ADDRESS, Scene, play, round_trip};
-use crate::support::{channel, ms};
+use crate::prelude::*;
 
 const NAME: &str = "runs";
 const AWAY: Duration = ms(2);
@@ -21,7 +16,6 @@ const ROOM: Duration = ms(750);
 /// Longer than it takes to learn how much room others need.
 const LONG: Duration = ms(20_000);
 const HOLD: Duration = ms(5);
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// One turn: of which client, and when it began.
 type Turn = (usize, Instant);

@@ -4,21 +4,14 @@
 //! bounds are those of the protocol, and where the network jitters, several seeds are played.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use redis::aio::MultiplexedConnection;
-use redlatch::LockClient;
-use redlatch::simulation::{Distance, Machine};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
 
-use crate::scene::{ADDRESS, Scene, in_short, play, round_trip};
-use crate::support::{channel, ms};
+use crate::prelude::*;
 
 const NAME: &str = "turns";
-const SECOND: Duration = Duration::from_secs(1);
 
 /// How long a client may keep the lock while others wait: the default of `max_handoff_time`.
 const RUN: Duration = ms(10);

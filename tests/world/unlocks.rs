@@ -1,16 +1,12 @@
 //! W11: an `unlock` that is polled once, and then parked for ever, dropped, or forgotten.
 
 use std::task::Poll;
-use std::time::Duration;
 
 use futures::FutureExt;
-use redlatch::LockClient;
 use redlatch::simulation::{Fate as RequestFate, Fates};
-use tokio::time::{sleep, timeout};
 use tokio_test::task;
 
-use crate::scene::play;
-use crate::support::{ms, scripts};
+use crate::prelude::*;
 
 const LEASE: Duration = ms(3_000);
 

@@ -1,13 +1,6 @@
 //! Waits that are longer than they have to be.
 
-use std::time::Duration;
-
-use redlatch::LockClient;
-use redlatch::simulation::Distance;
-use tokio::time::{Instant, sleep};
-
-use crate::scene::play;
-use crate::support::ms;
+use crate::prelude::*;
 
 const NAME: &str = "waits";
 

@@ -1,12 +1,8 @@
 //! H5 and H10: what the server counts for an owner is what that owner can have asked for.
 
-use std::collections::HashMap;
-
-use crate::calm_times::Calm;
+use crate::check::exclusion::who;
 use crate::check::orphans::surely_over;
-use crate::check::{Violation, exclusion::who};
-use crate::history::{History, Owner, Sample};
-use crate::record::MS;
+use crate::prelude::*;
 use crate::witness::GRANTED;
 
 /// When calls began, and when the server can have had nothing more of them.

@@ -4,9 +4,7 @@
 //! (see [`crate::record`] on which side times are taken). So the sweep can miss an overlap that
 //! nobody acted on, and cannot find one that was not there.
 
-use crate::check::Violation;
-use crate::history::{Acquire, History};
-use crate::record::MS;
+use crate::prelude::*;
 
 pub(crate) fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();

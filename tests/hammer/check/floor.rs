@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::history::Fates;
+use crate::prelude::*;
 
 /// What all rounds of a run did.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

@@ -5,12 +5,9 @@
 //! than [`prompt`](crate::check::Bounds), and for a plain or fenced lock `room` beside that, has missed its
 //! wake-up. After a crash (H7) the name is taken until the lease of the dead has ended.
 
-use crate::calm_times::Calm;
 use crate::check::orphans::surely_over;
-use crate::check::{Bounds, Violation};
-use crate::history::{Acquire, Forced, History, NEVER};
-use crate::names::{Kind, Names};
-use crate::record::{How, MS};
+use crate::history::Forced;
+use crate::prelude::*;
 use crate::round::LONGEST_LEASE;
 
 /// The default of `fair_grace`.

@@ -1,8 +1,6 @@
 //! The rules that every history has to keep. Each is a pure function, in O(n log n).
 
-use crate::calm_times::Calm;
-use crate::history::{Acquire, History, Id};
-use crate::record::MS;
+use crate::prelude::*;
 
 pub(crate) mod count;
 pub(crate) mod exclusion;

@@ -1,10 +1,8 @@
 //! H8 and H9: loss is told in time, for good, and only when it happened.
 
-use crate::calm_times::Calm;
-use crate::check::Violation;
 use crate::check::exclusion::who;
-use crate::history::{Acquire, History, LONGEST_LEASE};
-use crate::record::{MS, Outcome};
+use crate::history::LONGEST_LEASE;
+use crate::prelude::*;
 
 fn late(history: &History, hold: &Acquire) -> u64 {
     history.bounds.late + hold.lease * history.bounds.permille / 1000

@@ -6,14 +6,8 @@
 //! called then. So does one that waited for an earlier call of its handle, from when that gave up: a
 //! handle waits once.
 
-use std::collections::HashMap;
-
-use crate::calm_times::Calm;
-use crate::check::Violation;
 use crate::check::liveness::{Taken, taken};
-use crate::history::{Acquire, History};
-use crate::names::{Kind, Names};
-use crate::record::{How, MS};
+use crate::prelude::*;
 
 pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
     let resets: Vec<Vec<u64>> =

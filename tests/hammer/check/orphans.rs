@@ -1,12 +1,9 @@
 //! H11: nothing stays at the server that nobody holds, and nothing has no end.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use crate::calm_times::Calm;
-use crate::check::Violation;
 use crate::check::count::Possible;
-use crate::history::{Acquire, History, NEVER, Sample};
-use crate::record::{MS, Outcome};
+use crate::prelude::*;
 
 /// From when on the server can have nothing more of a call: at once if its release was confirmed,
 /// after a calm stretch if that is done in the background, at the end of the lease if its process

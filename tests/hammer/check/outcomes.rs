@@ -3,14 +3,9 @@
 //! Beside the history itself, the ground for that is what the server said that it carried out,
 //! while somebody listened.
 
-use std::collections::HashMap;
-
-use crate::calm_times::Calm;
-use crate::check::Violation;
 use crate::check::exclusion::who;
 use crate::check::orphans::surely_over;
-use crate::history::{Acquire, Command, Heard, History, What};
-use crate::record::{MS, Outcome};
+use crate::prelude::*;
 
 pub(crate) fn check(history: &History) -> Vec<Violation> {
     let mut found = lost_and_released(history);

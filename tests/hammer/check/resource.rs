@@ -3,10 +3,8 @@
 //! A holder that is paused after its last look writes late: no lease can prevent that, and it is
 //! what tokens are for. So a write counts only if its hold was believed before and after it.
 
-use std::collections::HashMap;
-
-use crate::check::Violation;
-use crate::history::{Acquire, History, Id, StoreWrite};
+use crate::history::StoreWrite;
+use crate::prelude::*;
 
 pub(crate) fn check(history: &History) -> Vec<Violation> {
     let holds: HashMap<Id, &Acquire> = history.grants().map(|hold| (hold.id, hold)).collect();

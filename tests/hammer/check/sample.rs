@@ -1,7 +1,7 @@
 //! Hand-written histories for the trials of the rules. Times are in milliseconds.
 
-use crate::history::{Acquire, Client, History, Loss, NEVER, Process, Release};
-use crate::record::{How, MS, Outcome};
+use crate::history::{Client, Loss, Process, Release};
+use crate::prelude::*;
 
 pub(crate) const KEY: u16 = 3;
 const UUID: u128 = 0xabc;

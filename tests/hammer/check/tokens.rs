@@ -1,11 +1,7 @@
 //! H2 and H3: tokens of a fenced name are in the order of the holds, and one for each.
 
-use std::collections::HashMap;
-
-use crate::check::Violation;
 use crate::check::exclusion::who;
-use crate::history::{Acquire, History, NEVER};
-use crate::record::Outcome;
+use crate::prelude::*;
 
 /// H2: a hold that was asked for after another had been granted has a higher token, unless both
 /// are of one handle, which may nest.

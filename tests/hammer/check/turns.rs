@@ -7,11 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::calm_times::Calm;
 use crate::check::liveness::{Taken, taken};
-use crate::check::{Bounds, Violation};
-use crate::history::{Acquire, History, NEVER};
-use crate::record::{How, MS};
+use crate::prelude::*;
 
 /// How long a client may keep a lock from others: the default of `max_handoff_time`.
 const RUN: u64 = 10 * MS;

@@ -1,9 +1,8 @@
 //! How the records of one process become calls and holds.
 
-use std::collections::HashMap;
-
 use super::{Acquire, Client, Count, Forced, History, Id, Loss, NEVER, Owner, Release, StoreWrite};
-use crate::record::{BELIEVED, Event, FENCED, How, MS, Outcome, Record, WATCHDOG};
+use crate::prelude::*;
+use crate::record::{BELIEVED, WATCHDOG};
 
 pub(super) struct Fold<'a> {
     history: &'a mut History,

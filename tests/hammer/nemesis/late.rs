@@ -2,11 +2,9 @@
 //! gets another name meanwhile. Nobody but the caller may notice, then or later.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use super::{Hand, Kind, OUTAGE, World, at_proxy, eventually, proxy, within};
-use crate::history::Fault;
-use crate::record::{MS, now};
+use crate::prelude::*;
 use crate::support::sentinel::MASTER;
 use crate::support::{self, Proxy, Server};
 

@@ -2,9 +2,8 @@
 
 use std::cell::RefCell;
 use std::panic;
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, Once};
-use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -12,9 +11,9 @@ use super::plan::{Edits, Plan};
 use super::platform::lock;
 use super::shrink::shrink;
 use super::{nemesis, world};
+use crate::check;
 use crate::check::floor::{CLOSE, Done, END, Floor, missing};
-use crate::check::{self, Violation};
-use crate::history::History;
+use crate::prelude::*;
 use crate::report;
 use crate::run::{Verdict, count};
 

@@ -1,15 +1,10 @@
 //! Hears all that the server of a world is asked, and what comes of it.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-
 use redlatch::simulation::Server;
 
 use super::platform::lock;
-use crate::history::{Command, Heard, NEVER, Owner, What};
 use crate::monitor::asked;
-use crate::names::Names;
-use crate::record::now;
+use crate::prelude::*;
 use crate::witness::owner;
 
 #[derive(Clone)]

@@ -1,15 +1,11 @@
 //! The nemesis in a world: what it does and when follows from the seed, and each thing that it does can
 //! be left out without a change to the others.
 
-use std::time::Duration;
-
-use fastrand::Rng;
 use futures::future::LocalBoxFuture;
 
 use super::world::World;
-use crate::history::Fault;
 use crate::nemesis::RESET;
-use crate::record::{MS, now};
+use crate::prelude::*;
 
 mod clients;
 mod requests;

@@ -1,15 +1,11 @@
 //! What happens in a world: all of it follows from the seed.
 
 use std::fmt;
-use std::time::Duration;
 
-use fastrand::Rng;
 use redlatch::simulation::Distance;
 
 use super::nemesis::{self, Planned, Settle};
-use crate::check::Bounds;
-use crate::names::Names;
-use crate::record::MS;
+use crate::prelude::*;
 use crate::shared::COMMAND_TIMEOUT;
 
 #[derive(Clone)]

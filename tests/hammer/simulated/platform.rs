@@ -1,10 +1,7 @@
 //! The platform of a process of a world: a machine that can be stopped, and a resource in memory.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::MutexGuard;
 
-use fastrand::Rng;
 use futures::future::BoxFuture;
 use redlatch::simulation::Machine;
 use tokio::sync::oneshot;
@@ -12,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::handle::Dropped;
 use crate::platform::Platform;
-use crate::record::{Event, Record, Recorder, now};
+use crate::prelude::*;
 use crate::resource::Store;
 
 /// Stops a machine, for several reasons at once, and writes down for how long it stood.

@@ -1,9 +1,5 @@
 //! A process of a world: the tasks of one machine, from its start until it ends or crashes.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use fastrand::Rng;
 use redlatch::simulation::Machine;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -11,10 +7,10 @@ use tokio::sync::oneshot;
 use super::plan::{MachinePlan, Plan};
 use super::platform::{InMemory, OnMachine, Stops};
 use crate::child::keep;
-use crate::handle::Hold;
-use crate::record::{Event, How, Log, Record, Recorder};
+use crate::prelude::*;
+use crate::record::Log;
 use crate::runtimes;
-use crate::shared::{Shared, Way};
+use crate::shared::Way;
 use crate::stop::Stop;
 use crate::worker::Worker;
 

@@ -1,9 +1,10 @@
 //! Makes a plan smaller that breaks a rule, for as long as it breaks it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::campaign::judge;
 use super::plan::{Edits, Plan};
+use crate::prelude::*;
 
 /// After so long the smallest that was found has to do.
 const PATIENCE: Duration = Duration::from_secs(120);

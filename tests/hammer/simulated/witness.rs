@@ -1,14 +1,9 @@
 //! Looks at the server all the time, from outside of the world.
 
-use std::time::Duration;
-
-use fastrand::Rng;
 use redlatch::simulation::{Network, ServerNumber};
 use tokio::time::sleep;
 
-use crate::history::Sample;
-use crate::names::Names;
-use crate::record::now;
+use crate::prelude::*;
 use crate::witness::{is_grant, owner};
 
 pub(crate) struct Witness {

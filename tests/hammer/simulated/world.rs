@@ -2,9 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use fastrand::Rng;
 use futures::stream::{FuturesUnordered, StreamExt};
 use redlatch::simulation::{Machine, Network, Server, ServerNumber, Settings};
 use tokio::time::{sleep, timeout};
@@ -16,9 +14,9 @@ use super::platform::{InMemory, Stops};
 use super::process::{Member, Surroundings};
 use super::witness::Witness;
 use crate::check::count::kept_wrongly;
-use crate::history::{Fates, Fault, History, Process, Sample};
-use crate::names::Names;
-use crate::record::{self, MS, now};
+use crate::history::Process;
+use crate::prelude::*;
+use crate::record;
 use crate::round::LONGEST_LEASE;
 
 pub(crate) struct World<'a> {

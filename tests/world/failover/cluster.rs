@@ -1,14 +1,8 @@
 //! A replica takes the place of its master, and slots move: rows T2, T5, T8 and W27.
 
-use redlatch::simulation::Machine;
-use redlatch::{ErrorKind, Lock, LockGuard};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
-
 use super::nodes::Cluster;
 use super::{MINUTE, SECOND, SEEDS, WATCHDOG};
-use crate::scene::play;
-use crate::support::ms;
+use crate::prelude::*;
 
 /// Stands in line in a task of its own. Returns when it is parked.
 async fn parked(machine: &Machine, lock: Lock) -> JoinHandle<(LockGuard, Instant)> {

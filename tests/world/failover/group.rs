@@ -1,15 +1,12 @@
 //! A primary with two replicas, and three Sentinels. What Sentinels would do, the test does.
 
 use std::cell::Cell;
-use std::time::Duration;
 
 use redis::FromRedisValue;
-use redlatch::simulation::{Distance, Machine, Master, Server, ServerNumber, Settings, State};
-use redlatch::{LockClient, LockClientBuilder};
+use redlatch::simulation::{Master, State};
 
 use super::WATCHDOG;
-use crate::scene::{Scene, play};
-use crate::support::ms;
+use crate::prelude::*;
 
 const MASTER: &str = "primary";
 

@@ -2,16 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use redis::FromRedisValue;
-use redlatch::simulation::{
-    ClusterNode, ClusterView, Distance, Machine, Server, ServerNumber, Settings,
-};
-use redlatch::{LockClient, LockClientBuilder};
+use redlatch::simulation::{ClusterNode, ClusterView};
 
-use crate::scene::Scene;
-use crate::support::{channel, ms};
+use crate::prelude::*;
 
 const MASTERS: [(u16, u16); 3] = [(0, 5460), (5461, 10922), (10923, 16383)];
 

@@ -1,11 +1,8 @@
 //! A release that the old primary confirmed and the new one has not heard of: row W26.
 
-use tokio::time::{Instant, sleep, timeout};
-
 use super::group::{Group, failed_over};
 use super::{MINUTE, SECOND};
-use crate::scene::{in_short, play};
-use crate::support::ms;
+use crate::prelude::*;
 
 /// Another client, of which the first knows nothing, has the lock soon.
 async fn another_gets(group: &Group<'_>, name: &str) {

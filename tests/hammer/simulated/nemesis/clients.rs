@@ -6,8 +6,7 @@ use redlatch::simulation::{Direction, Flow};
 use tokio::time::sleep;
 
 use super::{Details, ON_ITS_WAY};
-use crate::history::Fault;
-use crate::record::now;
+use crate::prelude::*;
 use crate::simulated::world::World;
 
 pub(super) fn stop<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<'a, Option<Fault>> {

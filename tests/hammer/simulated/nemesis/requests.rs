@@ -1,15 +1,12 @@
 //! What befalls single requests.
 
-use std::time::Duration;
-
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use redlatch::simulation::Fate;
 use tokio::time::sleep;
 
 use super::{Details, ON_ITS_WAY};
-use crate::history::Fault;
-use crate::record::now;
+use crate::prelude::*;
 use crate::simulated::world::World;
 
 pub(super) fn lose_a_reply<'a>(

@@ -1,15 +1,13 @@
 //! What befalls the server, and what it is told to do.
 
-use std::time::Duration;
-
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use redlatch::simulation::State;
 use tokio::time::sleep;
 
 use super::{Details, Settle};
-use crate::history::{Fault, Reach};
-use crate::record::{MS, now};
+use crate::history::Reach;
+use crate::prelude::*;
 use crate::simulated::world::World;
 use crate::support::channel;
 

@@ -1,0 +1,17 @@
+//! What nearly every test uses.
+
+pub(crate) use std::sync::Arc;
+pub(crate) use std::time::Duration;
+
+pub(crate) use futures::future::join_all;
+pub(crate) use redlatch::simulation::{
+    Direction, Distance, Flow, Machine, Random, Server, ServerNumber, Settings,
+};
+pub(crate) use redlatch::{
+    Error, ErrorKind, FairLock, Lock, LockClient, LockClientBuilder, LockGuard, Outcome,
+};
+pub(crate) use tokio::task::JoinHandle;
+pub(crate) use tokio::time::{Instant, sleep, timeout};
+
+pub(crate) use crate::scene::{ADDRESS, Scene, in_short, play, round_trip};
+pub(crate) use crate::support::*;

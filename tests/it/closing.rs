@@ -71,29 +71,3 @@ async fn closing_waits_until_dropped_guards_are_given_back() {
         assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
     }
 }
-
-#[tokio::test]
-async fn every_call_after_close_says_that_the_client_is_closed() {
-    let setup = Setup::alone();
-    let client = setup.connect().await;
-    let lock = client.lock("closed");
-    soon("closing", client.close()).await;
-    soon("closing again", client.close()).await;
-    let errors = [
-        lock.lock().await.map(drop).unwrap_err(),
-        lock.lock_with_lease(MINUTE).await.map(drop).unwrap_err(),
-        lock.try_lock(MINUTE, MINUTE).await.map(drop).unwrap_err(),
-        lock.try_lock_now().await.map(drop).unwrap_err(),
-        lock.is_locked().await.map(drop).unwrap_err(),
-        lock.is_held().await.map(drop).unwrap_err(),
-        lock.hold_count().await.map(drop).unwrap_err(),
-        lock.remaining_lease().await.map(drop).unwrap_err(),
-        lock.force_unlock().await.map(drop).unwrap_err(),
-        client.lock("another").lock().await.map(drop).unwrap_err(),
-        client.clone().lock("a clone's").lock().await.map(drop).unwrap_err(),
-    ];
-    for error in errors {
-        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
-    }
-    assert!(["closed", "another", "a clone's"].iter().all(|name| !setup.exists(name)));
-}

@@ -56,7 +56,10 @@ async fn an_error_names_its_lock_as_the_caller_did_and_says_whether_to_call_agai
     about_order(lock.try_lock_now().await.err(), ErrorKind::Unavailable);
 
     soon("closing", client.close()).await;
+    soon("closing again", client.close()).await;
     every_call(&lock, ErrorKind::Closed).await;
+    every_call(&client.clone().lock("order"), ErrorKind::Closed).await;
+    assert!(!server.exists("app:order"));
 }
 
 #[tokio::test]

@@ -418,15 +418,6 @@ async fn an_uncontended_pair_costs_two_requests() {
 }
 
 #[tokio::test]
-async fn a_grace_out_of_bounds_is_refused_before_anything_is_sent() {
-    for grace in [ms(9), ms(10_001)] {
-        let builder = LockClient::builder().url("redis://127.0.0.1:1/").fair_grace(grace);
-        let error = builder.connect().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-    }
-}
-
-#[tokio::test]
 async fn the_rights_that_the_guide_lists_are_enough() {
     let server = Server::start();
     let guide = include_str!("../../src/guide/deployment.md");

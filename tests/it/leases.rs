@@ -243,24 +243,6 @@ async fn a_flood_of_commands_does_not_delay_a_renewal() {
 }
 
 #[tokio::test]
-async fn many_leases_are_renewed_in_few_commands() {
-    const LOCKS: usize = 300;
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = client_with(proxy.url(&server), ms(1_500)).await;
-    let locks: Vec<_> = (0..LOCKS).map(|number| client.lock(format!("batch:{number}"))).collect();
-    let guards = soon("300 locks", join_all(locks.iter().map(hold))).await;
-    proxy.forget_commands();
-    tokio::time::sleep(ms(3_000)).await;
-    let renewals = proxy.sent("EVALSHA");
-    assert!(renewals < LOCKS as u64, "{renewals} commands for six rounds of {LOCKS} leases");
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-    assert_eq!(server.ask::<usize>(&["DBSIZE"]), LOCKS);
-    drop(guards);
-    wait_until("free locks", SOON, || server.ask::<usize>(&["DBSIZE"]) == 0).await;
-}
-
-#[tokio::test]
 async fn s22_an_end_taken_away_is_put_back_by_the_next_renewal() {
     let setup = Setup::alone();
     let client = setup.client_with(ms(900)).await;

@@ -59,6 +59,18 @@ fn settings() -> Vec<(String, Expected, Set)> {
         let set = move |builder: LockClientBuilder| builder.max_hold(value);
         add(format!("max_hold({value:?})"), expected, Box::new(set));
     }
+    for (grace, expected) in
+        [(ms(9), Refused), (ms(10), Works), (ms(10_000), Works), (ms(10_001), Refused)]
+    {
+        let set = move |builder: LockClientBuilder| builder.fair_grace(grace);
+        add(format!("fair_grace({grace:?})"), expected, Box::new(set));
+    }
+    for (value, expected) in
+        [(ms(10) - NANOSECOND, Refused), (ms(10), Works), (Duration::MAX, Works)]
+    {
+        let set = move |builder: LockClientBuilder| builder.warn_waits_longer_than(value);
+        add(format!("warn_waits_longer_than({value:?})"), expected, Box::new(set));
+    }
     for value in [0, 1, u32::MAX] {
         let set = move |builder: LockClientBuilder| builder.max_handoffs(value);
         add(format!("max_handoffs({value})"), Works, Box::new(set));
@@ -117,6 +129,8 @@ async fn w13_every_option_at_its_bounds_works_or_is_refused_before_any_io() {
             let error = client.expect_err(&what);
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
             assert_eq!(error.outcome(), Outcome::NotExecuted, "{what}: {error}");
+            let option = what.split('(').next().expect("a name");
+            assert!(error.to_string().contains(option), "{error} does not name {option}");
             assert_eq!(proxy.attempts(), attempts, "{what}: it was connected");
             continue;
         }

@@ -2,8 +2,6 @@
 //! reads and writes the same keys, fields, channels and messages, so all of it is a contract down to
 //! the byte.
 
-use tokio::time::Instant;
-
 use crate::prelude::*;
 
 pub(crate) async fn an_owner_is_the_uuid_of_the_client_and_a_number(setup: Setup) {
@@ -111,16 +109,6 @@ fn the_channel_of_a_name_is_redissons() {
 }
 
 #[tokio::test]
-async fn a_dropped_guard_publishes_too() {
-    let setup = Setup::alone();
-    let client = setup.connect().await;
-    let listener = setup.listener("dropped");
-    drop(hold(&client.lock("dropped")).await);
-    wait_until("a free lock", SOON, || !setup.exists("dropped")).await;
-    assert_eq!(setup.heard(listener), ["0"]);
-}
-
-#[tokio::test]
 async fn a_forced_unlock_publishes_if_there_was_something_to_free() {
     let setup = Setup::alone();
     let client = setup.connect().await;
@@ -165,20 +153,6 @@ async fn a_nested_hold_costs_one_evalsha_each_way() {
 }
 
 #[tokio::test]
-async fn a_refused_try_costs_one_evalsha_and_subscribes_to_nothing() {
-    let setup = Setup::alone();
-    let proxy = setup.proxy();
-    let client = setup.client_through(&proxy).await;
-    let lock = client.lock("busy");
-    release(hold(&lock).await).await;
-    setup.hold_by_hand("busy", "somebody:1", MINUTE);
-    proxy.forget_commands();
-    assert!(lock.try_lock_now().await.unwrap().is_none());
-    assert!(lock.try_lock(Duration::ZERO, MINUTE).await.unwrap().is_none());
-    assert_eq!(proxy.commands(), sent(&[("EVALSHA", 2)]));
-}
-
-#[tokio::test]
 async fn a_status_call_asks_and_writes_nothing() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
@@ -193,61 +167,4 @@ async fn a_status_call_asks_and_writes_nothing() {
     lock.remaining_lease().await.unwrap();
     assert_eq!(proxy.commands(), sent(&[("EVALSHA", 4)]));
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-#[tokio::test]
-async fn a_waiter_of_another_make_is_woken_by_our_release() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let guard = hold(&client.lock("java")).await;
-    // What Redisson's waiter does: it listens, then looks at the hash.
-    let listener = Listener::new(&server, "redisson_lock__channel:{java}");
-    assert_eq!(server.subscribers("java"), 1);
-    release(guard).await;
-    assert!(!server.exists("java"));
-    assert_eq!(listener.heard(&server), ["0"]);
-}
-
-#[tokio::test]
-async fn a_release_never_touches_the_hash_of_another_owner() {
-    let setup = Setup::alone();
-    let client = setup.connect().await;
-    let guard = hold(&client.lock("taken")).await;
-    setup.ask::<()>("DEL", "taken", &[]);
-    setup.hold_by_hand("taken", "successor:1", MINUTE);
-    let listener = setup.listener("taken");
-    let error = soon("unlocking", guard.unlock()).await.expect_err("not ours any more");
-    assert_eq!(error.kind(), ErrorKind::Lost);
-    assert_eq!(setup.holds("taken"), counts(&[("successor:1", 1)]));
-    assert!(setup.heard(listener).is_empty());
-}
-
-#[tokio::test]
-async fn a_name_prefix_is_part_of_the_key_and_of_the_channel() {
-    let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).name_prefix("shop:");
-    let client = builder.connect().await.unwrap();
-    let listener = Listener::new(&server, &channel("shop:till"));
-    let lock = client.lock("till");
-    let guard = hold(&lock).await;
-    assert!(server.exists("shop:till"));
-    assert!(!server.exists("till"));
-    release(guard).await;
-    assert_eq!(listener.heard(&server), ["0"]);
-}
-
-#[tokio::test]
-async fn the_first_lock_on_a_server_that_knows_no_scripts_just_works() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = client.lock("scripts");
-    for _ in 0..3 {
-        server.ask::<()>(&["SCRIPT", "FLUSH"]);
-        let start = Instant::now();
-        let guard = hold(&lock).await;
-        server.ask::<()>(&["SCRIPT", "FLUSH"]);
-        release(guard).await;
-        assert!(passed(start) < ms(2_000));
-    }
-    assert!(!server.exists("scripts"));
 }

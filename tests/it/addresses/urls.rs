@@ -166,16 +166,6 @@ async fn a_ready_client_is_used_as_it_is() {
     release(soon("the message", waiter).await.unwrap()).await;
 }
 
-#[tokio::test]
-async fn one_of_url_and_client_is_needed_and_not_both() {
-    let client = redis::Client::open("redis://127.0.0.1:1/").expect("a client");
-    let both = LockClient::builder().url("redis://127.0.0.1:1/").client(client);
-    for builder in [both, LockClient::builder()] {
-        let error = soon("an answer", builder.connect()).await.expect_err("one of them");
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-    }
-}
-
 #[cfg(not(feature = "rustls"))]
 #[tokio::test]
 async fn tls_takes_the_feature_rustls_and_nothing_is_tried_without_it() {

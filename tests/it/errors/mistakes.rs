@@ -30,10 +30,12 @@ fn is_clear(error: &Error) -> String {
     chain.swap_remove(0)
 }
 
+/// Returns of which kind the error is.
 #[track_caller]
-fn says(error: Option<Error>, expected: &str) {
+fn says(error: Option<Error>, expected: &str) -> ErrorKind {
     let error = error.expect("an error");
     assert_eq!(is_clear(&error), expected, "{error:#}");
+    error.kind()
 }
 
 async fn unconnected(builder: LockClientBuilder) -> Option<Error> {
@@ -76,12 +78,17 @@ async fn a_url_that_is_none_is_answered_with_the_form_of_one() {
         ("redis://somebody:s3cr3t@127.0.0.1:port/", "is not usable"),
         ("redis://somebody:s3cr3t@127.0.0.1/database", "is not usable"),
     ] {
-        says(unconnected(at(url)).await, &format!("the url of Redis {wrong}; {EXPECTED}"));
+        let expected = format!("the url of Redis {wrong}; {EXPECTED}");
+        assert_eq!(says(unconnected(at(url)).await, &expected), ErrorKind::InvalidArgument);
     }
-    says(
+    let kind = says(
         unconnected(LockClient::builder()).await,
         "where is Redis? Set url, client, sentinel or cluster",
     );
+    assert_eq!(kind, ErrorKind::InvalidArgument);
+    let client = redis::Client::open("redis://127.0.0.1:1/").expect("a client");
+    let both = at("redis://127.0.0.1:1/").client(client).connect().await;
+    assert_eq!(both.expect_err("one of them").kind(), ErrorKind::InvalidArgument);
 }
 
 #[tokio::test]
@@ -132,13 +139,14 @@ async fn a_user_who_is_not_let_in_or_may_not_do_a_thing_reads_which() {
     let server = Server::start_with(&["--requirepass", "right-s3cr3t"]);
     let (port, redis) = (server.port(), format!("Redis at 127.0.0.1:{}", server.port()));
     for user in [":wrong-s3cr3t@", "somebody:wrong-s3cr3t@"] {
-        says(
+        let kind = says(
             unconnected(at(format!("redis://{user}127.0.0.1:{port}/"))).await,
             &format!(
                 "{redis} refused the connection: \
                  user name or password is wrong; correct them in the url"
             ),
         );
+        assert_eq!(kind, ErrorKind::Server);
     }
     says(
         unconnected(at(format!("redis://127.0.0.1:{port}/"))).await,

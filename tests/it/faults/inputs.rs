@@ -54,7 +54,8 @@ fn i1_any_lease_is_refused_before_any_io_or_rounded_up_and_has_an_end() {
     let (server, runtime) = (Server::start(), runtime());
     let proxy = Proxy::new(&server);
     let client = runtime.block_on(LockClient::connect(proxy.url(&server))).expect("a server");
-    let lock = client.lock("lock");
+    let (lock, held) = (client.lock("lock"), client.lock("held"));
+    let outer = runtime.block_on(held.lock_with_lease(HOUR)).expect("a free lock");
     let slack = i64::try_from(SOON.as_millis()).expect("bounded");
     check(&runtime, (durations(), durations()), async |(lease, wait)| {
         // What was sent before is counted when this is answered.
@@ -65,6 +66,9 @@ fn i1_any_lease_is_refused_before_any_io_or_rounded_up_and_has_an_end() {
             let error = taken.expect_err("it can never work");
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
             assert_eq!(error.outcome(), Outcome::NotExecuted, "{error}");
+            assert!(error.to_string().contains("lease"), "{error}");
+            let nested = held.lock_with_lease(lease).await.expect_err("it can never work");
+            assert_eq!(nested.kind(), ErrorKind::InvalidArgument, "{nested}");
             assert!(!lock.is_locked().await.expect("an answer"));
             assert_eq!(proxy.commands(), [("EVALSHA".to_owned(), 1)].into(), "{lease:?}");
             return;
@@ -79,6 +83,7 @@ fn i1_any_lease_is_refused_before_any_io_or_rounded_up_and_has_an_end() {
         let _ = soon("unlocking", guard.unlock()).await;
         assert!(!server.exists("lock"));
     });
+    assert_eq!(server.holds("held"), [(outer.owner().to_owned(), 1)].into());
 }
 
 #[test]

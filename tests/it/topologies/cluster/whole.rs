@@ -6,58 +6,6 @@ use std::time::Instant;
 use super::*;
 
 #[tokio::test]
-async fn a_lock_is_what_it_is_elsewhere_in_every_shard() {
-    let cluster = shared();
-    let (client, other) = (client_of(&cluster, ms(1_500)).await, client_of(&cluster, MINUTE).await);
-    for master in 0..3 {
-        let name = cluster.name_at(master, "whole");
-        let lock = client.lock(&name);
-        let (outer, inner) = (hold(&lock).await, hold(&lock).await);
-        assert!(cluster.nodes()[master].exists(&name));
-        assert_eq!(cluster.holds(&name)[outer.owner()], 2);
-        assert_eq!(lock.hold_count().await.unwrap(), 2);
-        assert!(lock.is_held().await.unwrap() && other.lock(&name).is_locked().await.unwrap());
-        assert!(lock.remaining_lease().await.unwrap().unwrap() <= ms(1_500));
-        assert!(other.lock(&name).try_lock_now().await.unwrap().is_none());
-        renewed(&outer).await;
-        let waiter = waiting(&other, &name);
-        parked(&cluster, &name).await;
-        release(inner).await;
-        assert_eq!(cluster.holds(&name)[outer.owner()], 1);
-        release(outer).await;
-        release(gets(waiter, ms(1_500)).await).await;
-        // Given back in the background.
-        drop(hold(&lock).await);
-        until_gone(&cluster, &name).await;
-
-        let guard = hold(&lock).await;
-        assert!(other.lock(&name).force_unlock().await.unwrap());
-        assert!(!cluster.exists(&name));
-        within(ms(1_500), "the loss", guard.lost()).await;
-        assert_eq!(guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
-    }
-}
-
-#[tokio::test]
-async fn a_fenced_lock_has_its_token_in_the_same_shard() {
-    let cluster = shared();
-    let (client, other) = (client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await);
-    for master in 0..3 {
-        let name = cluster.name_at(master, "fenced");
-        let mut last = None;
-        for client in [&client, &other, &client] {
-            let guard = soon("locking", client.fenced_lock(&name).lock()).await.unwrap();
-            assert!(last < Some(guard.token()));
-            last = Some(guard.token());
-            let key = format!("redisson_lock_token:{{{name}}}");
-            assert_eq!(cluster.nodes()[master].ask::<u64>(&["GET", &key]), guard.token().get());
-            soon("unlocking", guard.unlock()).await.unwrap();
-        }
-        assert!(!cluster.exists(&name));
-    }
-}
-
-#[tokio::test]
 async fn one_node_is_enough_to_find_the_others() {
     let cluster = shared();
     let urls = cluster.urls();
@@ -90,41 +38,6 @@ async fn what_is_no_cluster_is_not_taken_for_one() {
         let error = soon("connecting", builder.connect()).await.expect_err(what);
         assert!(kind.is_none_or(|kind| kind == error.kind()), "{what}: {error}");
         assert!(passed(start) < ms(2_500), "{what}: {:?}", passed(start));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_over_many_slots_counts_exactly() {
-    const TASKS: usize = 200;
-    const NAMES: usize = 50;
-    const ROUNDS: u64 = 4;
-    let cluster = shared();
-    let clients = [client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await];
-    let names: Vec<String> =
-        (0..NAMES).map(|at| cluster.name_at(at % 3, &format!("c{at}"))).collect();
-    let counts: Arc<Vec<AtomicU64>> = Arc::new((0..NAMES).map(|_| AtomicU64::new(0)).collect());
-    let tasks = (0..TASKS).map(|task| {
-        let (client, counts) = (clients[task % 2].clone(), Arc::clone(&counts));
-        // Both clients meet at every name.
-        let (at, name) = (task / 2 % NAMES, names[task / 2 % NAMES].clone());
-        tokio::spawn(async move {
-            let lock = client.lock(name);
-            for _ in 0..ROUNDS {
-                let guard = lock.lock().await.expect("a turn");
-                // Two steps, which only the lock keeps together.
-                let before = counts[at].load(Ordering::SeqCst);
-                tokio::task::yield_now().await;
-                counts[at].store(before + 1, Ordering::SeqCst);
-                guard.unlock().await.expect("a turn that is over");
-            }
-        })
-    });
-    for task in within(SOON * 3, "all turns", join_all(tasks)).await {
-        task.unwrap();
-    }
-    for (name, count) in names.iter().zip(counts.iter()) {
-        assert_eq!(count.load(Ordering::SeqCst), ROUNDS * (TASKS / NAMES) as u64, "{name}");
-        assert!(!cluster.exists(name), "{name}");
     }
 }
 

@@ -8,7 +8,7 @@ pub(crate) use redlatch::simulation::{
     Direction, Distance, Flow, Machine, Random, Server, ServerNumber, Settings,
 };
 pub(crate) use redlatch::{
-    Error, ErrorKind, FairLock, Lock, LockClient, LockClientBuilder, LockGuard, Outcome,
+    Error, ErrorKind, Lock, LockClient, LockClientBuilder, LockGuard, Outcome,
 };
 pub(crate) use tokio::task::JoinHandle;
 pub(crate) use tokio::time::{Instant, sleep, timeout};

@@ -28,17 +28,6 @@ async fn gets(waiter: JoinHandle<LockGuard>, limit: Duration) -> LockGuard {
     within(limit, "the lock", waiter).await.expect("a waiter that did not panic")
 }
 
-/// Waits for the loss of a lock, and checks that it was told by a renewal: at `deadline` the guard
-/// would have known by itself.
-async fn told_by_a_renewal(guard: &LockGuard, deadline: Instant) {
-    tokio::select! {
-        () = guard.lost() => {}
-        () = tokio::time::sleep_until(deadline.into()) => {
-            panic!("no renewal told of the loss before the guard's own deadline");
-        }
-    }
-}
-
 /// When the guard will know by itself that it is lost, if nothing renews it.
 fn deadline(guard: &LockGuard) -> Instant {
     Instant::now() + guard.remaining()

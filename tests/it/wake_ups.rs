@@ -253,40 +253,6 @@ async fn n9_a_release_while_the_subscriptions_connection_is_down_is_noticed() {
 }
 
 #[tokio::test]
-async fn n9_a_release_during_an_outage_is_noticed_when_it_is_over() {
-    let setup = Setup::alone();
-    let proxy = setup.proxy();
-    let client = setup.client_through(&proxy).await;
-    setup.hold_by_hand("outage", "somebody:1", MINUTE);
-    let waiter = waiter(&client, "outage");
-    wait_until("a subscription", SOON, || setup.subscribers("outage") == 1).await;
-    let attempts = proxy.attempts();
-    proxy.refuse(true);
-    proxy.cut_all();
-    wait_until("an attempt to come back", SOON, || proxy.attempts() > attempts).await;
-    setup.free_by_hand("outage");
-    proxy.refuse(false);
-    release(soon("the lock", waiter).await.unwrap()).await;
-}
-
-#[tokio::test]
-async fn n9_a_waiter_survives_its_connection_and_is_woken_by_a_later_release() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    server.hold_by_hand("later", "somebody:1", MINUTE);
-    let waiter = waiter(&client, "later");
-    for _ in 0..3 {
-        wait_until("a subscription", SOON, || server.subscribers("later") == 1).await;
-        let killed: u64 = server.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        assert_eq!(killed, 1);
-    }
-    wait_until("a subscription again", SOON, || server.subscribers("later") == 1).await;
-    assert!(!waiter.is_finished());
-    server.free_by_hand("later");
-    release(soon("the lock", waiter).await.unwrap()).await;
-}
-
-#[tokio::test]
 async fn a_lease_that_was_prolonged_meanwhile_is_waited_for_in_silence() {
     let setup = Setup::alone();
     let proxy = setup.proxy();

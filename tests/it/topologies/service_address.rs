@@ -86,47 +86,6 @@ async fn t1_a_planned_failover_costs_nobody_anything() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t2_a_lock_that_the_failover_lost_is_told_lost_and_free_for_others() {
-    let pair = Pair::new();
-    let (group, address) = (&pair.group, &pair.address);
-    let (holder, other) = (pair.client().await, pair.client().await);
-    let kept = hold(&holder.lock("kept")).await;
-    let before = soon("locking", holder.fenced_lock("fenced").lock()).await.unwrap();
-    let earlier = before.token();
-    before.unlock().await.unwrap();
-    group.in_step();
-    let (old, new) = (group.primary(), group.replica());
-    group.detach(new);
-    // Only the old primary has heard of these.
-    let lost = hold(&holder.lock("lost")).await;
-    let fenced = soon("locking", holder.fenced_lock("fenced").lock()).await.unwrap();
-    assert!(fenced.token() > earlier);
-    let by_itself = deadline(&lost);
-    group.promote(new);
-    old.kill();
-    address.lead_to(new);
-    assert!(new.exists("kept") && !new.exists("lost") && !new.exists("fenced"));
-
-    // As documented, both may believe that they hold it for a while; the tokens are in order.
-    let successor = hold(&other.lock("lost")).await;
-    let later = soon("locking", other.fenced_lock("fenced").lock()).await.unwrap();
-    assert!(later.token() > fenced.token(), "{} after {}", later.token(), fenced.token());
-    told_by_a_renewal(&lost, by_itself).await;
-    soon("the loss", fenced.lost()).await;
-    assert_eq!(lost.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
-    assert_eq!(fenced.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
-    renewed(&kept).await;
-    assert!(!kept.is_lost() && !successor.is_lost() && !later.is_lost());
-    assert!(!is_free(&holder, "lost").await);
-    release(successor).await;
-    later.unlock().await.unwrap();
-    release(kept).await;
-    for name in ["kept", "lost", "fenced"] {
-        until_free("a free lock", new, name).await;
-    }
-}
-
 #[tokio::test]
 async fn t2_with_the_option_for_replicas_such_a_lock_is_not_granted() {
     let group = Replicated::start(1);

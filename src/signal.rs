@@ -38,6 +38,11 @@ impl Sender {
     pub(crate) fn subscribe(&self) -> Receiver {
         Receiver { shared: self.0.clone(), seen: self.0.changes.load(Ordering::Acquire) }
     }
+
+    /// Whether there is a receiver.
+    pub(crate) fn is_awaited(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
 }
 
 impl Drop for Sender {

@@ -125,12 +125,13 @@ impl Node {
         Some(connection)
     }
 
-    /// Drops all connections, and makes new ones only for callers that ask. Requests that are under
-    /// way go on until a newer one is sent.
+    /// Drops all connections, and makes new ones only for callers that ask; a dial for which one waits goes
+    /// on. Requests that are under way go on until a newer one is sent.
     pub(super) fn hang_up(&self) -> Vec<Connection> {
         self.left.store(true, Ordering::Relaxed);
         let runtime_slots = self.runtime_slots();
-        runtime_slots.iter().for_each(|runtime_slot| runtime_slot.stop());
+        let idle = runtime_slots.iter().filter(|runtime_slot| !runtime_slot.is_awaited());
+        idle.for_each(|runtime_slot| runtime_slot.stop());
         // Outside the mutex: the last clone stops its driver.
         let connections =
             runtime_slots.into_iter().filter_map(|runtime_slot| runtime_slot.take(|_| true));

@@ -232,6 +232,12 @@ const MUTANTS: &[Mutant] = &[
         wrong: "                if BUG {\n                    runtime_slot.stop();\n                }\n                return Err(DialError::TimeUp(runtime",
     },
     Mutant {
+        bug: "dial-ends-with-its-client",
+        file: "src/transport/node.rs",
+        right: "!runtime_slot.is_awaited()",
+        wrong: "BUG || !runtime_slot.is_awaited()",
+    },
+    Mutant {
         bug: "connections-are-not-kept",
         file: "src/transport/keeping.rs",
         right: "            if node.is_left() {",

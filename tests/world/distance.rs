@@ -144,6 +144,32 @@ fn w2_a_command_timeout_of_two_round_trips_is_enough_to_connect_and_after_a_cut(
 }
 
 #[test]
+fn w9_a_call_that_waits_for_a_connection_waits_for_one_dial_though_its_client_closes() {
+    let away = ms(20);
+    // How long the first call of another runtime takes, if the client closes after so long.
+    let takes = |closes: Option<Duration>| {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let (runtime, lock, begun) =
+                (machine.start_runtime(), client.lock("dialed"), Instant::now());
+            let call =
+                runtime.spawn(async move { lock.try_lock_now().await.map(|_| begun.elapsed()) });
+            if let Some(closes) = closes {
+                sleep(closes).await;
+                machine.run(client.close()).await;
+            }
+            call.await.expect("a task").expect("an answer")
+        })
+    };
+    let alone = takes(None);
+    for closes in [away / 2, 3 * away / 2, 5 * away / 2] {
+        // The connections of the client's thread and of the first runtime are stale then, which takes another
+        // round trip.
+        assert!(takes(Some(closes)) <= alone + away, "{closes:?}: {:?}", takes(Some(closes)));
+    }
+}
+
+#[test]
 fn w3_an_idle_client_has_its_connections_back_before_anybody_calls() {
     for away in [2, 40, 100].map(ms) {
         play(0, async |scene| {

@@ -107,6 +107,11 @@ impl RuntimeSlot {
         self.dialed.subscribe()
     }
 
+    /// Whether a caller waits for the dial that is under way.
+    pub(in crate::transport) fn is_awaited(&self) -> bool {
+        self.dialed.is_awaited()
+    }
+
     /// The error of the last dial, until one succeeds.
     pub(in crate::transport) fn error(&self) -> Option<RedisError> {
         self.state.lock().error.clone()

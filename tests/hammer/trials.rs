@@ -30,6 +30,7 @@ pub(crate) fn all() -> Vec<Trial> {
         tokens::trials::tokens_that_grow_are_in_order,
         tokens::trials::tokens_of_calls_at_the_same_time_may_cross,
         tokens::trials::a_token_that_went_back_is_out_of_order,
+        tokens::trials::a_token_that_was_drawn_before_the_key_was_taken_away_may_come_late,
         tokens::trials::a_token_of_two_handles_is_not_unique,
         tokens::trials::a_token_that_comes_again_is_not_unique,
         resource::trials::a_write_between_two_of_a_believed_holder_is_seen,

@@ -1,19 +1,23 @@
 //! H2 and H3: tokens of a fenced name are in the order of the holds, and one for each.
 
 use crate::check::exclusion::who;
+use crate::history::LONGEST_LEASE;
 use crate::prelude::*;
 
 /// H2: a hold that was asked for after another had been granted has a higher token, unless both
 /// are of one handle, which may nest.
+///
+/// A client hands a lock on inside a possession with the tokens that it drew with that. If somebody took the
+/// key away meanwhile, and the client has not heard of it, others had the lock since: such a hold counts
+/// as one that was asked for when the possession was.
 pub(crate) fn order(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     for grants in by_key(history) {
-        let mut asked = grants.clone();
-        asked.sort_by_key(|acquire| acquire.inv);
+        let asked = asked(&grants, history);
         let mut returned = grants.into_iter().peekable();
         let mut highest: Option<&Acquire> = None;
-        for hold in asked {
-            while let Some(before) = returned.next_if(|before| before.ret < hold.inv) {
+        for (since, hold) in asked {
+            while let Some(before) = returned.next_if(|before| before.ret < since) {
                 if highest.is_none_or(|highest| highest.token < before.token) {
                     highest = Some(before);
                 }
@@ -35,6 +39,27 @@ pub(crate) fn order(history: &History) -> Vec<Violation> {
         }
     }
     found
+}
+
+/// The grants of one name, with the times from which their tokens have to be higher; in that order.
+fn asked<'a>(grants: &[&'a Acquire], history: &History) -> Vec<(u64, &'a Acquire)> {
+    let mut began: HashMap<Owner, u64> = HashMap::new();
+    for hold in grants {
+        let first = began.entry(hold.owner).or_insert(NEVER);
+        *first = hold.inv.min(*first);
+    }
+    let key = grants.first().map(|hold| hold.key);
+    let taken_away: Vec<_> = history.tampering().filter(|(of, ..)| Some(*of) == key).collect();
+    let since = |hold: &Acquire| {
+        let began = began[&hold.owner];
+        let unheard_of = |t0: u64, t1: u64| {
+            began <= t1 && t0 < hold.ret && hold.inv < t1.saturating_add(LONGEST_LEASE)
+        };
+        if taken_away.iter().any(|(_, t0, t1)| unheard_of(*t0, *t1)) { began } else { hold.inv }
+    };
+    let mut asked: Vec<_> = grants.iter().map(|hold| (since(hold), *hold)).collect();
+    asked.sort_by_key(|(since, _)| *since);
+    asked
 }
 
 /// H3: a token belongs to one hold of one handle: it is not used again once that was confirmed to
@@ -78,7 +103,8 @@ fn by_key(history: &History) -> Vec<Vec<&Acquire>> {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{held, history};
+    use crate::check::sample::{KEY, held, history};
+    use crate::history::Forced;
 
     pub(crate) fn tokens_that_grow_are_in_order() {
         let holds = vec![
@@ -102,6 +128,26 @@ pub(crate) mod trials {
         let found = order(&history(holds));
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].rule, "H2");
+    }
+
+    pub(crate) fn a_token_that_was_drawn_before_the_key_was_taken_away_may_come_late() {
+        let found = |taken_away: Option<u64>, token: u64| {
+            let [mut first, mut handed] =
+                [held(0, 10).with_token(5), held(0, 40).with_token(token)];
+            (first.handle.1, handed.handle.1) = (1, 2);
+            let other = held(1, 30).with_token(9);
+            let before = held(2, 5).with_token(4);
+            let mut history = history(vec![before, first, other, handed]);
+            history.forced.extend(taken_away.map(|t| Forced {
+                key: KEY,
+                inv: t * MS,
+                ret: t * MS,
+                freed: true,
+            }));
+            order(&history).len()
+        };
+        assert_eq!([found(Some(20), 6), found(None, 6), found(Some(8), 6)], [0, 1, 1]);
+        assert_eq!(found(Some(20), 3), 1, "lower than one that was there before its possession");
     }
 
     pub(crate) fn a_token_of_two_handles_is_not_unique() {

@@ -78,7 +78,7 @@ if waits or not holder and redis.call('EXISTS', KEYS[2]) == 1 then
     end
   end
   if waits then
-    local refused = place({KEYS[2], KEYS[3]}, {ARGV[4], ARGV[5], ARGV[12], ARGV[6], now})
+    local refused = place({KEYS[2], KEYS[3]}, {ARGV[4], ARGV[5], ARGV[12], ARGV[6], now, ARGV[11]})
     if refused then
       if holder and type(refused) == 'table' and string.find(refused.err, 'OOM', 1, true) then
         return {redis.call('PTTL', KEYS[1]), holder}

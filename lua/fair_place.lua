@@ -12,6 +12,7 @@
 --          waits, the number of the last one that has left
 -- ARGV[4]  term in milliseconds: how long the client counts as alive without a request
 -- ARGV[5]  now, in microseconds of the server's clock
+-- ARGV[6]  grace in milliseconds, as fair_turn has it
 --
 -- Replies  nil  the place is as ARGV says, or as a later request said. An error that
 --               the server gave means that the client has none: its memory is full, say
@@ -24,8 +25,9 @@
 -- The oldest waiter of a client changes only to one that came later. So a lower number
 -- is that of a request which another one has overtaken, or of a call that its client
 -- waited for in vain before, and changes nothing.
--- A client that asks has answered, so it has its full term again. The places expire
--- after three terms: nothing is eternal.
+-- A client that asks has answered, so it has its full term again. One that is not
+-- subscribed yet has the grace: by then it has asked again, or it died before that. The
+-- places expire after three terms: nothing is eternal.
 -- When Redis's memory is full, a client that has no place gets none until it asks again.
 -- One that has a place keeps it: the PEXPIRE is allowed then, and after it what follows.
 -- Why atomic: a place without its term would be that of a dead client.
@@ -56,7 +58,8 @@ if expires ~= 1 then
   redis.call('ZREM', KEYS[1], ARGV[1])
   return expires
 end
-local term = string.format('%.0f', math.floor(ARGV[5] / 1000) + ARGV[4])
+local alive = string.sub(ARGV[3], 1, 1) == '2' and ARGV[6] or ARGV[4]
+local term = string.format('%.0f', math.floor(ARGV[5] / 1000) + alive)
 redis.call('HSET', KEYS[2], ARGV[1], term, asks, ARGV[3])
 redis.call('PEXPIRE', KEYS[2], 3 * ARGV[4])
 return nil

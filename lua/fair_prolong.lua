@@ -36,7 +36,7 @@ local others = -1
 pcall(function()
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
-  place({KEYS[2], KEYS[3]}, {ARGV[1], ARGV[2], ARGV[5], ARGV[3], now})
+  place({KEYS[2], KEYS[3]}, {ARGV[1], ARGV[2], ARGV[5], ARGV[3], now, ARGV[4]})
   if left < 0 or left > tonumber(ARGV[8]) + 50 then
     local after = ARGV[8] + 1
     for _, client in ipairs(redis.call('ZRANGE', KEYS[2], 0, 1)) do

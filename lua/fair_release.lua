@@ -39,7 +39,7 @@ pcall(function()
   end
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
-  place({KEYS[2], KEYS[3]}, {ARGV[5], ARGV[6], ARGV[9], ARGV[7], now})
+  place({KEYS[2], KEYS[3]}, {ARGV[5], ARGV[6], ARGV[9], ARGV[7], now, ARGV[8]})
   redis.call('HDEL', KEYS[3], 'told')
   turn({KEYS[2], KEYS[3], KEYS[1]}, {ARGV[2], ARGV[3], ARGV[4], ARGV[8], now, '', ARGV[5]})
 end)

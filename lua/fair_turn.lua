@@ -36,10 +36,10 @@
 -- client may believe what was not written.
 -- The script drops a client that has no subscriber on its channel, because its
 -- connection is closed, and one that did not come within the grace. One that has just
--- come is about to subscribe: it is waited for like one that was told. A client that is
--- dropped and alive asks again, says how old its oldest waiter is, and so has its old
--- place: to drop a client is harmless. One that was silent for too long may be alive,
--- and is told to ask again.
+-- come is about to subscribe: it is waited for until the grace after that has ended. A
+-- client that is dropped and alive asks again, says how old its oldest waiter is, and so
+-- has its old place: to drop a client is harmless. One that was silent for too long may
+-- be alive, and is told to ask again.
 -- If more than the grace is left to the client that was told, the server's clock has
 -- been set back: it is told again, so that no step of the clock keeps the others out.
 -- The second in the queue is told when the grace of the first ends, and asks then.

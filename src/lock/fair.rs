@@ -15,10 +15,11 @@ use super::Lock;
 /// Waiters of fair locks have it in the order in which they came, whichever client they wait in. One
 /// is passed over only if
 ///
-/// - it came within a round trip of the other;
+/// - it came within a round trip of the other. The first call of a runtime comes when that has its connection
+///   to Redis, which takes four round trips, and two more with TLS;
 /// - its client did not answer for the [grace](crate::LockClientBuilder::fair_grace) when its turn
-///   came, or was not subscribed then, because it had lost its connection. It stands where it stood when
-///   it asks again, once it is subscribed;
+///   came, or was not subscribed then: it had lost its connection, or took longer than the grace to
+///   subscribe. It stands where it stood when it asks again, once it is subscribed;
 /// - Redis lost the queue, and the lock was free before the client asked again;
 /// - the server's clock was set meanwhile: one that came before that may be passed over until it asks
 ///   again, within 30 s;
@@ -52,7 +53,7 @@ use super::Lock;
 /// |---|---|
 /// | has closed its connection | no longer: the release passes it over |
 /// | is stopped, or its host is gone | for the grace, once |
-/// | died before it was subscribed, within three round trips of its first call | for the grace, once |
+/// | died before it was subscribed, within three round trips of its first call | until the grace after that call has ended |
 /// | has a waiter whose task is never polled again | for the grace, once |
 /// | the same, and is the client that releases the lock, or has heard of its turn too late to wait | for the lease of that waiter, as with a plain lock |
 ///

@@ -251,6 +251,40 @@ fn x2_a_waiter_that_was_dropped_while_its_client_could_not_listen_stands_where_i
 
 /// The connection goes between the release, which grants the lock to the client, and the message of that.
 #[test]
+fn a_client_that_died_before_it_was_subscribed_is_waited_for_until_a_grace_after_its_call() {
+    let (away, grace) = (ms(100), SECOND);
+    // How long the next waiter waits, if the lock is released so long after the call of the dead.
+    let waits = |released: Duration| {
+        play(0, async |scene| {
+            let near = [
+                scene.client(ms(2), LockClient::builder()).await.1,
+                scene.client(ms(2), LockClient::builder()).await.1,
+            ];
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let guard = near[0].fair_lock(CUT).lock().await.expect("the lock");
+            let lock = client.fair_lock(CUT);
+            let begun = Instant::now();
+            machine.spawn(async move { lock.lock().await.map(drop) });
+            // The request was executed, and nobody has heard of that.
+            sleep(away * 3 / 4).await;
+            machine.crash();
+            assert_eq!(scene.ask::<u64>(&["ZCARD", &format!("redlatch_queue:{{{CUT}}}")]), 1);
+            let next = waiter(&near[1]).await;
+            sleep(released - begun.elapsed()).await;
+            let begun = Instant::now();
+            guard.unlock().await.expect("a release");
+            next.await.expect("no panic").unlock().await.expect("a release");
+            begun.elapsed()
+        })
+    };
+    // And the release of the lock, and the answers to all that.
+    let (after, answers) = (away / 2 + grace, ms(10));
+    assert!(waits(2 * grace) <= answers, "long dead: {:?}", waits(2 * grace));
+    let until = ms(200) + waits(ms(200));
+    assert!((after..=after + answers).contains(&until), "died just now: {until:?}");
+}
+
+#[test]
 fn a_grant_whose_message_is_lost_comes_with_the_next_refusal() {
     waits_and_is_cut(async |waiting| {
         let Waiting { scene, near, machine, client, guard, first } = waiting;

@@ -22,6 +22,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         wrong: "'LT'",
     },
     Mutant {
+        bug: "fair-who-comes-has-a-term",
+        file: "lua/fair_place.lua",
+        right: "string.sub(ARGV[3], 1, 1) == '2' and ARGV[6] or ARGV[4]",
+        wrong: "ARGV[4]",
+    },
+    Mutant {
         bug: "fair-queue-is-eternal",
         file: "lua/fair_place.lua",
         right: "local expires = redis.pcall('PEXPIRE', KEYS[1], 3 * ARGV[4])",
@@ -240,14 +246,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-release-forgets-who-asks",
         file: "lua/fair_release.lua",
-        right: "ARGV[6], ARGV[9], ARGV[7], now})",
-        wrong: "ARGV[6], '0' .. string.sub(ARGV[9], 2), ARGV[7], now})",
+        right: "ARGV[6], ARGV[9], ARGV[7], now, ARGV[8]})",
+        wrong: "ARGV[6], '0' .. string.sub(ARGV[9], 2), ARGV[7], now, ARGV[8]})",
     },
     Mutant {
         bug: "fair-prolong-forgets-who-asks",
         file: "lua/fair_prolong.lua",
-        right: "ARGV[2], ARGV[5], ARGV[3], now})",
-        wrong: "ARGV[2], '0' .. string.sub(ARGV[5], 2), ARGV[3], now})",
+        right: "ARGV[2], ARGV[5], ARGV[3], now, ARGV[4]})",
+        wrong: "ARGV[2], '0' .. string.sub(ARGV[5], 2), ARGV[3], now, ARGV[4]})",
     },
     Mutant {
         bug: "fair-newcomer-is-dropped",
@@ -306,7 +312,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "fair-handed-keeps-its-place",
         file: "lua/fair_prolong.lua",
-        right: "  place({KEYS[2], KEYS[3]}, {ARGV[1], ARGV[2], ARGV[5], ARGV[3], now})\n",
+        right: "  place({KEYS[2], KEYS[3]}, {ARGV[1], ARGV[2], ARGV[5], ARGV[3], now, ARGV[4]})\n",
         wrong: "",
     },
     Mutant {

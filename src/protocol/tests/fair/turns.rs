@@ -165,6 +165,19 @@ fn a_client_that_has_just_come_is_waited_for_until_it_is_subscribed() {
 }
 
 #[test]
+fn a_client_that_is_not_subscribed_yet_counts_as_alive_for_the_grace_and_then_for_its_term() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("h:1", &NO_PLACE));
+    let now = |queue: &mut Queue| queue.ask::<(u64, u64)>(&["TIME"]).0 * 1_000;
+    for (turn, alive) in [("2:1", GRACE), ("0:1", TERM), ("1:1", TERM), ("2:2", GRACE)] {
+        queue.acquire("a:1", &Place { turn, ..since("a", 9) });
+        let until: u64 = queue.ask(&["HGET", WAITING, "a"]);
+        let left = until - now(&mut queue);
+        assert!(left <= alive + 1_000 && left + 10_000 > alive, "{turn}: {left}");
+    }
+}
+
+#[test]
 fn force_tells_the_next_client() {
     let mut queue = Queue::new();
     assert!(queue.is_granted("a:1", &NO_PLACE));

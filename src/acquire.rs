@@ -84,7 +84,10 @@ impl Drop for Enqueued<'_> {
         }
         let (handed, entry_is_left) = self.registration.leave();
         if let Some(granted) = handed {
+            // Another call of this handle, or this one, may have nested in that possession meanwhile.
+            granted.possession.holds.lock().claimed();
             self.engine.releaser.give_back(&granted);
+            self.engine.watchdog.watch(self.handle);
         }
         if entry_is_left {
             self.engine.releaser.leave_queue(self.handle);
@@ -118,18 +121,15 @@ impl<'a> Acquisition<'a> {
 
     /// Futures that are large are boxed, so that those of parked calls stay small.
     async fn acquire(&self) -> Result<Option<AcquiredHold>, Error> {
-        let Self { engine, handle, begun, .. } = *self;
+        let Self { engine, begun, .. } = *self;
         let process = &engine.process;
         if matches!(self.wait, Wait::Once) || self.nests() {
             let tried = process.bind(self.try_once(begun, None, None)).await?;
-            let is_granted = matches!(tried, Tried::Granted(_));
-            engine.waiters.record_try(&handle.names, is_granted, begun);
-            match tried {
-                Tried::Granted(granted) => return Ok(Some(granted)),
-                Tried::Refused { .. } if matches!(self.wait, Wait::Once) => return Ok(None),
-                // The holds on which it was to nest were lost meanwhile.
-                Tried::Refused { .. } => {}
+            let granted = self.granted_outside(tried, begun);
+            if granted.is_some() || matches!(self.wait, Wait::Once) {
+                return Ok(granted);
             }
+            // The holds on which it was to nest were lost meanwhile.
         }
         let limits = self.limits();
         let (mut waiting, mut trouble) = (self.enqueue(limits.until), None);
@@ -143,6 +143,16 @@ impl<'a> Acquisition<'a> {
         }
         let granted = self.wait_for_grant(&mut waiting, limits, trouble);
         self.may_be_pending(process.bind(granted).await)
+    }
+
+    /// The hold that a try got which was made at `asked_at`, outside of the queue.
+    fn granted_outside(&self, tried: Tried, asked_at: Instant) -> Option<AcquiredHold> {
+        let granted = match tried {
+            Tried::Granted(granted) => Some(granted),
+            Tried::Refused { .. } => None,
+        };
+        self.engine.waiters.record_try(&self.handle.names, granted.is_some(), asked_at);
+        granted
     }
 
     fn until(&self) -> Option<Instant> {
@@ -182,7 +192,7 @@ impl<'a> Acquisition<'a> {
                 // The waiter could not run in time: its runtime was blocked, or its caller did not
                 // poll it. Another owner may have the lock by now, so it waits in the queue again.
                 Next::Handed(granted) if granted.validity.is_lost() => {
-                    *waiting = self.enqueue(limits.until);
+                    waiting.registration.join_again(limits.until);
                     self.engine.releaser.give_back(&granted);
                 }
                 Next::Handed(granted) => {
@@ -196,12 +206,16 @@ impl<'a> Acquisition<'a> {
                     }
                 }
                 // Another call of this handle has the lock.
-                Next::Nests => match self.try_until(None, None).await {
-                    Some(Ok(Tried::Granted(granted))) => return Ok(Some(granted)),
-                    Some(Ok(Tried::Refused { .. })) => {}
-                    Some(Err(error)) => return Err(error.after(trouble)),
-                    None => return Ok(None),
-                },
+                Next::Nests => {
+                    let asked_at = clock::now();
+                    let tried = match self.try_until(None, None).await {
+                        Some(tried) => tried.map_err(|error| error.after(trouble.take()))?,
+                        None => return Ok(None),
+                    };
+                    if let Some(granted) = self.granted_outside(tried, asked_at) {
+                        return Ok(Some(granted));
+                    }
+                }
                 Next::WaitsLong => {
                     limits.warn_at = None;
                     self.waits_long();

@@ -71,3 +71,12 @@ pub(crate) struct NextWaiter<'a, W> {
 
 /// The owner that Redis named last as the holder, and until when its lease was.
 pub(super) type Holder = (Box<str>, Option<Instant>);
+
+/// What a waiter does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitStep {
+    /// Ask Redis for the lock, and report the result.
+    Ask,
+    /// Sleep until woken, or until that instant.
+    Park(Option<Instant>),
+}

@@ -25,18 +25,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::change::{Context, Holder, LONGEST_PARK, NextWaiter, Stay, Ticket, park_for};
+use super::change::{Context, Holder, LONGEST_PARK, NextWaiter, Stay, Ticket, WaitStep, park_for};
 use super::order::Order;
 use super::reach::Reach;
-
-/// What a waiter does next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WaitStep {
-    /// Ask Redis for the lock, and report the result.
-    Ask,
-    /// Sleep until woken, or until that instant.
-    Park(Option<Instant>),
-}
 
 pub(super) struct WaitQueue<W> {
     /// In the order of their tickets.
@@ -94,6 +85,10 @@ impl<W> WaitQueue<W> {
         self.entries.is_empty()
     }
 
+    pub(super) fn has(&self, ticket: Ticket) -> bool {
+        self.position(ticket).is_ok()
+    }
+
     pub(super) fn waiters(&self) -> impl Iterator<Item = &Arc<W>> {
         self.entries.iter().filter_map(|entry| entry.waiter.as_ref())
     }
@@ -117,7 +112,8 @@ impl<W> WaitQueue<W> {
             if !hears {
                 self.reach = Reach::Unknown(now);
             }
-            let known = hears.then_some(self.due);
+            // In an outage no message comes.
+            let known = (hears && !self.reach.in_outage(now)).then_some(self.due);
             self.due = self.order.first_asks_at(known, until, now);
         } else if self.reach.in_outage(now)
             && self.head(now).is_some_and(|head| head.asking.is_none())

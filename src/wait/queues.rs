@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::host::HashMap;
 use crate::protocol::{Names, OldestForeignWaiter};
 
-use super::change::{Context, Effects, Holder, Limits, Moment, NextWaiter, Stay, Ticket};
+use super::change::{Context, Effects, Holder, Limits, Moment, NextWaiter, Stay, Ticket, WaitStep};
 use super::entry::{AnswerDelay, OwnEntry};
 use super::order::Order;
-use super::queue::{WaitQueue, WaitStep};
+use super::queue::WaitQueue;
 use super::subscriptions::{LINGER, Plan, Subscriptions, Wanted};
 use super::turns::TurnTimes;
 

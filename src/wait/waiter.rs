@@ -16,8 +16,7 @@ use crate::lease::Lease;
 use crate::possession::{AcquiredHold, HandOff};
 use crate::protocol::Names;
 
-use super::change::Stay;
-use super::queue::WaitStep;
+use super::change::{Stay, WaitStep};
 use super::reach::Reach;
 use super::{Mutex, Next, Ticket, WaitLimits, Waiters, sleep_until};
 
@@ -151,6 +150,13 @@ impl Registration<'_> {
         &self.handle.names
     }
 
+    /// Waits in the queue again, behind all others, after it left with a lock that was lost before it could run.
+    pub(crate) fn join_again(&mut self, until: Option<Instant>) {
+        let stay = Stay { since: self.since, until };
+        self.ticket = self.waiters.change(|queues| queues.join(self.names(), None, stay));
+        self.waiter = OnceLock::new();
+    }
+
     /// Whether the waiter is to ask Redis before anything else: until when, and its ticket.
     pub(crate) fn asks_at_once(&self, limits: &WaitLimits) -> Option<(Option<Instant>, Ticket)> {
         match self.check(limits) {
@@ -194,7 +200,8 @@ impl Registration<'_> {
         if self.waiter.get().is_some_and(may_nest) && self.handle.holding(now).is_some() {
             return Err(Next::Nests);
         }
-        self.waiters.change(|queues| {
+        let parks_first = self.waiter.get().is_none();
+        let checked = self.waiters.change(|queues| {
             if queues.closed {
                 return Err(Next::Closed);
             }
@@ -221,7 +228,18 @@ impl Registration<'_> {
                     Ok([at, gives_up_at, until].into_iter().flatten().min())
                 }
             }
-        })
+        });
+        // A call that got the lock for this handle before that could not wake this waiter. One that has left the
+        // queue was handed the lock itself.
+        let is_in_queue = || {
+            let queues = self.waiters.queues.lock();
+            queues.get(self.names()).is_some_and(|queue| queue.has(self.ticket))
+        };
+        if parks_first && checked.is_ok() && self.handle.holding(now).is_some() && is_in_queue() {
+            self.waiter().nests.store(true, Ordering::Relaxed);
+            return Err(Next::Nests);
+        }
+        checked
     }
 
     /// Redis reported that `holder` has the lock, for `remaining` unless it is renewed.

@@ -126,6 +126,12 @@ impl Queue {
         redis::cmd(verb).arg(args).query(&mut self.redis).expect("an answer")
     }
 
+    /// The server's time, in milliseconds.
+    fn now(&mut self) -> u64 {
+        let (seconds, micros): (u64, u64) = self.ask(&["TIME"]);
+        1_000 * seconds + micros / 1_000
+    }
+
     fn run(&mut self, script: &Script, args: &[&dyn ToString]) -> Value {
         let mut cmd = evalsha(script, &[LOCK, QUEUE, WAITING]);
         for arg in args {

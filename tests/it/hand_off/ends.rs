@@ -160,6 +160,31 @@ async fn a_sibling_of_the_next_in_line_nests_in_the_same_possession() {
     scene.until_gone("siblings").await;
 }
 
+#[tokio::test]
+async fn a_sibling_that_nests_while_its_waiter_is_handed_the_lock_is_renewed() {
+    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(900))).await;
+    let guard = hold(&scene.client.lock("renewed")).await;
+    let mut next = Waiter::first(&scene, "renewed", FOR_A_MINUTE).await;
+    let lock = next.lock.clone();
+    let mut sibling = task::spawn(lock.lock());
+    assert!(sibling.poll().is_pending());
+    let held = scene.hold_scripts();
+    drop(guard);
+    let outer = next.has();
+    drop(next);
+    scene.until_held(held).await;
+    assert!(sibling.poll().is_pending(), "it waits to nest");
+    drop(outer);
+    scene.proxy.let_go();
+    let inner = soon("nesting", sibling).await.expect("the lock");
+    let until = || Instant::now() + inner.remaining();
+    let first = until();
+    wait_until("a renewal", SOON, || inner.is_lost() || until() > first + ms(200)).await;
+    assert!(!inner.is_lost());
+    release(inner).await;
+    scene.until_gone("renewed").await;
+}
+
 /// Gives a lock back when it is woken, as an executor may that drops what it has finished.
 struct GivesBack(std::sync::Mutex<Option<LockGuard>>);
 

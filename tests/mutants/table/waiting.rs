@@ -87,4 +87,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         right: "                queue.record_subscribed(&mut self.cx);",
         wrong: "                if !BUG {\n                    queue.record_subscribed(&mut self.cx);\n                }",
     },
+    Mutant {
+        bug: "hand-off-to-a-call-that-nests-stays-unclaimed",
+        file: "src/acquire.rs",
+        right: "            granted.possession.holds.lock().claimed();\n            self.engine.releaser",
+        wrong: "            if !BUG {\n                granted.possession.holds.lock().claimed();\n            }\n            self.engine.releaser",
+    },
+    Mutant {
+        bug: "empty-queue-in-an-outage-relies-on-messages",
+        file: "src/wait/queue.rs",
+        right: "(hears && !self.reach.in_outage(now))",
+        wrong: "(hears && (BUG || !self.reach.in_outage(now)))",
+    },
 ];

@@ -152,3 +152,14 @@ impl Story {
 pub(super) fn are(wakes: &Wakes, whom: &[&Arc<Notify>]) -> bool {
     wakes.len() == whom.len() && wakes.iter().zip(whom).all(|(a, b)| Arc::ptr_eq(a, b))
 }
+
+#[test]
+fn locks_of_long_ago_are_forgotten() {
+    let mut story = Story::new();
+    for number in 0..1_000 {
+        let names = Names::new("", &number.to_string()).into();
+        story.at().record_release(&names, Some(1));
+        story.now += 6 * SECOND;
+    }
+    assert!(story.queues.by_lock.len() <= 64, "{}", story.queues.by_lock.len());
+}

@@ -55,7 +55,7 @@ async fn bare(mut redis: MultiplexedConnection, scripts: [String; 2], name: Stri
         release.arg(&scripts[1]).arg(1).arg(&name).arg("floor:1");
         release.arg(&name).arg("PUBLISH");
         let freed: redis::Value = release.query_async(&mut redis).await.unwrap();
-        assert_eq!(freed, redis::Value::Int(2));
+        assert_eq!(freed, redis::Value::Int(0));
     }
 }
 
@@ -76,7 +76,7 @@ async fn pairs_ask_for_memory() {
     }
     let digests = scripts.map(|script| script.get_hash().to_owned());
 
-    for (tasks, at_most) in [(1, 16.5), (64, 19.0)] {
+    for (tasks, at_most) in [(1, 16.0), (64, 19.0)] {
         let names: Vec<_> = (0..tasks).map(|task| format!("lock:{task}")).collect();
         let floor = counted(tasks, async || {
             let all = names.iter().map(|name| bare(redis.clone(), digests.clone(), name.clone()));

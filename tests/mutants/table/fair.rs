@@ -487,6 +487,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         bug: "fair-late-grant-stays",
         file: "src/releaser/granted.rs",
         right: "        if now >= until {\n",
-        wrong: "        if BUG && now >= until {\n            waiters.asks_for_place(names);\n            return Vec::new();\n        }\n        if now >= until {\n",
+        wrong: "        if BUG && now >= until {\n            waiters.ask_now(names);\n            return Vec::new();\n        }\n        if now >= until {\n",
     },
 ];

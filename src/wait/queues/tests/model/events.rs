@@ -117,7 +117,7 @@ impl Model {
         self.effects();
         let due = self.deferral(lock).map_or(self.now, |deferral| self.millis(deferral));
         let first = self.entries.iter().all(|entry| entry.lock != lock);
-        if first && !(live && self.expected.contains_key(&lock)) {
+        if first && !(live && !out && self.expected.contains_key(&lock)) {
             self.expected.insert(lock, Expected { reason: 0, ask_began: 0, due });
         } else if !first
             && out

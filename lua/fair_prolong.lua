@@ -1,49 +1,47 @@
 -- fair_prolong: set the hold count and the lease of an owner that has a fair lock.
 --
--- Behind   fair_place, fair_elsewhere, prolong
+-- Behind   prolong
 --
--- KEYS[1]  the lock: a hash with one field, owner -> hold count
--- KEYS[2]  its queue, as fair_turn has it
--- KEYS[3]  its waiting clients, as fair_turn has them
--- KEYS[4]  its fencing token, as prolong has it
--- ARGV[1]  the client
--- ARGV[2]  how long its oldest waiter has waited, in microseconds; empty if none waits
--- ARGV[3]  term in milliseconds, as fair_place has it
--- ARGV[4]  grace in milliseconds, as fair_turn has it
--- ARGV[5]  how it has its turn, and the number of that waiter, as fair_place has it
--- ARGV[8]  lease in milliseconds
--- ARGV[10] the channel of the lock
--- ARGV[12] how to publish on it, as fair_turn has it
--- ARGV[i]  from the sixth on: those of prolong
+-- KEYS[1]   the lock
+-- KEYS[4]   its fencing token, as prolong has it
+-- ARGV[7]   the channel of the lock
+-- ARGV[8]   how to publish on it; and what else fair has
+-- ARGV[10]  owner
+-- ARGV[11]  hold count to reach: at least 1, and no more than the owner has
+-- ARGV[12]  lease in milliseconds, a whole number, at least 1
+-- ARGV[13]  how many fencing tokens to draw
 --
--- Replies  an  array, or another reply of prolong. In place of the number of clients
---              it has what fair_elsewhere says (-1, too, if that is not known)
+-- Replies  an      array of two: the reply of prolong, and how long the oldest waiter of other
+--                  clients has waited, in microseconds (-1: there is none, or it is not known)
+--          +GONE   the owner holds nothing here; nothing was written
+--          +TAKEN  the same, and another owner has the lock
 --
--- The place was that of the waiter that is inside now. From here on it is that of the
--- next one, which so need not ask for it.
--- If the lease ends sooner than the one that was in force, as prolong has it, the first
--- client is told when to ask, and the second when the grace of the first is over.
+-- The entry was that of the waiter that is inside now. From here on it is that of the next
+-- one, which so need not ask for it.
+-- If the lease ends sooner than the one that was in force, as prolong has it, a message has the
+-- first client ask when it ends, and the second when the grace of the first is over.
 -- What follows the prolonging is called protected: it has happened.
--- Why atomic: between the new lease and the place, this client's turn could be told to
--- it twice, or never.
+-- Why atomic: between the new lease and the entry, this client could be notified of its turn
+-- twice, or never.
 
-local left = redis.call('PTTL', KEYS[1])
-local done = prolong({KEYS[1], KEYS[4]}, {unpack(ARGV, 6)})
-if not done[1] then
-  return done
+local owner, count, lease, tokens = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
+local prolonged, sooner =
+  prolong({KEYS[1], KEYS[4]}, {owner, count, lease, tokens, ARGV[7], '', ARGV[8], 0})
+if not prolonged[1] then
+  return prolonged
 end
-local others = -1
+local oldest = -1
 pcall(function()
-  local time = redis.call('TIME')
-  local now = time[1] * 1000000 + time[2]
-  place({KEYS[2], KEYS[3]}, {ARGV[1], ARGV[2], ARGV[5], ARGV[3], now, ARGV[4]})
-  if left < 0 or left > tonumber(ARGV[8]) + 50 then
-    local after = ARGV[8] + 1
-    for _, client in ipairs(redis.call('ZRANGE', KEYS[2], 0, 1)) do
-      redis.pcall(ARGV[12], ARGV[10] .. ':' .. client, after)
-      after = after + ARGV[4]
+  -- Behind   fair
+  local now = now_us()
+  enter(now, age)
+  if sooner then
+    local after = lease + 1
+    for _, whom in ipairs(redis.call('ZRANGE', queue, 0, 1)) do
+      notify(whom, after)
+      after = after + grace
     end
   end
-  others = elsewhere({KEYS[2]}, {ARGV[1]})
+  oldest = oldest_foreign(now)
 end)
-return {others, done[2]}
+return {prolonged, oldest}

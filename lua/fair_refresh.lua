@@ -1,48 +1,43 @@
--- fair_refresh: keep the places of one client in many queues, each judged on its own.
+-- fair_refresh: keep the entries of one client in many queues, each judged on its own.
 --
 -- KEYS[i]    the i-th lock
--- KEYS[i+1]  its queue, as fair_turn has it
--- KEYS[i+2]  its waiting clients, as fair_turn has them
+-- KEYS[i+1]  its queue, as fair has it
+-- KEYS[i+2]  its waiting clients, as fair has them
 -- ARGV[1]    the client
--- ARGV[2]    term in milliseconds, as fair_acquire has it
+-- ARGV[2]    term in milliseconds, as fair has it
 --
--- Replies  an array in the order of the locks, and behind that the microseconds of
---             the server's clock
---          0  the client has no place, or its queue is not one; it has to ask again
---          1  it has
---          2  it has, and the lock is free: it has to ask
+-- Replies  an     array of two: an array in the order of the locks, and the microseconds of the
+--                 server's clock
+--          +GONE  the client has no entry, or its queue is not one; it has to ask again
+--          +OK    it has
+--          +FREE  it has, and the lock is free: it has to ask
 --
--- A client that was told that it has its turn keeps the end of its grace: it is
--- alive, but must come.
--- The first write is a PEXPIRE because Redis allows that when its memory is full, and
--- after it lets the script finish.
--- The looks are protected so that one key of another type does not leave the other
--- places unrefreshed: there is no place in it.
--- Why atomic: between "it has a place" and its new term another client may drop it,
--- and this would leave a term without a place.
+-- A client that was notified that it has its turn keeps the end of its grace: it is alive, but
+-- must come.
+-- The first write is a PEXPIRE because Redis allows that when its memory is full, and after it
+-- lets the script finish.
+-- The looks are protected so that one key of another type does not leave the other entries
+-- unrefreshed: there is no entry in it.
+-- Why atomic: between "it has an entry" and its new term another client may drop it, and this
+-- would leave a term without an entry.
 
-local time = redis.call('TIME')
-local ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local places = {}
+local client, term, now = ARGV[1], tonumber(ARGV[2]), now_us()
+local alive = string.format('%.0f', math.floor(now / 1000) + term)
+local entries = {}
 for i = 1, #KEYS, 3 do
-  local at = (i + 2) / 3
-  local ticket = redis.pcall('ZSCORE', KEYS[i + 1], ARGV[1])
-  if not ticket or type(ticket) == 'table' then
-    places[at] = 0
-  else
-    redis.call('PEXPIRE', KEYS[i + 1], 3 * ARGV[2])
-    local told = redis.pcall('HGET', KEYS[i + 2], 'told')
-    if type(told) ~= 'table' and told ~= ARGV[1] then
-      redis.call('HSET', KEYS[i + 2], ARGV[1], string.format('%.0f', ms + ARGV[2]))
-      redis.call('PEXPIRE', KEYS[i + 2], 3 * ARGV[2])
+  local queue, waiting = KEYS[i + 1], KEYS[i + 2]
+  local came = redis.pcall('ZSCORE', queue, client)
+  local notified = redis.pcall('HGET', waiting, 'notified')
+  local state = 'GONE'
+  if came and type(came) ~= 'table' and type(notified) ~= 'table' then
+    redis.call('PEXPIRE', queue, 3 * term)
+    if notified ~= client then
+      redis.call('HSET', waiting, 'alive:' .. client, alive)
+      redis.call('PEXPIRE', waiting, 3 * term)
     end
-    places[at] = 1
-    if type(told) == 'table' then
-      places[at] = 0
-    elseif redis.call('EXISTS', KEYS[i]) == 0 then
-      places[at] = 2
-    end
+    local is_free = redis.call('EXISTS', KEYS[i]) == 0
+    state = is_free and 'FREE' or 'OK'
   end
+  table.insert(entries, redis.status_reply(state))
 end
-table.insert(places, time[1] * 1000000 + time[2])
-return places
+return {entries, now}

@@ -1,6 +1,5 @@
 -- lib: what more than one script does. Each script is sent behind those of these functions
--- that it calls, and none of them calls another: to make one costs the server a part of what
--- a command does, also where it is not called.
+-- that it calls, and no others: to make a function costs the server some time, too.
 
 -- holder_of: who holds a lock; nil if it is free. For a key that is no lock or that the user
 -- may not read, nil and an error.
@@ -50,4 +49,10 @@ local function draw(key, many)
     redis.call('SET', key, string.format('%.0f', last))
   end
   return redis.call('GET', key)
+end
+
+-- now_us: the server's time, in microseconds.
+local function now_us()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
 end

@@ -127,11 +127,23 @@ impl<'a> Call<'a> {
     ) -> Result<(Acquired, Instant, QueueNews), Error> {
         let mut request = match entry {
             None => self.acquire_request(tokens, names, owner, lease, count),
-            Some(entry) => self.acquire_in_order(tokens, names, owner, lease, count, entry),
+            Some(entry) => {
+                let args = move |cmd: &mut Cmd| {
+                    cmd.arg(owner).arg(millis(lease)).arg(count).arg(tokens);
+                    cmd.arg(if entry.of_another { "1" } else { "" });
+                };
+                self.queue_request(&SCRIPTS.fair_acquire, names, entry, tokens, args)
+            }
         };
-        let answer = self.router.call(&mut self.connection, &mut request).await?;
-        let news = QueueNews::of(&answer, names);
+        let mut answer = self.router.call(&mut self.connection, &mut request).await?;
+        let mut news = entry.map(|_| QueueNews::take(&mut answer)).unwrap_or_default();
         let (acquired, sent) = acquired(answer, tokens)?;
+        if let Acquired::Refused { holder, .. } = &acquired
+            && !holder.starts_with(names.client())
+        {
+            // The holder is another client.
+            news.foreign = None;
+        }
         Ok((acquired, sent, news))
     }
 
@@ -204,7 +216,10 @@ impl<'a> Call<'a> {
         }
         let mut request = match entry {
             None => self.release_request(names, owner),
-            Some(entry) => self.release_in_order(names, owner, entry),
+            Some(entry) => {
+                let args = move |cmd: &mut Cmd| _ = cmd.arg(owner);
+                self.queue_request(&SCRIPTS.fair_release, names, entry, 0, args)
+            }
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let released = match answer.value {
@@ -269,7 +284,8 @@ impl<'a> Call<'a> {
             self.inspect(names, "").await?;
         }
         let mut request = if names.is_in_order() {
-            self.force_unlock_in_order(names, grace)
+            let entry = QueueEntry::none(grace);
+            self.queue_request(&SCRIPTS.fair_force_unlock, names, entry, 0, |_| {})
         } else {
             let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
             cmd.arg(names.channel()).arg(publish(self.router.channels()));

@@ -145,7 +145,7 @@ impl Acquisition<'_> {
     fn queue_entry(&self, ticket: Option<Ticket>) -> Option<QueueEntry> {
         let Self { engine, handle, .. } = *self;
         handle.names.is_in_order().then(|| match ticket {
-            None => QueueEntry::none(&engine.config),
+            None => QueueEntry::none(engine.config.fair_grace),
             Some(ticket) => {
                 let oldest = engine.waiters.queue_entry(&handle.names, &engine.config, false);
                 QueueEntry { of_another: oldest.ticket != ticket, ..oldest }

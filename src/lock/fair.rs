@@ -1,7 +1,7 @@
 //! The fair lock: first come, first served over all clients.
 //!
 //! It differs from a plain one in its scripts, which keep a queue of the clients beside the lock (see
-//! `lua/fair_turn.lua`).
+//! `lua/fair.lua`).
 
 use crate::kind::Fair;
 

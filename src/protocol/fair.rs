@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Script, Value};
 
 use crate::clock;
-use crate::config::{Config, QUEUE_TERM};
+use crate::config::QUEUE_TERM;
 use crate::error::Error;
 use crate::transport::{Answer, Request};
 
-use super::replies::unexpected;
+use super::replies::{loss_of, unexpected};
 use super::scripts::SCRIPTS;
 use super::{
-    Call, Names, OldestForeignWaiter, ServerClock, Terms, count_listeners, evalsha, millis, publish,
+    Call, Names, OldestForeignWaiter, ServerClock, count_listeners, evalsha, millis, publish,
 };
 
 /// What a request says of this client in the queue of a lock.
@@ -32,9 +32,8 @@ pub(crate) struct QueueEntry {
 
 impl QueueEntry {
     /// No waiter waits, and no request with a ticket has been sent.
-    pub(crate) fn none(config: &Config) -> Self {
-        let (grace, mode) = (config.fair_grace, TurnMode::Arriving);
-        Self { since: None, ticket: 0, of_another: false, grace, mode }
+    pub(crate) fn none(grace: Duration) -> Self {
+        Self { since: None, ticket: 0, of_another: false, grace, mode: TurnMode::Arriving }
     }
 }
 
@@ -58,44 +57,37 @@ impl TurnMode {
         }
     }
 
-    fn arg(self, ticket: u64) -> String {
-        let mode = match self {
-            Self::Grant => 0,
-            Self::Notify => 1,
-            Self::Arriving => 2,
-        };
-        format!("{mode}:{ticket}")
+    fn arg(self) -> &'static str {
+        match self {
+            Self::Grant => "grant",
+            Self::Notify => "notify",
+            Self::Arriving => "arriving",
+        }
     }
 }
 
-/// What the answer to an acquire says of the queue that Redis keeps.
+/// What a script of a fair lock says of the queue, beside what that of a plain lock replies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct QueueNews {
-    /// If this client has the lock now.
     pub(crate) foreign: Option<OldestForeignWaiter>,
-    /// If a waiter was refused.
     pub(crate) clock: Option<ServerClock>,
 }
 
 impl QueueNews {
-    pub(super) fn of(answer: &Answer, names: &Names) -> Self {
-        let (mut news, sent) = (Self::default(), answer.sent);
-        match &answer.value {
-            Value::Int(age) => news.foreign = OldestForeignWaiter::new(sent, *age),
-            Value::Array(parts) => match &**parts {
-                [Value::BulkString(_), Value::Int(age)] => {
-                    news.foreign = OldestForeignWaiter::new(sent, *age);
-                }
-                [_, Value::BulkString(holder), Value::Int(age), said] => {
-                    let ours = holder.starts_with(names.client().as_bytes());
-                    news.foreign = if ours { OldestForeignWaiter::new(sent, *age) } else { None };
-                    news.clock = clock_of(said, sent);
-                }
-                _ => {}
-            },
-            _ => {}
+    /// Takes the news out of an answer, and leaves what the script of a plain lock would have replied.
+    pub(super) fn take(answer: &mut Answer) -> Self {
+        let sent = answer.sent;
+        let Value::Array(parts) = &mut answer.value else { return Self::default() };
+        if parts.is_empty() {
+            return Self::default();
         }
-        news
+        let news = parts.split_off(1);
+        answer.value = parts.remove(0);
+        let foreign = match news.first() {
+            Some(Value::Int(age)) => OldestForeignWaiter::new(sent, *age),
+            _ => None,
+        };
+        Self { foreign, clock: news.get(1).and_then(|said| clock_of(said, sent)) }
     }
 }
 
@@ -116,80 +108,32 @@ pub(crate) enum Refreshed {
 }
 
 impl Call<'_> {
-    pub(super) fn acquire_in_order<'r>(
+    /// A request about a lock and its queue, with what it says of this client there. That is computed for each
+    /// sending. `args` adds the arguments of the script's own.
+    pub(super) fn queue_request<'r>(
         &self,
+        script: &'static Script,
+        names: &'r Names,
+        entry: QueueEntry,
         tokens: u32,
-        names: &'r Names,
-        owner: &'r str,
-        lease: Duration,
-        count: u32,
-        entry: QueueEntry,
+        args: impl Fn(&mut Cmd) + Send + Sync + 'r,
     ) -> Request<'r> {
         let channels = self.router.channels();
         let make = move || {
-            let mut cmd = of_queue_and_token(&SCRIPTS.fair_acquire, names, tokens > 0);
-            cmd.arg(owner).arg(millis(lease)).arg(count);
-            cmd.arg(entry.since.map_or("", |_| names.client())).arg(age(entry.since));
-            cmd.arg(millis(QUEUE_TERM)).arg(if entry.of_another { "1" } else { "" });
-            cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
-            cmd.arg(millis(entry.grace)).arg(entry.mode.arg(entry.ticket)).arg(tokens);
-            cmd
-        };
-        let request = self.queue_request(&SCRIPTS.fair_acquire, Cmd::new(), names);
-        Request { make: Some(Box::new(make)), ..request }
-    }
-
-    pub(super) fn release_in_order<'r>(
-        &self,
-        names: &'r Names,
-        owner: &'r str,
-        entry: QueueEntry,
-    ) -> Request<'r> {
-        let channels = self.router.channels();
-        let make = move || {
-            let mut cmd = of_queue(&SCRIPTS.fair_release, names);
-            cmd.arg(owner);
-            cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
-            cmd.arg(names.client()).arg(age(entry.since));
+            let [queue, waiting] = names.queue_keys();
+            let token = if tokens > 0 { Some(names.token_key()) } else { None };
+            let keys = [names.key(), &queue, &waiting].into_iter().chain(token.as_deref());
+            let mut cmd = evalsha(script, &keys.collect::<Vec<_>>());
+            cmd.arg(names.client()).arg(age(entry.since)).arg(entry.ticket).arg(entry.mode.arg());
             cmd.arg(millis(QUEUE_TERM)).arg(millis(entry.grace));
-            cmd.arg(entry.mode.arg(entry.ticket));
+            cmd.arg(names.common_channel()).arg(publish(channels));
+            cmd.arg(if count_listeners(channels).is_empty() { "" } else { "1" });
+            args(&mut cmd);
             cmd
         };
-        let request = self.queue_request(&SCRIPTS.fair_release, Cmd::new(), names);
-        Request { make: Some(Box::new(make)), ..request }
-    }
-
-    pub(super) fn prolong_in_order<'r>(
-        &self,
-        names: &'r Names,
-        owner: &'r str,
-        Terms { count, lease, tokens }: Terms,
-        entry: QueueEntry,
-    ) -> Request<'r> {
-        let channels = self.router.channels();
-        let make = move || {
-            let mut cmd = of_queue_and_token(&SCRIPTS.fair_prolong, names, tokens > 0);
-            cmd.arg(names.client()).arg(age(entry.since));
-            cmd.arg(millis(QUEUE_TERM)).arg(millis(entry.grace));
-            cmd.arg(entry.mode.arg(entry.ticket));
-            cmd.arg(owner).arg(count).arg(millis(lease)).arg(tokens);
-            cmd.arg(names.common_channel()).arg("").arg(publish(channels)).arg(0);
-            cmd
-        };
-        let request = self.queue_request(&SCRIPTS.fair_prolong, Cmd::new(), names);
-        Request { make: Some(Box::new(make)), ..request }
-    }
-
-    pub(super) fn force_unlock_in_order<'r>(
-        &self,
-        names: &'r Names,
-        grace: Duration,
-    ) -> Request<'r> {
-        let channels = self.router.channels();
-        let mut cmd = of_queue(&SCRIPTS.fair_force_unlock, names);
-        cmd.arg(names.common_channel()).arg(publish(channels)).arg(count_listeners(channels));
-        cmd.arg(millis(grace));
-        self.queue_request(&SCRIPTS.fair_force_unlock, cmd, names)
+        let request = self.request(Some(script), Cmd::new(), names.key());
+        let publishes_on = Some(names.common_channel());
+        Request { make: Some(Box::new(make)), publishes_on, ..request }
     }
 
     /// Gives this client's entry in the queue up. `last` is the ticket of the last waiter that has left.
@@ -199,20 +143,18 @@ impl Call<'_> {
         grace: Duration,
         last: u64,
     ) -> Result<(), Error> {
-        let channels = self.router.channels();
-        let mut cmd = of_queue(&SCRIPTS.fair_leave, names);
-        cmd.arg(names.client()).arg(names.common_channel());
-        cmd.arg(publish(channels)).arg(count_listeners(channels)).arg(millis(grace)).arg(last);
-        let mut request = self.queue_request(&SCRIPTS.fair_leave, cmd, names);
+        let entry = QueueEntry { ticket: last, ..QueueEntry::none(grace) };
+        let mut request = self.queue_request(&SCRIPTS.fair_leave, names, entry, 0, |_| {});
         match self.router.call(&mut self.connection, &mut request).await?.value {
-            Value::Int(0 | 1) => Ok(()),
+            Value::Okay => Ok(()),
+            other if loss_of(&other).is_some() => Ok(()),
             other => Err(unexpected("fair_leave", &other)),
         }
     }
 
-    /// Keeps this client's places in the queues of these locks. In a cluster they are all in one
+    /// Keeps this client's entries in the queues of these locks. In a cluster they are all in one
     /// slot. Also returns what the server's clock said.
-    pub(crate) async fn refresh_places(
+    pub(crate) async fn refresh_entries(
         &mut self,
         all: &[&Names],
     ) -> Result<(Vec<Refreshed>, Option<ServerClock>), Error> {
@@ -226,36 +168,14 @@ impl Call<'_> {
         cmd.arg(first.client()).arg(millis(QUEUE_TERM));
         let mut request = self.request(Some(&SCRIPTS.fair_refresh), cmd, first.key());
         let answer = self.router.call(&mut self.connection, &mut request).await?;
-        match answer.value {
-            Value::Array(reply) if reply.len() == all.len() + 1 => {
-                let places: Result<_, _> = reply[..all.len()].iter().map(refreshed).collect();
-                Ok((places?, clock_of(&reply[all.len()], answer.sent)))
-            }
-            other => Err(unexpected("fair_refresh", &other)),
+        let reply: &[Value] = if let Value::Array(parts) = &answer.value { parts } else { &[] };
+        if let [Value::Array(entries), said] = reply
+            && let Some(entries) = entries.iter().map(refreshed).collect::<Option<Vec<_>>>()
+            && entries.len() == all.len()
+        {
+            return Ok((entries, clock_of(said, answer.sent)));
         }
-    }
-
-    fn queue_request<'r>(
-        &self,
-        script: &'static Script,
-        cmd: Cmd,
-        names: &'r Names,
-    ) -> Request<'r> {
-        let request = self.request(Some(script), cmd, names.key());
-        Request { publishes_on: Some(names.common_channel()), ..request }
-    }
-}
-
-fn of_queue(script: &Script, names: &Names) -> Cmd {
-    of_queue_and_token(script, names, false)
-}
-
-fn of_queue_and_token(script: &Script, names: &Names, new_token: bool) -> Cmd {
-    let [queue, waiting] = names.queue_keys();
-    if new_token {
-        evalsha(script, &[names.key(), &queue, &waiting, &names.token_key()])
-    } else {
-        evalsha(script, &[names.key(), &queue, &waiting])
+        Err(unexpected("fair_refresh", &answer.value))
     }
 }
 
@@ -265,11 +185,10 @@ fn age(since: Option<Instant>) -> String {
     age.map_or_else(String::new, |age| age.as_micros().to_string())
 }
 
-fn refreshed(entry: &Value) -> Result<Refreshed, Error> {
+fn refreshed(entry: &Value) -> Option<Refreshed> {
     match entry {
-        Value::Int(0) => Ok(Refreshed::Gone),
-        Value::Int(1) => Ok(Refreshed::Kept),
-        Value::Int(2) => Ok(Refreshed::Free),
-        other => Err(unexpected("fair_refresh", other)),
+        Value::Okay => Some(Refreshed::Kept),
+        Value::SimpleString(reply) if reply == "FREE" => Some(Refreshed::Free),
+        other => loss_of(other).map(|_| Refreshed::Gone),
     }
 }

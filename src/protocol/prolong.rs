@@ -1,6 +1,6 @@
 //! The call that sets count and lease of a lock that this client has.
 
-use redis::Value;
+use redis::{Cmd, Value};
 
 use crate::error::{Error, Loss};
 use crate::token::TokenBlock;
@@ -9,7 +9,8 @@ use crate::transport::Request;
 use super::replies::{loss_of, token_of, unexpected};
 use super::scripts::SCRIPTS;
 use super::{
-    Call, Names, OldestForeignWaiter, QueueEntry, Terms, count_listeners, evalsha, millis, publish,
+    Call, Names, OldestForeignWaiter, QueueEntry, QueueNews, Terms, count_listeners, evalsha,
+    millis, publish,
 };
 
 /// What Redis says when it has prolonged a lease.
@@ -35,45 +36,46 @@ impl Call<'_> {
         listens: bool,
         entry: Option<QueueEntry>,
     ) -> Result<Result<Prolonged, (Loss, bool)>, Error> {
-        let mut request = match entry {
-            None => self.prolong_request(names, owner, terms, listens),
-            Some(entry) => self.prolong_in_order(names, owner, terms, entry),
+        let args = move |cmd: &mut Cmd| {
+            cmd.arg(owner).arg(terms.count).arg(millis(terms.lease)).arg(terms.tokens);
         };
-        let answer = self.router.call(&mut self.connection, &mut request).await?;
-        match &answer.value {
-            Value::Array(reply) => match &**reply {
-                [Value::Int(first), token] => {
-                    let tokens = match token {
-                        Value::BulkString(last) => TokenBlock::up_to(token_of(last)?, terms.tokens),
-                        _ => TokenBlock::default(),
-                    };
-                    let foreign = entry.and_then(|_| OldestForeignWaiter::new(answer.sent, *first));
-                    let listening = u64::try_from(*first).ok().filter(|_| !answer.asking);
-                    Ok(Ok(Prolonged { tokens, listening, foreign }))
-                }
-                _ => Err(unexpected("prolong", &answer.value)),
-            },
-            other => {
-                let loss = loss_of(other).ok_or_else(|| unexpected("prolong", other))?;
-                Ok(Err((loss, answer.repeated)))
+        let mut request = match entry {
+            None => self.prolong_request(names, terms.tokens > 0, listens, args),
+            Some(entry) => {
+                self.queue_request(&SCRIPTS.fair_prolong, names, entry, terms.tokens, args)
             }
+        };
+        let mut answer = self.router.call(&mut self.connection, &mut request).await?;
+        let foreign = entry.and_then(|_| QueueNews::take(&mut answer).foreign);
+        if let Some(loss) = loss_of(&answer.value) {
+            return Ok(Err((loss, answer.repeated)));
         }
+        let reply: &[Value] = if let Value::Array(parts) = &answer.value { parts } else { &[] };
+        let [Value::Int(listening), token] = reply else {
+            return Err(unexpected("prolong", &answer.value));
+        };
+        let tokens = match token {
+            Value::BulkString(last) => TokenBlock::up_to(token_of(last)?, terms.tokens),
+            _ => TokenBlock::default(),
+        };
+        let listening = u64::try_from(*listening).ok().filter(|_| !answer.asking);
+        Ok(Ok(Prolonged { tokens, listening, foreign }))
     }
 
     fn prolong_request<'r>(
         &self,
         names: &'r Names,
-        owner: &str,
-        Terms { count, lease, tokens }: Terms,
+        draws: bool,
         listens: bool,
+        args: impl Fn(&mut Cmd),
     ) -> Request<'r> {
-        let mut cmd = if tokens > 0 {
+        let mut cmd = if draws {
             evalsha(&SCRIPTS.prolong, &[names.key(), &names.token_key()])
         } else {
             evalsha(&SCRIPTS.prolong, &[names.key()])
         };
         let channels = self.router.channels();
-        cmd.arg(owner).arg(count).arg(millis(lease)).arg(tokens);
+        args(&mut cmd);
         cmd.arg(names.channel()).arg(count_listeners(channels));
         cmd.arg(publish(channels)).arg(u8::from(listens));
         let request = self.request(Some(&SCRIPTS.prolong), cmd, names.key());

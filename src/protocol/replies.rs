@@ -15,27 +15,16 @@ const WHILE_ASKING: Duration = Duration::from_secs(1);
 /// What an acquire was answered that draws so many `tokens`, and when it was sent.
 pub(super) fn acquired(answer: Answer, tokens: u32) -> Result<(Acquired, Instant), Error> {
     let acquired = match &answer.value {
-        // A number says how old the oldest waiter elsewhere is.
-        Value::Nil | Value::Int(_) if tokens == 0 => Acquired::Granted(TokenBlock::default()),
-        other => match (granted_token(other).filter(|_| tokens > 0), loss_of(other)) {
-            (Some(last), _) => Acquired::Granted(TokenBlock::up_to(token_of(last)?, tokens)),
-            (None, Some(loss)) => Acquired::Gone(loss),
-            (None, None) => refused(other, answer.asking)?,
+        Value::Nil if tokens == 0 => Acquired::Granted(TokenBlock::default()),
+        Value::BulkString(last) if tokens > 0 => {
+            Acquired::Granted(TokenBlock::up_to(token_of(last)?, tokens))
+        }
+        other => match loss_of(other) {
+            Some(loss) => Acquired::Gone(loss),
+            None => refused(other, answer.asking)?,
         },
     };
     Ok((acquired, answer.sent))
-}
-
-/// The token of a grant. Of a fair lock, how old the oldest waiter elsewhere is stands behind it.
-fn granted_token(reply: &Value) -> Option<&[u8]> {
-    match reply {
-        Value::BulkString(number) => Some(number),
-        Value::Array(parts) => match &**parts {
-            [Value::BulkString(number), Value::Int(_)] => Some(number),
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 fn refused(reply: &Value, asking: bool) -> Result<Acquired, Error> {
@@ -49,8 +38,7 @@ fn refused(reply: &Value, asking: bool) -> Result<Acquired, Error> {
 pub(super) fn refusal(reply: &Value) -> Option<(Option<Duration>, Box<str>)> {
     let Value::Array(parts) = reply else { return None };
     match &**parts {
-        [Value::Int(ttl), Value::BulkString(holder)]
-        | [Value::Int(ttl), Value::BulkString(holder), Value::Int(_), Value::Int(_)] => {
+        [Value::Int(ttl), Value::BulkString(holder)] => {
             Some((lease_of(*ttl), String::from_utf8_lossy(holder).into()))
         }
         _ => None,

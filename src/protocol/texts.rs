@@ -11,46 +11,61 @@ macro_rules! files {
 
 /// What the files are called, and what is in them.
 pub(crate) const FILES: &[(&str, &str)] = files! {
-    "acquire" "batch" "execute" "fair_acquire" "fair_elsewhere" "fair_force_unlock" "fair_leave"
-    "fair_place" "fair_prolong" "fair_refresh" "fair_release" "fair_turn" "force_unlock" "inspect"
-    "lib" "prolong" "release" "renew" "rewrite"
+    "acquire" "batch" "execute" "fair" "fair_acquire" "fair_force_unlock" "fair_leave"
+    "fair_prolong" "fair_refresh" "fair_release" "force_unlock" "inspect" "lib" "prolong" "release"
+    "renew" "rewrite"
 };
 
-/// A script, behind the others that its header names and the functions of `lib` that it and they name. Those
-/// are functions, too, and all on the second line. So the lines of the file keep their numbers, by which an error
-/// of the server names them. `read` has the last word on what is in a file.
+/// A script. Where its file says what it is behind, that is: other scripts, as functions, or the file `fair`.
+/// Of `fair` and of `lib`, which is on the second line, it has the functions that are named. Each is on one line,
+/// so that the lines of the file keep their numbers, by which an error of the server names them. `read` has the
+/// last word on what is in a file.
 pub(crate) fn text(name: &str, read: impl Fn(&str) -> String + Copy) -> String {
-    let (own, lib) = (file(name, read), file("lib", read));
-    let others = own.lines().find_map(|line| line.strip_prefix("-- Behind   "));
-    let others = others.into_iter().flat_map(|others| others.split(", "));
-    let mut before: Vec<String> = others.map(|other| function(other, read)).collect();
-    for leaf in lib.rsplit("\n\n").filter(|part| part.contains("\nlocal function ")) {
-        let leaf = one_line(leaf);
-        let name = words(&leaf).nth(2);
-        if before
-            .iter()
-            .chain([&one_line(&own)])
-            .any(|code| words(code).any(|word| Some(word) == name))
-        {
-            before.insert(0, leaf);
+    let own = file(name, read);
+    let mut lines: Vec<String> = Vec::new();
+    for line in own.lines().rev() {
+        let code = if is_comment(line) { "" } else { line };
+        let behind = line.trim_start().strip_prefix("-- Behind   ").map(|others| {
+            let others = others.split(", ").map(|other| match other {
+                "fair" => named(other, &lines, read),
+                _ => function(other, read),
+            });
+            others.collect::<String>()
+        });
+        lines.push(behind.unwrap_or_else(|| code.to_owned()));
+    }
+    lines.reverse();
+    let lib = named("lib", &lines, read);
+    if let [title, second, ..] = &mut *lines {
+        *title = own.lines().next().unwrap_or_default().to_owned();
+        *second = lib;
+    }
+    lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
+}
+
+/// Of the functions of a file, those that the lines name, and what is between them.
+fn named(name: &str, lines: &[String], read: impl Fn(&str) -> String) -> String {
+    let mut code = lines.join("\n");
+    let mut all = String::new();
+    for part in file(name, read).split("\n\n").map(one_line).collect::<Vec<_>>().iter().rev() {
+        let function = part.strip_prefix("local function ").and_then(|rest| words(rest).next());
+        if function.is_none_or(|name| words(&code).any(|word| word == name)) {
+            code.push_str(part);
+            all.insert_str(0, part);
         }
     }
-    let mut lines = own.lines();
-    let title = lines.next().unwrap_or_default();
-    let second = lines.next().map(|_| before.join(" ")).unwrap_or_default();
-    let code = lines.map(|line| if is_comment(line) { "" } else { line });
-    [title, &second].into_iter().chain(code).flat_map(|line| [line, "\n"]).collect()
+    all
 }
 
 /// A script as a function, on one line.
 fn function(name: &str, read: impl Fn(&str) -> String) -> String {
-    let code = one_line(&file(name, read));
-    format!("local function {}(KEYS, ARGV) {code} end", name.trim_start_matches("fair_"))
+    format!("local function {name}(KEYS, ARGV) {}end ", one_line(&file(name, read)))
 }
 
+/// With a blank at the end, if there is any code.
 fn one_line(file: &str) -> String {
     let code = file.lines().filter(|line| !is_comment(line)).map(str::trim);
-    code.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    code.filter(|line| !line.is_empty()).flat_map(|line| [line, " "]).collect()
 }
 
 fn file(name: &str, read: impl Fn(&str) -> String) -> String {

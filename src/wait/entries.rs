@@ -29,7 +29,7 @@ impl Waiters {
     /// This client's entry in the queue that Redis keeps of that lock, for a request that brings it there: that
     /// of the oldest waiter, or of the one behind the oldest, which is about to have the lock.
     pub(crate) fn queue_entry(&self, names: &Names, config: &Config, behind: bool) -> QueueEntry {
-        let none = QueueEntry::none(config);
+        let none = QueueEntry::none(config.fair_grace);
         let mut queues = self.queues.lock();
         match queues.at(clock::now()).bring_entry(names, behind) {
             Ok((ticket, since)) => {
@@ -142,9 +142,9 @@ impl Waiters {
         }
     }
 
-    /// Keeps all places of this client until it is dropped: one request every `period` for up to
+    /// Keeps all entries of this client until it is dropped: one request every `period` for up to
     /// [`BATCH`] of them, in a cluster for those of a slot. A request may take `patience`. None waits
-    /// for another: a server that hangs must not cost the places at the others.
+    /// for another: a server that hangs must not cost the entries at the others.
     pub(crate) async fn keep_entries(
         self: &Arc<Self>,
         router: &Arc<Router>,
@@ -180,19 +180,19 @@ impl Waiters {
         let all: Vec<&Names> = locks.iter().map(|names| &**names).collect();
         let mut call = Call::new(router, clock::now() + patience);
         call.patience = patience;
-        match call.refresh_places(&all).await {
-            Ok((places, clock)) => {
-                for (names, place) in all.iter().zip(places) {
+        match call.refresh_entries(&all).await {
+            Ok((entries, clock)) => {
+                for (names, entry) in all.iter().zip(entries) {
                     self.record_clock(names, clock);
-                    if place != Refreshed::Kept {
+                    if entry != Refreshed::Kept {
                         self.ask_now(names);
                     }
                 }
             }
-            // A place that ends meanwhile is there again with the next request of its waiter.
+            // An entry that ends meanwhile is there again with the next request of its waiter.
             Err(error) => tracing::debug!(
                 error = format_args!("{error:#}"),
-                "could not refresh places in queues"
+                "could not refresh entries in queues"
             ),
         }
     }

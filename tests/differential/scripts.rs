@@ -43,26 +43,34 @@ const CALLS: &[(&str, &str, &str)] = &[
     (
         "fair_acquire",
         "LOCK QUEUE WAITING ?TOKEN",
-        "$owner $lease $count $client $age $term $flag CHANNEL $publish $numsub $grace $number 2",
+        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $owner $lease $count 2 $flag",
     ),
     (
         "fair_acquire",
         "LOCK QUEUE WAITING ?TOKEN",
-        "$owner $lease $count $client $age $term $flag CHANNEL $publish $numsub $grace $number 2",
+        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $owner $lease $count 2 $flag",
     ),
     (
         "fair_release",
         "LOCK QUEUE WAITING",
-        "$owner CHANNEL $publish $numsub $client $age $term $grace $number",
+        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $owner",
     ),
     (
         "fair_prolong",
         "LOCK QUEUE WAITING TOKEN",
-        "$client $age $term $grace $number $owner $count $lease 3 CHANNEL $numsub $publish 0",
+        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $owner $count $lease 3",
     ),
-    ("fair_leave", "LOCK QUEUE WAITING", "$client CHANNEL $publish $numsub $grace $number"),
-    ("fair_refresh", "LOCK QUEUE WAITING", "$client $term $age $number"),
-    ("fair_force_unlock", "LOCK QUEUE WAITING", "CHANNEL $publish $numsub $grace"),
+    (
+        "fair_leave",
+        "LOCK QUEUE WAITING",
+        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag",
+    ),
+    ("fair_refresh", "LOCK QUEUE WAITING", "$client $term $age $ticket"),
+    (
+        "fair_force_unlock",
+        "LOCK QUEUE WAITING",
+        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag",
+    ),
 ];
 
 /// The digest of a script.

@@ -122,18 +122,17 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
         {
             vec![(*key, *who, What::Told)]
         }
-        // The same of a fair lock, behind the client, its age, the term, the grace and whether it asks;
-        // a release, and an acquire.
-        ([key, queue, ..], _) if queue.starts_with("redlatch_queue:") => match args {
-            [_, _, _, _, _, who, _, _, _, channel, _, _, _]
-                if channel.starts_with("redisson_lock__") =>
-            {
-                vec![(*key, *who, What::Told)]
+        // Of a fair lock, behind what each request says of its client: a release, a prolonging and an acquire.
+        ([key, queue, ..], [_, _, _, _, _, _, _, _, _, rest @ ..])
+            if queue.starts_with("redlatch_queue:") =>
+        {
+            match rest {
+                [who] => vec![(*key, *who, What::GivenBack)],
+                [who, _, _, _] => vec![(*key, *who, What::Told)],
+                [_, _, _, _, _] => for_all(key, &rest[..1]),
+                _ => Vec::new(),
             }
-            [who, _, _, _, _, _, _, _, _] => vec![(*key, *who, What::GivenBack)],
-            [_, _, _, _, _, _, _, _, _, _, _, _, _] => for_all(key, &args[..1]),
-            _ => Vec::new(),
-        },
+        }
         ([key], [who, channel, _]) if channel.starts_with("redisson_lock__") => {
             vec![(*key, *who, What::GivenBack)]
         }
@@ -170,5 +169,14 @@ pub(crate) fn acquires_releases_and_writes_are_heard() {
     assert_eq!(heard(&shared), [released, asked, other]);
     let prolonged =
         format!("{acquire} \"1\" \"600\" \"0\" \"{channel}\" \"NUMSUB\" \"PUBLISH\" \"1\"");
-    assert_eq!(heard(&prolonged), [Command { what: What::Told, ..asked }]);
+    let told = Command { what: What::Told, ..asked };
+    assert_eq!(heard(&prolonged), [told]);
+    let fair = |args: &str| {
+        let entry = r#""c" "" "0" "grant" "10000" "1000" "channel" "PUBLISH" "1""#;
+        let keys = r#""3" "name-3" "redlatch_queue:{name-3}" "redlatch_waiting:{name-3}""#;
+        heard(&format!("+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" {keys} {entry} {args}"))
+    };
+    assert_eq!(fair(&format!("\"{uuid}:7\"")), [given_back]);
+    assert_eq!(fair(&format!("\"{uuid}:7\" \"1\" \"600\" \"0\"")), [told]);
+    assert_eq!(fair(&format!("\"{uuid}:7\" \"600\" \"1\" \"0\" \"\"")), [asked]);
 }

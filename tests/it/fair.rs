@@ -61,9 +61,9 @@ async fn waiter<T: Send + 'static>(
 
 /// Whether that client has a place, and Redis can grant the lock to it.
 fn takes_grants(server: &Server, name: &str, client: &str) -> bool {
-    let asks = format!("asks:{client}");
-    let how: Option<String> = server.ask(&["HGET", &queue_keys(name)[1], &asks]);
-    how.is_some_and(|how| how.starts_with("0:"))
+    let field = format!("mode:{client}");
+    let mode: Option<String> = server.ask(&["HGET", &queue_keys(name)[1], &field]);
+    mode.as_deref() == Some("grant")
 }
 
 /// Polls a call until it is parked, and Redis can grant the lock to its client.
@@ -163,10 +163,10 @@ async fn a_call_that_does_not_wait_goes_before_nobody() {
     let keys = queue_keys("barge");
     let client = queue(&server, "barge").remove(0);
     server.ask::<()>(&["DEL", "barge"]);
-    server.ask::<()>(&["HSET", &keys[1], "told", &client]);
+    server.ask::<()>(&["HSET", &keys[1], "notified", &client]);
     assert!(one.fair_lock("barge").try_lock_now().await.unwrap().is_none());
     drop(guard);
-    server.ask::<()>(&["HDEL", &keys[1], "told"]);
+    server.ask::<()>(&["HDEL", &keys[1], "notified"]);
     // The next that asks finds whose turn it is, and tells it.
     assert!(one.fair_lock("barge").try_lock_now().await.unwrap().is_none());
     release(soon("its turn", held).await.unwrap()).await;

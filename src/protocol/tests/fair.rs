@@ -67,26 +67,28 @@ fn a_message_of_a_client_is_told_from_one_of_the_lock_whatever_the_key() {
     }
 }
 
-struct Place<'a> {
+/// What a request says of a client in the queue.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
     client: &'a str,
-    age: u64,
-    /// How the client has its turn, and the number of its waiter.
-    turn: &'static str,
+    /// In seconds.
+    age: Option<u64>,
+    ticket: u64,
+    mode: &'static str,
 }
 
-/// Of the first waiter, by a client that can be granted the lock.
-const FIRST: &str = "0:1";
+const NO_ENTRY: Entry<'static> = Entry { client: "", age: None, ticket: 0, mode: "arriving" };
 
-const NO_PLACE: Place<'static> = Place { client: "", age: 0, turn: "2:0" };
-
-/// The place of a client whose oldest waiter came so many seconds ago.
-fn since(client: &str, seconds: u64) -> Place<'_> {
-    Place { client, age: seconds * SECOND, turn: FIRST }
+/// Of a client that can be granted the lock, and whose first waiter came so many seconds ago.
+fn since(client: &str, seconds: u64) -> Entry<'_> {
+    Entry { client, age: Some(seconds), ticket: 1, mode: "grant" }
 }
 
 struct Queue {
     redis: Connection,
     listening: Vec<redis::Connection>,
+    /// Whether the server counts subscribers.
+    counts: bool,
     server: Server,
 }
 
@@ -97,7 +99,7 @@ impl Queue {
         for (_, script) in SCRIPTS.named() {
             script.load(&mut redis).expect("a script that loads");
         }
-        Self { redis, listening: Vec::new(), server }
+        Self { redis, listening: Vec::new(), counts: true, server }
     }
 
     /// A connection that is subscribed to the channel of a client.
@@ -132,64 +134,40 @@ impl Queue {
         1_000 * seconds + micros / 1_000
     }
 
-    fn run(&mut self, script: &Script, args: &[&dyn ToString]) -> Value {
+    fn run(&mut self, script: &Script, entry: &Entry<'_>, args: &[&dyn ToString]) -> Value {
         let mut cmd = evalsha(script, &[LOCK, QUEUE, WAITING]);
+        let age = entry.age.map_or_else(String::new, |age| (age * SECOND).to_string());
+        cmd.arg(entry.client).arg(age).arg(entry.ticket).arg(entry.mode).arg(TERM).arg(GRACE);
+        cmd.arg(CHANNEL).arg("PUBLISH").arg(if self.counts { "1" } else { "" });
         for arg in args {
             cmd.arg(arg.to_string());
         }
         self.redis.req_command(&cmd).expect("an answer")
     }
 
-    fn acquire(&mut self, owner: &str, place: &Place<'_>) -> Value {
-        self.acquire_as(owner, place, "")
+    fn acquire(&mut self, owner: &str, entry: &Entry<'_>) -> Value {
+        self.acquire_as(owner, entry, "")
     }
 
-    /// `of_another` is 1 if the place is not that of the owner.
-    fn acquire_as(&mut self, owner: &str, place: &Place<'_>, of_another: &str) -> Value {
-        self.run(
-            &SCRIPTS.fair_acquire,
-            &[
-                &owner,
-                &LEASE,
-                &1,
-                &place.client,
-                &place.age,
-                &TERM,
-                &of_another,
-                &CHANNEL,
-                &"PUBLISH",
-                &1,
-                &GRACE,
-                &place.turn,
-                &0,
-            ],
-        )
+    /// `of_another` is 1 if the entry is not that of the owner.
+    fn acquire_as(&mut self, owner: &str, entry: &Entry<'_>, of_another: &str) -> Value {
+        self.run(&SCRIPTS.fair_acquire, entry, &[&owner, &LEASE, &1, &0, &of_another])
     }
 
-    fn is_granted(&mut self, owner: &str, place: &Place<'_>) -> bool {
-        matches!(self.acquire(owner, place), Value::Int(_))
+    fn is_granted(&mut self, owner: &str, entry: &Entry<'_>) -> bool {
+        matches!(&self.acquire(owner, entry), Value::Array(parts) if parts[0] == Value::Nil)
     }
 
     /// Releases everything of `owner`, whose client has a waiter of that age, if any.
     fn release(&mut self, owner: &str, client: &str, age: Option<u64>) -> Value {
-        let age = age.map_or_else(String::new, |seconds| (seconds * SECOND).to_string());
-        self.run(
-            &SCRIPTS.fair_release,
-            &[&owner, &CHANNEL, &"PUBLISH", &1, &client, &age, &TERM, &GRACE, &FIRST],
-        )
+        self.run(&SCRIPTS.fair_release, &Entry { age, ..since(client, 0) }, &[&owner])
     }
 
     /// Another holder is inside under that owner. Its client has a waiter of that age, if any.
     fn prolong(&mut self, owner: &str, lease: u64, age: Option<u64>) -> Value {
-        let age = age.map_or_else(String::new, |seconds| (seconds * SECOND).to_string());
         let (client, _) = owner.rsplit_once(':').expect("an owner");
-        self.run(
-            &SCRIPTS.fair_prolong,
-            &[
-                &client, &age, &TERM, &GRACE, &FIRST, &owner, &1, &lease, &0, &CHANNEL, &"",
-                &"PUBLISH", &0,
-            ],
-        )
+        let entry = Entry { age, ..since(client, 0) };
+        self.run(&SCRIPTS.fair_prolong, &entry, &[&owner, &1, &lease, &0])
     }
 
     /// The client that listens there hears that it has the lock. Returns the owner, and how many
@@ -221,15 +199,15 @@ impl Queue {
 
     /// All waiters up to that number have left.
     fn leave_up_to(&mut self, client: &str, last: u64) -> Value {
-        self.run(&SCRIPTS.fair_leave, &[&client, &CHANNEL, &"PUBLISH", &1, &GRACE, &last])
+        self.run(&SCRIPTS.fair_leave, &Entry { client, ticket: last, ..NO_ENTRY }, &[])
     }
 
     fn order(&mut self) -> Vec<String> {
         self.ask(&["ZRANGE", QUEUE, "0", "-1"])
     }
 
-    fn told(&mut self) -> Option<String> {
-        self.ask(&["HGET", WAITING, "told"])
+    fn notified(&mut self) -> Option<String> {
+        self.ask(&["HGET", WAITING, "notified"])
     }
 
     fn assert_nothing_eternal(&mut self) {
@@ -240,14 +218,15 @@ impl Queue {
 }
 
 fn refusal_of(reply: &Value) -> (u64, String) {
-    let (left, holder) = refusal(reply).expect("a refusal");
+    let Value::Array(parts) = reply else { panic!("no refusal: {reply:?}") };
+    let (left, holder) = refusal(&parts[0]).expect("a refusal");
     (left.map_or(0, millis), holder.into())
 }
 
 #[test]
 fn a_place_is_an_age_and_a_lower_one_moves_it_only_for_a_later_waiter() {
     let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
+    assert!(queue.is_granted("a:1", &NO_ENTRY));
     for (client, seconds) in [("x", 1), ("y", 3), ("z", 2)] {
         let (left, holder) =
             refusal_of(&queue.acquire(&format!("{client}:1"), &since(client, seconds)));
@@ -257,11 +236,11 @@ fn a_place_is_an_age_and_a_lower_one_moves_it_only_for_a_later_waiter() {
     // A request that is sent again tells an age that is too low.
     queue.acquire("y:1", &since("y", 0));
     assert_eq!(queue.order(), ["y", "z", "x"]);
-    queue.acquire("y:2", &Place { turn: "0:2", ..since("y", 0) });
+    queue.acquire("y:2", &Entry { ticket: 2, ..since("y", 0) });
     assert_eq!(queue.order(), ["z", "x", "y"]);
     // It has overtaken one that was sent before, and one that says that nobody is left.
     queue.acquire("y:1", &since("y", 3));
-    assert_eq!(queue.leave_up_to("y", 1), Value::Int(0));
+    assert_eq!(queue.leave_up_to("y", 1), said(Loss::KeyGone));
     assert_eq!(queue.order(), ["z", "x", "y"]);
     queue.assert_nothing_eternal();
     // Lost with all that the queue had.
@@ -277,15 +256,15 @@ fn a_place_is_an_age_and_a_lower_one_moves_it_only_for_a_later_waiter() {
 fn a_refresh_says_what_became_of_each_place() {
     let mut queue = Queue::new();
     queue.ask::<()>(&["HSET", "held", "a:1", "1"]);
-    for key in ["queue:held", "queue:free", "queue:told"] {
+    for key in ["queue:held", "queue:free", "queue:notified"] {
         queue.ask::<()>(&["ZADD", key, "1", "me"]);
     }
-    queue.ask::<()>(&["HSET", "waiting:told", "told", "me", "me", "1"]);
+    queue.ask::<()>(&["HSET", "waiting:notified", "notified", "me", "alive:me", "1"]);
     queue.ask::<()>(&["SET", "queue:text", "text"]);
     queue.ask::<()>(&["HSET", "odd", "a:1", "1"]);
     queue.ask::<()>(&["ZADD", "queue:odd", "1", "me"]);
     queue.ask::<()>(&["SET", "waiting:odd", "text"]);
-    let names = ["held", "free", "told", "text", "gone", "odd"];
+    let names = ["held", "free", "notified", "text", "gone", "odd"];
     let keys: Vec<String> = names
         .iter()
         .flat_map(|name| [(*name).to_owned(), format!("queue:{name}"), format!("waiting:{name}")])
@@ -293,13 +272,13 @@ fn a_refresh_says_what_became_of_each_place() {
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let mut cmd = evalsha(&SCRIPTS.fair_refresh, &keys);
     cmd.arg("me").arg(TERM);
-    let reply: Vec<u64> = cmd.query(&mut queue.redis).unwrap();
-    assert_eq!(reply[..6], [1, 2, 2, 0, 0, 0]);
+    let (reply, clock): (Vec<String>, u64) = cmd.query(&mut queue.redis).unwrap();
+    assert_eq!(reply, ["OK", "FREE", "FREE", "GONE", "GONE", "GONE"]);
     let now = queue.ask::<Vec<u64>>(&["TIME"])[0];
-    assert!(reply.len() == 7 && now - reply[6] / SECOND <= 2, "the server's clock");
-    assert!(queue.ask::<u64>(&["HGET", "waiting:held", "me"]) > TERM);
-    assert_eq!(queue.ask::<u64>(&["HGET", "waiting:told", "me"]), 1, "it must come");
-    for key in ["queue:held", "waiting:held", "queue:told"] {
+    assert!(now - clock / SECOND <= 2, "the server's clock");
+    assert!(queue.ask::<u64>(&["HGET", "waiting:held", "alive:me"]) > TERM);
+    assert_eq!(queue.ask::<u64>(&["HGET", "waiting:notified", "alive:me"]), 1, "it must come");
+    for key in ["queue:held", "waiting:held", "queue:notified"] {
         assert!(queue.ask::<i64>(&["PTTL", key]) > 0, "{key}");
     }
 }
@@ -311,18 +290,18 @@ fn a_call_drops_at_most_a_hundred_dead_clients() {
         queue.ask::<()>(&["ZADD", QUEUE, &client.to_string(), &format!("dead:{client}")]);
     }
     for left in [150, 50] {
-        let (again, holder) = refusal_of(&queue.acquire("a:1", &NO_PLACE));
+        let (again, holder) = refusal_of(&queue.acquire("a:1", &NO_ENTRY));
         assert_eq!((again, &*holder), (1, ""));
         assert_eq!(queue.ask::<u32>(&["ZCARD", QUEUE]), left);
     }
-    assert!(queue.is_granted("a:1", &NO_PLACE));
+    assert!(queue.is_granted("a:1", &NO_ENTRY));
 }
 
 #[test]
 fn x5_the_last_client_that_hears_it_is_asked_to_go_on_wherever_it_is() {
     for behind in [1, 99, 100, 102, 500] {
         let mut queue = Queue::new();
-        assert!(queue.is_granted("a:1", &NO_PLACE));
+        assert!(queue.is_granted("a:1", &NO_ENTRY));
         queue.acquire("x:1", &since("x", 2));
         let x = queue.listens("x");
         // Long before, and long after it.
@@ -342,15 +321,8 @@ fn x5_the_last_client_that_hears_it_is_asked_to_go_on_wherever_it_is() {
 fn a_hash_that_is_no_lock_is_refused_and_stays() {
     let mut queue = Queue::new();
     queue.ask::<()>(&["HSET", LOCK, "field", "1", "other", "2"]);
-    let scripts: [(&Script, &[&dyn ToString]); 2] = [
-        (
-            &SCRIPTS.fair_acquire,
-            &[&"a:1", &LEASE, &1, &"a", &1, &TERM, &"", &CHANNEL, &"PUBLISH", &1, &GRACE, &""],
-        ),
-        (&SCRIPTS.fair_force_unlock, &[&CHANNEL, &"PUBLISH", &1, &GRACE]),
-    ];
-    for (script, args) in scripts {
-        let refused = queue.run(script, args);
+    let force = queue.run(&SCRIPTS.fair_force_unlock, &NO_ENTRY, &[]);
+    for refused in [queue.acquire("a:1", &since("a", 1)), force] {
         let Value::ServerError(error) = refused else { panic!("{refused:?}") };
         let says = (error.code(), error.details());
         assert_eq!(says, ("WRONGTYPE", Some("the hash is not a lock")));
@@ -363,16 +335,15 @@ fn a_hash_that_is_no_lock_is_refused_and_stays() {
 #[test]
 fn a_nested_hold_needs_its_outer_one_and_passes_everybody() {
     let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
+    assert!(queue.is_granted("a:1", &NO_ENTRY));
     queue.acquire("x:1", &since("x", 1));
-    let nested: [&dyn ToString; 12] =
-        [&"a:1", &LEASE, &2, &"", &"", &TERM, &"LT", &CHANNEL, &"PUBLISH", &1, &GRACE, &""];
-    assert_eq!(queue.run(&SCRIPTS.fair_acquire, &nested), Value::Nil);
+    let nested: [&dyn ToString; 5] = [&"a:1", &LEASE, &2, &0, &""];
+    assert_eq!(queue.run(&SCRIPTS.fair_acquire, &NO_ENTRY, &nested), Value::Nil);
     assert_eq!(queue.ask::<u32>(&["HGET", LOCK, "a:1"]), 2);
     let x = queue.listens("x");
     assert!(matches!(queue.prolong("a:1", 500_000, None), Value::Array(_)));
     assert_eq!(queue.ask::<u32>(&["HGET", LOCK, "a:1"]), 1);
     assert_eq!(queue.hears(x).as_deref(), Some("500001"), "the lease is shorter now");
     queue.ask::<()>(&["DEL", LOCK]);
-    assert_eq!(queue.run(&SCRIPTS.fair_acquire, &nested), Value::SimpleString("GONE".into()));
+    assert_eq!(queue.run(&SCRIPTS.fair_acquire, &NO_ENTRY, &nested), said(Loss::KeyGone));
 }

@@ -5,6 +5,15 @@ use super::*;
 const TOKEN: &str = "token";
 const CHANNEL: &str = "channel";
 
+/// The only string in a reply.
+fn token_in(reply: &Value) -> Option<&[u8]> {
+    match reply {
+        Value::BulkString(token) => Some(token),
+        Value::Array(parts) => parts.iter().find_map(token_in),
+        _ => None,
+    }
+}
+
 struct Tokens {
     redis: Connection,
     /// The last of the tokens that were drawn.
@@ -25,14 +34,7 @@ impl Tokens {
     /// Runs a script that draws `many` tokens, all of them above those that were drawn before.
     fn draws(&mut self, many: u64, cmd: &Cmd) {
         let reply = self.redis.req_command(cmd).expect("an answer");
-        let last = match &reply {
-            Value::BulkString(last) => last,
-            Value::Array(parts) => match parts.iter().find(|part| **part != Value::Int(-1)) {
-                Some(Value::BulkString(last)) => last,
-                _ => panic!("{reply:?}"),
-            },
-            _ => panic!("{reply:?}"),
-        };
+        let last = token_in(&reply).unwrap_or_else(|| panic!("{reply:?}"));
         let last: u64 = String::from_utf8_lossy(last).parse().expect("a number");
         assert!(last - many >= self.last, "{many} up to {last}, which overlap with {}", self.last);
         let kept: u64 = redis::cmd("GET").arg(TOKEN).query(&mut self.redis).unwrap();
@@ -51,16 +53,22 @@ impl Tokens {
         self.draws(many, &cmd);
     }
 
+    fn fair(&mut self, script: &Script, many: u64, args: &[&dyn ToString]) {
+        let mut cmd = evalsha(script, &[KEY, "queue", "waiting", TOKEN]);
+        cmd.arg("us").arg("").arg(0).arg("arriving").arg(LONG).arg(LONG);
+        cmd.arg(CHANNEL).arg("PUBLISH").arg(1);
+        for arg in args {
+            cmd.arg(arg.to_string());
+        }
+        self.draws(many, &cmd);
+    }
+
     fn fair_acquire(&mut self, owner: &str, many: u64) {
-        let mut cmd = evalsha(&SCRIPTS.fair_acquire, &[KEY, "queue", "waiting", TOKEN]);
-        cmd.arg(owner).arg(LONG).arg(1).arg("").arg(0).arg(LONG).arg("").arg(CHANNEL);
-        self.draws(many, cmd.arg("PUBLISH").arg(1).arg(LONG).arg("2:0").arg(many));
+        self.fair(&SCRIPTS.fair_acquire, many, &[&owner, &LONG, &1, &many, &""]);
     }
 
     fn fair_prolong(&mut self, owner: &str, many: u64) {
-        let mut cmd = evalsha(&SCRIPTS.fair_prolong, &[KEY, "queue", "waiting", TOKEN]);
-        cmd.arg("us").arg("").arg(LONG).arg(LONG).arg("0:1").arg(owner).arg(1).arg(LONG);
-        self.draws(many, cmd.arg(many).arg(CHANNEL).arg("").arg("PUBLISH").arg(0));
+        self.fair(&SCRIPTS.fair_prolong, many, &[&owner, &1, &LONG, &many]);
     }
 
     fn set_last(&mut self, last: u64) {

@@ -35,7 +35,7 @@ async fn places_at_a_shard_that_hangs_cost_no_place_at_the_others() {
     }
     let client = super::client_of(&other.fair_lock(&healthy));
     let [_, waiting] = queue_keys(&healthy);
-    let term = || cluster.nodes()[1].ask::<u64>(&["HGET", &waiting, &client]);
+    let term = || cluster.nodes()[1].ask::<u64>(&["HGET", &waiting, &format!("alive:{client}")]);
     cluster.pause_node(0);
     for _ in 0..2 {
         let before = term();

@@ -1,4 +1,4 @@
-//! What the server does: `lua/fair_{turn,acquire,release,leave,refresh,prolong}.lua` in the
+//! What the server does: `lua/fair.lua`, `lua/fair_{acquire,release,leave,refresh,prolong}.lua` in the
 //! abstract, and what ends by itself.
 
 use super::state::{Call, Client, GRANT, Key, Place, Reply, Request, Sent, Since, State};
@@ -12,7 +12,7 @@ impl Fair {
         }
     }
 
-    /// `lua/fair_turn.lua`: whose turn the free lock is.
+    /// `give_turn` in `lua/fair.lua`: whose turn the free lock is.
     fn turn(&self, state: &mut State, asks: Option<usize>, own: Option<usize>) -> Option<usize> {
         loop {
             let mut queue = state.queue();
@@ -50,7 +50,7 @@ impl Fair {
         }
     }
 
-    /// `lua/fair_place.lua`.
+    /// `enter` in `lua/fair.lua`.
     fn place(&self, client: &mut Client, place: Place) {
         match place {
             Place::Of(since, new) if since >= client.place => {

@@ -12,18 +12,19 @@ fn seconds(age: &Value) -> Option<u64> {
 #[test]
 fn a_client_that_has_the_lock_is_told_how_old_the_oldest_waiter_elsewhere_is() {
     let mut queue = Queue::new();
-    assert_eq!(queue.acquire("a:1", &NO_PLACE), Value::Int(-1));
+    let granted = Value::Array(vec![Value::Nil, Value::Int(-1)]);
+    assert_eq!(queue.acquire("a:1", &NO_ENTRY), granted);
     queue.acquire("a:2", &since("a", 9));
     let prolong = |queue: &mut Queue| {
         let Value::Array(reply) = queue.prolong("a:1", LEASE, None) else { panic!("no array") };
-        seconds(&reply[0])
+        seconds(&reply[1])
     };
     assert_eq!(prolong(&mut queue), None);
     assert!(queue.order().is_empty(), "the place of a waiter that has the lock");
     queue.acquire("x:1", &since("x", 4));
     queue.acquire("y:1", &since("y", 6));
     let Value::Array(refusal) = queue.acquire("a:3", &since("a", 9)) else { panic!("no refusal") };
-    assert_eq!((refusal.len(), seconds(&refusal[2])), (4, Some(6)), "its own place does not count");
+    assert_eq!((refusal.len(), seconds(&refusal[1])), (3, Some(6)), "its own entry does not count");
     assert_eq!(prolong(&mut queue), Some(6));
     assert_eq!(queue.order(), ["y", "x"]);
     assert_eq!(queue.prolong("a:2", LEASE, None), said(Loss::TakenOver), "another owner has it");
@@ -36,7 +37,7 @@ fn a_client_that_has_the_lock_is_told_how_old_the_oldest_waiter_elsewhere_is() {
 #[test]
 fn a_lease_that_ends_sooner_is_told_and_the_place_is_that_of_the_next_waiter() {
     let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
+    assert!(queue.is_granted("a:1", &NO_ENTRY));
     for (client, seconds) in [("x", 4), ("y", 3), ("z", 2)] {
         queue.acquire(&format!("{client}:1"), &since(client, seconds));
     }
@@ -53,14 +54,14 @@ fn a_lease_that_ends_sooner_is_told_and_the_place_is_that_of_the_next_waiter() {
 
 #[test]
 fn tokens_come_with_the_age_of_the_oldest_waiter_elsewhere() {
-    let names = Names::new("", "lock").with_own_channel("0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968");
     let answer = |value| Answer { value, sent: clock::now(), repeated: false, asking: false };
-    let reply = Value::Array(vec![Value::BulkString(b"17".to_vec()), Value::Int(6_000_000)]);
-    let foreign = QueueNews::of(&answer(reply.clone()), &names).foreign.expect("news");
+    let token = Value::BulkString(b"17".to_vec());
+    let mut reply = answer(Value::Array(vec![token.clone(), Value::Int(6_000_000)]));
+    let foreign = QueueNews::take(&mut reply).foreign.expect("news");
     assert!(foreign.oldest.is_some());
-    let (granted, _) = acquired(answer(reply.clone()), 3).expect("a grant");
+    let (granted, _) = acquired(reply, 3).expect("a grant");
     let Acquired::Granted(mut tokens) = granted else { panic!("{granted:?}") };
     let drawn: Vec<u64> = std::iter::from_fn(|| tokens.draw()).map(u64::from).collect();
     assert_eq!(drawn, [15, 16, 17]);
-    acquired(answer(reply), 0).expect_err("this lock has no token");
+    acquired(answer(token), 0).expect_err("this lock has no token");
 }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_release_tells_the_next_and_when_the_second_has_to_look() {
     let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
+    assert!(queue.is_granted("a:1", &NO_ENTRY));
     for (client, seconds) in [("x", 1), ("y", 3), ("z", 2)] {
         queue.acquire(&format!("{client}:1"), &since(client, seconds));
     }
@@ -15,14 +15,14 @@ fn a_release_tells_the_next_and_when_the_second_has_to_look() {
     assert_eq!(others, Some(2));
     assert_eq!(queue.hears(z), Some((GRACE + 1).to_string()));
     assert_eq!(queue.hears(x), None);
-    assert_eq!((queue.order(), queue.told()), (vec!["z".to_owned(), "x".to_owned()], None));
+    assert_eq!((queue.order(), queue.notified()), (vec!["z".to_owned(), "x".to_owned()], None));
     // Once more: the field is gone, and another owner's is there.
     assert_eq!(queue.release("a:1", "a", None), said(Loss::TakenOver));
     assert_eq!(queue.hears(y), None);
     // Nobody else has it now, with a place or without.
     let (left, holder) = refusal_of(&queue.acquire("z:1", &since("z", 2)));
     assert!((1..=GRACE).contains(&left) && holder == grant, "{left} {holder}");
-    refusal_of(&queue.acquire("b:1", &NO_PLACE));
+    refusal_of(&queue.acquire("b:1", &NO_ENTRY));
     // Executed twice, as when the reply was lost.
     for _ in 0..2 {
         queue.prolong(&grant, LEASE, None);
@@ -37,7 +37,7 @@ fn a_release_tells_the_next_and_when_the_second_has_to_look() {
 #[test]
 fn a_client_without_a_connection_is_passed_over_and_one_that_does_not_come_too() {
     let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
+    assert!(queue.is_granted("a:1", &NO_ENTRY));
     for (client, seconds) in [("dead", 5), ("x", 4), ("y", 3)] {
         queue.acquire(&format!("{client}:1"), &since(client, seconds));
     }
@@ -55,7 +55,7 @@ fn a_client_without_a_connection_is_passed_over_and_one_that_does_not_come_too()
     queue.acquire("x:1", &since("x", 4));
     assert_eq!(queue.order(), ["x", "z"]);
     // It is silent for a term: another client has its turn, and it has to ask again.
-    queue.ask::<()>(&["HSET", WAITING, "x", "1"]);
+    queue.ask::<()>(&["HSET", WAITING, "alive:x", "1"]);
     let z = queue.listens("z");
     queue.release("y:1", "y", Some(1));
     assert_eq!(queue.hears(x).as_deref(), Some("0"));
@@ -66,19 +66,19 @@ fn a_client_without_a_connection_is_passed_over_and_one_that_does_not_come_too()
 #[test]
 fn a_client_that_leaves_passes_its_turn_on() {
     let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
+    assert!(queue.is_granted("a:1", &NO_ENTRY));
     queue.acquire("x:1", &since("x", 4));
     queue.acquire("y:1", &since("y", 3));
     let y = queue.listens("y");
     let x = queue.listens("x");
     // It may have been told already that its turn has come.
     queue.ask::<()>(&["DEL", LOCK]);
-    queue.ask::<()>(&["HSET", WAITING, "told", "x"]);
-    assert_eq!(queue.leave("x"), Value::Int(1));
+    queue.ask::<()>(&["HSET", WAITING, "notified", "x"]);
+    assert_eq!(queue.leave("x"), Value::Okay);
     assert_eq!(queue.hears(x), None);
     let (grant, _) = queue.granted("y", y);
-    assert_eq!(queue.leave("x"), Value::Int(0));
-    assert_eq!(queue.leave("y"), Value::Int(0), "the lock is not a place");
+    assert_eq!(queue.leave("x"), said(Loss::KeyGone));
+    assert_eq!(queue.leave("y"), said(Loss::KeyGone), "the lock is not an entry");
     assert_eq!(queue.hears(y), None);
     assert_eq!(queue.release(&grant, "y", None), Value::Int(0));
     assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 0, "something is left");
@@ -87,20 +87,20 @@ fn a_client_that_leaves_passes_its_turn_on() {
 #[test]
 fn where_subscribers_are_not_counted_the_next_client_is_told_and_asks() {
     let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
+    assert!(queue.is_granted("a:1", &NO_ENTRY));
     for (client, seconds) in [("x", 3), ("y", 2)] {
         queue.acquire(&format!("{client}:1"), &since(client, seconds));
     }
     let [x, y] = ["x", "y"].map(|client| queue.listens(client));
-    let args: [&dyn ToString; 9] =
-        [&"a:1", &CHANNEL, &"PUBLISH", &"", &"a", &"", &TERM, &GRACE, &FIRST];
-    assert_eq!(queue.run(&SCRIPTS.fair_release, &args), Value::Int(0));
+    queue.counts = false;
+    assert_eq!(queue.release("a:1", "a", None), Value::Int(0));
+    queue.counts = true;
     assert_eq!(queue.hears(x).as_deref(), Some("0"));
     assert_eq!(queue.hears(y), Some((GRACE + 1).to_string()));
-    assert_eq!((queue.ask::<u32>(&["EXISTS", LOCK]), queue.told().as_deref()), (0, Some("x")));
+    assert_eq!((queue.ask::<u32>(&["EXISTS", LOCK]), queue.notified().as_deref()), (0, Some("x")));
     // Nobody else has it now, with a place or without.
-    for (owner, place) in [("y:1", since("y", 2)), ("b:1", NO_PLACE)] {
-        let (left, holder) = refusal_of(&queue.acquire(owner, &place));
+    for (owner, entry) in [("y:1", since("y", 2)), ("b:1", NO_ENTRY)] {
+        let (left, holder) = refusal_of(&queue.acquire(owner, &entry));
         assert!((1..=GRACE).contains(&left) && holder.is_empty(), "{left} {holder}");
     }
     assert_eq!(queue.hears(x), None, "it was told before");
@@ -109,51 +109,51 @@ fn where_subscribers_are_not_counted_the_next_client_is_told_and_asks() {
         assert!(queue.is_granted("x:1", &since("x", 3)));
         assert_eq!(queue.ask::<u32>(&["HGET", LOCK, "x:1"]), 1);
     }
-    assert_eq!((queue.order(), queue.told()), (vec!["y".to_owned()], None));
+    assert_eq!((queue.order(), queue.notified()), (vec!["y".to_owned()], None));
 }
 
 #[test]
 fn a_client_that_asks_is_told_whichever_request_brought_its_place_and_leaves_nothing() {
     let mut queue = Queue::new();
-    let asks: [&dyn ToString; 12] =
-        [&"a:1", &LEASE, &1, &"a", &0, &TERM, &"", &CHANNEL, &"PUBLISH", &1, &GRACE, &"1:1"];
-    assert!(matches!(queue.run(&SCRIPTS.fair_acquire, &asks), Value::Int(_)));
+    let asks = Entry { mode: "notify", ..since("a", 0) };
+    assert!(queue.is_granted("a:1", &asks));
     assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 1, "more than the lock is left");
-    let release: [&dyn ToString; 9] =
-        [&"a:1", &CHANNEL, &"PUBLISH", &1, &"a", &SECOND, &TERM, &GRACE, &"1:2"];
-    assert_eq!(queue.run(&SCRIPTS.fair_release, &release), Value::Int(0));
-    assert_eq!((queue.ask::<u32>(&["EXISTS", LOCK]), queue.told().as_deref()), (0, Some("a")));
-    assert_eq!(queue.ask::<String>(&["HGET", WAITING, "asks:a"]), "1:2");
-    assert!(matches!(queue.run(&SCRIPTS.fair_acquire, &asks), Value::Int(_)));
-    let goes_on: [&dyn ToString; 13] = [
-        &"a", &SECOND, &TERM, &GRACE, &"1:2", &"a:1", &1, &LEASE, &0, &CHANNEL, &"", &"PUBLISH", &0,
-    ];
-    assert!(matches!(queue.run(&SCRIPTS.fair_prolong, &goes_on), Value::Array(_)));
+    let next = Entry { age: Some(1), ticket: 2, ..asks };
+    assert_eq!(queue.run(&SCRIPTS.fair_release, &next, &[&"a:1"]), Value::Int(0));
+    assert_eq!((queue.ask::<u32>(&["EXISTS", LOCK]), queue.notified().as_deref()), (0, Some("a")));
+    let fields = ["HMGET", WAITING, "mode:a", "ticket:a"];
+    assert_eq!(queue.ask::<Vec<String>>(&fields), ["notify", "2"]);
+    assert!(queue.is_granted("a:1", &asks));
+    let goes_on: [&dyn ToString; 4] = [&"a:1", &1, &LEASE, &0];
+    assert!(matches!(queue.run(&SCRIPTS.fair_prolong, &next, &goes_on), Value::Array(_)));
     queue.ask::<()>(&["DEL", LOCK]);
     let a = queue.listens("a");
-    refusal_of(&queue.acquire("b:1", &NO_PLACE));
+    refusal_of(&queue.acquire("b:1", &NO_ENTRY));
     assert_eq!(queue.hears(a).as_deref(), Some("0"), "it cannot be granted the lock");
-    assert_eq!(queue.leave("a"), Value::Int(1));
+    assert_eq!(queue.leave("a"), Value::Okay);
     assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 0, "something is left");
 }
 
 #[test]
 fn a_client_that_has_just_come_is_waited_for_until_it_is_subscribed() {
     let mut queue = Queue::new();
-    assert!(queue.is_granted("h:1", &NO_PLACE));
+    assert!(queue.is_granted("h:1", &NO_ENTRY));
     let asked = queue.now();
-    queue.acquire("a:1", &Place { turn: "2:1", ..since("a", 9) });
+    queue.acquire("a:1", &Entry { mode: "arriving", ..since("a", 9) });
     queue.acquire("b:1", &since("b", 4));
     let b = queue.listens("b");
     queue.release("h:1", "h", None);
     let passed = queue.now() - asked;
-    assert_eq!((queue.order(), queue.told().as_deref()), (vec!["a".into(), "b".into()], Some("a")));
+    assert_eq!(
+        (queue.order(), queue.notified().as_deref()),
+        (vec!["a".into(), "b".into()], Some("a"))
+    );
     // It looks when the grace is over that began with the request.
     let looks = queue.hears(b).and_then(|after| after.parse::<u64>().ok()).expect("a number");
     assert!((GRACE + 1 - passed..=GRACE + 1).contains(&looks), "{looks} after {passed}");
     // A younger call of the same client does not have the turn of its older one.
-    let place = Place { turn: "2:1", ..since("a", 9) };
-    let younger = queue.acquire_as("a:2", &place, "1");
+    let entry = Entry { mode: "arriving", ..since("a", 9) };
+    let younger = queue.acquire_as("a:2", &entry, "1");
     assert_eq!(refusal_of(&younger).1, "", "the lock is free");
     assert!(!queue.is_granted("b:1", &since("b", 4)));
     let a = queue.listens("a");
@@ -171,25 +171,26 @@ fn a_client_that_has_just_come_is_waited_for_until_it_is_subscribed() {
 #[test]
 fn a_client_that_is_not_subscribed_yet_counts_as_alive_for_the_grace_and_then_for_its_term() {
     let mut queue = Queue::new();
-    assert!(queue.is_granted("h:1", &NO_PLACE));
-    for (turn, alive) in [("2:1", GRACE), ("0:1", TERM), ("1:1", TERM), ("2:2", GRACE)] {
+    assert!(queue.is_granted("h:1", &NO_ENTRY));
+    for (mode, ticket, alive) in
+        [("arriving", 1, GRACE), ("grant", 1, TERM), ("notify", 1, TERM), ("arriving", 2, GRACE)]
+    {
         let asked = queue.now();
-        queue.acquire("a:1", &Place { turn, ..since("a", 9) });
-        let until: u64 = queue.ask(&["HGET", WAITING, "a"]);
+        queue.acquire("a:1", &Entry { mode, ticket, ..since("a", 9) });
+        let until: u64 = queue.ask(&["HGET", WAITING, "alive:a"]);
         let passed = queue.now() - asked;
         let left = until - asked;
-        assert!((alive..=alive + passed).contains(&left), "{turn}: {left} after {passed}");
+        assert!((alive..=alive + passed).contains(&left), "{mode}: {left} after {passed}");
     }
 }
 
 #[test]
 fn force_tells_the_next_client() {
     let mut queue = Queue::new();
-    assert!(queue.is_granted("a:1", &NO_PLACE));
+    assert!(queue.is_granted("a:1", &NO_ENTRY));
     queue.acquire("x:1", &since("x", 1));
     let x = queue.listens("x");
-    let args: [&dyn ToString; 4] = [&CHANNEL, &"PUBLISH", &1, &GRACE];
-    assert_eq!(queue.run(&SCRIPTS.fair_force_unlock, &args), Value::Int(0));
+    assert_eq!(queue.run(&SCRIPTS.fair_force_unlock, &NO_ENTRY, &[]), Value::Int(0));
     queue.takes("x", x);
 }
 
@@ -197,7 +198,7 @@ fn force_tells_the_next_client() {
 /// median of many batches.
 fn cost_of_a_turn(clients: u64) -> f64 {
     let mut queue = Queue::new();
-    assert!(queue.is_granted("holder:1", &NO_PLACE));
+    assert!(queue.is_granted("holder:1", &NO_ENTRY));
     let mut listening = queue.server.connect();
     for number in 0..clients {
         let client = format!("client{number}");

@@ -366,6 +366,8 @@ impl HoldState {
         handed.ahead = prolong.ahead;
         if prolong.ahead {
             self.lease = prolong.lease.as_millis() as u64;
+            // The next holder relies on that lease, and nothing else says since when.
+            self.renewed_at = Some(asked);
         }
         let handed = self.handed();
         if let Some(streak) = &mut handed.streak {

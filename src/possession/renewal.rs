@@ -27,6 +27,7 @@ impl HoldState {
     pub(crate) fn watched_since(&self, handle: HandleId) -> Option<Instant> {
         let watches = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
         if watches && self.inside == handle && !self.is_unclaimed() {
+            debug_assert!(self.renewed_at.is_some(), "BUG: nothing would renew this lease");
             self.renewed_at
         } else {
             None

@@ -4,6 +4,8 @@
 //! W7: whoever waits had counted on the longer lease. It looks again when the new one ends, and is told
 //! of nothing then, because a lease that ends by itself is told to nobody.
 
+use redlatch::kind::LockKind;
+
 use crate::prelude::*;
 
 /// The new lease.
@@ -135,6 +137,61 @@ fn w7_a_lease_that_gets_no_shorter_is_told_to_nobody() {
             assert_eq!(scene.subscribers(NAME), 0);
         }
     });
+}
+
+/// Whatever the kind, from its own client or another, and after whatever lease.
+#[test]
+fn a_default_lease_is_renewed_however_the_call_came_to_the_lock() {
+    for away in [ms(2), ms(100)] {
+        for before in [None, Some(ms(2_500)), Some(SHORT), Some(ms(60_000))] {
+            for same_client in [false, true] {
+                play(0, async |scene| {
+                    let case = Handover { scene, away, before, same_client };
+                    case.keeps(|client| client.lock(NAME)).await;
+                    case.keeps(|client| client.fenced_lock(NAME)).await;
+                    case.keeps(|client| client.fair_lock(NAME)).await;
+                    case.keeps(|client| client.fenced_fair_lock(NAME)).await;
+                });
+            }
+        }
+    }
+}
+
+/// How a lock goes from a holder to a call that waits for it with a default lease.
+struct Handover<'a> {
+    scene: &'a Scene,
+    away: Duration,
+    /// The lease of the holder, if it is not the default one.
+    before: Option<Duration>,
+    same_client: bool,
+}
+
+impl Handover<'_> {
+    async fn keeps<K: LockKind>(&self, lock: impl Fn(&LockClient) -> Lock<K>) {
+        let options = LockClient::builder().watchdog_timeout(SHORT);
+        let (one, client) = self.scene.client(self.away, options.clone()).await;
+        let (two, other) = match self.same_client {
+            true => (one.clone(), client.clone()),
+            false => self.scene.client(self.away, options).await,
+        };
+        let (holder, before) = (lock(&client), self.before);
+        let holder = one.run(async move {
+            match before {
+                Some(lease) => holder.lock_with_lease(lease).await,
+                None => holder.lock().await,
+            }
+        });
+        let holder = holder.await.expect("the lock");
+        let waits = lock(&other);
+        let waiter = two.spawn(async move { waits.lock().await.expect("the lock") });
+        sleep(8 * self.away + ms(10)).await;
+        one.spawn(holder.unlock()).await.expect("no panic").expect("a release");
+        let guard = waiter.await.expect("no panic");
+        sleep(3 * SHORT).await;
+        let Self { away, before, same_client, .. } = self;
+        assert!(!guard.is_lost(), "{away:?}, {before:?}, same client: {same_client}");
+        two.spawn(guard.unlock()).await.expect("no panic").expect("a release");
+    }
 }
 
 #[test]

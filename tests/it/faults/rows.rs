@@ -153,8 +153,8 @@ fn every_test_that_the_page_of_promises_names_is_there() {
     let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/guide/promises.md"));
     let tests = tests();
     let mut named = 0;
-    for held in page.split("*Held by*").skip(1) {
-        let held = held.split("\n\n").next().expect("a paragraph");
+    for held in page.split("<summary>Held by</summary>").skip(1) {
+        let held = held.split("</details>").next().expect("a list");
         for name in held.split('`').skip(1).step_by(2).filter(|name| !name.contains('/')) {
             assert!(tests.contains_key(name), "there is no test {name}");
             named += 1;

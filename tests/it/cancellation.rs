@@ -16,10 +16,10 @@ use tokio_test::task;
 use crate::prelude::*;
 
 /// How many turns the runtime takes between the last poll and the drop.
-const TURNS: [usize; 4] = [0, 1, 6, 60];
+pub(crate) const TURNS: [usize; 4] = [0, 1, 6, 60];
 
 /// A call that finishes needs fewer polls than this.
-const MANY: usize = 60;
+pub(crate) const MANY: usize = 60;
 
 type Take = fn(&Lock) -> BoxFuture<'_, Option<LockGuard>>;
 
@@ -50,12 +50,12 @@ mod waits;
 
 /// How long it took each time until nothing was left.
 #[derive(Default)]
-struct Traces(Vec<Duration>);
+pub(crate) struct Traces(Vec<Duration>);
 
 impl Traces {
-    /// Waits until anybody can have the lock. The try goes over the connection of the dropped
-    /// call, behind what that sent, so it cannot come too early to see it.
-    async fn until_free(&mut self, client: &LockClient, name: &str) {
+    /// Waits until anybody can have the lock: another client, or one whose try goes over the
+    /// connection of the dropped call, behind what that sent, so that it cannot come too early.
+    pub(crate) async fn until_free(&mut self, client: &LockClient, name: &str) {
         let start = Instant::now();
         while !is_free(client, name).await {
             assert!(start.elapsed() < SOON, "{name} is still held");
@@ -80,7 +80,7 @@ impl Traces {
     }
 
     /// One may be slow on a busy machine. All of them are not.
-    fn were_short(mut self, server: &Server) {
+    pub(crate) fn were_short(mut self, server: &Server) {
         assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0, "something came late, and stayed");
         self.0.sort();
         let median = self.0[self.0.len() / 2];

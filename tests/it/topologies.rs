@@ -45,3 +45,44 @@ async fn lost_at(guard: &LockGuard, deadline: Instant) {
 async fn until_free(what: &str, server: &Server, name: &str) {
     wait_until(what, SOON, || !server.exists(name)).await;
 }
+
+/// Whom a failover is to befall: a holder, a waiter for the same lock, and an idle client.
+struct Company {
+    idle: LockClient,
+    guards: [LockGuard; 2],
+    parked: JoinHandle<LockGuard>,
+    token: FencingToken,
+}
+
+impl Company {
+    async fn of(primary: &Server, client: impl AsyncFn() -> LockClient) -> Self {
+        let (holder, waiter, idle) = (client().await, client().await, client().await);
+        release(hold(&idle.lock("idle")).await).await;
+        let lock = holder.lock("kept");
+        let guards = [hold(&lock).await, hold(&lock).await];
+        let fenced = soon("locking", holder.fenced_lock("fenced").lock()).await.unwrap();
+        let token = fenced.token();
+        fenced.unlock().await.unwrap();
+        let parked = waiting(&waiter, "kept");
+        wait_until("a subscription", SOON, || primary.subscribers("kept") == 1).await;
+        Self { idle, guards, parked, token }
+    }
+
+    /// Another primary has all that this one had: it costs nobody anything.
+    async fn goes_on_at(self, new: &Server) {
+        let Self { idle, guards: [outer, inner], parked, token } = self;
+        assert!(!parked.is_finished(), "granted to two");
+        assert!(!outer.is_lost() && !inner.is_lost());
+        assert_eq!(new.holds("kept")[outer.owner()], 2);
+        release(inner).await;
+        release(outer).await;
+        release(gets(parked, ms(3_000)).await).await;
+        release(hold(&idle.lock("idle")).await).await;
+        let fenced = soon("locking", idle.fenced_lock("fenced").lock()).await.unwrap();
+        assert!(fenced.token() > token);
+        fenced.unlock().await.unwrap();
+        for name in ["kept", "idle", "fenced"] {
+            until_free("a free lock", new, name).await;
+        }
+    }
+}

@@ -6,8 +6,6 @@ in_both_flavours! {
     c2_a_waiter_dropped_anywhere_leaves_no_subscription
     c2_a_waiter_dropped_after_its_wake_up_leaves_the_name_free
     c2_a_waiter_dropped_after_its_wake_up_hands_it_on
-    c2_a_waiter_dropped_while_parked_does_not_hold_up_the_next
-    c2_an_aborted_task_leaves_the_line
     calls_that_time_out_all_the_time_leave_nothing_behind
     c2_a_sibling_goes_on_when_another_is_dropped
 }
@@ -118,48 +116,6 @@ async fn c2_a_waiter_dropped_after_its_wake_up_hands_it_on() {
     }
     no_subscriptions(&server).await;
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-async fn c2_a_waiter_dropped_while_parked_does_not_hold_up_the_next() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    for polls in 0..6 {
-        let name = format!("line:{polls}");
-        server.hold_by_hand(&name, "another:1", MINUTE);
-        let (lock, behind) = (client.lock(&name), client.lock(&name));
-        let mut first = task::spawn(lock.lock());
-        for _ in 0..polls {
-            assert!(first.poll().is_pending());
-            tokio::time::sleep(ms(2)).await;
-        }
-        let next = tokio::spawn(async move { behind.lock().await.expect("its turn") });
-        wait_until("they subscribe", SOON, || server.subscribers(&name) == 1).await;
-        drop(first);
-        server.free_by_hand(&name);
-        release(soon("the next in line has the lock", next).await.unwrap()).await;
-        assert!(is_free(&client, &name).await);
-    }
-    no_subscriptions(&server).await;
-}
-
-async fn c2_an_aborted_task_leaves_the_line() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    server.hold_by_hand("aborted", "another:1", MINUTE);
-    let tasks: Vec<_> = (0..8)
-        .map(|_| {
-            let lock = client.lock("aborted");
-            tokio::spawn(async move { lock.lock().await.map(drop) })
-        })
-        .collect();
-    wait_until("they park", SOON, || server.subscribers("aborted") == 1).await;
-    for task in tasks {
-        task.abort();
-        assert!(soon("a task ends", task).await.unwrap_err().is_cancelled());
-    }
-    no_subscriptions(&server).await;
-    server.free_by_hand("aborted");
-    assert!(is_free(&client, "aborted").await);
 }
 
 async fn c2_a_sibling_goes_on_when_another_is_dropped() {

@@ -89,23 +89,6 @@ async fn a_server_that_has_forgotten_the_script_executes_it_once() {
 }
 
 #[tokio::test]
-async fn what_was_not_answered_in_time_comes_to_nothing_once_anything_newer_is_sent() {
-    let scene = Scene::new(ms(1_500)).await;
-    let lock = scene.client.lock("late");
-    let guard = Arc::new(hold(&lock).await);
-    let call = scene.held_back(&guard).await;
-    let answer = soon("an error", call).await.expect("no panic");
-    failed(answer, ErrorKind::Unavailable, Outcome::Unknown);
-    // The same handle again: its field is the same.
-    release(sole(guard)).await;
-    let again = hold(&lock).await;
-    scene.proxy.let_go();
-    wait_until("its fate", SOON, || scene.proxy.fates_are_known()).await;
-    assert_eq!((scene.proxy.came_to_nothing(), scene.counted()), (1, 0));
-    release(again).await;
-}
-
-#[tokio::test]
 async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_nobody_awaits() {
     let scene = Scene::new(SOON).await;
     let (lock, next) = (scene.client.lock("dropped"), scene.client.lock("dropped"));

@@ -1,36 +1,7 @@
 //! A waiter goes, or is not polled any more, just as it is handed the lock.
 
 use super::*;
-
-/// How many turns the runtime takes before the drop.
-const TURNS: [usize; 4] = [0, 1, 6, 60];
-
-/// A call that finishes needs fewer polls than this.
-const MANY: usize = 60;
-
-/// How long it took each time until others could have the lock.
-#[derive(Default)]
-struct Traces(Vec<Duration>);
-
-impl Traces {
-    /// By another client, which hears of nothing but Redis.
-    async fn until_free(&mut self, other: &LockClient, name: &str) {
-        let start = Instant::now();
-        while !is_free(other, name).await {
-            assert!(start.elapsed() < SOON, "{name} is still held");
-            tokio::time::sleep(ms(1)).await;
-        }
-        self.0.push(start.elapsed());
-    }
-
-    /// One may be slow on a busy machine. All of them are not.
-    fn were_short(mut self, scene: &Scene) {
-        assert_eq!(scene.server.ask::<u64>(&["DBSIZE"]), 0, "something stayed");
-        self.0.sort();
-        let median = self.0[self.0.len() / 2];
-        assert!(median < ROUND_TRIP, "it takes {median:?} until nothing is left");
-    }
-}
+use crate::cancellation::{MANY, TURNS, Traces};
 
 #[tokio::test]
 async fn a_waiter_dropped_with_the_lock_in_its_hands_gives_it_back() {
@@ -57,7 +28,7 @@ async fn a_waiter_dropped_with_the_lock_in_its_hands_gives_it_back() {
             traces.until_free(&other, &name).await;
         }
     }
-    traces.were_short(&scene);
+    traces.were_short(&scene.server);
 }
 
 #[tokio::test]
@@ -102,7 +73,7 @@ async fn an_unlock_and_a_waiter_dropped_anywhere_leave_the_name_free() {
             }
         }
     }
-    traces.were_short(&scene);
+    traces.were_short(&scene.server);
 }
 
 #[tokio::test]
@@ -135,7 +106,7 @@ async fn a_lock_given_back_at_any_point_of_a_waiters_way_is_not_lost_with_it() {
             }
         }
     }
-    traces.were_short(&scene);
+    traces.were_short(&scene.server);
 }
 
 #[tokio::test]

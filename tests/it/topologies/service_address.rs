@@ -29,15 +29,7 @@ impl Pair {
 async fn t1_a_planned_failover_costs_nobody_anything() {
     let pair = Pair::new();
     let (group, address) = (&pair.group, &pair.address);
-    let (holder, waiter, idle) = (pair.client().await, pair.client().await, pair.client().await);
-    release(hold(&idle.lock("idle")).await).await;
-    let lock = holder.lock("kept");
-    let guards = [hold(&lock).await, hold(&lock).await];
-    let fenced = soon("locking", holder.fenced_lock("fenced").lock()).await.unwrap();
-    let first = fenced.token();
-    fenced.unlock().await.unwrap();
-    let parked = waiting(&waiter, "kept");
-    wait_until("a subscription", SOON, || group.primary().subscribers("kept") == 1).await;
+    let company = Company::of(group.primary(), async || pair.client().await).await;
 
     // Somebody who is at it all the time.
     let busy = pair.client().await;
@@ -68,22 +60,10 @@ async fn t1_a_planned_failover_costs_nobody_anything() {
     stop.store(true, Ordering::SeqCst);
     soon("the end", at_it).await.unwrap().expect("an error for who was at it");
 
-    renewed(&guards[0]).await;
-    renewed(&guards[0]).await;
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-    assert_eq!(new.holds("kept")[guards[0].owner()], 2);
-    assert!(!parked.is_finished(), "granted to two");
-    let [outer, inner] = guards;
-    release(inner).await;
-    release(outer).await;
-    release(gets(parked, ms(3_000)).await).await;
-    release(hold(&idle.lock("idle")).await).await;
-    let fenced = soon("locking", idle.fenced_lock("fenced").lock()).await.unwrap();
-    assert!(fenced.token() > first);
-    fenced.unlock().await.unwrap();
-    for name in ["kept", "idle", "busy", "fenced"] {
-        until_free("a free lock", new, name).await;
-    }
+    renewed(&company.guards[0]).await;
+    renewed(&company.guards[0]).await;
+    company.goes_on_at(new).await;
+    until_free("a free lock", new, "busy").await;
 }
 
 #[tokio::test]

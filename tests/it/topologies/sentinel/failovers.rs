@@ -7,22 +7,6 @@ use super::*;
 /// Long enough for a failover that nobody has asked for.
 const LONG: Duration = Duration::from_secs(18);
 
-/// Whom a failover is to befall: a holder, a waiter for the same lock, and an idle client.
-struct Company {
-    holder: LockClient,
-    waiter: LockClient,
-    idle: LockClient,
-}
-
-impl Company {
-    async fn of(set: &Sentinels, watchdog_timeout: Duration) -> Self {
-        let client = async || client_of(set, watchdog_timeout).await;
-        let company = Self { holder: client().await, waiter: client().await, idle: client().await };
-        release(hold(&company.idle.lock("idle")).await).await;
-        company
-    }
-}
-
 /// Locks and unlocks until it is told to stop.
 async fn at_it(client: LockClient, stop: Arc<AtomicBool>) -> (u64, Vec<Error>) {
     let (mut rounds, mut errors) = (0, Vec::new());
@@ -41,15 +25,8 @@ async fn at_it(client: LockClient, stop: Arc<AtomicBool>) -> (u64, Vec<Error>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t1_a_planned_failover_by_sentinels_is_ridden_out() {
     let set = Sentinels::start();
-    let Company { holder, waiter, idle } = Company::of(&set, ms(9_000)).await;
     let old = set.master();
-    let lock = holder.lock("kept");
-    let guards = [hold(&lock).await, hold(&lock).await];
-    let fenced = soon("locking", holder.fenced_lock("fenced").lock()).await.unwrap();
-    let first = fenced.token();
-    fenced.unlock().await.unwrap();
-    let parked = waiting(&waiter, "kept");
-    wait_until("a subscription", SOON, || old.subscribers("kept") == 1).await;
+    let company = Company::of(old, async || client_of(&set, ms(9_000)).await).await;
     let stop = Arc::new(AtomicBool::new(false));
     let busy = tokio::spawn(at_it(client_of(&set, ms(9_000)).await, Arc::clone(&stop)));
     replicated(old);
@@ -58,11 +35,8 @@ async fn t1_a_planned_failover_by_sentinels_is_ridden_out() {
     assert_ne!(old.port(), new.port());
     // Whoever comes now finds the new one, and so does whoever was there.
     wait_until("the waiter at the new primary", SOON, || new.subscribers("kept") == 1).await;
-    assert!(!parked.is_finished(), "granted to two");
-    renewed(&guards[0]).await;
-    renewed(&guards[0]).await;
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-    assert_eq!(new.holds("kept")[guards[0].owner()], 2);
+    renewed(&company.guards[0]).await;
+    renewed(&company.guards[0]).await;
     stop.store(true, Ordering::SeqCst);
     let (rounds, errors) = soon("the end", busy).await.unwrap();
     assert!(rounds > 0);
@@ -71,29 +45,16 @@ async fn t1_a_planned_failover_by_sentinels_is_ridden_out() {
     let lost = |error: &Error| error.kind() == ErrorKind::Lost;
     assert!(errors.len() <= 1 && errors.iter().all(lost), "{errors:?}");
 
-    let [outer, inner] = guards;
-    release(inner).await;
-    release(outer).await;
-    release(gets(parked, ms(3_000)).await).await;
-    release(hold(&idle.lock("idle")).await).await;
-    let fenced = soon("locking", idle.fenced_lock("fenced").lock()).await.unwrap();
-    assert!(fenced.token() > first);
-    fenced.unlock().await.unwrap();
-    for name in ["kept", "idle", "busy", "fenced"] {
-        until_free("a free lock", new, name).await;
-    }
+    company.goes_on_at(new).await;
+    until_free("a free lock", new, "busy").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t1_a_killed_primary_costs_no_lock_that_was_replicated() {
     let set = Sentinels::start();
-    let Company { holder, waiter, idle } = Company::of(&set, LONG).await;
-    let patient = connected(by_way_of(set.urls()).command_timeout(LONG)).await;
     let old = set.master();
-    let lock = holder.lock("kept");
-    let guards = [hold(&lock).await, hold(&lock).await];
-    let parked = waiting(&waiter, "kept");
-    wait_until("a subscription", SOON, || old.subscribers("kept") == 1).await;
+    let company = Company::of(old, async || client_of(&set, LONG).await).await;
+    let patient = connected(by_way_of(set.urls()).command_timeout(LONG)).await;
     replicated(old);
     set.kill_master();
     // Asked while there is none.
@@ -104,15 +65,6 @@ async fn t1_a_killed_primary_costs_no_lock_that_was_replicated() {
     let new = set.master_after(old);
     called.await.unwrap().expect("riding it out");
     wait_until("the waiter at the new primary", SOON, || new.subscribers("kept") == 1).await;
-    assert!(!parked.is_finished(), "granted to two");
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-    assert_eq!(new.holds("kept")[guards[0].owner()], 2);
-    let [outer, inner] = guards;
-    release(inner).await;
-    release(outer).await;
-    release(gets(parked, ms(3_000)).await).await;
-    release(hold(&idle.lock("idle")).await).await;
-    for name in ["kept", "idle", "called"] {
-        until_free("a free lock", new, name).await;
-    }
+    company.goes_on_at(new).await;
+    until_free("a free lock", new, "called").await;
 }

@@ -2,6 +2,11 @@
 //! mutant is a file, its right text and its wrong text. It is never in the library itself, only in a
 //! copy of it.
 //!
+//! `table/*.diff` has them: a line with the name and the file, and a difference. The lines behind `-`
+//! and ` ` are the right text, which is in the file exactly once, and those behind `+` and ` ` the wrong
+//! one; the first and the last of them may be a part of a line. A line behind `#` is a comment. Where
+//! the text has moved to another file, the entry needs that file's name, and nothing else.
+//!
 //! ```sh
 //! cargo test --test mutants                        # that each has its place in today's sources
 //! cargo test --test mutants -- list                # their names
@@ -13,8 +18,6 @@
 //! names this mutant". A script has no `BUG` in it: the copy chooses its text when it runs. The copy
 //! has `switch.rs` as its module `mutants`, for both.
 
-mod table;
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,14 +25,45 @@ use std::{fs, io};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use table::mutants;
-
+#[derive(Default)]
 struct Mutant {
-    bug: &'static str,
+    name: String,
     /// Below the project's root.
-    file: &'static str,
-    right: &'static str,
-    wrong: &'static str,
+    file: String,
+    right: String,
+    wrong: String,
+}
+
+fn mutants() -> io::Result<Vec<Mutant>> {
+    let mut tables = fs::read_dir(root().join("tests/mutants/table"))?
+        .map(|entry| fs::read_to_string(entry?.path()))
+        .collect::<io::Result<Vec<String>>>()?;
+    tables.sort();
+    let mut all: Vec<Mutant> = Vec::new();
+    for line in tables.iter().flat_map(|table| table.lines()) {
+        let (is_right, is_wrong) = match line.chars().next() {
+            None | Some('#') => continue,
+            Some(' ') => (true, true),
+            Some('-') => (true, false),
+            Some('+') => (false, true),
+            Some(_) => {
+                let (name, file) = line.split_once(' ').unwrap_or((line, ""));
+                all.push(Mutant { name: name.into(), file: file.into(), ..Mutant::default() });
+                continue;
+            }
+        };
+        let mutant = all.last_mut().ok_or_else(|| io::Error::other(format!("whose? {line}")))?;
+        for (text, has) in [(&mut mutant.right, is_right), (&mut mutant.wrong, is_wrong)] {
+            if has {
+                *text += &line[1..];
+                text.push('\n');
+            }
+        }
+    }
+    for text in all.iter_mut().flat_map(|mutant| [&mut mutant.right, &mut mutant.wrong]) {
+        text.pop();
+    }
+    Ok(all)
 }
 
 /// What a build of the library reads, and its tests.
@@ -53,7 +87,7 @@ fn main() -> ExitCode {
         };
     }
     if args == ["list"] {
-        mutants().for_each(|mutant| println!("{}", mutant.bug));
+        mutants().expect("the table").iter().for_each(|mutant| println!("{}", mutant.name));
         return ExitCode::SUCCESS;
     }
     let trials = vec![
@@ -68,51 +102,60 @@ fn root() -> PathBuf {
 }
 
 fn have_places() -> Result<(), Failed> {
-    let mut names = BTreeSet::new();
-    for Mutant { bug, file, right, wrong } in mutants() {
-        let text = fs::read_to_string(root().join(file)).map_err(|error| error.to_string())?;
-        let places = text.matches(right).count();
+    let (mut names, mut wrongs) = (BTreeSet::new(), Vec::new());
+    let mut sources = Vec::new();
+    for folder in ["src", "lua"] {
+        read_all(&root().join(folder), &mut sources)?;
+    }
+    for Mutant { name, file, right, wrong } in mutants()? {
+        let text = fs::read_to_string(root().join(&file)).unwrap_or_default();
+        let places = text.matches(&right).count();
         if places != 1 {
-            return Err(format!("{bug}: {places} places in {file} for:\n{right}").into());
+            let has = sources.iter().filter(|(_, text)| text.contains(&right));
+            let has: Vec<&str> = has.map(|(file, _)| &**file).collect();
+            wrongs.push(format!("{name}: {places} places in {file}, now in {has:?}:\n{right}\n"));
         }
         let switched = wrong.contains("BUG") != file.ends_with(".lua");
-        if right == wrong || !switched || !names.insert(bug) {
-            return Err(format!("{bug}: changes nothing, has no switch, or is there twice").into());
+        if right == wrong || !switched || !names.insert(name.clone()) {
+            wrongs.push(format!("{name}: changes nothing, has no switch, or is there twice\n"));
         }
     }
-    Ok(())
+    if wrongs.is_empty() { Ok(()) } else { Err(wrongs.join("\n").into()) }
 }
 
 /// Looks only at names: `tests/mutants/run` runs the tests.
 fn are_caught() -> Result<(), Failed> {
-    let mut sources = String::new();
+    let mut sources = Vec::new();
     for folder in ["src", "tests"] {
         read_all(&root().join(folder), &mut sources)?;
     }
-    let bugs: BTreeSet<&str> = mutants().map(|mutant| mutant.bug).collect();
+    let names: BTreeSet<String> = mutants()?.into_iter().map(|mutant| mutant.name).collect();
     let mut caught = BTreeSet::new();
     for line in include_str!("caught").lines() {
-        let (bug, test) = line.split_once(' ').ok_or("a line without a test")?;
+        let (name, test) = line.split_once(' ').ok_or("a line without a test")?;
         let function = test.rsplit("::").next().unwrap_or(test);
-        if !sources.contains(&format!("fn {function}(")) {
-            return Err(format!("{bug}: there is no test {test}").into());
+        let definition = format!("fn {function}(");
+        if !sources.iter().any(|(_, text)| text.contains(&definition)) {
+            return Err(format!("{name}: there is no test {test}").into());
         }
-        caught.insert(bug);
+        caught.insert(name.to_owned());
     }
-    match bugs.symmetric_difference(&caught).next() {
+    match names.symmetric_difference(&caught).next() {
         None => Ok(()),
-        Some(bug) => Err(format!("{bug} is no mutant, or no test has caught it").into()),
+        Some(name) => Err(format!("{name} is no mutant, or no test has caught it").into()),
     }
 }
 
-/// The text of all sources below that folder.
-fn read_all(folder: &Path, to: &mut String) -> io::Result<()> {
+/// All sources below that folder: the path below the project's root, and the text.
+fn read_all(folder: &Path, to: &mut Vec<(String, String)>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
             read_all(&path, to)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            *to += &fs::read_to_string(&path)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "lua")
+        {
+            let below = path.strip_prefix(root()).map_err(io::Error::other)?;
+            to.push((below.display().to_string(), fs::read_to_string(&path)?));
         }
     }
     Ok(())
@@ -124,16 +167,16 @@ fn write_copy(to: &Path) -> io::Result<()> {
         copy(&root().join(name), &to.join(name))?;
     }
     let mut scripts = String::new();
-    for Mutant { bug, file, right, wrong } in mutants() {
+    for Mutant { name, file, right, wrong } in mutants()? {
         if file.ends_with(".lua") {
             let text = format!("include_str!({:?})", format!("../{file}"));
-            scripts += &format!("    ({bug:?}, {text}, {right:?}, {wrong:?}),\n");
+            scripts += &format!("    ({name:?}, {text}, {right:?}, {wrong:?}),\n");
             continue;
         }
-        let switch = format!("crate::mutants::is_on({bug:?})");
-        let places = replace(&to.join(file), right, &wrong.replace("BUG", &switch))?;
+        let switch = format!("crate::mutants::is_on({name:?})");
+        let places = replace(&to.join(&file), &right, &wrong.replace("BUG", &switch))?;
         if places != 1 {
-            let message = format!("{bug}: {places} places, since another mutant is in {file}");
+            let message = format!("{name}: {places} places, since another mutant is in {file}");
             return Err(io::Error::other(message));
         }
     }

@@ -4,15 +4,15 @@
 use std::sync::LazyLock;
 
 /// Whether that mutant is on: the environment variable `REDLATCH_MUTANT` names it.
-pub(crate) fn is_on(bug: &str) -> bool {
+pub(crate) fn is_on(name: &str) -> bool {
     static ON: LazyLock<String> =
         LazyLock::new(|| std::env::var("REDLATCH_MUTANT").unwrap_or_default());
-    *ON == bug
+    *ON == name
 }
 
 /// The text of that script, with the mutant that is on.
 pub(crate) fn script(text: &str) -> String {
-    match SCRIPTS.iter().find(|(bug, file, ..)| is_on(bug) && *file == text) {
+    match SCRIPTS.iter().find(|(name, file, ..)| is_on(name) && *file == text) {
         Some((_, file, right, wrong)) => file.replacen(right, wrong, 1),
         None => text.to_owned(),
     }

@@ -9,7 +9,10 @@
 --            alive:<client>   until when it counts as alive: milliseconds of the server's clock
 --            ticket:<client>  that of its oldest waiter
 --            mode:<client>    what happens when it has its turn
+--            tokens:<client>  how many fencing tokens its next grant draws
 --            notified         the client that was notified last that it has its turn
+-- KEYS[4]  its fencing token, as acquire has it; left out if the lock is not fenced, or if the
+--          script neither draws one nor gives a turn
 -- ARGV[1]  the client
 -- ARGV[2]  how long its oldest waiter has waited, in microseconds; empty if none waits
 -- ARGV[3]  the ticket of that waiter, a number that is higher for one that comes later; if none
@@ -21,15 +24,18 @@
 -- ARGV[7]  the channel of the lock; that of a client is this, a colon and the client
 -- ARGV[8]  the command that publishes: PUBLISH, or SPUBLISH in a cluster with sharded channels
 -- ARGV[9]  1 if its reply counts all subscribers; empty if this server does not know them all
+-- ARGV[10] how many fencing tokens the script draws with a grant to the client; 0 if its waiters
+--          need none
 --
 -- An entry in the queue is not a number in a row but an age: the script computes the time at
 -- which the waiter came. So an entry that was dropped, or lost with the server's data, is the
 -- same when the client asks again, and no clock of a client matters.
 -- The entries expire after three terms: nothing is eternal.
-local lock, queue, waiting = KEYS[1], KEYS[2], KEYS[3]
+local lock, queue, waiting, counter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local client, age, ticket, mode = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local term, grace = tonumber(ARGV[5]), tonumber(ARGV[6])
 local channel, publish, is_counted = ARGV[7], ARGV[8], ARGV[9] ~= ''
+local wanted = ARGV[10]
 
 -- notify: publishes on the channel of a client. How many received it, or an error.
 local function notify(whom, message)
@@ -38,7 +44,8 @@ end
 
 -- drop: removes the entry of a client, and other fields with it. Whether there was one.
 local function drop(whom, ...)
-  redis.call('HDEL', waiting, 'alive:' .. whom, 'ticket:' .. whom, 'mode:' .. whom, ...)
+  redis.call('HDEL', waiting, 'alive:' .. whom, 'ticket:' .. whom, 'mode:' .. whom,
+    'tokens:' .. whom, ...)
   return redis.call('ZREM', queue, whom) == 1
 end
 
@@ -92,7 +99,7 @@ local function enter(now, waited)
   local stays = mode == 'arriving' and grace or term
   local alive = string.format('%.0f', math.floor(now / 1000) + stays)
   redis.call('HSET', waiting, 'ticket:' .. client, ticket, 'mode:' .. client, mode,
-    'alive:' .. client, alive)
+    'alive:' .. client, alive, 'tokens:' .. client, wanted)
   redis.call('PEXPIRE', waiting, 3 * term)
   return nil
 end
@@ -101,14 +108,22 @@ end
 --
 -- The owner is a possession that the client has from now on, and makes the lease longer. Its
 -- name has the time in it, so no request about an earlier grant can be about this one. The
--- message says that time, for how long, what oldest_foreign says, and the key.
+-- message says that time, for how long, what oldest_foreign says, the last of the fencing tokens
+-- that were drawn for the client (0: none), how many those are, and the key. A client that needs
+-- tokens and has none draws some itself: the script has no key for them, or cannot write it.
 -- The grant is written before it is published, and undone if no client has received it: none
 -- may believe what was not written.
 local function grant(whom, now, lease, others)
   local at = string.format('%.0f', now)
   local written = redis.pcall('HSET', lock, whom .. ':-' .. at, '1')
   if written == 1 and redis.pcall('PEXPIRE', lock, lease) == 1 then
-    local heard = notify(whom, string.format('%s %d %.0f %s', at, lease, others, lock))
+    local many, last = counter and redis.call('HGET', waiting, 'tokens:' .. whom) or '0', '0'
+    if many ~= '0' then
+      local drawn, token = pcall(draw, counter, many)
+      last = drawn and token or last
+    end
+    local said = string.format('%s %d %.0f %s %s %s', at, lease, others, last, many, lock)
+    local heard = notify(whom, said)
     if type(heard) == 'number' and heard > 0 then
       return true
     end

@@ -6,15 +6,14 @@
 -- KEYS[1]   the lock
 -- KEYS[2]   its queue
 -- KEYS[3]   its waiting clients
--- KEYS[4]   its fencing token, as acquire has it; left out if the lock is not fenced or
---           the hold is a nested one
+-- KEYS[4]   its fencing token; left out if the hold is a nested one, too
 -- ARGV[2]   how long the oldest waiter of the client has waited; empty for a call that takes
 --           no entry; and what else fair has
--- ARGV[10]  owner
--- ARGV[11]  lease in milliseconds, a whole number, at least 1
--- ARGV[12]  hold count to reach: 1 for a first hold, more for a nested one
--- ARGV[13]  how many fencing tokens to draw, if the lock is fenced
--- ARGV[14]  1 if the oldest waiter is another one, which asks soon: the client waits for it
+-- ARGV[11]  owner
+-- ARGV[12]  lease in milliseconds, a whole number, at least 1
+-- ARGV[13]  hold count to reach: 1 for a first hold, more for a nested one
+-- ARGV[14]  how many fencing tokens to draw, if the lock is fenced
+-- ARGV[15]  1 if the oldest waiter is another one, which asks soon: the client waits for it
 --           no longer than the grace; empty if it is the owner
 --
 -- Replies  an          array, granted or refused: the reply that acquire gives to a first hold,
@@ -22,7 +21,7 @@
 --                      microseconds (-1: there is none), then the microseconds of the server's
 --                      clock; each of these two may be nil or left out. A refusal has no holder
 --                      if the lock is free and another client has its turn
---          nil         granted; the count is ARGV[12], which is more than 1
+--          nil         granted; the count is ARGV[13], which is more than 1
 --          +GONE       the outer holds, on which a nested one was to stand, no
 --                      longer exist; nothing was written
 --          +TAKEN      the same, and another owner has the lock
@@ -42,8 +41,8 @@
 -- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
 -- between "it is not" and my entry no release may pass.
 
-local owner, lease, count, tokens = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
-local is_of_another, oldest = ARGV[14] ~= '', -1
+local owner, lease, count, tokens = ARGV[11], ARGV[12], ARGV[13], ARGV[14]
+local is_of_another, oldest = ARGV[15] ~= '', -1
 if count ~= '1' then
   return acquire({KEYS[1]}, {owner, lease, count})
 elseif is_of_another or redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3]) > 0 then

@@ -3,13 +3,13 @@
 -- Behind   prolong
 --
 -- KEYS[1]   the lock
--- KEYS[4]   its fencing token, as prolong has it
+-- KEYS[4]   its fencing token; left out if none is drawn
 -- ARGV[7]   the channel of the lock
 -- ARGV[8]   how to publish on it; and what else fair has
--- ARGV[10]  owner
--- ARGV[11]  hold count to reach: at least 1, and no more than the owner has
--- ARGV[12]  lease in milliseconds, a whole number, at least 1
--- ARGV[13]  how many fencing tokens to draw
+-- ARGV[11]  owner
+-- ARGV[12]  hold count to reach: at least 1, and no more than the owner has
+-- ARGV[13]  lease in milliseconds, a whole number, at least 1
+-- ARGV[14]  how many fencing tokens to draw
 --
 -- Replies  an      array of two: the reply of prolong, and how long the oldest waiter of other
 --                  clients has waited, in microseconds (-1: there is none, or it is not known)
@@ -24,7 +24,7 @@
 -- Why atomic: between the new lease and the entry, this client could be notified of its turn
 -- twice, or never.
 
-local owner, count, lease, tokens = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
+local owner, count, lease, tokens = ARGV[11], ARGV[12], ARGV[13], ARGV[14]
 local prolonged, sooner =
   prolong({KEYS[1], KEYS[4]}, {owner, count, lease, tokens, ARGV[7], '', ARGV[8], 0})
 if not prolonged[1] then

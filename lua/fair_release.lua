@@ -5,7 +5,7 @@
 -- ARGV[2]   how long the oldest waiter of the client has waited; empty if none waits
 -- ARGV[7]   the channel of the lock
 -- ARGV[8]   how to publish on it; and what else fair has
--- ARGV[10]  owner
+-- ARGV[11]  owner
 --
 -- Replies  number  freed: the next client was notified or has the lock, and so many clients
 --                  received the message on the lock's channel
@@ -20,7 +20,7 @@
 -- Why atomic: between "it is mine" and "it is gone" another owner may come in, and between "it
 -- is gone" and the message one that does not wait may.
 
-local failed = lost(KEYS[1], ARGV[10])
+local failed = lost(KEYS[1], ARGV[11])
 if failed then
   return failed
 end

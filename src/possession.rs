@@ -113,6 +113,8 @@ pub(crate) struct PendingRelease {
     pub(crate) lease: Duration,
     /// No hold remains, and the key stays all the same.
     pub(crate) retains: bool,
+    /// The lock has fencing tokens.
+    pub(crate) fenced: bool,
     /// How many of the holds in `given_back` it is about, and of those before hand-offs.
     given_back: usize,
     unconfirmed: usize,
@@ -338,6 +340,7 @@ impl HoldState {
             count,
             lease,
             retains: retention.is_some(),
+            fenced: self.token.is_some() || self.has_tokens(),
             given_back,
             unconfirmed,
         })

@@ -132,7 +132,7 @@ impl<'a> Call<'a> {
                     cmd.arg(owner).arg(millis(lease)).arg(count).arg(tokens);
                     cmd.arg(if entry.of_another { "1" } else { "" });
                 };
-                self.queue_request(&SCRIPTS.fair_acquire, names, entry, tokens, args)
+                self.queue_request(&SCRIPTS.fair_acquire, names, entry, tokens > 0, args)
             }
         };
         let mut answer = self.router.call(&mut self.connection, &mut request).await?;
@@ -197,14 +197,15 @@ impl<'a> Call<'a> {
     }
 
     /// Asks Redis to leave `owner` only `count` holds of the lock, to which `lease` is promised.
-    /// `entry` is that of this client's next waiter, if Redis keeps a queue. The flag says that an
-    /// earlier sending was never answered: it may have caused `Nothing`.
+    /// `entry` is that of this client's next waiter, if Redis keeps a queue, and `fenced` says that the lock has
+    /// tokens. The flag says that an earlier sending was never answered: it may have caused `Nothing`.
     pub(crate) async fn release(
         &mut self,
         names: &Names,
         owner: &str,
         count: u32,
         lease: Duration,
+        fenced: bool,
         entry: Option<QueueEntry>,
     ) -> Result<(Released, bool), Error> {
         if count > 0 {
@@ -218,7 +219,7 @@ impl<'a> Call<'a> {
             None => self.release_request(names, owner),
             Some(entry) => {
                 let args = move |cmd: &mut Cmd| _ = cmd.arg(owner);
-                self.queue_request(&SCRIPTS.fair_release, names, entry, 0, args)
+                self.queue_request(&SCRIPTS.fair_release, names, entry, fenced, args)
             }
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
@@ -285,7 +286,7 @@ impl<'a> Call<'a> {
         }
         let mut request = if names.is_in_order() {
             let entry = QueueEntry::none(grace);
-            self.queue_request(&SCRIPTS.fair_force_unlock, names, entry, 0, |_| {})
+            self.queue_request(&SCRIPTS.fair_force_unlock, names, entry, false, |_| {})
         } else {
             let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
             cmd.arg(names.channel()).arg(publish(self.router.channels()));

@@ -107,12 +107,12 @@ impl Acquisition<'_> {
         let possession = session.possession();
         let mut reclaimed = false;
         loop {
-            let entry = self.queue_entry(ticket);
-            let came = entry.as_ref().and_then(|entry| entry.since);
             let tokens = match handle.kind.has_token() {
                 true => engine.waiters.tokens_wanted(&handle.names).max(1),
                 false => 0,
             };
+            let entry = self.queue_entry(ticket).map(|entry| QueueEntry { tokens, ..entry });
+            let came = entry.as_ref().and_then(|entry| entry.since);
             let (acquired, sent, clock) =
                 self.ask(&mut session, possession, ask, tokens, entry).await?;
             match acquired {

@@ -50,7 +50,7 @@ pub(crate) struct HandedOff {
 }
 
 /// What Redis is to hear of a possession: its count and its lease from now on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Prolong {
     pub(crate) count: u32,
     pub(crate) lease: Duration,
@@ -69,16 +69,7 @@ pub(crate) struct Prolong {
 impl Prolong {
     /// The key stays for so long, with no handle inside.
     pub(crate) fn retaining(lease: Duration) -> Self {
-        Self {
-            count: 1,
-            lease,
-            tokens: 0,
-            hold: None,
-            ahead: false,
-            confirms: 0,
-            given_back: 0,
-            unconfirmed: 0,
-        }
+        Self { count: 1, lease, ..Self::default() }
     }
 
     /// For a lock that is to be handed to a waiter: the key stays for the lease of that one, and the client draws
@@ -170,14 +161,24 @@ impl HoldState {
         self.until.filter(|until| !lost && now + LEAST <= *until)
     }
 
+    /// Whether there is a fencing token for the next handle.
+    pub(crate) fn has_tokens(&self) -> bool {
+        self.tokens.left() > 0
+    }
+
     /// Whether the request under way is one of a hand-off.
     fn is_prolonging(&self) -> bool {
         self.handed.as_ref().is_some_and(|handed| handed.prolonging)
     }
 
-    /// Redis granted the lock to this client in a message. No handle is inside yet.
-    pub(crate) fn granted_by_message(&mut self, lease: Duration, until: Instant) {
-        self.counted = 1;
+    /// Redis granted the lock to this client in a message, with `tokens` if it is fenced. No handle is inside yet.
+    pub(crate) fn granted_by_message(
+        &mut self,
+        lease: Duration,
+        until: Instant,
+        tokens: TokenBlock,
+    ) {
+        (self.counted, self.tokens) = (1, tokens);
         self.reaches(lease, until);
     }
 

@@ -28,12 +28,15 @@ pub(crate) struct QueueEntry {
     /// How long a client may take to come when Redis notifies it.
     pub(crate) grace: Duration,
     pub(crate) mode: TurnMode,
+    /// How many fencing tokens Redis draws when it grants the lock to this client.
+    pub(crate) tokens: u32,
 }
 
 impl QueueEntry {
     /// No waiter waits, and no request with a ticket has been sent.
     pub(crate) fn none(grace: Duration) -> Self {
-        Self { since: None, ticket: 0, of_another: false, grace, mode: TurnMode::Arriving }
+        let mode = TurnMode::Arriving;
+        Self { since: None, ticket: 0, of_another: false, grace, mode, tokens: 0 }
     }
 }
 
@@ -109,25 +112,27 @@ pub(crate) enum Refreshed {
 
 impl Call<'_> {
     /// A request about a lock and its queue, with what it says of this client there. That is computed for each
-    /// sending. `args` adds the arguments of the script's own.
+    /// sending. `fenced` says that the script needs the key of the fencing token. `args` adds the arguments of the
+    /// script's own.
     pub(super) fn queue_request<'r>(
         &self,
         script: &'static Script,
         names: &'r Names,
         entry: QueueEntry,
-        tokens: u32,
+        fenced: bool,
         args: impl Fn(&mut Cmd) + Send + Sync + 'r,
     ) -> Request<'r> {
         let channels = self.router.channels();
         let make = move || {
             let [queue, waiting] = names.queue_keys();
-            let token = if tokens > 0 { Some(names.token_key()) } else { None };
+            let token = if fenced { Some(names.token_key()) } else { None };
             let keys = [names.key(), &queue, &waiting].into_iter().chain(token.as_deref());
             let mut cmd = evalsha(script, &keys.collect::<Vec<_>>());
             cmd.arg(names.client()).arg(age(entry.since)).arg(entry.ticket).arg(entry.mode.arg());
             cmd.arg(millis(QUEUE_TERM)).arg(millis(entry.grace));
             cmd.arg(names.common_channel()).arg(publish(channels));
             cmd.arg(if count_listeners(channels).is_empty() { "" } else { "1" });
+            cmd.arg(entry.tokens);
             args(&mut cmd);
             cmd
         };
@@ -144,7 +149,7 @@ impl Call<'_> {
         last: u64,
     ) -> Result<(), Error> {
         let entry = QueueEntry { ticket: last, ..QueueEntry::none(grace) };
-        let mut request = self.queue_request(&SCRIPTS.fair_leave, names, entry, 0, |_| {});
+        let mut request = self.queue_request(&SCRIPTS.fair_leave, names, entry, false, |_| {});
         match self.router.call(&mut self.connection, &mut request).await?.value {
             Value::Okay => Ok(()),
             other if loss_of(&other).is_some() => Ok(()),

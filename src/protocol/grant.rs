@@ -12,11 +12,13 @@
 //! 4. A message can get lost. Then Redis refuses this client because of its own grant, and the refusal says
 //!    of the grant what the message would have said.
 
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use super::{Names, OldestForeignWaiter};
 use crate::config::QUEUE_TERM;
 use crate::lease::{MAX_LEASE, valid_until, whole_millis};
+use crate::token::{FencingToken, TokenBlock};
 
 /// The server's time, as an answer said it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub(crate) struct Grant {
     pub(crate) until: Option<Instant>,
     /// If it is known when the grant began.
     pub(crate) foreign: Option<OldestForeignWaiter>,
+    /// Those that Redis drew with it.
+    pub(crate) tokens: TokenBlock,
 }
 
 impl Grant {
@@ -73,7 +77,7 @@ impl Grant {
         let until = Some(valid_until(sent, remaining)).filter(|_| came + since <= sent);
         let lease = whole_millis(since + remaining);
         let (names, owner) = (names.clone(), holder.to_owned());
-        Some(Self { names, owner, lease, until, foreign: None })
+        Some(Self { names, owner, lease, until, foreign: None, tokens: TokenBlock::default() })
     }
 }
 
@@ -83,7 +87,7 @@ pub(crate) enum TurnMessage<'a> {
     /// Ask, after so long.
     Ask(Duration),
     /// The client has the lock.
-    Granted { key: &'a str, at: u64, lease: Duration, others: i64 },
+    Granted { key: &'a str, at: u64, lease: Duration, others: i64, tokens: TokenBlock },
 }
 
 impl<'a> TurnMessage<'a> {
@@ -95,13 +99,17 @@ impl<'a> TurnMessage<'a> {
     }
 
     fn granted(text: &'a str) -> Option<Self> {
-        let mut parts = text.splitn(4, ' ');
+        let mut parts = text.splitn(6, ' ');
         let at = parts.next()?.parse().ok()?;
         let lease = Duration::from_millis(parts.next()?.parse().ok()?);
         // With more, the time of its end could not be computed.
         (lease <= MAX_LEASE).then_some(())?;
         let others = parts.next()?.parse().ok()?;
-        Some(Self::Granted { key: parts.next()?, at, lease, others })
+        let last: u64 = parts.next()?.parse().ok()?;
+        let many = parts.next()?.parse().ok()?;
+        let last = NonZeroU64::new(last).map(FencingToken::new);
+        let tokens = last.map(|last| TokenBlock::up_to(last, many)).unwrap_or_default();
+        Some(Self::Granted { key: parts.next()?, at, lease, others, tokens })
     }
 
     /// The grant of a message that came on that channel at `now`. `None` if it is no grant.
@@ -111,7 +119,7 @@ impl<'a> TurnMessage<'a> {
         clock: Option<ServerClock>,
         now: Instant,
     ) -> Option<Grant> {
-        let Self::Granted { key, at, lease, others } = self else { return None };
+        let Self::Granted { key, at, lease, others, tokens } = self else { return None };
         let names = Names::of_client(channel, key)?;
         let owner = format!("{}:-{at}", names.client());
         let begun = clock.and_then(|clock| clock.at(at, now));
@@ -121,7 +129,7 @@ impl<'a> TurnMessage<'a> {
         let foreign = clock.zip(begun).and_then(|(clock, (begun, _))| {
             OldestForeignWaiter::known(begun, now.min(begun + clock.trip), others)
         });
-        Some(Grant { names, owner, lease, until, foreign })
+        Some(Grant { names, owner, lease, until, foreign, tokens })
     }
 }
 
@@ -138,7 +146,7 @@ mod tests {
     }
 
     fn grant(clock: Option<ServerClock>, at: u64, now: Instant) -> Grant {
-        let text = format!("{at} 1000 -1 lock of mine");
+        let text = format!("{at} 1000 -1 0 0 lock of mine");
         let channel = format!("redisson_lock__channel:{{lock of mine}}:{CLIENT}");
         TurnMessage::of(text.as_bytes()).into_grant(&channel, clock, now).expect("a grant")
     }
@@ -207,18 +215,21 @@ mod tests {
         assert_eq!((grant.names.key(), &*grant.owner), ("lock of mine", &*format!("{CLIENT}:-17")));
         let channel = format!("redisson_lock__channel:{{a}}b:{CLIENT}");
         let of = |key: &str| {
-            let text = format!("17 1000 5 {key}");
+            let text = format!("17 1000 5 21 3 {key}");
             TurnMessage::of(text.as_bytes()).into_grant(&channel, None, now)
         };
-        assert_eq!(of("{a}b").expect("a grant").names.key(), "{a}b");
+        let mut grant = of("{a}b").expect("a grant");
+        assert_eq!(grant.names.key(), "{a}b");
+        let tokens: Vec<u64> = std::iter::from_fn(|| grant.tokens.draw()).map(u64::from).collect();
+        assert_eq!(tokens, [19, 20, 21]);
         assert_eq!(of("c"), None, "another lock");
         for (text, millis) in [
             ("0", 0),
             ("1001", 1001),
             ("", 0),
             ("x", 0),
-            ("1 2 x y", 0),
-            ("1 18446744073709551615 5 key", 0),
+            ("1 2 3 4 x y", 0),
+            ("1 18446744073709551615 5 0 0 key", 0),
         ] {
             assert_eq!(TurnMessage::of(text.as_bytes()), TurnMessage::Ask(ms(millis)), "{text}");
         }

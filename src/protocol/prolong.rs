@@ -42,7 +42,7 @@ impl Call<'_> {
         let mut request = match entry {
             None => self.prolong_request(names, terms.tokens > 0, listens, args),
             Some(entry) => {
-                self.queue_request(&SCRIPTS.fair_prolong, names, entry, terms.tokens, args)
+                self.queue_request(&SCRIPTS.fair_prolong, names, entry, terms.tokens > 0, args)
             }
         };
         let mut answer = self.router.call(&mut self.connection, &mut request).await?;

@@ -5,7 +5,8 @@
 //!    the grant, until Redis has heard of the lease of the waiter.
 //! 2. **Redis hears of that only when the waiter has taken the lock.** A call that is never polled again
 //!    costs the other clients no more than the grace. (Where too little of the grace is left for that, or the
-//!    lock is fenced, Redis hears of the lease first, and then the waiter has the lock.)
+//!    waiter needs a token and none came with the grant, Redis hears of the lease first, and then the waiter has
+//!    the lock.)
 //! 3. What no waiter can take is released at once, and the next client has its turn.
 
 use std::sync::Arc;
@@ -44,12 +45,13 @@ impl KnownGrants {
 
 /// Returns the jobs that are left to do.
 pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) -> Vec<Job> {
-    let Grant { names, owner, lease, until, foreign } = grant;
+    let Grant { names, owner, lease, until, foreign, tokens } = grant;
     let waiters = &handoffs.waiters;
     waiters.record_foreign(&names, foreign);
     let possession = Arc::new(Possession::new(Arc::new(names), (&*owner).into()));
     let names = &possession.names;
-    possession.holds.lock().granted_by_message(lease, until.unwrap_or_else(clock::now));
+    let believed = until.unwrap_or_else(clock::now);
+    possession.holds.lock().granted_by_message(lease, believed, tokens);
     // The client's thread has to see to a hand-off to a waiter that left as it got the lock.
     let mut settles = false;
     let release = |settles: bool| {
@@ -69,8 +71,9 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
             return release(settles);
         }
         // If the grant took so long to come here, Redis may hear of the waiter as late. So it hears first; also
-        // if the grace is too short for a hand-off without that, or the waiter needs a token.
-        let tokens = waiters.tokens_wanted(names);
+        // if the grace is too short for a hand-off without that, or the waiter needs a token that is not there.
+        let has_tokens = possession.holds.lock().has_tokens();
+        let tokens = if has_tokens { 0 } else { waiters.tokens_wanted(names) };
         let first = tokens > 0 || until < now + LEAST.max(2 * lease / 3);
         if first && let Some(lease) = waiters.next_lease(names) {
             let prolong = Prolong::ahead(lease, tokens);
@@ -128,13 +131,15 @@ mod tests {
 
     use super::*;
     use crate::protocol::Names;
+    use crate::token::TokenBlock;
 
     #[test]
     fn a_grant_counts_once_for_as_long_as_any_can_last() {
         let (mut known, now) = (KnownGrants::default(), clock::now());
         let grant = |owner: &str, lease| {
             let (names, lease) = (Names::new("", "lock"), Duration::from_secs(lease));
-            Grant { names, owner: owner.into(), lease, until: None, foreign: None }
+            let tokens = TokenBlock::default();
+            Grant { names, owner: owner.into(), lease, until: None, foreign: None, tokens }
         };
         let mut is_new =
             |grant: &Grant, after| known.is_new(grant, now + Duration::from_secs(after));

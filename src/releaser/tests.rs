@@ -90,7 +90,8 @@ async fn first_waiter_leaves() {
     });
     joined.await.expect("it joins");
     let (names, until) = ((*names).clone(), Some(clock::now() + GRACE));
-    let grant = Grant { names, owner: "us:-1".into(), lease: GRACE, until, foreign: None };
+    let tokens = TokenBlock::default();
+    let grant = Grant { names, owner: "us:-1".into(), lease: GRACE, until, foreign: None, tokens };
     let mut jobs = granted::pass_on(grant, &router(), &handoffs).await;
     if first.await.expect("it leaves") {
         // It had the lock, and gives it back by itself.

@@ -30,12 +30,13 @@ impl Waiters {
     /// of the oldest waiter, or of the one behind the oldest, which is about to have the lock.
     pub(crate) fn queue_entry(&self, names: &Names, config: &Config, behind: bool) -> QueueEntry {
         let none = QueueEntry::none(config.fair_grace);
+        let tokens = self.tokens_wanted(names);
         let mut queues = self.queues.lock();
         match queues.at(clock::now()).bring_entry(names, behind) {
             Ok((ticket, since)) => {
                 let hears = queues.subscriptions.is_live(names.channel());
                 let mode = TurnMode::of(hears, config.takes_grants());
-                QueueEntry { since: Some(since), ticket, mode, ..none }
+                QueueEntry { since: Some(since), ticket, mode, tokens, ..none }
             }
             Err(ticket) => QueueEntry { ticket, ..none },
         }

@@ -43,33 +43,33 @@ const CALLS: &[(&str, &str, &str)] = &[
     (
         "fair_acquire",
         "LOCK QUEUE WAITING ?TOKEN",
-        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $owner $lease $count 2 $flag",
+        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $many $owner $lease $count 2 $flag",
     ),
     (
         "fair_acquire",
         "LOCK QUEUE WAITING ?TOKEN",
-        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $owner $lease $count 2 $flag",
+        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $many $owner $lease $count 2 $flag",
     ),
     (
         "fair_release",
-        "LOCK QUEUE WAITING",
-        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $owner",
+        "LOCK QUEUE WAITING ?TOKEN",
+        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $many $owner",
     ),
     (
         "fair_prolong",
         "LOCK QUEUE WAITING TOKEN",
-        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $owner $count $lease 3",
+        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $many $owner $count $lease 3",
     ),
     (
         "fair_leave",
         "LOCK QUEUE WAITING",
-        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag",
+        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $many",
     ),
     ("fair_refresh", "LOCK QUEUE WAITING", "$client $term $age $ticket"),
     (
         "fair_force_unlock",
         "LOCK QUEUE WAITING",
-        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag",
+        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $many",
     ),
 ];
 

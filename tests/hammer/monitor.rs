@@ -123,7 +123,7 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
             vec![(*key, *who, What::Told)]
         }
         // Of a fair lock, behind what each request says of its client: a release, a prolonging and an acquire.
-        ([key, queue, ..], [_, _, _, _, _, _, _, _, _, rest @ ..])
+        ([key, queue, ..], [_, _, _, _, _, _, _, _, _, _, rest @ ..])
             if queue.starts_with("redlatch_queue:") =>
         {
             match rest {
@@ -172,7 +172,7 @@ pub(crate) fn acquires_releases_and_writes_are_heard() {
     let told = Command { what: What::Told, ..asked };
     assert_eq!(heard(&prolonged), [told]);
     let fair = |args: &str| {
-        let entry = r#""c" "" "0" "grant" "10000" "1000" "channel" "PUBLISH" "1""#;
+        let entry = r#""c" "" "0" "grant" "10000" "1000" "channel" "PUBLISH" "1" "0""#;
         let keys = r#""3" "name-3" "redlatch_queue:{name-3}" "redlatch_waiting:{name-3}""#;
         heard(&format!("+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" {keys} {entry} {args}"))
     };

@@ -1,5 +1,7 @@
 //! Fair locks, where the moment counts at which something happens to their waiters.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use redlatch::Loss;
@@ -72,39 +74,63 @@ async fn x5_a_client_that_lives_has_the_lock_at_once_between_hundreds_that_are_d
     }
 }
 
-/// The server grants it with the release. A waiter of a plain lock hears of the release, and asks.
+/// The server grants it with the release, and draws the token of a fenced one. A waiter of a plain lock hears of
+/// the release, and asks.
 #[test]
 fn a_release_gives_the_lock_to_the_next_client_in_one_round_trip() {
     for away in [2, 20, 100].map(ms) {
-        for (is_fair, way) in [(true, away), (false, 2 * away)] {
-            play(0, async |scene| {
-                let clients = [
-                    scene.client(away, LockClient::builder()).await,
-                    scene.client(away, LockClient::builder()).await,
-                ];
-                for round in 0..6 {
-                    let (machine, client) = &clients[(round + 1) % 2];
-                    let guard = turn(&clients[round % 2].1, is_fair).await;
-                    let client = client.clone();
-                    let waiter = machine
-                        .spawn(async move { (turn(&client, is_fair).await, Instant::now()) });
-                    sleep(10 * away).await;
-                    let begun = Instant::now();
-                    guard.unlock().await.expect("a release");
-                    let (guard, granted) = waiter.await.expect("no panic");
-                    assert_eq!(granted - begun, way, "{away:?}, fair: {is_fair}");
-                    guard.unlock().await.expect("a release");
-                }
-            });
-        }
+        release_and_wait(away, away, |client| {
+            let lock = client.fair_lock("turns");
+            async move { lock.lock().await.expect("a turn") }.boxed()
+        });
+        release_and_wait(away, 2 * away, |client| {
+            let lock = client.lock("turns");
+            async move { lock.lock().await.expect("a turn") }.boxed()
+        });
     }
 }
 
-async fn turn(client: &LockClient, is_fair: bool) -> LockGuard {
-    match is_fair {
-        true => client.fair_lock("turns").lock().await.expect("a turn"),
-        false => client.lock("turns").lock().await.expect("a turn"),
+#[test]
+fn a_release_gives_a_fenced_lock_to_the_next_client_in_one_round_trip_with_its_token() {
+    for away in [2, 20, 100].map(ms) {
+        let last = Arc::new(AtomicU64::new(0));
+        release_and_wait(away, away, |client| {
+            let (lock, last) = (client.fenced_fair_lock("turns"), last.clone());
+            async move {
+                let guard = lock.lock().await.expect("a turn");
+                let token = guard.token().get();
+                assert!(last.swap(token, Relaxed) < token, "{token} is old");
+                guard
+            }
+            .boxed()
+        });
     }
+}
+
+/// Two clients that far from the server take turns. The next one has the lock so long after the release began.
+fn release_and_wait<T: Send + 'static>(
+    away: Duration,
+    way: Duration,
+    turn: impl Fn(&LockClient) -> BoxFuture<'static, LockGuard<T>>,
+) {
+    play(0, async |scene| {
+        let clients = [
+            scene.client(away, LockClient::builder()).await,
+            scene.client(away, LockClient::builder()).await,
+        ];
+        for round in 0..6 {
+            let (machine, client) = &clients[(round + 1) % 2];
+            let guard = turn(&clients[round % 2].1).await;
+            let next = turn(client);
+            let waiter = machine.spawn(async move { (next.await, Instant::now()) });
+            sleep(10 * away).await;
+            let begun = Instant::now();
+            guard.unlock().await.expect("a release");
+            let (guard, granted) = waiter.await.expect("no panic");
+            assert_eq!(granted - begun, way, "{away:?}");
+            guard.unlock().await.expect("a release");
+        }
+    });
 }
 
 /// A lock that is held, and a client that waits for it and loses the connection on which it listens.

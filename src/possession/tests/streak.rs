@@ -107,7 +107,7 @@ fn a_lock_that_redis_granted_by_message_is_the_first_waiter_s_for_no_longer_than
     let story = Story::new();
     let grace = Duration::from_millis(800);
     let until = valid_until(story.now, grace);
-    story.holds().granted_by_message(grace, until);
+    story.holds().granted_by_message(grace, until, TokenBlock::default());
     assert_eq!(story.pending().map(|pending| pending.count), Some(0), "nobody is inside");
     let (hold, validity) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
     assert_eq!(validity.check(story.now), Some(until));
@@ -122,7 +122,7 @@ fn a_lock_that_redis_granted_by_message_is_the_first_waiter_s_for_no_longer_than
 fn a_lease_that_was_written_ahead_is_what_the_next_hold_relies_on() {
     let story = Story::new();
     let (grace, short) = (Duration::from_millis(800), Duration::from_millis(200));
-    story.holds().granted_by_message(grace, valid_until(story.now, grace));
+    story.holds().granted_by_message(grace, valid_until(story.now, grace), TokenBlock::default());
     story.prolonged(Prolong::ahead(short, 0), 0);
     let (_, validity) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
     let ends = valid_until(story.now, short);

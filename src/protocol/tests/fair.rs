@@ -13,6 +13,7 @@ const LOCK: &str = "lock";
 const QUEUE: &str = "queue";
 const WAITING: &str = "waiting";
 const CHANNEL: &str = "channel";
+const TOKEN: &str = "token";
 /// A lease, a term and a grace so long that the test ends before the smallest of them.
 const LEASE: u64 = 1_000_000;
 const TERM: u64 = 900_000;
@@ -75,13 +76,16 @@ struct Entry<'a> {
     age: Option<u64>,
     ticket: u64,
     mode: &'static str,
+    /// How many fencing tokens it wants with a grant.
+    tokens: u32,
 }
 
-const NO_ENTRY: Entry<'static> = Entry { client: "", age: None, ticket: 0, mode: "arriving" };
+const NO_ENTRY: Entry<'static> =
+    Entry { client: "", age: None, ticket: 0, mode: "arriving", tokens: 0 };
 
 /// Of a client that can be granted the lock, and whose first waiter came so many seconds ago.
 fn since(client: &str, seconds: u64) -> Entry<'_> {
-    Entry { client, age: Some(seconds), ticket: 1, mode: "grant" }
+    Entry { client, age: Some(seconds), ticket: 1, mode: "grant", tokens: 0 }
 }
 
 struct Queue {
@@ -89,6 +93,8 @@ struct Queue {
     listening: Vec<redis::Connection>,
     /// Whether the server counts subscribers.
     counts: bool,
+    /// Whether requests have the key of the fencing token.
+    fenced: bool,
     server: Server,
 }
 
@@ -99,7 +105,7 @@ impl Queue {
         for (_, script) in SCRIPTS.named() {
             script.load(&mut redis).expect("a script that loads");
         }
-        Self { redis, listening: Vec::new(), counts: true, server }
+        Self { redis, listening: Vec::new(), counts: true, fenced: false, server }
     }
 
     /// A connection that is subscribed to the channel of a client.
@@ -135,10 +141,12 @@ impl Queue {
     }
 
     fn run(&mut self, script: &Script, entry: &Entry<'_>, args: &[&dyn ToString]) -> Value {
-        let mut cmd = evalsha(script, &[LOCK, QUEUE, WAITING]);
+        let keys = [LOCK, QUEUE, WAITING, TOKEN];
+        let mut cmd = evalsha(script, &keys[..if self.fenced { 4 } else { 3 }]);
         let age = entry.age.map_or_else(String::new, |age| (age * SECOND).to_string());
         cmd.arg(entry.client).arg(age).arg(entry.ticket).arg(entry.mode).arg(TERM).arg(GRACE);
         cmd.arg(CHANNEL).arg("PUBLISH").arg(if self.counts { "1" } else { "" });
+        cmd.arg(entry.tokens);
         for arg in args {
             cmd.arg(arg.to_string());
         }
@@ -173,8 +181,19 @@ impl Queue {
     /// The client that listens there hears that it has the lock. Returns the owner, and how many
     /// seconds the oldest waiter elsewhere has waited.
     fn granted(&mut self, client: &str, at: usize) -> (String, Option<u64>) {
+        let (owner, others, tokens) = self.granted_with_tokens(client, at);
+        assert_eq!(tokens.left(), 0, "{client} has tokens");
+        (owner, others)
+    }
+
+    fn granted_with_tokens(
+        &mut self,
+        client: &str,
+        at: usize,
+    ) -> (String, Option<u64>, TokenBlock) {
         let text = self.hears(at).unwrap_or_else(|| panic!("{client} hears nothing"));
-        let TurnMessage::Granted { key, at, lease, others } = TurnMessage::of(text.as_bytes())
+        let TurnMessage::Granted { key, at, lease, others, tokens } =
+            TurnMessage::of(text.as_bytes())
         else {
             panic!("{client} hears {text}")
         };
@@ -182,7 +201,7 @@ impl Queue {
         let owner = format!("{client}:-{at}");
         assert_eq!(self.ask::<u32>(&["HGET", LOCK, &owner]), 1, "{owner}");
         assert!((1..=GRACE).contains(&self.ask(&["PTTL", LOCK])));
-        (owner, u64::try_from(others).ok().map(|age| age / SECOND))
+        (owner, u64::try_from(others).ok().map(|age| age / SECOND), tokens)
     }
 
     /// A waiter of it takes the lock. Returns the owner.

@@ -56,7 +56,7 @@ impl Tokens {
     fn fair(&mut self, script: &Script, many: u64, args: &[&dyn ToString]) {
         let mut cmd = evalsha(script, &[KEY, "queue", "waiting", TOKEN]);
         cmd.arg("us").arg("").arg(0).arg("arriving").arg(LONG).arg(LONG);
-        cmd.arg(CHANNEL).arg("PUBLISH").arg(1);
+        cmd.arg(CHANNEL).arg("PUBLISH").arg(1).arg(many);
         for arg in args {
             cmd.arg(arg.to_string());
         }

@@ -45,7 +45,7 @@ fn a_script_comes_behind_what_it_calls_and_no_more() {
         ("batch", 1, "holder_of lost draw"),
         ("batch", 2, "acquire release"),
         ("fair_refresh", 1, "now_us"),
-        ("fair_release", 1, "lost now_us"),
+        ("fair_release", 1, "lost draw now_us"),
     ] {
         let text = text(script, read);
         let line = text.lines().filter(|line| line.contains("function ")).nth(at - 1);

@@ -185,6 +185,41 @@ fn a_client_that_is_not_subscribed_yet_counts_as_alive_for_the_grace_and_then_fo
 }
 
 #[test]
+fn a_grant_comes_with_as_many_tokens_as_its_client_wants_if_the_lock_is_fenced() {
+    for (fenced, wants) in [(true, 3), (true, 0), (false, 3)] {
+        let mut queue = Queue::new();
+        assert!(queue.is_granted("h:1", &NO_ENTRY));
+        // The counter is ahead of the clock, as when that was set back.
+        let ahead = 1_000 * queue.now() + 3_600 * SECOND;
+        queue.ask::<()>(&["SET", TOKEN, &ahead.to_string()]);
+        queue.acquire("a:1", &Entry { tokens: wants, ..since("a", 9) });
+        let a = queue.listens("a");
+        queue.fenced = fenced;
+        queue.release("h:1", "h", None);
+        queue.fenced = false;
+        let (owner, _, mut tokens) = queue.granted_with_tokens("a", a);
+        let drawn: Vec<u64> = std::iter::from_fn(|| tokens.draw()).map(u64::from).collect();
+        let many = if fenced { u64::from(wants) } else { 0 };
+        assert_eq!(drawn, (ahead + 1..=ahead + many).collect::<Vec<_>>());
+        assert_eq!(queue.ask::<u64>(&["GET", TOKEN]), ahead + many);
+        queue.release(&owner, "a", None);
+        assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 1, "more than the counter is left");
+    }
+}
+
+#[test]
+fn a_counter_that_is_none_costs_no_client_its_turn() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("h:1", &NO_ENTRY));
+    queue.ask::<()>(&["SET", TOKEN, "text"]);
+    queue.acquire("a:1", &Entry { tokens: 3, ..since("a", 9) });
+    let a = queue.listens("a");
+    queue.fenced = true;
+    assert_eq!(queue.release("h:1", "h", None), Value::Int(0));
+    queue.granted("a", a);
+}
+
+#[test]
 fn force_tells_the_next_client() {
     let mut queue = Queue::new();
     assert!(queue.is_granted("a:1", &NO_ENTRY));

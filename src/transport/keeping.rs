@@ -107,6 +107,10 @@ impl Supervisor {
                 }
             }
             let (router, node, runtime_slot) = self.all()?;
+            // The client has closed, and the task that waited has ended since.
+            if node.is_left() && !runtime_slot.is_awaited() {
+                return None;
+            }
             // Before it reads where the node is.
             let mut moves = node.moves();
             let begun = clock::now();

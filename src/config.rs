@@ -90,7 +90,11 @@ fn between(option: &str, value: Duration, least: Duration, most: Duration) -> Re
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(Error::invalid(format!("{option} is {value:?}; it must be from {least:?} to {most:?}")))
+    let bounds = match most {
+        Duration::MAX => format!("at least {least:?}"),
+        most => format!("from {least:?} to {most:?}"),
+    };
+    Err(Error::invalid(format!("{option} is {value:?}; it must be {bounds}")))
 }
 
 #[cfg(test)]
@@ -135,7 +139,12 @@ mod tests {
             match config.check() {
                 Ok(()) => assert!(accepted, "{option} = {value:?} was accepted"),
                 Err(error) => {
-                    assert!(!accepted && error.to_string().contains(option), "{error}");
+                    let text = error.to_string();
+                    assert!(!accepted && text.contains(option), "{text}");
+                    assert!(
+                        !text.contains(&format!("{:?}", Duration::MAX)) || value == Duration::MAX,
+                        "{text}"
+                    );
                 }
             }
         }

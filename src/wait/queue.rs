@@ -17,7 +17,8 @@
 //!    [`record_heard_hand_off`](WaitQueue::record_heard_hand_off)), if the new holder's lease is longer than
 //!    that takes.
 //! 7. **A call that is never polled again holds up no other with its first request.** After the [`first_request_limit`] of
-//!    the queue the waiter behind it is the head. It is the head again when its request is over.
+//!    the queue the waiter behind it is the head. It is the head again when its request is over. A waiter sets the
+//!    timer for that when it parks, and only if the waiter before it is asking then.
 //!
 //! [`first_request_limit`]: WaitQueue::first_request_limit
 

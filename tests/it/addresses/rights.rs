@@ -64,8 +64,7 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     ("+zadd", "zadd", &["is served in order"]),
     ("+zrange", "zrange", &["is served in order"]),
     ("+zrem", "zrem", &["is served in order"]),
-    // A refresh finds no entry then, and the call that waits asks anew.
-    ("+zscore", "zscore", &[]),
+    ("+zscore", "zscore", &["passes the dead"]),
 ];
 
 /// Deeds that went wrong, and how.
@@ -155,6 +154,15 @@ async fn is_served_in_order(client: &LockClient, other: &LockClient, server: &Se
     guard.unlock().await.map(|()| queued == 0)
 }
 
+/// The lock is free, and the queue has the entry of a client that died.
+async fn passes_the_dead(client: &LockClient, server: &Server) -> Deed {
+    server.ask::<u64>(&["ZADD", "redlatch_queue:{lock:queued}", "1", "dead"]);
+    match client.fair_lock("queued").try_lock_now().await? {
+        Some(guard) => guard.unlock().await.map(|()| true),
+        None => Ok(false),
+    }
+}
+
 async fn unsubscribes(server: &Server) -> Deed {
     let names = ["lock:handed", "lock:woken"];
     let mut left = true;
@@ -230,6 +238,7 @@ async fn deeds(server: &Server) -> Wrong {
     done.insert("hands off", hands_off(&mine, server).await);
     done.insert("is woken", is_woken(&mine, &other, server).await);
     done.insert("is served in order", is_served_in_order(&mine, &other, server).await);
+    done.insert("passes the dead", passes_the_dead(&mine, server).await);
     done.insert("unsubscribes", unsubscribes(server).await);
     done.insert("is renewed", is_renewed(&mine).await);
     done.insert("executes", executes(&mine).await);

@@ -107,8 +107,7 @@ impl Supervisor {
                 }
             }
             let (router, node, runtime_slot) = self.all()?;
-            // The client has closed, and the task that waited has ended since.
-            if node.is_left() && !runtime_slot.is_awaited() {
+            if is_unneeded(&node, &runtime_slot) {
                 return None;
             }
             // Before it reads where the node is.
@@ -124,6 +123,10 @@ impl Supervisor {
             };
             let (router, node, runtime_slot) = self.all()?;
             let error = match dialed {
+                Some(Ok((connection, _))) if is_unneeded(&node, &runtime_slot) => {
+                    connection.record().carried_no_request();
+                    return None;
+                }
                 Some(Ok((connection, Role::Replica))) => {
                     connection.record().carried_no_request();
                     router.is_not_primary(connection.server());
@@ -170,6 +173,12 @@ impl Drop for Supervisor {
             runtime_slot.has_no_supervisor();
         }
     }
+}
+
+/// Whether the node is out of use, and no call waits for its connection. One may have waited when that began: the
+/// client's own tasks hear of `close` a moment after it.
+fn is_unneeded(node: &Node, runtime_slot: &RuntimeSlot) -> bool {
+    node.is_left() && !runtime_slot.is_awaited()
 }
 
 /// Why a new connection is of no use.

@@ -128,6 +128,20 @@ async fn a_client_that_is_closed_before_redis_is_up_connects_no_more() {
     assert_eq!(clients(&server), 0, "{}", server.ask::<String>(&["CLIENT", "LIST"]));
 }
 
+/// The dial for which the client's thread waited is in its middle then.
+#[tokio::test]
+async fn a_client_that_is_closed_before_redis_answers_leaves_no_connection() {
+    let server = Server::start();
+    let client = lazy(LockClient::builder().url(server.url()));
+    server.pause();
+    not_executed(soon("an error", client.lock("closed").lock()).await);
+    soon("closing", client.close()).await;
+    server.resume();
+    wait_until("the end of the connections", SOON, || clients(&server) == 0).await;
+    tokio::time::sleep(ms(600)).await;
+    assert_eq!(clients(&server), 0, "{}", server.ask::<String>(&["CLIENT", "LIST"]));
+}
+
 #[tokio::test]
 async fn a_call_that_is_under_way_when_redis_comes_up_succeeds() {
     let server = Server::start();

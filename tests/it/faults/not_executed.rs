@@ -24,8 +24,27 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
+/// What of a shared call is held up until some deadlines have passed: its script, as it is loaded, or its first
+/// sending, behind the two requests that leave at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HeldUp {
+    Load,
+    Call,
+}
+
 #[test]
 fn w12_a_call_that_is_not_executed_by_its_deadline_is_not_executed_after_it() {
+    flush_under_shared_calls(HeldUp::Load);
+}
+
+/// The undo of a request whose deadline has passed is behind the call that did not execute it. Behind the undo
+/// the call is sent again: with that request in it, there would be a lock that nobody holds.
+#[test]
+fn w12_a_call_that_is_undone_before_its_script_is_known_is_not_sent_again() {
+    flush_under_shared_calls(HeldUp::Call);
+}
+
+fn flush_under_shared_calls(held_up: HeldUp) {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let home = runtime();
@@ -35,14 +54,15 @@ fn w12_a_call_that_is_not_executed_by_its_deadline_is_not_executed_after_it() {
     for too_late in TOO_LATE {
         let took_effect = |round| {
             let prefix = format!("lock:{too_late}:{round}");
-            let round = flushed_under_a_shared_call(&server, &proxy, &client, &prefix, too_late);
+            let round =
+                flushed_under_a_shared_call(&server, &proxy, &client, &prefix, too_late, held_up);
             runtime().block_on(round)
         };
         assert!((0..8).any(took_effect), "no round in which the fault took effect");
     }
 }
 
-/// Says whether the fault took effect: the deadlines of some requests passed while the script was
+/// Says whether the fault took effect: the deadlines of some requests passed before the script was
 /// loaded for all of them, and the rest was sent again.
 async fn flushed_under_a_shared_call(
     server: &Server,
@@ -50,6 +70,7 @@ async fn flushed_under_a_shared_call(
     client: &LockClient,
     prefix: &str,
     too_late: usize,
+    held_up: HeldUp,
 ) -> bool {
     let name = |number| format!("{prefix}:{number}");
     // A new connection finds all scripts there, and nobody uses it before it has heard so.
@@ -78,9 +99,12 @@ async fn flushed_under_a_shared_call(
     // All wait for the connection, and leave one right after the other.
     tokio::time::sleep(ms(MANY * APART)).await;
     let faults = proxy.faults();
-    proxy.plan("SCRIPT", 1, Fault::HoldBack);
+    match held_up {
+        HeldUp::Load => proxy.plan("SCRIPT", 1, Fault::HoldBack),
+        HeldUp::Call => proxy.plan("EVALSHA", 3, Fault::HoldBack),
+    }
     proxy.stall_replies(false);
-    wait_until("a script that is loaded", SOON, || proxy.faults() > faults).await;
+    wait_until("what is held up", SOON, || proxy.faults() > faults).await;
     // If the client gave this connection up, another would have it closed.
     proxy.refuse(true);
     let late = || tasks[..too_late].iter().all(|task| task.is_finished());
@@ -116,7 +140,11 @@ async fn flushed_under_a_shared_call(
     soon("unlocking", join_all(guards.into_iter().map(release))).await;
     let gone = || (0..MANY).all(|number| !server.exists(&name(number)));
     wait_until("the undo of what is unknown", SOON, gone).await;
-    unknown == 0 && refused.len() >= too_late / 2 && sent_again
+    let (over, as_said) = match held_up {
+        HeldUp::Load => (refused.len(), unknown == 0),
+        HeldUp::Call => (unknown, refused.is_empty() && server.errors("NOSCRIPT") > 0),
+    };
+    over >= too_late / 2 && as_said && sent_again
 }
 
 /// The release was not sent, and will be: "not executed" would be a promise.

@@ -19,12 +19,10 @@ use crate::clock;
 use crate::host::{Driven, connect, here, spawn};
 
 pub(super) mod batch;
-mod batch_sender;
 mod deadline;
 pub(super) mod dial;
 mod introduce;
 mod pace;
-pub(super) mod replica_queue;
 pub(super) mod runtime_slot;
 mod silence;
 mod stale;
@@ -261,18 +259,9 @@ impl Connection {
         &self.shared.record
     }
 
-    /// Whether the last request through this clone will never be sent.
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.entry.as_ref().is_some_and(|entry| entry.is_cancelled())
-    }
-
     /// Whether something has to be over before the next request is sent through this clone.
     pub(super) fn has_to_wait(&self) -> bool {
         self.entry.is_some() || self.stale_connections().is_some()
-    }
-
-    pub(super) fn batch_queue(&self) -> &BatchQueue {
-        &self.shared.batch_queue
     }
 }
 

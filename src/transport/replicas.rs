@@ -15,19 +15,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use redis::{RedisError, RedisResult, Value};
-use tokio::sync::oneshot;
 
-use super::connection::replica_queue::{Replicated, Rewrite};
-use super::connection::runtime_slot::RuntimeSlot;
+use super::coalescer::{Gatherer, Joined};
 use super::error_class::{ErrorClass, classify, is_unknown_script};
 use super::keeping::DialError;
 use super::node::{Node, Purpose};
 use super::retry::REDIRECTIONS;
+use super::rewrite::{Replicated, Rewrite};
 use super::{Connection, Router, address};
 use crate::clock;
 use crate::config::Replicas;
 use crate::host::spawn;
-use crate::ready::let_ready_tasks_run;
 
 impl Router {
     /// Waits until so many replicas have a lock, or the time has passed. Returns how many have it.
@@ -54,44 +52,37 @@ impl Router {
         rewrite: Rewrite,
         replicas: Replicas,
     ) -> Replicated {
-        let runtime_slot = node.runtime_slot(Purpose::Replicas);
-        let (tell, told) = oneshot::channel();
-        if runtime_slot.queue.join((rewrite, tell)) {
+        let (entry, gatherer) = node.runtime_slot(Purpose::Replicas).queue.join(rewrite);
+        if let Some(gatherer) = gatherer {
             let (router, node) = (self.clone(), node.clone());
-            spawn(ReplicaWait { router, node, runtime_slot, replicas }.carry());
+            spawn(ReplicaWait { router, node, replicas }.carry(gatherer));
         }
-        // The sender is dropped if the runtime ends.
-        told.await.unwrap_or(Err(None))
+        entry.reply().await
     }
 }
+
+type Caller = Joined<Rewrite, Replicated>;
 
 /// Sends one `WAIT` after the other while callers wait.
 struct ReplicaWait {
     router: Arc<Router>,
     node: Arc<Node>,
-    runtime_slot: Arc<RuntimeSlot>,
     replicas: Replicas,
 }
 
 impl ReplicaWait {
-    async fn carry(self) {
-        loop {
-            // Callers whose locks the same answers have granted join this `WAIT`.
-            let_ready_tasks_run().await;
-            let (rewrites, told): (Vec<_>, Vec<_>) =
-                self.runtime_slot.queue.take().into_iter().unzip();
-            if rewrites.is_empty() {
-                return;
-            }
-            let answers = self.wait(&rewrites).await;
-            let answers = answers.unwrap_or_else(|error| vec![Err(error); told.len()]);
-            for (told, answer) in told.into_iter().zip(answers) {
-                let _ = told.send(answer);
+    async fn carry(self, mut gatherer: Gatherer<Rewrite, Replicated>) {
+        // Callers whose locks the same answers have granted share a `WAIT`.
+        while let Some(callers) = gatherer.gather(true).await {
+            let answers = self.wait(&callers).await;
+            let answers = answers.unwrap_or_else(|error| vec![Err(error); callers.len()]);
+            for (caller, answer) in callers.iter().zip(answers) {
+                caller.complete(answer);
             }
         }
     }
 
-    async fn wait(&self, rewrites: &[Rewrite]) -> Result<Vec<Replicated>, Option<RedisError>> {
+    async fn wait(&self, callers: &[Caller]) -> Result<Vec<Replicated>, Option<RedisError>> {
         let deadline = clock::now() + self.replicas.timeout + self.router.dialer.patience;
         let mut trouble = None;
         while clock::now() < deadline {
@@ -107,7 +98,7 @@ impl ReplicaWait {
                     }
                     Err(DialError::Failed(error)) => return Err(Some(error)),
                 };
-            match self.ask(&connection, rewrites, deadline).await {
+            match self.ask(&connection, callers, deadline).await {
                 Ok(answers) => return Ok(answers),
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => {
                     self.router.drop_connection(&connection);
@@ -122,14 +113,14 @@ impl ReplicaWait {
     async fn ask(
         &self,
         connection: &Connection,
-        rewrites: &[Rewrite],
+        callers: &[Caller],
         deadline: Instant,
     ) -> RedisResult<Vec<Replicated>> {
         let timeout = u64::try_from(self.replicas.timeout.as_millis()).unwrap_or(u64::MAX);
         let mut cmds = redis::pipe();
-        for rewrite in rewrites {
+        for caller in callers {
             // For a lock whose slot is about to be here; a refusal elsewhere does no harm.
-            cmds.cmd("ASKING").add_command(rewrite.cmd.clone());
+            cmds.cmd("ASKING").add_command(caller.request.cmd.clone());
         }
         cmds.cmd("WAIT").arg(self.replicas.count).arg(timeout);
         clock::timeout_at(deadline, connection.close_stale()).await.map_err(io::Error::from)??;
@@ -137,14 +128,14 @@ impl ReplicaWait {
             let answers = clock::timeout_at(deadline, connection.send_all(&cmds)).await;
             let mut answers =
                 answers.map_err(io::Error::from)??.into_iter().map(Value::extract_error);
-            let mut held = Vec::with_capacity(rewrites.len());
-            while held.len() < rewrites.len() {
+            let mut held = Vec::with_capacity(callers.len());
+            while held.len() < callers.len() {
                 // Behind the answer to ASKING.
                 held.push(answers.nth(1).unwrap_or(Ok(Value::Nil)));
             }
             let unknown = |held: &RedisResult<_>| held.as_ref().is_err_and(is_unknown_script);
             if held.iter().any(unknown) {
-                let load = connection.load_script(rewrites[0].script);
+                let load = connection.load_script(callers[0].request.script);
                 clock::timeout_at(deadline, load).await.map_err(io::Error::from)??;
                 continue;
             }

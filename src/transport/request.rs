@@ -180,14 +180,14 @@ impl Router {
         let Some(batch) = request.batch else {
             return Box::pin(on.ask(&request.cmd, deadline)).await;
         };
-        if let Some(_in_flight) = on.batch_queue().at_once() {
+        if let Some(_in_flight) = on.at_once() {
             return Box::pin(on.ask(&request.cmd, deadline)).await;
         }
         let entry = on.entry(request.cmd.take(), batch, deadline);
         connection.insert(on.clone()).entry = Some(entry.clone());
         let reply = entry.reply().await;
         if !matches!(reply, Reply::Answer(Ok(_))) {
-            request.cmd = entry.cmd.clone();
+            request.cmd = entry.request.cmd.clone();
         }
         reply
     }

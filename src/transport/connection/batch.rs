@@ -15,22 +15,27 @@
 //!
 //! A batch queue belongs to a connection, so all keys of a batch are on one server. In a cluster a
 //! batch has only requests of one slot.
-//!
-//! No task holds the mutexes of the queue and of an entry together, or wakes another under one.
 
+use std::io;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use parking_lot::Mutex;
-use redis::{Cmd, RedisResult, Script, Value};
+use redis::{Arg, Cmd, RedisResult, Script, Value};
+
+use super::Connection;
+use crate::clock;
+use crate::host::spawn;
+use crate::transport::coalescer::{Coalescer, Entry, Gatherer, Joined, Unanswered};
+use crate::transport::error_class::{
+    ErrorClass, classify, is_ask, is_cross_node, is_forbidden, is_unknown_script,
+};
 
 /// With fewer requests under way a batch would cost more than it saves.
 const FEW: usize = 2;
 
 /// So many requests take about a tenth of a millisecond of the server's time.
-pub(super) const MOST: usize = 32;
+const MOST: usize = 32;
 
 /// How a request takes part in a batch: the script of the batch, the request's verb in it, and how
 /// many of its arguments are keys.
@@ -44,7 +49,7 @@ pub(crate) struct Batchable {
 }
 
 /// How one sending of a request ended.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::transport) enum Reply {
     Answer(RedisResult<Value>),
     /// It has to be sent unbatched. The flag says whether it may have been executed.
@@ -57,134 +62,202 @@ pub(in crate::transport) enum Reply {
     },
 }
 
-/// The requests that wait for the next batch on one connection.
-#[derive(Default)]
-pub(in crate::transport) struct BatchQueue {
-    pub(super) in_flight: AtomicUsize,
-    entries: Mutex<Vec<Arc<BatchEntry>>>,
-}
-
-/// A request that was sent at once, while it is under way.
-pub(in crate::transport) struct InFlight<'a>(&'a BatchQueue);
-
-impl BatchQueue {
-    /// The right to send a request at once, if few are under way.
-    pub(in crate::transport) fn at_once(&self) -> Option<InFlight<'_>> {
-        if self.in_flight.fetch_add(1, Ordering::Relaxed) < FEW {
-            return Some(InFlight(self));
+impl Unanswered for Reply {
+    fn unanswered(was_sent: bool) -> Self {
+        let ended = "the runtime of a shared call has ended";
+        match was_sent {
+            true => Self::Answer(Err(io::Error::new(io::ErrorKind::BrokenPipe, ended).into())),
+            false => Self::Unbatched { sent: false },
         }
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        None
-    }
-
-    /// Returns whether it is the first: then the caller has to start the task that sends them.
-    pub(super) fn push(&self, entry: Arc<BatchEntry>) -> bool {
-        let mut entries = self.entries.lock();
-        entries.push(entry);
-        entries.len() == 1
-    }
-
-    pub(super) fn take_all(&self) -> Vec<Arc<BatchEntry>> {
-        std::mem::take(&mut *self.entries.lock())
-    }
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// One request in a batch.
-pub(in crate::transport) struct BatchEntry {
+pub(in crate::transport) struct Batched {
     pub(in crate::transport) cmd: Cmd,
-    pub(super) batch: Batchable,
-    pub(super) deadline: Instant,
-    state: Mutex<State>,
+    batch: Batchable,
+    deadline: Instant,
 }
 
-enum State {
-    /// Not sent yet. With the waker of the task that waits.
-    Queued(Option<Waker>),
-    /// Sent, and not answered yet.
-    Sent(Option<Waker>),
-    /// It is never sent: its caller has gone.
-    Cancelled,
-    /// `None` if the caller has taken the reply.
-    Done(Option<Reply>),
+pub(in crate::transport) type BatchEntry = Entry<Batched, Reply>;
+
+/// The requests of one connection that may be sent in batches.
+#[derive(Default)]
+pub(super) struct BatchQueue {
+    /// Shared by each batch that is under way, and each request that was sent at once.
+    in_flight: Arc<()>,
+    waiting: Arc<Coalescer<Batched, Reply>>,
 }
 
-impl BatchEntry {
-    pub(super) fn new(cmd: Cmd, batch: Batchable, deadline: Instant) -> Self {
-        Self { cmd, batch, deadline, state: Mutex::new(State::Queued(None)) }
+impl Connection {
+    /// The right to send a request at once, while it is under way, if few are.
+    pub(in crate::transport) fn at_once(&self) -> Option<Arc<()>> {
+        let in_flight = &self.shared.batch_queue.in_flight;
+        (Arc::strong_count(in_flight) <= FEW).then(|| in_flight.clone())
     }
 
-    /// Marks it as sent. False if its caller has gone.
-    pub(super) fn start(&self) -> bool {
-        let mut state = self.state.lock();
-        match &mut *state {
-            State::Queued(waker) => {
-                *state = State::Sent(waker.take());
-                true
+    /// Adds a request to the next batch on this connection.
+    pub(in crate::transport) fn entry(
+        &self,
+        cmd: Cmd,
+        batch: Batchable,
+        deadline: Instant,
+    ) -> Arc<BatchEntry> {
+        let request = Batched { cmd, batch, deadline };
+        let (entry, gatherer) = self.shared.batch_queue.waiting.join(request);
+        if let Some(gatherer) = gatherer {
+            spawn(BatchSender::new(self.clone(), Vec::new()).collect(gatherer));
+        }
+        entry
+    }
+
+    /// Whether the last request through this clone will never be sent.
+    pub(in crate::transport) fn is_cancelled(&self) -> bool {
+        self.entry.as_ref().is_some_and(|entry| entry.is_cancelled())
+    }
+}
+
+/// Sends a batch.
+struct BatchSender {
+    connection: Connection,
+    entries: Vec<Joined<Batched, Reply>>,
+    _in_flight: Arc<()>,
+}
+
+impl BatchSender {
+    fn new(connection: Connection, entries: Vec<Joined<Batched, Reply>>) -> Self {
+        let _in_flight = connection.shared.batch_queue.in_flight.clone();
+        Self { connection, entries, _in_flight }
+    }
+
+    /// Takes all that have joined, and sends them.
+    async fn collect(mut self, mut gatherer: Gatherer<Batched, Reply>) {
+        let Some(mut entries) = gatherer.gather(false).await else { return };
+        // Those of one slot stay in the order in which they came.
+        entries.sort_by_key(|entry| entry.request.batch.slot);
+        while let Some(last) = entries.last() {
+            let slot = last.request.batch.slot;
+            let from = entries.partition_point(|entry| entry.request.batch.slot < slot);
+            let others = entries.split_off(from.max(entries.len().saturating_sub(MOST)));
+            if entries.is_empty() {
+                self.entries = others;
+                break;
             }
-            State::Cancelled | State::Sent(_) | State::Done(_) => false,
+            spawn(Self::new(self.connection.clone(), others).send_batch());
+        }
+        self.send_batch().await;
+    }
+
+    async fn send_batch(mut self) {
+        let Some(first) = self.entries.first() else { return };
+        let script = first.request.batch.script;
+        loop {
+            let Some(answer) = self.ask(script).await else { return };
+            match answer {
+                Err(error) if is_unknown_script(&error) && self.entries.len() > 1 => {}
+                answer => return self.distribute(answer),
+            }
+            match self.in_time(self.connection.load_script(script), false).await {
+                None => return,
+                Some(Err(error)) => return self.distribute(Err(error)),
+                // A request that was reported as not executed is not sent the second time.
+                Some(Ok(())) => {
+                    self.time_out(clock::now(), false);
+                    self.entries.retain(|entry| !entry.is_over());
+                }
+            }
         }
     }
 
-    pub(super) fn complete(&self, reply: Reply) {
-        let waker = match &mut *self.state.lock() {
-            State::Cancelled | State::Done(_) => return,
-            state => match std::mem::replace(state, State::Done(Some(reply))) {
-                State::Queued(waker) | State::Sent(waker) => waker,
-                State::Cancelled | State::Done(_) => None,
-            },
+    /// Sends all entries in one command. `None` if every deadline passes first.
+    async fn ask(&self, script: &Script) -> Option<RedisResult<Value>> {
+        let batch;
+        let cmd = match &*self.entries {
+            [] => return None,
+            [only] => &only.request.cmd,
+            entries => {
+                batch = batch_command(script, entries);
+                &batch
+            }
         };
-        if let Some(waker) = waker {
-            waker.wake();
+        self.in_time(self.connection.send(cmd), true).await
+    }
+
+    /// Waits until the last deadline. Each entry times out at its own: `sent` says whether the batch
+    /// may be executed meanwhile.
+    async fn in_time<T>(&self, request: impl Future<Output = T>, sent: bool) -> Option<T> {
+        let mut request = pin!(request);
+        while let Some(next) = self.next_deadline() {
+            match clock::timeout_at(next, &mut request).await {
+                Ok(answer) => return Some(answer),
+                Err(_) => self.time_out(clock::now(), sent),
+            }
+        }
+        None
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let waiting = self.entries.iter().filter(|entry| !entry.is_over());
+        waiting.map(|entry| entry.request.deadline).min()
+    }
+
+    /// Completes the entries whose deadlines have passed.
+    fn time_out(&self, now: Instant, sent: bool) {
+        for entry in self.entries.iter().filter(|entry| entry.request.deadline <= now) {
+            entry.complete(Reply::TimedOut { sent });
         }
     }
 
-    pub(super) fn is_done(&self) -> bool {
-        matches!(*self.state.lock(), State::Cancelled | State::Done(_))
-    }
-
-    /// Whether the request will never be sent.
-    pub(super) fn is_cancelled(&self) -> bool {
-        matches!(*self.state.lock(), State::Cancelled)
-    }
-
-    fn poll(&self, cx: &Context<'_>) -> Poll<Option<Reply>> {
-        // Dropped when the mutex is free again: it may be the last reference to a task.
-        let _before = match &mut *self.state.lock() {
-            State::Cancelled => return Poll::Ready(None),
-            State::Done(reply) => return Poll::Ready(reply.take()),
-            State::Queued(waker) | State::Sent(waker) => waker.replace(cx.waker().clone()),
+    fn distribute(&self, answer: RedisResult<Value>) {
+        let reply = match answer {
+            answer if self.entries.len() == 1 => {
+                return self.entries[0].complete(Reply::Answer(answer));
+            }
+            Ok(Value::Array(answers)) if answers.len() == self.entries.len() => {
+                for (entry, answer) in self.entries.iter().zip(answers) {
+                    entry.complete(Reply::Answer(answer.extract_error()));
+                }
+                return;
+            }
+            // Each key may be on either of two nodes: a lock that is granted on the wrong one would
+            // be granted twice.
+            Err(error) if is_cross_node(&error) || is_ask(&error) => {
+                Reply::Unbatched { sent: false }
+            }
+            Err(error) if matches!(classify(&error), ErrorClass::Fatal(_)) => {
+                tracing::debug!(%error, "the requests of a batch are sent one by one");
+                Reply::Unbatched { sent: !is_forbidden(&error) }
+            }
+            answer => Reply::Answer(answer),
         };
-        Poll::Pending
-    }
-
-    /// Waits for the reply. A caller that drops this future cancels an unsent request.
-    pub(in crate::transport) async fn reply(&self) -> Reply {
-        let caller = Caller(self);
-        caller.0.done().await.unwrap_or(Reply::TimedOut { sent: true })
-    }
-
-    /// Waits until the request has been answered, or never will be. Only the first caller gets the
-    /// reply.
-    pub(in crate::transport) async fn done(&self) -> Option<Reply> {
-        std::future::poll_fn(|cx| self.poll(cx)).await
+        for entry in &self.entries {
+            entry.complete(reply.clone());
+        }
     }
 }
 
-/// A caller that waits for an entry.
-struct Caller<'a>(&'a BatchEntry);
+/// One command for all requests: their keys, then the verb and the arguments of each.
+fn batch_command(script: &Script, entries: &[Joined<Batched, Reply>]) -> Cmd {
+    // Behind the command's name, the digest and the number of keys.
+    const FROM: usize = 3;
+    let requests = || entries.iter().map(|entry| &entry.request);
+    let mut cmd = Cmd::with_capacity(FROM + 7 * entries.len(), 256 * entries.len());
+    let keys: usize = requests().map(|request| request.batch.keys).sum();
+    cmd.arg("EVALSHA").arg(script.get_hash()).arg(keys);
+    for Batched { cmd: one, batch, .. } in requests() {
+        push(&mut cmd, one.args_iter().skip(FROM).take(batch.keys));
+    }
+    for Batched { cmd: one, batch, .. } in requests() {
+        cmd.arg(batch.verb);
+        push(&mut cmd, one.args_iter().skip(FROM + batch.keys));
+    }
+    cmd
+}
 
-impl Drop for Caller<'_> {
-    /// The caller does not wait any longer: an unsent request is never sent.
-    fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        if matches!(*state, State::Queued(_)) {
-            *state = State::Cancelled;
+fn push<'a>(cmd: &mut Cmd, args: impl Iterator<Item = Arg<&'a [u8]>>) {
+    for arg in args {
+        if let Arg::Simple(arg) = arg {
+            cmd.arg(arg);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One runtime's connection to a server, for one purpose. Its supervisor makes it and keeps it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -8,10 +9,11 @@ use tokio::task::AbortHandle;
 
 use super::Connection;
 use super::pace::Pace;
-use super::replica_queue::ReplicaQueue;
 use crate::clock;
 use crate::host::Runtime;
 use crate::signal;
+use crate::transport::coalescer::Coalescer;
+use crate::transport::rewrite::{Replicated, Rewrite};
 
 /// Holds one runtime's connection to a server, for one purpose.
 pub(in crate::transport) struct RuntimeSlot {
@@ -23,7 +25,7 @@ pub(in crate::transport) struct RuntimeSlot {
     /// Notified of each dial that has ended.
     dialed: signal::Sender,
     /// The callers that wait for replicas there.
-    pub(in crate::transport) queue: ReplicaQueue,
+    pub(in crate::transport) queue: Arc<Coalescer<Rewrite, Replicated>>,
 }
 
 #[derive(Default)]
@@ -46,7 +48,7 @@ impl RuntimeSlot {
             state: Mutex::default(),
             supervisor: Mutex::default(),
             dialed: signal::Sender::default(),
-            queue: ReplicaQueue::default(),
+            queue: Arc::default(),
         }
     }
 

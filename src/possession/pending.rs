@@ -1,0 +1,78 @@
+//! The release that Redis has yet to confirm: pure state.
+
+use std::time::{Duration, Instant};
+
+use crate::lease::{Lease, valid_until, whole_millis};
+
+use super::{Hold, HoldState, PendingRelease};
+
+impl HoldState {
+    /// The pending release, if there is one.
+    pub(crate) fn pending(
+        &self,
+        now: Instant,
+        watchdog_timeout: Duration,
+    ) -> Option<PendingRelease> {
+        let lease = self.promised(now, watchdog_timeout);
+        // Guards that are all lost keep nothing in Redis.
+        let count = if lease.is_some() { self.live_count() } else { 0 };
+        let retention = if lease.is_none() { self.retention(now) } else { None };
+        let lease = lease.or(retention).unwrap_or(Duration::from_millis(1));
+        let (given_back, unconfirmed) = (self.given_back.len(), self.unconfirmed());
+        (self.counted > count).then_some(PendingRelease {
+            count,
+            lease,
+            retains: retention.is_some(),
+            fenced: self.token.is_some() || self.has_tokens(),
+            given_back,
+            unconfirmed,
+        })
+    }
+
+    /// The longest lease that is promised to a live guard from now on.
+    pub(super) fn promised(&self, now: Instant, watchdog_timeout: Duration) -> Option<Duration> {
+        let of_hold = |hold: &Hold| {
+            let until = hold.validity.check(now)?;
+            Some(match hold.lease {
+                // Its deadline may be later, if it was extended: with the margin for that time.
+                Lease::Watchdog => {
+                    let left = until - now;
+                    let extended = left + left / 99 + Duration::from_millis(1);
+                    watchdog_timeout.max(whole_millis(extended))
+                }
+                // Without the margin that its deadline has: Redis has to keep the requested lease,
+                // and every guard's deadline stays ahead of the key's.
+                Lease::Fixed(requested) => {
+                    let margin = requested - (valid_until(now, requested) - now);
+                    whole_millis(until - now + margin)
+                }
+            })
+        };
+        let longest = self.live.iter().filter_map(of_hold).max()?;
+        Some(longest.max(self.unwritten_lease().unwrap_or_default()))
+    }
+
+    /// The pending release is about to be sent. Returns whether an earlier request may already have
+    /// freed the lock.
+    pub(crate) fn release_sent(&mut self, pending: PendingRelease, now: Instant) -> bool {
+        let before = self.freeing;
+        self.freeing |= pending.count == 0;
+        if pending.count > 0 {
+            self.shortens(pending.lease, now);
+        }
+        before && pending.count == 0
+    }
+
+    /// The request was not executed, so it cannot have freed anything.
+    pub(crate) fn release_not_executed(&mut self) {
+        self.freeing = false;
+    }
+
+    /// Redis has executed the pending release.
+    pub(crate) fn release_confirmed(&mut self, pending: PendingRelease) {
+        self.counted = self.counted.min(pending.count);
+        self.freeing = false;
+        self.confirmed(pending.unconfirmed);
+        self.given_back.drain(..pending.given_back.min(self.given_back.len()));
+    }
+}

@@ -4,7 +4,7 @@ use super::call::{Call, Row, command, found};
 use super::command::{GROWS, KEY, READ, WRITE};
 use super::data::{Bytes, Hash};
 use super::number;
-use super::reply::{Answer, OK, OVERFLOW, Reply};
+use super::reply::{Answer, OK, OVERFLOW, Reply, SYNTAX};
 use super::strings::float_sum;
 
 const SETS: u32 = WRITE | GROWS;
@@ -48,12 +48,7 @@ pub(super) const COMMANDS: [Row; 15] = [
     }),
     command("hincrby", 4, SETS, KEY, hincrby),
     command("hincrbyfloat", 4, SETS, KEY, hincrbyfloat),
-    command("hrandfield", 2, READ, KEY, |call| {
-        let many = call.get::<Hash>(1)?.map_or(0, Hash::len);
-        let at = if many > 1 { call.core.random_below(many) } else { 0 };
-        let name = call.get::<Hash>(1)?.and_then(|hash| hash.keys().nth(at));
-        Ok(Reply::maybe(name.map(Vec::as_slice)))
-    }),
+    command("hrandfield", -2, READ, KEY, hrandfield),
 ];
 
 /// How many fields are new.
@@ -125,4 +120,35 @@ fn hincrbyfloat(call: &mut Call<'_>) -> Answer {
     let sum = float_sum(old.as_deref(), call.arg(3), "ERR hash value is not a float".into())?;
     set_field(call, sum.clone().into_bytes())?;
     Ok(Reply::Bulk(sum.into_bytes()))
+}
+
+fn hrandfield(call: &mut Call<'_>) -> Answer {
+    if call.many() == 2 {
+        let many = call.get::<Hash>(1)?.map_or(0, Hash::len);
+        let at = if many > 1 { call.core.random_below(many) } else { 0 };
+        let name = call.get::<Hash>(1)?.and_then(|hash| hash.keys().nth(at));
+        return Ok(Reply::maybe(name.map(Vec::as_slice)));
+    }
+    let count = call.signed_count(2)?;
+    let with_values = call.many() > 3;
+    if call.many() > 4 || with_values && call.option(3) != "withvalues" {
+        return Err(SYNTAX);
+    }
+    let fields = call.get::<Hash>(1)?.into_iter().flatten();
+    let mut all: Vec<(Bytes, Bytes)> = fields.map(|(k, v)| (k.clone(), v.clone())).collect();
+    if count >= 0 {
+        while all.len() > count as usize {
+            all.remove(call.core.random_below(all.len()));
+        }
+    } else if !all.is_empty() {
+        let picked = (0..count.unsigned_abs()).map(|_| call.core.random_below(all.len()));
+        all = picked.map(|at| all[at].clone()).collect();
+    }
+    let resp3 = call.resp3;
+    let reply = all.into_iter().flat_map(|(field, value)| match (with_values, resp3) {
+        (false, _) => vec![Reply::Bulk(field)],
+        (true, false) => vec![Reply::Bulk(field), Reply::Bulk(value)],
+        (true, true) => vec![Reply::Array(vec![Reply::Bulk(field), Reply::Bulk(value)])],
+    });
+    Ok(Reply::Array(reply.collect()))
 }

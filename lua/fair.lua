@@ -18,7 +18,8 @@
 -- ARGV[3]  the ticket of that waiter, a number that is higher for one that comes later; if none
 --          waits, the ticket of the last one that has left
 -- ARGV[4]  mode of the client: `grant` if it can be granted the lock, `notify` if it is notified
---          and asks, `arriving` if it asks soon and is not subscribed yet
+--          and asks, `arriving` if it asks soon and is not subscribed yet. Of a read-write lock:
+--          `arriving`, or what its oldest waiter wants, `read` or `write`: it is notified and asks
 -- ARGV[5]  term in milliseconds: how long the client counts as alive without a request
 -- ARGV[6]  grace in milliseconds: how long a client that has its turn may take to come
 -- ARGV[7]  the channel of the lock; that of a client is this, a colon and the client
@@ -205,4 +206,21 @@ local function give_turn(now, asking, releasing)
     end
   end
   return false, 1
+end
+
+-- writer_waits: for how many milliseconds more the first client in the queue of a read-write lock
+-- counts as alive, if its oldest waiter wants to write: while there are readers, it is not its turn,
+-- nor that of those behind it. In any other case nil. `asking` is what it is in give_turn.
+--
+-- It is notified when the last reader goes. Nobody finds out before that whether it has died, but it
+-- counts as alive for no longer than the term.
+local function writer_waits(now, asking)
+  local first = redis.call('ZRANGE', queue, 0, 0)[1]
+  local its_mode = first and first ~= asking and redis.call('HGET', waiting, 'mode:' .. first)
+  if its_mode ~= 'write' then
+    return nil
+  end
+  local alive = tonumber(redis.call('HGET', waiting, 'alive:' .. first)) or 0
+  local left = alive - math.floor(now / 1000)
+  return left > 0 and left or nil
 end

@@ -56,3 +56,38 @@ local function now_us()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
 end
+
+-- mode_of: whether readers or a writer have a read-write lock, and one of those that have it; nil
+-- if it is free. For a key that is no such lock or that the user may not read, nil, nil and an
+-- error.
+--
+-- Such a lock has the field `mode`, and beside it the fields of the readers, or that of the writer.
+-- Two fields are looked at, of which one is that of an owner: a large hash costs no more.
+local function mode_of(key)
+  local mode = redis.pcall('HGET', key, 'mode')
+  if type(mode) == 'table' then
+    return nil, nil, mode
+  elseif not mode and redis.call('EXISTS', key) == 0 then
+    return nil
+  end
+  local two = redis.call('HRANDFIELD', key, 2)
+  local holder = two[1] == 'mode' and two[2] or two[1] or ''
+  local is_owner = string.find(holder, '^.+:%-?%d+$') or string.find(holder, '^.+:%-?%d+:write$')
+  if is_owner and (mode == 'read' or mode == 'write') then
+    return mode, holder
+  end
+  return nil, nil, redis.error_reply('WRONGTYPE the hash is not a read-write lock')
+end
+
+-- lost_field: what a script replies to an owner that has no field in a read-write lock: +TAKEN if
+-- others have the lock, else +GONE. If it has one, nil and its count. What else it does is in lost.
+local function lost_field(key, field)
+  local count = redis.pcall('HGET', key, field)
+  if type(count) == 'table' then
+    local is_wrong = string.find(count.err, 'WRONGTYPE', 1, true)
+    return is_wrong and redis.status_reply('GONE') or count
+  elseif count then
+    return nil, count
+  end
+  return redis.status_reply(redis.call('HEXISTS', key, 'mode') == 1 and 'TAKEN' or 'GONE')
+end

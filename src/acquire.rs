@@ -26,6 +26,7 @@ use crate::spans;
 use crate::wait::{Next, Registration, Stay, Ticket, WaitLimits};
 
 mod ask;
+mod readers;
 mod refusal;
 mod report;
 mod timeout;
@@ -51,11 +52,23 @@ pub(crate) async fn acquire(
     lease: Lease,
     wait: Wait,
 ) -> Result<Option<AcquiredHold>, Error> {
+    acquire_beside(engine, handle, lease, wait, false).await
+}
+
+/// Acquires one hold; `None` if the wait ends first. Of a reader: it `recurs` if its caller has a guard that
+/// reads already. Then it passes all that wait.
+pub(crate) async fn acquire_beside(
+    engine: &Engine,
+    handle: &Arc<Handle>,
+    lease: Lease,
+    wait: Wait,
+    recurs: bool,
+) -> Result<Option<AcquiredHold>, Error> {
     let requested = lease.checked(engine.config.watchdog_timeout)?;
     let begun = clock::now();
-    let acquisition = Acquisition { engine, handle, lease, requested, wait, begun };
+    let acquisition = Acquisition { engine, handle, lease, requested, wait, begun, recurs };
     let granted = acquisition.acquire().await?;
-    if granted.is_some() {
+    if granted.is_some() && !recurs {
         engine.waiters.wake_to_nest(handle);
     }
     Ok(granted)
@@ -103,12 +116,15 @@ struct Acquisition<'a> {
     requested: Duration,
     wait: Wait,
     begun: Instant,
+    /// Its caller reads already.
+    recurs: bool,
 }
 
 impl<'a> Acquisition<'a> {
-    /// Whether this handle holds the lock already.
+    /// Whether this handle holds the lock already. A reader of which its caller is none waits for its turn.
     fn nests(&self) -> bool {
-        self.handle.holding(clock::now()).is_some()
+        (self.recurs || !self.handle.kind.is_shared())
+            && self.handle.holding(clock::now()).is_some()
     }
 
     /// Notes that this call has taken the lock that was handed off to it.
@@ -123,6 +139,9 @@ impl<'a> Acquisition<'a> {
     async fn acquire(&self) -> Result<Option<AcquiredHold>, Error> {
         let Self { engine, begun, .. } = *self;
         let process = &engine.process;
+        if let Some(granted) = self.join_readers(self.recurs) {
+            return Ok(Some(granted));
+        }
         if matches!(self.wait, Wait::Once) || self.nests() {
             let tried = process.bind(self.try_once(begun, None, None)).await?;
             let granted = self.granted_outside(tried, begun);
@@ -207,6 +226,9 @@ impl<'a> Acquisition<'a> {
                 }
                 // Another call of this handle has the lock.
                 Next::Nests => {
+                    if let Some(granted) = self.join_readers(true) {
+                        return Ok(Some(granted));
+                    }
                     let asked_at = clock::now();
                     let tried = match self.try_until(None, None).await {
                         Some(tried) => tried.map_err(|error| error.after(trouble.take()))?,

@@ -7,6 +7,7 @@ use crate::builder::LockClientBuilder;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::lock::{FairLock, FencedFairLock, FencedLock, Lock};
+use crate::read_write::ReadWriteLock;
 
 /// A client of the locks in one Redis: a server, a primary with Sentinels, or a cluster. Cloning is
 /// cheap, and all clones are the same client.
@@ -128,6 +129,13 @@ impl LockClient {
     #[must_use]
     pub fn fenced_fair_lock(&self, name: impl AsRef<str>) -> FencedFairLock {
         Lock::new(self.engine.clone(), name.as_ref())
+    }
+
+    /// Makes a handle to the read-write lock of that name, whose readers share it: a new owner with every call. A
+    /// plain lock of that name is another kind of lock: give them different names. No I/O.
+    #[must_use]
+    pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock {
+        ReadWriteLock::new(self.engine.clone(), name.as_ref())
     }
 
     /// Refuses new calls, ends waiting ones with [`Closed`](crate::ErrorKind::Closed), waits until

@@ -24,6 +24,7 @@ use crate::clock;
 use crate::config::{Config, QUEUE_TERM};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::events::Events;
+use crate::handle::Readers;
 use crate::handoff::Handoffs;
 use crate::host::{self, Host};
 use crate::loss::Losses;
@@ -56,6 +57,7 @@ pub(crate) struct Parts {
     pub(crate) releaser: Releaser,
     stop_renewing: tokio::sync::watch::Sender<bool>,
     pub(crate) possessions: Arc<Possessions>,
+    pub(crate) readers: Readers,
     /// Whether the first call has been made, or need not be awaited.
     connects: AtomicBool,
     /// Has the thread connect.
@@ -217,6 +219,7 @@ impl Parts {
             releaser: Releaser::new(jobs, handoffs.clone()),
             stop_renewing,
             possessions: possessions.clone(),
+            readers: Readers::default(),
             connects: AtomicBool::new(false),
             begin: begin.clone(),
         };

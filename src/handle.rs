@@ -11,6 +11,9 @@ use crate::kind::Kind;
 use crate::possession::{Ask, HandleId, Possession, Possessions, Renewal};
 use crate::protocol::Names;
 
+mod readers;
+pub(crate) use readers::Readers;
+
 /// A lock's name as one handle uses it. Who may nest is decided here: the guards of a handle share one
 /// possession.
 pub(crate) struct Handle {
@@ -61,7 +64,7 @@ impl Handle {
         let is_own = |last: &mut Arc<Possession>| last.holds.lock().is_of(self.number);
         let spare = state.last.take_if(|last| !is_own(last));
         drop(state);
-        possessions.begin(&self.names, spare)
+        possessions.begin(self.kind, &self.names, spare)
     }
 
     /// It is inside that possession from now on.
@@ -78,7 +81,11 @@ impl Handle {
         if state.last.as_ref().is_some_and(is_own) {
             return None;
         }
-        let ask = possession.holds.lock().ask_first(self.number);
+        let ask = {
+            let mut holds = possession.holds.lock();
+            holds.set_shared(self.kind.is_shared());
+            holds.ask_first(self.number)
+        };
         let before = state.last.replace(possession.clone());
         drop(state);
         drop(before);

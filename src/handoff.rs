@@ -89,6 +89,10 @@ impl Handoffs {
         let turn = streak.is_within(self.config.fair_turn, now);
         let (waiter, (granted, settle), effects) =
             self.waiters.take_next(names, turn, longest, now, |waiter| {
+                if waiter.handle.kind.is_shared() {
+                    // A writer has the lock: Redis has to hear that readers come.
+                    return None;
+                }
                 let has_permit = permit.is_some();
                 let to = waiter.hand_off();
                 let handed = possession.hand_off(to, has_permit, confirm, &self.config, now)?;

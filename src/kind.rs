@@ -115,6 +115,9 @@ mod sealed {
         Fenced,
         Fair,
         FencedFair,
+        /// Of a read-write lock: its readers, which are one handle in each client, and its writers.
+        Read,
+        Write,
     }
 
     pub trait Token: Send + Sync + Unpin + 'static {
@@ -132,6 +135,7 @@ impl Kind {
             Self::Fenced => "FencedLock",
             Self::Fair => "FairLock",
             Self::FencedFair => "FencedFairLock",
+            Self::Read | Self::Write => "ReadWriteLock",
         }
     }
 
@@ -144,7 +148,17 @@ impl Kind {
     /// Whether Redis keeps the order in which clients wait. Then each client listens on a channel of
     /// its own, on which it hears of its turn, and never defers to others.
     pub(crate) fn is_in_order(self) -> bool {
-        matches!(self, Self::Fair | Self::FencedFair)
+        matches!(self, Self::Fair | Self::FencedFair) || self.is_of_read_write()
+    }
+
+    /// Whether it is a read-write lock.
+    pub(crate) fn is_of_read_write(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
+    /// Whether all calls of a client share one handle, and one hold in Redis.
+    pub(crate) fn is_shared(self) -> bool {
+        self == Self::Read
     }
 }
 

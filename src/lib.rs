@@ -31,6 +31,7 @@ mod loss;
 mod possession;
 mod process;
 mod protocol;
+mod read_write;
 mod ready;
 mod reclaim;
 mod released;
@@ -57,6 +58,7 @@ pub use guard::{FencedLockGuard, LockGuard};
 pub use guide::promises;
 pub use lease::Lease;
 pub use lock::{FairLock, FencedFairLock, FencedLock, Lock};
+pub use read_write::{ReadGuard, ReadWriteLock, WriteGuard};
 /// The driver, in the version whose `Client` [`LockClientBuilder::client`] takes.
 #[doc(no_inline)]
 pub use redis;

@@ -36,6 +36,7 @@ mod permit;
 mod registry;
 mod renewal;
 mod retention;
+mod shared;
 mod streak;
 pub(crate) use acquired_hold::AcquiredHold;
 pub(crate) use handoff::{Confirm, HandOff, LEAST, Prolong};
@@ -44,6 +45,7 @@ pub(crate) use lose::FoundBy;
 pub(crate) use permit::Permit;
 pub(crate) use registry::Possessions;
 pub(crate) use renewal::Renewal;
+pub(crate) use shared::Join;
 
 /// The number of a handle, which no other handle and no possession of the client has.
 pub(crate) type HandleId = u64;
@@ -160,6 +162,8 @@ pub(crate) struct HoldState {
     renewing: bool,
     /// When the watched leases were last known to be in force: what their renewal counts from.
     renewed_at: Option<Instant>,
+    /// If all guards are one hold in Redis.
+    shared: Option<Box<shared::Shared>>,
     /// What few possessions have.
     rare: Option<Box<Rare>>,
     /// What became of it by hand-offs, and what Redis has yet to hear of that.
@@ -236,7 +240,7 @@ impl HoldState {
             return Nesting::Over;
         }
         let (count, before) = (self.live_count() + 1, self.counted);
-        self.counted = before.max(count);
+        self.counted = before.max(self.in_redis(count));
         Nesting::Ask(Ask { count, before })
     }
 
@@ -249,7 +253,8 @@ impl HoldState {
         tokens: TokenBlock,
         sent: Instant,
     ) -> NewHold {
-        self.counted = ask.count;
+        self.counted = self.in_redis(ask.count);
+        self.has_lease(lease);
         if ask.count == 1 {
             self.tokens = tokens;
             self.token = self.tokens.draw();
@@ -309,7 +314,8 @@ impl HoldState {
         }
         if let Some(at) = self.live.iter().position(|live| live.number == hold) {
             let Hold { validity, .. } = self.live.swap_remove(at);
-            if self.counted > 0 {
+            let is_shared = self.shared.is_some() && !self.live.is_empty();
+            if self.counted > 0 && !is_shared {
                 self.given_back.push(validity);
             }
         }
@@ -322,7 +328,7 @@ impl HoldState {
     }
 
     fn live_count(&self) -> u32 {
-        u32::try_from(self.live.len()).unwrap_or(u32::MAX)
+        self.in_redis(u32::try_from(self.live.len()).unwrap_or(u32::MAX))
     }
 }
 

@@ -23,6 +23,7 @@ mod foreign;
 mod grant;
 mod names;
 mod prolong;
+mod read_write;
 mod replies;
 mod scripts;
 mod texts;
@@ -32,6 +33,7 @@ pub(crate) use foreign::OldestForeignWaiter;
 pub(crate) use grant::{Grant, ServerClock, TurnMessage};
 pub(crate) use names::Names;
 pub(crate) use prolong::Prolonged;
+pub(crate) use read_write::Mode;
 use replies::{acquired, inspected, loss_of, unexpected};
 pub(crate) use scripts::scripts;
 use scripts::{SCRIPTS, count_listeners, publish};
@@ -125,6 +127,9 @@ impl<'a> Call<'a> {
         tokens: u32,
         entry: Option<QueueEntry>,
     ) -> Result<(Acquired, Instant, QueueNews), Error> {
+        if let Some(entry) = entry.filter(|_| names.is_read_write()) {
+            return self.acquire_read_write(names, owner, lease, count, entry).await;
+        }
         let mut request = match entry {
             None => self.acquire_request(tokens, names, owner, lease, count),
             Some(entry) => {
@@ -176,9 +181,10 @@ impl<'a> Call<'a> {
         replicas: Replicas,
         deadline: Instant,
     ) -> Result<(), Error> {
-        let mut cmd = evalsha(&SCRIPTS.rewrite, &[names.key()]);
+        let script = if names.is_read_write() { &SCRIPTS.rw_rewrite } else { &SCRIPTS.rewrite };
+        let mut cmd = evalsha(script, &[names.key()]);
         cmd.arg(owner);
-        let rewrite = Rewrite { cmd, script: &SCRIPTS.rewrite };
+        let rewrite = Rewrite { cmd, script };
         let replicated = router.replicated(names.key(), rewrite, replicas);
         let replicated = clock::timeout_at(deadline, replicated).await.unwrap_or(Err(None));
         let (have, trouble) = match replicated {
@@ -217,6 +223,7 @@ impl<'a> Call<'a> {
         }
         let mut request = match entry {
             None => self.release_request(names, owner),
+            Some(entry) if names.is_read_write() => self.release_read_write(names, owner, entry),
             Some(entry) => {
                 let args = move |cmd: &mut Cmd| _ = cmd.arg(owner);
                 self.queue_request(&SCRIPTS.fair_release, names, entry, fenced, args)
@@ -243,23 +250,30 @@ impl<'a> Call<'a> {
         Request { batch, publishes_on, ..self.request(Some(&SCRIPTS.release), cmd, names.key()) }
     }
 
-    /// Prolongs the leases of many locks, given as key and owner. Returns for each, in order,
-    /// whether it is lost, and when the request was sent. In a cluster, all are in one slot.
+    /// Prolongs the leases of many locks, given with their owners. Returns for each, in order,
+    /// whether it is lost, and when the request was sent. All are read-write locks, or none is; in a cluster, all
+    /// are in one slot.
     pub(crate) async fn renew(
         &mut self,
-        locks: &[(&str, &str)],
+        locks: &[(&Names, &str)],
         lease: Duration,
     ) -> Result<(Vec<Result<(), Loss>>, Instant), Error> {
-        let keys: Vec<&str> = locks.iter().map(|(key, _)| *key).collect();
-        let mut cmd = evalsha(&SCRIPTS.renew, &keys);
-        cmd.arg(millis(lease));
+        let first = locks.first().map(|(names, _)| *names);
+        let (script, mut cmd) = if first.is_some_and(Names::is_read_write) {
+            (&SCRIPTS.rw_renew, self.renew_read_write(locks, lease))
+        } else {
+            let keys: Vec<&str> = locks.iter().map(|(names, _)| names.key()).collect();
+            let mut cmd = evalsha(&SCRIPTS.renew, &keys);
+            cmd.arg(millis(lease));
+            (&SCRIPTS.renew, cmd)
+        };
         for (_, owner) in locks {
             cmd.arg(*owner);
         }
         let mut request = Request {
-            key: keys.first().copied(),
-            divisible: keys.len() > 1,
-            ..self.request(Some(&SCRIPTS.renew), cmd, "a batch of renewals")
+            key: first.map(Names::key),
+            divisible: locks.len() > 1,
+            ..self.request(Some(script), cmd, "a batch of renewals")
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         match answer.value {
@@ -286,7 +300,9 @@ impl<'a> Call<'a> {
         }
         let mut request = if names.is_in_order() {
             let entry = QueueEntry::none(grace);
-            self.queue_request(&SCRIPTS.fair_force_unlock, names, entry, false, |_| {})
+            let rw = names.is_read_write();
+            let script = if rw { &SCRIPTS.rw_force_unlock } else { &SCRIPTS.fair_force_unlock };
+            self.queue_request(script, names, entry, false, |_| {})
         } else {
             let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
             cmd.arg(names.channel()).arg(publish(self.router.channels()));
@@ -306,9 +322,10 @@ impl<'a> Call<'a> {
         names: &Names,
         owner: &str,
     ) -> Result<Option<Inspected>, Error> {
-        let mut cmd = evalsha(&SCRIPTS.inspect, &[names.key()]);
+        let script = if names.is_read_write() { &SCRIPTS.rw_inspect } else { &SCRIPTS.inspect };
+        let mut cmd = evalsha(script, &[names.key()]);
         cmd.arg(owner);
-        let mut request = self.request(Some(&SCRIPTS.inspect), cmd, names.key());
+        let mut request = self.request(Some(script), cmd, names.key());
         match self.router.call(&mut self.connection, &mut request).await?.value {
             Value::Nil => Ok(None),
             other => inspected(&other).map(Some).ok_or_else(|| unexpected("inspect", &other)),

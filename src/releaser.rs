@@ -81,7 +81,14 @@ impl Releaser {
     /// to the next waiter of this client, or has the background release it.
     pub(crate) fn give_back(&self, granted: &AcquiredHold) {
         let possession = &granted.possession;
-        possession.holds.lock().give_back(granted.hold);
+        let is_shared_still = {
+            let mut holds = possession.holds.lock();
+            holds.give_back(granted.hold);
+            holds.is_shared_still(clock::now())
+        };
+        if is_shared_still {
+            return;
+        }
         if !self.hand_off(possession, None, &mut None) {
             // If the permit is free, this takes it now, so that a `lock` that follows at once comes
             // after the release.

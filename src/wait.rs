@@ -40,6 +40,7 @@ mod subscriptions;
 mod turns;
 mod waiter;
 pub(crate) use change::{Effects, Limits, Stay, Ticket};
+use queue::WaitQueue;
 use queues::Queues;
 pub(crate) use reach::SILENCE;
 pub(crate) use turns::TurnLimits;
@@ -145,14 +146,29 @@ impl Waiters {
         if handle.waiting.load(Ordering::Relaxed) == 0 {
             return;
         }
+        let is_own = |waiter: &&Arc<Waiter>| Arc::ptr_eq(&waiter.handle, handle);
         self.change(|queues| {
             queues.change(&handle.names, |queue, cx| {
-                for waiter in queue.waiters().filter(|waiter| Arc::ptr_eq(&waiter.handle, handle)) {
+                let mut nests = |waiter: &Arc<Waiter>| {
                     waiter.nests.store(true, Ordering::Relaxed);
                     cx.effects.wake.push(waiter.clone());
+                };
+                if handle.kind.is_shared() {
+                    // Those behind a writer wait, and those before whom another client came.
+                    let order = &queue.order;
+                    let comes = |waiter: &&Arc<Waiter>| order.is_next(waiter.since);
+                    queue.waiters().take_while(is_own).take_while(comes).for_each(&mut nests);
+                } else {
+                    queue.waiters().filter(is_own).for_each(&mut nests);
                 }
             })
         });
+    }
+
+    /// Whether a call may go on that comes now: the client is not closed, and no other one waits for that lock.
+    pub(crate) fn lets_in(&self, names: &Names) -> bool {
+        let queues = self.queues.lock();
+        !queues.closed && queues.get(names).is_none_or(WaitQueue::is_empty)
     }
 
     /// The owner that Redis named last as the holder of a lock for which others wait, and until when

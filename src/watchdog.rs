@@ -140,11 +140,13 @@ impl Watchdog {
         }
     }
 
-    /// In a cluster one call can only have keys of one slot: then this makes several calls at once.
+    /// In a cluster one call can only have keys of one slot, and read-write locks have a script of their own:
+    /// then this makes several calls at once.
     async fn renew_by_slot(self: &Arc<Self>, router: &Arc<Router>, batch: Vec<Entry>) {
-        let mut by_slot: BTreeMap<Option<u16>, Vec<Entry>> = BTreeMap::new();
+        let mut by_slot: BTreeMap<(Option<u16>, bool), Vec<Entry>> = BTreeMap::new();
         for entry in batch {
-            by_slot.entry(router.slot_of(entry.key())).or_default().push(entry);
+            let (slot, names) = (router.slot_of(entry.key()), &entry.possession.names);
+            by_slot.entry((slot, names.is_read_write())).or_default().push(entry);
         }
         let mut calls = JoinSet::new();
         let last = by_slot.pop_last();
@@ -234,7 +236,8 @@ impl Watchdog {
 
     /// Returns the whole batch if Redis refused it and it has more than one lock.
     async fn renew(&self, router: &Router, batch: Vec<Entry>) -> Vec<Entry> {
-        let locks: Vec<_> = batch.iter().map(|entry| entry.possession.key_and_id()).collect();
+        let possessions = batch.iter().map(|entry| &entry.possession);
+        let locks: Vec<_> = possessions.map(|one| (&*one.names, &*one.id)).collect();
         let mut call = Call::new(router, self.give_up(router, &batch));
         call.patience = self.patience;
         let answer = call.renew(&locks, self.lease).await;

@@ -12,17 +12,21 @@ use std::time::Duration;
 use redlatch::kind::LockKind;
 use redlatch::{
     Error, ErrorKind, FairLock, FencedFairLock, FencedLock, FencedLockGuard, FencingToken, Lease,
-    Lock, LockClient, LockClientBuilder, LockGuard, Loss, Outcome,
+    Lock, LockClient, LockClientBuilder, LockGuard, Loss, Outcome, ReadGuard, ReadWriteLock,
+    WriteGuard,
 };
 
 /// Each module, and what of the crate it may use. Arrows point down, but for the two pairs in one
 /// row: a client makes its builder and a builder its client, a lock makes its guards.
 const MODULES: &[(&str, &[&str])] = &[
-    ("lib", &["builder", "client", "error", "guard", "guide", "lease", "lock", "token"]),
+    (
+        "lib",
+        &["builder", "client", "error", "guard", "guide", "lease", "lock", "read_write", "token"],
+    ),
     // A Redis in the process, with the feature `test-util`.
     ("test_util", &["client", "builder", "simulation", "protocol"]),
     // Public entry.
-    ("client", &["builder", "lock", "engine", "error"]),
+    ("client", &["builder", "lock", "read_write", "engine", "error"]),
     (
         "builder",
         &["client", "engine", "transport", "simulation", "error", "events", "config", "host"],
@@ -41,6 +45,13 @@ const MODULES: &[(&str, &[&str])] = &[
             "lease",
             "spans",
             "clock",
+            "error",
+        ],
+    ),
+    (
+        "read_write",
+        &[
+            "guard", "acquire", "engine", "handle", "protocol", "kind", "lease", "spans", "clock",
             "error",
         ],
     ),
@@ -85,6 +96,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "host",
             "reclaim",
             "releaser",
+            "handle",
             "handoff",
             "loss",
             "possession",
@@ -633,6 +645,9 @@ fn every_public_type_can_be_shared_between_threads_and_outlives_its_maker() {
     is_shared::<FencedFairLock>();
     is_shared::<FencedLock>();
     is_shared::<FencedLockGuard>();
+    is_shared::<ReadWriteLock>();
+    is_shared::<ReadGuard>();
+    is_shared::<WriteGuard>();
     is_shared::<FencingToken>();
     is_shared::<Lease>();
     is_shared::<Error>();
@@ -666,6 +681,34 @@ fn every_future_can_be_spawned(client: LockClient, lock: &'static Lock, guard: L
         let _ = guard.extend(SECOND).await;
         let _: Result<(), Error> = guard.execute(&redlatch::redis::pipe()).await;
         guard.unlock().await
+    });
+}
+
+/// Compiled and never run: there is no server.
+#[expect(dead_code, reason = "that it compiles is the test")]
+fn every_future_of_a_read_write_lock_can_be_spawned(
+    lock: &'static ReadWriteLock,
+    reading: ReadGuard,
+    writing: WriteGuard,
+) {
+    const SECOND: Duration = Duration::from_secs(1);
+    can_be_spawned(lock.read());
+    can_be_spawned(lock.write());
+    can_be_spawned(lock.read_with_lease(SECOND));
+    can_be_spawned(lock.write_with_lease(SECOND));
+    can_be_spawned(lock.try_read(SECOND, Lease::Watchdog));
+    can_be_spawned(lock.try_write(SECOND, SECOND));
+    can_be_spawned(lock.try_read_now());
+    can_be_spawned(lock.try_write_now());
+    can_be_spawned(lock.is_read_locked());
+    can_be_spawned(lock.is_write_locked());
+    can_be_spawned(lock.force_unlock());
+    can_be_spawned(async move {
+        reading.lost().await;
+        let _ = reading.run_until_lost(async {}).await;
+        let _ = writing.extend(SECOND).await;
+        let _ = reading.unlock().await;
+        writing.unlock().await
     });
 }
 

@@ -1,7 +1,7 @@
 //! One try: a request for a nested hold, or for the first one of a new possession.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::config::Replicas;
@@ -13,6 +13,9 @@ use crate::token::TokenBlock;
 use crate::wait::{SILENCE, Ticket};
 
 use super::{Acquisition, Tried};
+
+/// For how long readers may join without a request at most, where an answer takes no longer.
+const LONGEST_SHARE: Duration = Duration::from_secs(1);
 
 impl Acquisition<'_> {
     /// Asks Redis once: for a nested hold if the handle is inside, else for a first one. The call can wait for
@@ -33,8 +36,8 @@ impl Acquisition<'_> {
             if let Some(possession) = handle.last()
                 && possession.holds.lock().is_of(handle.number)
             {
-                if let Some(granted) = self.nest(&possession, deadline, now).await? {
-                    return Ok(Tried::Granted(granted));
+                if let Some(tried) = self.nest(&possession, deadline, now, ticket).await? {
+                    return Ok(tried);
                 }
                 now = clock::now();
             }
@@ -52,13 +55,15 @@ impl Acquisition<'_> {
     }
 
     /// Asks Redis for one more hold of a possession, if the handle is inside it. If its last hold was given
-    /// back, the release comes before a new one, and there is none then.
+    /// back, the release comes before a new one, and there is none then. A reader can be refused: it is not its
+    /// turn.
     async fn nest(
         &self,
         possession: &Arc<Possession>,
         deadline: Instant,
         now: Instant,
-    ) -> Result<Option<AcquiredHold>, Error> {
+        ticket: Option<Ticket>,
+    ) -> Result<Option<Tried>, Error> {
         let Self { engine, handle, .. } = self;
         let call = Call::new(&engine.router, deadline);
         let mut session =
@@ -69,7 +74,7 @@ impl Acquisition<'_> {
             let nesting = possession.holds.lock().ask_nested(handle.number, now);
             match nesting {
                 Nesting::Ask(ask) => {
-                    let entry = self.queue_entry(None);
+                    let entry = self.nested_entry(ticket);
                     let (acquired, sent, _) =
                         self.ask(&mut session, possession, ask, 0, entry).await?;
                     let loss = match acquired {
@@ -79,9 +84,13 @@ impl Acquisition<'_> {
                         }
                         Acquired::Granted(tokens) => {
                             self.await_replicas(&mut session).await?;
-                            return Ok(Some(self.granted(possession, ask, tokens, sent)));
+                            let granted = self.granted(possession, ask, tokens, sent);
+                            return Ok(Some(Tried::Granted(granted)));
                         }
                         Acquired::Gone(loss) => loss,
+                        Acquired::Refused { remaining, holder } if handle.kind.is_shared() => {
+                            return Ok(Some(Tried::Refused { remaining, holder }));
+                        }
                         Acquired::Refused { .. } => Loss::TakenOver,
                     };
                     engine.losses.found_gone(possession, FoundBy::NestedAcquire, loss);
@@ -142,7 +151,7 @@ impl Acquisition<'_> {
     }
 
     /// What a request says of this client's entry, if Redis keeps a queue. A call that waits in no queue brings none.
-    fn queue_entry(&self, ticket: Option<Ticket>) -> Option<QueueEntry> {
+    pub(super) fn queue_entry(&self, ticket: Option<Ticket>) -> Option<QueueEntry> {
         let Self { engine, handle, .. } = *self;
         handle.names.is_in_order().then(|| match ticket {
             None => QueueEntry::none(engine.config.fair_grace),
@@ -171,6 +180,15 @@ impl Acquisition<'_> {
         let (acquired, sent, news) = answer?;
         engine.waiters.record_foreign(names, news.foreign);
         engine.waiters.record_clock(names, news.clock);
+        if matches!(acquired, Acquired::Granted(_))
+            && let Some(foreign) = news.foreign
+        {
+            // For as long as a hand-off may keep others out, or as long as it takes to ask again.
+            let (now, own) = (clock::now(), engine.config.max_handoff_time.min(LONGEST_SHARE));
+            let open_until = now + own.max(now.saturating_duration_since(sent));
+            let is_open = foreign.oldest.is_none();
+            possession.holds.lock().set_share(is_open.then_some(open_until));
+        }
         Ok((acquired, sent, news.clock))
     }
 

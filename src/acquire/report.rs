@@ -20,7 +20,8 @@ impl Acquisition<'_> {
     /// This task got a hold, `nested` in others of its handle or not. Logs it if tasks share the handle.
     pub(super) fn entered(&self, possession: &Possession, nested: bool) {
         let Self { engine, handle, .. } = *self;
-        if handle.entered(possession, nested) {
+        // Readers share a handle by design.
+        if !handle.kind.is_shared() && handle.entered(possession, nested) {
             let of = (handle.names.key(), handle.id(&engine.possessions));
             engine.events.handle_shared(of, clock::now());
         }

@@ -21,7 +21,7 @@ pub(crate) struct Hold {
     pub(super) engine: Arc<Engine>,
     /// Keeps the watchdog renewing, also when the caller's handle is dropped.
     handle: Arc<Handle>,
-    pub(super) granted: AcquiredHold,
+    pub(crate) granted: AcquiredHold,
     /// When the caller got it, in milliseconds of [`Engine::uptime`]: it takes no room here.
     acquired: u32,
     /// `unlock` does what the drop would do.
@@ -41,7 +41,7 @@ impl Hold {
         Self { engine, handle, granted, acquired, unlocking: false, span }
     }
 
-    pub(super) async fn unlock(mut self) -> Result<(), Error> {
+    pub(crate) async fn unlock(mut self) -> Result<(), Error> {
         // If this fails, the drop gives the hold back.
         self.engine.begin_call().map_err(|error| error.about(self.name()))?;
         self.end_span();
@@ -77,11 +77,11 @@ impl Hold {
         self.span.end(|| validity.loss(clock::now()));
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.engine.config.without_prefix(self.handle.names.key())
     }
 
-    pub(super) fn owner(&self) -> &str {
+    pub(crate) fn owner(&self) -> &str {
         &self.granted.possession.id
     }
 
@@ -98,28 +98,28 @@ impl Hold {
         self.granted.possession.holds.lock().hold_until(self.granted.hold, now + left);
     }
 
-    pub(super) fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         self.local().is_none_or(|_on| self.granted.validity.is_lost())
     }
 
-    pub(super) fn loss(&self) -> Option<Loss> {
+    pub(crate) fn loss(&self) -> Option<Loss> {
         self.local().and_then(|_on| self.granted.validity.loss(clock::now()))
     }
 
-    pub(super) async fn lost(&self) {
+    pub(crate) async fn lost(&self) {
         let process = &self.engine.process;
         if process.is_this_one() {
             process.bind(self.engine.host.run(self.granted.validity.lost())).await;
         }
     }
 
-    pub(super) fn remaining(&self) -> Duration {
+    pub(crate) fn remaining(&self) -> Duration {
         let Some(_on) = self.local() else { return Duration::ZERO };
         let now = clock::now();
         self.granted.validity.check(now).map_or(Duration::ZERO, |until| until - now)
     }
 
-    pub(super) async fn extend(&self, lease: Duration) -> Result<(), Error> {
+    pub(crate) async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = Lease::Fixed(lease);
         let extend =
             async { self.extend_to(lease.checked(self.engine.config.watchdog_timeout)?).await };
@@ -131,7 +131,8 @@ impl Hold {
         let mut session = self.session(lease).await?;
         granted.asks_for(lease);
         let possession = &granted.possession;
-        let (held, sent) = session.call.renew(&[possession.key_and_id()], lease).await?;
+        let lock = (&*possession.names, &*possession.id);
+        let (held, sent) = session.call.renew(&[lock], lease).await?;
         if let [Err(loss)] = *held {
             engine.losses.found_gone(possession, FoundBy::Extension, loss);
             return Err(self.was_lost(Outcome::NotExecuted));
@@ -160,7 +161,7 @@ impl Hold {
         Error::lost(self.handle.names.key(), self.loss(), outcome)
     }
 
-    pub(super) async fn run_until_lost<F: Future>(&self, fut: F) -> Result<F::Output, Error> {
+    pub(crate) async fn run_until_lost<F: Future>(&self, fut: F) -> Result<F::Output, Error> {
         let value = tokio::select! {
             biased;
             () = self.lost() => None,
@@ -173,7 +174,7 @@ impl Hold {
     }
 
     /// Adds to what its guard shows of itself.
-    pub(super) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
+    pub(crate) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
         shown.field("name", &self.name()).field("owner", &self.owner());
         // In a forked child a mutex of the parent may be locked for ever.
         if self.engine.process.is_this_one() {

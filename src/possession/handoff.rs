@@ -154,7 +154,7 @@ impl HoldState {
     /// lost or soon will be, if its key is to stay, or if it may have been freed already.
     pub(crate) fn can_hand_off(&self, now: Instant) -> Option<Instant> {
         let frees = self.freeing || self.counted == 0 || self.retention(now).is_some();
-        if !self.live.is_empty() || self.over || frees {
+        if !self.live.is_empty() || self.over || frees || self.shared.is_some() {
             return None;
         }
         let lost = self.given_back.iter().any(|validity| validity.check(now).is_none());

@@ -4,10 +4,15 @@ use std::fmt;
 use std::io::Write;
 use std::ops::Deref;
 
+use crate::kind::Kind;
+
 use super::Possession;
 
-/// The length of a UUID, a colon, and the longest number.
-const LONGEST: usize = 36 + 1 + 20;
+/// The length of a UUID, a colon, and the longest number, and of what the writer of a read-write lock has behind
+/// that.
+const LONGEST: usize = 36 + 1 + 20 + WRITER.len();
+
+const WRITER: &str = ":write";
 
 /// `<uuid of the client>:<number>`, without memory of its own: there is one for each acquire.
 #[derive(Clone, Copy)]
@@ -18,13 +23,23 @@ pub(crate) struct Id {
 
 impl Id {
     pub(super) fn new(client: uuid::Uuid, number: u64) -> Self {
+        Self::of(client, number, Kind::Reentrant)
+    }
+
+    pub(super) fn of(client: uuid::Uuid, number: u64, kind: Kind) -> Self {
         let mut text = [0; LONGEST];
         client.as_hyphenated().encode_lower(&mut text);
         let mut rest = &mut text[uuid::fmt::Hyphenated::LENGTH..];
-        write!(rest, ":{number}").expect("BUG: a number of more than 20 digits");
+        let writer = if kind == Kind::Write { WRITER } else { "" };
+        write!(rest, ":{number}{writer}").expect("BUG: a number of more than 20 digits");
         let length = LONGEST - rest.len();
         Self { text, length: length as u8 }
     }
+}
+
+/// An id as it is without what a writer has at its end.
+pub(super) fn without_writer(id: &str) -> &str {
+    id.strip_suffix(WRITER).unwrap_or(id)
 }
 
 impl Possession {

@@ -13,13 +13,16 @@ impl HoldState {
         now: Instant,
         watchdog_timeout: Duration,
     ) -> Option<PendingRelease> {
-        let lease = self.promised(now, watchdog_timeout);
+        let promised = self.promised(now, watchdog_timeout);
+        let lease = promised;
         // Guards that are all lost keep nothing in Redis.
         let count = if lease.is_some() { self.live_count() } else { 0 };
         let retention = if lease.is_none() { self.retention(now) } else { None };
         let lease = lease.or(retention).unwrap_or(Duration::from_millis(1));
         let (given_back, unconfirmed) = (self.given_back.len(), self.unconfirmed());
-        (self.counted > count).then_some(PendingRelease {
+        // Without the timeout the caller asks whether something is to be given back.
+        let shortens = !watchdog_timeout.is_zero() && self.keeps_too_long(promised, now);
+        (self.counted > count || shortens).then_some(PendingRelease {
             count,
             lease,
             retains: retention.is_some(),

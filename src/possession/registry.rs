@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use super::id::without_writer;
 use super::{HandleId, Id, Permit, Possession};
 use crate::clock;
 use crate::host::{HashMap, new_uuid};
@@ -49,12 +50,13 @@ impl Default for Possessions {
 impl Possessions {
     /// What a lock of that kind is called.
     pub(crate) fn names(&self, kind: Kind, prefix: &str, name: &str) -> Arc<Names> {
-        let names = Names::new(prefix, name);
-        if !kind.is_in_order() {
-            return Arc::new(names);
-        }
         let mut text = uuid::Uuid::encode_buffer();
-        Arc::new(names.with_own_channel(self.uuid.as_hyphenated().encode_lower(&mut text)))
+        let client = self.uuid.as_hyphenated().encode_lower(&mut text);
+        Arc::new(match kind.is_in_order() {
+            _ if kind.is_of_read_write() => Names::of_read_write(prefix, name, client),
+            true => Names::new(prefix, name).with_own_channel(client),
+            false => Names::new(prefix, name),
+        })
     }
 
     /// The number of a new handle.
@@ -71,11 +73,12 @@ impl Possessions {
     /// memory of `spare`, if nothing else refers to that.
     pub(crate) fn begin(
         self: &Arc<Self>,
+        kind: Kind,
         names: &Arc<Names>,
         spare: Option<Arc<Possession>>,
     ) -> Arc<Possession> {
         let number = self.draw();
-        let id = Id::new(self.uuid, number);
+        let id = Id::of(self.uuid, number, kind);
         // One whose key stays is registered as such by its drop, which needs the registry.
         let spare = spare.filter(|spare| spare.holds.lock().retained_until().is_none());
         let mut registered = self.registered.lock();
@@ -162,13 +165,13 @@ impl Possessions {
     fn number(&self, id: &str) -> Option<u64> {
         let mut text = uuid::Uuid::encode_buffer();
         let number = id.strip_prefix(&*self.uuid.as_hyphenated().encode_lower(&mut text))?;
-        number.strip_prefix(':')?.parse().ok()
+        without_writer(number.strip_prefix(':')?).parse().ok()
     }
 }
 
 /// The number at the end of an id of this client.
 fn number_of(id: &Id) -> Option<u64> {
-    id.rsplit_once(':')?.1.parse().ok()
+    without_writer(id).rsplit_once(':')?.1.parse().ok()
 }
 
 impl Registered {
@@ -227,7 +230,7 @@ mod tests {
     }
 
     fn begin(possessions: &Arc<Possessions>) -> Arc<Possession> {
-        possessions.begin(&names(), None)
+        possessions.begin(Kind::Reentrant, &names(), None)
     }
 
     fn is_idle(possessions: &Arc<Possessions>, id: &str) -> bool {

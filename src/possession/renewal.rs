@@ -96,7 +96,9 @@ impl HoldState {
             // The margin of its deadline is that of this lease from now on.
             live.lease = Lease::Fixed(lease);
         }
-        live.validity.extend(until, now)
+        let extended = live.validity.extend(until, now);
+        self.has_lease(Lease::Fixed(lease));
+        extended
     }
 
     /// A renewal is over.

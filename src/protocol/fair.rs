@@ -7,7 +7,7 @@ use redis::{Cmd, Script, Value};
 use crate::clock;
 use crate::config::QUEUE_TERM;
 use crate::error::Error;
-use crate::transport::{Answer, Request};
+use crate::transport::{Answer, Channels, Request};
 
 use super::replies::{loss_of, unexpected};
 use super::scripts::SCRIPTS;
@@ -30,13 +30,16 @@ pub(crate) struct QueueEntry {
     pub(crate) mode: TurnMode,
     /// How many fencing tokens Redis draws when it grants the lock to this client.
     pub(crate) tokens: u32,
+    /// A nested hold of a reader waits for its turn.
+    pub(crate) in_turn: bool,
 }
 
 impl QueueEntry {
     /// No waiter waits, and no request with a ticket has been sent.
     pub(crate) fn none(grace: Duration) -> Self {
         let mode = TurnMode::Arriving;
-        Self { since: None, ticket: 0, of_another: false, grace, mode, tokens: 0 }
+        let (since, of_another, in_turn) = (None, false, false);
+        Self { since, ticket: 0, of_another, grace, mode, tokens: 0, in_turn }
     }
 }
 
@@ -49,6 +52,9 @@ pub(crate) enum TurnMode {
     Notify,
     /// Redis waits for it: it is not subscribed yet, and asks as soon as it is.
     Arriving,
+    /// It waits for a read-write lock, to read or to write: Redis notifies it, and it asks.
+    Read,
+    Write,
 }
 
 impl TurnMode {
@@ -65,11 +71,13 @@ impl TurnMode {
             Self::Grant => "grant",
             Self::Notify => "notify",
             Self::Arriving => "arriving",
+            Self::Read => "read",
+            Self::Write => "write",
         }
     }
 }
 
-/// What a script of a fair lock says of the queue, beside what that of a plain lock replies.
+/// What a script of a lock with a queue says of the queue, beside what that of a plain lock replies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct QueueNews {
     pub(crate) foreign: Option<OldestForeignWaiter>,
@@ -128,14 +136,20 @@ impl Call<'_> {
             let token = if fenced { Some(names.token_key()) } else { None };
             let keys = [names.key(), &queue, &waiting].into_iter().chain(token.as_deref());
             let mut cmd = evalsha(script, &keys.collect::<Vec<_>>());
-            cmd.arg(names.client()).arg(age(entry.since)).arg(entry.ticket).arg(entry.mode.arg());
-            cmd.arg(millis(QUEUE_TERM)).arg(millis(entry.grace));
-            cmd.arg(names.common_channel()).arg(publish(channels));
-            cmd.arg(if count_listeners(channels).is_empty() { "" } else { "1" });
-            cmd.arg(entry.tokens);
+            say_entry(&mut cmd, names, entry, channels);
             args(&mut cmd);
             cmd
         };
+        self.made_anew(script, names, make)
+    }
+
+    /// A request about a lock and its queue, which is made for each sending.
+    pub(super) fn made_anew<'r>(
+        &self,
+        script: &'static Script,
+        names: &'r Names,
+        make: impl Fn() -> Cmd + Send + Sync + 'r,
+    ) -> Request<'r> {
         let request = self.request(Some(script), Cmd::new(), names.key());
         let publishes_on = Some(names.common_channel());
         Request { make: Some(Box::new(make)), publishes_on, ..request }
@@ -149,7 +163,8 @@ impl Call<'_> {
         last: u64,
     ) -> Result<(), Error> {
         let entry = QueueEntry { ticket: last, ..QueueEntry::none(grace) };
-        let mut request = self.queue_request(&SCRIPTS.fair_leave, names, entry, false, |_| {});
+        let script = if names.is_read_write() { &SCRIPTS.rw_leave } else { &SCRIPTS.fair_leave };
+        let mut request = self.queue_request(script, names, entry, false, |_| {});
         match self.router.call(&mut self.connection, &mut request).await?.value {
             Value::Okay => Ok(()),
             other if loss_of(&other).is_some() => Ok(()),
@@ -182,6 +197,15 @@ impl Call<'_> {
         }
         Err(unexpected("fair_refresh", &answer.value))
     }
+}
+
+/// What a script of a lock with a queue is told of this client's entry in that, at this moment.
+pub(super) fn say_entry(cmd: &mut Cmd, names: &Names, entry: QueueEntry, channels: Channels) {
+    cmd.arg(names.client()).arg(age(entry.since)).arg(entry.ticket).arg(entry.mode.arg());
+    cmd.arg(millis(QUEUE_TERM)).arg(millis(entry.grace));
+    cmd.arg(names.common_channel()).arg(publish(channels));
+    cmd.arg(if count_listeners(channels).is_empty() { "" } else { "1" });
+    cmd.arg(entry.tokens);
 }
 
 /// In microseconds, at this moment; empty if no waiter waits.

@@ -13,12 +13,17 @@ pub(crate) struct Names {
     wrapped: bool,
     /// Whether the channel is one client's own: then that client's id is at its end.
     own_channel: bool,
+    /// Whether it is a read-write lock.
+    read_write: bool,
 }
 
 const CHANNEL: &str = "redisson_lock__channel:";
+const READ_WRITE_CHANNEL: &str = "redisson_rwlock:";
 const TOKEN: &str = "redisson_lock_token:";
 const QUEUE: &str = "redlatch_queue:";
 const WAITING: &str = "redlatch_waiting:";
+const READ_WRITE_QUEUE: &str = "redlatch_rw_queue:";
+const READ_WRITE_WAITING: &str = "redlatch_rw_waiting:";
 
 /// The length of a client's id, which is a uuid.
 const CLIENT: usize = 36;
@@ -27,10 +32,20 @@ impl Names {
     /// Those of a lock for which clients take turns. A name that brings a hash tag of its own stays as it
     /// is; any other becomes the tag, so that all keys of one lock share a cluster slot.
     pub(crate) fn new(prefix: &str, name: &str) -> Self {
+        Self::on(CHANNEL, prefix, name)
+    }
+
+    /// Those of a read-write lock, for which Redis keeps the order.
+    pub(crate) fn of_read_write(prefix: &str, name: &str, client: &str) -> Self {
+        let names = Self::on(READ_WRITE_CHANNEL, prefix, name);
+        Self { read_write: true, ..names.with_own_channel(client) }
+    }
+
+    fn on(channel: &str, prefix: &str, name: &str) -> Self {
         let wrapped = !prefix.contains('{') && !name.contains('{');
         let (open, close) = if wrapped { ("{", "}") } else { ("", "") };
-        let channel = format!("{CHANNEL}{open}{prefix}{name}{close}").into();
-        Self { channel, wrapped, own_channel: false }
+        let channel = format!("{channel}{open}{prefix}{name}{close}").into();
+        Self { channel, wrapped, own_channel: false, read_write: false }
     }
 
     /// Those of a lock for which Redis keeps the order: its channel is the client's own.
@@ -71,6 +86,11 @@ impl Names {
         self.own_channel
     }
 
+    /// Whether it is a read-write lock, with scripts of its own.
+    pub(crate) fn is_read_write(&self) -> bool {
+        self.read_write
+    }
+
     /// The client whose channel it is; empty if it has none of its own.
     pub(super) fn client(&self) -> &str {
         if self.own_channel { &self.channel[self.channel.len() - CLIENT..] } else { "" }
@@ -85,7 +105,16 @@ impl Names {
     /// The locks `a` and `{a}` have queues of their own.
     pub(super) fn queue_keys(&self) -> [String; 2] {
         let own = if self.wrapped { "" } else { ":" };
-        [QUEUE, WAITING].map(|key| format!("{key}{own}{}", self.tagged()))
+        let keys = match self.read_write {
+            true => [READ_WRITE_QUEUE, READ_WRITE_WAITING],
+            false => [QUEUE, WAITING],
+        };
+        keys.map(|key| format!("{key}{own}{}", self.tagged()))
+    }
+
+    /// The key whose TTL is the lease of a reader, one for each of its holds, from 1 on.
+    pub(super) fn marker_key(&self, owner: &str, number: u32) -> String {
+        format!("{}:{owner}:rwlock_timeout:{number}", self.tagged())
     }
 
     /// Refuses a name whose own braces put its key and its channel into two slots of a cluster.
@@ -101,6 +130,7 @@ impl Names {
     }
 
     fn tagged(&self) -> &str {
-        &self.common_channel()[CHANNEL.len()..]
+        let channel = if self.read_write { READ_WRITE_CHANNEL } else { CHANNEL };
+        &self.common_channel()[channel.len()..]
     }
 }

@@ -41,6 +41,9 @@ impl Call<'_> {
         };
         let mut request = match entry {
             None => self.prolong_request(names, terms.tokens > 0, listens, args),
+            Some(entry) if names.is_read_write() => {
+                self.prolong_read_write(names, owner, entry, args)
+            }
             Some(entry) => {
                 self.queue_request(&SCRIPTS.fair_prolong, names, entry, terms.tokens > 0, args)
             }

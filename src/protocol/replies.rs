@@ -58,7 +58,7 @@ pub(super) fn loss_of(reply: &Value) -> Option<Loss> {
 pub(super) fn inspected(reply: &Value) -> Option<Inspected> {
     let Value::Array(parts) = reply else { return None };
     match &**parts {
-        [Value::Int(ttl), count, Value::BulkString(holder)] => {
+        [Value::Int(ttl), count, Value::BulkString(holder), ..] => {
             let count = redis::from_redis_value_ref(count).ok()?;
             let holder = String::from_utf8_lossy(holder).into();
             Some(Inspected { remaining: lease_of(*ttl), count, holder })

@@ -10,6 +10,7 @@ mod commands;
 mod fair;
 mod headers;
 mod prolong;
+mod read_write;
 mod server;
 mod texts;
 

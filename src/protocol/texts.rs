@@ -13,7 +13,8 @@ macro_rules! files {
 pub(crate) const FILES: &[(&str, &str)] = files! {
     "acquire" "batch" "execute" "fair" "fair_acquire" "fair_force_unlock" "fair_leave"
     "fair_prolong" "fair_refresh" "fair_release" "force_unlock" "inspect" "lib" "prolong" "release"
-    "renew" "rewrite"
+    "renew" "rewrite" "rw_acquire" "rw_force_unlock" "rw_inspect" "rw_leave" "rw_prolong" "rw_release"
+    "rw_renew" "rw_rewrite"
 };
 
 /// A script. Where its file says what it is behind, that is: other scripts, as functions, or the file `fair`.

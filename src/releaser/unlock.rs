@@ -30,6 +30,8 @@ pub(crate) struct Unlock<'a> {
     /// The hold state still counted the hold.
     counts: bool,
     handed_off: Option<Confirmation>,
+    /// Other readers of this client are left: Redis has nothing to hear.
+    is_shared_still: bool,
 }
 
 impl<'a> Unlock<'a> {
@@ -41,10 +43,15 @@ impl<'a> Unlock<'a> {
     ) -> Self {
         let AcquiredHold { possession, hold, validity, .. } = granted;
         let ran_out = validity.check(begun).is_none();
-        let counts = possession.holds.lock().give_back(*hold);
+        let (counts, is_shared_still) = {
+            let mut holds = possession.holds.lock();
+            (holds.give_back(*hold), holds.is_shared_still(begun))
+        };
         let session =
             PossessionSession::new(call, possession, releaser, None, granted.longest_lease());
-        let mut unlock = Self { session, granted, begun, ran_out, counts, handed_off: None };
+        let handed_off = None;
+        let mut unlock =
+            Self { session, granted, begun, ran_out, counts, handed_off, is_shared_still };
         unlock.handed_off = if counts { unlock.hand_off() } else { None };
         unlock
     }
@@ -88,7 +95,10 @@ impl<'a> Unlock<'a> {
 
     /// Has Redis release the lock, if no waiter of this client takes it after all.
     pub(crate) async fn release(&mut self) -> Result<(), Error> {
-        let executed = self.hand_off_or_release().await;
+        let executed = match self.is_shared_still {
+            true => Ok(false),
+            false => self.hand_off_or_release().await,
+        };
         self.outcome(executed)
     }
 

@@ -35,7 +35,10 @@ impl Waiters {
         match queues.at(clock::now()).bring_entry(names, behind) {
             Ok((ticket, since)) => {
                 let hears = queues.subscriptions.is_live(names.channel());
-                let mode = TurnMode::of(hears, config.takes_grants());
+                let mode = match queues.get(names).and_then(|queue| queue.waiter(ticket)) {
+                    Some(waiter) if hears && names.is_read_write() => waiter.wants(),
+                    _ => TurnMode::of(hears, config.takes_grants() && !names.is_read_write()),
+                };
                 QueueEntry { since: Some(since), ticket, mode, tokens, ..none }
             }
             Err(ticket) => QueueEntry { ticket, ..none },

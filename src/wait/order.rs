@@ -30,6 +30,11 @@ impl Order {
         matches!(self, Self::Queued(entry) if entry.is_taken())
     }
 
+    /// Whether a waiter that came at `since` came before all that wait in other clients, as far as Redis has said.
+    pub(super) fn is_next(&self, since: Instant) -> bool {
+        matches!(self, Self::Queued(entry) if entry.is_next(since))
+    }
+
     fn turn(&mut self) -> Option<&mut Turn> {
         match self {
             Self::TakesTurns(turn) => turn.as_deref_mut(),

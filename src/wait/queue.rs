@@ -94,6 +94,11 @@ impl<W> WaitQueue<W> {
         self.entries.iter().filter_map(|entry| entry.waiter.as_ref())
     }
 
+    /// The waiter with that ticket, if it can be woken.
+    pub(super) fn waiter(&self, ticket: Ticket) -> Option<&Arc<W>> {
+        self.entries.get(self.position(ticket).ok()?)?.waiter.as_ref()
+    }
+
     /// The waiters that are not asking Redis.
     pub(super) fn parked(&self) -> impl Iterator<Item = &Arc<W>> {
         self.entries.iter().filter(|entry| entry.asking.is_none()).filter_map(|e| e.waiter.as_ref())

@@ -14,9 +14,10 @@ use crate::clock;
 use crate::handle::Handle;
 use crate::lease::Lease;
 use crate::possession::{AcquiredHold, HandOff};
-use crate::protocol::Names;
+use crate::protocol::{Names, TurnMode};
 
 use super::change::{Stay, WaitStep};
+use super::queues::Queues;
 use super::reach::Reach;
 use super::{Mutex, Next, Ticket, WaitLimits, Waiters, sleep_until};
 
@@ -61,6 +62,11 @@ impl Waiter {
         }
     }
 
+    /// What it wants of a read-write lock.
+    pub(super) fn wants(&self) -> TurnMode {
+        if self.handle.kind.is_shared() { TurnMode::Read } else { TurnMode::Write }
+    }
+
     /// Hands the lock to the waiter. If the waiter has left, the caller must give the lock back.
     pub(crate) fn hand(&self, granted: AcquiredHold) -> Result<(), AcquiredHold> {
         let mut grant_slot = self.grant_slot.lock();
@@ -96,8 +102,9 @@ pub(crate) struct Registration<'a> {
     since: Instant,
     joined: Instant,
     ticket: Ticket,
-    /// Created when it parks.
+    /// Created when it parks; for a read-write lock when it joins: the queue has to know who wants to read.
     waiter: OnceLock<Arc<Waiter>>,
+    has_parked: AtomicBool,
     is_forgotten: AtomicBool,
 }
 
@@ -113,23 +120,20 @@ impl Waiters {
     ) -> Registration<'_> {
         let handle = handle.clone();
         handle.waiting.fetch_add(1, Ordering::Relaxed);
-        let stay = Stay { since, until };
-        let (joined, names) = (clock::now(), &handle.names);
-        let (ticket, effects) =
-            self.change_quietly(joined, |queues| queues.join(names, None, stay));
-        self.run(effects);
-        let (waiter, is_forgotten) = (OnceLock::new(), AtomicBool::new(false));
-        Registration {
+        let mut registration = Registration {
             waiters: self,
             handle,
             lease,
             requested,
             since,
-            joined,
-            ticket,
-            waiter,
-            is_forgotten,
-        }
+            joined: clock::now(),
+            ticket: 0,
+            waiter: OnceLock::new(),
+            has_parked: AtomicBool::new(false),
+            is_forgotten: AtomicBool::new(false),
+        };
+        registration.join(until, registration.joined);
+        registration
     }
 }
 
@@ -152,9 +156,18 @@ impl Registration<'_> {
 
     /// Waits in the queue again, behind all others, after it left with a lock that was lost before it could run.
     pub(crate) fn join_again(&mut self, until: Option<Instant>) {
-        let stay = Stay { since: self.since, until };
-        self.ticket = self.waiters.change(|queues| queues.join(self.names(), None, stay));
         self.waiter = OnceLock::new();
+        self.has_parked = AtomicBool::new(false);
+        self.join(until, clock::now());
+    }
+
+    fn join(&mut self, until: Option<Instant>, now: Instant) {
+        let stay = Stay { since: self.since, until };
+        let waiter = self.names().is_read_write().then(|| self.waiter().clone());
+        let join = |queues: &mut Queues<Waiter>| queues.join(self.names(), waiter, stay);
+        let (ticket, effects) = self.waiters.change_quietly(now, join);
+        self.waiters.run(effects);
+        self.ticket = ticket;
     }
 
     /// Whether the waiter is to ask Redis before anything else: until when, and its ticket.
@@ -200,7 +213,8 @@ impl Registration<'_> {
         if self.waiter.get().is_some_and(may_nest) && self.handle.holding(now).is_some() {
             return Err(Next::Nests);
         }
-        let parks_first = self.waiter.get().is_none();
+        // Readers keep their order.
+        let parks_first = !self.has_parked.load(Ordering::Relaxed) && !self.handle.kind.is_shared();
         let checked = self.waiters.change(|queues| {
             if queues.closed {
                 return Err(Next::Closed);
@@ -224,6 +238,7 @@ impl Registration<'_> {
                 WaitStep::Ask => Err(Next::Ask(gives_up_at)),
                 WaitStep::Park(at) => {
                     let waiter = self.waiter();
+                    self.has_parked.store(true, Ordering::Relaxed);
                     queues.change(self.names(), |queue, _| queue.park(self.ticket, waiter));
                     Ok([at, gives_up_at, until].into_iter().flatten().min())
                 }

@@ -43,6 +43,7 @@ mod max_hold;
 mod options;
 mod paused;
 mod prelude;
+mod read_write;
 mod retention;
 mod runtimes;
 mod scale;

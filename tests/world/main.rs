@@ -13,6 +13,7 @@ mod leases;
 mod order;
 mod outages;
 mod prelude;
+mod read_write;
 mod scene;
 mod seeds;
 mod silence;

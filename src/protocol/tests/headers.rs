@@ -101,15 +101,20 @@ impl Script {
         if value.starts_with("redis.status_reply(") {
             return statuses(value);
         }
+        if ["left ~= -2", "refused("].iter().any(|own| value.starts_with(own)) {
+            // Of a function of the script's own, or what that returns, which is an array.
+            return Vec::new();
+        }
         match value {
-            "failed" if self.body.contains(" = lost(") => owned("+GONE +TAKEN"),
+            "failed" if self.body.contains(" = lost") => owned("+GONE +TAKEN"),
             "failed" => owned("-WRONGTYPE"),
             "prolonged" => owned("+GONE +TAKEN"),
             "acquire({KEYS[1]}, {owner, lease, count})" => owned("nil +GONE +TAKEN"),
-            "expires" | "granted" | "look" | "refused" => Vec::new(),
+            "expires" | "granted" | "look" | "refused" | "marked" => Vec::new(),
             "token" => owned("nil string"),
             "free()" => owned("number"),
             "nil" => owned("nil"),
+            "0" => owned("number"),
             _ if value.starts_with("tonumber(") => owned("number"),
             _ => {
                 let table = value.trim_matches(['{', '}']).split(',').next().unwrap();

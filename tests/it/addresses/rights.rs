@@ -65,6 +65,10 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     ("+zrange", "zrange", &["is served in order"]),
     ("+zrem", "zrem", &["is served in order"]),
     ("+zscore", "zscore", &["passes the dead"]),
+    // For read-write locks alone: the leases of readers, and what waiters listen to.
+    ("~{lock:*", "{lock:", &["is shared"]),
+    ("&redisson_rwlock:*", "redisson_rwlock:{lock:", &["is shared"]),
+    ("+hexists", "hexists", &["is shared"]),
 ];
 
 /// Deeds that went wrong, and how.
@@ -154,6 +158,19 @@ async fn is_served_in_order(client: &LockClient, other: &LockClient, server: &Se
     guard.unlock().await.map(|()| queued == 0)
 }
 
+/// Two clients read, and then one writes that waited.
+async fn is_shared(client: &LockClient, other: &LockClient, server: &Server) -> Deed {
+    let (here, there) = (client.read_write_lock("shared"), other.read_write_lock("shared"));
+    let (one, two) = (here.read_with_lease(SOON).await?, there.read_with_lease(SOON).await?);
+    one.unlock().await?;
+    let next = client.read_write_lock("shared");
+    let waiting = tokio::spawn(async move { next.try_write(ms(3_000), SOON).await });
+    until_parked(server, "lock:shared").await;
+    two.unlock().await?;
+    let Some(guard) = waiting.await.expect("a waiter")? else { return Ok(false) };
+    guard.unlock().await.map(|()| true)
+}
+
 /// The lock is free, and the queue has the entry of a client that died.
 async fn passes_the_dead(client: &LockClient, server: &Server) -> Deed {
     server.ask::<u64>(&["ZADD", "redlatch_queue:{lock:queued}", "1", "dead"]);
@@ -238,6 +255,7 @@ async fn deeds(server: &Server) -> Wrong {
     done.insert("hands off", hands_off(&mine, server).await);
     done.insert("is woken", is_woken(&mine, &other, server).await);
     done.insert("is served in order", is_served_in_order(&mine, &other, server).await);
+    done.insert("is shared", is_shared(&mine, &other, server).await);
     done.insert("passes the dead", passes_the_dead(&mine, server).await);
     done.insert("unsubscribes", unsubscribes(server).await);
     done.insert("is renewed", is_renewed(&mine).await);

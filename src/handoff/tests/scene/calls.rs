@@ -45,7 +45,7 @@ impl Stage {
 
     /// Asks for a new possession. No handle of this scene nests.
     async fn ask(&self, handle: &Arc<Handle>, lease: Lease) -> Option<Guard<'_>> {
-        let possession = self.possessions.begin(&self.names, None);
+        let possession = self.possessions.begin(Kind::Reentrant, &self.names, None);
         self.begun.lock().push(possession.clone());
         let mut session = PossessionSession::enter(self, &possession).await;
         let ask = loop {

@@ -1,0 +1,160 @@
+-- rw_acquire: let a reader or a writer have a read-write lock if it is its client's turn, and enter
+-- the client into the queue if not.
+--
+-- KEYS[1]   the lock: a hash with the field `mode`, `read` or `write`, and owner -> 1 for each
+--           reader, or the owner of the writer -> hold count
+-- KEYS[2]   its queue
+-- KEYS[3]   its waiting clients
+-- KEYS[4]   the marker of a reader: a string with the TTL of its lease
+-- KEYS[k]   the markers of the readers at which a writer looks: those of ARGV[a]
+-- ARGV[2]   how long the oldest waiter of the client has waited; empty for a call that takes
+--           no entry; and what else fair has
+-- ARGV[11]  owner; that of a writer has `:write` at its end
+-- ARGV[12]  lease in milliseconds, a whole number, at least 1
+-- ARGV[13]  1 for a first hold; for a nested one more, which is the hold count to reach of a writer.
+--           That of a reader stays 1: all readers of a client are one
+-- ARGV[14]  `read` or `write`
+-- ARGV[15]  1 if the oldest waiter is another one, as fair_acquire has it; else empty
+-- ARGV[16]  1 if a nested hold of a reader waits for its turn as if it were a first one; else empty
+-- ARGV[a]   a reader at which a writer looks,
+-- ARGV[a+1] and its count, which is the number of its markers
+--
+-- Replies  an          array, granted or refused: nil, or an array of two, what PTTL says of the
+--                      lease of the holders, and one of these, as acquire has them; then how long
+--                      the oldest waiter of other clients has waited and the server's clock, as
+--                      fair_acquire has them; then the readers because of which a writer is refused
+--                      that has looked at none, and their counts, 64 at most. A refusal has no
+--                      holder if another client has its turn
+--          nil         granted; a nested hold that waited for nothing
+--          +GONE       the outer holds, on which a nested one was to stand, no
+--                      longer exist; nothing was written
+--          +TAKEN      the same, and others have the lock
+--          -WRONGTYPE  the key is a hash, but not a read-write lock; nothing was written. The same,
+--                      and `key 2` or `key 3`: that one is of another type than the queue has
+--
+-- The lock is Redisson's. Its readers have a marker each, because the hash lasts as long as the
+-- longest lease: a reader whose markers have ended has died, and a writer takes its field out. So
+-- a writer that is refused asks again, with the markers of the readers as declared keys. It is told
+-- when the first of these leases could end.
+-- What this sent twice does, and why the entry goes before the lock comes, is in fair_acquire. A
+-- hold that is there already never gets a shorter lease.
+-- A reader passes the turn on: the next client may want to read, too.
+-- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
+-- between "it is not" and my entry no release may pass.
+
+local key, owner, lease, count, wants = KEYS[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14]
+local is_of_another, in_turn = ARGV[15] ~= '', ARGV[16] ~= ''
+local mode, holder, failed = mode_of(key)
+if failed then
+  return failed
+end
+local k, a, soonest = 4, 17, nil
+while mode == 'read' and ARGV[a] do
+  local longest = -2
+  for _ = 1, ARGV[a + 1] do
+    local left = redis.call('PTTL', KEYS[k])
+    longest = math.max(longest, left == -1 and 2 ^ 53 or left)
+    k = k + 1
+  end
+  if longest > 0 then
+    soonest = math.min(soonest or longest, longest)
+  elseif redis.call('HGET', key, ARGV[a]) == ARGV[a + 1] then
+    redis.call('HDEL', key, ARGV[a])
+  end
+  a = a + 2
+end
+if a > 17 and redis.call('HLEN', key) == 1 then
+  redis.call('DEL', key)
+  mode, holder = nil, nil
+end
+local has = mode and redis.call('HEXISTS', key, owner) == 1
+if count ~= '1' and not has then
+  return redis.status_reply(mode and 'TAKEN' or 'GONE')
+end
+local fits = not mode or has or mode == 'read' and wants == 'read'
+local asks = not has or in_turn
+
+-- What a refusal says of those that have the lock.
+local function refused(foreign, now)
+  local left, named = redis.call('PTTL', key), false
+  if soonest then
+    left = left < 0 and soonest or math.min(left, soonest)
+  elseif mode == 'read' and a == 17 then
+    named = redis.call('HRANDFIELD', key, 64, 'WITHVALUES')
+  end
+  return {{left, holder}, foreign, now, named}
+end
+
+local oldest = -1
+if (asks or count == '1') and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) then
+  if not fits and ARGV[2] == '' then
+    return refused(false, false)
+  end
+  -- Behind   fair
+  local asking = age ~= '' and asks and client or nil
+  local now, notified = now_us(), redis.pcall('HGET', waiting, 'notified')
+  local entered = false
+  if type(notified) ~= 'table' then
+    entered = asking and enter(now, age) or not asking and redis.pcall('ZSCORE', queue, client)
+  end
+  for i, look in ipairs({entered, notified}) do
+    if type(look) == 'table' and string.find(look.err, 'WRONGTYPE', 1, true) then
+      return redis.error_reply('WRONGTYPE key ' .. i + 1 .. ' is not of a queue')
+    elseif type(look) == 'table' and not fits and string.find(look.err, 'OOM', 1, true) then
+      return refused(false, false)
+    elseif type(look) == 'table' then
+      return look
+    end
+  end
+  if asking and notified == client then
+    redis.call('HDEL', waiting, 'notified')
+  end
+  if not fits then
+    return refused(oldest_foreign(now), now)
+  elseif asks then
+    local left = mode and writer_waits(now, asking)
+    if left then
+      return {{left, ''}, false, now}
+    end
+    local first
+    first, left = give_turn(now, asking)
+    if first ~= nil and (first ~= asking or is_of_another) then
+      return {{math.max(1, math.min(left, grace)), ''}, false, now}
+    end
+  end
+  if asking then
+    drop(client, 'notified')
+  elseif age ~= '' then
+    enter(now, '')
+  end
+  oldest = oldest_foreign(now)
+  if asks and wants == 'read' and oldest >= 0 and not writer_waits(now) then
+    give_turn(now)
+  end
+end
+if wants == 'read' then
+  local kept = math.max(tonumber(lease), redis.call('PTTL', KEYS[4]))
+  local marked = redis.pcall('SET', KEYS[4], 1, 'PX', string.format('%.0f', kept))
+  if marked.err then
+    return marked
+  end
+  redis.call('HSET', key, 'mode', 'read', owner, 1)
+else
+  redis.call('HSET', key, 'mode', 'write', owner, count)
+end
+if not mode or redis.call('PTTL', key) < tonumber(lease) then
+  local expires = redis.pcall('PEXPIRE', key, lease)
+  if expires ~= 1 then
+    if not mode then
+      -- Not permitted, say: better no lock than one forever.
+      redis.call('DEL', key)
+    elseif not has then
+      redis.call('HDEL', key, owner)
+    end
+    return expires
+  end
+end
+if asks or count == '1' then
+  return {false, oldest}
+end
+return nil

@@ -1,0 +1,28 @@
+-- rw_force_unlock: free a read-write lock, whoever has it, and give the next client its turn.
+--
+-- KEYS[1]  the lock, as rw_acquire has it
+-- KEYS[2]  its queue; and what else fair has
+-- ARGV[7]  the channel of the lock
+-- ARGV[8]  how to publish on it; and what else fair has
+--
+-- Replies  number      freed: the next client was notified, and so many clients received the
+--                      message on the lock's channel
+--          +GONE       it was free; nothing was written
+--          -WRONGTYPE  the key is a hash, but not a read-write lock; nothing was written
+--
+-- The markers of the readers end by themselves: they are nothing without their fields.
+-- Why what follows the DEL is protected is in fair_release.
+-- Why atomic: the next client has its turn if and only if there was something to free.
+
+local mode, _, failed = mode_of(KEYS[1])
+if not mode then
+  return failed or redis.status_reply('GONE')
+end
+redis.call('DEL', KEYS[1])
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  pcall(function()
+    -- Behind   fair
+    give_turn(now_us(), nil, client)
+  end)
+end
+return tonumber(redis.pcall(ARGV[8], ARGV[7], mode == 'read' and '0' or '1')) or 0

@@ -1,0 +1,18 @@
+-- rw_inspect: read who has a read-write lock, and for how long.
+--
+-- KEYS[1]  the lock, as rw_acquire has it
+-- ARGV[1]  the owner whose holds the script counts
+--
+-- Replies  nil         free
+--          an          array of four: what PTTL says of the longest lease (-1: it has none), the
+--                      hold count of ARGV[1] (0: it has none), one of those that have the lock,
+--                      and `read` or `write`
+--          -WRONGTYPE  the key is a hash, but not a read-write lock
+--
+-- Why atomic: the parts of the answer are about the same holders.
+
+local mode, holder, failed = mode_of(KEYS[1])
+if not mode then
+  return failed or nil
+end
+return {redis.call('PTTL', KEYS[1]), redis.call('HGET', KEYS[1], ARGV[1]) or 0, holder, mode}

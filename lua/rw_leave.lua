@@ -1,0 +1,29 @@
+-- rw_leave: remove a client's entry from the queue of a read-write lock, and pass its turn on.
+--
+-- KEYS and ARGV are those of fair.
+--
+-- Replies  +GONE  it had no entry, or has it for another waiter
+--          +OK    the entry is gone; if the lock is free, or readers have it and the next client
+--                 may want to read, that one has its turn
+--
+-- What this sent twice does, and why the first write is a HDEL, is in fair_leave.
+-- Why atomic: if the turn of the client came between two steps, no other client would be
+-- notified.
+
+-- Behind   fair
+local last = redis.call('HGET', waiting, 'ticket:' .. client)
+if last and ticket < tonumber(last) then
+  return redis.status_reply('GONE')
+end
+local had_entry = drop(client)
+if redis.call('HGET', waiting, 'notified') == client then
+  redis.call('HDEL', waiting, 'notified')
+end
+if not had_entry then
+  return redis.status_reply('GONE')
+end
+local now, mode = now_us(), redis.pcall('HGET', lock, 'mode')
+if mode == 'read' and not writer_waits(now) or redis.call('EXISTS', lock) == 0 then
+  give_turn(now)
+end
+return redis.status_reply('OK')

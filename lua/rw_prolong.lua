@@ -1,0 +1,57 @@
+-- rw_prolong: set the hold count and the lease of a reader or a writer that has a read-write lock.
+--
+-- KEYS[1]   the lock, as rw_acquire has it
+-- KEYS[4]   the marker of the reader; left out for a writer; and what else fair has
+-- ARGV[7]   the channel of the lock
+-- ARGV[8]   how to publish on it; and what else fair has
+-- ARGV[11]  owner
+-- ARGV[12]  hold count to reach: at least 1, and no more than the owner has
+-- ARGV[13]  lease in milliseconds, a whole number, at least 1
+--
+-- Replies  an      array of two: as prolong has it, but that nothing is known and no token is drawn;
+--                  and how long the oldest waiter of other clients has waited, in microseconds
+--                  (-1: there is none, or it is not known)
+--          +GONE   the owner holds nothing here; nothing was written
+--          +TAKEN  the same, and others have the lock
+--
+-- The lease of one reader of several is that of its marker: the hash lasts as long as the longest.
+-- If it lasts for less now, a message says so: to all that wait in Redisson, and to the first two
+-- clients in the queue, as fair_prolong does it.
+-- The first write is a PEXPIRE because Redis allows that when its memory is full. What follows the
+-- prolonging is called protected: it has happened.
+-- Why atomic: between "it is mine" and the new lease the old one may end and another
+-- owner may come in, whose lock this would change.
+
+local key, owner, count, lease = KEYS[1], ARGV[11], ARGV[12], ARGV[13]
+local failed, held = lost_field(key, owner)
+if failed then
+  return failed
+end
+local remaining = redis.call('PTTL', key)
+local is_alone = redis.call('HLEN', key) <= 2
+if is_alone or remaining < tonumber(lease) then
+  redis.call('PEXPIRE', key, lease)
+end
+if KEYS[4] then
+  if redis.call('PEXPIRE', KEYS[4], lease) == 0 then
+    redis.call('SET', KEYS[4], 1, 'PX', lease)
+  end
+elseif tonumber(held) > tonumber(count) then
+  redis.call('HSET', key, owner, count)
+end
+local oldest = -1
+pcall(function()
+  -- Behind   fair
+  local now = now_us()
+  enter(now, age)
+  if is_alone and (remaining < 0 or remaining > tonumber(lease) + 50) then
+    redis.pcall(ARGV[8], ARGV[7], KEYS[4] and '0' or '1')
+    local after = lease + 1
+    for _, whom in ipairs(redis.call('ZRANGE', queue, 0, 1)) do
+      notify(whom, after)
+      after = after + grace
+    end
+  end
+  oldest = oldest_foreign(now)
+end)
+return {{-1, 0}, oldest}

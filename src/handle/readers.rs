@@ -1,0 +1,62 @@
+//! The handles that all readers of a client share, one for each read-write lock.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::kind::Kind;
+use crate::possession::Possessions;
+use crate::protocol::Names;
+
+use super::Handle;
+
+/// Below this many entries there is no sweep.
+const SWEEP_FROM: usize = 1024;
+
+#[derive(Default)]
+pub(crate) struct Readers(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    by_key: BTreeMap<Box<str>, Weak<Handle>>,
+    sweep_at: usize,
+}
+
+impl Readers {
+    /// The handle of all that read that lock. It lives as long as one of them, or a guard or call of it.
+    pub(crate) fn of(&self, names: &Arc<Names>, possessions: &Possessions) -> Arc<Handle> {
+        let mut state = self.0.lock();
+        if let Some(handle) = state.by_key.get(names.key()).and_then(Weak::upgrade) {
+            return handle;
+        }
+        if state.by_key.len() >= state.sweep_at {
+            state.by_key.retain(|_, handle| handle.strong_count() > 0);
+            state.sweep_at = SWEEP_FROM.max(2 * state.by_key.len());
+        }
+        let handle = Arc::new(Handle::new(Kind::Read, names.clone(), possessions));
+        state.by_key.insert(names.key().into(), Arc::downgrade(&handle));
+        handle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_of_a_name_share_a_handle_for_as_long_as_one_of_them_has_it() {
+        let (readers, possessions) = (Readers::default(), Possessions::default());
+        let names = |name: &str| possessions.names(Kind::Read, "", name);
+        let one = readers.of(&names("a"), &possessions);
+        assert!(Arc::ptr_eq(&one, &readers.of(&names("a"), &possessions)));
+        assert_ne!(one.number, readers.of(&names("b"), &possessions).number);
+        let number = one.number;
+        drop(one);
+        assert_ne!(number, readers.of(&names("a"), &possessions).number);
+        for number in 0..3 * SWEEP_FROM {
+            readers.of(&names(&number.to_string()), &possessions);
+        }
+        assert!(readers.0.lock().by_key.len() <= SWEEP_FROM, "names do not pile up");
+    }
+}

@@ -1,0 +1,109 @@
+//! The readers of one client, which have one hold in Redis: pure state.
+//!
+//! All calls that read use one handle, so all their guards are in one possession. Redis counts one hold for
+//! them, which the first of them asks for and the last one releases.
+//!
+//! 1. **A guard that joins is valid no longer than Redis has confirmed**, and no longer than its own lease.
+//!    Where that is too short, it asks Redis.
+//! 2. **The share is open for a short time** after Redis has said that no other client waits. After that a
+//!    new reader asks Redis whether that is still so: no stream of readers keeps a writer out.
+//! 3. Redis may keep the lock for the longest lease of these guards. When the guard that needed it is given
+//!    back, a release is pending that makes it shorter.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::lease::{Lease, Validity, valid_until};
+
+use super::handoff::LEAST;
+use super::{HandleId, HoldState, NewHold};
+
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Until when a reader may join that came last (invariant 2).
+    open_until: Option<Instant>,
+    /// Whether not all leases are the default one.
+    uneven: bool,
+}
+
+/// A reader that wants to join those that its client has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Join {
+    pub(crate) handle: HandleId,
+    pub(crate) lease: Lease,
+    /// The lease in whole milliseconds.
+    pub(crate) requested: Duration,
+    /// It may join whether or not the share is open.
+    pub(crate) passes: bool,
+    /// There is a limit to how long the watchdog renews a lease.
+    pub(crate) has_limit: bool,
+}
+
+impl HoldState {
+    /// Whether all guards are one hold in Redis.
+    pub(crate) fn set_shared(&mut self, shared: bool) {
+        self.shared = shared.then(Box::default);
+    }
+
+    /// How many holds Redis has for so many guards.
+    pub(super) fn in_redis(&self, guards: u32) -> u32 {
+        if self.shared.is_some() { guards.min(1) } else { guards }
+    }
+
+    /// A guard has that lease, or asks for it.
+    pub(super) fn has_lease(&mut self, lease: Lease) {
+        if let Some(shared) = &mut self.shared {
+            shared.uneven |= lease != Lease::Watchdog;
+        }
+    }
+
+    /// Redis has said whether other clients wait: none does if the share is `open_until` then.
+    pub(crate) fn set_share(&mut self, open_until: Option<Instant>) {
+        if let Some(shared) = &mut self.shared {
+            shared.open_until = open_until;
+        }
+    }
+
+    /// Whether readers are left after one was given back, so that Redis has nothing to hear.
+    pub(crate) fn is_shared_still(&self, now: Instant) -> bool {
+        let even = self.shared.as_ref().is_some_and(|shared| !shared.uneven);
+        even && !self.over && self.live.iter().any(|hold| hold.validity.check(now).is_some())
+    }
+
+    /// Whether Redis keeps the lock for longer than the guards need that are left (invariant 3).
+    pub(super) fn keeps_too_long(&self, promised: Option<Duration>, now: Instant) -> bool {
+        let uneven = self.shared.as_ref().is_some_and(|shared| shared.uneven);
+        let keeps = |lease: Duration| self.until.is_some_and(|until| until > now + lease);
+        uneven && self.counted > 0 && promised.is_some_and(keeps)
+    }
+
+    /// Lets a reader join, if that needs no request.
+    pub(crate) fn join(&mut self, join: Join, now: Instant) -> Option<NewHold> {
+        let Join { handle, lease, requested, passes, has_limit } = join;
+        let is_open = self.shared.as_ref()?.open_until.is_some_and(|until| now < until);
+        let lives = self.counted > 0 && !self.over && !self.freeing;
+        if !(passes || is_open) || !lives || !self.holds_for(handle, now) {
+            return None;
+        }
+        let until = self.until.filter(|until| now + LEAST <= *until)?;
+        let own = valid_until(now, requested);
+        let mut live = self.live.iter();
+        let watched =
+            live.any(|hold| hold.lease == Lease::Watchdog && hold.validity.check(now).is_some());
+        if lease == Lease::Watchdog {
+            if !watched && own <= until {
+                // Its lease is in force, and is renewed a period from now.
+                self.renewed_at = Some(now);
+            } else if !watched {
+                return None;
+            }
+            if has_limit {
+                self.rare().renewed_from = Some(now);
+            }
+        } else if own > until {
+            return None;
+        }
+        self.has_lease(lease);
+        Some(self.add(lease, Arc::new(Validity::new(own.min(until)))))
+    }
+}

@@ -1,0 +1,182 @@
+//! The calls of the read-write lock, which is that of Redisson's `RReadWriteLock`, with a queue of clients
+//! beside it as a fair lock has one.
+//!
+//! All readers of a client are one owner, with one hold and one marker. The owner of a writer has `:write` at
+//! its end.
+
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Script, Value};
+
+use crate::error::Error;
+use crate::transport::{Answer, Request};
+
+use super::fair::say_entry;
+use super::replies::{acquired, unexpected};
+use super::scripts::SCRIPTS;
+use super::{Acquired, Call, Names, QueueEntry, QueueNews, evalsha, millis};
+
+/// What stands at the end of the owner of a writer.
+const WRITER: &str = ":write";
+
+/// A reader with more holds, which only Redisson has, is not looked at: it is there until the lock's lease ends.
+const MOST_MARKERS: u32 = 16;
+
+/// The field of a reader, and its count.
+pub(super) type Reader = (String, u32);
+
+/// Whether the owner of a read-write lock is that of a writer.
+fn writes(owner: &str) -> bool {
+    owner.ends_with(WRITER)
+}
+
+/// What a read-write lock is held for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Read,
+    Write,
+}
+
+impl Call<'_> {
+    /// As [`acquire`](Call::acquire). A writer that readers keep out looks at once whether they are alive.
+    pub(super) async fn acquire_read_write(
+        &mut self,
+        names: &Names,
+        owner: &str,
+        lease: Duration,
+        count: u32,
+        entry: QueueEntry,
+    ) -> Result<(Acquired, Instant, QueueNews), Error> {
+        let mut answer = self.ask_read_write(names, owner, lease, count, entry, &[]).await?;
+        let readers = readers(&answer.value);
+        if !readers.is_empty() {
+            answer = self.ask_read_write(names, owner, lease, count, entry, &readers).await?;
+        }
+        let news = QueueNews::take(&mut answer);
+        let (acquired, sent) = acquired(answer, 0)?;
+        Ok((acquired, sent, news))
+    }
+
+    async fn ask_read_write(
+        &mut self,
+        names: &Names,
+        owner: &str,
+        lease: Duration,
+        count: u32,
+        entry: QueueEntry,
+        readers: &[Reader],
+    ) -> Result<Answer, Error> {
+        let markers = readers.iter().flat_map(|(reader, count)| {
+            (1..=*count).map(move |number| names.marker_key(reader, number))
+        });
+        let markers = own_marker(names, owner).into_iter().chain(markers).collect();
+        let args = move |cmd: &mut Cmd| {
+            cmd.arg(owner).arg(millis(lease)).arg(count);
+            cmd.arg(if writes(owner) { "write" } else { "read" });
+            for flag in [entry.of_another, entry.in_turn] {
+                cmd.arg(if flag { "1" } else { "" });
+            }
+            for (reader, count) in readers {
+                cmd.arg(reader).arg(*count);
+            }
+        };
+        let mut request = self.read_write_request(&SCRIPTS.rw_acquire, names, entry, markers, args);
+        self.router.call(&mut self.connection, &mut request).await
+    }
+
+    pub(super) fn release_read_write<'r>(
+        &self,
+        names: &'r Names,
+        owner: &'r str,
+        entry: QueueEntry,
+    ) -> Request<'r> {
+        let (marker, args) = (own_marker(names, owner), move |cmd: &mut Cmd| _ = cmd.arg(owner));
+        let markers = marker.into_iter().collect();
+        self.read_write_request(&SCRIPTS.rw_release, names, entry, markers, args)
+    }
+
+    pub(super) fn prolong_read_write<'r>(
+        &self,
+        names: &'r Names,
+        owner: &'r str,
+        entry: QueueEntry,
+        args: impl Fn(&mut Cmd) + Send + Sync + 'r,
+    ) -> Request<'r> {
+        let markers = own_marker(names, owner).into_iter().collect();
+        self.read_write_request(&SCRIPTS.rw_prolong, names, entry, markers, args)
+    }
+
+    /// A request about a lock, its queue and these markers.
+    fn read_write_request<'r>(
+        &self,
+        script: &'static Script,
+        names: &'r Names,
+        entry: QueueEntry,
+        markers: Vec<String>,
+        args: impl Fn(&mut Cmd) + Send + Sync + 'r,
+    ) -> Request<'r> {
+        let channels = self.router.channels();
+        let make = move || {
+            let [queue, waiting] = names.queue_keys();
+            let keys = [names.key(), &queue, &waiting].into_iter();
+            let keys = keys.chain(markers.iter().map(String::as_str));
+            let mut cmd = evalsha(script, &keys.collect::<Vec<_>>());
+            say_entry(&mut cmd, names, entry, channels);
+            args(&mut cmd);
+            cmd
+        };
+        self.made_anew(script, names, make)
+    }
+
+    /// What [`renew`](Call::renew) sends for read-write locks.
+    pub(super) fn renew_read_write(&self, locks: &[(&Names, &str)], lease: Duration) -> Cmd {
+        let mut keys = Vec::with_capacity(2 * locks.len());
+        for (names, owner) in locks {
+            let marker = own_marker(names, owner);
+            keys.extend([names.key().to_owned(), marker.unwrap_or_else(|| names.key().into())]);
+        }
+        let mut cmd = evalsha(&SCRIPTS.rw_renew, &keys);
+        cmd.arg(millis(lease));
+        cmd
+    }
+
+    /// What the lock is held for; `None` if it is free.
+    pub(crate) async fn mode(&mut self, names: &Names) -> Result<Option<Mode>, Error> {
+        let mut cmd = evalsha(&SCRIPTS.rw_inspect, &[names.key()]);
+        cmd.arg("");
+        let mut request = self.request(Some(&SCRIPTS.rw_inspect), cmd, names.key());
+        match self.router.call(&mut self.connection, &mut request).await?.value {
+            Value::Nil => Ok(None),
+            other => {
+                inspected_mode(&other).map(Some).ok_or_else(|| unexpected("rw_inspect", &other))
+            }
+        }
+    }
+}
+
+/// The marker of a reader that is a client of this crate: it has one hold.
+fn own_marker(names: &Names, owner: &str) -> Option<String> {
+    (!writes(owner)).then(|| names.marker_key(owner, 1))
+}
+
+/// The readers because of which a writer was refused that has not looked at them yet.
+pub(super) fn readers(answer: &Value) -> Vec<Reader> {
+    let Value::Array(parts) = answer else { return Vec::new() };
+    let Some(Value::Array(named)) = parts.get(3) else { return Vec::new() };
+    let reader = |pair: &[Value]| {
+        let [field, count] = pair else { return None };
+        let count = redis::from_redis_value_ref(count).ok().filter(|many| *many <= MOST_MARKERS)?;
+        Some((redis::from_redis_value_ref(field).ok()?, count))
+    };
+    named.chunks_exact(2).filter_map(reader).filter(|(field, _)| field != "mode").collect()
+}
+
+/// What a read-write lock is held for.
+fn inspected_mode(reply: &Value) -> Option<Mode> {
+    let Value::Array(parts) = reply else { return None };
+    match parts.get(3)? {
+        Value::BulkString(mode) if mode == b"read" => Some(Mode::Read),
+        Value::BulkString(mode) if mode == b"write" => Some(Mode::Write),
+        _ => None,
+    }
+}

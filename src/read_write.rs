@@ -1,0 +1,322 @@
+//! The read-write lock: readers share it, a writer has it alone.
+//!
+//! A handle has two sides. To write it is an owner of its own, like the handle of a fair lock. To read it
+//! uses the handle that all readers of its client share (see [`crate::handle`]), and knows which guards
+//! are its own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::Wait;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::kind::Kind;
+use crate::lease::Lease;
+use crate::protocol::Names;
+
+mod calls;
+mod guards;
+mod inspect;
+mod own;
+use calls::forever;
+pub use guards::{ReadGuard, WriteGuard};
+use own::Own;
+
+/// A handle to a read-write lock: any number of readers share it, over all processes, or one writer has it
+/// alone. In Redis it is Redisson's `RReadWriteLock`.
+///
+/// # Who has it next
+///
+/// First come, first served, as with a [`FairLock`](crate::FairLock): a reader that comes behind a waiting
+/// writer waits, too, and readers that stand behind each other enter together. So neither a stream of readers
+/// nor one of writers keeps the others out. What that promises, and what becomes of a client that dies, is [on
+/// that page](crate::FairLock#what-it-promises), with these differences:
+///
+/// - readers of one client join each other without asking Redis for up to 10 ms
+///   ([`max_handoff_time`](crate::LockClientBuilder::max_handoff_time), a second at most), or a round trip if
+///   that is longer, after Redis has said that no other client waits: they may pass a writer in another client
+///   that came within that time. The next one asks Redis again;
+/// - a client whose first waiter wants to write and has died behind readers counts as alive for up to 10 s;
+/// - readers and writers of Redisson do not see the queue. A stream of its readers can keep a writer
+///   out.
+///
+/// # One handle
+///
+/// A handle is an owner, as that of a [`Lock`](crate::Lock) is: a clone is a new one. A guard of it that reads lets
+/// further reads of this handle pass whoever waits. A second write nests. Two calls would wait for
+/// the guards of their own handle: to write while it reads, and to read while it writes. They return
+/// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at once. (The tries that do not wait return `None`.)
+///
+/// # Leases and losses
+///
+/// All readers of a client are one owner in Redis. The client renews its default lease once for all of them, and if
+/// Redis finds it gone, all of them are lost. An explicit lease ends by itself, as ever; Redis may keep the lock
+/// for the longest that was asked for since the first of these readers came, if the process dies. To give
+/// back a guard that is not the last one of these readers is local: `unlock` then asks Redis nothing.
+///
+/// # Errors
+///
+/// Those of [every call](crate::Lock#errors) of a lock. [`NotALock`](crate::ErrorKind::NotALock) also if a plain lock has
+/// that name: neither of the two touches the other, and that is why they need different names. (Redisson's read-write
+/// lock takes a name that a plain lock holds.)
+///
+/// # Panics
+///
+/// As for [every call](crate::Lock#panics) of a lock.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(client: redlatch::LockClient) -> Result<(), redlatch::Error> {
+/// use std::time::Duration;
+///
+/// let config = client.read_write_lock("config");
+/// let reading = config.read().await?;
+/// // Others read, too; nobody writes.
+/// reading.unlock().await?;
+///
+/// let writing = config.write().await?;
+/// // Nobody else is here.
+/// writing.unlock().await?;
+///
+/// // Waits for a second at most, for a lease of ten seconds that the client never renews.
+/// let (wait, lease) = (Duration::from_secs(1), Duration::from_secs(10));
+/// if let Some(writing) = config.try_write(wait, lease).await? {
+///     writing.unlock().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Costs
+///
+/// | | round trips |
+/// |---|---|
+/// | to read or write on a free name, and to give that back | 1 each |
+/// | to read where this client does | 0 while readers may join, as above; 1 by the next one |
+/// | to give a read back that is not the last one of its client | 0 |
+/// | to write where readers are | 1 more, which looks whether they are alive |
+/// | a waiter | as with a [fair lock](crate::FairLock#costs); a turn of a writer of the same client costs 0 |
+///
+/// # In Redis
+///
+/// As Redisson has it: a hash with the field `mode`, and a field for each owner; `{name}:<owner>:rwlock_timeout:1` is
+/// the lease of a reader; messages come on `redisson_rwlock:{name}`. The queue is in `redlatch_rw_queue:{name}` and
+/// `redlatch_rw_waiting:{name}`, which expire by themselves.
+pub struct ReadWriteLock {
+    engine: Arc<Engine>,
+    read: Arc<Handle>,
+    write: Arc<Handle>,
+    own: Arc<Own>,
+}
+
+impl ReadWriteLock {
+    pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
+        let prefix = &engine.config.name_prefix;
+        let names = engine.possessions.names(Kind::Write, prefix, name);
+        Self::of(names, engine)
+    }
+
+    fn of(names: Arc<Names>, engine: Arc<Engine>) -> Self {
+        let handle = |kind| Arc::new(Handle::new(kind, names.clone(), &engine.possessions));
+        // In a forked child a mutex of the parent may be locked for ever, and every call is refused.
+        let read = match engine.process.is_this_one() {
+            true => engine.readers.of(&names, &engine.possessions),
+            false => handle(Kind::Read),
+        };
+        let write = handle(Kind::Write);
+        Self { engine, read, write, own: Arc::default() }
+    }
+
+    /// Acquires the lock to read, waiting for as long as it takes. The lease is the watchdog timeout (30 s), which
+    /// the client renews in the background while a guard lives.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lock::lock`](crate::Lock::lock), and [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) while this handle
+    /// has a guard that writes.
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the wait queue. The client gives a grant that was on its way back in the
+    /// background, as with [`Lock::lock`](crate::Lock::lock).
+    pub async fn read(&self) -> Result<ReadGuard, Error> {
+        forever(self.acquire_to_read(Lease::Watchdog, Wait::Forever).await)
+    }
+
+    /// Acquires the lock to read, for `lease` and no longer, waiting for as long as it takes. The client never
+    /// renews the lease.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read), and [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `lease` is zero or longer
+    /// than a hundred years.
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`read`](Self::read).
+    pub async fn read_with_lease(&self, lease: Duration) -> Result<ReadGuard, Error> {
+        forever(self.acquire_to_read(Lease::Fixed(lease), Wait::Forever).await)
+    }
+
+    /// Acquires the lock to read if that is possible within `wait`; `None` if it stayed busy. Zero means exactly
+    /// one try, [`Duration::MAX`] for ever. A [`Duration`] as `lease` is a [fixed one](Lease::Fixed).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lock::try_lock`](crate::Lock::try_lock), and [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if it may
+    /// wait while this handle has a guard that writes.
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`read`](Self::read).
+    pub async fn try_read(
+        &self,
+        wait: Duration,
+        lease: impl Into<Lease>,
+    ) -> Result<Option<ReadGuard>, Error> {
+        self.acquire_to_read(lease.into(), self.wait(wait)).await
+    }
+
+    /// Acquires the lock to read if that is possible now: `try_read(Duration::ZERO, Lease::Watchdog)`. It never goes
+    /// before a call that waits.
+    ///
+    /// # Errors
+    ///
+    /// As for [every call](Self#errors).
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the client gives back what it was granted.
+    pub async fn try_read_now(&self) -> Result<Option<ReadGuard>, Error> {
+        self.acquire_to_read(Lease::Watchdog, Wait::Once).await
+    }
+
+    /// Acquires the lock to write, waiting for as long as it takes. The lease is the watchdog timeout (30 s), which
+    /// the client renews in the background while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lock::lock`](crate::Lock::lock), and [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) while this handle
+    /// has a guard that reads.
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the wait queue. The client gives a grant that was on its way back in the
+    /// background, and passes a lock that was handed off to the next waiter, as with
+    /// [`Lock::lock`](crate::Lock::lock).
+    pub async fn write(&self) -> Result<WriteGuard, Error> {
+        forever(self.acquire_to_write(Lease::Watchdog, Wait::Forever).await)
+    }
+
+    /// Acquires the lock to write, for `lease` and no longer, waiting for as long as it takes. The client never
+    /// renews the lease.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write), and [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `lease` is zero or
+    /// longer than a hundred years.
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`write`](Self::write).
+    pub async fn write_with_lease(&self, lease: Duration) -> Result<WriteGuard, Error> {
+        forever(self.acquire_to_write(Lease::Fixed(lease), Wait::Forever).await)
+    }
+
+    /// Acquires the lock to write if that is possible within `wait`; `None` if it stayed busy. Zero means exactly
+    /// one try, [`Duration::MAX`] for ever. A [`Duration`] as `lease` is a [fixed one](Lease::Fixed).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lock::try_lock`](crate::Lock::try_lock), and [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if it may
+    /// wait while this handle has a guard that reads.
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`write`](Self::write).
+    pub async fn try_write(
+        &self,
+        wait: Duration,
+        lease: impl Into<Lease>,
+    ) -> Result<Option<WriteGuard>, Error> {
+        self.acquire_to_write(lease.into(), self.wait(wait)).await
+    }
+
+    /// Acquires the lock to write if it is free now: `try_write(Duration::ZERO, Lease::Watchdog)`. It never goes
+    /// before a call that waits.
+    ///
+    /// # Errors
+    ///
+    /// As for [every call](Self#errors).
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the client gives back what it was granted.
+    pub async fn try_write_now(&self) -> Result<Option<WriteGuard>, Error> {
+        self.acquire_to_write(Lease::Watchdog, Wait::Once).await
+    }
+
+    /// The name for which the client made this handle.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.engine.config.without_prefix(self.write.names.key())
+    }
+
+    /// The id of this handle, for logs: `<uuid of the client>:<number>`. The owner that stands in Redis is that of
+    /// the guard.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        self.write.id(&self.engine.possessions)
+    }
+}
+
+/// A new owner of the same name, which does not share the original's holds.
+impl Clone for ReadWriteLock {
+    fn clone(&self) -> Self {
+        Self::of(self.write.names.clone(), self.engine.clone())
+    }
+}
+
+impl fmt::Debug for ReadWriteLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadWriteLock")
+            .field("name", &self.name())
+            .field("owner", &self.owner())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,83 @@
+//! What a handle asks Redis about a read-write lock, and `force_unlock`.
+
+use crate::clock;
+use crate::error::Error;
+use crate::protocol::{Call, Mode};
+
+use super::ReadWriteLock;
+
+impl ReadWriteLock {
+    /// Asks Redis whether any owner reads. One round trip.
+    ///
+    /// # Errors
+    ///
+    /// As for [every call](Self#errors).
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads; dropping it has no effect.
+    pub async fn is_read_locked(&self) -> Result<bool, Error> {
+        Ok(self.mode().await? == Some(Mode::Read))
+    }
+
+    /// Asks Redis whether any owner writes. One round trip.
+    ///
+    /// # Errors
+    ///
+    /// As for [every call](Self#errors).
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads; dropping it has no effect.
+    pub async fn is_write_locked(&self) -> Result<bool, Error> {
+        Ok(self.mode().await? == Some(Mode::Write))
+    }
+
+    /// Frees the lock, whoever has it, and wakes those that wait. False if it was free. One round trip.
+    ///
+    /// For operators: the holders learn that the lock is lost only at their next renewal, or at the end of their
+    /// explicit leases.
+    ///
+    /// # Errors
+    ///
+    /// As for [every call](Self#errors).
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](Self#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once the client has sent it, it may take effect even if the future is dropped.
+    pub async fn force_unlock(&self) -> Result<bool, Error> {
+        let (names, grace) = (&self.write.names, self.engine.config.fair_grace);
+        let free = async { self.call()?.force_unlock(names, grace).await };
+        let freed = self.engine.call(self.name(), free).await?;
+        if freed {
+            self.engine.events.freed_by_force(names.key());
+        }
+        Ok(freed)
+    }
+
+    async fn mode(&self) -> Result<Option<Mode>, Error> {
+        let mode = async { self.call()?.mode(&self.write.names).await };
+        self.engine.call(self.name(), mode).await
+    }
+
+    fn call(&self) -> Result<Call<'_>, Error> {
+        self.check_name()?;
+        if self.engine.waiters.is_closed() {
+            return Err(Error::closed());
+        }
+        let deadline = clock::now() + self.engine.config.command_timeout;
+        Ok(Call::new(&self.engine.router, deadline))
+    }
+}

@@ -1,0 +1,281 @@
+//! The read-write lock: readers share it, a writer is alone, and who came first comes first. The lock is that
+//! of Redisson, on the wire, too.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use redlatch::{ReadGuard, ReadWriteLock, WriteGuard};
+
+use crate::prelude::*;
+
+mod dropped;
+mod leases;
+mod limits;
+
+async fn reads(lock: &ReadWriteLock) -> ReadGuard {
+    soon("reading", lock.read()).await.expect("to read")
+}
+
+async fn writes(lock: &ReadWriteLock) -> WriteGuard {
+    soon("writing", lock.write()).await.expect("to write")
+}
+
+async fn is_free_to_write(client: &LockClient, name: &str) -> bool {
+    let lock = client.read_write_lock(name);
+    let guard = soon("trying", lock.try_write_now()).await.expect("an answer");
+    match guard {
+        Some(guard) => guard.unlock().await.map(|()| true).expect("to give it back"),
+        None => false,
+    }
+}
+
+/// What stands in the hash.
+fn fields(server: &Server, name: &str) -> BTreeMap<String, String> {
+    server.ask(&["HGETALL", name])
+}
+
+fn queue(server: &Server, name: &str) -> Vec<String> {
+    server.ask(&["ZRANGE", &format!("redlatch_rw_queue:{{{name}}}"), "0", "-1"])
+}
+
+/// A task that waits, and whose client stands in the queue by now.
+async fn waiter<G: Send + 'static>(
+    server: &Server,
+    lock: ReadWriteLock,
+    call: impl FnOnce(ReadWriteLock) -> BoxFuture<'static, G>,
+) -> JoinHandle<G> {
+    let name = lock.name().to_owned();
+    let client = lock.owner().rsplit_once(':').expect("an owner").0.to_owned();
+    let task = tokio::spawn(call(lock));
+    wait_until("a place", SOON, || queue(server, &name).contains(&client)).await;
+    apart().await;
+    task
+}
+
+fn reader(lock: ReadWriteLock) -> BoxFuture<'static, ReadGuard> {
+    async move { lock.read().await.expect("to read") }.boxed()
+}
+
+fn writer(lock: ReadWriteLock) -> BoxFuture<'static, WriteGuard> {
+    async move { lock.write().await.expect("to write") }.boxed()
+}
+
+/// Longer than a round trip, within which the order is not promised.
+async fn apart() {
+    tokio::time::sleep(ms(30)).await;
+}
+
+#[tokio::test]
+async fn readers_share_it_and_a_writer_has_it_alone() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let (here, there) = (one.read_write_lock("config"), other.read_write_lock("config"));
+    let (first, second) = (reads(&here).await, reads(&there).await);
+    assert!(here.is_read_locked().await.unwrap() && !here.is_write_locked().await.unwrap());
+    for lock in [&here, &there] {
+        assert!(lock.try_write_now().await.unwrap().is_none());
+    }
+    first.unlock().await.unwrap();
+    assert!(here.try_write_now().await.unwrap().is_none(), "the other one reads yet");
+    second.unlock().await.unwrap();
+    let writing = writes(&here).await;
+    assert!(here.is_write_locked().await.unwrap());
+    assert!(there.try_read_now().await.unwrap().is_none());
+    assert!(there.try_write_now().await.unwrap().is_none());
+    assert!(one.read_write_lock("config").try_read_now().await.unwrap().is_none());
+    let nested = writes(&here).await;
+    assert_eq!(nested.owner(), writing.owner());
+    writing.unlock().await.unwrap();
+    assert!(there.try_read_now().await.unwrap().is_none(), "a nested hold is left");
+    nested.unlock().await.unwrap();
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+}
+
+#[tokio::test]
+async fn on_the_wire_it_is_that_of_redisson() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let listener = Listener::new(&server, "redisson_rwlock:{config}");
+    let lock = client.read_write_lock("config");
+    let reading = reads(&lock).await;
+    let again = reads(&client.read_write_lock("config")).await;
+    let owner = reading.owner().to_owned();
+    assert_eq!(again.owner(), owner, "all readers of a client are one");
+    let expected = [("mode", "read"), (&owner, "1")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    assert_eq!(fields(&server, "config"), BTreeMap::from(expected));
+    let marker = format!("{{config}}:{owner}:rwlock_timeout:1");
+    for key in ["config", &marker] {
+        let left = server.ask::<i64>(&["PTTL", key]);
+        assert!((29_000..=30_000).contains(&left), "{key}: {left}");
+    }
+    again.unlock().await.unwrap();
+    assert!(server.exists("config"));
+    reading.unlock().await.unwrap();
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+    let writing = writes(&lock).await;
+    let nested = writes(&lock).await;
+    let owner = writing.owner().to_owned();
+    assert!(owner.ends_with(":write"), "{owner}");
+    let expected = [("mode", "write"), (&owner, "2")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    assert_eq!(fields(&server, "config"), BTreeMap::from(expected));
+    nested.unlock().await.unwrap();
+    writing.unlock().await.unwrap();
+    assert_eq!(listener.heard(&server), ["0", "1"], "after the last reader, and after the writer");
+}
+
+#[tokio::test]
+async fn who_came_first_comes_first_inside_a_client_and_between_clients() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    for (a, b) in [(&one, &one), (&one, &other), (&other, &one)] {
+        let reading = reads(&a.read_write_lock("config")).await;
+        let writing = waiter(&server, b.read_write_lock("config"), writer).await;
+        // A reader that comes later stands behind the writer, wherever it comes.
+        let behind = [a, b].map(|client| tokio::spawn(reader(client.read_write_lock("config"))));
+        apart().await;
+        assert!(!writing.is_finished() && behind.iter().all(|one| !one.is_finished()));
+        assert!(a.read_write_lock("config").try_read_now().await.unwrap().is_none(), "no barging");
+        reading.unlock().await.unwrap();
+        let guard = soon("the writer", writing).await.unwrap();
+        apart().await;
+        assert!(behind.iter().all(|one| !one.is_finished()));
+        guard.unlock().await.unwrap();
+        for one in behind {
+            let guard = soon("those behind it", one).await.unwrap();
+            guard.unlock().await.unwrap();
+        }
+        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+    }
+}
+
+#[tokio::test]
+async fn readers_in_a_row_enter_together() {
+    let server = Server::start();
+    let (one, other, third) =
+        (connect(&server).await, connect(&server).await, connect(&server).await);
+    let writing = writes(&third.read_write_lock("config")).await;
+    let mut readers = Vec::new();
+    for client in [&one, &other, &third] {
+        readers.push(waiter(&server, client.read_write_lock("config"), reader).await);
+        readers.push(tokio::spawn(reader(client.read_write_lock("config"))));
+    }
+    apart().await;
+    writing.unlock().await.unwrap();
+    let guards = soon("all of them", join_all(readers)).await;
+    let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("a reader")).collect();
+    assert_eq!(fields(&server, "config").len(), 4, "three clients that read");
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+}
+
+#[tokio::test]
+async fn a_handle_that_reads_passes_a_writer_that_waits_and_others_do_not() {
+    let server = Server::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let lock = one.read_write_lock("config");
+    let outer = reads(&lock).await;
+    for client in [&one, &other] {
+        let writing = waiter(&server, client.read_write_lock("config"), writer).await;
+        apart().await;
+        let inner = reads(&lock).await;
+        let longer = soon("a longer lease", lock.read_with_lease(MINUTE)).await.unwrap();
+        let once = lock.try_read_now().await.unwrap().expect("to read again");
+        for guard in [inner, longer, once] {
+            guard.unlock().await.unwrap();
+        }
+        let busy = one.read_write_lock("config").try_read(ms(50), Lease::Watchdog).await.unwrap();
+        assert!(busy.is_none());
+        writing.abort();
+        wait_until("it has left", SOON, || queue(&server, "config").is_empty()).await;
+    }
+    outer.unlock().await.unwrap();
+    wait_until("nothing is left", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
+}
+
+#[tokio::test]
+async fn a_call_that_would_wait_for_its_own_handle_says_so() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.read_write_lock("config");
+    let deadlocks = |error: Error| {
+        assert_eq!(
+            (error.kind(), error.outcome()),
+            (ErrorKind::WouldDeadlock, Outcome::NotExecuted)
+        );
+        assert!(error.to_string().contains("config"), "{error}");
+    };
+    let reading = reads(&lock).await;
+    deadlocks(soon("a write", lock.write()).await.unwrap_err());
+    deadlocks(soon("a try", lock.try_write(MINUTE, MINUTE)).await.unwrap_err());
+    assert!(lock.try_write_now().await.unwrap().is_none());
+    reading.unlock().await.unwrap();
+    let writing = writes(&lock).await;
+    deadlocks(soon("a read", lock.read()).await.unwrap_err());
+    assert!(lock.try_read_now().await.unwrap().is_none());
+    writing.unlock().await.unwrap();
+    // One that is lost keeps nobody waiting.
+    let brief = lock.read_with_lease(ms(20)).await.unwrap();
+    soon("the end of the lease", brief.lost()).await;
+    writes(&lock).await.unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn writers_of_a_client_hand_it_on_without_a_release() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let writing = writes(&client.read_write_lock("config")).await;
+    let owner = writing.owner().to_owned();
+    let next = waiter(&server, client.read_write_lock("config"), writer).await;
+    let reading = tokio::spawn(reader(client.read_write_lock("config")));
+    apart().await;
+    writing.unlock().await.unwrap();
+    let guard = soon("the next writer", next).await.unwrap();
+    assert_eq!(guard.owner(), owner);
+    apart().await;
+    assert!(!reading.is_finished());
+    guard.unlock().await.unwrap();
+    let guard = soon("the reader", reading).await.unwrap();
+    assert_ne!(guard.owner(), owner);
+    guard.unlock().await.unwrap();
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+}
+
+#[tokio::test]
+async fn a_crowd_of_readers_and_writers_never_meets() {
+    use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+    let server = Server::start();
+    let inside = Arc::new(AtomicI64::new(0));
+    let mut all = Vec::new();
+    for number in 0..3_u64 {
+        let client = connect(&server).await;
+        for task in 0..8_u64 {
+            let (lock, inside) = (client.read_write_lock("config"), inside.clone());
+            all.push(tokio::spawn(async move {
+                for round in 0..40_u64 {
+                    if (number + task + round).is_multiple_of(5) {
+                        let guard = lock.write().await.expect("to write");
+                        assert_eq!(
+                            inside.fetch_sub(1, SeqCst),
+                            0,
+                            "a writer beside another holder"
+                        );
+                        tokio::task::yield_now().await;
+                        inside.fetch_add(1, SeqCst);
+                        guard.unlock().await.expect("to give it back");
+                    } else {
+                        let guard = lock.read().await.expect("to read");
+                        assert!(inside.fetch_add(1, SeqCst) >= 0, "a reader beside a writer");
+                        tokio::task::yield_now().await;
+                        inside.fetch_sub(1, SeqCst);
+                        drop(guard);
+                    }
+                }
+            }));
+        }
+    }
+    for one in all {
+        within(Duration::from_secs(60), "the crowd", one).await.unwrap();
+    }
+    wait_until("nothing is left", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
+}

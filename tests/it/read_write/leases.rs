@@ -1,0 +1,125 @@
+//! How long a read-write lock is held, and when it is lost.
+
+use super::*;
+
+#[tokio::test]
+async fn one_renewal_keeps_all_readers_of_a_client_and_a_writer() {
+    let server = Server::start();
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));
+    let client = soon("connecting", builder.connect()).await.unwrap();
+    let lock = client.read_write_lock("config");
+    let (one, two) = (reads(&lock).await, reads(&client.read_write_lock("config")).await);
+    drop(one);
+    let writing = writes(&client.read_write_lock("other")).await;
+    tokio::time::sleep(ms(2_000)).await;
+    assert!(!two.is_lost() && !writing.is_lost());
+    let marker = format!("{{config}}:{}:rwlock_timeout:1", two.owner());
+    assert!(server.pttl("config") > 0 && server.ask::<i64>(&["PTTL", &marker]) > 0);
+    two.unlock().await.unwrap();
+    writing.unlock().await.unwrap();
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+}
+
+#[tokio::test]
+async fn a_reader_with_a_longer_lease_asks_for_it_and_takes_it_along() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.read_write_lock("config");
+    let brief = lock.read_with_lease(ms(10_000)).await.unwrap();
+    let marker = format!("{{config}}:{}:rwlock_timeout:1", brief.owner());
+    let left = || (server.pttl("config"), server.ask::<i64>(&["PTTL", &marker]));
+    let is_about = |millis: i64| {
+        let (lock, marker) = left();
+        (millis - 2_000..=millis).contains(&lock) && (millis - 2_000..=millis).contains(&marker)
+    };
+    assert!(is_about(10_000), "{:?}", left());
+    let long = lock.read_with_lease(MINUTE).await.unwrap();
+    assert!(is_about(60_000), "{:?}", left());
+    assert!(brief.remaining() < ms(10_000) && long.remaining() > ms(50_000));
+    let asked = server.calls("evalsha");
+    let briefer = lock.read_with_lease(ms(5_000)).await.unwrap();
+    assert_eq!(server.calls("evalsha"), asked, "Redis has enough");
+    assert!(briefer.remaining() < ms(5_000));
+    // The lease is that of those who are left.
+    long.unlock().await.unwrap();
+    assert!(is_about(10_000), "{:?}", left());
+    drop(brief);
+    wait_until("the shortest one", SOON, || is_about(5_000)).await;
+    briefer.extend(MINUTE).await.unwrap();
+    assert!(is_about(60_000) && briefer.remaining() > ms(50_000), "{:?}", left());
+    briefer.unlock().await.unwrap();
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+}
+
+#[tokio::test]
+async fn all_readers_of_a_client_are_lost_together() {
+    let server = Server::start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let lock = client.read_write_lock("config");
+    let elsewhere = reads(&other.read_write_lock("config")).await;
+    let (one, two) = (reads(&lock).await, reads(&lock).await);
+    assert!(lock.force_unlock().await.unwrap());
+    assert!(!lock.force_unlock().await.unwrap());
+    let lost = one.extend(MINUTE).await.unwrap_err();
+    assert_eq!((lost.kind(), lost.loss()), (ErrorKind::Lost, Some(Loss::KeyGone)));
+    assert!(one.is_lost() && two.is_lost());
+    assert_eq!(two.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+    // The next one begins anew.
+    let three = reads(&lock).await;
+    assert_ne!(three.owner(), one.owner());
+    assert_eq!(elsewhere.unlock().await.unwrap_err().loss(), Some(Loss::TakenOver));
+    assert!(server.exists("config"), "it released nothing of others");
+    three.unlock().await.unwrap();
+    wait_until("the markers end", SOON, || {
+        let keys: Vec<String> = server.ask(&["KEYS", "*"]);
+        keys.iter().all(|key| key.contains("rwlock_timeout"))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reader_that_asks_whether_it_may_join_finds_the_loss() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.read_write_lock("config");
+    let one = reads(&lock).await;
+    server.ask::<()>(&["DEL", "config"]);
+    tokio::time::sleep(ms(20)).await;
+    // Of another handle: it does not pass.
+    let two = reads(&client.read_write_lock("config")).await;
+    assert_eq!(one.loss(), Some(Loss::KeyGone));
+    assert_ne!(one.owner(), two.owner());
+    two.unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reader_that_has_died_keeps_a_writer_out_for_its_own_lease_only() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let alive = reads(&client.read_write_lock("config")).await;
+    // One of Redisson that has read twice, and one whose lease ends soon.
+    let dead = "0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968:7";
+    let dying = "0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968:8";
+    server.ask::<()>(&["HSET", "config", dead, "2", dying, "2"]);
+    let marker = format!("{{config}}:{dying}:rwlock_timeout:2");
+    server.ask::<()>(&["SET", &marker, "1", "PX", "700"]);
+    let writing = waiter(&server, connect(&server).await.read_write_lock("config"), writer).await;
+    assert_eq!(fields(&server, "config").len(), 3, "the dead one is out");
+    alive.unlock().await.unwrap();
+    assert!(server.exists("config") && !writing.is_finished());
+    let guard = within(ms(5_000), "the end of the last lease", writing).await.unwrap();
+    assert!(server.pttl("config") > 25_000, "nobody waited for the lease of the lock");
+    guard.unlock().await.unwrap();
+    wait_until("nothing is left", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
+}
+
+#[tokio::test]
+async fn a_dead_reader_is_out_of_the_way_of_a_single_try() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let dead = "0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968:7";
+    server.ask::<()>(&["HSET", "config", "mode", "read", dead, "1"]);
+    server.ask::<()>(&["PEXPIRE", "config", "60000"]);
+    assert!(is_free_to_write(&client, "config").await);
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+}

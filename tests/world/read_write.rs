@@ -1,0 +1,246 @@
+//! Read-write locks: who is inside together, who comes next, and what becomes of a client that dies.
+
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+use redlatch::ReadWriteLock;
+use redlatch::test_util::Redis;
+
+use crate::prelude::*;
+
+/// Who is inside: readers above zero, a writer below.
+#[derive(Clone, Default)]
+struct Inside(Arc<AtomicI64>);
+
+impl Inside {
+    async fn reads(&self, lock: &ReadWriteLock, hold: Duration) {
+        let guard = lock.read().await.unwrap();
+        assert!(self.0.fetch_add(1, Relaxed) >= 0, "a reader beside a writer");
+        sleep(hold).await;
+        self.0.fetch_sub(1, Relaxed);
+        guard.unlock().await.unwrap();
+    }
+
+    async fn writes(&self, lock: &ReadWriteLock, hold: Duration) {
+        let guard = lock.write().await.unwrap();
+        assert_eq!(self.0.fetch_sub(1, Relaxed), 0, "a writer beside another holder");
+        sleep(hold).await;
+        self.0.fetch_add(1, Relaxed);
+        guard.unlock().await.unwrap();
+    }
+}
+
+fn keys(redis: &Redis) -> Vec<String> {
+    redis.query(redis::cmd("KEYS").arg("*")).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_are_inside_together_and_a_writer_is_alone() {
+    for each_way in [0, 1, 50].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let inside = Inside::default();
+        let most = Arc::new(AtomicI64::new(0));
+        let mut all = Vec::new();
+        for client in 0..3 {
+            let client_of = redis.client();
+            for task in 0..6_u64 {
+                let (lock, inside) = (client_of.read_write_lock("config"), inside.clone());
+                let most = most.clone();
+                all.push(tokio::spawn(async move {
+                    for round in 0..10_u64 {
+                        sleep(ms((client * 7 + task * 3 + round * 5) % 11)).await;
+                        if (task + round) % 4 == 0 {
+                            inside.writes(&lock, ms(3)).await;
+                        } else {
+                            inside.reads(&lock, ms(4)).await;
+                        }
+                        most.fetch_max(inside.0.load(Relaxed), Relaxed);
+                    }
+                }));
+            }
+        }
+        for one in all {
+            timeout(ms(600_000), one).await.expect("no call waits for ever").unwrap();
+        }
+        assert!(most.load(Relaxed) > 0, "readers share it");
+        sleep(ms(1_000)).await;
+        assert_eq!(keys(&redis), [""; 0], "{each_way:?}");
+    }
+}
+
+/// Those behind a writer, and those of other clients, come in the order in which they came.
+#[tokio::test(start_paused = true)]
+async fn who_came_first_by_more_than_a_round_trip_comes_first() {
+    for each_way in [1, 50].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let clients: Vec<_> = (0..3).map(|_| redis.client()).collect();
+        let holder = clients[0].read_write_lock("config").write().await.unwrap();
+        let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let mut all = Vec::new();
+        // Two readers, a writer, two readers, two writers, a reader.
+        for (number, writes) in
+            [false, false, true, false, false, true, true, false].into_iter().enumerate()
+        {
+            let (lock, order) = (clients[number % 3].read_write_lock("config"), order.clone());
+            all.push(tokio::spawn(async move {
+                let came =
+                    |order: &std::sync::Mutex<Vec<usize>>| order.lock().unwrap().push(number);
+                if writes {
+                    let guard = lock.write().await.unwrap();
+                    came(&order);
+                    sleep(ms(500)).await;
+                    guard.unlock().await.unwrap();
+                } else {
+                    let guard = lock.read().await.unwrap();
+                    came(&order);
+                    sleep(ms(500)).await;
+                    guard.unlock().await.unwrap();
+                }
+            }));
+            // The first request of a client comes when it is connected.
+            sleep(each_way * 20 + ms(10)).await;
+        }
+        holder.unlock().await.unwrap();
+        for one in all {
+            timeout(ms(60_000), one).await.expect("no call waits for ever").unwrap();
+        }
+        let mut order = order.lock().unwrap().clone();
+        for together in [0..2, 3..5] {
+            order[together].sort_unstable();
+        }
+        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7], "{each_way:?}");
+        sleep(ms(1_000)).await;
+        assert_eq!(keys(&redis), [""; 0]);
+    }
+}
+
+/// Every client reads without end, and one wants to write.
+#[tokio::test(start_paused = true)]
+async fn no_stream_of_readers_keeps_a_writer_out() {
+    for each_way in [0, 1, 50].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let mut readers = Vec::new();
+        let reads = Arc::new(AtomicI64::new(0));
+        let clients: Vec<_> = (0..2).map(|_| redis.client()).collect();
+        for number in 0..16_u64 {
+            let lock = clients[number as usize % 2].read_write_lock("config");
+            let reads = reads.clone();
+            readers.push(tokio::spawn(async move {
+                sleep(ms(number * 3)).await;
+                loop {
+                    let guard = lock.read().await.unwrap();
+                    sleep(ms(20)).await;
+                    drop(guard);
+                    reads.fetch_add(1, Relaxed);
+                }
+            }));
+        }
+        sleep(ms(1_000)).await;
+        assert!(reads.load(Relaxed) > 16, "they read");
+        // In a client of its own, and beside readers.
+        for client in [redis.client(), clients[0].clone()] {
+            let lock = client.read_write_lock("config");
+            for _ in 0..5 {
+                let begun = Instant::now();
+                let guard = timeout(ms(10_000), lock.write()).await.expect("its turn").unwrap();
+                // A read, the share, and the way of each message: connecting is the longest.
+                let most = ms(20) + ms(10) + each_way * 30 + ms(20);
+                assert!(begun.elapsed() <= most, "{each_way:?}: {:?}", begun.elapsed());
+                guard.unlock().await.unwrap();
+            }
+        }
+        let before = reads.load(Relaxed);
+        sleep(ms(1_000)).await;
+        assert!(reads.load(Relaxed) > before + 16, "they go on");
+        readers.iter().for_each(JoinHandle::abort);
+        sleep(ms(1_000)).await;
+        assert_eq!(keys(&redis), [""; 0]);
+    }
+}
+
+/// Joins cost no requests while no other client waits, but for one a share.
+#[tokio::test(start_paused = true)]
+async fn readers_join_without_requests() {
+    let redis = Redis::new();
+    redis.delay(ms(50));
+    let client = redis.client();
+    let first = client.read_write_lock("config").read().await.unwrap();
+    let mut guards = vec![first];
+    let begun = Instant::now();
+    for _ in 0..100 {
+        guards.push(client.read_write_lock("config").read().await.unwrap());
+    }
+    assert_eq!(begun.elapsed(), ms(0));
+    // Its time is over: the next one asks, and those behind it enter with it.
+    sleep(ms(200)).await;
+    let asks = (0..50).map(|_| client.read_write_lock("config"));
+    let asks = asks.map(|lock| tokio::spawn(async move { lock.read().await.unwrap() }));
+    let begun = Instant::now();
+    for one in asks.collect::<Vec<_>>() {
+        guards.push(one.await.unwrap());
+    }
+    assert_eq!(begun.elapsed(), ms(100), "one round trip for all");
+    let begun = Instant::now();
+    let last = guards.pop().unwrap();
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    assert_eq!(begun.elapsed(), ms(0), "none is the last one");
+    last.unlock().await.unwrap();
+    assert_eq!(begun.elapsed(), ms(100));
+    assert_eq!(keys(&redis), [""; 0]);
+}
+
+/// A machine that dies with what it has, or while it waits, costs others its lease or less.
+#[test]
+fn a_client_that_dies_is_waited_for_no_longer_than_its_lease() {
+    for (seed, writes, waits) in
+        [(1, false, false), (2, true, false), (3, true, true), (4, false, true)]
+    {
+        play(seed, async |scene| {
+            let options = || LockClient::builder().watchdog_timeout(ms(3_000));
+            let (dying, other) =
+                (scene.client(ms(2), options()).await, scene.client(ms(2), options()).await);
+            let (machine, client) = dying;
+            let (here, there) =
+                (client.read_write_lock("config"), other.1.read_write_lock("config"));
+            let holder = waits.then_some(there.clone());
+            let holder = match &holder {
+                Some(lock) => Some(other.0.run(async { lock.read().await.unwrap() }).await),
+                None => None,
+            };
+            let doomed = machine.spawn(async move {
+                if writes {
+                    let guard = here.write().await.unwrap();
+                    sleep(ms(600_000)).await;
+                    drop(guard);
+                } else {
+                    let guard = here.read().await.unwrap();
+                    sleep(ms(600_000)).await;
+                    drop(guard);
+                }
+            });
+            sleep(ms(500)).await;
+            machine.crash();
+            drop(doomed);
+            let begun = Instant::now();
+            let guard = other.0.run(async {
+                if waits && writes {
+                    // Behind a dead writer, before it is known that it is dead.
+                    let read = timeout(ms(11_000), other.1.read_write_lock("config").read()).await;
+                    drop(read.expect("the dead one is passed over").unwrap());
+                }
+                drop(holder);
+                timeout(ms(11_000), there.write()).await.expect("its turn").unwrap()
+            });
+            let guard = guard.await;
+            assert!(begun.elapsed() <= ms(14_000), "{:?}", begun.elapsed());
+            if !waits {
+                assert!(begun.elapsed() <= ms(3_100), "{:?}", begun.elapsed());
+            }
+            other.0.run(async { guard.unlock().await.unwrap() }).await;
+        });
+    }
+}

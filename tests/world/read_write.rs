@@ -244,3 +244,34 @@ fn a_client_that_dies_is_waited_for_no_longer_than_its_lease() {
         });
     }
 }
+
+/// A reader that gets the lock takes those along that stand directly behind it, and no others.
+#[tokio::test(start_paused = true)]
+async fn readers_behind_a_writer_do_not_enter_with_those_before_it() {
+    for each_way in [1, 50].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let (client, other) = (redis.client(), redis.client());
+        let holder = other.read_write_lock("config").write().await.unwrap();
+        let inside = Inside::default();
+        let mut all = Vec::new();
+        for writes in [false, false, true, false] {
+            let (lock, inside) = (client.read_write_lock("config"), inside.clone());
+            all.push(tokio::spawn(async move {
+                match writes {
+                    true => inside.writes(&lock, ms(1_000)).await,
+                    false => inside.reads(&lock, ms(1_000)).await,
+                }
+            }));
+            sleep(each_way * 20).await;
+        }
+        holder.unlock().await.unwrap();
+        sleep(ms(500)).await;
+        assert_eq!(inside.0.load(Relaxed), 2, "{each_way:?}: the two before the writer");
+        sleep(ms(1_000)).await;
+        assert_eq!(inside.0.load(Relaxed), -1, "{each_way:?}: the writer");
+        for one in all {
+            timeout(ms(60_000), one).await.expect("no call waits for ever").unwrap();
+        }
+    }
+}

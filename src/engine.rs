@@ -32,7 +32,7 @@ use crate::possession::Possessions;
 use crate::process::Process;
 use crate::protocol::{self, Call};
 use crate::reclaim::reclaim_after_failovers;
-use crate::releaser::{Releaser, do_jobs};
+use crate::releaser::{Job, Releaser, do_jobs};
 use crate::transport::{Endpoint, Push, Router};
 use crate::wait::{Limits, TurnLimits, Waiters};
 use crate::watchdog::Watchdog;
@@ -126,8 +126,9 @@ impl Engine {
         // A lazy client that has made no call makes none.
         self.connects.store(true, Ordering::Relaxed);
         let close = async {
-            for handle in self.waiters.close() {
-                self.releaser.leave_queue(&handle);
+            // While a grant that is on its way here still comes: behind that there is an answer.
+            for (names, behind) in self.waiters.close() {
+                self.releaser.enqueue(Job::Leave(names, behind));
             }
             let drain = self.releaser.drain();
             let _ = clock::timeout(self.config.command_timeout, drain).await;

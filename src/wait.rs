@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 
 use crate::clock;
 use crate::handle::Handle;
-use crate::possession::AcquiredHold;
+use crate::possession::{AcquiredHold, Possession};
 use crate::protocol::Names;
 use crate::sync::Mutex;
 
@@ -208,11 +208,13 @@ impl Waiters {
         self.change(|queues| queues.record_loss(names));
     }
 
-    /// Wakes all waiters, because the client is closed. Returns the handles whose waiters stood for this
-    /// client in queues that Redis keeps: the caller must give those entries up.
-    pub(crate) fn close(&self) -> Vec<Arc<Handle>> {
-        let heads = self.change(Queues::close);
-        heads.into_iter().map(|head| head.handle.clone()).collect()
+    /// Wakes all waiters, because the client is closed. Returns the locks in whose queues Redis may have an entry of
+    /// this client, each with the last possession of its head: the caller must give those entries up.
+    pub(crate) fn close(&self) -> Vec<(Arc<Names>, Option<Arc<Possession>>)> {
+        let left = self.change(Queues::close);
+        self.progress.notify_waiters();
+        let last = |head: Option<Arc<Waiter>>| head.and_then(|head| head.handle.last());
+        left.into_iter().map(|(names, head)| (names, last(head))).collect()
     }
 }
 

@@ -46,6 +46,9 @@ impl Acquisition<'_> {
             let mut session =
                 PossessionSession::new(call, &possession, &engine.releaser, None, self.requested);
             session.acquire_permit(now).await?;
+            if engine.waiters.is_closed() {
+                return Err(Error::closed());
+            }
             // From here on, the drop of the session undoes what Redis may have granted. Unless another call
             // of this handle, or a hand-off, came first.
             if let Some(ask) = handle.asks_for(&possession) {

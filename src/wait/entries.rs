@@ -93,9 +93,10 @@ impl Waiters {
         self.progress.notified()
     }
 
-    /// Whether the head of this lock's queue asks Redis just now.
+    /// Whether the head of this lock's queue asks Redis just now, and can take the lock after that.
     pub(crate) fn head_asks(&self, names: &Names) -> bool {
-        self.queues.lock().get(names).is_some_and(|queue| queue.head_asks(clock::now()))
+        let queues = self.queues.lock();
+        !queues.closed && queues.get(names).is_some_and(|queue| queue.head_asks(clock::now()))
     }
 
     /// Whether this client has an entry, and no waiter. From here on it has none.

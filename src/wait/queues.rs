@@ -269,10 +269,12 @@ impl<W> Queues<W> {
         names: &Names,
         behind: bool,
     ) -> Result<(Ticket, Instant), Ticket> {
-        // After the close an entry would outlive its waiters.
-        let closed = self.closed;
+        if self.closed {
+            // It would outlive its waiters. One that is there is given up.
+            return Err(self.last_ticket);
+        }
         let oldest = self.change(names, |queue, cx| {
-            let oldest = queue.oldest(behind, cx.at.now).filter(|_| !closed);
+            let oldest = queue.oldest(behind, cx.at.now);
             queue.order.set_entry_taken(oldest.is_some());
             oldest
         });
@@ -281,8 +283,10 @@ impl<W> Queues<W> {
 
     /// The number of the last waiter that has left. `None` if another one has asked for an entry.
     pub(crate) fn last_to_leave(&self, names: &Names) -> Option<Ticket> {
-        let Some(queue) = self.by_lock.get(names) else { return Some(self.last_ticket) };
-        queue.last_to_leave(self.last_ticket)
+        match self.by_lock.get(names) {
+            Some(queue) if !self.closed => queue.last_to_leave(self.last_ticket),
+            _ => Some(self.last_ticket),
+        }
     }
 
     /// The locks in whose queues this client has an entry.
@@ -296,14 +300,16 @@ impl<W> Queues<W> {
         self.by_lock.iter().any(|(names, queue)| names.is_in_order() && !queue.is_empty())
     }
 
-    /// The client was closed: all waiters leave. Returns the heads whose entries are given up.
-    pub(crate) fn close(&mut self) -> Vec<Arc<W>> {
+    /// The client was closed: all waiters leave. Returns the locks in whose queues its entries are to be given up,
+    /// each with its head, if that has parked.
+    pub(crate) fn close(&mut self) -> Vec<(Arc<Names>, Option<Arc<W>>)> {
         self.closed = true;
         self.cx.effects.drivers = true;
         let all = self.waiters().cloned().collect::<Vec<_>>();
         self.cx.effects.wake.extend(all);
         let now = self.cx.at.now;
-        self.by_lock.values_mut().filter_map(|queue| queue.close(now)).collect()
+        let queues = self.by_lock.iter_mut();
+        queues.filter_map(|(names, queue)| Some((names.clone(), queue.close(now)?))).collect()
     }
 
     pub(crate) fn waiters(&self) -> impl Iterator<Item = &Arc<W>> {

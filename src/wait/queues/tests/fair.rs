@@ -168,6 +168,22 @@ fn the_head_stands_for_its_client_from_its_first_request_on() {
 }
 
 #[test]
+fn a_close_gives_the_entry_up_and_a_call_that_may_have_brought_it_later_does_so_again() {
+    for has_parked in [false, true] {
+        let mut world = World::new();
+        let (names, stay) = (world.names.clone(), Stay { since: world.now, until: None });
+        let waiter = has_parked.then(|| Arc::new(1));
+        let first = world.at().join(&names, waiter.clone(), stay);
+        assert!(world.asks(first));
+        assert_eq!(world.oldest(), Ok(first));
+        assert_eq!(world.at().close(), [(names, waiter)]);
+        assert_eq!(world.last_to_leave(), Some(first), "while it waits for an answer");
+        assert_eq!(world.oldest(), Err(first));
+        assert_eq!(world.leave(first), !has_parked);
+    }
+}
+
+#[test]
 fn an_entry_that_is_given_up_is_not_that_of_a_waiter_that_has_yet_to_ask() {
     let mut world = World::new();
     let first = world.join(1);

@@ -36,13 +36,52 @@ use timeout::answer_by;
 /// The pause after a try that Redis did not answer, unless the connection comes back before.
 const PAUSE: Duration = Duration::from_millis(500);
 
-enum Tried {
-    Granted(AcquiredHold),
+enum Tried<G> {
+    Granted(G),
     Refused {
+        /// The handle of the lock that another owner has.
+        of: usize,
         /// The remaining lease of the holder, if Redis reported it.
         remaining: Option<Duration>,
         holder: Box<str>,
     },
+}
+
+/// What a call asks Redis for: one lock, or several at once.
+trait Question: Copy + Send + Sync {
+    type Granted: Send;
+
+    /// One for each lock.
+    fn handles(&self) -> &[Arc<Handle>];
+
+    /// Whether the caller reads already: then it passes all that wait.
+    fn recurs(&self) -> bool {
+        false
+    }
+
+    /// Joins the readers of this client, if the question is about one of them.
+    fn join_readers(_: &Acquisition<'_, Self>, _passes: bool) -> Option<Self::Granted> {
+        None
+    }
+
+    /// Asks Redis once. The call can wait for the answer until `gives_up_at`. `ticket` is that of a waiter.
+    fn try_once(
+        acquisition: &Acquisition<'_, Self>,
+        now: Instant,
+        gives_up_at: Option<Instant>,
+        ticket: Option<Ticket>,
+    ) -> impl Future<Output = Result<Tried<Self::Granted>, Error>> + Send;
+
+    /// What a waiter has that was handed a lock: only where one lock is all that the call asks for.
+    fn handed(granted: AcquiredHold) -> Self::Granted;
+}
+
+/// One hold of one lock.
+#[derive(Clone, Copy)]
+struct One<'a> {
+    handle: &'a Arc<Handle>,
+    /// The caller reads already.
+    recurs: bool,
 }
 
 /// Acquires one hold; `None` if the wait ends first.
@@ -64,21 +103,15 @@ pub(crate) async fn acquire_beside(
     wait: Wait,
     recurs: bool,
 ) -> Result<Option<AcquiredHold>, Error> {
-    let requested = lease.checked(engine.config.watchdog_timeout)?;
-    let begun = clock::now();
-    let acquisition = Acquisition { engine, handle, lease, requested, wait, begun, recurs };
-    let granted = acquisition.acquire().await?;
-    if granted.is_some() && !recurs {
-        engine.waiters.wake_to_nest(handle);
-    }
-    Ok(granted)
+    Acquisition::new(engine, One { handle, recurs }, lease, wait)?.acquire().await
 }
 
-/// A registration in the wait queue. Its drop gives back a lock that was handed off meanwhile.
+/// A registration in the wait queue of one of the locks. Its drop gives back a lock that was handed off meanwhile.
 struct Enqueued<'a> {
     registration: Registration<'a>,
     engine: &'a Engine,
-    handle: &'a Arc<Handle>,
+    /// Which lock it is.
+    of: usize,
 }
 
 impl<'a> Deref for Enqueued<'a> {
@@ -100,50 +133,68 @@ impl Drop for Enqueued<'_> {
             // Another call of this handle, or this one, may have nested in that possession meanwhile.
             granted.possession.holds.lock().claimed();
             self.engine.releaser.give_back(&granted);
-            self.engine.watchdog.watch(self.handle);
+            self.engine.watchdog.watch(self.handle());
         }
         if entry_is_left {
-            self.engine.releaser.leave_queue(self.handle);
+            self.engine.releaser.leave_queue(self.handle());
         }
     }
 }
 
 /// What stays the same from try to try.
-struct Acquisition<'a> {
+struct Acquisition<'a, Q> {
     engine: &'a Engine,
-    handle: &'a Arc<Handle>,
+    question: Q,
     lease: Lease,
     requested: Duration,
     wait: Wait,
     begun: Instant,
-    /// Its caller reads already.
-    recurs: bool,
 }
 
-impl<'a> Acquisition<'a> {
-    /// Whether this handle holds the lock already. A reader of which its caller is none waits for its turn.
+impl<'a, Q: Question> Acquisition<'a, Q> {
+    /// Checks the lease, before any I/O.
+    fn new(engine: &'a Engine, question: Q, lease: Lease, wait: Wait) -> Result<Self, Error> {
+        let requested = lease.checked(engine.config.watchdog_timeout)?;
+        Ok(Self { engine, question, lease, requested, wait, begun: clock::now() })
+    }
+
+    /// Whether each of the handles holds its lock already. A reader of which its caller is none waits for its turn.
     fn nests(&self) -> bool {
-        (self.recurs || !self.handle.kind.is_shared())
-            && self.handle.holding(clock::now()).is_some()
+        let now = clock::now();
+        let nests = |handle: &Arc<Handle>| {
+            (self.question.recurs() || !handle.kind.is_shared()) && handle.holding(now).is_some()
+        };
+        self.question.handles().iter().all(nests)
     }
 
     /// Notes that this call has taken the lock that was handed off to it.
-    fn claimed(&self, granted: &AcquiredHold) {
+    fn claimed(&self, handle: &Arc<Handle>, granted: &AcquiredHold) {
         granted.possession.holds.lock().claimed();
-        self.entered(&granted.possession, false);
+        self.entered(handle, &granted.possession, false);
         spans::handed_off();
-        self.engine.watchdog.watch(self.handle);
+        self.engine.watchdog.watch(handle);
+    }
+
+    /// Acquires what the call asks for; `None` if the wait ends first.
+    async fn acquire(&self) -> Result<Option<Q::Granted>, Error> {
+        let granted = self.ask_or_wait().await?;
+        if granted.is_some() && !self.question.recurs() {
+            for handle in self.question.handles() {
+                self.engine.waiters.wake_to_nest(handle);
+            }
+        }
+        Ok(granted)
     }
 
     /// Futures that are large are boxed, so that those of parked calls stay small.
-    async fn acquire(&self) -> Result<Option<AcquiredHold>, Error> {
+    async fn ask_or_wait(&self) -> Result<Option<Q::Granted>, Error> {
         let Self { engine, begun, .. } = *self;
         let process = &engine.process;
-        if let Some(granted) = self.join_readers(self.recurs) {
+        if let Some(granted) = Q::join_readers(self, self.question.recurs()) {
             return Ok(Some(granted));
         }
         if matches!(self.wait, Wait::Once) || self.nests() {
-            let tried = process.bind(self.try_once(begun, None, None)).await?;
+            let tried = process.bind(Q::try_once(self, begun, None, None)).await?;
             let granted = self.granted_outside(tried, begun);
             if granted.is_some() || matches!(self.wait, Wait::Once) {
                 return Ok(granted);
@@ -154,9 +205,10 @@ impl<'a> Acquisition<'a> {
         let (mut waiting, mut trouble) = (self.enqueue(limits.until), None);
         // The first request of a head is most likely its last one.
         if let Some((gives_up_at, ticket)) = waiting.asks_at_once(&limits) {
-            let tried = self.try_once(clock::now(), gives_up_at, Some(ticket));
+            let asked_at = clock::now();
+            let tried = Q::try_once(self, asked_at, gives_up_at, Some(ticket));
             let tried = process.bind(answer_by(self.until_answer(gives_up_at), tried)).await;
-            if let Some(result) = self.process_answer(tried, &waiting, &mut trouble) {
+            if let Some(result) = self.process_answer(tried, asked_at, &mut waiting, &mut trouble) {
                 return self.may_be_pending(result);
             }
         }
@@ -165,12 +217,15 @@ impl<'a> Acquisition<'a> {
     }
 
     /// The hold that a try got which was made at `asked_at`, outside of the queue.
-    fn granted_outside(&self, tried: Tried, asked_at: Instant) -> Option<AcquiredHold> {
-        let granted = match tried {
-            Tried::Granted(granted) => Some(granted),
-            Tried::Refused { .. } => None,
+    fn granted_outside(&self, tried: Tried<Q::Granted>, asked_at: Instant) -> Option<Q::Granted> {
+        let handles = self.question.handles();
+        let (granted, about) = match tried {
+            Tried::Granted(granted) => (Some(granted), handles),
+            Tried::Refused { of, .. } => (None, &handles[of..=of]),
         };
-        self.engine.waiters.record_try(&self.handle.names, granted.is_some(), asked_at);
+        for handle in about {
+            self.engine.waiters.record_try(&handle.names, granted.is_some(), asked_at);
+        }
         granted
     }
 
@@ -195,7 +250,8 @@ impl<'a> Acquisition<'a> {
     /// Redis may still execute the last try, or a hand-off that came too late for this call.
     fn may_be_pending<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         let may_have_pending = |last: Arc<Possession>| last.holds.lock().may_have_pending();
-        let pending = || self.handle.last().is_some_and(may_have_pending);
+        let is_pending = |handle: &Arc<Handle>| handle.last().is_some_and(may_have_pending);
+        let pending = || self.question.handles().iter().any(is_pending);
         result.map_err(|error| if pending() { error.unknown() } else { error })
     }
 
@@ -205,7 +261,7 @@ impl<'a> Acquisition<'a> {
         waiting: &mut Enqueued<'a>,
         mut limits: WaitLimits,
         mut trouble: Option<Error>,
-    ) -> Result<Option<AcquiredHold>, Error> {
+    ) -> Result<Option<Q::Granted>, Error> {
         loop {
             match waiting.next(&limits).await {
                 // The waiter could not run in time: its runtime was blocked, or its caller did not
@@ -215,22 +271,25 @@ impl<'a> Acquisition<'a> {
                     self.engine.releaser.give_back(&granted);
                 }
                 Next::Handed(granted) => {
-                    self.claimed(&granted);
-                    return Ok(Some(granted));
+                    self.claimed(waiting.handle(), &granted);
+                    return Ok(Some(Q::handed(granted)));
                 }
                 Next::Ask(gives_up_at) => {
-                    let tried = self.try_until(gives_up_at, Some(waiting.ticket())).await;
-                    if let Some(result) = self.process_answer(tried, waiting, &mut trouble) {
+                    let asked_at = clock::now();
+                    let ticket = Some(waiting.ticket());
+                    let tried = self.try_until(asked_at, gives_up_at, ticket).await;
+                    let result = self.process_answer(tried, asked_at, waiting, &mut trouble);
+                    if let Some(result) = result {
                         return result;
                     }
                 }
                 // Another call of this handle has the lock.
                 Next::Nests => {
-                    if let Some(granted) = self.join_readers(true) {
+                    if let Some(granted) = Q::join_readers(self, true) {
                         return Ok(Some(granted));
                     }
                     let asked_at = clock::now();
-                    let tried = match self.try_until(None, None).await {
+                    let tried = match self.try_until(asked_at, None, None).await {
                         Some(tried) => tried.map_err(|error| error.after(trouble.take()))?,
                         None => return Ok(None),
                     };
@@ -240,11 +299,11 @@ impl<'a> Acquisition<'a> {
                 }
                 Next::WaitsLong => {
                     limits.warn_at = None;
-                    self.waits_long();
+                    self.waits_long(waiting.handle());
                 }
                 Next::TimedOut { in_outage: false } => return Ok(None),
                 Next::TimedOut { in_outage: true } | Next::OutOfReach => {
-                    return Err(trouble.unwrap_or_else(|| self.out_of_reach()));
+                    return Err(trouble.unwrap_or_else(|| self.out_of_reach(waiting.handle())));
                 }
                 Next::Closed => return Err(Error::closed().after(trouble)),
             }
@@ -254,22 +313,30 @@ impl<'a> Acquisition<'a> {
     /// What became of a try of a waiter: the result of the call, or `None` if it goes on waiting.
     fn process_answer(
         &self,
-        tried: Option<Result<Tried, Error>>,
-        waiting: &Enqueued<'_>,
+        tried: Option<Result<Tried<Q::Granted>, Error>>,
+        asked_at: Instant,
+        waiting: &mut Enqueued<'a>,
         trouble: &mut Option<Error>,
-    ) -> Option<Result<Option<AcquiredHold>, Error>> {
+    ) -> Option<Result<Option<Q::Granted>, Error>> {
         match tried {
-            None if self.engine.waiters.in_outage(&self.handle.names) => {
-                Some(Err(trouble.take().unwrap_or_else(|| self.out_of_reach())))
+            None if self.engine.waiters.in_outage(&waiting.handle().names) => {
+                Some(Err(trouble.take().unwrap_or_else(|| self.out_of_reach(waiting.handle()))))
             }
             None => Some(Ok(None)),
             Some(Ok(Tried::Granted(granted))) => {
                 waiting.record_grant(self.requested);
+                self.record_grant_of_others(waiting.of, asked_at);
                 Some(Ok(Some(granted)))
             }
-            Some(Ok(Tried::Refused { remaining, holder })) => {
+            Some(Ok(Tried::Refused { of, remaining, holder })) => {
                 *trouble = None;
-                waiting.record_refusal(remaining, holder);
+                if of == waiting.of {
+                    waiting.record_refusal(remaining, holder);
+                } else {
+                    waiting.of = of;
+                    let other = &self.question.handles()[of];
+                    waiting.registration.move_to(other, self.until(), asked_at);
+                }
                 None
             }
             Some(Err(error)) => {
@@ -284,20 +351,30 @@ impl<'a> Acquisition<'a> {
         }
     }
 
+    /// The other locks have been granted together with the one for which the call has waited.
+    fn record_grant_of_others(&self, of: usize, asked_at: Instant) {
+        for (at, handle) in self.question.handles().iter().enumerate() {
+            if at != of {
+                self.engine.waiters.record_try(&handle.names, true, asked_at);
+            }
+        }
+    }
+
     fn enqueue(&self, until: Option<Instant>) -> Enqueued<'a> {
-        let Self { engine, handle, .. } = *self;
+        let (engine, handle) = (self.engine, &self.question.handles()[0]);
         let stay = Stay { since: self.begun, until };
         let registration = engine.waiters.join(handle, self.lease, self.requested, stay);
-        Enqueued { registration, engine, handle }
+        Enqueued { registration, engine, of: 0 }
     }
 
     /// Asks Redis once, unless the wait ends first.
     fn try_until(
         &self,
+        asked_at: Instant,
         gives_up_at: Option<Instant>,
         ticket: Option<Ticket>,
-    ) -> impl Future<Output = Option<Result<Tried, Error>>> {
-        let tried = Box::pin(self.try_once(clock::now(), gives_up_at, ticket));
+    ) -> impl Future<Output = Option<Result<Tried<Q::Granted>, Error>>> {
+        let tried = Box::pin(Q::try_once(self, asked_at, gives_up_at, ticket));
         answer_by(self.until_answer(gives_up_at), tried)
     }
 }

@@ -6,99 +6,125 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
+use crate::handle::Handle;
 use crate::possession::{AcquiredHold, Ask, FoundBy, Nesting, Possession};
 use crate::protocol::{Acquired, Call, QueueEntry, ServerClock};
 use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
 use crate::wait::{SILENCE, Ticket};
 
-use super::{Acquisition, Tried};
+use super::{Acquisition, One, Question, Tried};
 
 /// For how long readers may join without a request at most, where an answer takes no longer.
 const LONGEST_SHARE: Duration = Duration::from_secs(1);
 
-impl Acquisition<'_> {
-    /// Asks Redis once: for a nested hold if the handle is inside, else for a first one. The call can wait for
-    /// the answer until `gives_up_at`. `ticket` is that of a waiter.
-    pub(super) async fn try_once(
-        &self,
+impl Question for One<'_> {
+    type Granted = AcquiredHold;
+
+    fn handles(&self) -> &[Arc<Handle>] {
+        std::slice::from_ref(self.handle)
+    }
+
+    /// Asks Redis once: for a nested hold if the handle is inside, else for a first one.
+    async fn try_once(
+        acquisition: &Acquisition<'_, Self>,
         mut now: Instant,
         gives_up_at: Option<Instant>,
         ticket: Option<Ticket>,
-    ) -> Result<Tried, Error> {
-        let Self { engine, handle, .. } = self;
-        if engine.waiters.is_closed() {
+    ) -> Result<Tried<AcquiredHold>, Error> {
+        let One { handle, .. } = acquisition.question;
+        let deadline = acquisition.deadline(now, gives_up_at)?;
+        loop {
+            let (session, ask) = acquisition.prepare(handle, deadline, now).await?;
+            if ask.count == 1 {
+                return acquisition.ask_first(session, ask, ticket).await;
+            }
+            if let Some(tried) = acquisition.ask_nested(session, ask, ticket).await? {
+                return Ok(tried);
+            }
+            now = clock::now();
+        }
+    }
+
+    fn handed(granted: AcquiredHold) -> AcquiredHold {
+        granted
+    }
+
+    fn recurs(&self) -> bool {
+        self.recurs
+    }
+
+    fn join_readers(acquisition: &Acquisition<'_, Self>, passes: bool) -> Option<AcquiredHold> {
+        acquisition.join_readers(passes)
+    }
+}
+
+impl<'a, Q> Acquisition<'a, Q> {
+    /// By when a request must be answered that is made now, and for which the call waits until `gives_up_at`.
+    pub(super) fn deadline(
+        &self,
+        now: Instant,
+        gives_up_at: Option<Instant>,
+    ) -> Result<Instant, Error> {
+        if self.engine.waiters.is_closed() {
             return Err(Error::closed());
         }
-        let deadline =
-            gives_up_at.into_iter().fold(now + engine.config.command_timeout, Instant::min);
+        let deadline = now + self.engine.config.command_timeout;
+        Ok(gives_up_at.into_iter().fold(deadline, Instant::min))
+    }
+
+    /// Prepares a request for one more hold: a nested one if the handle is inside, else the first one of a
+    /// possession that it begins. From here on, the drop of the session undoes what Redis may grant.
+    pub(super) async fn prepare(
+        &self,
+        handle: &Arc<Handle>,
+        deadline: Instant,
+        mut now: Instant,
+    ) -> Result<(PossessionSession<'a>, Ask), Error> {
         loop {
             if let Some(possession) = handle.last()
                 && possession.holds.lock().is_of(handle.number)
             {
-                if let Some(tried) = self.nest(&possession, deadline, now, ticket).await? {
-                    return Ok(tried);
+                let nested = self.prepare_nested(handle, possession, deadline, now).await?;
+                if let Some(prepared) = nested {
+                    return Ok(prepared);
                 }
                 now = clock::now();
             }
-            let possession = handle.begins(&engine.possessions);
-            let call = Call::new(&engine.router, deadline);
-            let mut session =
-                PossessionSession::new(call, &possession, &engine.releaser, None, self.requested);
+            let possession = handle.begins(&self.engine.possessions);
+            let mut session = self.session(possession.clone(), deadline);
             session.acquire_permit(now).await?;
-            if engine.waiters.is_closed() {
+            if self.engine.waiters.is_closed() {
                 return Err(Error::closed());
             }
-            // From here on, the drop of the session undoes what Redis may have granted. Unless another call
-            // of this handle, or a hand-off, came first.
+            // Unless another call of this handle, or a hand-off, came first.
             if let Some(ask) = handle.asks_for(&possession) {
-                return self.ask_first(session, ask, ticket).await;
+                return Ok((session, ask));
             }
         }
     }
 
-    /// Asks Redis for one more hold of a possession, if the handle is inside it. If its last hold was given
-    /// back, the release comes before a new one, and there is none then. A reader can be refused: it is not its
-    /// turn.
-    async fn nest(
+    fn session(&self, possession: Arc<Possession>, deadline: Instant) -> PossessionSession<'a> {
+        let Self { engine, requested, .. } = *self;
+        let call = Call::new(&engine.router, deadline);
+        PossessionSession::new(call, possession, &engine.releaser, None, requested)
+    }
+
+    /// Prepares a request for one more hold of a possession, if the handle is inside it. If its last hold was
+    /// given back, the release comes before a new one, and there is none then.
+    async fn prepare_nested(
         &self,
-        possession: &Arc<Possession>,
+        handle: &Handle,
+        possession: Arc<Possession>,
         deadline: Instant,
         now: Instant,
-        ticket: Option<Ticket>,
-    ) -> Result<Option<Tried>, Error> {
-        let Self { engine, handle, .. } = self;
-        let call = Call::new(&engine.router, deadline);
-        let mut session =
-            PossessionSession::new(call, possession, &engine.releaser, None, self.requested);
+    ) -> Result<Option<(PossessionSession<'a>, Ask)>, Error> {
+        let mut session = self.session(possession.clone(), deadline);
         let mut now = session.acquire_permit(now).await?;
         loop {
-            // From here on, the drop of the session undoes what Redis may have granted.
             let nesting = possession.holds.lock().ask_nested(handle.number, now);
             match nesting {
-                Nesting::Ask(ask) => {
-                    let entry = self.nested_entry(ticket);
-                    let (acquired, sent, _) =
-                        self.ask(&mut session, possession, ask, 0, entry).await?;
-                    let loss = match acquired {
-                        // The holds on which it was to stand were lost meanwhile.
-                        Acquired::Granted(_) if possession.holds.lock().is_over() => {
-                            return Ok(None);
-                        }
-                        Acquired::Granted(tokens) => {
-                            self.await_replicas(&mut session).await?;
-                            let granted = self.granted(possession, ask, tokens, sent);
-                            return Ok(Some(Tried::Granted(granted)));
-                        }
-                        Acquired::Gone(loss) => loss,
-                        Acquired::Refused { remaining, holder } if handle.kind.is_shared() => {
-                            return Ok(Some(Tried::Refused { remaining, holder }));
-                        }
-                        Acquired::Refused { .. } => Loss::TakenOver,
-                    };
-                    engine.losses.found_gone(possession, FoundBy::NestedAcquire, loss);
-                    return Ok(None);
-                }
+                Nesting::Ask(ask) => return Ok(Some((session, ask))),
                 Nesting::ReleaseFirst => {
                     Box::pin(session.send_release(now)).await?;
                     now = clock::now();
@@ -108,36 +134,72 @@ impl Acquisition<'_> {
         }
     }
 
+}
+
+impl Acquisition<'_, One<'_>> {
+    /// Asks Redis for one more hold of a possession. `None` if that is gone. A reader can be refused: it is not its
+    /// turn.
+    async fn ask_nested(
+        &self,
+        mut session: PossessionSession<'_>,
+        ask: Ask,
+        ticket: Option<Ticket>,
+    ) -> Result<Option<Tried<AcquiredHold>>, Error> {
+        let One { handle, .. } = self.question;
+        let entry = self.nested_entry(ticket);
+        let (acquired, sent, _) = self.ask(handle, &mut session, ask, 0, entry).await?;
+        let possession = session.possession();
+        let loss = match acquired {
+            // The holds on which it was to stand were lost meanwhile.
+            Acquired::Granted(_) if possession.holds.lock().is_over() => return Ok(None),
+            Acquired::Granted(tokens) => {
+                self.await_replicas(&mut session).await?;
+                let granted = self.granted(handle, session.possession(), ask, tokens, sent);
+                self.entered(handle, session.possession(), true);
+                return Ok(Some(Tried::Granted(granted)));
+            }
+            Acquired::Gone(loss) => loss,
+            Acquired::Refused { remaining, holder } if handle.kind.is_shared() => {
+                return Ok(Some(Tried::Refused { of: 0, remaining, holder }));
+            }
+            Acquired::Refused { .. } => Loss::TakenOver,
+        };
+        self.engine.losses.found_gone(possession, FoundBy::NestedAcquire, loss);
+        Ok(None)
+    }
+
     /// Asks Redis for the first hold of a possession, which this handle begins.
     async fn ask_first(
         &self,
         mut session: PossessionSession<'_>,
         ask: Ask,
         ticket: Option<Ticket>,
-    ) -> Result<Tried, Error> {
-        let Self { engine, handle, .. } = self;
-        let possession = session.possession();
+    ) -> Result<Tried<AcquiredHold>, Error> {
+        let Self { engine, question: One { handle, .. }, .. } = *self;
         let mut reclaimed = false;
         loop {
             let tokens = match handle.kind.has_token() {
                 true => engine.waiters.tokens_wanted(&handle.names).max(1),
                 false => 0,
             };
-            let entry = self.queue_entry(ticket).map(|entry| QueueEntry { tokens, ..entry });
+            let entry =
+                self.queue_entry(handle, ticket).map(|entry| QueueEntry { tokens, ..entry });
             let came = entry.as_ref().and_then(|entry| entry.since);
             let (acquired, sent, clock) =
-                self.ask(&mut session, possession, ask, tokens, entry).await?;
+                self.ask(handle, &mut session, ask, tokens, entry).await?;
             match acquired {
                 Acquired::Granted(tokens) => {
                     self.await_replicas(&mut session).await?;
-                    let granted = self.granted(possession, ask, tokens, sent);
+                    let granted = self.granted(handle, session.possession(), ask, tokens, sent);
+                    self.entered(handle, session.possession(), false);
                     return Ok(Tried::Granted(granted));
                 }
                 Acquired::Refused { remaining, holder } => {
-                    self.take_own_grant(&holder, remaining, came, sent, clock);
-                    if reclaimed || !self.reclaim(&holder, session.call.deadline).await {
-                        possession.holds.lock().refused();
-                        return Ok(Tried::Refused { remaining, holder });
+                    self.take_own_grant(&handle.names, &holder, remaining, came, sent, clock);
+                    let deadline = session.call.deadline;
+                    if reclaimed || !self.reclaim(&handle.names, &holder, deadline).await {
+                        session.possession().holds.lock().refused();
+                        return Ok(Tried::Refused { of: 0, remaining, holder });
                     }
                     reclaimed = true;
                 }
@@ -152,10 +214,16 @@ impl Acquisition<'_> {
             }
         }
     }
+}
 
+impl<Q> Acquisition<'_, Q> {
     /// What a request says of this client's entry, if Redis keeps a queue. A call that waits in no queue brings none.
-    pub(super) fn queue_entry(&self, ticket: Option<Ticket>) -> Option<QueueEntry> {
-        let Self { engine, handle, .. } = *self;
+    pub(super) fn queue_entry(
+        &self,
+        handle: &Handle,
+        ticket: Option<Ticket>,
+    ) -> Option<QueueEntry> {
+        let engine = self.engine;
         handle.names.is_in_order().then(|| match ticket {
             None => QueueEntry::none(engine.config.fair_grace),
             Some(ticket) => {
@@ -168,17 +236,17 @@ impl Acquisition<'_> {
     /// Sends one request for a hold. Returns also when it was sent, and the server's time.
     async fn ask(
         &self,
+        handle: &Handle,
         session: &mut PossessionSession<'_>,
-        possession: &Possession,
         ask: Ask,
         tokens: u32,
         entry: Option<QueueEntry>,
     ) -> Result<(Acquired, Instant, Option<ServerClock>), Error> {
-        let Self { engine, handle, requested, .. } = *self;
-        let (names, id) = (&handle.names, &*possession.id);
-        let answer = session.call.acquire(names, id, requested, ask.count, tokens, entry).await;
+        let Self { engine, requested, .. } = *self;
+        let (names, id) = (&handle.names, session.possession().id);
+        let answer = session.call.acquire(names, &id, requested, ask.count, tokens, entry).await;
         if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
-            possession.holds.lock().not_executed(ask);
+            session.possession().holds.lock().not_executed(ask);
         }
         let (acquired, sent, news) = answer?;
         engine.waiters.record_foreign(names, news.foreign);
@@ -196,22 +264,26 @@ impl Acquisition<'_> {
     }
 
     /// Redis has granted a hold by a request that was sent at `sent`.
-    fn granted(
+    pub(super) fn granted(
         &self,
+        handle: &Arc<Handle>,
         possession: &Arc<Possession>,
         ask: Ask,
         tokens: TokenBlock,
         sent: Instant,
     ) -> AcquiredHold {
         let hold = possession.holds.lock().granted(ask, self.lease, self.requested, tokens, sent);
-        self.handle.enter(possession);
-        self.engine.watchdog.watch(self.handle);
-        self.entered(possession, ask.count > 1);
+        handle.enter(possession);
+        self.engine.watchdog.watch(handle);
+        self.entered(handle, possession, ask.is_nested());
         AcquiredHold::new(possession.clone(), hold, self.requested)
     }
 
     /// Waits until enough replicas have the grant. If too few have it, gives it back at once.
-    async fn await_replicas(&self, session: &mut PossessionSession<'_>) -> Result<(), Error> {
+    pub(super) async fn await_replicas(
+        &self,
+        session: &mut PossessionSession<'_>,
+    ) -> Result<(), Error> {
         match self.engine.config.replicas {
             Some(replicas) => Box::pin(self.replicated(session, replicas)).await,
             None => Ok(()),

@@ -7,14 +7,14 @@ use crate::possession::{AcquiredHold, Join};
 use crate::protocol::QueueEntry;
 use crate::wait::Ticket;
 
-use super::{Acquisition, Wait};
+use super::{Acquisition, One, Wait};
 
-impl Acquisition<'_> {
+impl Acquisition<'_, One<'_>> {
     /// Joins the readers of this client, if there are some. `passes` says that the call need not wait for its turn: its
     /// caller reads already, or it was woken because it came next. Any other has to be the only one
     /// that waits, and the share has to be open.
     pub(super) fn join_readers(&self, passes: bool) -> Option<AcquiredHold> {
-        let Self { engine, handle, lease, requested, .. } = *self;
+        let Self { engine, lease, requested, question: One { handle, .. }, .. } = *self;
         if !handle.kind.is_shared() {
             return None;
         }
@@ -33,8 +33,9 @@ impl Acquisition<'_> {
     /// while another client is next.
     pub(super) fn nested_entry(&self, ticket: Option<Ticket>) -> Option<QueueEntry> {
         let waits = ticket.is_some() || matches!(self.wait, Wait::Once);
-        let in_turn = self.handle.kind.is_shared() && !self.recurs && waits;
-        let entry = self.queue_entry(ticket.filter(|_| in_turn))?;
+        let One { handle, recurs } = self.question;
+        let in_turn = handle.kind.is_shared() && !recurs && waits;
+        let entry = self.queue_entry(handle, ticket.filter(|_| in_turn))?;
         Some(QueueEntry { in_turn, ..entry })
     }
 }

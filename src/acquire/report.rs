@@ -4,22 +4,22 @@
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::events::{Holder, NESTED_IN_CLIENT, NESTED_IN_TASK};
-use crate::handle::is_of_this_task;
+use crate::handle::{Handle, is_of_this_task};
 use crate::lease::whole_millis;
 use crate::possession::Possession;
 
 use super::Acquisition;
 
-impl Acquisition<'_> {
-    pub(super) fn out_of_reach(&self) -> Error {
-        let redis = self.engine.router.redis(Some(self.handle.names.key()), None);
+impl<Q> Acquisition<'_, Q> {
+    pub(super) fn out_of_reach(&self, handle: &Handle) -> Error {
+        let redis = self.engine.router.redis(Some(handle.names.key()), None);
         let message = format!("{redis} could not be reached while a call waited for the lock");
         Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
     }
 
     /// This task got a hold, `nested` in others of its handle or not. Logs it if tasks share the handle.
-    pub(super) fn entered(&self, possession: &Possession, nested: bool) {
-        let Self { engine, handle, .. } = *self;
+    pub(super) fn entered(&self, handle: &Handle, possession: &Possession, nested: bool) {
+        let engine = self.engine;
         // Readers share a handle by design.
         if !handle.kind.is_shared() && handle.entered(possession, nested) {
             let of = (handle.names.key(), handle.id(&engine.possessions));
@@ -28,8 +28,8 @@ impl Acquisition<'_> {
     }
 
     /// Logs that this call waits long, and who has the lock.
-    pub(super) fn waits_long(&self) {
-        let Self { engine, handle, begun, .. } = *self;
+    pub(super) fn waits_long(&self, handle: &Handle) {
+        let Self { engine, begun, .. } = *self;
         let (now, name) = (clock::now(), handle.names.key());
         let waited = whole_millis(now.saturating_duration_since(begun));
         let holder = || {

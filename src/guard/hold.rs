@@ -149,7 +149,7 @@ impl Hold {
         }
         let call = Call::new(&engine.router, clock::now() + engine.config.command_timeout);
         let mut session =
-            PossessionSession::new(call, &granted.possession, &engine.releaser, None, lease);
+            PossessionSession::new(call, granted.possession.clone(), &engine.releaser, None, lease);
         session.acquire_permit(clock::now()).await?;
         if granted.validity.is_lost() {
             return Err(self.was_lost(Outcome::NotExecuted));

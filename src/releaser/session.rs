@@ -13,7 +13,7 @@ use super::{BackgroundRelease, Job, Releaser, send_release};
 /// One call's requests to Redis for one possession, under its permit (invariant 1).
 pub(crate) struct PossessionSession<'a> {
     pub(crate) call: Call<'a>,
-    pub(super) possession: &'a Arc<Possession>,
+    pub(super) possession: Arc<Possession>,
     pub(super) releaser: &'a Releaser,
     pub(super) permit: Option<Permit>,
     lease: Duration,
@@ -27,7 +27,7 @@ impl<'a> PossessionSession<'a> {
     /// hold if the client never released it.
     pub(crate) fn new(
         call: Call<'a>,
-        possession: &'a Arc<Possession>,
+        possession: Arc<Possession>,
         releaser: &'a Releaser,
         permit: Option<Permit>,
         lease: Duration,
@@ -35,8 +35,8 @@ impl<'a> PossessionSession<'a> {
         Self { call, possession, releaser, permit, lease, unanswered: false, has_ended: false }
     }
 
-    pub(crate) fn possession(&self) -> &'a Arc<Possession> {
-        self.possession
+    pub(crate) fn possession(&self) -> &Arc<Possession> {
+        &self.possession
     }
 
     /// Waits for the permit of the possession. Returns the time then, which is `now` if the permit was
@@ -66,7 +66,7 @@ impl<'a> PossessionSession<'a> {
     /// [`acquire_permit`](Self::acquire_permit).
     pub(crate) async fn send_release(&mut self, now: Instant) -> Result<bool, Error> {
         let handoffs = &self.releaser.handoffs;
-        let answered = send_release(&mut self.call, self.possession, handoffs, now).await?;
+        let answered = send_release(&mut self.call, &self.possession, handoffs, now).await?;
         if answered.leaves {
             let (names, behind) = (self.possession.names.clone(), self.possession.clone());
             self.releaser.enqueue(Job::Leave(names, Some(behind)));

@@ -39,7 +39,7 @@ fn enqueues(sent: Duration) -> bool {
     }
     let router = router();
     let call = Call::new(&router, now + LEASE);
-    drop(PossessionSession::new(call, &possession, &releaser, None, LEASE));
+    drop(PossessionSession::new(call, possession.clone(), &releaser, None, LEASE));
     matches!(enqueued.try_recv(), Ok(Job::Release(_)))
 }
 

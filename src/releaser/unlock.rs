@@ -47,8 +47,8 @@ impl<'a> Unlock<'a> {
             let mut holds = possession.holds.lock();
             (holds.give_back(*hold), holds.is_shared_still(begun))
         };
-        let session =
-            PossessionSession::new(call, possession, releaser, None, granted.longest_lease());
+        let lease = granted.longest_lease();
+        let session = PossessionSession::new(call, possession.clone(), releaser, None, lease);
         let handed_off = None;
         let mut unlock =
             Self { session, granted, begun, ran_out, counts, handed_off, is_shared_still };

@@ -107,10 +107,26 @@ impl<W> Queues<W> {
     ) -> Ticket {
         self.last_ticket += 1;
         let ticket = self.last_ticket;
+        self.join_with(ticket, names, waiter, stay);
+        ticket
+    }
+
+    /// Adds a waiter that has its ticket already: behind those that came before it.
+    pub(crate) fn join_with(
+        &mut self,
+        ticket: Ticket,
+        names: &Arc<Names>,
+        waiter: Option<Arc<W>>,
+        stay: Stay,
+    ) {
         let hears = self.subscriptions.keep(names);
         self.make(names);
         self.change(names, |queue, cx| queue.join(ticket, waiter, stay, hears, cx));
-        ticket
+    }
+
+    /// Redis has answered a request about that lock, which was made at `asked_at`.
+    pub(crate) fn record_reached(&mut self, names: &Names, asked_at: Instant) {
+        self.change(names, |queue, cx| queue.record_reached(asked_at, cx));
     }
 
     /// What a waiter does next. One that parks needs the messages of the channel.

@@ -170,6 +170,26 @@ impl Registration<'_> {
         self.ticket = ticket;
     }
 
+    /// The handle of the lock in whose queue it waits.
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// Waits in the queue of another lock instead, among its waiters by the age of the ticket: Redis has
+    /// refused that lock to a request that was made at `asked_at`, and was for both.
+    pub(crate) fn move_to(&mut self, to: &Arc<Handle>, until: Option<Instant>, asked_at: Instant) {
+        let (ticket, stay) = (self.ticket, Stay { since: self.since, until });
+        self.waiters.change(|queues| {
+            queues.record_reached(self.names(), asked_at);
+            queues.leave(self.names(), ticket);
+            queues.join_with(ticket, &to.names, None, stay);
+        });
+        to.waiting.fetch_add(1, Ordering::Relaxed);
+        self.handle.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.handle = to.clone();
+        self.waiter = OnceLock::new();
+    }
+
     /// Whether the waiter is to ask Redis before anything else: until when, and its ticket.
     pub(crate) fn asks_at_once(&self, limits: &WaitLimits) -> Option<(Option<Instant>, Ticket)> {
         match self.check(limits) {

@@ -11,8 +11,8 @@
 //! wake-up on to the next waiter.
 //!
 //! [`PossessionSession`]: crate::releaser::PossessionSession
+//! [`Registration`]: crate::wait::Registration
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,13 +23,17 @@ use crate::handle::Handle;
 use crate::lease::Lease;
 use crate::possession::{AcquiredHold, Possession};
 use crate::spans;
-use crate::wait::{Next, Registration, Stay, Ticket, WaitLimits};
+use crate::wait::{Next, Stay, Ticket, WaitLimits};
 
+mod all;
 mod ask;
+mod enqueued;
 mod readers;
 mod refusal;
 mod report;
 mod timeout;
+pub(crate) use all::acquire_all;
+use enqueued::Enqueued;
 pub(crate) use timeout::Wait;
 use timeout::answer_by;
 
@@ -72,8 +76,18 @@ trait Question: Copy + Send + Sync {
         ticket: Option<Ticket>,
     ) -> impl Future<Output = Result<Tried<Self::Granted>, Error>> + Send;
 
-    /// What a waiter has that was handed a lock: only where one lock is all that the call asks for.
+    /// Whether a lock that is handed off is all that the call asks for.
+    fn takes_hand_offs(&self) -> bool {
+        true
+    }
+
+    /// What a waiter has that was handed such a lock.
     fn handed(granted: AcquiredHold) -> Self::Granted;
+
+    /// Whether the call has been refused so often that it has to go about it in another way.
+    fn is_starved(_: &Acquisition<'_, Self>) -> bool {
+        false
+    }
 }
 
 /// One hold of one lock.
@@ -104,41 +118,6 @@ pub(crate) async fn acquire_beside(
     recurs: bool,
 ) -> Result<Option<AcquiredHold>, Error> {
     Acquisition::new(engine, One { handle, recurs }, lease, wait)?.acquire().await
-}
-
-/// A registration in the wait queue of one of the locks. Its drop gives back a lock that was handed off meanwhile.
-struct Enqueued<'a> {
-    registration: Registration<'a>,
-    engine: &'a Engine,
-    /// Which lock it is.
-    of: usize,
-}
-
-impl<'a> Deref for Enqueued<'a> {
-    type Target = Registration<'a>;
-
-    fn deref(&self) -> &Registration<'a> {
-        &self.registration
-    }
-}
-
-impl Drop for Enqueued<'_> {
-    fn drop(&mut self) {
-        if !self.engine.process.is_this_one() {
-            self.registration.forget();
-            return;
-        }
-        let (handed, entry_is_left) = self.registration.leave();
-        if let Some(granted) = handed {
-            // Another call of this handle, or this one, may have nested in that possession meanwhile.
-            granted.possession.holds.lock().claimed();
-            self.engine.releaser.give_back(&granted);
-            self.engine.watchdog.watch(self.handle());
-        }
-        if entry_is_left {
-            self.engine.releaser.leave_queue(self.handle());
-        }
-    }
 }
 
 /// What stays the same from try to try.
@@ -175,7 +154,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         self.engine.watchdog.watch(handle);
     }
 
-    /// Acquires what the call asks for; `None` if the wait ends first.
+    /// Acquires what the call asks for; `None` if the wait ends first, or if the call is starved.
     async fn acquire(&self) -> Result<Option<Q::Granted>, Error> {
         let granted = self.ask_or_wait().await?;
         if granted.is_some() && !self.question.recurs() {
@@ -267,7 +246,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 // The waiter could not run in time: its runtime was blocked, or its caller did not
                 // poll it. Another owner may have the lock by now, so it waits in the queue again.
                 Next::Handed(granted) if granted.validity.is_lost() => {
-                    waiting.registration.join_again(limits.until);
+                    waiting.join_again(limits.until);
                     self.engine.releaser.give_back(&granted);
                 }
                 Next::Handed(granted) => {
@@ -333,11 +312,9 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 if of == waiting.of {
                     waiting.record_refusal(remaining, holder);
                 } else {
-                    waiting.of = of;
-                    let other = &self.question.handles()[of];
-                    waiting.registration.move_to(other, self.until(), asked_at);
+                    waiting.move_to(of, &self.question.handles()[of], self.until(), asked_at);
                 }
-                None
+                Q::is_starved(self).then_some(Ok(None))
             }
             Some(Err(error)) => {
                 let waits = error.kind() == ErrorKind::Unavailable && waiting.record_failure(PAUSE);
@@ -363,8 +340,9 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
     fn enqueue(&self, until: Option<Instant>) -> Enqueued<'a> {
         let (engine, handle) = (self.engine, &self.question.handles()[0]);
         let stay = Stay { since: self.begun, until };
-        let registration = engine.waiters.join(handle, self.lease, self.requested, stay);
-        Enqueued { registration, engine, of: 0 }
+        let mut registration = engine.waiters.join(handle, self.lease, self.requested, stay);
+        registration.set_takes_hand_offs(self.question.takes_hand_offs());
+        Enqueued::new(registration, engine)
     }
 
     /// Asks Redis once, unless the wait ends first.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::builder::LockClientBuilder;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::lock::{FairLock, FencedFairLock, FencedLock, Lock};
+use crate::lock::{FairLock, FencedFairLock, FencedLock, Lock, MultiLock};
 use crate::read_write::ReadWriteLock;
 
 /// A client of the locks in one Redis: a server, a primary with Sentinels, or a cluster. Cloning is
@@ -136,6 +136,16 @@ impl LockClient {
     #[must_use]
     pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock {
         ReadWriteLock::new(self.engine.clone(), name.as_ref())
+    }
+
+    /// Makes a handle to the locks of all these names, which it acquires together: all of them or none. A name
+    /// that comes twice counts once, and the order does not matter. Each name excludes the [`lock`](Self::lock) of
+    /// that name. No I/O.
+    ///
+    /// Every call on the handle refuses an empty list, and each name that a call on a single lock refuses.
+    #[must_use]
+    pub fn multi_lock<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock::new(self.engine.clone(), names)
     }
 
     /// Refuses new calls, ends waiting ones with [`Closed`](crate::ErrorKind::Closed), waits until

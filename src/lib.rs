@@ -24,6 +24,7 @@ pub mod guide;
 mod handle;
 mod handoff;
 mod host;
+mod join;
 pub mod kind;
 mod lease;
 mod lock;
@@ -53,11 +54,11 @@ mod watchdog;
 pub use builder::LockClientBuilder;
 pub use client::LockClient;
 pub use error::{Error, ErrorKind, Loss, Outcome};
-pub use guard::{FencedLockGuard, LockGuard};
+pub use guard::{FencedLockGuard, LockGuard, MultiGuard};
 #[doc(no_inline)]
 pub use guide::promises;
 pub use lease::Lease;
-pub use lock::{FairLock, FencedFairLock, FencedLock, Lock};
+pub use lock::{FairLock, FencedFairLock, FencedLock, Lock, MultiLock};
 pub use read_write::{ReadGuard, ReadWriteLock, WriteGuard};
 /// The driver, in the version whose `Client` [`LockClientBuilder::client`] takes.
 #[doc(no_inline)]

@@ -23,8 +23,10 @@ mod around;
 mod fair;
 mod fenced;
 mod inspect;
+mod multi;
 pub use fair::FairLock;
 pub use fenced::{FencedFairLock, FencedLock};
+pub use multi::MultiLock;
 
 /// A handle to a lock. **A handle is an owner**: a task that calls [`lock`](Self::lock) on the same
 /// handle again, by reference or through an [`Arc`], re-enters; a [clone](Clone), or another

@@ -97,13 +97,6 @@ pub(crate) struct Ask {
     before: u32,
 }
 
-impl Ask {
-    /// Whether it is for a hold beside others of the same handle.
-    pub(crate) fn is_nested(self) -> bool {
-        self.count > 1
-    }
-}
-
 /// What a nested call does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nesting {

@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::token::TokenBlock;
 use crate::transport::{Batchable, Connection, Request, Rewrite, Router};
 
+mod all;
 mod commands;
 mod execution;
 mod fair;
@@ -27,6 +28,7 @@ mod read_write;
 mod replies;
 mod scripts;
 mod texts;
+pub(crate) use all::Wanted;
 pub(crate) use execution::{Execution, converted};
 pub(crate) use fair::{QueueEntry, QueueNews, Refreshed, TurnMode};
 pub(crate) use foreign::OldestForeignWaiter;

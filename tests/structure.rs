@@ -37,6 +37,7 @@ const MODULES: &[(&str, &[&str])] = &[
         &[
             "guard",
             "acquire",
+            "join",
             "engine",
             "handle",
             "possession",
@@ -59,6 +60,7 @@ const MODULES: &[(&str, &[&str])] = &[
         "guard",
         &[
             "host",
+            "join",
             "engine",
             "releaser",
             "handle",
@@ -75,6 +77,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "acquire",
         &[
+            "join",
             "engine",
             "wait",
             "releaser",
@@ -216,6 +219,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("process", &[]),
     ("slot", &[]),
     ("ready", &[]),
+    ("join", &[]),
     ("kind", &["token"]),
     ("token", &[]),
     ("config", &["error"]),

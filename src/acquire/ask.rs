@@ -133,7 +133,6 @@ impl<'a, Q> Acquisition<'a, Q> {
             }
         }
     }
-
 }
 
 impl Acquisition<'_, One<'_>> {
@@ -258,7 +257,7 @@ impl<Q> Acquisition<'_, Q> {
             let (now, own) = (clock::now(), engine.config.max_handoff_time.min(LONGEST_SHARE));
             let open_until = now + own.max(now.saturating_duration_since(sent));
             let is_open = foreign.oldest.is_none();
-            possession.holds.lock().set_share(is_open.then_some(open_until));
+            session.possession().holds.lock().set_share(is_open.then_some(open_until));
         }
         Ok((acquired, sent, news.clock))
     }
@@ -275,37 +274,40 @@ impl<Q> Acquisition<'_, Q> {
         let hold = possession.holds.lock().granted(ask, self.lease, self.requested, tokens, sent);
         handle.enter(possession);
         self.engine.watchdog.watch(handle);
-        self.entered(handle, possession, ask.is_nested());
         AcquiredHold::new(possession.clone(), hold, self.requested)
     }
 
     /// Waits until enough replicas have the grant. If too few have it, gives it back at once.
-    pub(super) async fn await_replicas(
-        &self,
-        session: &mut PossessionSession<'_>,
-    ) -> Result<(), Error> {
+    async fn await_replicas(&self, session: &mut PossessionSession<'_>) -> Result<(), Error> {
         match self.engine.config.replicas {
-            Some(replicas) => Box::pin(self.replicated(session, replicas)).await,
+            Some(replicas) => Box::pin(self.replicated_or_undone(session, replicas)).await,
             None => Ok(()),
         }
     }
 
-    async fn replicated(
+    async fn replicated_or_undone(
         &self,
         session: &mut PossessionSession<'_>,
         replicas: Replicas,
     ) -> Result<(), Error> {
-        let engine = self.engine;
-        // At most two `WAIT`s, one that is under way and its own, and the time of their answers.
-        let two = 2 * replicas.timeout + SILENCE;
-        let deadline = session.call.deadline.max(clock::now() + two);
-        let Possession { names, id, .. } = &**session.possession();
-        let replicated = Call::await_replicas(&engine.router, names, id, replicas, deadline);
-        let Err(error) = replicated.await else { return Ok(()) };
+        let Err(error) = self.replicated(session, replicas).await else { return Ok(()) };
         Err(match session.send_release(clock::now()).await {
             Ok(_) => error.undone(),
             // The client tries again in the background.
             Err(_) => error,
         })
+    }
+
+    /// Waits until enough replicas have what Redis has written for that session, and before it.
+    pub(super) async fn replicated(
+        &self,
+        session: &PossessionSession<'_>,
+        replicas: Replicas,
+    ) -> Result<(), Error> {
+        // At most two `WAIT`s, one that is under way and its own, and the time of their answers.
+        let two = 2 * replicas.timeout + SILENCE;
+        let deadline = session.call.deadline.max(clock::now() + two);
+        let Possession { names, id, .. } = &**session.possession();
+        Call::await_replicas(&self.engine.router, names, id, replicas, deadline).await
     }
 }

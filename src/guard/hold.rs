@@ -157,6 +157,11 @@ impl Hold {
         Ok(session)
     }
 
+    /// What a caller learns whose work the loss has stopped.
+    pub(super) fn is_gone(&self) -> Error {
+        self.was_lost(Outcome::NotExecuted).about(self.name())
+    }
+
     pub(super) fn was_lost(&self, outcome: Outcome) -> Error {
         Error::lost(self.handle.names.key(), self.loss(), outcome)
     }
@@ -169,7 +174,7 @@ impl Hold {
         };
         match value {
             Some(value) if !self.is_lost() => Ok(value),
-            _ => Err(self.was_lost(Outcome::NotExecuted).about(self.name())),
+            _ => Err(self.is_gone()),
         }
     }
 

@@ -28,7 +28,7 @@ macro_rules! scripts {
 }
 
 scripts! {
-    acquire release renew prolong force_unlock inspect rewrite execute batch
+    acquire release renew prolong force_unlock inspect rewrite execute batch acquire_all
     fair_acquire fair_release fair_prolong fair_leave fair_refresh fair_force_unlock
     rw_acquire rw_release rw_prolong rw_renew rw_force_unlock rw_inspect rw_rewrite rw_leave
 }

@@ -104,8 +104,7 @@ impl<W> WaitQueue<W> {
         self.entries.iter().filter(|entry| entry.asking.is_none()).filter_map(|e| e.waiter.as_ref())
     }
 
-    /// Adds a waiter behind those that came before it: behind all others, but for one that has waited for another
-    /// lock until now. `hears` says that the channel is live.
+    /// Adds a waiter behind those with a lower ticket. `hears` says that the channel is live.
     pub(super) fn join(
         &mut self,
         ticket: Ticket,
@@ -130,10 +129,9 @@ impl<W> WaitQueue<W> {
         }
         let entry = Entry { ticket, since, waiter, asking: None, recheck: false, requests: 0 };
         let (Ok(at) | Err(at)) = self.position(ticket);
-        let goes_before = at < self.entries.len();
         self.entries.insert(at, entry);
-        if goes_before && self.is_head(ticket, now) {
-            // What was known is for the one that has been the head.
+        // What was known is for the one that has been the head.
+        if at + 1 < self.entries.len() && self.is_head(ticket, now) {
             self.ask_now(cx);
         }
     }

@@ -32,6 +32,8 @@ pub(crate) struct Waiter {
     pub(super) wake: Notify,
     /// Another call of its handle has got the lock.
     pub(super) nests: AtomicBool,
+    /// Not one that needs more than this lock.
+    takes_hand_offs: bool,
     grant_slot: Mutex<GrantSlot>,
 }
 
@@ -44,22 +46,16 @@ enum GrantSlot {
 }
 
 impl Waiter {
-    fn new(handle: Arc<Handle>, lease: Lease, requested: Duration, since: Instant) -> Self {
-        let grant_slot = GrantSlot::Empty.into();
-        let (wake, nests) = (Notify::new(), AtomicBool::new(false));
-        Self { handle, lease, requested, since, wake, nests, grant_slot }
-    }
-
-    /// What it asks of a hand-off.
-    pub(crate) fn hand_off(&self) -> HandOff {
+    /// What it asks of a hand-off, if it takes one.
+    pub(crate) fn hand_off(&self) -> Option<HandOff> {
         let kind = self.handle.kind;
-        HandOff {
+        self.takes_hand_offs.then(|| HandOff {
             to: self.handle.number,
             lease: self.lease,
             requested: self.requested,
             needs_token: kind.has_token(),
             in_queue: self.handle.names.is_in_order(),
-        }
+        })
     }
 
     /// What it wants of a read-write lock.
@@ -105,6 +101,7 @@ pub(crate) struct Registration<'a> {
     /// Created when it parks; for a read-write lock when it joins: the queue has to know who wants to read.
     waiter: OnceLock<Arc<Waiter>>,
     has_parked: AtomicBool,
+    takes_hand_offs: bool,
     is_forgotten: AtomicBool,
 }
 
@@ -130,6 +127,7 @@ impl Waiters {
             ticket: 0,
             waiter: OnceLock::new(),
             has_parked: AtomicBool::new(false),
+            takes_hand_offs: true,
             is_forgotten: AtomicBool::new(false),
         };
         registration.join(until, registration.joined);
@@ -145,8 +143,16 @@ impl Registration<'_> {
 
     fn waiter(&self) -> &Arc<Waiter> {
         self.waiter.get_or_init(|| {
-            let (handle, lease) = (self.handle.clone(), self.lease);
-            Arc::new(Waiter::new(handle, lease, self.requested, self.since))
+            Arc::new(Waiter {
+                handle: self.handle.clone(),
+                lease: self.lease,
+                requested: self.requested,
+                since: self.since,
+                wake: Notify::new(),
+                nests: AtomicBool::new(false),
+                takes_hand_offs: self.takes_hand_offs,
+                grant_slot: GrantSlot::Empty.into(),
+            })
         })
     }
 
@@ -170,6 +176,11 @@ impl Registration<'_> {
         self.ticket = ticket;
     }
 
+    /// Before it parks.
+    pub(crate) fn set_takes_hand_offs(&mut self, takes_hand_offs: bool) {
+        self.takes_hand_offs = takes_hand_offs;
+    }
+
     /// The handle of the lock in whose queue it waits.
     pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle
@@ -188,6 +199,7 @@ impl Registration<'_> {
         self.handle.waiting.fetch_sub(1, Ordering::Relaxed);
         self.handle = to.clone();
         self.waiter = OnceLock::new();
+        self.has_parked = AtomicBool::new(false);
     }
 
     /// Whether the waiter is to ask Redis before anything else: until when, and its ticket.

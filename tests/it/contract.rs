@@ -89,6 +89,13 @@ macro_rules! cases {
                 a_fenced_fair_lock_is_a_fenced_lock,
                 waiters_of_three_clients_are_served_in_the_order_in_which_they_came,
                 many_waiters_that_come_and_give_up_all_have_their_turns;
+            multi:
+                a_multi_lock_has_all_of_its_locks_or_none,
+                calls_on_a_multi_lock_nest_and_a_clone_is_another_owner,
+                a_multi_lock_waits_with_empty_hands,
+                an_explicit_lease_of_a_multi_lock_ends_for_all_its_locks,
+                a_multi_guard_says_which_lock_is_gone_and_gives_the_others_back,
+                a_forced_unlock_frees_all_locks_of_a_multi_lock;
         })+
     };
     (@list $topology:ident $($file:ident: $($case:ident $(on $threads:literal)?),+;)+) => {

@@ -40,6 +40,7 @@ mod lazy;
 mod leases;
 mod losses;
 mod max_hold;
+mod multi;
 mod options;
 mod paused;
 mod prelude;

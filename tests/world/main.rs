@@ -11,6 +11,7 @@ mod fair;
 mod figures;
 mod in_memory;
 mod leases;
+mod multi;
 mod order;
 mod outages;
 mod prelude;

@@ -1,0 +1,285 @@
+//! Several locks at once: one request for all of them, and nothing is held while the call waits.
+//!
+//! 1. **All or none.** Redis grants all locks of a request or none. In a cluster the locks of each slot have a
+//!    request of their own, in the order of the slots: if one is refused, the client releases what the requests
+//!    before it were granted.
+//! 2. A call that is refused waits in the queue of the lock that another owner has, among its waiters by its age,
+//!    and takes no hand-off there: it asks for all again. So it cannot be in a circle of callers that wait for
+//!    each other.
+//! 3. **A set that is never free as a whole is taken one by one.** After [`MANY`] refusals, and a third of the
+//!    command timeout, the call waits for each lock in turn with those before it in its hand, in the one order
+//!    that all calls have. It waits for each no longer than that again, and gives all back then: others may have
+//!    taken them in another order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::engine::Engine;
+use crate::error::{Error, Loss, Outcome};
+use crate::handle::Handle;
+use crate::join::join_all;
+use crate::lease::Lease;
+use crate::possession::{AcquiredHold, Ask, FoundBy};
+use crate::protocol::{Acquired, Wanted};
+use crate::releaser::PossessionSession;
+use crate::token::TokenBlock;
+use crate::wait::Ticket;
+
+use super::{Acquisition, Question, Tried, Wait, acquire};
+
+/// So many refusals show that the locks come and go, and that it is not one owner that keeps one of them.
+const MANY: u32 = 16;
+
+/// So many locks in one request take about as long on the server as a large batch.
+const MOST: usize = 64;
+
+/// One hold of each of several locks, which have been put in the one order that all calls have.
+#[derive(Clone, Copy)]
+pub(super) struct All<'a> {
+    handles: &'a [Arc<Handle>],
+    /// Since when the call waits with empty hands, and how often Redis has refused it meanwhile.
+    since: Instant,
+    refusals: &'a AtomicU32,
+}
+
+/// Acquires one hold of each lock; `None` if the wait ends first.
+pub(crate) async fn acquire_all(
+    engine: &Engine,
+    handles: &[Arc<Handle>],
+    lease: Lease,
+    wait: Wait,
+) -> Result<Option<Vec<AcquiredHold>>, Error> {
+    let refusals = AtomicU32::new(0);
+    let all = All { handles, since: clock::now(), refusals: &refusals };
+    let mut acquisition = Acquisition::new(engine, all, lease, wait)?;
+    loop {
+        let granted = acquisition.acquire().await?;
+        if granted.is_some() || !All::is_starved(&acquisition) {
+            return Ok(granted);
+        }
+        if let Some(granted) = acquisition.one_by_one().await? {
+            return Ok(Some(granted));
+        }
+        acquisition.question.since = clock::now();
+        refusals.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Locks that are held only until all are, or until the call gives up.
+struct Taken<'a> {
+    engine: &'a Engine,
+    holds: Vec<AcquiredHold>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if self.engine.process.is_this_one() {
+            self.holds.iter().for_each(|hold| self.engine.releaser.give_back(hold));
+        }
+    }
+}
+
+impl Acquisition<'_, All<'_>> {
+    /// How long a call waits with empty hands at least, or for one lock with others in its hand.
+    fn step(&self) -> Duration {
+        self.engine.config.command_timeout / 3
+    }
+
+    /// Takes the locks one after the other; `None` if one does not come in time.
+    async fn one_by_one(&self) -> Result<Option<Vec<AcquiredHold>>, Error> {
+        let All { handles, .. } = self.question;
+        let many = u32::try_from(handles.len()).unwrap_or(u32::MAX);
+        // The lease of the first one must not end before the last one comes.
+        let step = self.step().min(self.requested / many.saturating_mul(2));
+        let mut taken = Taken { engine: self.engine, holds: Vec::new() };
+        for handle in handles {
+            let until = self.until().into_iter().fold(clock::now() + step, Instant::min);
+            let one = acquire(self.engine, handle, self.lease, Wait::Until(until));
+            match Box::pin(one).await? {
+                Some(hold) => taken.holds.push(hold),
+                None => return Ok(None),
+            }
+        }
+        // All of them nest, and the lease of all counts from one request. With full hands this call waits for
+        // nothing.
+        let tried = Box::pin(All::try_once(self, clock::now(), None, None)).await?;
+        drop(taken);
+        Ok(match tried {
+            Tried::Granted(granted) => Some(granted),
+            Tried::Refused { .. } => None,
+        })
+    }
+
+    /// Asks Redis once for all locks. `None` if it has to be asked again.
+    async fn ask_all(&self, deadline: Instant) -> Result<Option<Tried<Vec<AcquiredHold>>>, Error> {
+        let mut requests: Vec<Together<'_>> = Vec::new();
+        for (of, handle) in self.question.handles.iter().enumerate() {
+            let (session, ask) = self.prepare(handle, deadline, clock::now()).await?;
+            let slot = self.engine.router.slot_of(handle.names.key());
+            match requests.last_mut() {
+                Some(last) if last.slot == slot && last.parts.len() < MOST => {
+                    last.parts.push((session, ask));
+                }
+                _ => requests.push(Together::new(of, slot, session, ask)),
+            }
+        }
+        let mut sent = Vec::new();
+        for request in &mut requests {
+            match request.ask(self.requested).await? {
+                Ok(at) => sent.push(at),
+                Err((of, refused)) => return self.refused(of, refused, deadline).await,
+            }
+        }
+        let parts = || requests.iter().flat_map(|request| &request.parts);
+        let is_over = |session: &PossessionSession<'_>| session.possession().holds.lock().is_over();
+        if parts().any(|(session, ask)| ask.count > 1 && is_over(session)) {
+            // The holds on which it was to stand were lost meanwhile.
+            return Ok(None);
+        }
+        self.await_all_replicas(&mut requests).await?;
+        let mut granted = Vec::with_capacity(self.question.handles.len());
+        for (request, sent) in requests.iter().zip(sent) {
+            for (at, (session, ask)) in request.parts.iter().enumerate() {
+                let handle = &self.question.handles[request.first + at];
+                let tokens = TokenBlock::default();
+                granted.push(self.granted(handle, session.possession(), *ask, tokens, sent));
+            }
+        }
+        let (session, ask) = &requests[0].parts[0];
+        self.entered(&self.question.handles[0], session.possession(), ask.count > 1);
+        Ok(Some(Tried::Granted(granted)))
+    }
+
+    /// Another owner has the lock of that handle, or the holds are gone on which a nested one was to stand.
+    async fn refused(
+        &self,
+        of: usize,
+        refused: Acquired,
+        deadline: Instant,
+    ) -> Result<Option<Tried<Vec<AcquiredHold>>>, Error> {
+        let handle = &self.question.handles[of];
+        let loss = match refused {
+            Acquired::Refused { remaining, holder } => {
+                if self.reclaim(&handle.names, &holder, deadline).await {
+                    return Ok(None);
+                }
+                self.question.refusals.fetch_add(1, Ordering::Relaxed);
+                return Ok(Some(Tried::Refused { of, remaining, holder }));
+            }
+            Acquired::Gone(loss) => loss,
+            Acquired::Granted(_) => Loss::KeyGone,
+        };
+        if let Some(possession) = handle.last() {
+            self.engine.losses.found_gone(&possession, FoundBy::NestedAcquire, loss);
+        }
+        Ok(None)
+    }
+
+    /// Waits until enough replicas have the grants. If too few have one, gives all back at once.
+    async fn await_all_replicas(&self, requests: &mut [Together<'_>]) -> Result<(), Error> {
+        let Some(replicas) = self.engine.config.replicas else { return Ok(()) };
+        let trouble = {
+            // What one of them waits for, all that was written before it has, too.
+            let waits =
+                requests.iter().map(|request| self.replicated(&request.parts[0].0, replicas));
+            join_all(waits).await.into_iter().find_map(Result::err)
+        };
+        let Some(error) = trouble else { return Ok(()) };
+        let now = clock::now();
+        let parts = requests.iter_mut().flat_map(|request| &mut request.parts);
+        let released = join_all(parts.map(|(session, _)| session.send_release(now))).await;
+        // The client tries again in the background.
+        Err(if released.iter().all(Result::is_ok) { error.undone() } else { error })
+    }
+}
+
+impl Question for All<'_> {
+    type Granted = Vec<AcquiredHold>;
+
+    fn handles(&self) -> &[Arc<Handle>] {
+        self.handles
+    }
+
+    async fn try_once(
+        acquisition: &Acquisition<'_, Self>,
+        now: Instant,
+        gives_up_at: Option<Instant>,
+        _: Option<Ticket>,
+    ) -> Result<Tried<Vec<AcquiredHold>>, Error> {
+        let deadline = acquisition.deadline(now, gives_up_at)?;
+        loop {
+            if let Some(tried) = acquisition.ask_all(deadline).await? {
+                return Ok(tried);
+            }
+        }
+    }
+
+    fn takes_hand_offs(&self) -> bool {
+        self.handles.len() == 1
+    }
+
+    fn handed(granted: AcquiredHold) -> Vec<AcquiredHold> {
+        vec![granted]
+    }
+
+    fn is_starved(acquisition: &Acquisition<'_, Self>) -> bool {
+        let All { since, refusals, .. } = acquisition.question;
+        refusals.load(Ordering::Relaxed) >= MANY
+            && clock::now().saturating_duration_since(since) >= acquisition.step()
+    }
+}
+
+/// What is asked for by one request. Its drop undoes what Redis may have granted, behind the request, and
+/// leaves nothing to undo of what was not sent.
+struct Together<'a> {
+    /// Which of all locks is the first one here.
+    first: usize,
+    slot: Option<u16>,
+    parts: Vec<(PossessionSession<'a>, Ask)>,
+    may_be_granted: bool,
+}
+
+impl<'a> Together<'a> {
+    fn new(first: usize, slot: Option<u16>, session: PossessionSession<'a>, ask: Ask) -> Self {
+        Self { first, slot, parts: vec![(session, ask)], may_be_granted: false }
+    }
+
+    /// Sends the request. Returns when, or which of all locks is not to be had.
+    async fn ask(&mut self, lease: Duration) -> Result<Result<Instant, (usize, Acquired)>, Error> {
+        let names_and_ids = |(session, ask): &(PossessionSession<'_>, Ask)| {
+            let possession = session.possession();
+            (possession.names.clone(), possession.id, ask.count)
+        };
+        let all: Vec<_> = self.parts.iter().map(names_and_ids).collect();
+        let wanted =
+            all.iter().map(|(names, id, count)| Wanted { names, owner: id, count: *count });
+        let wanted: Vec<_> = wanted.collect();
+        self.may_be_granted = true;
+        let answer = self.parts[0].0.call.acquire_all(&wanted, lease).await;
+        let refused = |answer: &Result<(Option<_>, _), Error>| match answer {
+            Ok((refused, _)) => refused.is_some(),
+            Err(error) => error.outcome() == Outcome::NotExecuted,
+        };
+        self.may_be_granted = !refused(&answer);
+        Ok(match answer? {
+            (None, sent) => Ok(sent),
+            (Some((at, refused)), _) => Err((self.first + at, refused)),
+        })
+    }
+}
+
+impl Drop for Together<'_> {
+    fn drop(&mut self) {
+        let connection = self.parts[0].0.call.connection.clone();
+        for (session, ask) in &mut self.parts {
+            let mut holds = session.possession().holds.lock();
+            if !self.may_be_granted && !holds.is_over() {
+                holds.not_executed(*ask);
+            }
+            drop(holds);
+            session.call.connection.clone_from(&connection);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The place of a call in a wait queue.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::engine::Engine;
+use crate::handle::Handle;
+use crate::wait::Registration;
+
+/// A registration in the wait queue of one of the locks. Its drop gives back a lock that was handed off meanwhile.
+pub(super) struct Enqueued<'a> {
+    registration: Registration<'a>,
+    engine: &'a Engine,
+    /// Which lock it is.
+    pub(super) of: usize,
+}
+
+impl<'a> Enqueued<'a> {
+    /// In the queue of the first lock.
+    pub(super) fn new(registration: Registration<'a>, engine: &'a Engine) -> Self {
+        Self { registration, engine, of: 0 }
+    }
+
+    /// Waits in the queue again, behind all others, after it left with a lock that was lost before it could run.
+    pub(super) fn join_again(&mut self, until: Option<Instant>) {
+        self.registration.join_again(until);
+    }
+
+    /// Waits for the lock of that handle, which another owner had when Redis was asked for all at `asked_at`.
+    /// Nothing is held meanwhile.
+    pub(super) fn move_to(
+        &mut self,
+        of: usize,
+        handle: &Arc<Handle>,
+        until: Option<Instant>,
+        asked_at: Instant,
+    ) {
+        self.of = of;
+        self.registration.move_to(handle, until, asked_at);
+    }
+}
+
+impl<'a> Deref for Enqueued<'a> {
+    type Target = Registration<'a>;
+
+    fn deref(&self) -> &Registration<'a> {
+        &self.registration
+    }
+}
+
+impl Drop for Enqueued<'_> {
+    fn drop(&mut self) {
+        if !self.engine.process.is_this_one() {
+            self.registration.forget();
+            return;
+        }
+        let (handed, entry_is_left) = self.registration.leave();
+        if let Some(granted) = handed {
+            // Another call of this handle, or this one, may have nested in that possession meanwhile.
+            granted.possession.holds.lock().claimed();
+            self.engine.releaser.give_back(&granted);
+            self.engine.watchdog.watch(self.handle());
+        }
+        if entry_is_left {
+            self.engine.releaser.leave_queue(self.handle());
+        }
+    }
+}

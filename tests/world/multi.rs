@@ -1,0 +1,349 @@
+//! Multi locks, where the moment counts, or the distance: time is virtual.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use redlatch::{Lease, Loss};
+
+use crate::prelude::*;
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// In how many commands a client acquires.
+fn scripts(scene: &Scene) -> u64 {
+    scene.calls("evalsha")
+}
+
+fn held(scene: &Scene) -> Vec<String> {
+    let mut keys: Vec<String> = scene.ask(&["KEYS", "*"]);
+    keys.sort_unstable();
+    keys
+}
+
+async fn client(scene: &Scene, away: Duration) -> (Machine, LockClient) {
+    scene.client(away, LockClient::builder()).await
+}
+
+#[test]
+fn all_locks_cost_one_round_trip_to_acquire_and_one_to_give_back() {
+    for (away, many) in [(ms(2), 3), (ms(100), 10), (ms(100), 64)] {
+        play(1, async |scene| {
+            let (_machine, client) = client(scene, away).await;
+            let names: Vec<_> = (0..many).map(|number| format!("name:{number}")).collect();
+            let all = client.multi_lock(&names);
+            all.lock().await.unwrap().unlock().await.unwrap();
+            let (begun, before) = (Instant::now(), scripts(scene));
+            let guard = all.lock().await.unwrap();
+            assert_eq!((begun.elapsed(), scripts(scene) - before), (away, 1), "{many} names");
+            let begun = Instant::now();
+            guard.unlock().await.unwrap();
+            assert_eq!(begun.elapsed(), away, "{many} names");
+            assert!(held(scene).is_empty());
+        });
+    }
+}
+
+#[test]
+fn a_call_that_waits_holds_nothing_and_has_all_within_three_round_trips_of_the_release() {
+    for away in [ms(0), ms(2), ms(100)] {
+        play(2, async |scene| {
+            let (_one, ours) = client(scene, away).await;
+            let (_other, theirs) = client(scene, ms(0)).await;
+            // Each in turn is the one that keeps the call waiting.
+            let mut guards = Vec::new();
+            for name in NAMES {
+                guards.push(theirs.lock(name).lock().await.unwrap());
+            }
+            let all = ours.multi_lock(NAMES);
+            let waiting = tokio::spawn(async move { all.lock().await });
+            for (guard, name) in guards.into_iter().zip(NAMES) {
+                sleep(ms(1_000)).await;
+                let owner = guard.owner().to_owned();
+                assert_eq!(scene.holds(name).keys().collect::<Vec<_>>(), [&owner]);
+                assert!(!waiting.is_finished());
+                guard.unlock().await.unwrap();
+            }
+            // The message, and the request.
+            let guard =
+                timeout(3 * away + ms(3), waiting).await.expect("in time").unwrap().unwrap();
+            assert_eq!(held(scene), NAMES);
+            guard.unlock().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_parked_call_costs_redis_nothing() {
+    play(3, async |scene| {
+        let (_one, ours) = client(scene, ms(2)).await;
+        let (_other, theirs) = client(scene, ms(2)).await;
+        let guard = theirs.lock("b").lock_with_lease(Duration::from_secs(3_600)).await.unwrap();
+        let all = ours.multi_lock(NAMES);
+        let waiting = tokio::spawn(async move { all.lock().await });
+        sleep(ms(1_000)).await;
+        let before = scripts(scene);
+        sleep(Duration::from_secs(29)).await;
+        assert_eq!(scripts(scene), before);
+        drop(guard);
+        waiting.await.unwrap().unwrap().unlock().await.unwrap();
+    });
+}
+
+/// The call is dropped at each moment of its life, while Redis grants or refuses it.
+#[test]
+fn a_call_that_is_dropped_leaves_no_lock_behind() {
+    for away in [ms(2), ms(100)] {
+        for busy in [None, Some("c")] {
+            for part in 0..48 {
+                play(4, async |scene| {
+                    let (_one, ours) = client(scene, away).await;
+                    let (_other, theirs) = client(scene, ms(0)).await;
+                    let single = theirs.lock("c");
+                    let guard = match busy {
+                        Some(_) => Some(single.lock().await.unwrap()),
+                        None => None,
+                    };
+                    let all = ours.multi_lock(NAMES);
+                    let nests = busy.is_none() && part % 3 == 2;
+                    let outer = if nests { Some(all.lock().await.unwrap()) } else { None };
+                    let freed = tokio::spawn(async move {
+                        sleep(away).await;
+                        drop(guard);
+                    });
+                    drop(timeout(away * part / 16, all.lock()).await);
+                    freed.await.unwrap();
+                    if let Some(guard) = outer {
+                        assert!(!guard.is_lost());
+                        guard.unlock().await.unwrap();
+                    }
+                    sleep(6 * away + ms(10)).await;
+                    assert!(held(scene).is_empty(), "{part}: {:?}", held(scene));
+                    // And it can be had again at once.
+                    let again = timeout(2 * away, all.try_lock_now()).await.unwrap().unwrap();
+                    again.expect("all are free").unlock().await.unwrap();
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_multi_guard_is_lost_as_soon_as_one_of_its_locks_is() {
+    play(5, async |scene| {
+        let options = LockClient::builder().watchdog_timeout(Duration::from_secs(3));
+        let (_machine, ours) = scene.client(ms(2), options).await;
+        let guard = ours.multi_lock(NAMES).lock().await.unwrap();
+        sleep(Duration::from_secs(60)).await;
+        assert!(!guard.is_lost(), "each of them is renewed");
+        assert_eq!(held(scene), NAMES);
+        scene.ask::<u64>(&["DEL", "c"]);
+        let error = timeout(ms(1_100), guard.run_until_lost(std::future::pending::<()>())).await;
+        let error = error.expect("by the next renewal").unwrap_err();
+        assert_eq!((error.kind(), error.lock_name()), (ErrorKind::Lost, Some("c")));
+        assert_eq!(guard.loss(), Some(Loss::KeyGone));
+        assert_eq!(guard.remaining(), Duration::ZERO);
+        drop(guard);
+        sleep(ms(10)).await;
+        assert!(held(scene).is_empty());
+    });
+}
+
+/// A single lock is not handed past a multi lock that came before it, nor to it.
+#[test]
+fn the_waiters_of_a_client_have_a_lock_in_the_order_of_their_age() {
+    play(6, async |scene| {
+        let (_machine, ours) = client(scene, ms(2)).await;
+        let (_other, theirs) = client(scene, ms(2)).await;
+        let (b, c) = (ours.lock("b").lock().await.unwrap(), theirs.lock("c").lock().await.unwrap());
+        let order = Arc::new(AtomicU64::new(0));
+        let after = |order: &Arc<AtomicU64>| order.fetch_add(1, Relaxed);
+        let all = ours.multi_lock(["b", "c"]);
+        let multi = tokio::spawn({
+            let order = order.clone();
+            async move {
+                let guard = all.lock().await.unwrap();
+                let at = after(&order);
+                sleep(ms(20)).await;
+                guard.unlock().await.unwrap();
+                at
+            }
+        });
+        sleep(ms(100)).await;
+        let single = |name| {
+            let (lock, order) = (ours.lock(name), order.clone());
+            tokio::spawn(async move {
+                let guard = lock.lock().await.unwrap();
+                let at = after(&order);
+                sleep(ms(20)).await;
+                guard.unlock().await.unwrap();
+                at
+            })
+        };
+        let younger = single("c");
+        sleep(ms(100)).await;
+        // It waits for `b`, and moves to `c`, before the one that waits there already.
+        b.unlock().await.unwrap();
+        sleep(ms(100)).await;
+        assert!(!multi.is_finished() && !younger.is_finished());
+        release(ours.lock("b").lock().await.unwrap()).await;
+        c.unlock().await.unwrap();
+        assert_eq!((multi.await.unwrap(), younger.await.unwrap()), (0, 1));
+        assert!(held(scene).is_empty());
+    });
+}
+
+/// Two others have one of the two locks each, again and again, and never let both go at once.
+#[test]
+fn a_set_that_is_never_free_as_a_whole_is_taken_one_by_one() {
+    for away in [ms(0), ms(2), ms(20)] {
+        play(7, async |scene| {
+            let (_machine, ours) = client(scene, away).await;
+            let free = 2 * away + ms(4);
+            let stop = Arc::new(AtomicU64::new(0));
+            let others = [("a", 0), ("b", 3)].map(|(name, offset)| {
+                let stop = stop.clone();
+                async move {
+                    sleep(free * offset).await;
+                    while stop.load(Relaxed) == 0 {
+                        // For five parts of six, if it is to be had.
+                        let taken = scene.ask::<u64>(&["EXISTS", name]) == 0;
+                        if taken {
+                            scene.ask::<u64>(&["HSET", name, "other:1", "1"]);
+                            scene.ask::<u64>(&["PEXPIRE", name, "60000"]);
+                        }
+                        sleep(free * 5).await;
+                        if taken {
+                            scene.ask::<u64>(&["DEL", name]);
+                            scene.ask::<u64>(&["PUBLISH", &channel(name), "0"]);
+                        }
+                        sleep(free).await;
+                    }
+                }
+            });
+            let all = ours.multi_lock(["b", "a"]);
+            let waiting = async {
+                sleep(ms(100)).await;
+                let begun = Instant::now();
+                let guard = timeout(Duration::from_secs(20), all.lock()).await;
+                let guard = guard.expect("in the end").unwrap();
+                assert!(begun.elapsed() >= ms(1_000), "it tried with empty hands first");
+                assert_eq!(held(scene), ["a", "b"]);
+                sleep(2 * away + ms(10)).await;
+                // What it took one by one is given back: one hold of each is left.
+                assert!(["a", "b"].iter().all(|name| scene.holds(name).values().eq([&1])));
+                stop.store(1, Relaxed);
+                guard.unlock().await.unwrap();
+            };
+            let [a, b] = others;
+            tokio::join!(a, b, waiting);
+            assert!(held(scene).is_empty(), "{:?}", held(scene));
+        });
+    }
+}
+
+/// Somebody holds one lock while it waits for the other, in the wrong order.
+#[test]
+fn what_was_taken_one_by_one_is_given_back_to_who_waits_for_it_in_another_order() {
+    play(9, async |scene| {
+        let (_machine, ours) = client(scene, ms(2)).await;
+        let (_other, theirs) = client(scene, ms(2)).await;
+        let all = ours.multi_lock(["a", "b"]);
+        // Starved by somebody who has `b` for a moment, again and again.
+        let b = theirs.lock("b");
+        let waiting = tokio::spawn(async move { all.lock().await });
+        let guard = loop {
+            let guard = b.lock().await.unwrap();
+            sleep(ms(60)).await;
+            if scene.holds("a").len() == 1 {
+                break guard;
+            }
+            assert!(!waiting.is_finished());
+            drop(guard);
+            // Before the request of the one that waits.
+            scene.ask::<u64>(&["DEL", "b"]);
+        };
+        let a = timeout(ms(1_200), theirs.lock("a").lock()).await.expect("no deadlock").unwrap();
+        guard.unlock().await.unwrap();
+        a.unlock().await.unwrap();
+        let guard = timeout(Duration::from_secs(5), waiting).await.expect("all").unwrap().unwrap();
+        guard.unlock().await.unwrap();
+    });
+}
+
+/// Sets over eight names in any order, with single locks nested in the wrong order beside them.
+#[test]
+fn random_sets_beside_nested_single_locks_all_have_their_turns() {
+    for seed in 0..in_short(4, 40) {
+        play(seed, async |scene| {
+            let longest = Arc::new(AtomicU64::new(0));
+            let (mut machines, mut tasks) = (Vec::new(), Vec::new());
+            for number in 0..3 {
+                let (machine, client) = client(scene, ms(number)).await;
+                for task in 0..4 {
+                    let (client, longest) = (client.clone(), longest.clone());
+                    let random = Random::new(seed * 100 + number * 10 + task);
+                    let taken = random_sets(client, random, longest, in_short(25, 60));
+                    tasks.push(machine.spawn(taken));
+                }
+                machines.push(machine);
+            }
+            for task in tasks {
+                timeout(Duration::from_secs(600), task).await.expect("no deadlock").unwrap();
+            }
+            sleep(ms(100)).await;
+            assert!(held(scene).is_empty(), "{:?}", held(scene));
+            let longest = Duration::from_millis(longest.load(Relaxed));
+            assert!(longest < Duration::from_secs(30), "a call waited for {longest:?}");
+        });
+    }
+}
+
+async fn random_sets(client: LockClient, mut random: Random, longest: Arc<AtomicU64>, rounds: u64) {
+    for _ in 0..rounds {
+        let mut names: Vec<_> =
+            (0..1 + random.below(4)).map(|_| format!("set:{}", random.below(8))).collect();
+        let begun = Instant::now();
+        if random.permille(250) {
+            // Nested in any order: a holder that may have to give up.
+            names.truncate(2);
+            let mut guards = Vec::new();
+            for name in &names {
+                let guard = client.lock(name).try_lock(ms(200), Lease::Watchdog).await.unwrap();
+                guards.extend(guard);
+            }
+            sleep(ms(random.below(5))).await;
+            continue;
+        }
+        let guard = client.multi_lock(&names).lock().await.unwrap();
+        longest.fetch_max(begun.elapsed().as_millis() as u64, Relaxed);
+        sleep(ms(random.below(5))).await;
+        assert!(!guard.is_lost());
+        if random.permille(500) {
+            drop(guard);
+        } else {
+            guard.unlock().await.unwrap();
+        }
+    }
+}
+
+/// A client that dies, whatever it was about, leaves its locks no longer than its lease.
+#[test]
+fn a_client_that_dies_leaves_its_locks_for_no_longer_than_its_lease() {
+    let lease = Duration::from_secs(4);
+    for after in 0..40 {
+        play(8, async |scene| {
+            let (machine, ours) = client(scene, ms(4)).await;
+            let all = ours.multi_lock(NAMES);
+            machine.spawn(async move {
+                loop {
+                    let guard = all.lock_with_lease(lease).await.unwrap();
+                    sleep(ms(5)).await;
+                    let _ = guard.unlock().await;
+                }
+            });
+            sleep(ms(after)).await;
+            machine.crash();
+            sleep(lease + ms(10)).await;
+            assert!(held(scene).is_empty(), "{after}: {:?}", held(scene));
+        });
+    }
+}

@@ -1,24 +1,19 @@
 //! The waiters of one client for one lock: pure state.
 //!
-//! 1. **Only the head asks Redis.** The other waiters wait behind it in the order in which they came,
-//!    and cost Redis nothing.
+//! 1. **Only the head asks Redis.** The others wait behind it in the order in which they came, and cost Redis nothing.
 //! 2. **Subscribe, ask again, then park.** A head asks at once, and again as soon as its channel has become
 //!    live, also after a cut. Before that it relies on no message, only on its due time.
-//! 3. **A wake-up is a notification to the queue**, not to the waiter that it woke. If that waiter
-//!    leaves before it has asked, or while it asks, the next one in the queue asks at once.
-//! 4. A parked head is due when the holder's lease could have ended, and never later than
-//!    [`LONGEST_PARK`], since a message can get lost. A lease that this client shortens moves the
-//!    due time. If another client shortens a lease, a message announces it.
-//! 5. When this client defers to others, the head asks only when they have had their turns: the [`Order`]
-//!    knows.
-//! 6. A lock that is handed off inside the client goes to the head of its queue. A head that is
-//!    asking Redis cannot take it; while it asks for the first two times, the waiter behind it can. The
-//!    next head learns when it is due only after a request to Redis (see
-//!    [`record_heard_hand_off`](WaitQueue::record_heard_hand_off)), if the new holder's lease is longer than
-//!    that takes.
+//! 3. **A wake-up is a notification to the queue**, not to the waiter that it woke. If that one leaves before it has
+//!    asked, or while it asks, the next one asks at once.
+//! 4. A parked head is due when the holder's lease could have ended, and never later than [`LONGEST_PARK`], since a
+//!    message can get lost. A lease that gets shorter moves the due time: another client announces it by a message.
+//! 5. When this client defers to others, the head asks only when they have had their turns: the [`Order`] knows.
+//! 6. A lock that is handed off inside the client goes to the head of its queue. A head that is asking Redis cannot
+//!    take it; while it asks for the first two times, the waiter behind it can. The next head learns when it is due only
+//!    after a request to Redis ([`WaitQueue::record_heard_hand_off`]), if the new lease is longer than that takes.
 //! 7. **A call that is never polled again holds up no other with its first request.** After the [`first_request_limit`] of
-//!    the queue the waiter behind it is the head. It is the head again when its request is over. A waiter sets the
-//!    timer for that when it parks, and only if the waiter before it is asking then.
+//!    the queue the waiter behind it is the head, until that request is over. A waiter sets the timer for that when it
+//!    parks, if the one before it is asking then.
 //!
 //! [`first_request_limit`]: WaitQueue::first_request_limit
 
@@ -104,7 +99,7 @@ impl<W> WaitQueue<W> {
         self.entries.iter().filter(|entry| entry.asking.is_none()).filter_map(|e| e.waiter.as_ref())
     }
 
-    /// Adds a waiter behind those with a lower ticket. `hears` says that the channel is live.
+    /// Adds a waiter behind those with a lower ticket. `hears`: the channel is live.
     pub(super) fn join(
         &mut self,
         ticket: Ticket,
@@ -130,9 +125,8 @@ impl<W> WaitQueue<W> {
         let entry = Entry { ticket, since, waiter, asking: None, recheck: false, requests: 0 };
         let (Ok(at) | Err(at)) = self.position(ticket);
         self.entries.insert(at, entry);
-        // What was known is for the one that has been the head.
         if at + 1 < self.entries.len() && self.is_head(ticket, now) {
-            self.ask_now(cx);
+            self.ask_now(cx); // What was known was for the head before it.
         }
     }
 

@@ -264,6 +264,11 @@ impl HoldState {
             self.renewed_at = Some(sent);
         }
         self.is_default |= lease == Lease::Watchdog && ask.count == 1;
+        if lease == Lease::Watchdog && self.shared.is_some() {
+            // A reader is renewed for as long as any, whoever reads already.
+            let again = |rare: &mut Box<Rare>| rare.renewed_from = rare.renewed_from.map(|_| sent);
+            self.rare.iter_mut().for_each(again);
+        }
         let until = valid_until(sent, requested);
         self.reaches(requested, until);
         self.add(lease, Arc::new(Validity::new(until)))

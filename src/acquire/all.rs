@@ -258,14 +258,13 @@ impl<'a> Together<'a> {
         let wanted: Vec<_> = wanted.collect();
         self.may_be_granted = true;
         let answer = self.parts[0].0.call.acquire_all(&wanted, lease).await;
-        let refused = |answer: &Result<(Option<_>, _), Error>| match answer {
-            Ok((refused, _)) => refused.is_some(),
-            Err(error) => error.outcome() == Outcome::NotExecuted,
+        self.may_be_granted = match &answer {
+            Ok((refused, _, repeated)) => refused.is_none() || *repeated,
+            Err(error) => error.outcome() != Outcome::NotExecuted,
         };
-        self.may_be_granted = !refused(&answer);
         Ok(match answer? {
-            (None, sent) => Ok(sent),
-            (Some((at, refused)), _) => Err((self.first + at, refused)),
+            (None, sent, _) => Ok(sent),
+            (Some((at, refused)), ..) => Err((self.first + at, refused)),
         })
     }
 }

@@ -254,8 +254,9 @@ impl<Q> Acquisition<'_, Q> {
             && let Some(foreign) = news.foreign
         {
             // For as long as a hand-off may keep others out, or as long as it takes to ask again.
-            let (now, own) = (clock::now(), engine.config.max_handoff_time.min(LONGEST_SHARE));
-            let open_until = now + own.max(now.saturating_duration_since(sent));
+            let (now, own) = (clock::now(), engine.config.max_handoff_time);
+            let took = now.saturating_duration_since(sent);
+            let open_until = now + own.max(took).min(LONGEST_SHARE);
             let is_open = foreign.oldest.is_none();
             session.possession().holds.lock().set_share(is_open.then_some(open_until));
         }

@@ -151,9 +151,11 @@ impl HoldState {
     }
 
     /// Until when a hold would be valid that gets the lock now. `None` if a guard is left, if the lock is
-    /// lost or soon will be, if its key is to stay, or if it may have been freed already.
+    /// lost or soon will be, if its key is to stay, or if it may have been freed already: so may one have been that
+    /// Redis named as the holder after it was released.
     pub(crate) fn can_hand_off(&self, now: Instant) -> Option<Instant> {
-        let frees = self.freeing || self.counted == 0 || self.retention(now).is_some();
+        let missed = self.rare.as_ref().is_some_and(|rare| rare.release_missed);
+        let frees = self.freeing || missed || self.counted == 0 || self.retention(now).is_some();
         if !self.live.is_empty() || self.over || frees || self.shared.is_some() {
             return None;
         }

@@ -135,8 +135,10 @@ impl ReplicaWait {
             }
             let unknown = |held: &RedisResult<_>| held.as_ref().is_err_and(is_unknown_script);
             if held.iter().any(unknown) {
-                let load = connection.load_script(callers[0].request.script);
-                clock::timeout_at(deadline, load).await.map_err(io::Error::from)??;
+                for (caller, _) in callers.iter().zip(&held).filter(|(_, held)| unknown(held)) {
+                    let load = connection.load_script(caller.request.script);
+                    clock::timeout_at(deadline, load).await.map_err(io::Error::from)??;
+                }
                 continue;
             }
             let have = match answers.next() {

@@ -224,10 +224,10 @@ impl<W> WaitQueue<W> {
         }
     }
 
-    /// The waiter leaves without the lock. False if it has left already.
-    pub(super) fn leave(&mut self, ticket: Ticket, cx: &mut Context<W>) -> bool {
+    /// The waiter leaves without the lock. False if it has left already. `hinders`: the next one may have it now.
+    pub(super) fn leave(&mut self, ticket: Ticket, hinders: bool, cx: &mut Context<W>) -> bool {
         let Some(entry) = self.entry(ticket) else { return false };
-        let had_to_ask = entry.asking.is_some() || entry.recheck;
+        let had_to_ask = hinders || entry.asking.is_some() || entry.recheck;
         if self.is_head(ticket, cx.at.now) && had_to_ask {
             self.due = cx.at.now;
         }

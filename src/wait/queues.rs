@@ -187,7 +187,7 @@ impl<W> Queues<W> {
     /// with no waiter: the caller must give that up. From here on there is none.
     pub(crate) fn leave(&mut self, names: &Names, ticket: Ticket) -> bool {
         let left = self.change(names, |queue, cx| {
-            let leaves = queue.leave(ticket, cx);
+            let leaves = queue.leave(ticket, names.is_read_write(), cx);
             (leaves, queue.gives_entry_up())
         });
         let Some((leaves, entry_is_left)) = left else { return false };

@@ -187,13 +187,13 @@ impl Registration<'_> {
     }
 
     /// Waits in the queue of another lock instead, among its waiters by the age of the ticket: Redis has
-    /// refused that lock to a request that was made at `asked_at`, and was for both.
+    /// refused that lock to a request that was made at `asked_at`.
     pub(crate) fn move_to(&mut self, to: &Arc<Handle>, until: Option<Instant>, asked_at: Instant) {
         let (ticket, stay) = (self.ticket, Stay { since: self.since, until });
         self.waiters.change(|queues| {
-            queues.record_reached(self.names(), asked_at);
             queues.leave(self.names(), ticket);
             queues.join_with(ticket, &to.names, None, stay);
+            queues.record_reached(&to.names, asked_at);
         });
         to.waiting.fetch_add(1, Ordering::Relaxed);
         self.handle.waiting.fetch_sub(1, Ordering::Relaxed);

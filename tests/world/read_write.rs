@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use redlatch::ReadWriteLock;
 use redlatch::test_util::Redis;
+use redlatch::{Lease, ReadWriteLock};
 
 use crate::prelude::*;
 
@@ -273,5 +273,27 @@ async fn readers_behind_a_writer_do_not_enter_with_those_before_it() {
         for one in all {
             timeout(ms(60_000), one).await.expect("no call waits for ever").unwrap();
         }
+    }
+}
+
+/// A writer that gives up was all that kept the readers behind it from those that read already.
+#[tokio::test(start_paused = true)]
+async fn readers_behind_a_writer_that_gives_up_enter_at_once() {
+    for each_way in [1, 50].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let (one, other) = (redis.client(), redis.client());
+        let reads = one.read_write_lock("config").read().await.unwrap();
+        let writer = other.read_write_lock("config");
+        let writes =
+            tokio::spawn(async move { writer.try_write(ms(1_000), Lease::Watchdog).await });
+        sleep(ms(400)).await;
+        let reader = other.read_write_lock("config");
+        let read = tokio::spawn(async move { reader.read().await });
+        assert!(writes.await.unwrap().unwrap().is_none());
+        let round_trips = 4 * each_way + ms(2);
+        let behind = timeout(round_trips, read).await.expect("at once").unwrap().unwrap();
+        behind.unlock().await.unwrap();
+        reads.unlock().await.unwrap();
     }
 }

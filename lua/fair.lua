@@ -212,8 +212,8 @@ end
 -- counts as alive, if its oldest waiter wants to write: while there are readers, it is not its turn,
 -- nor that of those behind it. In any other case nil. `asking` is what it is in give_turn.
 --
--- It is notified when the last reader goes. Nobody finds out before that whether it has died, but it
--- counts as alive for no longer than the term.
+-- A release notifies it when the last reader goes. Until then no script finds out whether it has died,
+-- but it counts as alive for no longer than the term.
 local function writer_waits(now, asking)
   local first = redis.call('ZRANGE', queue, 0, 0)[1]
   local its_mode = first and first ~= asking and redis.call('HGET', waiting, 'mode:' .. first)

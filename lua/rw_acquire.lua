@@ -34,8 +34,8 @@
 --
 -- The lock is Redisson's. Its readers have a marker each, because the hash lasts as long as the
 -- longest lease: a reader whose markers have ended has died, and a writer takes its field out. So
--- a writer that is refused asks again, with the markers of the readers as declared keys. It is told
--- when the first of these leases could end.
+-- a writer that is refused asks again, with the markers of the readers as declared keys. The reply
+-- says when the first of these leases could end.
 -- What this sent twice does, and why the entry goes before the lock comes, is in fair_acquire. A
 -- hold that is there already never gets a shorter lease.
 -- A reader passes the turn on: the next client may want to read, too.

@@ -1,4 +1,4 @@
--- rw_force_unlock: free a read-write lock, whoever has it, and give the next client its turn.
+-- rw_force_unlock: free a read-write lock, whichever owners have it, and give the next client its turn.
 --
 -- KEYS[1]  the lock, as rw_acquire has it
 -- KEYS[2]  its queue; and what else fair has

@@ -34,8 +34,8 @@ mod report;
 mod timeout;
 pub(crate) use all::acquire_all;
 use enqueued::Enqueued;
-pub(crate) use timeout::Wait;
 use timeout::answer_by;
+pub(crate) use timeout::{Wait, forever};
 
 /// The pause after a try that Redis did not answer, unless the connection comes back before.
 const PAUSE: Duration = Duration::from_millis(500);

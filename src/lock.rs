@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tracing::{Instrument, Span};
 
-use crate::acquire::{Wait, acquire};
+use crate::acquire::{Wait, acquire, forever};
 use crate::clock;
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Outcome};
+use crate::error::Error;
 use crate::guard::{Hold, LockGuard};
 use crate::handle::Handle;
 use crate::kind::{LockKind, Reentrant, Token};
@@ -250,11 +250,7 @@ impl<K: LockKind> Lock<K> {
     }
 
     async fn wait_for(&self, lease: Lease) -> Result<LockGuard<K::Token>, Error> {
-        let guard = self.acquire(lease, Wait::Forever).await?;
-        guard.ok_or_else(|| {
-            let message = "BUG: a wait without an end has ended";
-            Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
-        })
+        forever(self.acquire(lease, Wait::Forever).await)
     }
 
     async fn acquire(

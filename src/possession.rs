@@ -265,7 +265,7 @@ impl HoldState {
         }
         self.is_default |= lease == Lease::Watchdog && ask.count == 1;
         if lease == Lease::Watchdog && self.shared.is_some() {
-            // A reader is renewed for as long as any, whoever reads already.
+            // The watchdog renews a reader for as long as any other, however long others have read.
             let again = |rare: &mut Box<Rare>| rare.renewed_from = rare.renewed_from.map(|_| sent);
             self.rare.iter_mut().for_each(again);
         }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::Wait;
+use crate::acquire::{Wait, forever};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::handle::Handle;
@@ -20,8 +20,7 @@ mod calls;
 mod guards;
 mod inspect;
 mod own;
-use calls::forever;
-pub use guards::{ReadGuard, WriteGuard};
+pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 use own::Own;
 
 /// A handle to a read-write lock: any number of readers share it, over all processes, or one writer has it
@@ -45,7 +44,7 @@ use own::Own;
 /// # One handle
 ///
 /// A handle is an owner, as that of a [`Lock`](crate::Lock) is: a clone is a new one. A guard of it that reads lets
-/// further reads of this handle pass whoever waits. A second write nests. Two calls would wait for
+/// further reads of this handle pass all waiters. A second write nests. Two calls would wait for
 /// the guards of their own handle: to write while it reads, and to read while it writes. They return
 /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at once. (The tries that do not wait return `None`.)
 ///
@@ -74,11 +73,11 @@ use own::Own;
 ///
 /// let config = client.read_write_lock("config");
 /// let reading = config.read().await?;
-/// // Others read, too; nobody writes.
+/// // Other owners may read, too, and no owner writes.
 /// reading.unlock().await?;
 ///
 /// let writing = config.write().await?;
-/// // Nobody else is here.
+/// // No other owner reads or writes.
 /// writing.unlock().await?;
 ///
 /// // Waits for a second at most, for a lease of ten seconds that the client never renews.

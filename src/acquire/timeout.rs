@@ -26,6 +26,14 @@ impl Wait {
     }
 }
 
+/// What a wait without an end came to.
+pub(crate) fn forever<T>(acquired: Result<Option<T>, Error>) -> Result<T, Error> {
+    acquired?.ok_or_else(|| {
+        let message = "BUG: a wait without an end has ended";
+        Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
+    })
+}
+
 pub(super) async fn by<T>(until: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
     match until {
         // Boxed, because a timer is large and most calls have none.

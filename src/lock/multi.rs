@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tracing::{Instrument, Span};
 
-use crate::acquire::{Wait, acquire_all};
+use crate::acquire::{Wait, acquire_all, forever};
 use crate::clock;
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Outcome};
+use crate::error::Error;
 use crate::guard::{Hold, MultiGuard};
 use crate::handle::Handle;
 use crate::join::join_all;
@@ -240,11 +240,7 @@ impl MultiLock {
     }
 
     async fn wait_for(&self, lease: Lease) -> Result<MultiGuard, Error> {
-        let guard = self.acquire(lease, Wait::Forever).await?;
-        guard.ok_or_else(|| {
-            let message = "BUG: a wait without an end has ended";
-            Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
-        })
+        forever(self.acquire(lease, Wait::Forever).await)
     }
 
     async fn acquire(&self, lease: Lease, wait: Wait) -> Result<Option<MultiGuard>, Error> {

@@ -199,7 +199,7 @@ impl Call<'_> {
     }
 }
 
-/// What a script of a lock with a queue is told of this client's entry in that, at this moment.
+/// What a request says to a script of a lock with a queue of this client's entry there, at this moment.
 pub(super) fn say_entry(cmd: &mut Cmd, names: &Names, entry: QueueEntry, channels: Channels) {
     cmd.arg(names.client()).arg(age(entry.since)).arg(entry.ticket).arg(entry.mode.arg());
     cmd.arg(millis(QUEUE_TERM)).arg(millis(entry.grace));

@@ -37,7 +37,7 @@ impl ReadWriteLock {
     ) -> Result<Option<ReadGuard>, Error> {
         let writes = || self.write.holding(clock::now()).is_some();
         let hold = self.acquire(&self.read, lease, wait, writes).await?;
-        Ok(hold.map(|hold| ReadGuard::new(self.engine.clone(), hold, &self.own)))
+        Ok(hold.map(|hold| ReadGuard::reads(self.engine.clone(), hold, &self.own)))
     }
 
     pub(super) async fn acquire_to_write(
@@ -46,7 +46,7 @@ impl ReadWriteLock {
         wait: Wait,
     ) -> Result<Option<WriteGuard>, Error> {
         let hold = self.acquire(&self.write, lease, wait, || self.own.reads()).await?;
-        Ok(hold.map(WriteGuard::new))
+        Ok(hold.map(WriteGuard::writes))
     }
 
     /// `deadlocks` says whether this handle has a guard for which the call would wait.
@@ -90,12 +90,4 @@ impl ReadWriteLock {
         spans::acquired(span, begun, &acquired);
         acquired
     }
-}
-
-/// What a wait without an end ends with.
-pub(super) fn forever<T>(acquired: Result<Option<T>, Error>) -> Result<T, Error> {
-    acquired?.ok_or_else(|| {
-        let message = "BUG: a wait without an end has ended";
-        Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
-    })
 }

@@ -7,15 +7,32 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::error::{Error, Loss};
 use crate::guard::Hold;
-use crate::lease::Validity;
 
 use super::own::Own;
 
-/// One hold of a [`ReadWriteLock`](crate::ReadWriteLock) that reads. Others may read at the same time; nobody
-/// writes until [`remaining`](Self::remaining) reaches zero, as far as one healthy Redis can promise it.
+/// One hold of a [`ReadWriteLock`](crate::ReadWriteLock): a [`ReadGuard`] or a [`WriteGuard`], as `S` says.
 ///
 /// What a guard can promise, and that [a drop does not release at
 /// once](crate::LockGuard#release-on-drop-is-not-immediate), is the same as for a plain lock.
+///
+/// # Examples
+///
+/// ```
+/// use redlatch::{ReadGuard, WriteGuard};
+///
+/// fn both(reads: &ReadGuard, writes: &WriteGuard) -> bool {
+///     reads.is_lost() || writes.is_lost()
+/// }
+/// ```
+#[must_use = "a dropped guard gives the lock back at once: keep it for as long as you need the lock"]
+pub struct ReadWriteGuard<S: Side> {
+    // Before the hold: a handle that has given its guard back reads no more.
+    side: S,
+    hold: Hold,
+}
+
+/// One hold of a [`ReadWriteLock`](crate::ReadWriteLock) that reads. Others may read at the same time; no
+/// owner writes until [`remaining`](Self::remaining) reaches zero, as far as one healthy Redis can promise it.
 ///
 /// # Examples
 ///
@@ -28,18 +45,10 @@ use super::own::Own;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a dropped guard gives the lock back at once: keep it for as long as you read"]
-pub struct ReadGuard {
-    // Before the hold: a handle that has given its guard back reads no more.
-    reading: Reading,
-    hold: Hold,
-}
+pub type ReadGuard = ReadWriteGuard<Reading>;
 
-/// One hold of a [`ReadWriteLock`](crate::ReadWriteLock) that writes. Nobody else reads or writes until
+/// One hold of a [`ReadWriteLock`](crate::ReadWriteLock) that writes. No other owner reads or writes until
 /// [`remaining`](Self::remaining) reaches zero, as far as one healthy Redis can promise it.
-///
-/// What a guard can promise, and that [a drop does not release at
-/// once](crate::LockGuard#release-on-drop-is-not-immediate), is the same as for a plain lock.
 ///
 /// # Examples
 ///
@@ -52,149 +61,77 @@ pub struct ReadGuard {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a dropped guard gives the lock back at once: keep it for as long as you write"]
-pub struct WriteGuard {
-    hold: Hold,
-}
+pub type WriteGuard = ReadWriteGuard<Writing>;
 
-/// That a handle has a guard that reads.
-struct Reading {
-    engine: Arc<Engine>,
-    own: Arc<Own>,
-    validity: Arc<Validity>,
-}
+mod side {
+    use std::sync::Arc;
 
-impl Drop for Reading {
-    fn drop(&mut self) {
-        // In a forked child a mutex of the parent may be locked for ever.
-        if self.engine.process.is_this_one() {
-            self.own.remove(&self.validity);
+    use crate::engine::Engine;
+    use crate::lease::Validity;
+    use crate::read_write::own::Own;
+
+    /// What a guard of a read-write lock does: outside of this crate it has no name.
+    pub trait Side: Send + Sync + 'static {
+        #[doc(hidden)]
+        const GUARD: &'static str;
+    }
+
+    /// That a handle has a guard that reads.
+    pub struct Reading {
+        engine: Arc<Engine>,
+        own: Arc<Own>,
+        validity: Arc<Validity>,
+    }
+
+    /// That a guard writes.
+    pub struct Writing;
+
+    impl Reading {
+        pub(in crate::read_write) fn begin(
+            engine: Arc<Engine>,
+            own: &Arc<Own>,
+            validity: &Arc<Validity>,
+        ) -> Self {
+            own.add(validity);
+            Self { engine, own: own.clone(), validity: validity.clone() }
         }
     }
+
+    impl Drop for Reading {
+        fn drop(&mut self) {
+            // In a forked child a mutex of the parent may be locked for ever.
+            if self.engine.process.is_this_one() {
+                self.own.remove(&self.validity);
+            }
+        }
+    }
+
+    impl Side for Reading {
+        const GUARD: &'static str = "ReadGuard";
+    }
+
+    impl Side for Writing {
+        const GUARD: &'static str = "WriteGuard";
+    }
 }
+use side::{Reading, Side, Writing};
 
 impl ReadGuard {
-    pub(super) fn new(engine: Arc<Engine>, hold: Hold, own: &Arc<Own>) -> Self {
-        let validity = hold.granted.validity.clone();
-        own.add(&validity);
-        Self { reading: Reading { engine, own: own.clone(), validity }, hold }
-    }
-
-    /// Gives this hold back. If it is the last one of this client's readers, waits until Redis has confirmed
-    /// that: one round trip. Else it is local, and says what the client knows.
-    ///
-    /// # Errors
-    ///
-    /// As for [`LockGuard::unlock`](crate::LockGuard::unlock).
-    ///
-    /// # Panics
-    ///
-    /// As for [every call](crate::Lock#panics).
-    ///
-    /// # Cancel safety
-    ///
-    /// The client gives the hold back even if this future is dropped before it completes. The release then goes on
-    /// in the background.
-    pub async fn unlock(self) -> Result<(), Error> {
-        let Self { reading, hold } = self;
-        drop(reading);
-        hold.unlock().await
-    }
-
-    /// The owner in Redis that has this hold: `<uuid of the client>:<number>`. All readers of a client have the same
-    /// one at a time.
-    #[must_use]
-    pub fn owner(&self) -> &str {
-        self.hold.owner()
-    }
-
-    /// The name for which the client made the handle of this guard.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.hold.name()
-    }
-
-    /// Whether the client knows that the lock is lost. Local knowledge, no I/O: the deadline of this
-    /// hold has passed, or a request found it gone. Once true it stays true. Always true in a [forked
-    /// child](crate::LockClient#forking).
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.hold.is_lost()
-    }
-
-    /// What became of the lock, if the client knows that it is lost. Local knowledge, no I/O.
-    #[must_use]
-    pub fn loss(&self) -> Option<Loss> {
-        self.hold.loss()
-    }
-
-    /// Completes when the lock is lost: at this hold's own deadline even if Redis is out of reach, or at the next
-    /// renewal after the key was deleted, expired or taken. No I/O of its own.
-    ///
-    /// # Panics
-    ///
-    /// As for [every call](crate::Lock#panics).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future has no effect; a later call completes at once if the lock is lost by then.
-    pub async fn lost(&self) {
-        self.hold.lost().await;
-    }
-
-    /// How long this guard is still valid if the client does not renew it: see
-    /// [`LockGuard::remaining`](crate::LockGuard::remaining). Zero when lost. Local, no I/O.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.hold.remaining()
-    }
-
-    /// Prolongs this hold: from now on it has at least `lease`. Never shortens it. One round trip.
-    ///
-    /// # Errors
-    ///
-    /// As for [`LockGuard::extend`](crate::LockGuard::extend).
-    ///
-    /// # Panics
-    ///
-    /// As for [every call](crate::Lock#panics).
-    ///
-    /// # Cancel safety
-    ///
-    /// Once the client has sent the command, Redis may keep the lock for longer even if the future is
-    /// dropped. The guard is valid for as long as it was.
-    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        self.hold.extend(lease).await
-    }
-
-    /// Runs `fut` while the lock is held. Returns its value if it completes before the lock is lost.
-    /// Else drops `fut` where it stands, and returns an error of kind
-    /// [`Lost`](crate::ErrorKind::Lost). No I/O of its own.
-    ///
-    /// # Errors
-    ///
-    /// [`Lost`](crate::ErrorKind::Lost), also if `fut` was ready but the deadline had passed by
-    /// then. Never both the value and the error.
-    ///
-    /// # Panics
-    ///
-    /// As for [every call](crate::Lock#panics).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops `fut`; the hold stays.
-    pub async fn run_until_lost<F: Future>(&self, fut: F) -> Result<F::Output, Error> {
-        self.hold.run_until_lost(fut).await
+    pub(super) fn reads(engine: Arc<Engine>, hold: Hold, own: &Arc<Own>) -> Self {
+        Self { side: Reading::begin(engine, own, &hold.granted.validity), hold }
     }
 }
 
 impl WriteGuard {
-    pub(super) fn new(hold: Hold) -> Self {
-        Self { hold }
+    pub(super) fn writes(hold: Hold) -> Self {
+        Self { side: Writing, hold }
     }
+}
 
-    /// Gives this hold back and waits until Redis has confirmed it. The last hold of a handle hands the lock off to
-    /// the next waiter of this client that wants to write, or frees it. One round trip.
+impl<S: Side> ReadWriteGuard<S> {
+    /// Gives this hold back. The last one of a handle that writes, or of this client's readers, frees the lock or hands
+    /// it off to the next writer of this client, and waits until Redis has confirmed that: one round trip. To give back
+    /// another reader is local, and says what the client knows; another hold of a writer takes a round trip, too.
     ///
     /// # Errors
     ///
@@ -209,11 +146,14 @@ impl WriteGuard {
     /// The client gives the hold back even if this future is dropped before it completes. The release then goes on
     /// in the background.
     pub async fn unlock(self) -> Result<(), Error> {
-        self.hold.unlock().await
+        let Self { side, hold } = self;
+        drop(side);
+        hold.unlock().await
     }
 
-    /// The owner in Redis that has this hold: `<uuid of the client>:<number>:write`. Nested guards have the same
-    /// one, and so has the guard to which another writer of this client hands the lock on.
+    /// The owner in Redis that has this hold: `<uuid of the client>:<number>`, and `:write` behind it if it writes. All
+    /// readers of a client have the same one at a time. Nested guards of a writer have the same one, and so has the
+    /// guard to which another writer of this client hands the lock on.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.hold.owner()
@@ -299,17 +239,9 @@ impl WriteGuard {
     }
 }
 
-impl fmt::Debug for ReadGuard {
+impl<S: Side> fmt::Debug for ReadWriteGuard<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("ReadGuard");
-        self.hold.show(&mut shown);
-        shown.finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for WriteGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("WriteGuard");
+        let mut shown = f.debug_struct(S::GUARD);
         self.hold.show(&mut shown);
         shown.finish_non_exhaustive()
     }

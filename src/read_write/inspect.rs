@@ -41,7 +41,7 @@ impl ReadWriteLock {
         Ok(self.mode().await? == Some(Mode::Write))
     }
 
-    /// Frees the lock, whoever has it, and wakes those that wait. False if it was free. One round trip.
+    /// Frees the lock, whichever owners have it, and wakes the waiters. False if it was free. One round trip.
     ///
     /// For operators: the holders learn that the lock is lost only at their next renewal, or at the end of their
     /// explicit leases.

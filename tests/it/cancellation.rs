@@ -90,7 +90,7 @@ impl Traces {
 
 /// Polls a future so many times, lets the runtime take some turns, and drops it; its value, if it
 /// came to one.
-async fn step<F: Future>(future: F, polls: usize, pause: usize) -> Option<F::Output> {
+pub(crate) async fn step<F: Future>(future: F, polls: usize, pause: usize) -> Option<F::Output> {
     let mut steps = Steps::new(future);
     let value = steps.take(polls).await;
     turns(pause).await;
@@ -98,7 +98,7 @@ async fn step<F: Future>(future: F, polls: usize, pause: usize) -> Option<F::Out
 }
 
 /// Runs `once` with more polls each time, until it says that the call completed.
-async fn at_every_await(mut once: impl AsyncFnMut(usize, usize) -> bool) {
+pub(crate) async fn at_every_await(mut once: impl AsyncFnMut(usize, usize) -> bool) {
     for turns in TURNS {
         let mut polls = 0;
         while !once(polls, turns).await {

@@ -1,7 +1,7 @@
 //! Calls that are dropped at each of their awaits, and a client that closes.
 
 use super::*;
-use crate::cancellation::{MANY, TURNS};
+use crate::cancellation::{at_every_await, step};
 
 type Call = fn(ReadWriteLock) -> BoxFuture<'static, bool>;
 
@@ -22,23 +22,6 @@ const CALLS: [(&str, Call); 6] = [
         async move { lock.try_write_now().await.is_ok_and(|g| g.is_some()) }.boxed()
     }),
 ];
-
-async fn at_every_await(mut once: impl AsyncFnMut(usize, usize) -> bool) {
-    for turns in TURNS {
-        let mut polls = 0;
-        while !once(polls, turns).await {
-            polls += 1;
-            assert!(polls < MANY, "the call does not complete");
-        }
-    }
-}
-
-async fn step<F: Future>(future: F, polls: usize, pause: usize) -> Option<F::Output> {
-    let mut steps = Steps::new(future);
-    let value = steps.take(polls).await;
-    turns(pause).await;
-    value
-}
 
 async fn until_free(client: &LockClient, name: &str) {
     let begun = std::time::Instant::now();

@@ -79,6 +79,25 @@ async fn n1_an_acquire_that_was_executed_and_cannot_be_retried_is_unknown_and_un
     release(hold(&lock).await).await;
 }
 
+/// The refusal to the second sending says nothing of what the first one was granted.
+#[tokio::test]
+async fn n1_locks_that_were_granted_together_are_undone_if_the_retry_is_refused() {
+    let scene = scene().await;
+    let all = scene.client.multi_lock(["first", "second"]);
+    scene.proxy.refuse(true);
+    scene.proxy.plan("EVALSHA", 1, Fault::DropReplyAndReset);
+    let tried = tokio::spawn(async move { all.try_lock_now().await });
+    wait_until("the fault", SOON, || scene.proxy.faults() == 1).await;
+    assert_eq!((scene.count("first"), scene.count("second")), (1, 1));
+    scene.server.ask::<u64>(&["DEL", "first"]);
+    scene.server.ask::<u64>(&["HSET", "first", "other:1", "1"]);
+    scene.server.ask::<u64>(&["PEXPIRE", "first", "60000"]);
+    scene.proxy.refuse(false);
+    assert!(soon("an answer", tried).await.unwrap().unwrap().is_none());
+    wait_until("the second is free", SOON, || !scene.server.exists("second")).await;
+    assert_eq!(scene.count("first"), 1, "that of another owner");
+}
+
 #[tokio::test]
 async fn n2_an_acquire_that_never_arrived_is_granted_by_the_retry() {
     granted_once_after(Fault::ResetBeforeSend, 1).await;

@@ -202,21 +202,25 @@ fn a_call_that_is_granted_at_once_subscribes_to_nothing_and_leaves_nothing() {
 
 #[test]
 fn a_subscription_outlives_a_grant_for_a_moment_and_a_waiter_that_gave_up_not_at_all() {
-    for granted in [true, false] {
+    for (granted, handed) in [(true, false), (true, true), (false, false)] {
         let mut story = Story::new();
         let (ticket, _) = story.join();
         story.drive();
         assert_eq!(story.step(ticket), WaitStep::Ask);
-        let effects = if granted { story.granted(ticket) } else { story.leave(ticket) };
+        let effects = match granted {
+            true if handed => story.handed_effects(ticket),
+            true => story.granted(ticket),
+            false => story.leave(ticket),
+        };
         assert!(effects.drivers, "the driver has something to do");
+        // It has yet to look into its grant slot.
+        assert!(!handed || story.step(ticket) == WaitStep::Park(None));
         // The registration is dropped.
         story.leave(ticket);
-        let plan = story.plan();
-        assert_eq!(plan.unsubscribe.len(), usize::from(!granted));
+        assert_eq!(story.plan().unsubscribe.len(), usize::from(!granted));
         assert_eq!(story.dirty(), (false, granted.then_some(story.now + LINGER)));
         story.now += LINGER;
-        let plan = story.plan();
-        assert_eq!(plan.unsubscribe.len(), usize::from(granted));
+        assert_eq!(story.plan().unsubscribe.len(), usize::from(granted));
         assert!(story.knows_nothing() && story.queues.subscriptions.is_empty());
     }
 }

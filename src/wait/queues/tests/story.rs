@@ -72,9 +72,13 @@ impl Story {
     }
 
     pub(super) fn handed(&mut self, ticket: Ticket) -> Wakes {
+        self.handed_effects(ticket).wake
+    }
+
+    pub(super) fn handed_effects(&mut self, ticket: Ticket) -> Effects<Notify> {
         let names = self.names.clone();
         self.at().record_hand_off(&names, ticket, 3600 * SECOND);
-        self.wakes()
+        self.queues.take_effects()
     }
 
     pub(super) fn heard_hand_off(&mut self, lease: Option<Duration>) -> Wakes {

@@ -23,7 +23,7 @@ use crate::handle::Handle;
 use crate::lease::Lease;
 use crate::possession::{AcquiredHold, Possession};
 use crate::spans;
-use crate::wait::{Next, Stay, Ticket, WaitLimits};
+use crate::wait::{Next, Reached, Stay, Ticket, WaitLimits};
 
 mod all;
 mod ask;
@@ -57,6 +57,11 @@ trait Question: Copy + Send + Sync {
 
     /// One for each lock.
     fn handles(&self) -> &[Arc<Handle>];
+
+    /// Which lock the request is about that is under way, or that Redis did not answer.
+    fn asks_for(&self) -> usize {
+        0
+    }
 
     /// Whether the caller reads already: then it passes all that wait.
     fn recurs(&self) -> bool {
@@ -184,7 +189,8 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         let (mut waiting, mut trouble) = (self.enqueue(limits.until), None);
         // The first request of a head is most likely its last one.
         if let Some((gives_up_at, ticket)) = waiting.asks_at_once(&limits) {
-            let asked_at = clock::now();
+            // Not later than it joined: it is not one that waits already.
+            let asked_at = waiting.joined();
             let tried = Q::try_once(self, asked_at, gives_up_at, Some(ticket));
             let tried = process.bind(answer_by(self.until_answer(gives_up_at), tried)).await;
             if let Some(result) = self.process_answer(tried, asked_at, &mut waiting, &mut trouble) {
@@ -297,9 +303,11 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         waiting: &mut Enqueued<'a>,
         trouble: &mut Option<Error>,
     ) -> Option<Result<Option<Q::Granted>, Error>> {
+        let asks_for = self.question.asks_for();
+        let asked = &self.question.handles()[asks_for];
         match tried {
-            None if self.engine.waiters.in_outage(&waiting.handle().names) => {
-                Some(Err(trouble.take().unwrap_or_else(|| self.out_of_reach(waiting.handle()))))
+            None if self.engine.waiters.in_outage(&asked.names) => {
+                Some(Err(trouble.take().unwrap_or_else(|| self.out_of_reach(asked))))
             }
             None => Some(Ok(None)),
             Some(Ok(Tried::Granted(granted))) => {
@@ -312,12 +320,18 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 if of == waiting.of {
                     waiting.record_refusal(remaining, holder);
                 } else {
-                    waiting.move_to(of, &self.question.handles()[of], self.until(), asked_at);
+                    let handle = &self.question.handles()[of];
+                    waiting.move_to(of, handle, self.until(), Reached::Answered(asked_at));
                 }
                 Q::is_starved(self).then_some(Ok(None))
             }
             Some(Err(error)) => {
-                let waits = error.kind() == ErrorKind::Unavailable && waiting.record_failure(PAUSE);
+                let is_outage = error.kind() == ErrorKind::Unavailable;
+                // Others wait for the other locks, whose server may answer.
+                if is_outage && asks_for != waiting.of {
+                    waiting.move_to(asks_for, asked, self.until(), Reached::Silent(asked_at));
+                }
+                let waits = is_outage && waiting.record_failure(PAUSE);
                 let error = error.after(trouble.take());
                 if !waits {
                     return Some(Err(error));

@@ -42,7 +42,7 @@ mod waiter;
 pub(crate) use change::{Effects, Limits, Stay, Ticket};
 use queue::WaitQueue;
 use queues::Queues;
-pub(crate) use reach::SILENCE;
+pub(crate) use reach::{Reached, SILENCE};
 pub(crate) use turns::TurnLimits;
 pub(crate) use waiter::{Registration, Waiter};
 

@@ -2,7 +2,7 @@
 //!
 //! 1. **All or none.** Redis grants all locks of a request or none. In a cluster the locks of each slot have a
 //!    request of their own, in the order of the slots: if one is refused, the client releases what the requests
-//!    before it were granted.
+//!    before it were granted. One that was not answered is the first the next time: the others stay free.
 //! 2. A call that is refused waits in the queue of the lock that another owner has, among its waiters by its age,
 //!    and takes no hand-off there: it asks for all again. So it cannot be in a circle of callers that wait for
 //!    each other.
@@ -11,8 +11,9 @@
 //!    that all calls have. It waits for each no longer than that again, and gives all back then: others may have
 //!    taken them in another order.
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::clock;
@@ -42,6 +43,8 @@ pub(super) struct All<'a> {
     /// Since when the call waits with empty hands, and how often Redis has refused it meanwhile.
     since: Instant,
     refusals: &'a AtomicU32,
+    /// Which lock the request is about that is under way, or that was not answered.
+    asks_for: &'a AtomicUsize,
 }
 
 /// Acquires one hold of each lock; `None` if the wait ends first.
@@ -51,8 +54,9 @@ pub(crate) async fn acquire_all(
     lease: Lease,
     wait: Wait,
 ) -> Result<Option<Vec<AcquiredHold>>, Error> {
-    let refusals = AtomicU32::new(0);
-    let all = All { handles, since: clock::now(), refusals: &refusals };
+    let (refusals, asks_for) = (AtomicU32::new(0), AtomicUsize::new(0));
+    let (since, refusals, asks_for) = (clock::now(), &refusals, &asks_for);
+    let all = All { handles, since, refusals, asks_for };
     let mut acquisition = Acquisition::new(engine, all, lease, wait)?;
     loop {
         let granted = acquisition.acquire().await?;
@@ -114,8 +118,11 @@ impl Acquisition<'_, All<'_>> {
 
     /// Asks Redis once for all locks. `None` if it has to be asked again.
     async fn ask_all(&self, deadline: Instant) -> Result<Option<Tried<Vec<AcquiredHold>>>, Error> {
+        let All { handles, asks_for, .. } = self.question;
+        let silent = asks_for.load(Ordering::Relaxed);
         let mut requests: Vec<Together<'_>> = Vec::new();
-        for (of, handle) in self.question.handles.iter().enumerate() {
+        for (of, handle) in handles.iter().enumerate() {
+            asks_for.store(of, Ordering::Relaxed);
             let (session, ask) = self.prepare(handle, deadline, clock::now()).await?;
             let slot = self.engine.router.slot_of(handle.names.key());
             match requests.last_mut() {
@@ -125,13 +132,16 @@ impl Acquisition<'_, All<'_>> {
                 _ => requests.push(Together::new(of, slot, session, ask)),
             }
         }
-        let mut sent = Vec::new();
+        requests.sort_by_key(|request| !request.all().contains(&silent));
         for request in &mut requests {
-            match request.ask(self.requested).await? {
-                Ok(at) => sent.push(at),
-                Err((of, refused)) => return self.refused(of, refused, deadline).await,
+            asks_for.store(request.first, Ordering::Relaxed);
+            if let Err((of, refused)) = request.ask(self.requested).await? {
+                asks_for.store(0, Ordering::Relaxed);
+                return self.refused(of, refused, deadline).await;
             }
         }
+        asks_for.store(0, Ordering::Relaxed);
+        requests.sort_by_key(|request| request.first);
         let parts = || requests.iter().flat_map(|request| &request.parts);
         let is_over = |session: &PossessionSession<'_>| session.possession().holds.lock().is_over();
         if parts().any(|(session, ask)| ask.count > 1 && is_over(session)) {
@@ -139,16 +149,15 @@ impl Acquisition<'_, All<'_>> {
             return Ok(None);
         }
         self.await_all_replicas(&mut requests).await?;
-        let mut granted = Vec::with_capacity(self.question.handles.len());
-        for (request, sent) in requests.iter().zip(sent) {
-            for (at, (session, ask)) in request.parts.iter().enumerate() {
-                let handle = &self.question.handles[request.first + at];
-                let tokens = TokenBlock::default();
-                granted.push(self.granted(handle, session.possession(), *ask, tokens, sent));
+        let mut granted = Vec::with_capacity(handles.len());
+        for request in &requests {
+            for (handle, (session, ask)) in handles[request.all()].iter().zip(&request.parts) {
+                let (possession, tokens) = (session.possession(), TokenBlock::default());
+                granted.push(self.granted(handle, possession, *ask, tokens, request.sent));
             }
         }
         let (session, ask) = &requests[0].parts[0];
-        self.entered(&self.question.handles[0], session.possession(), ask.count > 1);
+        self.entered(&handles[0], session.possession(), ask.count > 1);
         Ok(Some(Tried::Granted(granted)))
     }
 
@@ -184,9 +193,11 @@ impl Acquisition<'_, All<'_>> {
             // What one of them waits for, all that was written before it has, too.
             let waits =
                 requests.iter().map(|request| self.replicated(&request.parts[0].0, replicas));
-            join_all(waits).await.into_iter().find_map(Result::err)
+            let answers = requests.iter().zip(join_all(waits).await);
+            answers.into_iter().find_map(|(request, answer)| Some((request.first, answer.err()?)))
         };
-        let Some(error) = trouble else { return Ok(()) };
+        let Some((of, error)) = trouble else { return Ok(()) };
+        self.question.asks_for.store(of, Ordering::Relaxed);
         let now = clock::now();
         let parts = requests.iter_mut().flat_map(|request| &mut request.parts);
         let released = join_all(parts.map(|(session, _)| session.send_release(now))).await;
@@ -216,6 +227,10 @@ impl Question for All<'_> {
         }
     }
 
+    fn asks_for(&self) -> usize {
+        self.asks_for.load(Ordering::Relaxed)
+    }
+
     fn takes_hand_offs(&self) -> bool {
         self.handles.len() == 1
     }
@@ -239,15 +254,23 @@ struct Together<'a> {
     slot: Option<u16>,
     parts: Vec<(PossessionSession<'a>, Ask)>,
     may_be_granted: bool,
+    /// When, if it has been granted.
+    sent: Instant,
 }
 
 impl<'a> Together<'a> {
     fn new(first: usize, slot: Option<u16>, session: PossessionSession<'a>, ask: Ask) -> Self {
-        Self { first, slot, parts: vec![(session, ask)], may_be_granted: false }
+        let parts = vec![(session, ask)];
+        Self { first, slot, parts, may_be_granted: false, sent: clock::now() }
     }
 
-    /// Sends the request. Returns when, or which of all locks is not to be had.
-    async fn ask(&mut self, lease: Duration) -> Result<Result<Instant, (usize, Acquired)>, Error> {
+    /// Which of all locks it is about.
+    fn all(&self) -> Range<usize> {
+        self.first..self.first + self.parts.len()
+    }
+
+    /// Sends the request. Returns which of all locks is not to be had, if one is not.
+    async fn ask(&mut self, lease: Duration) -> Result<Result<(), (usize, Acquired)>, Error> {
         let names_and_ids = |(session, ask): &(PossessionSession<'_>, Ask)| {
             let possession = session.possession();
             (possession.names.clone(), possession.id, ask.count)
@@ -263,7 +286,10 @@ impl<'a> Together<'a> {
             Err(error) => error.outcome() != Outcome::NotExecuted,
         };
         Ok(match answer? {
-            (None, sent, _) => Ok(sent),
+            (None, sent, _) => {
+                self.sent = sent;
+                Ok(())
+            }
             (Some((at, refused)), ..) => Err((self.first + at, refused)),
         })
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::engine::Engine;
 use crate::handle::Handle;
-use crate::wait::Registration;
+use crate::wait::{Reached, Registration};
 
 /// A registration in the wait queue of one of the locks. Its drop gives back a lock that was handed off meanwhile.
 pub(super) struct Enqueued<'a> {
@@ -27,17 +27,17 @@ impl<'a> Enqueued<'a> {
         self.registration.join_again(until);
     }
 
-    /// Waits for the lock of that handle, which another owner had when Redis was asked for all at `asked_at`.
-    /// Nothing is held meanwhile.
+    /// Waits for the lock of that handle: when Redis was asked for all, another owner had it, or the request for it
+    /// was not answered. Nothing is held meanwhile.
     pub(super) fn move_to(
         &mut self,
         of: usize,
         handle: &Arc<Handle>,
         until: Option<Instant>,
-        asked_at: Instant,
+        reached: Reached,
     ) {
         self.of = of;
-        self.registration.move_to(handle, until, asked_at);
+        self.registration.move_to(handle, until, reached);
     }
 }
 

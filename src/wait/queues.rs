@@ -14,6 +14,7 @@ use super::change::{Context, Effects, Holder, Limits, Moment, NextWaiter, Stay, 
 use super::entry::{AnswerDelay, OwnEntry};
 use super::order::Order;
 use super::queue::WaitQueue;
+use super::reach::Reached;
 use super::subscriptions::{LINGER, Plan, Subscriptions, Wanted};
 use super::turns::TurnTimes;
 
@@ -124,9 +125,12 @@ impl<W> Queues<W> {
         self.change(names, |queue, cx| queue.join(ticket, waiter, stay, hears, cx));
     }
 
-    /// Redis has answered a request about that lock, which was made at `asked_at`.
-    pub(crate) fn record_reached(&mut self, names: &Names, asked_at: Instant) {
-        self.change(names, |queue, cx| queue.record_reached(asked_at, cx));
+    /// Redis was asked about that lock.
+    pub(crate) fn record_reached(&mut self, names: &Names, reached: Reached) {
+        self.change(names, |queue, cx| match reached {
+            Reached::Answered(asked_at) => queue.record_reached(asked_at, cx),
+            Reached::Silent(asked_at) => queue.reach.record_silence(asked_at),
+        });
     }
 
     /// What a waiter does next. One that parks needs the messages of the channel.

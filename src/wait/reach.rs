@@ -5,6 +5,13 @@ use std::time::{Duration, Instant};
 /// If Redis has not answered for this long, the client takes it for silent.
 pub(crate) const SILENCE: Duration = Duration::from_millis(200);
 
+/// What came of a request that was made then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reached {
+    Answered(Instant),
+    Silent(Instant),
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reach {
     /// Redis has answered no request since the first call came, at that time.
@@ -27,6 +34,13 @@ impl Reach {
             *self = Self::Answers;
         }
         ends
+    }
+
+    /// Redis has not answered a request that was made at `asked_at`: before there was a call in this queue, maybe.
+    pub(super) fn record_silence(&mut self, asked_at: Instant) {
+        if let Self::Unknown(since) = self {
+            *since = asked_at.min(*since);
+        }
     }
 
     /// Redis was out of reach.

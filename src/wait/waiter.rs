@@ -18,7 +18,7 @@ use crate::protocol::{Names, TurnMode};
 
 use super::change::{Stay, WaitStep};
 use super::queues::Queues;
-use super::reach::Reach;
+use super::reach::{Reach, Reached};
 use super::{Mutex, Next, Ticket, WaitLimits, Waiters, sleep_until};
 
 /// How to reach a waiter, and what it waits for.
@@ -186,14 +186,19 @@ impl Registration<'_> {
         &self.handle
     }
 
-    /// Waits in the queue of another lock instead, among its waiters by the age of the ticket: Redis has
-    /// refused that lock to a request that was made at `asked_at`.
-    pub(crate) fn move_to(&mut self, to: &Arc<Handle>, until: Option<Instant>, asked_at: Instant) {
+    /// When it came.
+    pub(crate) fn joined(&self) -> Instant {
+        self.joined
+    }
+
+    /// Waits in the queue of another lock instead, among its waiters by the age of the ticket. What came of the
+    /// request for that lock is news there.
+    pub(crate) fn move_to(&mut self, to: &Arc<Handle>, until: Option<Instant>, reached: Reached) {
         let (ticket, stay) = (self.ticket, Stay { since: self.since, until });
         self.waiters.change(|queues| {
             queues.leave(self.names(), ticket);
             queues.join_with(ticket, &to.names, None, stay);
-            queues.record_reached(&to.names, asked_at);
+            queues.record_reached(&to.names, reached);
         });
         to.waiting.fetch_add(1, Ordering::Relaxed);
         self.handle.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 mod cluster;
 mod group;
-mod nodes;
+pub(crate) mod nodes;
 mod released;
 
 use group::{Group, failed_over};

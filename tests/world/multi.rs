@@ -1,5 +1,7 @@
 //! Multi locks, where the moment counts, or the distance: time is virtual.
 
+mod shards;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use redlatch::{Lease, Loss};

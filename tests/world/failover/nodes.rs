@@ -11,7 +11,7 @@ use crate::prelude::*;
 const MASTERS: [(u16, u16); 3] = [(0, 5460), (5461, 10922), (10923, 16383)];
 
 /// The masters are the nodes 0 to 2, and the replicas of these 3 to 5.
-pub(super) struct Cluster<'s> {
+pub(crate) struct Cluster<'s> {
     scene: &'s Scene,
     nodes: Vec<ServerNumber>,
     view: RefCell<Vec<ClusterNode>>,
@@ -24,7 +24,7 @@ fn id(node: usize) -> String {
 }
 
 impl<'s> Cluster<'s> {
-    pub(super) fn new(scene: &'s Scene) -> Self {
+    pub(crate) fn new(scene: &'s Scene) -> Self {
         let node = |number: usize| {
             let host = format!("node{number}");
             let address = format!("{host}:6379");
@@ -56,7 +56,7 @@ impl<'s> Cluster<'s> {
     }
 
     /// How long what is written takes to the replicas from now on.
-    pub(super) fn lags(&self, each_way: Duration) {
+    pub(crate) fn lags(&self, each_way: Duration) {
         self.scene.network.set_replication(Distance { each_way, ..Distance::default() });
     }
 
@@ -83,16 +83,26 @@ impl<'s> Cluster<'s> {
         }
     }
 
-    pub(super) fn kill(&self, node: usize) {
+    pub(crate) fn kill(&self, node: usize) {
         self.scene.network.kill(self.nodes[node]);
     }
 
-    pub(super) fn stop(&self, node: usize) {
+    pub(crate) fn stop(&self, node: usize) {
         self.scene.network.stop(self.nodes[node]);
     }
 
+    pub(crate) fn go_on(&self, node: usize) {
+        self.scene.network.go_on(self.nodes[node]);
+    }
+
+    /// A node that was killed is there again, with nothing in it.
+    pub(crate) fn start(&self, node: usize) {
+        self.scene.network.start(self.nodes[node], |server, now| server.start(now));
+        self.agrees();
+    }
+
     /// A replica has the slots of its master from now on.
-    pub(super) fn take_over(&self, replica: usize) {
+    pub(crate) fn take_over(&self, replica: usize) {
         let old = replica - 3;
         self.follow(replica, None);
         let mut view = self.view.borrow_mut();
@@ -106,20 +116,20 @@ impl<'s> Cluster<'s> {
     }
 
     /// A slot is on its way from one master to another.
-    pub(super) fn begin_move(&self, name: &str, to: usize) {
+    pub(crate) fn begin_move(&self, name: &str, to: usize) {
         let (slot, from) = (self.slot_of(name), self.node_of(name));
         self.moves.set(Some((slot, from, to)));
         self.agrees();
     }
 
     /// These keys go where their slot goes.
-    pub(super) fn migrate(&self, keys: &[&str]) {
+    pub(crate) fn migrate(&self, keys: &[&str]) {
         let (_, from, to) = self.moves.get().expect("a move");
         self.scene.network.migrate(self.nodes[from], self.nodes[to], keys);
     }
 
     /// The move is over, and all nodes know it.
-    pub(super) fn finish_move(&self) {
+    pub(crate) fn finish_move(&self) {
         let (slot, from, to) = self.moves.take().expect("a move");
         let mut view = self.view.borrow_mut();
         let newest = view.iter().map(|node| node.epoch).max().unwrap_or(0);
@@ -143,7 +153,7 @@ impl<'s> Cluster<'s> {
     }
 
     /// The master that has the slot of that name.
-    pub(super) fn node_of(&self, name: &str) -> usize {
+    pub(crate) fn node_of(&self, name: &str) -> usize {
         let slot = self.slot_of(name);
         let view = self.view.borrow();
         let has = |node: &ClusterNode| node.slots.iter().any(|(a, b)| (*a..=*b).contains(&slot));
@@ -151,45 +161,57 @@ impl<'s> Cluster<'s> {
     }
 
     /// A name that is at home on that node.
-    pub(super) fn name_at(&self, node: usize, stem: &str) -> String {
+    pub(crate) fn name_at(&self, node: usize, stem: &str) -> String {
         let names = (0..).map(|number| format!("{stem}:{number}"));
         names.into_iter().find(|name| self.node_of(name) == node).expect("one of many")
     }
 
     /// A client of another make takes the lock for a minute.
-    pub(super) fn hold_by_hand(&self, name: &str) {
+    pub(crate) fn hold_by_hand(&self, name: &str) {
         let node = self.node_of(name);
         self.ask::<()>(node, &["HSET", name, "somebody:1", "1"]);
         self.ask::<()>(node, &["PEXPIRE", name, "60000"]);
     }
 
     /// It gives the lock back, and tells those who listen where the slot is now.
-    pub(super) fn free_by_hand(&self, name: &str) {
+    pub(crate) fn free_by_hand(&self, name: &str) {
         let node = self.node_of(name);
         self.ask::<()>(node, &["DEL", name]);
         self.ask::<u64>(node, &["SPUBLISH", &channel(name), "0"]);
     }
 
-    pub(super) fn builder(&self) -> LockClientBuilder {
+    pub(crate) fn builder(&self) -> LockClientBuilder {
         let url = |node: &ServerNumber| format!("redis://{}", self.scene.network.address(*node));
         LockClient::builder().cluster(self.nodes[..3].iter().map(url))
     }
 
-    pub(super) async fn client(&self, options: LockClientBuilder) -> (Machine, LockClient) {
-        let machine = self.scene.machine(Distance { each_way: ms(1), ..Distance::default() });
+    pub(crate) async fn client(&self, options: LockClientBuilder) -> (Machine, LockClient) {
+        self.client_away(ms(2), options).await
+    }
+
+    /// A client at that round trip from each of the nodes.
+    pub(crate) async fn client_away(
+        &self,
+        away: Duration,
+        options: LockClientBuilder,
+    ) -> (Machine, LockClient) {
+        let machine = self.scene.machine(round_trip(away));
+        for node in &self.nodes {
+            self.scene.network.set_distance_of(&machine, *node, round_trip(away));
+        }
         let client = machine.run(options.connect()).await.expect("connecting");
         (machine, client)
     }
 
-    pub(super) fn ask<T: FromRedisValue>(&self, node: usize, words: &[&str]) -> T {
+    pub(crate) fn ask<T: FromRedisValue>(&self, node: usize, words: &[&str]) -> T {
         self.scene.ask_at(self.nodes[node], words)
     }
 
-    pub(super) fn errors(&self, node: usize, code: &str) -> u64 {
+    pub(crate) fn errors(&self, node: usize, code: &str) -> u64 {
         self.scene.network.at(self.nodes[node], |server, _| server.errors(code))
     }
 
-    pub(super) fn exists(&self, name: &str) -> bool {
+    pub(crate) fn exists(&self, name: &str) -> bool {
         self.ask::<u64>(self.node_of(name), &["EXISTS", name]) == 1
     }
 }

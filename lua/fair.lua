@@ -142,6 +142,7 @@ end
 --
 -- The next client is the first in the queue. If the server counts subscribers, the script
 -- grants it the lock. In any other case the message is 0, and the client asks.
+-- One without a mode asks, too: the server has evicted it, and not each kind takes grants.
 -- The client that releases is notified, and asks: it may not be subscribed yet, and its reply
 -- could get lost, or no call wait for it any more.
 -- The script drops a client that has no subscriber on its channel, because its connection is
@@ -172,7 +173,7 @@ local function give_turn(now, asking, releasing)
     if first == asking or was_notified and left > 0 and left <= grace then
       return first, left
     end
-    local its_mode = redis.call('HGET', waiting, 'mode:' .. first) or 'grant'
+    local its_mode = redis.call('HGET', waiting, 'mode:' .. first)
     local lease = math.min(left, grace)
     local others = second and math.max(0, now - two[4]) or -1
     local takes_it = left > 0 and is_counted and first ~= releasing and its_mode == 'grant'

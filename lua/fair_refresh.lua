@@ -8,7 +8,8 @@
 --
 -- Replies  an     array of two: an array in the order of the locks, and the microseconds of the
 --                 server's clock
---          +GONE  the client has no entry, or its queue is not one; it has to ask again
+--          +GONE  the client has no entry, or a part of it only, or its queue is not one; it has
+--                 to ask again
 --          +OK    it has
 --          +FREE  it has, and the lock is free: it has to ask
 --
@@ -17,7 +18,8 @@
 -- The first write is a PEXPIRE because Redis allows that when its memory is full, and after it
 -- lets the script finish.
 -- The looks are protected so that one key of another type does not leave the other entries
--- unrefreshed: there is no entry in it.
+-- unrefreshed: there is no entry in it. Nor is there one without a ticket: the server has evicted
+-- the waiting clients, and only the client can say again what its entry was.
 -- Why atomic: between "it has an entry" and its new term another client may drop it, and this
 -- would leave a term without an entry.
 
@@ -27,9 +29,10 @@ local entries = {}
 for i = 1, #KEYS, 3 do
   local queue, waiting = KEYS[i + 1], KEYS[i + 2]
   local came = redis.pcall('ZSCORE', queue, client)
-  local notified = redis.pcall('HGET', waiting, 'notified')
+  local ticket = redis.pcall('HGET', waiting, 'ticket:' .. client)
   local state = 'GONE'
-  if came and type(came) ~= 'table' and type(notified) ~= 'table' then
+  if came and ticket and type(came) ~= 'table' and type(ticket) ~= 'table' then
+    local notified = redis.call('HGET', waiting, 'notified')
     redis.call('PEXPIRE', queue, 3 * term)
     if notified ~= client then
       redis.call('HSET', waiting, 'alive:' .. client, alive)

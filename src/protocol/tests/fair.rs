@@ -275,15 +275,18 @@ fn a_place_is_an_age_and_a_lower_one_moves_it_only_for_a_later_waiter() {
 fn a_refresh_says_what_became_of_each_place() {
     let mut queue = Queue::new();
     queue.ask::<()>(&["HSET", "held", "a:1", "1"]);
-    for key in ["queue:held", "queue:free", "queue:notified"] {
-        queue.ask::<()>(&["ZADD", key, "1", "me"]);
+    for name in ["held", "free", "notified", "evicted"] {
+        queue.ask::<()>(&["ZADD", &format!("queue:{name}"), "1", "me"]);
+    }
+    for name in ["held", "free", "notified"] {
+        queue.ask::<()>(&["HSET", &format!("waiting:{name}"), "ticket:me", "1"]);
     }
     queue.ask::<()>(&["HSET", "waiting:notified", "notified", "me", "alive:me", "1"]);
     queue.ask::<()>(&["SET", "queue:text", "text"]);
     queue.ask::<()>(&["HSET", "odd", "a:1", "1"]);
     queue.ask::<()>(&["ZADD", "queue:odd", "1", "me"]);
     queue.ask::<()>(&["SET", "waiting:odd", "text"]);
-    let names = ["held", "free", "notified", "text", "gone", "odd"];
+    let names = ["held", "free", "notified", "text", "gone", "odd", "evicted"];
     let keys: Vec<String> = names
         .iter()
         .flat_map(|name| [(*name).to_owned(), format!("queue:{name}"), format!("waiting:{name}")])
@@ -292,7 +295,8 @@ fn a_refresh_says_what_became_of_each_place() {
     let mut cmd = evalsha(&SCRIPTS.fair_refresh, &keys);
     cmd.arg("me").arg(TERM);
     let (reply, clock): (Vec<String>, u64) = cmd.query(&mut queue.redis).unwrap();
-    assert_eq!(reply, ["OK", "FREE", "FREE", "GONE", "GONE", "GONE"]);
+    assert_eq!(reply, ["OK", "FREE", "FREE", "GONE", "GONE", "GONE", "GONE"]);
+    assert!(!queue.ask::<bool>(&["EXISTS", "waiting:evicted"]), "no part of an entry");
     let now = queue.ask::<Vec<u64>>(&["TIME"])[0];
     assert!(now - clock / SECOND <= 2, "the server's clock");
     assert!(queue.ask::<u64>(&["HGET", "waiting:held", "alive:me"]) > TERM);

@@ -89,7 +89,7 @@ struct Real {
     counts: bool,
     /// The time by which ages are computed, in seconds.
     now: u64,
-    _server: Server,
+    server: Server,
 }
 
 impl Real {
@@ -99,7 +99,7 @@ impl Real {
         for (_, script) in SCRIPTS.named() {
             script.load(&mut redis).expect("a script that loads");
         }
-        Self { redis, counts: false, now: 100_000, _server: server }
+        Self { redis, counts: false, now: 100_000, server }
     }
 
     fn query<T: FromRedisValue>(&mut self, command: &[&str]) -> T {
@@ -344,4 +344,33 @@ fn the_scripts_of_the_read_write_lock_do_what_a_naive_lock_does() {
         }
     }
     assert!(total[0] > 200 && total[1] > 100, "{total:?}: few grants");
+}
+
+/// The server evicts what is known of the waiting clients, and leaves their queue.
+#[test]
+fn a_client_of_which_the_server_has_kept_a_part_is_notified_and_never_granted_the_lock() {
+    let mut real = Real { counts: true, ..Real::new() };
+    let ask = |client: usize, at| {
+        let came = Some(Came { at, ticket: 1, writes: true });
+        let owner = format!("c{client}:1:write");
+        Ask { client, owner, writes: true, came, count: 1, in_turn: false }
+    };
+    let (holds, waits) = (ask(0, 1), ask(1, 2));
+    assert_eq!((real.ask(&holds), real.ask(&waits)), (Reply::Granted, Reply::Refused));
+    let mut listener = real.server.connect();
+    let mut listener = listener.as_pubsub();
+    listener.subscribe(format!("{CHANNEL}:c1")).unwrap();
+    for alive in [false, true] {
+        real.query::<()>(&["DEL", WAITING]);
+        if alive {
+            let until = "9000000000000000";
+            real.query::<()>(&["HSET", WAITING, "alive:c1", until]);
+        }
+        let says = Says { client: 0, came: None, ticket: 1 };
+        real.release(&holds.owner, &says);
+        assert_eq!(real.hash(), BTreeMap::new(), "no grant: only one that asks may have it");
+        assert_eq!(real.ask(&waits), Reply::Granted);
+        real.release(&waits.owner, &Says { client: 1, came: None, ticket: 1 });
+        assert_eq!((real.ask(&holds), real.ask(&waits)), (Reply::Granted, Reply::Refused));
+    }
 }

@@ -122,7 +122,19 @@ pub(crate) async fn acquire_beside(
     wait: Wait,
     recurs: bool,
 ) -> Result<Option<AcquiredHold>, Error> {
-    Acquisition::new(engine, One { handle, recurs }, lease, wait)?.acquire().await
+    let attempt = engine.events.counters.attempt();
+    let granted = acquire_one(engine, One { handle, recurs }, lease, wait).await;
+    attempt.end(&granted);
+    granted
+}
+
+async fn acquire_one(
+    engine: &Engine,
+    one: One<'_>,
+    lease: Lease,
+    wait: Wait,
+) -> Result<Option<AcquiredHold>, Error> {
+    Acquisition::new(engine, one, lease, wait)?.acquire().await
 }
 
 /// What stays the same from try to try.
@@ -156,6 +168,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         granted.possession.holds.lock().claimed();
         self.entered(handle, &granted.possession, false);
         spans::handed_off();
+        self.engine.events.counters.handed_off.add(1);
         self.engine.watchdog.watch(handle);
     }
 
@@ -198,7 +211,9 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
             }
         }
         let granted = self.wait_for_grant(&mut waiting, limits, trouble);
-        self.may_be_pending(process.bind(granted).await)
+        let granted = process.bind(granted).await;
+        engine.events.counters.has_waited(clock::now().saturating_duration_since(begun));
+        self.may_be_pending(granted)
     }
 
     /// The hold that a try got which was made at `asked_at`, outside of the queue.

@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::lock::{FairLock, FencedFairLock, FencedLock, Lock, MultiLock};
 use crate::read_write::ReadWriteLock;
+use crate::stats::{Health, Stats};
 
 /// A client of the locks in one Redis: a server, a primary with Sentinels, or a cluster. Cloning is
 /// cheap, and all clones are the same client.
@@ -146,6 +147,22 @@ impl LockClient {
     #[must_use]
     pub fn multi_lock<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         MultiLock::new(self.engine.clone(), names)
+    }
+
+    /// What this client has done since it was made, and what it does now: counts of calls, renewals and losses. Local
+    /// knowledge, no I/O. It looks at each lock that the client has. All zero in a [forked child](Self#forking).
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.engine)
+    }
+
+    /// Whether this client can work, and whether the code that holds its locks has heard of their losses. Local
+    /// knowledge, no I/O: what it says of a server is what the client's connections say. A
+    /// [lazy](LockClientBuilder::connect_lazy) client begins to connect, as with its first call. In a [forked
+    /// child](Self#forking) it is not ready.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        Health::of(&self.engine)
     }
 
     /// Refuses new calls, ends waiting ones with [`Closed`](crate::ErrorKind::Closed), waits until

@@ -26,7 +26,7 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::events::Events;
 use crate::handle::Readers;
 use crate::handoff::Handoffs;
-use crate::host::{self, Host};
+use crate::host::{self, Entered, Host};
 use crate::loss::Losses;
 use crate::possession::Possessions;
 use crate::process::Process;
@@ -105,6 +105,16 @@ impl Engine {
         check_runtime()?;
         self.parts.begin_to_connect();
         Ok(())
+    }
+
+    /// For what the client knows by itself: `None` in a forked child. A lazy client begins to connect if it `connects`.
+    pub(crate) fn local(&self, connects: bool) -> Option<Entered> {
+        self.process.is_this_one().then(|| {
+            if connects {
+                self.parts.begin_to_connect();
+            }
+            self.host.enter()
+        })
     }
 
     /// Runs a call about that lock, in the client's own process only.

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Loss};
 
+mod counters;
 mod limit;
 mod outage;
+use counters::Counters;
 use limit::{Limit, Repeats};
 use outage::{Line, Outages, Summary};
 
@@ -29,6 +31,7 @@ pub(crate) struct Events {
     refusals: Repeats,
     outages: Outages,
     held: Option<Held>,
+    pub(crate) counters: Counters,
 }
 
 /// How many locks the client holds, of those whose keys the argument accepts.
@@ -74,6 +77,7 @@ impl Events {
 
     /// A lock is lost. If many are, their warnings would hide the reason.
     pub(crate) fn lost(&self, (name, owner): Of<'_>, loss: Loss, how: &str, now: Instant) {
+        self.counters.losses.add(1);
         let (is_worth_one, end) = self.losses.admit(now);
         log!(is_worth_one => name, owner, ?loss, "lost a lock: {loss}, {how}{end}");
     }
@@ -111,6 +115,7 @@ impl Events {
     }
 
     pub(crate) fn renewal_failed(&self, error: &Error, locks: usize, now: Instant) {
+        self.counters.renewals_failed.add(locks as u64);
         log_failure!(self, error, now => locks, "a renewal failed; trying again");
     }
 

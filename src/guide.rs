@@ -1,7 +1,7 @@
 //! The guide: texts that are too long for the page of one type.
 //!
 //! - [`promises`]: what the lock promises, what it does not, and which tests check it.
-//! - [`deployment`]: one server, Sentinel, cluster, replicas, TLS, and the rights of a Redis user.
+//! - [`deployment`]: one server, Sentinel, cluster, replicas, TLS, the rights of a Redis user, probes and logs.
 //! - [`choosing`]: which lock when, this one or one of your database, etcd or ZooKeeper, measured.
 
 // Of two definitions of one link Markdown takes the first. These lead to the items of this crate;
@@ -26,6 +26,8 @@ pub mod choosing {}
 /// [`execute`]: crate::LockGuard::execute
 /// [fencing token]: crate::FencingToken
 /// [`ErrorKind`]: crate::ErrorKind
+/// [`stats`]: crate::LockClient::stats
+/// [`health`]: crate::LockClient::health
 #[doc = include_str!("guide/deployment.md")]
 pub mod deployment {}
 

@@ -87,14 +87,41 @@ pub(crate) struct Validity {
     lost: OnceLock<Box<Notify>>,
 }
 
+/// An [`Instant`] in half of its room: in nanoseconds after the first one of this process, or before that.
+#[derive(Debug, Clone, Copy)]
+struct Moment(i64);
+
+/// What moments count from.
+static FIRST: OnceLock<Instant> = OnceLock::new();
+
+impl From<Instant> for Moment {
+    fn from(instant: Instant) -> Self {
+        let first = *FIRST.get_or_init(|| instant);
+        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        Self(match instant.checked_duration_since(first) {
+            Some(after) => nanos(after),
+            None => -nanos(first - instant),
+        })
+    }
+}
+
+impl Moment {
+    fn instant(self) -> Instant {
+        let (first, time) = (FIRST.get().copied(), Duration::from_nanos(self.0.unsigned_abs()));
+        let first = first.expect("BUG: a moment before the first one");
+        if self.0 < 0 { first - time } else { first + time }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 enum State {
     Valid {
-        until: Instant,
+        until: Moment,
     },
     Lost {
-        /// What was found out first.
+        /// What was found out first, and since when it is so.
         loss: Loss,
+        since: Moment,
         /// Whether Redis has reported that it does not have the hold.
         gone: bool,
         /// What the log does not have yet.
@@ -106,10 +133,10 @@ impl State {
     /// Decides the loss by the clock: a deadline that has passed is the loss, from now on.
     fn check(&mut self, now: Instant) -> Option<Instant> {
         match *self {
-            Self::Valid { until } if now < until => Some(until),
-            Self::Valid { .. } => {
+            Self::Valid { until } if now < until.instant() => Some(until.instant()),
+            Self::Valid { until: since } => {
                 let loss = Loss::LeaseEnded;
-                *self = Self::Lost { loss, gone: false, unreported: Some(loss) };
+                *self = Self::Lost { loss, since, gone: false, unreported: Some(loss) };
                 None
             }
             Self::Lost { .. } => None,
@@ -119,7 +146,7 @@ impl State {
 
 impl Validity {
     pub(crate) fn new(until: Instant) -> Self {
-        Self { state: Mutex::new(State::Valid { until }), lost: OnceLock::new() }
+        Self { state: Mutex::new(State::Valid { until: until.into() }), lost: OnceLock::new() }
     }
 
     /// The deadline, or `None` if the validity is lost. This call is what latches a passed deadline.
@@ -141,12 +168,22 @@ impl Validity {
         }
     }
 
+    /// Since when the validity is lost, if it is.
+    pub(crate) fn lost_since(&self, now: Instant) -> Option<Instant> {
+        let mut state = self.state.lock();
+        state.check(now);
+        match *state {
+            State::Lost { since, .. } => Some(since.instant()),
+            State::Valid { .. } => None,
+        }
+    }
+
     /// Moves the deadline after a confirmed renewal or hand-off, never back. False if the validity was
     /// lost before the confirmation came (invariants 2 and 3).
     pub(crate) fn extend(&self, to: Instant, now: Instant) -> bool {
         let mut state = self.state.lock();
         let Some(until) = state.check(now) else { return false };
-        *state = State::Valid { until: until.max(to) };
+        *state = State::Valid { until: until.max(to).into() };
         true
     }
 
@@ -168,7 +205,7 @@ impl Validity {
         let valid = state.check(now).is_some();
         match &mut *state {
             State::Lost { gone, .. } => *gone = true,
-            state => *state = State::Lost { loss, gone: true, unreported: None },
+            state => *state = State::Lost { loss, since: now.into(), gone: true, unreported: None },
         }
         valid
     }

@@ -43,6 +43,7 @@ mod signal;
 pub mod simulation;
 mod slot;
 mod spans;
+mod stats;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;
@@ -63,6 +64,7 @@ pub use read_write::{ReadGuard, ReadWriteGuard, ReadWriteLock, WriteGuard};
 /// The driver, in the version whose `Client` [`LockClientBuilder::client`] takes.
 #[doc(no_inline)]
 pub use redis;
+pub use stats::{Health, NodeHealth, Stats};
 pub use token::FencingToken;
 
 // What the tests of several modules use.

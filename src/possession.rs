@@ -31,6 +31,7 @@ mod acquired_hold;
 mod handoff;
 mod id;
 mod lose;
+mod overview;
 mod pending;
 mod permit;
 mod registry;
@@ -132,6 +133,8 @@ struct Rare {
     renewed_from: Option<Instant>,
     /// Redis has released the lock before, and a server has missed that.
     release_missed: bool,
+    /// Holds that Redis turned out not to have, and whose guards live on.
+    lost: Vec<(HoldId, Arc<Validity>)>,
 }
 
 #[derive(Default)]
@@ -315,6 +318,7 @@ impl HoldState {
     /// then this returns false, even if the validity of the hold is not marked yet.
     pub(crate) fn give_back(&mut self, hold: HoldId) -> bool {
         if self.over {
+            self.rare.iter_mut().for_each(|rare| rare.lost.retain(|(number, _)| *number != hold));
             return false;
         }
         if let Some(at) = self.live.iter().position(|live| live.number == hold) {

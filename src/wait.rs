@@ -132,6 +132,15 @@ impl Waiters {
         queues.get(names).is_some_and(|queue| queue.reach.in_outage(clock::now()))
     }
 
+    /// How many calls wait, and since when the first of them does.
+    pub(crate) fn waiting(&self) -> (usize, Option<Instant>) {
+        let queues = self.queues.lock();
+        let add = |(many, first): (usize, Option<Instant>), since| {
+            (many + 1, Some(first.map_or(since, |first: Instant| first.min(since))))
+        };
+        queues.waiting().fold((0, None), add)
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.queues.lock().closed
     }

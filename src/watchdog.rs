@@ -245,6 +245,8 @@ impl Watchdog {
         match answer {
             Err(error) if error.kind() == ErrorKind::Server && batch.len() > 1 => return batch,
             Ok((held, sent)) => {
+                let renewed = held.iter().filter(|held| held.is_ok()).count();
+                self.events.counters.has_renewed(renewed, now);
                 for (entry, held) in batch.iter().zip(held) {
                     self.apply_answer(entry, held, sent, now);
                 }

@@ -21,16 +21,28 @@ use redlatch::{
 const MODULES: &[(&str, &[&str])] = &[
     (
         "lib",
-        &["builder", "client", "error", "guard", "guide", "lease", "lock", "read_write", "token"],
+        &[
+            "builder",
+            "client",
+            "error",
+            "guard",
+            "guide",
+            "lease",
+            "lock",
+            "read_write",
+            "stats",
+            "token",
+        ],
     ),
     // A Redis in the process, with the feature `test-util`.
     ("test_util", &["client", "builder", "simulation", "protocol"]),
     // Public entry.
-    ("client", &["builder", "lock", "read_write", "engine", "error"]),
+    ("client", &["builder", "lock", "read_write", "stats", "engine", "error"]),
     (
         "builder",
         &["client", "engine", "transport", "simulation", "error", "events", "config", "host"],
     ),
+    ("stats", &["engine", "clock"]),
     // Public handle and guard.
     (
         "lock",

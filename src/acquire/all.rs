@@ -28,7 +28,7 @@ use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
 use crate::wait::Ticket;
 
-use super::{Acquisition, Question, Tried, Wait, acquire};
+use super::{Acquisition, One, Question, Tried, Wait, acquire_one};
 
 /// So many refusals show that the locks come and go, and that it is not one owner that keeps one of them.
 const MANY: u32 = 16;
@@ -49,6 +49,18 @@ pub(super) struct All<'a> {
 
 /// Acquires one hold of each lock; `None` if the wait ends first.
 pub(crate) async fn acquire_all(
+    engine: &Engine,
+    handles: &[Arc<Handle>],
+    lease: Lease,
+    wait: Wait,
+) -> Result<Option<Vec<AcquiredHold>>, Error> {
+    let attempt = engine.events.counters.attempt();
+    let granted = Box::pin(acquire_together(engine, handles, lease, wait)).await;
+    attempt.end(&granted);
+    granted
+}
+
+async fn acquire_together(
     engine: &Engine,
     handles: &[Arc<Handle>],
     lease: Lease,
@@ -100,7 +112,8 @@ impl Acquisition<'_, All<'_>> {
         let mut taken = Taken { engine: self.engine, holds: Vec::new() };
         for handle in handles {
             let until = self.until().into_iter().fold(clock::now() + step, Instant::min);
-            let one = acquire(self.engine, handle, self.lease, Wait::Until(until));
+            let one = One { handle, recurs: false };
+            let one = acquire_one(self.engine, one, self.lease, Wait::Until(until));
             match Box::pin(one).await? {
                 Some(hold) => taken.holds.push(hold),
                 None => return Ok(None),

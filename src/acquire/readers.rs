@@ -26,6 +26,7 @@ impl Acquisition<'_, One<'_>> {
         let join = Join { handle: handle.number, lease, requested, passes, has_limit };
         let hold = possession.holds.lock().join(join, clock::now())?;
         engine.watchdog.watch(handle);
+        engine.events.counters.handed_off.add(1);
         Some(AcquiredHold::new(possession, hold, requested))
     }
 

@@ -72,6 +72,11 @@ impl HoldState {
     /// The possession is lost. Returns the validities of its live holds.
     fn lose_live(&mut self) -> Vec<Arc<Validity>> {
         self.over = true;
-        self.live.drain(..).map(|hold| hold.validity).collect()
+        let lost = std::mem::take(&mut self.live);
+        let lives_on = lost.iter().map(|hold| (hold.number, hold.validity.clone()));
+        if !lost.is_empty() {
+            self.rare().lost.extend(lives_on);
+        }
+        lost.into_iter().map(|hold| hold.validity).collect()
     }
 }

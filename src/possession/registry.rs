@@ -147,7 +147,7 @@ impl Possessions {
     }
 
     /// The last reference to one of them is not dropped under the mutex.
-    fn all(&self) -> Vec<Arc<Possession>> {
+    pub(super) fn all(&self) -> Vec<Arc<Possession>> {
         let registered = self.registered.lock();
         let alive = |entry: &Entry| match entry {
             Entry::Possession(possession) => possession.upgrade(),

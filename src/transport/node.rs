@@ -108,6 +108,12 @@ impl Node {
         self.runtime_slots().iter().any(|runtime_slot| runtime_slot.in_use().is_some())
     }
 
+    /// How long a round trip takes on the fastest of its connections.
+    pub(super) fn round_trip(&self) -> Option<std::time::Duration> {
+        let in_use = self.runtime_slots().into_iter().filter_map(|slot| slot.in_use());
+        in_use.map(|connection| connection.round_trip()).min()
+    }
+
     /// Whether there was ever a connection to it.
     pub(super) fn was_reached(&self) -> bool {
         self.runtime_slots().iter().any(|runtime_slot| !runtime_slot.dial_time().is_zero())

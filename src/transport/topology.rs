@@ -116,6 +116,12 @@ impl Router {
         }
     }
 
+    /// Each server by its address, with how long a round trip to it takes if there is a connection.
+    pub(crate) fn round_trips(&self) -> Vec<(String, Option<Duration>)> {
+        let nodes = self.nodes();
+        nodes.iter().map(|node| (address::name(&node.info()), node.round_trip())).collect()
+    }
+
     /// Host and port of the server of a key, or the path of its socket, if it is known to be one.
     pub(crate) fn address_of(&self, key: &str) -> Option<(String, Option<u16>)> {
         let node = self.node_of(Some(key)).filter(|node| node.was_reached())?;

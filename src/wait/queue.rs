@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use super::change::{Context, Holder, LONGEST_PARK, NextWaiter, Stay, Ticket, WaitStep, park_for};
 use super::order::Order;
 use super::reach::Reach;
+mod waiting;
 
 pub(super) struct WaitQueue<W> {
     /// In the order of their tickets.
@@ -316,8 +317,7 @@ impl<W> WaitQueue<W> {
 
     /// Whether an entry in the queue that Redis keeps is left with no waiter. From here on there is none.
     pub(super) fn gives_entry_up(&mut self) -> bool {
-        self.entries.is_empty()
-            && self.order.own_entry().is_some_and(|entry| entry.set_taken(false))
+        self.is_empty() && self.order.own_entry().is_some_and(|own| own.set_taken(false))
     }
 
     /// The number of the last waiter that has left, if it is known to have been the `last` one or to have come

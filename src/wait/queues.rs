@@ -338,6 +338,11 @@ impl<W> Queues<W> {
         self.by_lock.values().flat_map(WaitQueue::waiters)
     }
 
+    /// When the calls began that wait.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = Instant> {
+        self.by_lock.values().flat_map(WaitQueue::waiting)
+    }
+
     /// Whether there is something to send to a server: see [`Subscriptions::is_dirty`].
     pub(crate) fn is_dirty(
         &mut self,

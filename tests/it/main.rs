@@ -49,6 +49,7 @@ mod retention;
 mod runtimes;
 mod scale;
 mod setup;
+mod stats;
 mod topologies;
 mod waiting;
 mod wake_ups;

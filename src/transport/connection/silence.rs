@@ -91,6 +91,11 @@ impl Connection {
         self.shared.silence.unanswered(sent, clock::now(), patience)
     }
 
+    /// How long a round trip took that was measured last.
+    pub(in crate::transport) fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.shared.silence.round_trip.load(Ordering::Relaxed))
+    }
+
     /// Whether no answer can come in the time that is left.
     pub(in crate::transport) fn is_too_late(&self, left: Duration, patience: Duration) -> bool {
         self.shared.silence.is_too_late(left, patience)

@@ -105,6 +105,8 @@ impl Everything {
         refused("fenced", fenced.lock());
         refused("clone", lock.clone().try_lock_now());
         refused("another handle", client.lock("another").lock());
+        assert_eq!(client.stats(), redlatch::Stats::default());
+        assert!(!client.health().is_ready() && client.health().is_live(Duration::ZERO));
 
         assert!(guard.is_lost(), "both processes believe in it");
         assert_eq!(guard.remaining(), Duration::ZERO);

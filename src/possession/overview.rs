@@ -1,0 +1,53 @@
+//! What a client has, counted over all its possessions.
+
+use std::time::{Duration, Instant};
+
+use super::{Possession, Possessions};
+
+#[derive(Debug, Default)]
+pub(crate) struct Overview {
+    /// How many locks the client has.
+    pub(crate) held: usize,
+    pub(crate) pending_releases: usize,
+    /// How many guards are lost and not given back, and since when the first of them is.
+    pub(crate) lost_guards: usize,
+    pub(crate) lost_since: Option<Instant>,
+    /// When the first of the guards is lost, if nothing is renewed.
+    pub(crate) valid_until: Option<Instant>,
+}
+
+impl Possessions {
+    pub(crate) fn overview(&self, now: Instant) -> Overview {
+        let mut overview = Overview::default();
+        self.all().iter().for_each(|possession| overview.add(possession, now));
+        overview
+    }
+}
+
+impl Overview {
+    fn add(&mut self, possession: &Possession, now: Instant) {
+        let holds = possession.holds.lock();
+        self.held += usize::from(holds.holding(now));
+        // A first request that is under way may have to be undone, too.
+        let is_given_back = !holds.given_back.is_empty() || !possession.is_permit_taken();
+        if is_given_back && holds.pending(now, Duration::ZERO).is_some() {
+            self.pending_releases += 1;
+        }
+        let live = holds.live.iter().map(|hold| &hold.validity);
+        let lost =
+            holds.rare.iter().flat_map(|rare| rare.lost.iter().map(|(_, validity)| validity));
+        for validity in live.chain(lost) {
+            match validity.check(now) {
+                Some(until) => {
+                    let first = self.valid_until.map_or(until, |first| first.min(until));
+                    self.valid_until = Some(first);
+                }
+                None => {
+                    self.lost_guards += 1;
+                    let since = validity.lost_since(now);
+                    self.lost_since = self.lost_since.into_iter().chain(since).min();
+                }
+            }
+        }
+    }
+}

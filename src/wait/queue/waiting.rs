@@ -1,0 +1,13 @@
+//! Which calls wait, for those who count them.
+
+use std::time::Instant;
+
+use super::{Entry, WaitQueue};
+
+impl<W> WaitQueue<W> {
+    /// When the calls began that have been refused, or that sleep.
+    pub(in crate::wait) fn waiting(&self) -> impl Iterator<Item = Instant> {
+        let waits = |entry: &&Entry<W>| entry.requests > 0 || entry.asking.is_none();
+        self.entries.iter().filter(waits).map(|entry| entry.since)
+    }
+}

@@ -3,6 +3,12 @@
 //! - [`promises`]: what the lock promises, what it does not, and which tests check it.
 //! - [`deployment`]: one server, Sentinel, cluster, replicas, TLS, the rights of a Redis user, probes and logs.
 //! - [`choosing`]: which lock when, this one or one of your database, etcd or ZooKeeper, measured.
+//!
+//! # In the repository
+//!
+//! These are files there, beside the README: `examples/`, each of them described in `examples/README.md`;
+//! `ARCHITECTURE.md`, how it works; `tests/README.md`, how it is tested; `benches/README.md`, how it is measured;
+//! `CHANGELOG.md`, `CONTRIBUTING.md` and `SECURITY.md`; and the licenses, `LICENSE-MIT` and `LICENSE-APACHE`.
 
 // Of two definitions of one link Markdown takes the first. These lead to the items of this crate;
 // those at the end of each text lead a reader in the repository to the files.
@@ -13,6 +19,8 @@
 /// [`FencedFairLock`]: crate::FencedFairLock
 /// [`execute`]: crate::LockGuard::execute
 /// [`promises`]: crate::promises
+/// [`benches/elsewhere/run`]: crate::guide#in-the-repository
+#[doc = include_str!("guide/charts/elsewhere.md")]
 #[doc = include_str!("guide/choosing.md")]
 pub mod choosing {}
 
@@ -28,6 +36,7 @@ pub mod choosing {}
 /// [`ErrorKind`]: crate::ErrorKind
 /// [`stats`]: crate::LockClient::stats
 /// [`health`]: crate::LockClient::health
+/// [a test]: crate::guide#in-the-repository
 #[doc = include_str!("guide/deployment.md")]
 pub mod deployment {}
 

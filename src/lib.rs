@@ -1,11 +1,22 @@
 // Of two definitions of one link Markdown takes the first. These lead to the items of this crate;
 // those at the end of the README lead a reader in the repository to the files.
+#![doc = include_str!("guide/charts/ratios.md")]
 //! [promises]: guide::promises
 //! [deployment]: guide::deployment
 //! [choosing]: guide::choosing
 //! [builder]: LockClient::builder
 //! [execute]: LockGuard::execute
 //! [fenced]: LockClient::fenced_lock
+//! [examples]: guide#in-the-repository
+//! [tested_service]: guide#in-the-repository
+//! [benches]: guide#in-the-repository
+//! [architecture]: guide#in-the-repository
+//! [tests]: guide#in-the-repository
+//! [changelog]: guide#in-the-repository
+//! [contributing]: guide#in-the-repository
+//! [security]: guide#in-the-repository
+//! [mit]: guide#in-the-repository
+//! [apache]: guide#in-the-repository
 #![cfg_attr(feature = "test-util", doc = "[test_util]: test_util")]
 #![doc = include_str!("../README.md")]
 #![deny(missing_docs)]

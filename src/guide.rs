@@ -33,6 +33,7 @@ pub mod choosing {}
 /// [`name_prefix`]: crate::LockClientBuilder::name_prefix
 /// [`execute`]: crate::LockGuard::execute
 /// [fencing token]: crate::FencingToken
+/// [multi lock]: crate::MultiLock
 /// [`ErrorKind`]: crate::ErrorKind
 /// [`stats`]: crate::LockClient::stats
 /// [`health`]: crate::LockClient::health
@@ -51,6 +52,8 @@ pub mod deployment {}
 /// [`force_unlock`]: crate::Lock::force_unlock
 /// [fenced lock]: crate::FencedLock
 /// [fair lock]: crate::FairLock
+/// [read-write lock]: crate::ReadWriteLock
+/// [multi lock]: crate::MultiLock
 /// [grace]: crate::LockClientBuilder::fair_grace
 /// [token]: crate::FencingToken
 /// [`replicas`]: crate::LockClientBuilder::replicas

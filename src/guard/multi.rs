@@ -70,13 +70,17 @@ impl MultiGuard {
     }
 
     /// The owner in Redis that has the first lock. Each of the locks has an owner of its own: see
-    /// [`owners`](Self::owners).
+    /// [`owners`](Self::owners), which says why.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.holds.first().map_or("", Hold::owner)
     }
 
     /// The owner in Redis of each lock, `<uuid of the client>:<number>`, in the order of [`names`](Self::names).
+    ///
+    /// An owner stands for the time in which this client has one lock without a break. The locks of a guard may have
+    /// been had for different times: a nested call finds one of them lost and the others held, or a call was handed one of
+    /// them. So there is no one owner that all of them could have.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
         self.holds.iter().map(Hold::owner)
     }

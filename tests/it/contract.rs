@@ -96,6 +96,18 @@ macro_rules! cases {
                 an_explicit_lease_of_a_multi_lock_ends_for_all_its_locks,
                 a_multi_guard_says_which_lock_is_gone_and_gives_the_others_back,
                 a_forced_unlock_frees_all_locks_of_a_multi_lock;
+            sharing:
+                readers_share_a_lock_and_a_writer_has_it_alone,
+                calls_of_one_handle_nest_or_say_that_they_would_deadlock,
+                who_waits_to_read_or_to_write_has_it_in_the_order_of_coming,
+                an_explicit_lease_to_read_or_to_write_ends_by_itself,
+                a_default_lease_to_read_or_to_write_is_renewed,
+                a_read_write_lock_that_is_gone_is_told_lost_to_all_who_have_it,
+                what_is_dropped_that_reads_or_writes_or_waits_leaves_nothing,
+                closing_sends_home_who_waits_to_read_or_to_write,
+                a_forced_unlock_frees_readers_and_writers,
+                a_read_write_lock_refuses_a_name_of_another_kind_and_a_plain_lock_its_own,
+                a_crowd_that_reads_and_writes_never_meets on 2;
         })+
     };
     (@list $topology:ident $($file:ident: $($case:ident $(on $threads:literal)?),+;)+) => {

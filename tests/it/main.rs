@@ -49,6 +49,7 @@ mod retention;
 mod runtimes;
 mod scale;
 mod setup;
+mod sharing;
 mod stats;
 mod topologies;
 mod waiting;

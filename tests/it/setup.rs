@@ -243,6 +243,17 @@ impl Setup {
         self.ask("HGETALL", name, &[])
     }
 
+    /// What stands in the hash of a read-write lock.
+    pub(crate) fn fields(&self, name: &str) -> BTreeMap<String, String> {
+        self.ask("HGETALL", name, &[])
+    }
+
+    /// The clients in the queue of a read-write lock, in their order.
+    pub(crate) fn queue(&self, name: &str) -> Vec<String> {
+        let key = format!("redlatch_rw_queue:{{{}}}", self.key(name));
+        self.command(&key, &["ZRANGE", &key, "0", "-1"])
+    }
+
     /// As [`Server::pttl`].
     pub(crate) fn pttl(&self, name: &str) -> i64 {
         self.ask("PTTL", name, &[])

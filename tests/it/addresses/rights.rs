@@ -16,7 +16,7 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     ("~redisson_lock_token:*", "redisson_lock_token:{lock:fenced}", &["counts tokens"]),
     ("&redisson_lock__channel:*", "redisson_lock__channel:{lock:", &["is woken"]),
     // What the client sends.
-    ("+evalsha", "evalsha", &["locks", "executes", "is forced"]),
+    ("+evalsha", "evalsha", &["locks", "locks several", "executes", "is forced"]),
     ("+script|load", "script|load", &["learns scripts"]),
     // Each new connection loads all scripts.
     ("+script|exists", "script|exists", &[]),
@@ -32,7 +32,15 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     (
         "+hlen",
         "hlen",
-        &["locks", "is_locked", "hold_count", "is renewed", "remaining_lease", "is forced"],
+        &[
+            "locks",
+            "locks several",
+            "is_locked",
+            "hold_count",
+            "is renewed",
+            "remaining_lease",
+            "is forced",
+        ],
     ),
     (
         "+hrandfield",
@@ -45,9 +53,9 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
         &["locks", "nests", "is_locked", "hold_count", "is renewed", "remaining_lease"],
     ),
     ("+pttl", "pttl", &["is refused", "is_locked", "hold_count", "is renewed", "remaining_lease"]),
-    ("+hset", "hset", &["locks"]),
-    ("+pexpire", "pexpire", &["locks"]),
-    ("+del", "del", &["locks", "is forced"]),
+    ("+hset", "hset", &["locks", "locks several"]),
+    ("+pexpire", "pexpire", &["locks", "locks several"]),
+    ("+del", "del", &["locks", "locks several", "is forced"]),
     ("+publish", "publish", &["is woken"]),
     // A client that hands a lock on cannot see whether others wait, and goes by the limits of
     // `max_handoffs` and `max_handoff_time` even when nobody does.
@@ -102,6 +110,10 @@ async fn nests(client: &LockClient) -> Deed {
     let outer = lock.lock().await?;
     lock.lock().await?.unlock().await?;
     outer.unlock().await.map(|()| true)
+}
+
+async fn locks_several(client: &LockClient) -> Deed {
+    client.multi_lock(["one", "two"]).lock().await?.unlock().await.map(|()| true)
 }
 
 async fn is_refused(client: &LockClient, server: &Server) -> Deed {
@@ -250,6 +262,7 @@ async fn deeds(server: &Server) -> Wrong {
     let mut done: BTreeMap<&'static str, Deed> = BTreeMap::new();
     done.insert("learns scripts", relearns_scripts(&mine, server).await);
     done.insert("locks", locks(&mine).await);
+    done.insert("locks several", locks_several(&mine).await);
     done.insert("nests", nests(&mine).await);
     done.insert("is refused", is_refused(&mine, server).await);
     done.insert("hands off", hands_off(&mine, server).await);

@@ -40,6 +40,17 @@ async fn every_call_refuses(client: &LockClient, name: &str) {
     refused("fenced hold_count", lock.hold_count()).await;
     refused("fenced remaining_lease", lock.remaining_lease()).await;
     refused("fenced force_unlock", lock.force_unlock()).await;
+    let lock = client.read_write_lock(name);
+    refused("read", lock.read()).await;
+    refused("write", lock.write()).await;
+    refused("try_read_now", lock.try_read_now()).await;
+    refused("try_write", lock.try_write(MINUTE, MINUTE)).await;
+    refused("is_read_locked", lock.is_read_locked()).await;
+    refused("rw force_unlock", lock.force_unlock()).await;
+    let all = client.multi_lock(["sound", name]);
+    refused("multi lock", all.lock()).await;
+    refused("multi try_lock_now", all.try_lock_now()).await;
+    refused("multi force_unlock", all.force_unlock()).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,320 @@
+//! What a read-write lock does, wherever Redis is (see `contract`). What is about the commands of one server
+//! is in `read_write`.
+
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+
+use redlatch::{ReadGuard, ReadWriteLock, WriteGuard};
+
+use crate::prelude::*;
+
+const NAME: &str = "config";
+
+async fn reads(lock: &ReadWriteLock) -> ReadGuard {
+    soon("reading", lock.read()).await.expect("to read")
+}
+
+async fn writes(lock: &ReadWriteLock) -> WriteGuard {
+    soon("writing", lock.write()).await.expect("to write")
+}
+
+async fn is_free_to_write(client: &LockClient) -> bool {
+    let guard = client.read_write_lock(NAME).try_write_now().await.expect("an answer");
+    match guard {
+        Some(guard) => guard.unlock().await.map(|()| true).expect("to give it back"),
+        None => false,
+    }
+}
+
+async fn until_free(setup: &Setup, name: &str) {
+    wait_until("a free lock", SOON, || !setup.exists(name)).await;
+}
+
+fn waits_to_read(client: &LockClient) -> JoinHandle<Result<ReadGuard, Error>> {
+    let lock = client.read_write_lock(NAME);
+    tokio::spawn(async move { lock.read().await })
+}
+
+fn waits_to_write(client: &LockClient) -> JoinHandle<Result<WriteGuard, Error>> {
+    let lock = client.read_write_lock(NAME);
+    tokio::spawn(async move { lock.write().await })
+}
+
+/// Waits until so many clients stand in the queue, and a round trip longer.
+async fn queued(setup: &Setup, clients: usize) {
+    wait_until("a place", SOON, || setup.queue(NAME).len() == clients).await;
+    apart().await;
+}
+
+/// Longer than a round trip, within which the order is not promised.
+async fn apart() {
+    tokio::time::sleep(ms(30)).await;
+}
+
+pub(crate) async fn readers_share_a_lock_and_a_writer_has_it_alone(setup: Setup) {
+    let (client, other) = (setup.connect().await, setup.connect().await);
+    let (here, there) = (client.read_write_lock(NAME), other.read_write_lock(NAME));
+    let (one, two) = (reads(&here).await, reads(&there).await);
+    let owner = |guard: &ReadGuard| (guard.owner().to_owned(), "1".to_owned());
+    let readers = [("mode".to_owned(), "read".to_owned()), owner(&one), owner(&two)];
+    assert_eq!(setup.fields(NAME), BTreeMap::from(readers), "as an RReadWriteLock");
+    assert!(here.is_read_locked().await.unwrap() && !there.is_write_locked().await.unwrap());
+    assert!(!is_free_to_write(&client).await && !is_free_to_write(&other).await);
+    one.extend(MINUTE).await.unwrap();
+    assert!(setup.pttl(NAME) > 50_000);
+    one.unlock().await.unwrap();
+    assert!(!is_free_to_write(&client).await, "the other one reads yet");
+    two.unlock().await.unwrap();
+    assert!(!setup.exists(NAME));
+
+    let writing = writes(&here).await;
+    let fields = [("mode", "write"), (writing.owner(), "1")].map(|(k, v)| (k.into(), v.into()));
+    assert_eq!(setup.fields(NAME), BTreeMap::from(fields));
+    assert!(there.is_write_locked().await.unwrap() && !here.is_read_locked().await.unwrap());
+    for lock in [&there, &client.read_write_lock(NAME), &here.clone()] {
+        assert!(lock.try_read_now().await.unwrap().is_none());
+        assert!(lock.try_read(ms(50), Lease::Watchdog).await.unwrap().is_none());
+        assert!(lock.try_write_now().await.unwrap().is_none());
+        assert!(lock.try_write(ms(50), MINUTE).await.unwrap().is_none());
+    }
+    writing.extend(MINUTE).await.unwrap();
+    assert!(setup.pttl(NAME) > 50_000 && writing.remaining() > ms(50_000));
+    writing.unlock().await.unwrap();
+    assert!(!setup.exists(NAME));
+}
+
+pub(crate) async fn calls_of_one_handle_nest_or_say_that_they_would_deadlock(setup: Setup) {
+    let (client, other) = (setup.connect().await, setup.connect().await);
+    let lock = client.read_write_lock(NAME);
+    let outer = reads(&lock).await;
+    let waiting = waits_to_write(&other);
+    queued(&setup, 1).await;
+    // It passes the writer that waits, and nobody else does.
+    let inner = reads(&lock).await;
+    let tried = lock.try_read_now().await.unwrap().expect("to read again");
+    assert!(client.read_write_lock(NAME).try_read_now().await.unwrap().is_none());
+    let error = soon("a write", lock.write()).await.unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::WouldDeadlock, Outcome::NotExecuted));
+    for guard in [outer, tried, inner] {
+        assert!(!waiting.is_finished());
+        guard.unlock().await.unwrap();
+    }
+    soon("the writer", waiting).await.unwrap().unwrap().unlock().await.unwrap();
+
+    let (outer, inner) = (writes(&lock).await, writes(&lock).await);
+    assert_eq!(outer.owner(), inner.owner());
+    let error = soon("a read", lock.read()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WouldDeadlock);
+    outer.unlock().await.unwrap();
+    assert!(!is_free_to_write(&other).await, "a nested hold is left");
+    inner.unlock().await.unwrap();
+    assert!(is_free_to_write(&other).await);
+}
+
+pub(crate) async fn who_waits_to_read_or_to_write_has_it_in_the_order_of_coming(setup: Setup) {
+    let (client, other) = (setup.connect().await, setup.connect().await);
+    for (a, b) in [(&client, &client), (&client, &other), (&other, &client)] {
+        let reading = reads(&a.read_write_lock(NAME)).await;
+        let writing = waits_to_write(b);
+        queued(&setup, 1).await;
+        let behind = [waits_to_read(a), waits_to_read(b)];
+        apart().await;
+        assert!(a.read_write_lock(NAME).try_read_now().await.unwrap().is_none(), "no barging");
+        assert!(!writing.is_finished() && behind.iter().all(|one| !one.is_finished()));
+        reading.unlock().await.unwrap();
+        let guard = soon("the writer", writing).await.unwrap().unwrap();
+        apart().await;
+        assert!(behind.iter().all(|one| !one.is_finished()));
+        guard.unlock().await.unwrap();
+        // Neither gives it back before both have it.
+        let guards = soon("those behind it", join_all(behind)).await;
+        for guard in guards {
+            guard.unwrap().unwrap().unlock().await.unwrap();
+        }
+        until_free(&setup, NAME).await;
+    }
+}
+
+pub(crate) async fn an_explicit_lease_to_read_or_to_write_ends_by_itself(setup: Setup) {
+    let (client, other) = (setup.connect().await, setup.connect().await);
+    let lease = setup.stretch(ms(300));
+    let (lock, next) = (client.read_write_lock(NAME), other.read_write_lock(NAME));
+    let reading = lock.read_with_lease(lease).await.unwrap();
+    assert!(reading.remaining() <= lease && !reading.is_lost());
+    let writing = writes(&next).await;
+    assert_eq!((reading.loss(), reading.remaining()), (Some(Loss::LeaseEnded), Duration::ZERO));
+    assert_eq!(reading.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(setup.exists(NAME), "a late unlock frees nothing of another owner");
+    writing.unlock().await.unwrap();
+
+    let writing = lock.write_with_lease(lease).await.unwrap();
+    let error = writing.run_until_lost(std::future::pending::<()>());
+    let error = soon("the end of the lease", error).await.unwrap_err();
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(Loss::LeaseEnded)));
+    let reading = reads(&next).await;
+    assert_eq!(writing.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(setup.exists(NAME) && !reading.is_lost());
+    reading.unlock().await.unwrap();
+}
+
+pub(crate) async fn a_default_lease_to_read_or_to_write_is_renewed(setup: Setup) {
+    let watchdog = setup.stretch(ms(600));
+    let (client, other) = (setup.client_with(watchdog).await, setup.connect().await);
+    let reading = reads(&client.read_write_lock(NAME)).await;
+    let too = reads(&client.read_write_lock(NAME)).await;
+    let writing = writes(&client.read_write_lock("written")).await;
+    drop(reading);
+    tokio::time::sleep(3 * watchdog).await;
+    assert!(!too.is_lost() && !writing.is_lost());
+    assert!(!is_free_to_write(&other).await);
+    assert!(other.read_write_lock("written").try_read_now().await.unwrap().is_none());
+    too.unlock().await.unwrap();
+    writing.unlock().await.unwrap();
+    assert!(is_free_to_write(&other).await && !setup.exists("written"));
+}
+
+pub(crate) async fn a_read_write_lock_that_is_gone_is_told_lost_to_all_who_have_it(setup: Setup) {
+    let client = setup.client_with(setup.stretch(ms(900))).await;
+    let lock = client.read_write_lock(NAME);
+    let (one, two) = (reads(&lock).await, reads(&client.read_write_lock(NAME)).await);
+    let writing = writes(&client.read_write_lock("written")).await;
+    for name in [NAME, "written"] {
+        setup.ask::<()>("DEL", name, &[]);
+    }
+    soon("the loss", async { tokio::join!(one.lost(), two.lost(), writing.lost()) }).await;
+    assert_eq!((one.loss(), two.loss()), (Some(Loss::KeyGone), Some(Loss::KeyGone)));
+    assert_eq!(writing.loss(), Some(Loss::KeyGone));
+    // Who comes next begins anew.
+    let next = reads(&lock).await;
+    assert_ne!(next.owner(), one.owner());
+    for guard in [one, two] {
+        assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+    }
+    assert_eq!(writing.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(setup.exists(NAME) && !next.is_lost());
+    next.unlock().await.unwrap();
+}
+
+pub(crate) async fn what_is_dropped_that_reads_or_writes_or_waits_leaves_nothing(setup: Setup) {
+    let (client, other) = (setup.connect().await, setup.connect().await);
+    let lock = client.read_write_lock(NAME);
+    let (one, two) = (reads(&lock).await, reads(&lock).await);
+    drop(one);
+    assert!(!is_free_to_write(&other).await);
+    drop(two);
+    until_free(&setup, NAME).await;
+    let writing = writes(&lock).await;
+    let waiting = [waits_to_write(&other), waits_to_write(&client)];
+    let reading = [waits_to_read(&other), waits_to_read(&client)];
+    queued(&setup, 2).await;
+    waiting.iter().for_each(JoinHandle::abort);
+    reading.iter().for_each(JoinHandle::abort);
+    wait_until("nobody waits", SOON, || setup.queue(NAME).is_empty()).await;
+    drop(writing);
+    until_free(&setup, NAME).await;
+    assert!(is_free_to_write(&other).await);
+}
+
+pub(crate) async fn closing_sends_home_who_waits_to_read_or_to_write(setup: Setup) {
+    let (client, other) = (setup.connect().await, setup.connect().await);
+    let writing = writes(&other.read_write_lock(NAME)).await;
+    let reading = reads(&client.read_write_lock("alive")).await;
+    let waiting = [waits_to_read(&client), waits_to_read(&client)];
+    let too = waits_to_write(&client);
+    queued(&setup, 1).await;
+    soon("closing", client.close()).await;
+    for one in waiting {
+        assert_eq!(soon("a wait", one).await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    }
+    assert_eq!(soon("a wait", too).await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(setup.queue(NAME), [""; 0], "its place is given up");
+    let refused = client.read_write_lock("alive").read().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Closed);
+    reading.unlock().await.expect("a guard outlives its client");
+    writing.unlock().await.unwrap();
+}
+
+pub(crate) async fn a_forced_unlock_frees_readers_and_writers(setup: Setup) {
+    let (client, other) = (setup.connect().await, setup.connect().await);
+    let (lock, next) = (client.read_write_lock(NAME), other.read_write_lock(NAME));
+    let (one, two) = (reads(&lock).await, reads(&next).await);
+    assert!(next.force_unlock().await.unwrap());
+    assert!(!next.force_unlock().await.unwrap());
+    // A handle that has a guard believes in it until it hears of the loss.
+    let writing = writes(&other.read_write_lock(NAME)).await;
+    for guard in [one, two] {
+        assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+    }
+    let waiting = waits_to_read(&client);
+    queued(&setup, 1).await;
+    assert!(lock.force_unlock().await.unwrap());
+    let reading = soon("who waited", waiting).await.unwrap().unwrap();
+    assert_eq!(writing.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+    reading.unlock().await.unwrap();
+}
+
+pub(crate) async fn a_read_write_lock_refuses_a_name_of_another_kind_and_a_plain_lock_its_own(
+    setup: Setup,
+) {
+    let client = setup.connect().await;
+    let plain = hold(&client.lock(NAME)).await;
+    let before = setup.fields(NAME);
+    let lock = client.read_write_lock(NAME);
+    let errors = [
+        lock.read().await.map(drop).unwrap_err(),
+        lock.write().await.map(drop).unwrap_err(),
+        lock.try_write(MINUTE, MINUTE).await.map(drop).unwrap_err(),
+        lock.force_unlock().await.map(drop).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!((error.kind(), error.outcome()), (ErrorKind::NotALock, Outcome::NotExecuted));
+    }
+    assert_eq!((setup.fields(NAME), setup.queue(NAME)), (before, Vec::new()));
+    release(plain).await;
+    let writing = writes(&lock).await;
+    let before = setup.fields(NAME);
+    let all = client.multi_lock(["account", NAME]);
+    let errors = [
+        client.lock(NAME).lock().await.map(drop).unwrap_err(),
+        client.fair_lock(NAME).lock().await.map(drop).unwrap_err(),
+        all.lock().await.map(drop).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::NotALock, "{error:#}");
+    }
+    assert_eq!(setup.fields(NAME), before);
+    until_free(&setup, "account").await;
+    writing.unlock().await.unwrap();
+}
+
+/// Of three clients, each on a thread of its own in turn.
+pub(crate) async fn a_crowd_that_reads_and_writes_never_meets(setup: Setup) {
+    let inside = Arc::new(AtomicI64::new(0));
+    let mut all = Vec::new();
+    for number in 0..3_u64 {
+        let client = setup.connect().await;
+        for task in 0..4_u64 {
+            let (lock, inside) = (client.read_write_lock(NAME), inside.clone());
+            all.push(tokio::spawn(async move {
+                for round in 0..15_u64 {
+                    if (number + task + round).is_multiple_of(4) {
+                        let guard = lock.write().await.expect("to write");
+                        assert_eq!(inside.fetch_sub(1, SeqCst), 0, "beside another holder");
+                        tokio::task::yield_now().await;
+                        inside.fetch_add(1, SeqCst);
+                        guard.unlock().await.expect("to give it back");
+                    } else {
+                        let guard = lock.read().await.expect("to read");
+                        assert!(inside.fetch_add(1, SeqCst) >= 0, "beside a writer");
+                        tokio::task::yield_now().await;
+                        inside.fetch_sub(1, SeqCst);
+                        drop(guard);
+                    }
+                }
+            }));
+        }
+    }
+    for one in all {
+        within(MINUTE, "the crowd", one).await.unwrap();
+    }
+    until_free(&setup, NAME).await;
+}

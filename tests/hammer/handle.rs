@@ -1,9 +1,10 @@
 //! A lock under test, of one of the kinds, and a hold of it; every call is written down.
 
 use redlatch::{Error, ErrorKind, FairLock, FencedLock, FencedLockGuard, Lease, Lock, LockGuard};
+use redlatch::{ReadGuard, ReadWriteLock, WriteGuard};
 
 use crate::prelude::*;
-use crate::record::{BELIEVED, NESTED, WATCHDOG};
+use crate::record::{BELIEVED, NESTED, READ, WATCHDOG};
 use crate::shared::Member;
 use crate::witness::owner;
 
@@ -11,6 +12,7 @@ enum Of {
     Plain(Lock),
     Fenced(FencedLock),
     Fair(FairLock),
+    ReadWrite(ReadWriteLock),
 }
 
 /// One handle.
@@ -33,9 +35,21 @@ pub(crate) enum Ask {
     Now,
 }
 
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    pub(crate) ask: Ask,
+    /// To read, and not to write; of a read-write lock.
+    pub(crate) reads: bool,
+    /// The caller has a hold of that handle.
+    pub(crate) nested: bool,
+}
+
 enum Guard {
     Plain(LockGuard),
     Fenced(FencedLockGuard),
+    Read(ReadGuard),
+    Write(WriteGuard),
 }
 
 /// One hold, from its grant to its end. If it is dropped, then by the end of a runtime.
@@ -56,12 +70,15 @@ macro_rules! either {
             Of::Plain($inner) => $body,
             Of::Fenced($inner) => $body,
             Of::Fair($inner) => $body,
+            Of::ReadWrite($inner) => $body,
         }
     };
     (Guard, $of:expr, $inner:ident => $body:expr) => {
         match $of {
             Guard::Plain($inner) => $body,
             Guard::Fenced($inner) => $body,
+            Guard::Read($inner) => $body,
+            Guard::Write($inner) => $body,
         }
     };
 }
@@ -84,6 +101,7 @@ impl Handle {
             Kind::Plain => Of::Plain(client.lock(name)),
             Kind::Fenced => Of::Fenced(client.fenced_lock(name)),
             Kind::Fair => Of::Fair(client.fair_lock(name)),
+            Kind::ReadWrite => Of::ReadWrite(client.read_write_lock(name)),
         };
         base.flags |= if kind == Kind::Fenced { FENCED } else { 0 };
         Self { lock, base, client: *number, watchdog: *watchdog }
@@ -104,16 +122,16 @@ impl Handle {
         &self,
         log: &Arc<Recorder>,
         (task, req): (u16, u32),
-        ask: Ask,
-        nested: bool,
+        wish: Wish,
         giving_up: impl Future<Output = ()>,
     ) -> Result<Option<Hold>, Option<ErrorKind>> {
+        let Wish { ask, reads, nested } = wish;
         let (how, lease, wait) = self.asked(ask);
         let (watchdog, lease) = match lease {
             Lease::Watchdog => (WATCHDOG, self.watchdog),
             Lease::Fixed(lease) => (0, lease),
         };
-        let nested = if nested { NESTED } else { 0 };
+        let nested = if nested { NESTED } else { 0 } | if reads { READ } else { 0 };
         let base = Record {
             task,
             req,
@@ -128,7 +146,7 @@ impl Handle {
         let ret = Record { event: Event::AcquireRet, ..base };
         let cut_off = CutOff::new(log, ret);
         let answer = {
-            let call = self.call(ask);
+            let call = self.call(ask, reads);
             tokio::select! {
                 biased;
                 answer = call => Some(answer),
@@ -164,22 +182,42 @@ impl Handle {
         }
     }
 
-    async fn call(&self, ask: Ask) -> Result<Option<Guard>, Error> {
+    async fn call(&self, ask: Ask, reads: bool) -> Result<Option<Guard>, Error> {
         match &self.lock {
             Of::Plain(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Plain)),
             Of::Fenced(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Fenced)),
             Of::Fair(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Plain)),
+            Of::ReadWrite(lock) if reads => match ask {
+                Ask::Lock => lock.read().await.map(Some),
+                Ask::WithLease(lease) => lock.read_with_lease(lease).await.map(Some),
+                Ask::Try(wait, lease) => lock.try_read(wait, lease).await,
+                Ask::Now => lock.try_read_now().await,
+            }
+            .map(|guard| guard.map(Guard::Read)),
+            Of::ReadWrite(lock) => match ask {
+                Ask::Lock => lock.write().await.map(Some),
+                Ask::WithLease(lease) => lock.write_with_lease(lease).await.map(Some),
+                Ask::Try(wait, lease) => lock.try_write(wait, lease).await,
+                Ask::Now => lock.try_write_now().await,
+            }
+            .map(|guard| guard.map(Guard::Write)),
         }
     }
 
-    /// Asks Redis how often this handle holds the lock.
+    /// Asks Redis how often this handle holds the lock; a read-write lock does not say that.
     pub(crate) async fn hold_count(&self, log: &Recorder, (task, req): (u16, u32)) {
         let base = Record { task, req, ..self.base };
         log.put(Record { t: now(), event: Event::StatusInv, ..base });
-        let answer = either!(Of, &self.lock, lock => lock.hold_count().await);
+        let answer = match &self.lock {
+            Of::Plain(lock) => lock.hold_count().await.map(Some),
+            Of::Fenced(lock) => lock.hold_count().await.map(Some),
+            Of::Fair(lock) => lock.hold_count().await.map(Some),
+            Of::ReadWrite(lock) => lock.is_write_locked().await.map(|_| None),
+        };
         let ret = Record { t: now(), event: Event::StatusRet, ..base };
         log.put(match answer {
-            Ok(count) => Record { aux: count.into(), outcome: Outcome::Done, ..ret },
+            Ok(None) => Record { outcome: Outcome::Executed, ..ret },
+            Ok(Some(count)) => Record { aux: count.into(), outcome: Outcome::Done, ..ret },
             Err(error) => Record { outcome: outcome(&error), ..ret },
         });
     }
@@ -225,7 +263,7 @@ impl Hold {
 
     fn token(&self) -> Option<u64> {
         match self.guard() {
-            Guard::Plain(_) => None,
+            Guard::Plain(_) | Guard::Read(_) | Guard::Write(_) => None,
             Guard::Fenced(guard) => Some(guard.token().get()),
         }
     }

@@ -38,6 +38,8 @@ pub(crate) struct History {
     /// Pauses in which the nemesis and the servers' machine did not run, as seen by the parent.
     pub(crate) gaps: Vec<(u64, u64)>,
     pub(crate) operations: u64,
+    /// Those of them on read-write locks.
+    pub(crate) of_read_write: u64,
     /// What became of the requests that were held up.
     pub(crate) fates: Fates,
     /// Why it is not whole: a process ended that nobody had killed, or did not come home.
@@ -94,6 +96,8 @@ pub(crate) struct Acquire {
     /// Its number is that of the guard, if it was granted.
     pub(crate) owner: Owner,
     pub(crate) inv: u64,
+    /// When the first call began of those that have this hold's possession: by a hand-off, or by joining it.
+    pub(crate) began: u64,
     /// [`NEVER`] if the call did not return.
     pub(crate) ret: u64,
     pub(crate) outcome: Outcome,
@@ -101,6 +105,8 @@ pub(crate) struct Acquire {
     pub(crate) wait: u64,
     pub(crate) lease: u64,
     pub(crate) watched: bool,
+    /// It shares the lock with others that read.
+    pub(crate) reads: bool,
     pub(crate) token: Option<u64>,
     /// It was certainly believed from `ret` until then.
     pub(crate) believed: u64,
@@ -237,7 +243,8 @@ impl History {
     /// How often a lock went from one handle of a client to the next under the same owner.
     pub(crate) fn hand_offs(&self) -> u64 {
         let mut inside = HashMap::new();
-        let mut grants: Vec<&Acquire> = self.grants().collect();
+        // Readers of a client have one owner.
+        let mut grants: Vec<&Acquire> = self.grants().filter(|grant| !grant.reads).collect();
         grants.sort_unstable_by_key(|grant| grant.ret);
         let handed = |grant: &&&Acquire| {
             let before = inside.insert((grant.owner, grant.key), grant.handle);
@@ -264,6 +271,7 @@ impl History {
             counts: Vec::new(),
             forced: Vec::new(),
             operations: 0,
+            of_read_write: 0,
             ..self
         }
     }
@@ -274,7 +282,14 @@ impl History {
         for (key, t0, t1) in self.tampering() {
             tampering.entry(key).or_default().push((t0, t1));
         }
+        let mut began: HashMap<(Owner, u16), u64> = HashMap::new();
+        for acquire in self.acquires.iter().filter(|acquire| acquire.is_granted()) {
+            let first = began.entry((acquire.owner, acquire.key)).or_insert(NEVER);
+            *first = acquire.inv.min(*first);
+        }
         for acquire in &mut self.acquires {
+            let of_possession = began.get(&(acquire.owner, acquire.key)).copied();
+            acquire.began = of_possession.unwrap_or(acquire.inv).min(acquire.inv);
             acquire.settle(tampering.get(&acquire.key).map_or(&[], Vec::as_slice));
             // By a clock that was set forward it ends sooner than was read.
             let jumps = &self.processes[usize::from(acquire.id.0)].jumps;
@@ -415,9 +430,17 @@ impl Acquire {
         for (t0, t1) in tampering {
             if self.inv <= *t1 && *t0 <= until {
                 until = *t0;
+            } else if *t1 < self.inv && self.came_from(*t1) {
+                // The same, and it goes on under the same owner.
+                until = until.min(self.ret);
             }
         }
         self.believed = until;
+    }
+
+    /// Whether its possession may be one whose key was taken away then, and whose client has not heard of it.
+    pub(crate) fn came_from(&self, taken_away: u64) -> bool {
+        self.began <= taken_away && self.inv < taken_away.saturating_add(LONGEST_LEASE)
     }
 
     pub(crate) fn is_granted(&self) -> bool {

@@ -19,7 +19,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | H1 | two owners' holds are never believed at once |
+//! | H1 | two owners' holds are never believed at once, unless both read |
 //! | H2, H3 | tokens are in the order of the holds, and one for each |
 //! | H4 | what the protected resource saw agrees |
 //! | H5 | when all is quiet, the server counts the guards that are kept |
@@ -31,6 +31,7 @@
 //! | H13 | enough was done for silence to mean something, else the run is inconclusive |
 //! | H14 | a process that waits has its turn, however far away it is |
 //! | H15 | who waits for a fair lock has it in the order of the calls |
+//! | H16 | the same of a read-write lock, but that readers pass readers |
 //!
 //! H13 asks a run of half a minute for late requests, runtimes that ended and clients that were
 //! closed, and a run of five minutes for every kind of fault.

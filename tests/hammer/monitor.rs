@@ -70,7 +70,7 @@ fn commands(line: &str, names: Names, offset: u64) -> Vec<Command> {
         Some(Command { t: t - offset, key, owner, what })
     };
     match words[..] {
-        ["HSET", key, who, _] if whence.ends_with("lua") => {
+        ["HSET", key, who, _] | ["HSET", key, "mode", _, who, _] if whence.ends_with("lua") => {
             command(key, who, What::Wrote).into_iter().collect()
         }
         ["EVALSHA", _, keys, ref rest @ ..] => {
@@ -122,14 +122,15 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
         {
             vec![(*key, *who, What::Told)]
         }
-        // Of a fair lock, behind what each request says of its client: a release, a prolonging and an acquire.
+        // Of a fair or a read-write lock, behind what each request says of its client: a release, a prolonging
+        // and an acquire.
         ([key, queue, ..], [_, _, _, _, _, _, _, _, _, _, rest @ ..])
-            if queue.starts_with("redlatch_queue:") =>
+            if queue.starts_with("redlatch_queue:") || queue.starts_with("redlatch_rw_queue:") =>
         {
             match rest {
                 [who] => vec![(*key, *who, What::GivenBack)],
-                [who, _, _, _] => vec![(*key, *who, What::Told)],
-                [_, _, _, _, _] => for_all(key, &rest[..1]),
+                [who, _, _] | [who, _, _, _] => vec![(*key, *who, What::Told)],
+                [who, _, _, _, _, ..] => vec![(*key, *who, What::Asked)],
                 _ => Vec::new(),
             }
         }

@@ -1,5 +1,7 @@
 //! The names that are locked.
 
+use crate::support::channel;
+
 /// So many names at the end of the list belong to the operator, who deletes their keys.
 const TAMPERED: u16 = 4;
 
@@ -15,6 +17,7 @@ pub(crate) enum Kind {
     Plain,
     Fenced,
     Fair,
+    ReadWrite,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,11 +41,34 @@ impl Names {
 
     /// How a name is locked. A few calls lock a fenced one with a plain handle.
     pub(crate) fn kind(key: u16) -> Kind {
-        match key % 3 {
+        match key % 4 {
             0 => Kind::Fenced,
             1 => Kind::Fair,
-            _ => Kind::Plain,
+            2 => Kind::Plain,
+            _ => Kind::ReadWrite,
         }
+    }
+
+    /// Whether a queue at the server says who has it next.
+    pub(crate) fn is_in_order(key: u16) -> bool {
+        matches!(Self::kind(key), Kind::Fair | Kind::ReadWrite)
+    }
+
+    /// On which a release is told.
+    pub(crate) fn channel(self, key: u16) -> String {
+        let channel = channel(&self.name(key));
+        match Self::kind(key) {
+            Kind::ReadWrite => channel.replacen("redisson_lock__channel", "redisson_rwlock", 1),
+            _ => channel,
+        }
+    }
+
+    /// The keys of a read-write lock that say whether its readers are alive: what stands before the
+    /// owner, and behind it.
+    pub(crate) fn marker(self, key: u16) -> (String, &'static str) {
+        let name = self.name(key);
+        let tagged = if name.contains('{') { name } else { format!("{{{name}}}") };
+        (tagged + ":", ":rwlock_timeout:1")
     }
 
     pub(crate) fn is_tampered(self, key: u16) -> bool {

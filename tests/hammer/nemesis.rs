@@ -205,10 +205,10 @@ fn pause_everything(_: &World<'_>, hand: &mut Hand) -> Option<Fault> {
 fn forge_messages(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let mut heard = 0;
     for _ in 0..50 {
-        let key = world.names.pick(&mut hand.rng);
+        let channel = world.names.channel(world.names.pick(&mut hand.rng));
         let garbage: Vec<u8> = (0..hand.rng.usize(..20)).map(|_| hand.rng.u8(..)).collect();
         let mut publish = redis::cmd("PUBLISH");
-        publish.arg(channel(&world.names.name(key))).arg(garbage);
+        publish.arg(channel).arg(garbage);
         heard += publish.query::<u64>(&mut hand.redis).expect("publishing");
     }
     Fault::done(format!("{heard} heard"), heard > 0)

@@ -165,6 +165,8 @@ pub(crate) const FENCED: u8 = 2;
 pub(crate) const BELIEVED: u8 = 4;
 /// The hold was asked for on a handle that held the lock already, as far as its task knew.
 pub(crate) const NESTED: u8 = 8;
+/// Of a read-write lock: to read it.
+pub(crate) const READ: u8 = 16;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Record {

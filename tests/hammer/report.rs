@@ -25,6 +25,7 @@ pub(crate) fn summary(done: &Done) -> String {
         table.add_row([what, &times.to_string(), &effective]);
     };
     row("operations", done.operations, String::new());
+    row("of them on read-write locks", done.of_read_write, String::new());
     row("grants", done.grants, String::new());
     row("renewals seen", done.renewals, String::new());
     row("losses told", done.losses, String::new());

@@ -4,12 +4,13 @@
 //! It is the witness that does not depend on the locks' own word. For a fenced hold the store
 //! compares tokens and refuses a lower one. For a plain one the holder reads the value, and later
 //! writes another and is told which one that replaced: if it is not the one that was read,
-//! somebody wrote in between.
+//! somebody wrote in between. One that may only read does so twice, and nobody may write in between.
 
 use futures::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 
 use crate::prelude::*;
+use crate::record::READ;
 
 /// What keeps the values.
 pub(crate) trait Store: Send + Sync {
@@ -92,6 +93,12 @@ pub(crate) async fn work(
         let (accepted, before, number) = store.write_fenced(base.key, base.token).await;
         let outcome = if accepted { Outcome::Done } else { Outcome::NotExecuted };
         Record { deadline: before, aux: number, outcome, ..base }
+    } else if base.has(READ) {
+        let read = store.read(base.key).await;
+        sleep(think).await;
+        let again = store.read(base.key).await;
+        let outcome = if read == again { Outcome::Done } else { Outcome::NotExecuted };
+        Record { deadline: again, aux: me, outcome, ..base }
     } else {
         let read = store.read(base.key).await;
         if !hold.is_believed(log) {

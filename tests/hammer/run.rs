@@ -144,6 +144,7 @@ fn one_round(size: Size, keep: bool, done: &mut Done) -> Verdict {
 
 pub(crate) fn count(history: &History, done: &mut Done, kinds: impl Iterator<Item = &'static str>) {
     done.operations += history.operations;
+    done.of_read_write += history.of_read_write;
     done.hand_offs += history.hand_offs();
     let mut last = None;
     for acquire in &history.acquires {

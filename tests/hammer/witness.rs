@@ -9,12 +9,22 @@ use crate::prelude::*;
 use crate::record::SECOND;
 use crate::support::Server;
 
-/// All locks at one moment: for each, the number of its name, its TTL, and owners with counts.
+/// All locks at one moment: for each, the number of its name, owners with counts, and their TTLs. A
+/// reader whose marker has ended has nothing any more.
 const LOOK: &str = "
 local seen = {}
 for i, key in ipairs(KEYS) do
   if redis.call('TYPE', key).ok == 'hash' then
-    seen[#seen + 1] = {i - 1, redis.call('PTTL', key), redis.call('HGETALL', key)}
+    local owners, ends = {}, {}
+    local all, reads = redis.call('HGETALL', key), redis.call('HGET', key, 'mode') == 'read'
+    for f = 1, #all, 2 do
+      local marker = ARGV[2 * i - 1] .. all[f] .. ARGV[2 * i]
+      local ttl = redis.call('PTTL', reads and marker or key)
+      if all[f] ~= 'mode' and ttl ~= -2 then
+        owners[#owners + 1], ends[#ends + 1] = {all[f], tonumber(all[f + 1])}, ttl
+      end
+    end
+    seen[#seen + 1] = {i - 1, owners, ends}
   end
 end
 return seen";
@@ -34,7 +44,7 @@ pub(crate) struct Witness {
 /// An answer that takes longer says that somebody was not run.
 const SLOW: u64 = 20 * MS;
 
-type Seen = Vec<(u16, i64, Vec<(String, u64)>)>;
+type Seen = Vec<(u16, Vec<(String, u64)>, Vec<i64>)>;
 
 impl Witness {
     pub(crate) fn new(server: &Server, names: Names) -> Self {
@@ -44,6 +54,9 @@ impl Witness {
         look.arg(LOOK).arg(names.all().len());
         for key in names.all() {
             look.arg(names.name(key));
+        }
+        for key in names.all() {
+            look.arg(names.marker(key));
         }
         Self { redis, look, slow: Vec::new() }
     }
@@ -56,8 +69,9 @@ impl Witness {
             self.slow.push((t0, t1));
         }
         let mut samples = Vec::new();
-        for (key, pttl, owners) in seen {
-            for (id, count) in owners.into_iter().filter(|(id, _)| !is_grant(id, pttl)) {
+        for (key, owners, ends) in seen {
+            let all = owners.into_iter().zip(ends);
+            for ((id, count), pttl) in all.filter(|((id, _), pttl)| !is_grant(id, *pttl)) {
                 samples.push(Sample { t0, t1, key, owner: owner(&id), count, pttl });
             }
         }
@@ -108,7 +122,8 @@ pub(crate) fn owner(id: &str) -> Owner {
     let parsed = id.split_once(':').and_then(|(uuid, number)| {
         let mut digits = uuid.chars().filter(|digit| *digit != '-');
         let uuid = digits.try_fold(0, |all, one| Some(all << 4 | u128::from(one.to_digit(16)?)))?;
-        let number: i64 = number.parse().ok()?;
+        // That of a writer of a read-write lock has its mode behind it.
+        let number: i64 = number.strip_suffix(":write").unwrap_or(number).parse().ok()?;
         // The last digits of a time tell it from all others.
         let granted = if number < 0 { GRANTED } else { 0 };
         Some((uuid, number.unsigned_abs() as u32 & (GRANTED - 1) | granted))

@@ -5,7 +5,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use crate::handle::Ask;
+use crate::handle::{Ask, Wish};
 use crate::prelude::*;
 use crate::resource::work;
 
@@ -110,15 +110,25 @@ impl Worker {
         }
     }
 
+    /// Whether to read, and not to write.
+    fn pick_reads(&mut self, key: u16) -> bool {
+        Names::kind(key) == Kind::ReadWrite && self.rng.u32(..5) < 3
+    }
+
     /// Takes a lock, perhaps nested, and works under it.
     async fn session(&mut self) -> Vec<Hold> {
         let handle = self.pick_handle();
+        let is_read_write = Names::kind(handle.base.key) == Kind::ReadWrite;
+        let reads = self.pick_reads(handle.base.key);
         let depth = [1, 1, 1, 1, 1, 2, 2, 3][self.rng.usize(..8)];
         let mut held: Vec<Hold> = Vec::new();
         for _ in 0..depth {
             let ask = self.pick_ask();
             let asked = tokio::time::Instant::now();
-            match self.acquire(&handle, ask, !held.is_empty()).await {
+            let nested = !held.is_empty();
+            // The other side of a handle that has the lock is not to be had.
+            let reads = reads != (nested && is_read_write && self.one_in(8));
+            match self.acquire(&handle, Wish { ask, reads, nested }).await {
                 Ok(Some(hold)) => held.push(hold),
                 Ok(None) => break,
                 Err(trouble) => {
@@ -163,7 +173,8 @@ impl Worker {
         let ask = if self.rng.bool() { Ask::Lock } else { Ask::WithLease(ms(5000)) };
         let call = (self.task, self.shared.next_call());
         let giving_up = stop.told();
-        let granted = handle.acquire(&self.shared.log, call, ask, false, giving_up).await;
+        let wish = Wish { ask, reads: self.pick_reads(key), nested: false };
+        let granted = handle.acquire(&self.shared.log, call, wish, giving_up).await;
         let Ok(Some(mut hold)) = granted else { return Vec::new() };
         let time = ms(self.rng.u64(20..300));
         self.idle(&mut hold, time).await;
@@ -173,8 +184,7 @@ impl Worker {
     async fn acquire(
         &mut self,
         handle: &Handle,
-        ask: Ask,
-        nested: bool,
+        wish: Wish,
     ) -> Result<Option<Hold>, Option<ErrorKind>> {
         let stop = self.shared.stop.clone();
         let patience = self.pick_patience();
@@ -186,7 +196,7 @@ impl Worker {
             }
         };
         let call = (self.task, self.shared.next_call());
-        handle.acquire(&self.shared.log, call, ask, nested, giving_up).await
+        handle.acquire(&self.shared.log, call, wish, giving_up).await
     }
 
     fn pick_patience(&mut self) -> Patience {

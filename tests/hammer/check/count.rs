@@ -59,6 +59,10 @@ pub(crate) fn kept_wrongly(history: &History, samples: &[Sample]) -> Vec<Violati
         let (all, watched) = kept.entry(hold.owner).or_default();
         *all += 1;
         *watched += u64::from(hold.watched && hold.loss.is_none());
+        if hold.reads {
+            // All readers of a client are one hold.
+            (*all, *watched) = (1, (*watched).min(1));
+        }
     }
     let killed = |owner: Owner| {
         let process = history

@@ -1,4 +1,4 @@
-//! H1: no two owners' holds of a name are believed at the same time.
+//! H1: no two owners' holds of a name are believed at the same time, unless both read.
 //!
 //! A hold counts from its grant's return until the last moment at which it was certainly believed
 //! (see [`crate::record`] on which side times are taken). So the sweep can miss an overlap that
@@ -8,19 +8,35 @@ use crate::prelude::*;
 
 pub(crate) fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
-    // The hold that lasts longest so far, and the longest of another owner.
-    let mut longest: [Option<&Acquire>; 2] = [None, None];
+    let [mut alone, mut readers] = [Longest::default(), Longest::default()];
     let mut key = None;
     for hold in history.grants().filter(|hold| hold.ret < hold.believed) {
         if key != Some(hold.key) {
             key = Some(hold.key);
-            longest = [None, None];
+            [alone, readers] = [Longest::default(), Longest::default()];
         }
-        let other = longest.iter().flatten().find(|other| other.handle != hold.handle);
-        if let Some(other) = other.filter(|other| hold.ret < other.believed) {
-            found.push(overlap(other, hold));
-        }
-        let [first, second] = &mut longest;
+        // Readers share the lock.
+        let others = [&alone, &readers].into_iter().take(if hold.reads { 1 } else { 2 });
+        let overlapping = others.filter_map(|of| of.beside(hold));
+        found.extend(overlapping.map(|other| overlap(other, hold)));
+        if hold.reads { &mut readers } else { &mut alone }.add(hold);
+    }
+    found
+}
+
+/// The hold that lasts longest so far, and the longest of another handle.
+#[derive(Default)]
+struct Longest<'a>([Option<&'a Acquire>; 2]);
+
+impl<'a> Longest<'a> {
+    /// One of another handle that lasts when that one begins.
+    fn beside(&self, hold: &Acquire) -> Option<&'a Acquire> {
+        let other = self.0.into_iter().flatten().find(|other| other.handle != hold.handle);
+        other.filter(|other| hold.ret < other.believed)
+    }
+
+    fn add(&mut self, hold: &'a Acquire) {
+        let [first, second] = &mut self.0;
         if first.is_none_or(|first| first.handle == hold.handle) {
             if first.is_none_or(|first| first.believed < hold.believed) {
                 *first = Some(hold);
@@ -31,7 +47,6 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
             *second = Some(hold);
         }
     }
-    found
 }
 
 fn overlap(a: &Acquire, b: &Acquire) -> Violation {
@@ -75,6 +90,14 @@ pub(crate) mod trials {
         assert_eq!((found[0].from, found[0].to), (1000 * MS, 1010 * MS));
     }
 
+    pub(crate) fn readers_share_a_lock_and_nobody_writes_beside_them() {
+        let reads = |hold: Acquire| Acquire { reads: true, ..hold };
+        let [one, two] = [reads(held(0, 10)), reads(held(1, 20))];
+        assert_eq!(check(&history(vec![one.clone(), two.clone()])), []);
+        assert_eq!(check(&history(vec![one.clone(), two, held(2, 30)])).len(), 1);
+        assert_eq!(check(&history(vec![held(2, 5).until(30, 31), one])).len(), 1);
+    }
+
     pub(crate) fn the_same_handle_may_nest() {
         assert_eq!(check(&history(vec![held(0, 10), held(0, 20)])), []);
     }
@@ -101,6 +124,19 @@ pub(crate) mod trials {
         assert!(!overlaps(Outcome::Lost, Some(10)));
         assert!(overlaps(Outcome::Lost, None), "it was told of a loss that nobody caused");
         assert!(overlaps(Outcome::Done, Some(10)), "it had it, and gave it back");
+    }
+
+    pub(crate) fn who_was_handed_a_lock_whose_key_had_been_deleted_never_had_it() {
+        let overlaps = |deleted_at: u64| {
+            let mut handed = held(0, 30).until(40, 41);
+            (handed.handle.1, handed.inv) = (2, 29 * MS);
+            let mut history = history(vec![held(0, 5).until(28, 29), handed, held(1, 20)]);
+            history.faults.push(deleted(deleted_at));
+            history.finish();
+            !check(&history).is_empty()
+        };
+        assert!(!overlaps(15));
+        assert!(overlaps(3), "its possession is younger");
     }
 
     pub(crate) fn who_deletes_a_key_breaks_exclusion_by_definition() {

@@ -8,6 +8,8 @@ use crate::prelude::*;
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) operations: u64,
+    /// Those of them on read-write locks.
+    pub(crate) of_read_write: u64,
     pub(crate) grants: u64,
     pub(crate) renewals: u64,
     pub(crate) losses: u64,
@@ -64,6 +66,7 @@ pub(crate) fn missing(done: &Done, floor: &Floor) -> Vec<String> {
         }
     };
     least("operations", done.operations, floor.operations);
+    least("operations on read-write locks", done.of_read_write, floor.operations / 20);
     least("grants", done.grants, floor.grants);
     least("renewals that were seen", done.renewals, 1);
     least("hand-offs inside a client", done.hand_offs, floor.hand_offs);
@@ -93,7 +96,7 @@ pub(crate) mod trials {
 
     fn enough() -> Done {
         let faults = ["a", "b", "c"].into_iter().map(|kind| (kind, (2, 1))).collect();
-        let done = Done { operations: 1000, grants: 100, ..Done::default() };
+        let done = Done { operations: 1000, of_read_write: 50, grants: 100, ..Done::default() };
         Done { renewals: 1, hand_offs: 10, faults, ..done }
     }
 
@@ -117,6 +120,7 @@ pub(crate) mod trials {
         let floor = Floor::for_seconds(2);
         for spoil in [
             |done: &mut Done| done.operations = 999,
+            |done: &mut Done| done.of_read_write = 49,
             |done: &mut Done| done.grants = 99,
             |done: &mut Done| done.renewals = 0,
             |done: &mut Done| done.hand_offs = 9,

@@ -3,7 +3,8 @@
 //! A name is taken from each grant's return until its release, or, for an explicit lease, until
 //! that is over. What is left is free. A waiter that waited through a calm stretch of that, longer
 //! than [`prompt`](crate::check::Bounds), and for a plain or fenced lock `room` beside that, has missed its
-//! wake-up. After a crash (H7) the name is taken until the lease of the dead has ended.
+//! wake-up. After a crash (H7) the name is taken until the lease of the dead has ended. A read-write lock is
+//! free for a reader if nobody writes or waits to write.
 
 use crate::check::orphans::surely_over;
 use crate::history::Forced;
@@ -12,6 +13,9 @@ use crate::round::LONGEST_LEASE;
 
 /// The default of `fair_grace`.
 const GRACE: u64 = 1_000 * MS;
+
+/// So long a client counts as alive that has not been heard of.
+const TERM: u64 = 10_000 * MS;
 
 /// One stretch in which a name is taken, and by whom.
 pub(crate) struct Taken<'a> {
@@ -31,22 +35,54 @@ pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
         let deleted = history.faults.iter().filter(|fault| fault.keys.contains(&key));
         taken.extend(deleted.map(|f| Taken { from: f.t0, to: f.t1 + LONGEST_LEASE, by: None }));
         taken.sort_by_key(|taken| taken.from);
-
-        let mut before: Option<&Taken<'_>> = None;
-        for next in taken.iter().map(Some).chain([None]) {
-            let to = next.map_or(NEVER, |next| next.from);
-            if let Some(before) = before
-                && before.to.saturating_add(prompt) < to
-            {
-                found.extend(waited(calls, history, calm, before, to));
+        for (before, to) in free(&taken, prompt) {
+            found.extend(waited(calls, false, history, calm, before, to));
+        }
+        if Names::kind(key) == Kind::ReadWrite {
+            taken.retain(|taken| taken.by.is_none_or(|call| !call.reads));
+            taken.extend(calls.iter().filter_map(|call| waits_to_write(call, history, calm)));
+            taken.sort_by_key(|taken| taken.from);
+            for (before, to) in free(&taken, prompt) {
+                found.extend(waited(calls, true, history, calm, before, to));
             }
-            before = match (before, next) {
-                (Some(before), Some(next)) if before.to > next.to => Some(before),
-                (_, next) => next,
-            };
         }
     }
     found
+}
+
+/// The stretches that are longer than that in which a name is not taken: behind which that was, and their
+/// ends.
+fn free<'a>(taken: &'a [Taken<'a>], prompt: u64) -> Vec<(&'a Taken<'a>, u64)> {
+    let mut found = Vec::new();
+    let mut before: Option<&Taken<'_>> = None;
+    for next in taken.iter().map(Some).chain([None]) {
+        let to = next.map_or(NEVER, |next| next.from);
+        if let Some(before) = before
+            && before.to.saturating_add(prompt) < to
+        {
+            found.push((before, to));
+        }
+        before = match (before, next) {
+            (Some(before), Some(next)) if before.to > next.to => Some(before),
+            (_, next) => next,
+        };
+    }
+    found
+}
+
+/// From when to when a writer keeps new readers out because it waits.
+fn waits_to_write<'a>(call: &Acquire, history: &History, calm: &Calm) -> Option<Taken<'a>> {
+    if call.reads || call.how == How::Now || call.wait == 0 {
+        return None;
+    }
+    let process = usize::from(call.id.0);
+    let to = match (history.processes[process].killed, history.dead(process)) {
+        // Behind readers it counts as alive for its term.
+        (Some(killed), Some(dead)) if call.ret > killed => dead + TERM,
+        _ if call.is_granted() => call.ret,
+        _ => surely_over(call, history, calm),
+    };
+    Some(Taken { from: call.inv, to, by: None })
 }
 
 pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Option<Taken<'a>> {
@@ -59,7 +95,7 @@ pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Op
         let from = if call.is_granted() { call.ret } else { killed };
         // A server that has not heard of its end may grant it a fair lock, for the grace.
         let time = match Names::kind(call.key) {
-            Kind::Fair => call.lease.max(GRACE + history.bounds.round_trip),
+            Kind::Fair | Kind::ReadWrite => call.lease.max(GRACE + history.bounds.round_trip),
             _ => call.lease,
         };
         return Some(Taken { from, to: dead + time, by });
@@ -79,12 +115,13 @@ pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Op
 /// Waiters of a fair lock leave it to nobody.
 fn prompt(key: u16, history: &History) -> u64 {
     let Bounds { prompt, room, .. } = history.bounds;
-    if Names::kind(key) == Kind::Fair { prompt } else { prompt + room }
+    if Names::is_in_order(key) { prompt } else { prompt + room }
 }
 
-/// Who waited too long while the name was free.
+/// Who waited too long while the name was free, for a reader if that is meant.
 fn waited(
     calls: &[Acquire],
+    to_read: bool,
     history: &History,
     calm: &Calm,
     before: &Taken<'_>,
@@ -95,7 +132,7 @@ fn waited(
         How::Lock | How::WithLease => true,
         _ => call.wait > prompt,
     });
-    for waiter in waiters {
+    for waiter in waiters.filter(|call| call.reads || !to_read) {
         let killed = history.processes[usize::from(waiter.id.0)].killed.unwrap_or(NEVER);
         let from = waiter.inv.max(before.to);
         let to = waiter.ret.min(to).min(killed);
@@ -156,6 +193,26 @@ pub(crate) mod trials {
     pub(crate) fn a_name_that_nobody_wants_may_stay_free() {
         let late = waiting(2990, 3000);
         assert_eq!(found(vec![held(0, 10).until(500, 501), late], None), []);
+    }
+
+    pub(crate) fn readers_keep_no_reader_out() {
+        let found = |writes_until: u64, killed| {
+            let reader = held(0, 10).renewed_by_a_watchdog();
+            let mut calls = vec![reader, waiting(20, 1500), asked(2, 15)];
+            calls[2] = calls[2].clone().ended(Outcome::Cancelled, writes_until);
+            for (call, reads) in calls.iter_mut().zip([true, true, false]) {
+                (call.key, call.reads) = (KEY - 1, reads);
+            }
+            let mut history = history(calls);
+            history.processes[2].killed = killed;
+            check(&history, &Calm::default()).len()
+        };
+        assert_eq!([found(16, None), found(990, None)], [1, 0]);
+        assert_eq!(
+            found(16, Some(15 * MS)),
+            0,
+            "one that has died behind readers does for its term"
+        );
     }
 
     pub(crate) fn an_outage_is_no_time_to_judge() {

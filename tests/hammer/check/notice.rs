@@ -149,7 +149,8 @@ fn outlived_what_is_left(history: &History, hold: &Acquire) -> bool {
 }
 
 fn tampered(history: &History, hold: &Acquire, until: u64) -> bool {
-    history.tampering().any(|(key, t0, t1)| key == hold.key && t0 <= until && t1 >= hold.inv)
+    let touches = |t0: u64, t1: u64| t0 <= until && (t1 >= hold.inv || hold.came_from(t1));
+    history.tampering().any(|(key, t0, t1)| key == hold.key && touches(t0, t1))
 }
 
 /// Whether the lock may have been handed off to that call inside its client, directly or through
@@ -220,6 +221,19 @@ pub(crate) mod trials {
         assert_eq!(not_false(&history), []);
     }
 
+    pub(crate) fn who_joined_after_the_key_was_deleted_is_told_of_a_loss() {
+        let found = |deleted: u64| {
+            let [mut first, mut joined] = [held(0, 10), held(0, 400).lost_at(500)];
+            (first.handle.1, joined.handle.1) = (1, 2);
+            first.last_true = 300 * MS;
+            let mut history = history(vec![first, joined]);
+            let (inv, ret) = (deleted * MS, deleted * MS + 1);
+            history.forced = vec![Forced { key: KEY, inv, ret, freed: true }];
+            not_false(&history).len()
+        };
+        assert_eq!([found(5), found(350)], [1, 0]);
+    }
+
     pub(crate) fn a_release_of_a_nested_hold_may_come_when_the_outer_one_has_ended() {
         let nested = |outer_ends: u64| {
             let mut outer = held(0, 10);
@@ -252,7 +266,7 @@ pub(crate) mod trials {
         assert_eq!(not_false(&calls([1, 0, 0])).len(), 1);
         let mut history = calls([0, 0, 0]);
         for late in &mut history.acquires[1..] {
-            late.inv = 506 * MS;
+            (late.inv, late.began) = (506 * MS, 506 * MS);
         }
         assert_eq!(not_false(&history).len(), 1);
         let mut history = calls([0, 0, 0]);

@@ -1,20 +1,28 @@
-//! H15: who waits for a fair lock has it in the order of the calls.
+//! H15 and H16: who waits for a fair lock, or for a read-write lock, has it in the order of the calls.
 //!
 //! In a calm time nobody has it before one that called more than [`apart`](crate::check::Bounds) earlier
 //! and waits still: within a round trip the order is not promised, and a busy machine runs somebody late.
 //! One whose process lost a connection meanwhile may have to take its place again: it counts as one that
 //! called then. So does one that waited for an earlier call of its handle, from when that gave up: a
 //! handle waits once.
+//!
+//! Of a read-write lock (H16) readers pass readers, and one that joins those of its client may pass a
+//! writer that came within the time for which their share is open. One that gave up was passed, too, if
+//! that was before its end. A writer that waits behind readers of its own client has its place when the
+//! client's next request brings it: that share and a few round trips after the last of them has the lock.
 
 use crate::check::liveness::{Taken, taken};
 use crate::prelude::*;
+
+/// How long a share is open, where an answer takes no longer: the default of `max_handoff_time`.
+const SHARE: u64 = 10 * MS;
 
 pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
     let resets: Vec<Vec<u64>> =
         (0..history.processes.len()).map(|n| history.resets_of(n)).collect();
     let keys = history.acquires.chunk_by(|a, b| a.key == b.key);
-    let fair = keys.filter(|calls| Names::kind(calls[0].key) == Kind::Fair);
-    fair.filter_map(|calls| of_key(calls, history, calm, &resets)).collect()
+    let in_order = keys.filter(|calls| Names::is_in_order(calls[0].key));
+    in_order.filter_map(|calls| of_key(calls, history, calm, &resets)).collect()
 }
 
 fn of_key(
@@ -23,6 +31,7 @@ fn of_key(
     calm: &Calm,
     resets: &[Vec<u64>],
 ) -> Option<Violation> {
+    let is_shared = Names::kind(calls[0].key) == Kind::ReadWrite;
     let waits = |call: &&Acquire| match call.how {
         How::Lock | How::WithLease => true,
         How::Try => call.wait > 0,
@@ -30,13 +39,13 @@ fn of_key(
     };
     let mut gave_up: HashMap<_, Vec<&Acquire>> = HashMap::new();
     for call in calls.iter().filter(waits).filter(|call| !call.is_granted()) {
-        gave_up.entry(call.handle).or_default().push(call);
+        gave_up.entry((call.handle, call.reads)).or_default().push(call);
     }
     // Since when a call has to have its place.
     let since = |call: &Acquire| {
         let resets = &resets[usize::from(call.id.0)];
         let last = resets[..resets.partition_point(|t| *t <= call.ret)].last();
-        let before = gave_up.get(&call.handle).into_iter().flatten();
+        let before = gave_up.get(&(call.handle, call.reads)).into_iter().flatten();
         let before = before.filter(|one| one.inv < call.inv && one.ret <= call.ret);
         let last = last.copied().into_iter().chain(before.map(|one| one.ret)).max();
         last.unwrap_or(0).max(call.inv)
@@ -51,30 +60,54 @@ fn of_key(
         let mut others = holds[&call.handle].iter().filter(|(by, _)| by.id != call.id);
         others.any(|(_, hold)| hold.from <= call.ret && hold.to >= call.inv)
     };
-    let granted = calls.iter().filter(|call| call.is_granted()).filter(waits);
-    let mut granted: Vec<&Acquire> = granted.filter(|call| !nests(call)).collect();
-    granted.sort_by_key(|call| std::cmp::Reverse(call.ret));
-    let mut first: Option<(u64, &Acquire)> = None;
-    for call in granted {
-        if let Some((since, earlier)) = first
-            && call.ret < earlier.ret
-            && since + history.bounds.apart < call.inv
-            && calm.disturbed(earlier.inv, earlier.ret) == 0
-        {
+    // Until when a call was certainly waiting.
+    let until = |call: &Acquire| match call.outcome {
+        Outcome::Granted => Some(call.ret),
+        Outcome::Busy | Outcome::Cancelled if is_shared => {
+            Some(call.ret.saturating_sub(history.bounds.apart))
+        }
+        _ => None,
+    };
+    let waited = calls.iter().filter(waits).filter_map(|call| Some((until(call)?, call)));
+    let mut waited: Vec<(u64, &Acquire)> = waited.filter(|(_, call)| !nests(call)).collect();
+    waited.sort_by_key(|(until, _)| std::cmp::Reverse(*until));
+    // Those that came first of all who waited for longer: of those that exclude all others, and of readers.
+    let mut first: [Option<(u64, u64, &Acquire)>; 2] = [None; 2];
+    for (until, call) in waited {
+        let passes = first.iter().take(if call.reads { 1 } else { 2 }).flatten();
+        let apart = history.bounds.apart + if call.reads { SHARE } else { 0 };
+        let passed = passes.filter(|(since, waited, _)| {
+            call.is_granted() && until < *waited && since + apart < call.inv
+        });
+        // Behind readers of its own client, and not in the queue yet.
+        let comes = |earlier: &Acquire| {
+            let since = until.saturating_sub(SHARE + 3 * history.bounds.round_trip);
+            let ours = calls.iter().filter(|one| one.reads && one.owner.0 == earlier.owner.0);
+            let mut ours = ours.filter(|one| one.is_granted() && one.inv < earlier.inv);
+            ours.any(|one| (since..=until + history.bounds.round_trip).contains(&one.ret))
+        };
+        let passed = passed.min_by_key(|(since, ..)| since);
+        if let Some((_, waited, earlier)) = passed.filter(|(.., earlier)| !comes(earlier)) {
+            let what = match is_shared {
+                true => "a call of a read-write lock",
+                false => "a call of a fair lock",
+            };
             let what = format!(
-                "name {}: a call of a fair lock had it {} ms before one that was made {} ms earlier",
+                "name {}: {what} had it {} ms before one that was made {} ms earlier",
                 call.key,
-                (earlier.ret - call.ret) / MS,
+                (waited - until) / MS,
                 (call.inv - earlier.inv) / MS
             );
+            let rule = if is_shared { "H16" } else { "H15" };
             return Some(
-                Violation::new("H15", what, (earlier.inv, earlier.ret)).of(&[earlier, call]),
+                Violation::new(rule, what, (earlier.inv, earlier.ret)).of(&[earlier, call]),
             );
         }
         let since = since(call);
-        let is_first = first.is_none_or(|(first, _)| since < first);
+        let first = &mut first[usize::from(call.reads)];
+        let is_first = first.is_none_or(|(first, ..)| since < first);
         if is_first && calm.disturbed(call.inv, call.ret) == 0 {
-            first = Some((since, call));
+            *first = Some((since, until, call));
         }
     }
     None
@@ -125,6 +158,46 @@ pub(crate) mod trials {
         };
         assert_eq!(found(400, 500), []);
         assert_eq!(found(400, 700).len(), 1);
+    }
+
+    /// Process 0 waits to read or write from zero on until it has it at 1000 or gives up; process 1 calls at
+    /// 500 and has it at 700.
+    fn found_shared(first: bool, gives_up: bool, second: bool) -> Vec<Violation> {
+        let [mut earlier, mut later] = [held(0, 1_000), held(1, 700).until(710, 711)];
+        if gives_up {
+            earlier = asked(0, 0).ended(Outcome::Busy, 1_000);
+        }
+        (earlier.inv, later.inv) = (0, 500 * MS);
+        (earlier.reads, later.reads) = (first, second);
+        (earlier.key, later.key) = (FAIR + 2, FAIR + 2);
+        check(&history(vec![earlier, later]), &Calm::default())
+    }
+
+    pub(crate) fn nobody_passes_a_writer_and_readers_pass_each_other() {
+        for gives_up in [false, true] {
+            assert_eq!(found_shared(true, gives_up, true), []);
+            for (first, second) in [(true, false), (false, true), (false, false)] {
+                let found = found_shared(first, gives_up, second);
+                assert_eq!(found.len(), 1, "{first} {second}: {found:?}");
+                assert_eq!(found[0].rule, "H16");
+            }
+        }
+    }
+
+    pub(crate) fn a_writer_behind_its_own_readers_has_its_place_a_while_after_them() {
+        let found = |reader_had_it: u64| {
+            let mut earlier = held(0, 1_000);
+            let mut reader = held(0, reader_had_it).until(reader_had_it + 5, reader_had_it + 6);
+            let mut later = held(1, 700).until(710, 711);
+            (earlier.inv, reader.inv, later.inv) = (MS, 0, 500 * MS);
+            (reader.reads, later.reads) = (true, true);
+            let mut calls = vec![earlier, reader, later];
+            for (call, handle) in calls.iter_mut().zip(1..) {
+                (call.key, call.handle.1) = (FAIR + 2, handle);
+            }
+            check(&history(calls), &Calm::default()).len()
+        };
+        assert_eq!([found(680), found(600)], [0, 1]);
     }
 
     pub(crate) fn who_came_first_has_it_first() {

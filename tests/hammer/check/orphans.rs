@@ -11,7 +11,9 @@ use crate::prelude::*;
 pub(crate) fn surely_over(acquire: &Acquire, history: &History, calm: &Calm) -> u64 {
     let (end, confirmed) = match (acquire.outcome, acquire.release) {
         (Outcome::Granted, Some(release)) => {
-            (release.ret, matches!(release.outcome, Outcome::Done | Outcome::Lost))
+            // A reader says what its client knows: Redis may hear later that its lease was the longest.
+            let confirmed = matches!(release.outcome, Outcome::Done | Outcome::Lost);
+            (release.ret, confirmed && !acquire.reads)
         }
         (Outcome::Granted | Outcome::Open, _) => (NEVER, false),
         _ => (acquire.ret, acquire.outcome == Outcome::NotExecuted),

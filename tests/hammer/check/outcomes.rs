@@ -70,7 +70,9 @@ fn untrue(
             Outcome::Granted => {
                 // If another handle of its client handed the lock on, the server has heard of this hold
                 // when it has confirmed that it was given back, and of its end.
+                // Of a reader only if it was the last one of its client.
                 let unlocked = acquire.release.filter(|release| release.outcome == Outcome::Done);
+                let unlocked = unlocked.filter(|_| !acquire.reads);
                 let known = unlocked.is_none_or(|release| {
                     let to = release.ret.saturating_add(off);
                     let mut since = between(release.inv - off, to.saturating_add(1));

@@ -32,7 +32,8 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
         let other = by_writer.get(&write.before).and_then(|other| covered(other));
         // Two tasks may share a handle, and its hold.
         if let Some(other) = other.filter(|other| other.handle != hold.handle) {
-            let what = format!("two holders of name {} wrote at the same time", write.key);
+            let what = if hold.reads { "one read and another" } else { "two holders" };
+            let what = format!("name {}: {what} wrote at the same time", write.key);
             found.push(Violation::new("H4", what, window).of(&[hold, other]));
         }
     }

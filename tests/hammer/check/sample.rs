@@ -3,7 +3,7 @@
 use crate::history::{Client, Loss, Process, Release};
 use crate::prelude::*;
 
-pub(crate) const KEY: u16 = 3;
+pub(crate) const KEY: u16 = 4;
 const UUID: u128 = 0xabc;
 
 /// A process whose clients' UUIDs follow from its number.
@@ -34,12 +34,14 @@ pub(crate) fn asked(who: u16, inv: u64) -> Acquire {
         handle: (who, 1),
         owner: (UUID + u128::from(who), 1),
         inv: inv * MS,
+        began: inv * MS,
         ret: NEVER,
         outcome: Outcome::Open,
         how: How::Lock,
         wait: NEVER,
         lease: 1000 * MS,
         watched: false,
+        reads: false,
         token: None,
         believed: 0,
         deadline: 0,

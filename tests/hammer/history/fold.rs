@@ -2,7 +2,7 @@
 
 use super::{Acquire, Client, Count, Forced, History, Id, Loss, NEVER, Owner, Release, StoreWrite};
 use crate::prelude::*;
-use crate::record::{BELIEVED, WATCHDOG};
+use crate::record::{BELIEVED, READ, WATCHDOG};
 
 pub(super) struct Fold<'a> {
     history: &'a mut History,
@@ -19,6 +19,14 @@ impl<'a> Fold<'a> {
     }
 
     pub(super) fn take(&mut self, record: &Record) {
+        let before = self.history.operations;
+        self.take_in(record);
+        if Names::kind(record.key) == Kind::ReadWrite {
+            self.history.of_read_write += self.history.operations - before;
+        }
+    }
+
+    fn take_in(&mut self, record: &Record) {
         let number = self.number;
         let id = (number, record.req);
         let handle = (number, record.handle);
@@ -99,12 +107,14 @@ fn begun(record: &Record, id: Id, handle: (u16, u32), owner: Owner) -> Acquire {
         handle,
         owner,
         inv: record.t,
+        began: record.t,
         ret: NEVER,
         outcome: Outcome::Open,
         how: record.how,
         wait: record.aux,
         lease: u64::from(record.lease) * MS,
         watched: record.has(WATCHDOG),
+        reads: record.has(READ),
         token: None,
         believed: 0,
         deadline: 0,

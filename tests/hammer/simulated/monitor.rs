@@ -14,7 +14,7 @@ struct State {
     numbers: HashMap<String, u16>,
     commands: Vec<Command>,
     /// What was in each lock after the last request.
-    held: HashMap<u16, (Owner, u64)>,
+    held: HashMap<u16, Vec<(Owner, u64)>>,
 }
 
 impl Monitor {
@@ -48,18 +48,18 @@ impl State {
         let mut written = Vec::new();
         for name in keys {
             let Some(&key) = self.numbers.get(*name) else { continue };
-            let held = server.hash(0, name.as_bytes()).and_then(|hash| hash.iter().next());
-            let held = held.and_then(|(id, count)| {
+            let held = server.hash(0, name.as_bytes()).into_iter().flatten();
+            // The mode of a read-write lock is no count.
+            let held = held.filter_map(|(id, count)| {
                 let [id, count] = [id, count].map(|text| std::str::from_utf8(text).ok());
-                Some((owner(id?), count?.parse().ok()?))
+                let count = count?.parse().ok()?;
+                Some((owner(id?), count))
             });
-            let before = match held {
-                Some(held) => self.held.insert(key, held),
-                None => self.held.remove(&key),
-            };
-            if let Some((owner, _)) = held.filter(|held| Some(*held) != before) {
-                written.push((key, owner));
-            }
+            let before = self.held.entry(key).or_default();
+            let held: Vec<(Owner, u64)> = held.collect();
+            let new = held.iter().filter(|held| !before.contains(held));
+            written.extend(new.map(|(owner, _)| (key, *owner)));
+            *before = held;
         }
         for (name, id, what) in asked(keys, args) {
             let Some(&key) = self.numbers.get(name) else { continue };

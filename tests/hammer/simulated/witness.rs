@@ -9,13 +9,14 @@ use crate::witness::{is_grant, owner};
 pub(crate) struct Witness {
     network: Network,
     server: ServerNumber,
-    names: Vec<String>,
+    /// With what stands around the owner in the key of a reader's lease.
+    names: Vec<(String, (String, &'static str))>,
     rng: Rng,
 }
 
 impl Witness {
     pub(crate) fn new(network: &Network, server: ServerNumber, names: Names, seed: u64) -> Self {
-        let names = names.all().map(|key| names.name(key)).collect();
+        let names = names.all().map(|key| (names.name(key), names.marker(key))).collect();
         Self { network: network.clone(), server, names, rng: Rng::with_seed(seed) }
     }
 
@@ -24,14 +25,25 @@ impl Witness {
         let t = now();
         self.network.at(self.server, |server, wall| {
             let mut samples = Vec::new();
-            for (name, left) in server.keys(wall, 0) {
-                let Some(key) = self.names.iter().position(|one| one.as_bytes() == name) else {
+            let keys = server.keys(wall, 0);
+            for (name, left) in &keys {
+                let mut names = self.names.iter();
+                let Some(key) = names.position(|(one, _)| one.as_bytes() == *name) else {
                     continue;
                 };
                 let Some(hash) = server.hash(0, name) else { continue };
-                let pttl = left.unwrap_or(-1);
-                for (id, count) in hash {
+                let reads = hash.get(&b"mode"[..]).is_some_and(|mode| mode == b"read");
+                for (id, count) in hash.iter().filter(|(field, _)| *field != b"mode") {
                     let [id, count] = [id, count].map(|bytes| String::from_utf8_lossy(bytes));
+                    let mut left = Some(*left);
+                    if reads {
+                        // A reader whose marker has ended has nothing any more.
+                        let (before, behind) = &self.names[key].1;
+                        let marker = format!("{before}{id}{behind}").into_bytes();
+                        left = keys.iter().find(|(one, _)| *one == marker).map(|(_, left)| *left);
+                    }
+                    let Some(left) = left else { continue };
+                    let pttl = left.unwrap_or(-1);
                     if !is_grant(&id, pttl) {
                         let (owner, count) = (owner(&id), count.parse().unwrap_or(0));
                         let key = u16::try_from(key).expect("a few names");

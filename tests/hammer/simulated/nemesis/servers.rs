@@ -155,9 +155,9 @@ pub(super) fn forge_messages<'a>(world: &'a World<'_>, mut of: Details) -> Infli
     async move {
         let mut heard = 0;
         for _ in 0..50 {
-            let name = world.names().name(world.names().pick(&mut of.rng));
+            let channel = world.names().channel(world.names().pick(&mut of.rng));
             let garbage: String = (0..of.rng.usize(..20)).map(|_| of.rng.char(..)).collect();
-            heard += world.ask::<u64>(&["PUBLISH", &channel(&name), &garbage])?;
+            heard += world.ask::<u64>(&["PUBLISH", &channel, &garbage])?;
         }
         Fault::done(format!("{heard} heard"), heard > 0)
     }

@@ -50,6 +50,16 @@ local function drop(whom, ...)
   return redis.call('ZREM', queue, whom) == 1
 end
 
+-- tell_end: has the next two clients ask when a lease of so many milliseconds will have ended. They may
+-- know of a longer one, and a lease that ends by itself tells nobody.
+local function tell_end(lease)
+  local after = lease + 1
+  for _, whom in ipairs(redis.call('ZRANGE', queue, 0, 1)) do
+    notify(whom, after)
+    after = after + grace
+  end
+end
+
 -- oldest_foreign: how long the oldest waiter of other clients has waited, in microseconds; -1
 -- if no other client has an entry.
 --

@@ -38,6 +38,7 @@
 -- The owner that has the lock already has sent this twice. Meanwhile the client may have
 -- another waiter, with a higher ticket: its entry stays.
 -- The entry goes before the lock comes: what is not permitted leaves no hold.
+-- The next client was told to ask after the grace. It hears of a lease that ends before that.
 -- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
 -- between "it is not" and my entry no release may pass.
 
@@ -86,6 +87,9 @@ elseif is_of_another or redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3]) > 0 then
     enter(now, '')
   end
   oldest = oldest_foreign(now)
+  if oldest >= 0 and tonumber(lease) < grace then
+    tell_end(lease)
+  end
 end
 local granted = acquire({KEYS[1], KEYS[4]}, {owner, lease, count, tokens})
 if type(granted) == 'table' then

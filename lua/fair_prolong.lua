@@ -36,11 +36,7 @@ pcall(function()
   local now = now_us()
   enter(now, age)
   if sooner then
-    local after = lease + 1
-    for _, whom in ipairs(redis.call('ZRANGE', queue, 0, 1)) do
-      notify(whom, after)
-      after = after + grace
-    end
+    tell_end(lease)
   end
   oldest = oldest_foreign(now)
 end)

@@ -38,7 +38,8 @@
 -- says when the first of these leases could end.
 -- What this sent twice does, and why the entry goes before the lock comes, is in fair_acquire. A
 -- hold that is there already never gets a shorter lease.
--- A reader passes the turn on: the next client may want to read, too.
+-- A reader passes the turn on: the next client may want to read, too. The next client was told to ask
+-- after the grace. It hears of a lease that ends before that.
 -- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
 -- between "it is not" and my entry no release may pass.
 
@@ -128,8 +129,12 @@ if (asks or count == '1') and (is_of_another or redis.call('EXISTS', key, KEYS[2
     enter(now, '')
   end
   oldest = oldest_foreign(now)
-  if asks and wants == 'read' and oldest >= 0 and not writer_waits(now) then
-    give_turn(now)
+  if asks and oldest >= 0 then
+    if wants == 'read' and not writer_waits(now) then
+      give_turn(now)
+    elseif tonumber(lease) < grace then
+      tell_end(lease)
+    end
   end
 end
 if wants == 'read' then

@@ -46,11 +46,7 @@ pcall(function()
   enter(now, age)
   if is_alone and (remaining < 0 or remaining > tonumber(lease) + 50) then
     redis.pcall(ARGV[8], ARGV[7], KEYS[4] and '0' or '1')
-    local after = lease + 1
-    for _, whom in ipairs(redis.call('ZRANGE', queue, 0, 1)) do
-      notify(whom, after)
-      after = after + grace
-    end
+    tell_end(lease)
   end
   oldest = oldest_foreign(now)
 end)

@@ -5,6 +5,7 @@
 //! of nothing then, because a lease that ends by itself is told to nobody.
 
 use redlatch::kind::LockKind;
+use redlatch::test_util::Redis;
 
 use crate::prelude::*;
 
@@ -251,5 +252,53 @@ fn w17_beside_busy_tenants_a_lock_is_kept_where_an_answer_takes_less_than_a_thir
                 () = held => {}
             }
         });
+    }
+}
+
+/// The second in a queue is told to look after the grace. The first has the lock for less than that, and lets its lease
+/// end.
+#[tokio::test(start_paused = true)]
+async fn the_next_in_a_queue_is_told_of_a_lease_that_ends_within_the_grace() {
+    const TINY: Duration = ms(40);
+    for each_way in [0, 1, 20].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        // Without hand-offs a client that has its turn asks, as it does for a read-write lock.
+        let client = |_| redis.builder().max_handoffs(0).connect_lazy().unwrap();
+        let clients = [0, 1, 2].map(client);
+        let soon = TINY + each_way * 12 + LATE;
+        let lock = |of: usize| clients[of].fair_lock("queue");
+        let holder = lock(0).lock().await.unwrap();
+        let first = lock(1);
+        let first = tokio::spawn(async move { first.lock_with_lease(TINY).await.unwrap() });
+        sleep(each_way * 20 + ms(10)).await;
+        let second = lock(2);
+        let second = tokio::spawn(async move { second.lock().await.unwrap() });
+        sleep(each_way * 20 + ms(10)).await;
+        holder.unlock().await.unwrap();
+        let ended = first.await.unwrap();
+        let guard = timeout(soon, second).await.expect("told of the end").unwrap();
+        assert!(ended.is_lost());
+        guard.unlock().await.unwrap();
+
+        for reads in [false, true] {
+            let lock = |of: usize| clients[of].read_write_lock("shared");
+            let holder = lock(0).write().await.unwrap();
+            let first = lock(1);
+            let first = tokio::spawn(async move {
+                match reads {
+                    true => first.read_with_lease(TINY).await.unwrap().lost().await,
+                    false => first.write_with_lease(TINY).await.unwrap().lost().await,
+                }
+            });
+            sleep(each_way * 20 + ms(10)).await;
+            let second = lock(2);
+            let second = tokio::spawn(async move { second.write().await.unwrap() });
+            sleep(each_way * 20 + ms(10)).await;
+            holder.unlock().await.unwrap();
+            let guard = timeout(soon + TINY, second).await.expect("told of the end").unwrap();
+            first.await.unwrap();
+            guard.unlock().await.unwrap();
+        }
     }
 }

@@ -1,0 +1,174 @@
+//! H17: several locks that are acquired together are held all or not at all.
+//!
+//! Whoever looks at the server while a guard of several locks is believed sees all of them there, under its
+//! owners. While its call waits, they see all of them there or none: a call that waits holds nothing. Only
+//! one that has waited for so long that it takes its locks one by one has some of them, and one that gives
+//! them back. That nothing is left of a call that ended without them is for H11, and that nobody else has
+//! one of them for H1.
+//!
+//! In a calm time its call does not go on waiting while all of them are free (H6).
+
+use std::collections::BTreeSet;
+
+use crate::check::count::Possible;
+use crate::prelude::*;
+use crate::shared::COMMAND_TIMEOUT;
+
+/// For so long a call has empty hands while it waits.
+pub(crate) const STEP: u64 = COMMAND_TIMEOUT.as_millis() as u64 * MS / 3;
+
+/// What was seen of the names of which some are locked together.
+struct Looks<'a> {
+    times: Vec<(u64, u64)>,
+    seen: HashMap<(u64, u16), Vec<&'a Sample>>,
+}
+
+pub(crate) fn check(history: &History) -> Vec<Violation> {
+    let mut calls: HashMap<Id, Vec<&Acquire>> = HashMap::new();
+    for call in history.acquires.iter().filter(|call| call.set != 0) {
+        calls.entry(call.id).or_default().push(call);
+    }
+    if calls.is_empty() {
+        return Vec::new();
+    }
+    let looks = Looks::of(history);
+    let possible = Possible::new(history);
+    let calm = Calm::of_each(history);
+    let mut calls: Vec<_> = calls.into_iter().collect();
+    calls.sort_unstable_by_key(|(id, _)| *id);
+    let mut found = Vec::new();
+    for (_, members) in calls {
+        let calm = &calm[usize::from(members[0].id.0)];
+        found.extend(looks.parted(&members));
+        found.extend(looks.waits_with_a_part(&members, &possible, history, calm));
+    }
+    found
+}
+
+impl<'a> Looks<'a> {
+    fn of(history: &'a History) -> Self {
+        let mut times = BTreeSet::new();
+        let mut seen: HashMap<_, Vec<&Sample>> = HashMap::new();
+        for sample in &history.samples {
+            times.insert((sample.t0, sample.t1));
+            if Names::is_of_several(sample.key) {
+                seen.entry((sample.t0, sample.key)).or_default().push(sample);
+            }
+        }
+        Self { times: times.into_iter().collect(), seen }
+    }
+
+    /// The looks that began and ended between two times.
+    fn between(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+        let first = self.times.partition_point(|(t0, _)| *t0 <= from);
+        self.times[first..].iter().copied().take_while(move |(_, t1)| *t1 < to)
+    }
+
+    fn at(&self, t: u64, key: u16) -> &[&'a Sample] {
+        self.seen.get(&(t, key)).map_or(&[], Vec::as_slice)
+    }
+
+    /// A guard that is believed, and of whose locks not all are there.
+    fn parted(&self, members: &[&Acquire]) -> Option<Violation> {
+        let believed = members.iter().map(|member| member.believed).min()?;
+        let granted = members.iter().all(|member| member.is_granted());
+        for (t0, t1) in self.between(members[0].ret, believed).filter(|_| granted) {
+            let is_there = |member: &&&Acquire| {
+                self.at(t0, member.key).iter().any(|sample| sample.owner == member.owner)
+            };
+            if let Some(gone) = members.iter().find(|member| !is_there(member)) {
+                let what = format!("name {}: a guard of several locks has not got it", gone.key);
+                return Some(Violation::new("H17", what, (t0, t1)).of(&[gone]));
+            }
+        }
+        None
+    }
+
+    /// A call that has some of its locks while it waits for the others.
+    fn waits_with_a_part(
+        &self,
+        members: &[&Acquire],
+        possible: &Possible,
+        history: &History,
+        calm: &Calm,
+    ) -> Option<Violation> {
+        let call = members[0];
+        let to = call.ret.min(call.inv + STEP);
+        for (t0, t1) in self.between(call.inv, to) {
+            let client = call.owner.0;
+            let of_client =
+                |member: &Acquire| self.at(t0, member.key).iter().find(|s| s.owner.0 == client);
+            let taken_away = |member: &&Acquire| {
+                let mut all = history.tampering().filter(|(key, ..)| *key == member.key);
+                all.any(|(_, from, to)| from <= t1 && call.inv <= to)
+            };
+            // Nothing but this call explains that one.
+            let its = members
+                .iter()
+                .find(|member| of_client(member).is_some_and(|sample| possible.holds(sample) == 1));
+            let misses = members.iter().find(|member| of_client(member).is_none());
+            if let (Some(its), Some(misses)) = (its, misses)
+                && calm.disturbed(call.inv, t1) == 0
+                && !members.iter().any(taken_away)
+            {
+                let what = format!(
+                    "a call that waits for several locks has name {}, and has not got name {}",
+                    its.key, misses.key
+                );
+                return Some(Violation::new("H17", what, (t0, t1)).of(&[call]));
+            }
+        }
+        None
+    }
+}
+
+pub(crate) mod trials {
+    use super::*;
+    use crate::check::sample::{asked, held, history};
+    use crate::record::Outcome;
+
+    /// Names 0 and 2.
+    const BOTH: u8 = 0b11;
+
+    fn both(call: &Acquire) -> [Acquire; 2] {
+        let of = |key: u16| {
+            let owner = (call.owner.0, call.owner.1 + u32::from(key));
+            Acquire { key, owner, set: BOTH, ..call.clone() }
+        };
+        [of(0), of(2)]
+    }
+
+    fn seen(of: &Acquire, t: u64) -> Sample {
+        let Acquire { key, owner, .. } = *of;
+        Sample { t0: t * MS, t1: t * MS, key, owner, count: 1, pttl: 500 }
+    }
+
+    fn found(calls: &[Acquire; 2], samples: Vec<Sample>) -> usize {
+        let mut history = history(calls.to_vec());
+        history.samples = samples;
+        check(&history).len()
+    }
+
+    pub(crate) fn a_guard_has_all_of_its_locks() {
+        let [one, two] = &both(&held(0, 10).until(100, 101));
+        let calls = [one.clone(), two.clone()];
+        assert_eq!(found(&calls, vec![seen(one, 50), seen(two, 50)]), 0);
+        assert_eq!(found(&calls, vec![seen(one, 50)]), 1);
+        assert_eq!(found(&calls, vec![seen(one, 100)]), 0, "it gives them back");
+    }
+
+    pub(crate) fn a_call_that_waits_has_all_or_none() {
+        let [one, two] = &both(&asked(0, 10).ended(Outcome::Busy, 900));
+        let calls = [one.clone(), two.clone()];
+        assert_eq!(found(&calls, vec![seen(one, 50), seen(two, 50)]), 0);
+        assert_eq!(found(&calls, vec![seen(one, 50)]), 1);
+        assert_eq!(found(&calls, vec![seen(one, 500)]), 0, "it takes them one by one");
+        // Another call of its client may have it.
+        let mut history = history(calls.to_vec());
+        let single = Acquire { key: 0, owner: (one.owner.0, 9), ..held(0, 5) };
+        history.acquires.push(single);
+        history.samples = vec![seen(one, 50)];
+        history.finish();
+        assert_eq!(check(&history), []);
+    }
+}

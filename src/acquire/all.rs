@@ -89,6 +89,18 @@ struct Taken<'a> {
     holds: Vec<AcquiredHold>,
 }
 
+impl Taken<'_> {
+    fn explain(&self, error: Error) -> Error {
+        behind(error, !self.holds.is_empty())
+    }
+}
+
+/// What a call says that failed, perhaps when Redis had granted it a part: the client gives that back in the
+/// background, and it is not true that nothing was executed.
+fn behind(error: Error, has_a_part: bool) -> Error {
+    if has_a_part { error.unknown() } else { error }
+}
+
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if self.engine.process.is_this_one() {
@@ -114,14 +126,15 @@ impl Acquisition<'_, All<'_>> {
             let until = self.until().into_iter().fold(clock::now() + step, Instant::min);
             let one = One { handle, recurs: false };
             let one = acquire_one(self.engine, one, self.lease, Wait::Until(until));
-            match Box::pin(one).await? {
+            match Box::pin(one).await.map_err(|error| taken.explain(error))? {
                 Some(hold) => taken.holds.push(hold),
                 None => return Ok(None),
             }
         }
         // All of them nest, and the lease of all counts from one request. With full hands this call waits for
         // nothing.
-        let tried = Box::pin(All::try_once(self, clock::now(), None, None)).await?;
+        let tried = Box::pin(All::try_once(self, clock::now(), None, None)).await;
+        let tried = tried.map_err(|error| taken.explain(error))?;
         drop(taken);
         Ok(match tried {
             Tried::Granted(granted) => Some(granted),
@@ -146,9 +159,10 @@ impl Acquisition<'_, All<'_>> {
             }
         }
         requests.sort_by_key(|request| !request.all().contains(&silent));
-        for request in &mut requests {
+        for (before, request) in requests.iter_mut().enumerate() {
             asks_for.store(request.first, Ordering::Relaxed);
-            if let Err((of, refused)) = request.ask(self.requested).await? {
+            let answer = request.ask(self.requested).await;
+            if let Err((of, refused)) = answer.map_err(|error| behind(error, before > 0))? {
                 asks_for.store(0, Ordering::Relaxed);
                 return self.refused(of, refused, deadline).await;
             }

@@ -154,31 +154,52 @@ impl Redis {
         self.ask(redis::cmd("DEL").arg(name));
     }
 
-    /// Gives a lock to another owner for 30 s, as if its lease had ended and that one had been faster.
+    /// Gives a lock to another owner for 30 s, as if its lease had ended and that one had been faster. A read-write
+    /// lock goes to a reader or to a writer, below.
     pub fn give(&self, name: &str, owner: &str) {
         self.lose(name);
         self.ask(redis::cmd("HSET").arg(name).arg(owner).arg(1));
         self.ask(redis::cmd("PEXPIRE").arg(name).arg(30_000));
     }
 
-    /// Who holds a lock: the owners in Redis, and how many holds each has. Empty if the lock is free.
-    #[must_use]
-    pub fn holders(&self, name: &str) -> BTreeMap<String, u32> {
-        let holders = self.ask(redis::cmd("HGETALL").arg(name));
-        redis::from_redis_value(holders).unwrap_or_default()
+    /// Gives a read-write lock to another owner for 30 s, to read: `<id>:<number>`. Whoever held it has lost it.
+    pub fn give_to_reader(&self, name: &str, owner: &str) {
+        self.give_side(name, "read", owner);
+        let lease = Names::of_read_write("", name, &"-".repeat(36)).marker_key(owner, 1);
+        self.ask(redis::cmd("SET").arg(lease).arg(1).arg("PX").arg(30_000));
     }
 
-    /// How many clients wait for a lock: those that listen for its release. A client listens for 200 ms
+    /// Gives a read-write lock to another owner for 30 s, to write: `<id>:<number>:write`. Whoever held it has lost
+    /// it.
+    pub fn give_to_writer(&self, name: &str, owner: &str) {
+        self.give_side(name, "write", owner);
+    }
+
+    fn give_side(&self, name: &str, mode: &str, owner: &str) {
+        self.give(name, owner);
+        self.ask(redis::cmd("HSET").arg(name).arg("mode").arg(mode));
+    }
+
+    /// Who holds a lock: the owners in Redis, and how many holds each has. Empty if the lock is free.
+    ///
+    /// Of a read-write lock, an owner with `:write` at its end writes, and any other one reads. All readers of a client
+    /// are one owner, with one hold.
+    #[must_use]
+    pub fn holders(&self, name: &str) -> BTreeMap<String, u32> {
+        let fields = redis::from_redis_value(self.ask(redis::cmd("HGETALL").arg(name)));
+        let fields: BTreeMap<String, String> = fields.unwrap_or_default();
+        // The mode of a read-write lock is no number.
+        let holder = |(owner, count): (_, String)| Some((owner, count.parse().ok()?));
+        fields.into_iter().filter_map(holder).collect()
+    }
+
+    /// How many clients wait for a lock, to read or to write one of that kind: those that listen for its release. A client listens for 200 ms
     /// more after its last waiter has gone.
     #[must_use]
     pub fn waiting(&self, name: &str) -> usize {
-        let common = Names::new("", name);
         let all = self.ask(redis::cmd("PUBSUB").arg("CHANNELS"));
         let all: Vec<String> = redis::from_redis_value(all).unwrap_or_default();
-        let is_its = |channel: &&String| {
-            **channel == common.channel() || Names::of_client(channel, name).is_some()
-        };
-        let listens = all.iter().filter(is_its);
+        let listens = all.iter().filter(|channel| Names::is_heard_on(name, channel));
         let many = |channel: &String| {
             self.network.at(self.server, |server, _| server.subscribers(channel.as_bytes()))
         };

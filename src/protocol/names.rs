@@ -62,6 +62,17 @@ impl Names {
         (client.len() == CLIENT).then(|| names.with_own_channel(client))
     }
 
+    /// Whether who listens on that channel waits for a lock of that key, of whatever kind.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn is_heard_on(key: &str, channel: &str) -> bool {
+        [CHANNEL, READ_WRITE_CHANNEL].into_iter().any(|kind| {
+            let common = Self::on(kind, "", key);
+            let client = channel.strip_prefix(common.channel());
+            let is_of_one = |rest: &str| rest.starts_with(':') && rest.len() == 1 + CLIENT;
+            client.is_some_and(|rest| rest.is_empty() || is_of_one(rest))
+        })
+    }
+
     pub(crate) fn key(&self) -> &str {
         let tagged = self.tagged();
         if self.wrapped { &tagged[1..tagged.len() - 1] } else { tagged }
@@ -113,7 +124,7 @@ impl Names {
     }
 
     /// The key whose TTL is the lease of a reader, one for each of its holds, from 1 on.
-    pub(super) fn marker_key(&self, owner: &str, number: u32) -> String {
+    pub(crate) fn marker_key(&self, owner: &str, number: u32) -> String {
         format!("{}:{owner}:rwlock_timeout:{number}", self.tagged())
     }
 

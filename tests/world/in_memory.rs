@@ -28,6 +28,41 @@ async fn a_test_sees_who_holds_a_lock_and_how_many_clients_wait_for_it() {
     assert_ne!(owner, first);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_test_sees_who_reads_and_who_writes_and_gives_a_read_write_lock_away() {
+    let redis = Redis::new();
+    let (one, other) = (redis.client(), redis.client());
+    let here = one.read_write_lock("config");
+    let (reading, too) = (here.read().await.unwrap(), here.read().await.unwrap());
+    assert_eq!(Vec::from_iter(redis.holders("config")), [(reading.owner().to_owned(), 1)]);
+    let waits = other.read_write_lock("config");
+    let writer = tokio::spawn(async move { waits.write().await.unwrap() });
+    while redis.waiting("config") == 0 {
+        sleep(ms(1)).await;
+    }
+    reading.unlock().await.unwrap();
+    assert!(!writer.is_finished());
+    too.unlock().await.unwrap();
+    let writing = writer.await.unwrap();
+    assert!(writing.owner().ends_with(":write"));
+    assert_eq!(Vec::from_iter(redis.holders("config")), [(writing.owner().to_owned(), 1)]);
+
+    redis.give_to_reader("config", "another:1");
+    assert_eq!(Vec::from_iter(redis.holders("config")), [("another:1".to_owned(), 1)]);
+    assert_eq!(writing.unlock().await.unwrap_err().loss(), Some(Loss::TakenOver));
+    assert!(here.is_read_locked().await.unwrap() && here.try_write_now().await.unwrap().is_none());
+    let beside = here.read().await.unwrap();
+    redis.give_to_writer("config", "another:2:write");
+    assert!(here.is_write_locked().await.unwrap());
+    timeout(Duration::from_secs(11), beside.lost()).await.expect("told at the next renewal");
+    assert!(one.read_write_lock("config").try_read_now().await.unwrap().is_none());
+    redis.lose("config");
+    // Who waits is told by nobody, and looks when the lease could have ended.
+    let again = timeout(Duration::from_secs(31), one.read_write_lock("config").write()).await;
+    again.expect("free again").unwrap().unlock().await.unwrap();
+    assert!(redis.holders("config").is_empty());
+}
+
 /// The channel of a lock can begin as that of another one does.
 #[tokio::test(start_paused = true)]
 async fn clients_that_wait_for_a_lock_with_braces_are_counted_for_that_one_alone() {

@@ -1,4 +1,4 @@
-//! Multi locks over the nodes of a cluster, one of which does not answer.
+//! Multi locks over the nodes of a cluster: rows T5 and T8.
 
 use crate::failover::nodes::Cluster;
 use crate::prelude::*;
@@ -15,7 +15,7 @@ fn silence(cluster: &Cluster<'_>, killed: bool) {
 }
 
 #[test]
-fn a_call_that_finds_a_shard_silent_says_so_in_time_and_no_other_call_for_the_others() {
+fn t8_a_call_that_finds_a_shard_silent_says_so_in_time_and_no_other_call_for_the_others() {
     for killed in [true, false] {
         play(0, async |scene| {
             let cluster = Cluster::new(scene);
@@ -42,7 +42,7 @@ fn a_call_that_finds_a_shard_silent_says_so_in_time_and_no_other_call_for_the_ot
 }
 
 #[test]
-fn a_call_that_waits_rides_out_a_silent_shard_and_holds_up_nobody_at_the_others() {
+fn t8_a_call_that_waits_rides_out_a_silent_shard_and_holds_up_nobody_at_the_others() {
     for killed in [true, false] {
         play(1, async |scene| {
             let cluster = Cluster::new(scene);
@@ -81,4 +81,68 @@ fn a_call_that_waits_rides_out_a_silent_shard_and_holds_up_nobody_at_the_others(
             assert!(!cluster.exists(&well) && !cluster.exists(&silent));
         });
     }
+}
+
+/// While a slot moves, Redis answers no request about several of its keys.
+#[test]
+fn t5_several_locks_of_a_slot_are_kept_while_it_moves_and_had_when_it_has_moved() {
+    play(2, async |scene| {
+        let cluster = Cluster::new(scene);
+        let options = || cluster.builder().watchdog_timeout(Duration::from_secs(6));
+        let ((machine, client), (_, other)) =
+            (cluster.client(options()).await, cluster.client(options()).await);
+        let held = ["{moves}:a", "{moves}:b", "{moves}:c"];
+        let free = ["{moves}:d", "{moves}:e"];
+        let guard = client.multi_lock(held).lock().await.expect("all");
+        let from = cluster.node_of(held[0]);
+        cluster.begin_move(held[0], (from + 1) % 3);
+        cluster.migrate(&held[..1]);
+        let refused = || (0..3).map(|node| cluster.errors(node, "TRYAGAIN")).sum::<u64>();
+        let before = refused();
+        let waits = other.multi_lock(free);
+        let waits = machine.spawn(async move { waits.lock().await });
+        sleep(ms(2_500)).await;
+        assert!(refused() > before && !guard.is_lost() && !waits.is_finished());
+        let keys = |node| cluster.ask::<Vec<String>>(node, &["KEYS", "*"]);
+        assert_eq!((0..3).flat_map(keys).count(), held.len(), "a part of them is taken");
+        cluster.migrate(&held[1..]);
+        cluster.finish_move();
+        let others = timeout(SECOND, waits).await.expect("in time").expect("no panic");
+        others.expect("all").unlock().await.expect("a release");
+        sleep(Duration::from_secs(12)).await;
+        assert!(!guard.is_lost());
+        guard.unlock().await.expect("a release");
+        assert!(held.iter().chain(&free).all(|name| !cluster.exists(name)));
+    });
+}
+
+#[test]
+fn t5_a_read_write_lock_moves_with_the_leases_of_its_readers_and_its_queue() {
+    play(3, async |scene| {
+        let cluster = Cluster::new(scene);
+        let options = || cluster.builder().watchdog_timeout(Duration::from_secs(6));
+        let ((_, client), (machine, other)) =
+            (cluster.client(options()).await, cluster.client(options()).await);
+        let reading = client.read_write_lock("moves").read().await.expect("to read");
+        let waits = other.read_write_lock("moves");
+        let waits = machine.spawn(async move { waits.write().await });
+        sleep(ms(100)).await;
+        let lease = format!("{{moves}}:{}:rwlock_timeout:1", reading.owner());
+        let queue = ["redlatch_rw_queue:{moves}", "redlatch_rw_waiting:{moves}"];
+        let to = (cluster.node_of("moves") + 1) % 3;
+        cluster.begin_move("moves", to);
+        cluster.migrate(&["moves", queue[0]]);
+        sleep(ms(100)).await;
+        cluster.migrate(&[&lease, queue[1]]);
+        cluster.finish_move();
+        sleep(Duration::from_secs(12)).await;
+        assert!(!reading.is_lost() && !waits.is_finished());
+        assert!(cluster.node_of("moves") == to && cluster.exists(&lease));
+        let freed = Instant::now();
+        reading.unlock().await.expect("a release");
+        let guard = waits.await.expect("no panic").expect("to write");
+        assert!(freed.elapsed() < ms(20), "{:?}", freed.elapsed());
+        guard.unlock().await.expect("a release");
+        assert!(!cluster.exists("moves") && !cluster.exists(&lease));
+    });
 }

@@ -140,3 +140,26 @@ async fn evicted(policy: &str) {
     release(hold(&client.lock("evicted")).await).await;
     assert!(!server.exists("evicted"));
 }
+
+#[tokio::test]
+async fn s4_a_full_memory_grants_none_of_several_locks_and_s5_keeps_none() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let several = client.multi_lock(["a", "b", "c"]);
+    let (outer, inner) = (several.lock().await.unwrap(), several.lock().await.unwrap());
+    let part = hold(&client.lock("d")).await;
+    fill(&server);
+    assert_full(&server);
+    // One of them is there, so that its key could be written.
+    let more = client.multi_lock(["e", "d", "f"]);
+    release(part).await;
+    not_executed(more.try_lock_now().await, ErrorKind::Server, "OOM");
+    not_executed(soon("a wait", more.lock()).await, ErrorKind::Server, "OOM");
+    not_executed(soon("a nested one", several.lock()).await, ErrorKind::Server, "OOM");
+    assert!(["d", "e", "f"].iter().all(|name| !server.exists(name)));
+    inner.unlock().await.expect("a release needs no memory");
+    assert!(["a", "b", "c"].iter().all(|name| server.holds(name).values().eq([&1])));
+    outer.unlock().await.expect("a release needs no memory");
+    assert_full(&server);
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+}

@@ -119,3 +119,21 @@ async fn s18_a_renewal_that_may_not_look_is_no_loss() {
     release(guard).await;
     assert!(!server.exists("kept"));
 }
+
+#[tokio::test]
+async fn s18_several_locks_of_which_one_is_forbidden_are_taken_by_nobody() {
+    let server = Server::start();
+    for rights in [&["resetkeys", "~ours:*"][..], &["-pexpire"], &["-hset"]] {
+        let client = connect_as(&server, "narrow", rights).await;
+        let several = client.multi_lock(["ours:1", "theirs:2", "ours:3"]);
+        for error in [
+            soon("a try", several.try_lock_now()).await.map(drop).unwrap_err(),
+            soon("a wait", several.lock()).await.map(drop).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Server, "{rights:?}: {error:#}");
+            assert_eq!(error.outcome(), Outcome::NotExecuted, "{rights:?}: {error:#}");
+        }
+        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0, "{rights:?}");
+        allow(&server, "narrow", &["reset"]);
+    }
+}

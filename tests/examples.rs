@@ -161,10 +161,24 @@ fn transfers_lose_no_money_and_do_not_wait_for_each_other() {
     let server = Server::private().expect("a server");
     let run = Run::new(program("transfer").env("REDIS_URL", server.url()));
     run.must_succeed();
-    let lines = run.lines();
-    assert!(number_in(lines[0], "200 transfers, ") < 200, "{run:?}");
-    assert_eq!(lines[1..], ["the accounts have 400 together, as before"]);
+    let [transfers, wrong, ..] = run.row("without a lock")[..] else { panic!("{run:?}") };
+    assert!(transfers == 300.0 && wrong > 0.0, "{run:?}");
+    assert_eq!(run.row("with multi_lock")[..3], [300.0, 0.0, 400.0]);
     assert_eq!(keys_in(&server), 0, "it removes its keys");
+    assert_eq!(connections_to(&server), 1, "its processes are gone");
+}
+
+#[test]
+fn a_shared_configuration_is_torn_without_the_lock_and_not_with_it() {
+    let server = Server::private().expect("a server");
+    let run = Run::new(program("shared_config").env("REDIS_URL", server.url()));
+    run.must_succeed();
+    for (way, is_torn) in [("without a lock", true), ("with a lock", false)] {
+        let [refreshes, reads, torn, _longest] = run.row(way)[..] else { panic!("{run:?}") };
+        assert_eq!(refreshes, 40.0);
+        assert!(reads > 100.0 && (torn > 0.0) == is_torn, "{run:?}");
+    }
+    eventually("its processes are gone", || connections_to(&server) == 1);
 }
 
 #[test]

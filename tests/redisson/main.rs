@@ -17,8 +17,11 @@ mod java;
 mod leases;
 mod nested;
 mod owners;
+mod parties;
 mod reading;
 mod setup;
+mod sharing;
+mod together;
 mod tokens;
 mod turns;
 mod watchdogs;
@@ -39,8 +42,8 @@ const VERSIONS: [&str; 3] = ["4.7.0", "3.52.0", "3.23.5"];
 const FOLDER: &str = "REDLATCH_REDISSON";
 
 macro_rules! cases {
-    ($($name:literal => $module:ident::$case:ident,)*) => {
-        vec![$(($name, (|setup| Box::pin($module::$case(setup))) as Case),)*]
+    ($($name:literal => $($case:ident)::+,)*) => {
+        vec![$(($name, (|setup| Box::pin($($case)::+(setup))) as Case),)*]
     };
 }
 
@@ -68,6 +71,12 @@ fn everywhere() -> Cases {
         "tokens grow whoever takes them" => tokens::grow_whoever_takes_them,
         "tokens grow from hand to hand" => tokens::grow_from_hand_to_hand,
         "watchdogs keep the other side out" => watchdogs::keep_the_other_side_out,
+        "read-write: java and rust read at the same time" => sharing::readers_are_there_together,
+        "read-write: a writer of either is alone" => sharing::a_writer_is_alone,
+        "read-write: who waits gets it from the other side" => sharing::waiters_get_it_from_the_other_side,
+        "read-write: leases end for the other side" => sharing::leases_end_for_the_other_side,
+        "several locks: who has them all keeps the other side out" => together::keep_the_other_side_out,
+        "several locks: who waits for all gets them from the other side" => together::wait_for_the_other_side,
     ]
 }
 
@@ -78,6 +87,11 @@ fn alone() -> Cases {
             watchdogs::of_a_killed_java_process_end,
         "the lock of a killed rust process is free when its lease ends" =>
             watchdogs::of_a_killed_rust_process_end,
+        "read-write: watchdogs keep the other side out" => sharing::watched::keep_the_other_side_out,
+        "read-write: a killed java reader is out of a writer's way" =>
+            sharing::watched::a_killed_java_reader_is_out_of_the_way,
+        "read-write: the lock of a killed java writer ends" => sharing::watched::a_killed_java_writer_ends,
+        "several locks: sets of both that cross each other all have their turns" => together::crossing_sets_have_their_turns,
         "java gets turns in a crowd of rust" => turns::java_gets_turns_in_a_crowd_of_rust,
         "rust gets turns in a crowd of java" => turns::rust_gets_turns_in_a_crowd_of_java,
     ]

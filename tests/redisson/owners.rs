@@ -34,6 +34,15 @@ pub(crate) enum Kind {
 
 pub(crate) const KINDS: [Kind; 2] = [Kind::Java, Kind::Rust];
 
+impl Kind {
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Java => Self::Rust,
+            Self::Rust => Self::Java,
+        }
+    }
+}
+
 /// By which call somebody waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
+use redis::FromRedisValue;
 use redlatch::{LockClient, LockClientBuilder};
 
 use crate::java::Java;
@@ -191,6 +192,14 @@ impl Setup {
         }
     }
 
+    /// What the server says that has this key.
+    pub(crate) fn ask_at<T: FromRedisValue>(&self, key: &str, command: &[&str]) -> T {
+        match &self.place {
+            Place::Alone(_) | Place::Far(_) => self.server().ask(command),
+            Place::Cluster(cluster) => cluster.ask_at(key, command),
+        }
+    }
+
     /// Redis's answer to PTTL: -2 for no key, -1 for a key without an end.
     pub(crate) fn pttl(&self, name: &str) -> i64 {
         match &self.place {
@@ -201,10 +210,7 @@ impl Setup {
 
     /// What TYPE says of a key.
     pub(crate) fn kind(&self, name: &str) -> String {
-        match &self.place {
-            Place::Alone(_) | Place::Far(_) => self.server().ask(&["TYPE", name]),
-            Place::Cluster(cluster) => cluster.ask_at(name, &["TYPE", name]),
-        }
+        self.ask_at(name, &["TYPE", name])
     }
 
     /// How many connections wait for a release of `name`.

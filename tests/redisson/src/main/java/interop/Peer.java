@@ -35,6 +35,10 @@ import org.redisson.config.Config;
  * BEGUN and ENDED are the wall clock in microseconds, around the call. Redisson's owner is a thread,
  * so THREAD names one: all requests of that name are carried out by it, one after the other.
  *
+ * <p>A VERB is about the lock of that NAME. With {@code read.} or {@code write.} before it, it is about a
+ * side of the read-write lock of that name, and with {@code multi.} about several locks, whose names
+ * have commas in between.
+ *
  * <p>The arguments of the program are the address of Redis ({@code redis://HOST:PORT}, or
  * {@code cluster:} and the addresses of some nodes with commas in between) and the watchdog timeout
  * in milliseconds. It ends with its input.
@@ -136,12 +140,30 @@ public final class Peer {
                             .anyMatch(frame -> frame.getClassName().equals(Semaphore.class.getName()));
         }
 
-        private RLock lock(String name) {
-            return locks.computeIfAbsent(name, client::getLock);
+        private RLock lock(String kind, String name) {
+            return locks.computeIfAbsent(kind + "." + name, key -> newLock(kind, name));
+        }
+
+        private RLock newLock(String kind, String name) {
+            switch (kind) {
+                case "":
+                    return client.getLock(name);
+                case "read":
+                    return client.getReadWriteLock(name).readLock();
+                case "write":
+                    return client.getReadWriteLock(name).writeLock();
+                case "multi":
+                    String[] names = name.split(",");
+                    return client.getMultiLock(
+                            Arrays.stream(names).map(client::getLock).toArray(RLock[]::new));
+                default:
+                    throw new IllegalArgumentException(kind);
+            }
         }
 
         private RFencedLock fenced(String name) {
-            return (RFencedLock) locks.computeIfAbsent(name, client::getFencedLock);
+            return (RFencedLock)
+                    locks.computeIfAbsent("." + name, key -> client.getFencedLock(name));
         }
 
         private Object carryOut(String[] words) throws Exception {
@@ -149,33 +171,37 @@ public final class Peer {
             if (verb.equals("owner")) {
                 return client.getId() + ":" + getId();
             }
+            int dot = verb.indexOf('.');
+            String kind = dot < 0 ? "" : verb.substring(0, dot);
             String name = words[3];
-            switch (verb) {
+            switch (verb.substring(dot + 1)) {
                 case "lock":
-                    lock(name).lock();
+                    lock(kind, name).lock();
                     return null;
                 case "lockFor":
-                    lock(name).lock(Long.parseLong(words[4]), TimeUnit.MILLISECONDS);
+                    lock(kind, name).lock(Long.parseLong(words[4]), TimeUnit.MILLISECONDS);
                     return null;
                 case "tryLock":
                     // A lease of -1 leaves it to the watchdog.
-                    return lock(name).tryLock(
+                    return lock(kind, name).tryLock(
                             Long.parseLong(words[4]),
                             Long.parseLong(words[5]),
                             TimeUnit.MILLISECONDS);
                 case "unlock":
-                    lock(name).unlock();
+                    lock(kind, name).unlock();
                     return null;
                 case "forceUnlock":
-                    return lock(name).forceUnlock();
+                    return lock(kind, name).forceUnlock();
                 case "isLocked":
-                    return lock(name).isLocked();
+                    return lock(kind, name).isLocked();
+                case "isHeld":
+                    return lock(kind, name).isHeldByCurrentThread();
                 case "isHeldByThread":
-                    return lock(name).isHeldByThread(Long.parseLong(words[4]));
+                    return lock(kind, name).isHeldByThread(Long.parseLong(words[4]));
                 case "getHoldCount":
-                    return lock(name).getHoldCount();
+                    return lock(kind, name).getHoldCount();
                 case "remainTimeToLive":
-                    return lock(name).remainTimeToLive();
+                    return lock(kind, name).remainTimeToLive();
                 case "lockFenced":
                     fenced(name).lock();
                     return fenced(name).getToken();
@@ -184,7 +210,7 @@ public final class Peer {
                 case "getToken":
                     return fenced(name).getToken();
                 case "work":
-                    return work(lock(name), words[4], Integer.parseInt(words[5]));
+                    return work(lock(kind, name), words[4], Integer.parseInt(words[5]));
                 default:
                     throw new IllegalArgumentException(verb);
             }

@@ -29,6 +29,11 @@ impl Calm {
         (0..history.processes.len()).map(of).collect()
     }
 
+    /// The same, and neither in those.
+    pub(crate) fn and(&self, windows: impl Iterator<Item = (u64, u64)>) -> Self {
+        Self::without(self.windows.iter().copied().chain(windows))
+    }
+
     pub(crate) fn without(windows: impl Iterator<Item = (u64, u64)>) -> Self {
         let mut all: Vec<(u64, u64)> = windows.collect();
         all.sort_unstable();

@@ -115,7 +115,7 @@ pub(crate) fn keep(shared: &Shared, held: Vec<Hold>) -> Vec<Hold> {
     }
     for hold in &mut kept {
         hold.is_believed(&shared.log);
-        shared.log.put(Record { t: now(), event: Event::Kept, ..hold.base() });
+        hold.put(&shared.log, Record { t: now(), event: Event::Kept, ..hold.base() });
     }
     kept
 }

@@ -1,10 +1,10 @@
 //! A lock under test, of one of the kinds, and a hold of it; every call is written down.
 
 use redlatch::{Error, ErrorKind, FairLock, FencedLock, FencedLockGuard, Lease, Lock, LockGuard};
-use redlatch::{ReadGuard, ReadWriteLock, WriteGuard};
+use redlatch::{MultiGuard, MultiLock, ReadGuard, ReadWriteLock, WriteGuard};
 
 use crate::prelude::*;
-use crate::record::{BELIEVED, NESTED, READ, WATCHDOG};
+use crate::record::{BELIEVED, FOLLOWS, NESTED, READ, SEVERAL, WATCHDOG};
 use crate::shared::Member;
 use crate::witness::owner;
 
@@ -13,6 +13,7 @@ enum Of {
     Fenced(FencedLock),
     Fair(FairLock),
     ReadWrite(ReadWriteLock),
+    Several(MultiLock),
 }
 
 /// One handle.
@@ -20,6 +21,7 @@ pub(crate) struct Handle {
     lock: Of,
     /// What its records have in common.
     pub(crate) base: Record,
+    names: Several,
     /// The number of its client.
     client: u32,
     /// The watchdog timeout of its client.
@@ -50,6 +52,30 @@ enum Guard {
     Fenced(FencedLockGuard),
     Read(ReadGuard),
     Write(WriteGuard),
+    Several(MultiGuard),
+}
+
+/// The names that are locked together, in the order of the library, and their owners there; none if there is
+/// only one.
+#[derive(Clone, Default)]
+struct Several(Vec<(u16, u32)>);
+
+impl Several {
+    /// Writes a record for each.
+    fn put(&self, log: &Recorder, record: Record) {
+        let Some(((key, owner), others)) = self.0.split_first() else { return log.put(record) };
+        log.put(Record { key: *key, owner: *owner, ..record });
+        for (key, owner) in others {
+            let flags = record.flags | FOLLOWS;
+            log.put(Record { key: *key, owner: *owner, flags, ..record });
+        }
+    }
+
+    /// As [`Several::put`], of what the end of a runtime did.
+    fn put_cut_off(&self, log: &Recorder, record: Record) {
+        log.count_cut_off();
+        self.put(log, Record { t: now(), ..record });
+    }
 }
 
 /// One hold, from its grant to its end. If it is dropped, then by the end of a runtime.
@@ -61,6 +87,7 @@ pub(crate) struct Hold {
     client: u32,
     /// What its records have in common, and the deadline that was read last.
     base: Record,
+    names: Several,
 }
 
 /// Runs `$body` with the lock or guard inside.
@@ -71,6 +98,7 @@ macro_rules! either {
             Of::Fenced($inner) => $body,
             Of::Fair($inner) => $body,
             Of::ReadWrite($inner) => $body,
+            Of::Several($inner) => $body,
         }
     };
     (Guard, $of:expr, $inner:ident => $body:expr) => {
@@ -79,6 +107,7 @@ macro_rules! either {
             Guard::Fenced($inner) => $body,
             Guard::Read($inner) => $body,
             Guard::Write($inner) => $body,
+            Guard::Several($inner) => $body,
         }
     };
 }
@@ -104,7 +133,22 @@ impl Handle {
             Kind::ReadWrite => Of::ReadWrite(client.read_write_lock(name)),
         };
         base.flags |= if kind == Kind::Fenced { FENCED } else { 0 };
-        Self { lock, base, client: *number, watchdog: *watchdog }
+        let names = Several::default();
+        Self { lock, base, names, client: *number, watchdog: *watchdog }
+    }
+
+    /// One for several names together.
+    pub(crate) fn of_several(member: &Member, names: Names, set: u8, mut base: Record) -> Self {
+        let Member { client, number, watchdog, .. } = member;
+        let all: Vec<(u16, String)> =
+            Names::several(set).map(|key| (key, names.name(key))).collect();
+        let lock = client.multi_lock(all.iter().map(|(_, name)| name));
+        let number_of = |name: &str| all.iter().find(|(_, one)| one == name).map(|(key, _)| *key);
+        let keys = lock.names().filter_map(number_of).map(|key| (key, 0)).collect();
+        base.flags |= SEVERAL;
+        base.slack = set.into();
+        let (lock, names) = (Of::Several(lock), Several(keys));
+        Self { lock, base, names, client: *number, watchdog: *watchdog }
     }
 
     fn asked(&self, ask: Ask) -> (How, Lease, Duration) {
@@ -142,9 +186,10 @@ impl Handle {
         };
         let wait = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
         let token = self.client.into();
-        log.put(Record { t: now(), event: Event::AcquireInv, aux: wait, token, ..base });
+        let inv = Record { t: now(), event: Event::AcquireInv, aux: wait, token, ..base };
+        self.names.put(log, inv);
         let ret = Record { event: Event::AcquireRet, ..base };
-        let cut_off = CutOff::new(log, ret);
+        let cut_off = CutOff::new(log, &self.names, ret);
         let answer = {
             let call = self.call(ask, reads);
             tokio::select! {
@@ -158,25 +203,26 @@ impl Handle {
         match answer {
             Some(Ok(Some(guard))) => {
                 let log = log.clone();
-                let mut hold = Hold { guard: Some(guard), log, client: self.client, base };
+                let names = self.names.clone();
+                let mut hold = Hold { guard: Some(guard), log, client: self.client, base, names };
                 let (t, _) = hold.look();
                 let token = hold.token().unwrap_or(0);
                 hold.base.token = token;
-                (_, hold.base.owner) = hold.owner();
+                hold.note_owners();
                 let ret = Record { event: Event::AcquireRet, ..hold.base };
-                hold.log.put(Record { t, outcome: Outcome::Granted, ..ret });
+                hold.names.put(&hold.log, Record { t, outcome: Outcome::Granted, ..ret });
                 Ok(Some(hold))
             }
             Some(Ok(None)) => {
-                log.put(Record { t: now(), outcome: Outcome::Busy, ..ret });
+                self.names.put(log, Record { t: now(), outcome: Outcome::Busy, ..ret });
                 Ok(None)
             }
             Some(Err(error)) => {
-                log.put(Record { t: now(), outcome: outcome(&error), ..ret });
+                self.names.put(log, Record { t: now(), outcome: outcome(&error), ..ret });
                 Err(Some(error.kind()))
             }
             None => {
-                log.put(Record { t: now(), outcome: Outcome::Cancelled, ..ret });
+                self.names.put(log, Record { t: now(), outcome: Outcome::Cancelled, ..ret });
                 Err(None)
             }
         }
@@ -201,10 +247,11 @@ impl Handle {
                 Ask::Now => lock.try_write_now().await,
             }
             .map(|guard| guard.map(Guard::Write)),
+            Of::Several(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Several)),
         }
     }
 
-    /// Asks Redis how often this handle holds the lock; a read-write lock does not say that.
+    /// Asks Redis how often this handle holds the lock; a read-write lock does not say that, nor do several.
     pub(crate) async fn hold_count(&self, log: &Recorder, (task, req): (u16, u32)) {
         let base = Record { task, req, ..self.base };
         log.put(Record { t: now(), event: Event::StatusInv, ..base });
@@ -213,6 +260,7 @@ impl Handle {
             Of::Fenced(lock) => lock.hold_count().await.map(Some),
             Of::Fair(lock) => lock.hold_count().await.map(Some),
             Of::ReadWrite(lock) => lock.is_write_locked().await.map(|_| None),
+            Of::Several(_) => Ok(None),
         };
         let ret = Record { t: now(), event: Event::StatusRet, ..base };
         log.put(match answer {
@@ -257,14 +305,30 @@ impl Hold {
         self.guard.as_ref().expect("not given back yet")
     }
 
-    fn owner(&self) -> Owner {
-        owner(either!(Guard, self.guard(), guard => guard.owner()))
+    fn note_owners(&mut self) {
+        let guard = self.guard.as_ref().expect("not given back yet");
+        (_, self.base.owner) = owner(either!(Guard, guard, guard => guard.owner()));
+        if let Guard::Several(guard) = guard {
+            for ((_, number), id) in self.names.0.iter_mut().zip(guard.owners()) {
+                (_, *number) = owner(id);
+            }
+        }
+    }
+
+    /// One of its names.
+    pub(crate) fn pick_key(&self, rng: &mut Rng) -> u16 {
+        let all = &self.names.0;
+        if all.is_empty() { self.base.key } else { all[rng.usize(..all.len())].0 }
+    }
+
+    pub(crate) fn put(&self, log: &Recorder, record: Record) {
+        self.names.put(log, record);
     }
 
     fn token(&self) -> Option<u64> {
         match self.guard() {
-            Guard::Plain(_) | Guard::Read(_) | Guard::Write(_) => None,
             Guard::Fenced(guard) => Some(guard.token().get()),
+            _ => None,
         }
     }
 
@@ -284,7 +348,7 @@ impl Hold {
         let (before, known) = (self.base.deadline, self.base.slack);
         let (t, believed) = self.look();
         let flags = self.base.flags | if believed { BELIEVED } else { 0 };
-        log.put(Record { t, event: Event::ValidRead, flags, ..self.base });
+        self.put(log, Record { t, event: Event::ValidRead, flags, ..self.base });
         if !believed {
             // What it said while it was believed stays the deadline.
             (self.base.deadline, self.base.slack) = (before, known);
@@ -295,7 +359,7 @@ impl Hold {
     /// Completes when the lock is lost, and writes that down.
     pub(crate) async fn lost(&self, log: &Recorder) {
         either!(Guard, self.guard(), guard => guard.lost().await);
-        log.put(Record { t: now(), event: Event::LostNotice, ..self.base });
+        self.put(log, Record { t: now(), event: Event::LostNotice, ..self.base });
     }
 
     /// Blocks inside `run_until_lost`. If the value comes out, the library says that the hold was
@@ -310,7 +374,7 @@ impl Hold {
             let flags = self.base.flags | BELIEVED;
             let record = Record { event: Event::ValidRead, how: How::Ran, flags, ..self.base };
             // It says nothing of a deadline.
-            log.put(Record { t, deadline: t, ..record });
+            self.put(log, Record { t, deadline: t, ..record });
         }
     }
 
@@ -318,8 +382,9 @@ impl Hold {
     pub(crate) async fn unlock(mut self, log: &Recorder, giving_up: impl Future<Output = ()>) {
         let guard = self.guard.take().expect("not given back yet");
         let base = Record { how: How::Unlock, ..self.base };
-        log.put(Record { t: now(), event: Event::ReleaseInv, ..base });
-        let cut_off = CutOff::new(log, Record { event: Event::ReleaseRet, ..base });
+        self.put(log, Record { t: now(), event: Event::ReleaseInv, ..base });
+        let ret = Record { event: Event::ReleaseRet, ..base };
+        let cut_off = CutOff::new(log, &self.names, ret);
         let answer = {
             let call = async { either!(Guard, guard, guard => guard.unlock().await) };
             tokio::select! {
@@ -333,18 +398,20 @@ impl Hold {
             Some(Ok(())) => Outcome::Done,
             Some(Err(error)) if error.kind() == ErrorKind::Lost => match error.outcome() {
                 redlatch::Outcome::Unknown => Outcome::LostUnknown,
+                // One of several was lost, and of the others it does not say.
+                _ if !self.names.0.is_empty() => Outcome::LostUnknown,
                 _ => Outcome::Lost,
             },
             Some(Err(error)) => outcome(&error),
             None => Outcome::Cancelled,
         };
-        log.put(Record { t: now(), event: Event::ReleaseRet, outcome, ..base });
+        self.put(log, Record { t: now(), event: Event::ReleaseRet, outcome, ..base });
     }
 
     /// Drops the guard here, or wherever `to` takes it.
     pub(crate) fn drop_guard(mut self, log: &Recorder, how: How, to: impl FnOnce(Dropped)) {
         let guard = self.guard.take().expect("not given back yet");
-        log.put(Record { t: now(), event: Event::GuardDrop, how, ..self.base });
+        self.put(log, Record { t: now(), event: Event::GuardDrop, how, ..self.base });
         to(Dropped(guard));
     }
 }
@@ -353,7 +420,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if self.guard.is_some() {
             let (event, how) = (Event::GuardDrop, How::WithRuntime);
-            self.log.put_cut_off(Record { event, how, ..self.base });
+            self.names.put_cut_off(&self.log, Record { event, how, ..self.base });
         }
     }
 }
@@ -362,12 +429,13 @@ impl Drop for Hold {
 /// before the call, so that it is dropped after it.
 struct CutOff<'a> {
     log: &'a Recorder,
+    names: &'a Several,
     ret: Option<Record>,
 }
 
 impl<'a> CutOff<'a> {
-    fn new(log: &'a Recorder, ret: Record) -> Self {
-        Self { log, ret: Some(ret) }
+    fn new(log: &'a Recorder, names: &'a Several, ret: Record) -> Self {
+        Self { log, names, ret: Some(ret) }
     }
 
     fn disarm(mut self) {
@@ -378,7 +446,7 @@ impl<'a> CutOff<'a> {
 impl Drop for CutOff<'_> {
     fn drop(&mut self) {
         if let Some(ret) = self.ret {
-            self.log.put_cut_off(Record { outcome: Outcome::Cancelled, ..ret });
+            self.names.put_cut_off(self.log, Record { outcome: Outcome::Cancelled, ..ret });
         }
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct History {
     pub(crate) operations: u64,
     /// Those of them on read-write locks.
     pub(crate) of_read_write: u64,
+    /// And of several locks together.
+    pub(crate) of_several: u64,
     /// What became of the requests that were held up.
     pub(crate) fates: Fates,
     /// Why it is not whole: a process ended that nobody had killed, or did not come home.
@@ -107,6 +109,8 @@ pub(crate) struct Acquire {
     pub(crate) watched: bool,
     /// It shares the lock with others that read.
     pub(crate) reads: bool,
+    /// With which names it is acquired together; zero if that is alone.
+    pub(crate) set: u8,
     pub(crate) token: Option<u64>,
     /// It was certainly believed from `ret` until then.
     pub(crate) believed: u64,
@@ -253,6 +257,13 @@ impl History {
         grants.iter().filter(handed).count() as u64
     }
 
+    /// The longest that a call waited until it had several locks, outside of what disturbed it.
+    pub(crate) fn longest_for_several(&self) -> u64 {
+        let calm = Calm::of(self);
+        let waited = |call: &Acquire| call.ret - call.inv - calm.disturbed(call.inv, call.ret);
+        self.grants().filter(|call| call.set != 0).map(waited).max().unwrap_or(0)
+    }
+
     /// Takes in what one process wrote down.
     pub(crate) fn add(&mut self, process: Process) -> Result<(), String> {
         let number = u16::try_from(self.processes.len()).map_err(|e| e.to_string())?;
@@ -272,6 +283,7 @@ impl History {
             forced: Vec::new(),
             operations: 0,
             of_read_write: 0,
+            of_several: 0,
             ..self
         }
     }
@@ -441,6 +453,11 @@ impl Acquire {
     /// Whether its possession may be one whose key was taken away then, and whose client has not heard of it.
     pub(crate) fn came_from(&self, taken_away: u64) -> bool {
         self.began <= taken_away && self.inv < taken_away.saturating_add(LONGEST_LEASE)
+    }
+
+    /// The names that its guard has.
+    pub(crate) fn has(&self, key: u16) -> bool {
+        key == self.key || Names::several(self.set).any(|member| member == key)
     }
 
     pub(crate) fn is_granted(&self) -> bool {

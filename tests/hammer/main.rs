@@ -32,6 +32,7 @@
 //! | H14 | a process that waits has its turn, however far away it is |
 //! | H15 | who waits for a fair lock has it in the order of the calls |
 //! | H16 | the same of a read-write lock, but that readers pass readers |
+//! | H17 | several locks that are acquired together are held all or not at all |
 //!
 //! H13 asks a run of half a minute for late requests, runtimes that ended and clients that were
 //! closed, and a run of five minutes for every kind of fault.

@@ -96,7 +96,17 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
     let for_all = |key: &'a str, owners: &[&'a str]| -> Vec<_> {
         owners.iter().map(|who| (key, *who, What::Asked)).collect()
     };
+    let is_number = |arg: &&str| arg.bytes().all(|byte| byte.is_ascii_digit());
     match (keys, args) {
+        // Of several locks, all or none.
+        (_, [lease, who @ ..])
+            if who.len() == 2 * keys.len()
+                && is_number(lease)
+                && who.iter().skip(1).step_by(2).all(is_number) =>
+        {
+            let all = keys.iter().zip(who.chunks(2));
+            all.map(|(key, who)| (*key, who[0], What::Asked)).collect()
+        }
         // Requests that share a call.
         (_, ["acquire" | "fenced" | "release", ..]) => {
             let (mut keys, mut args, mut all) = (keys, args, Vec::new());
@@ -177,6 +187,10 @@ pub(crate) fn acquires_releases_and_writes_are_heard() {
         let keys = r#""3" "name-3" "redlatch_queue:{name-3}" "redlatch_waiting:{name-3}""#;
         heard(&format!("+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" {keys} {entry} {args}"))
     };
+    let several = format!(
+        "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"2\" \"name-3\" \"name-6\" \"600\" \"{uuid}:7\" \"1\" \"{uuid}:2\" \"1\""
+    );
+    assert_eq!(heard(&several), [asked, other]);
     assert_eq!(fair(&format!("\"{uuid}:7\"")), [given_back]);
     assert_eq!(fair(&format!("\"{uuid}:7\" \"1\" \"600\" \"0\"")), [told]);
     assert_eq!(fair(&format!("\"{uuid}:7\" \"600\" \"1\" \"0\" \"\"")), [asked]);

@@ -9,6 +9,9 @@ const TAMPERED: u16 = 4;
 /// next caller's.
 const STILL: u16 = 2;
 
+/// So many, every other one, are also locked together with others.
+const SEVERAL: u16 = 8;
+
 /// A few of them are in demand.
 const HOT: u16 = 5;
 
@@ -69,6 +72,27 @@ impl Names {
         let name = self.name(key);
         let tagged = if name.contains('{') { name } else { format!("{{{name}}}") };
         (tagged + ":", ":rwlock_timeout:1")
+    }
+
+    /// Those of a set of names that are locked together: a bit for each.
+    pub(crate) fn several(set: u8) -> impl Iterator<Item = u16> {
+        (0..SEVERAL).filter(move |bit| set >> bit & 1 == 1).map(|bit| 2 * bit)
+    }
+
+    /// Whether it is one of the names of which some are locked together.
+    pub(crate) fn is_of_several(key: u16) -> bool {
+        key < 2 * SEVERAL && key.is_multiple_of(2)
+    }
+
+    /// One of them.
+    pub(crate) fn pick_of_several(self, rng: &mut fastrand::Rng) -> u16 {
+        2 * rng.u16(..SEVERAL.min(self.count.div_ceil(2)))
+    }
+
+    /// Mostly two to four of them.
+    pub(crate) fn pick_several(self, rng: &mut fastrand::Rng) -> u8 {
+        let many = [1, 2, 2, 2, 2, 3, 3, 4, 4, 8][rng.usize(..10)];
+        (0..many).fold(0, |set, _| set | 1 << (self.pick_of_several(rng) / 2))
     }
 
     pub(crate) fn is_tampered(self, key: u16) -> bool {

@@ -83,7 +83,8 @@ codes! {
         /// A client is there: `handle` is its number, `token` and `aux` are the two halves of its
         /// UUID.
         Client,
-        /// `token` is the number of the client, `aux` the time that the caller would wait.
+        /// `token` is the number of the client, `aux` the time that the caller would wait, `slack` the set of
+        /// names that are locked together.
         AcquireInv,
         /// Of a grant: the deadline, and the token if it has one. The time is that of the first
         /// look at the guard, after the return.
@@ -167,6 +168,10 @@ pub(crate) const BELIEVED: u8 = 4;
 pub(crate) const NESTED: u8 = 8;
 /// Of a read-write lock: to read it.
 pub(crate) const READ: u8 = 16;
+/// Of several locks together: each has its record.
+pub(crate) const SEVERAL: u8 = 32;
+/// It is the record of another one of these than the first.
+pub(crate) const FOLLOWS: u8 = 64;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -295,10 +300,9 @@ impl Recorder {
         }
     }
 
-    /// As [`Recorder::put`], of what the end of a runtime did.
-    pub(crate) fn put_cut_off(&self, record: Record) {
+    /// The end of a runtime took a call or a guard with it.
+    pub(crate) fn count_cut_off(&self) {
         self.cut_off.fetch_add(1, Ordering::Relaxed);
-        self.put(Record { t: now(), ..record });
     }
 
     pub(crate) fn cut_off(&self) -> u64 {

@@ -26,6 +26,8 @@ pub(crate) fn summary(done: &Done) -> String {
     };
     row("operations", done.operations, String::new());
     row("of them on read-write locks", done.of_read_write, String::new());
+    row("and of several locks", done.of_several, String::new());
+    row("longest wait for those, in ms", done.longest_for_several / MS, String::new());
     row("grants", done.grants, String::new());
     row("renewals seen", done.renewals, String::new());
     row("losses told", done.losses, String::new());

@@ -75,18 +75,19 @@ async fn sleep(time: Duration) {
 }
 
 /// One critical section's work, if the hold is believed at its beginning. Between the last look
-/// and the write it thinks for a while, in which the lock can be lost. `me` is unique in the run.
+/// and the write it thinks for a while, in which the lock can be lost. `me` is unique in the run, and `key` is
+/// one of the names that are held.
 pub(crate) async fn work(
     store: &dyn Store,
     log: &Recorder,
     hold: &mut Hold,
-    me: u64,
+    (key, me): (u16, u64),
     think: Duration,
 ) {
     if !hold.is_believed(log) {
         return;
     }
-    let base = Record { deadline: 0, slack: 0, ..hold.base() };
+    let base = Record { key, deadline: 0, slack: 0, ..hold.base() };
     log.put(Record { t: now(), event: Event::StoreInv, aux: me, ..base });
     let ret = if base.has(FENCED) {
         sleep(think).await;

@@ -145,6 +145,8 @@ fn one_round(size: Size, keep: bool, done: &mut Done) -> Verdict {
 pub(crate) fn count(history: &History, done: &mut Done, kinds: impl Iterator<Item = &'static str>) {
     done.operations += history.operations;
     done.of_read_write += history.of_read_write;
+    done.of_several += history.of_several;
+    done.longest_for_several = done.longest_for_several.max(history.longest_for_several());
     done.hand_offs += history.hand_offs();
     let mut last = None;
     for acquire in &history.acquires {

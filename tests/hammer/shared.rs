@@ -99,6 +99,13 @@ impl Shared {
         handle(member, self.names, key, kind, &self.handles)
     }
 
+    /// The same, of several names.
+    pub(crate) fn several(&self, member: &Member, set: u8) -> Handle {
+        let handle = self.handles.fetch_add(1, Ordering::Relaxed);
+        let base = Record { handle, ..Record::default() };
+        Handle::of_several(member, self.names, set, base)
+    }
+
     /// Closes the fleeting client at random moments, with everything that is under way on it. New
     /// calls go to the next one at once, or as soon as the old one is closed.
     pub(crate) async fn close_now_and_then(self: Arc<Self>, seed: u64) {

@@ -3,7 +3,8 @@
 use libtest_mimic::{Failed, Trial};
 
 use crate::check::{
-    count, exclusion, floor, liveness, notice, order, orphans, outcomes, resource, tokens, turns,
+    count, exclusion, floor, liveness, notice, order, orphans, outcomes, resource, several, tokens,
+    turns,
 };
 use crate::prelude::*;
 use crate::run::{Length, Settings, Verdict, run};
@@ -46,6 +47,7 @@ pub(crate) fn all() -> Vec<Trial> {
         liveness::trials::a_lost_wake_up_is_found,
         liveness::trials::who_gave_up_waiting_had_waited_too,
         liveness::trials::a_name_that_nobody_wants_may_stay_free,
+        liveness::trials::who_waits_for_several_waits_while_all_are_free,
         liveness::trials::readers_keep_no_reader_out,
         liveness::trials::an_outage_is_no_time_to_judge,
         liveness::trials::a_request_of_the_dead_may_have_been_granted,
@@ -72,6 +74,8 @@ pub(crate) fn all() -> Vec<Trial> {
         outcomes::trials::a_release_of_a_lost_hold_says_so,
         outcomes::trials::what_was_granted_was_asked_for,
         outcomes::trials::what_was_not_executed_left_nothing,
+        several::trials::a_guard_has_all_of_its_locks,
+        several::trials::a_call_that_waits_has_all_or_none,
         turns::trials::who_waits_for_a_few_turns_of_others_has_its_own,
         turns::trials::who_never_has_a_turn_is_found,
         order::trials::nobody_passes_a_writer_and_readers_pass_each_other,

@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use crate::handle::{Ask, Wish};
 use crate::prelude::*;
 use crate::resource::work;
+use crate::shared::Member;
 
 pub(crate) struct Worker {
     shared: Arc<Shared>,
@@ -48,7 +49,13 @@ impl Worker {
         // One task in each process is.
         let patient = self.task == 1;
         loop {
-            let held = if patient { self.patient_session().await } else { self.session().await };
+            let held = if patient {
+                self.patient_session().await
+            } else if self.one_in(8) {
+                self.session_of_several().await
+            } else {
+                self.session().await
+            };
             if self.shared.stop.is_told() {
                 return held;
             }
@@ -110,6 +117,14 @@ impl Worker {
         }
     }
 
+    /// Of one that holds something else.
+    fn pick_short_ask(&mut self) -> Ask {
+        match self.rng.u32(..4) {
+            0 => Ask::Now,
+            _ => Ask::Try(ms(self.rng.u64(1..100)), self.pick_lease()),
+        }
+    }
+
     /// Whether to read, and not to write.
     fn pick_reads(&mut self, key: u16) -> bool {
         Names::kind(key) == Kind::ReadWrite && self.rng.u32(..5) < 3
@@ -160,6 +175,49 @@ impl Worker {
             self.work_under(&mut held, &handle).await;
         }
         held
+    }
+
+    /// Takes several locks together, perhaps with single ones in its hand.
+    async fn session_of_several(&mut self) -> Vec<Hold> {
+        let member = self.shared.pick_member(&mut self.rng);
+        let mut held: Vec<Hold> = Vec::new();
+        if self.one_in(4) {
+            held.extend(self.one_of_several(&member).await);
+        }
+        let set = self.shared.names.pick_several(&mut self.rng);
+        let handle = self.shared.several(&member, set);
+        for nested in [false, true] {
+            if nested && !self.one_in(6) || self.shared.stop.is_told() {
+                break;
+            }
+            let ask = if held.is_empty() { self.pick_ask() } else { self.pick_short_ask() };
+            let Ok(Some(hold)) = self.acquire(&handle, Wish { ask, reads: false, nested }).await
+            else {
+                break;
+            };
+            held.push(hold);
+        }
+        if !held.is_empty() && self.one_in(6) {
+            held.extend(self.one_of_several(&member).await);
+        }
+        if held.is_empty() {
+            yield_now().await;
+        } else if !self.shared.stop.is_told() {
+            self.work_under(&mut held, &handle).await;
+        }
+        held
+    }
+
+    /// Takes one of the locks that others take together. It may wait with others in its hand, so it does not for
+    /// long.
+    async fn one_of_several(&mut self, member: &Member) -> Option<Hold> {
+        if self.shared.stop.is_told() {
+            return None;
+        }
+        let key = self.shared.names.pick_of_several(&mut self.rng);
+        let handle = self.shared.handle(member, key, Names::kind(key));
+        let wish = Wish { ask: self.pick_short_ask(), reads: false, nested: false };
+        self.acquire(&handle, wish).await.ok().flatten()
     }
 
     /// Waits for a name that few ask for, holds it for a while, and stays away for longer.
@@ -218,14 +276,15 @@ impl Worker {
         match self.rng.u32(..100) {
             0..=9 => {
                 self.writes += 1;
-                let me = self.me | self.writes;
-                work(&*self.shared.resource, &log, &mut held[at], me, Duration::ZERO).await;
+                let what = (held[at].pick_key(&mut self.rng), self.me | self.writes);
+                work(&*self.shared.resource, &log, &mut held[at], what, Duration::ZERO).await;
             }
             // Late writes: the lease ends while the holder thinks.
             26..=45 if short => {
                 self.writes += 1;
-                let (me, think) = (self.me | self.writes, ms(self.rng.u64(20..60)));
-                work(&*self.shared.resource, &log, &mut held[at], me, think).await;
+                let think = ms(self.rng.u64(20..60));
+                let what = (held[at].pick_key(&mut self.rng), self.me | self.writes);
+                work(&*self.shared.resource, &log, &mut held[at], what, think).await;
             }
             46..=60 if tampered && held[at].is_watched() => {
                 self.idle(&mut held[at], ms(1500)).await;

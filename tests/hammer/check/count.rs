@@ -1,6 +1,7 @@
 //! H5 and H10: what the server counts for an owner is what that owner can have asked for.
 
 use crate::check::exclusion::who;
+use crate::check::liveness::takes_one_by_one;
 use crate::check::orphans::surely_over;
 use crate::prelude::*;
 use crate::witness::GRANTED;
@@ -25,6 +26,11 @@ impl Possible {
             for (begun, over) in [client, handle] {
                 begun.push(acquire.inv);
                 over.push(ends);
+                if let Some(since) = takes_one_by_one(acquire) {
+                    // Those that it has nest when it has all.
+                    begun.push(since);
+                    over.push(ends);
+                }
             }
         }
         for (begun, over) in of_client.values_mut().chain(of_handle.values_mut()) {

@@ -10,6 +10,10 @@ pub(crate) struct Done {
     pub(crate) operations: u64,
     /// Those of them on read-write locks.
     pub(crate) of_read_write: u64,
+    /// And of several locks together.
+    pub(crate) of_several: u64,
+    /// In nanoseconds.
+    pub(crate) longest_for_several: u64,
     pub(crate) grants: u64,
     pub(crate) renewals: u64,
     pub(crate) losses: u64,
@@ -67,6 +71,7 @@ pub(crate) fn missing(done: &Done, floor: &Floor) -> Vec<String> {
     };
     least("operations", done.operations, floor.operations);
     least("operations on read-write locks", done.of_read_write, floor.operations / 20);
+    least("operations of several locks", done.of_several, floor.operations / 50);
     least("grants", done.grants, floor.grants);
     least("renewals that were seen", done.renewals, 1);
     least("hand-offs inside a client", done.hand_offs, floor.hand_offs);
@@ -96,7 +101,13 @@ pub(crate) mod trials {
 
     fn enough() -> Done {
         let faults = ["a", "b", "c"].into_iter().map(|kind| (kind, (2, 1))).collect();
-        let done = Done { operations: 1000, of_read_write: 50, grants: 100, ..Done::default() };
+        let done = Done {
+            operations: 1000,
+            of_read_write: 50,
+            of_several: 20,
+            grants: 100,
+            ..Done::default()
+        };
         Done { renewals: 1, hand_offs: 10, faults, ..done }
     }
 
@@ -121,6 +132,7 @@ pub(crate) mod trials {
         for spoil in [
             |done: &mut Done| done.operations = 999,
             |done: &mut Done| done.of_read_write = 49,
+            |done: &mut Done| done.of_several = 19,
             |done: &mut Done| done.grants = 99,
             |done: &mut Done| done.renewals = 0,
             |done: &mut Done| done.hand_offs = 9,

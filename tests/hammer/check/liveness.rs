@@ -4,9 +4,11 @@
 //! that is over. What is left is free. A waiter that waited through a calm stretch of that, longer
 //! than [`prompt`](crate::check::Bounds), and for a plain or fenced lock `room` beside that, has missed its
 //! wake-up. After a crash (H7) the name is taken until the lease of the dead has ended. A read-write lock is
-//! free for a reader if nobody writes or waits to write.
+//! free for a reader if nobody writes or waits to write. Who waits for several locks together waits while they
+//! all are free.
 
 use crate::check::orphans::surely_over;
+use crate::check::several::STEP;
 use crate::history::Forced;
 use crate::prelude::*;
 use crate::round::LONGEST_LEASE;
@@ -26,6 +28,7 @@ pub(crate) struct Taken<'a> {
 
 pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
     let mut found = Vec::new();
+    let mut of_several: HashMap<u16, Vec<Taken<'_>>> = HashMap::new();
     for calls in history.acquires.chunk_by(|a, b| a.key == b.key) {
         let key = calls[0].key;
         let prompt = prompt(key, history);
@@ -45,9 +48,46 @@ pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
             for (before, to) in free(&taken, prompt) {
                 found.extend(waited(calls, true, history, calm, before, to));
             }
+        } else if Names::is_of_several(key) {
+            of_several.insert(key, taken);
         }
     }
+    found.extend(waited_for_several(history, calm, &of_several));
     found
+}
+
+/// Who waited too long for several locks, while all of them were free.
+fn waited_for_several(
+    history: &History,
+    calm: &Calm,
+    taken: &HashMap<u16, Vec<Taken<'_>>>,
+) -> Option<Violation> {
+    let prompt = history.bounds.prompt + history.bounds.room;
+    let first = |call: &&Acquire| Names::several(call.set).next() == Some(call.key);
+    for call in history.acquires.iter().filter(first) {
+        let waits = match call.how {
+            How::Lock | How::WithLease => true,
+            _ => call.wait > prompt,
+        };
+        let killed = history.processes[usize::from(call.id.0)].killed.unwrap_or(NEVER);
+        let until = call.ret.min(killed);
+        if !waits || until == NEVER || until - call.inv <= prompt {
+            continue;
+        }
+        let all = Names::several(call.set).filter_map(|key| taken.get(&key)).flatten();
+        // What it takes one by one itself does not keep it waiting.
+        let others = all.filter(|taken| taken.by.is_none_or(|by| by.id != call.id));
+        let calm = calm.and(others.map(|taken| (taken.from, taken.to)));
+        let window = calm.longest(call.inv, until);
+        if window.1 - window.0 > prompt {
+            let what = format!(
+                "all locks of a set were free for {} ms in a calm time, and somebody waited for them",
+                (window.1 - window.0) / MS
+            );
+            return Some(Violation::new("H6", what, window).of(&[call]));
+        }
+    }
+    None
 }
 
 /// The stretches that are longer than that in which a name is not taken: behind which that was, and their
@@ -93,6 +133,7 @@ pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Op
     {
         // What was under way when its process died may have been granted to it.
         let from = if call.is_granted() { call.ret } else { killed };
+        let from = takes_one_by_one(call).map_or(from, |since| from.min(since));
         // A server that has not heard of its end may grant it a fair lock, for the grace.
         let time = match Names::kind(call.key) {
             Kind::Fair | Kind::ReadWrite => call.lease.max(GRACE + history.bounds.round_trip),
@@ -109,7 +150,17 @@ pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Op
         forced.key == call.key && forced.freed && call.ret < forced.inv && forced.ret < to
     };
     to = history.forced.iter().filter(freed).map(|forced| forced.ret).min().unwrap_or(to);
+    if let Some(from) = takes_one_by_one(call) {
+        // Until it has all, or until what it has had is given back.
+        let to = if call.is_granted() { to } else { surely_over(call, history, calm) };
+        return Some(Taken { from, to, by });
+    }
     call.is_granted().then_some(Taken { from: call.ret, to, by })
+}
+
+/// Since when a call for several locks may have some of them in its hand.
+pub(crate) fn takes_one_by_one(call: &Acquire) -> Option<u64> {
+    (call.set != 0 && call.ret > call.inv + STEP).then_some(call.inv + STEP)
 }
 
 /// Waiters of a fair lock leave it to nobody.
@@ -132,7 +183,8 @@ fn waited(
         How::Lock | How::WithLease => true,
         _ => call.wait > prompt,
     });
-    for waiter in waiters.filter(|call| call.reads || !to_read) {
+    let waiters = waiters.filter(|call| call.set == 0 && (call.reads || !to_read));
+    for waiter in waiters {
         let killed = history.processes[usize::from(waiter.id.0)].killed.unwrap_or(NEVER);
         let from = waiter.inv.max(before.to);
         let to = waiter.ret.min(to).min(killed);
@@ -193,6 +245,20 @@ pub(crate) mod trials {
     pub(crate) fn a_name_that_nobody_wants_may_stay_free() {
         let late = waiting(2990, 3000);
         assert_eq!(found(vec![held(0, 10).until(500, 501), late], None), []);
+    }
+
+    pub(crate) fn who_waits_for_several_waits_while_all_are_free() {
+        let found = |second_until: u64| {
+            let of = |key, call: Acquire| Acquire { key, ..call };
+            let several = |key| Acquire {
+                set: 0b11,
+                ..of(key, asked(1, 20).ended(Outcome::Cancelled, 2_000))
+            };
+            let until = |t: u64| held(2, 10).renewed_by_a_watchdog().until(t, t);
+            let calls = vec![of(0, until(500)), several(0), of(2, until(second_until)), several(2)];
+            check(&history(calls), &Calm::default()).iter().filter(|one| one.rule == "H6").count()
+        };
+        assert_eq!([found(1_500), found(1_000)], [0, 1]);
     }
 
     pub(crate) fn readers_keep_no_reader_out() {

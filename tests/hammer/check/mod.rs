@@ -12,6 +12,7 @@ pub(crate) mod orphans;
 pub(crate) mod outcomes;
 pub(crate) mod resource;
 pub(crate) mod sample;
+pub(crate) mod several;
 pub(crate) mod tokens;
 pub(crate) mod turns;
 
@@ -100,5 +101,6 @@ pub(crate) fn all(history: &History) -> Vec<Violation> {
     found.extend(outcomes::check(history));
     found.extend(turns::check(history, &calm));
     found.extend(order::check(history, &calm));
+    found.extend(several::check(history));
     found
 }

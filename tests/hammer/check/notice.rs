@@ -150,7 +150,7 @@ fn outlived_what_is_left(history: &History, hold: &Acquire) -> bool {
 
 fn tampered(history: &History, hold: &Acquire, until: u64) -> bool {
     let touches = |t0: u64, t1: u64| t0 <= until && (t1 >= hold.inv || hold.came_from(t1));
-    history.tampering().any(|(key, t0, t1)| key == hold.key && touches(t0, t1))
+    history.tampering().any(|(key, t0, t1)| hold.has(key) && touches(t0, t1))
 }
 
 /// Whether the lock may have been handed off to that call inside its client, directly or through

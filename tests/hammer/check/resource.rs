@@ -7,9 +7,10 @@ use crate::history::StoreWrite;
 use crate::prelude::*;
 
 pub(crate) fn check(history: &History) -> Vec<Violation> {
-    let holds: HashMap<Id, &Acquire> = history.grants().map(|hold| (hold.id, hold)).collect();
+    let holds: HashMap<(Id, u16), &Acquire> =
+        history.grants().map(|hold| ((hold.id, hold.key), hold)).collect();
     let covered = |write: &StoreWrite| {
-        holds.get(&write.hold).copied().filter(|hold| write.ret <= hold.believed)
+        holds.get(&(write.hold, write.key)).copied().filter(|hold| write.ret <= hold.believed)
     };
     let by_writer: HashMap<u64, &StoreWrite> =
         history.writes.iter().map(|write| (write.me, write)).collect();

@@ -42,6 +42,7 @@ pub(crate) fn asked(who: u16, inv: u64) -> Acquire {
         lease: 1000 * MS,
         watched: false,
         reads: false,
+        set: 0,
         token: None,
         believed: 0,
         deadline: 0,

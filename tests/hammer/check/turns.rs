@@ -24,7 +24,9 @@ fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation
     let prompt = prompt + room;
     let taken: Vec<Taken<'_>> =
         calls.iter().filter_map(|call| taken(call, history, calm)).collect();
-    let waits = |call: &&Acquire| matches!(call.how, How::Lock | How::WithLease);
+    // A call for several locks waits for all of them.
+    let alone = |call: &&Acquire| call.set == 0;
+    let waits = |call: &&Acquire| matches!(call.how, How::Lock | How::WithLease) && alone(call);
     for waiter in calls.iter().filter(|call| call.is_granted()).filter(waits) {
         let enough = |window: (u64, u64)| window.1 - window.0 > prompt;
         if !enough(calm.longest(waiter.inv, waiter.ret)) {

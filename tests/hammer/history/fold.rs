@@ -2,12 +2,13 @@
 
 use super::{Acquire, Client, Count, Forced, History, Id, Loss, NEVER, Owner, Release, StoreWrite};
 use crate::prelude::*;
-use crate::record::{BELIEVED, READ, WATCHDOG};
+use crate::record::{BELIEVED, FOLLOWS, READ, SEVERAL, WATCHDOG};
 
 pub(super) struct Fold<'a> {
     history: &'a mut History,
     number: u16,
-    open: HashMap<u32, usize>,
+    /// By the number of the call and the name.
+    open: HashMap<(u32, u16), usize>,
     /// When a write to the resource or a status call began.
     others: HashMap<u32, (u64, u64)>,
 }
@@ -21,7 +22,11 @@ impl<'a> Fold<'a> {
     pub(super) fn take(&mut self, record: &Record) {
         let before = self.history.operations;
         self.take_in(record);
-        if Names::kind(record.key) == Kind::ReadWrite {
+        if record.has(FOLLOWS) {
+            self.history.operations = before;
+        } else if record.has(SEVERAL) {
+            self.history.of_several += self.history.operations - before;
+        } else if Names::kind(record.key) == Kind::ReadWrite {
             self.history.of_read_write += self.history.operations - before;
         }
     }
@@ -45,7 +50,7 @@ impl<'a> Fold<'a> {
             Event::RuntimeEnd => process.runtimes.push(record.aux),
             Event::AcquireInv => {
                 let uuid = process.clients[record.token as usize].uuid;
-                self.open.insert(record.req, self.history.acquires.len());
+                self.open.insert((record.req, record.key), self.history.acquires.len());
                 self.history.acquires.push(begun(record, id, handle, (uuid, 0)));
             }
             Event::StoreInv | Event::StatusInv | Event::ForceInv => {
@@ -89,7 +94,7 @@ impl<'a> Fold<'a> {
                 }
             }
             _ => {
-                let Some(at) = self.open.get(&record.req) else { return };
+                let Some(at) = self.open.get(&(record.req, record.key)) else { return };
                 self.history.operations += goes_on(&mut self.history.acquires[*at], record);
             }
         }
@@ -115,6 +120,7 @@ fn begun(record: &Record, id: Id, handle: (u16, u32), owner: Owner) -> Acquire {
         lease: u64::from(record.lease) * MS,
         watched: record.has(WATCHDOG),
         reads: record.has(READ),
+        set: if record.has(SEVERAL) { record.slack as u8 } else { 0 },
         token: None,
         believed: 0,
         deadline: 0,

@@ -11,7 +11,7 @@ mod support;
 
 use clap::Parser;
 
-use harness::{Contestant, Fair, Floor, Peer, Redlatch, serve};
+use harness::{Contestant, Fair, Floor, Peer, Redlatch, family, serve, serve_family};
 
 #[derive(Parser)]
 struct Args {
@@ -25,13 +25,17 @@ async fn main() -> support::Result<()> {
         return match &*name {
             Floor::NAME => serve::<Floor>(&url).await,
             Fair::NAME => serve::<Fair>(&url).await,
-            _ => serve::<Redlatch>(&url).await,
+            Redlatch::NAME => serve::<Redlatch>(&url).await,
+            _ => serve_family(&name, &url).await,
         };
     }
     let mut contestants = vec![Contestant::of::<Floor>()?, Contestant::of::<Redlatch>()?];
     let mut options = Args::parse().options;
     if options.fair {
         contestants.push(Contestant::of::<Fair>()?);
+    }
+    if options.family {
+        contestants.extend(family()?);
     }
     // `cargo bench` says so; `cargo test` does not, and has no time to look at times.
     options.counts |= !options.bench;

@@ -6,6 +6,7 @@
 mod board;
 mod counts;
 mod crew;
+mod family;
 mod figures;
 mod floor;
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
@@ -27,6 +28,7 @@ pub(crate) use board::Board;
 #[allow(unused_imports, reason = "only a contestant that is not written in Rust names it")]
 pub(crate) use crew::Sends;
 pub(crate) use crew::{BEFORE, Contestant};
+pub(crate) use family::{family, serve_family};
 #[allow(
     unused_imports,
     reason = "the chart needs it, which only one of the two programs draws"
@@ -66,6 +68,9 @@ pub(crate) struct Options {
     /// Also with fair locks
     #[arg(long)]
     pub(crate) fair: bool,
+    /// Also with readers, with readers and writers, and with several names at once
+    #[arg(long)]
+    pub(crate) family: bool,
     /// Another build of this bench: the redlatch that is in it takes part as `before`
     #[arg(long)]
     pub(crate) before: Option<std::path::PathBuf>,

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use contestants::{AsyncRedisLock, Distkit, Rlock, Rslock, redisson};
-use harness::{Contestant, Fair, Floor, Peer, Redlatch, serve};
+use harness::{Contestant, Fair, Floor, Peer, Redlatch, family, serve, serve_family};
 use support::Result;
 
 /// Locks over Redis side by side, as ratios to the raw floor of the same run.
@@ -42,7 +42,7 @@ async fn main() -> Result<()> {
             Rslock::NAME => serve::<Rslock>(&url).await,
             AsyncRedisLock::NAME => serve::<AsyncRedisLock>(&url).await,
             Distkit::NAME => serve::<Distkit>(&url).await,
-            _ => Err(format!("nobody is called {name}").into()),
+            _ => serve_family(&name, &url).await,
         };
     }
     let args = Args::parse();
@@ -56,6 +56,9 @@ async fn main() -> Result<()> {
     ];
     if args.options.fair {
         contestants.push(Contestant::of::<Fair>()?);
+    }
+    if args.options.family {
+        contestants.extend(family()?);
     }
     if let Some(target) = args.redisson {
         contestants.push(redisson(&target, false)?);

@@ -16,6 +16,8 @@
 -- ARGV[14]  `read` or `write`
 -- ARGV[15]  1 if the oldest waiter is another one, as fair_acquire has it; else empty
 -- ARGV[16]  1 if a nested hold of a reader waits for its turn as if it were a first one; else empty
+-- ARGV[17]  the owner beside which it is to stand: of a reader the writer, of a writer the only
+--           reader. Both are of one handle. Empty for any other
 -- ARGV[a]   a reader at which a writer looks,
 -- ARGV[a+1] and its count, which is the number of its markers
 --
@@ -26,8 +28,8 @@
 --                      that has looked at none, and their counts, 64 at most. A refusal has no
 --                      holder if another client has its turn
 --          nil         granted; a nested hold that waited for nothing
---          +GONE       the outer holds, on which a nested one was to stand, no
---                      longer exist; nothing was written
+--          +GONE       the outer holds, on which a nested one was to stand, or the owner of
+--                      ARGV[17] no longer exist; nothing was written
 --          +TAKEN      the same, and others have the lock
 --          -WRONGTYPE  the key is a hash, but not a read-write lock; nothing was written. The same,
 --                      and `key 2` or `key 3`: that one is of another type than the queue has
@@ -40,16 +42,21 @@
 -- hold that is there already never gets a shorter lease.
 -- A reader passes the turn on: the next client may want to read, too. The next client was told to ask
 -- after the grace. It hears of a lease that ends before that.
+-- A handle that writes may read, too, and one that is the only reader may write: it waits for
+-- nothing. The lock is then one to write, with both owners, as that of a writer of Redisson that
+-- reads. All readers of a client are one owner, and this one is let in beside the writer because
+-- it is of the same handle: so it is refused there unless it names the writer, also if it has a
+-- hold already.
 -- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
 -- between "it is not" and my entry no release may pass.
 
 local key, owner, lease, count, wants = KEYS[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14]
-local is_of_another, in_turn = ARGV[15] ~= '', ARGV[16] ~= ''
+local is_of_another, in_turn, beside = ARGV[15] ~= '', ARGV[16] ~= '', ARGV[17]
 local mode, holder, failed = mode_of(key)
 if failed then
   return failed
 end
-local k, a, soonest = 4, 17, nil
+local k, a, soonest = 4, 18, nil
 while mode == 'read' and ARGV[a] do
   local longest = -2
   for _ = 1, ARGV[a + 1] do
@@ -64,30 +71,33 @@ while mode == 'read' and ARGV[a] do
   end
   a = a + 2
 end
-if a > 17 and redis.call('HLEN', key) == 1 then
+if a > 18 and redis.call('HLEN', key) == 1 then
   redis.call('DEL', key)
   mode, holder = nil, nil
 end
 local has = mode and redis.call('HEXISTS', key, owner) == 1
-if count ~= '1' and not has then
+local stands = beside ~= '' and mode and redis.call('HEXISTS', key, beside) == 1
+if not has and (count ~= '1' or beside ~= '' and not stands) then
   return redis.status_reply(mode and 'TAKEN' or 'GONE')
 end
-local fits = not mode or has or mode == 'read' and wants == 'read'
-local asks = not has or in_turn
+local joins = stands and mode ~= wants and (wants == 'read' or redis.call('HLEN', key) == 2)
+local fits = not mode or joins or mode == wants and (has or wants == 'read')
+local asks = not joins and (not has or in_turn)
 
 -- What a refusal says of those that have the lock.
 local function refused(foreign, now)
   local left, named = redis.call('PTTL', key), false
   if soonest then
     left = left < 0 and soonest or math.min(left, soonest)
-  elseif mode == 'read' and a == 17 then
+  elseif mode == 'read' and a == 18 then
     named = redis.call('HRANDFIELD', key, 64, 'WITHVALUES')
   end
   return {{left, holder}, foreign, now, named}
 end
 
 local oldest = -1
-if (asks or count == '1') and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) then
+local looks = asks or not fits or count == '1' or ARGV[2] ~= ''
+if looks and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) then
   if not fits and ARGV[2] == '' then
     return refused(false, false)
   end
@@ -143,10 +153,8 @@ if wants == 'read' then
   if marked.err then
     return marked
   end
-  redis.call('HSET', key, 'mode', 'read', owner, 1)
-else
-  redis.call('HSET', key, 'mode', 'write', owner, count)
 end
+redis.call('HSET', key, 'mode', joins and 'write' or wants, owner, wants == 'read' and 1 or count)
 if not mode or redis.call('PTTL', key) < tonumber(lease) then
   local expires = redis.pcall('PEXPIRE', key, lease)
   if expires ~= 1 then
@@ -155,6 +163,7 @@ if not mode or redis.call('PTTL', key) < tonumber(lease) then
       redis.call('DEL', key)
     elseif not has then
       redis.call('HDEL', key, owner)
+      redis.call('HSET', key, 'mode', mode)
     end
     return expires
   end

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
-use crate::handle::Handle;
+use crate::handle::{Handle, Sides};
 use crate::lease::Lease;
 use crate::possession::{AcquiredHold, Possession};
 use crate::spans;
@@ -34,6 +34,7 @@ mod report;
 mod timeout;
 pub(crate) use all::acquire_all;
 use enqueued::Enqueued;
+pub(crate) use readers::{acquire_to_read, acquire_to_write};
 use timeout::answer_by;
 pub(crate) use timeout::{Wait, forever};
 
@@ -63,7 +64,7 @@ trait Question: Copy + Send + Sync {
         0
     }
 
-    /// Whether the caller reads already: then it passes all that wait.
+    /// Whether the caller reads or writes already, and asks to read: then it passes all that wait.
     fn recurs(&self) -> bool {
         false
     }
@@ -99,7 +100,9 @@ trait Question: Copy + Send + Sync {
 #[derive(Clone, Copy)]
 struct One<'a> {
     handle: &'a Arc<Handle>,
-    /// The caller reads already.
+    /// Those of the caller's handle, of a read-write lock.
+    sides: Option<&'a Sides>,
+    /// It asks to read, and its caller reads or writes already.
     recurs: bool,
 }
 
@@ -110,20 +113,9 @@ pub(crate) async fn acquire(
     lease: Lease,
     wait: Wait,
 ) -> Result<Option<AcquiredHold>, Error> {
-    acquire_beside(engine, handle, lease, wait, false).await
-}
-
-/// Acquires one hold; `None` if the wait ends first. Of a reader: it `recurs` if its caller has a guard that
-/// reads already. Then it passes all that wait.
-pub(crate) async fn acquire_beside(
-    engine: &Engine,
-    handle: &Arc<Handle>,
-    lease: Lease,
-    wait: Wait,
-    recurs: bool,
-) -> Result<Option<AcquiredHold>, Error> {
     let attempt = engine.events.counters.attempt();
-    let granted = acquire_one(engine, One { handle, recurs }, lease, wait).await;
+    let one = One { handle, sides: None, recurs: false };
+    let granted = acquire_one(engine, one, lease, wait).await;
     attempt.end(&granted);
     granted
 }
@@ -157,10 +149,9 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
     /// Whether each of the handles holds its lock already. A reader of which its caller is none waits for its turn.
     fn nests(&self) -> bool {
         let now = clock::now();
-        let nests = |handle: &Arc<Handle>| {
-            (self.question.recurs() || !handle.kind.is_shared()) && handle.holding(now).is_some()
-        };
-        self.question.handles().iter().all(nests)
+        let holds =
+            |handle: &Arc<Handle>| !handle.kind.is_shared() && handle.holding(now).is_some();
+        self.question.recurs() || self.question.handles().iter().all(holds)
     }
 
     /// Notes that this call has taken the lock that was handed off to it.

@@ -40,8 +40,8 @@ pub enum ErrorKind {
     /// would keep the queue of a [fair lock](crate::FairLock) holds something else: the text of the error names
     /// that key.
     NotALock,
-    /// The call would wait for a guard of the handle on which it is made: to write while that reads, or to read
-    /// while it writes. The client sent nothing. See [`ReadWriteLock`](crate::ReadWriteLock#one-handle).
+    /// The call would wait for a guard of the handle on which it is made: to write while that reads, and others do,
+    /// too. Nothing has changed. See [`ReadWriteLock`](crate::ReadWriteLock#one-handle).
     WouldDeadlock,
     /// The client was closed, or it belongs to another process: this one was forked from it.
     Closed,

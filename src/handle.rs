@@ -12,7 +12,9 @@ use crate::possession::{Ask, HandleId, Possession, Possessions, Renewal};
 use crate::protocol::Names;
 
 mod readers;
+mod sides;
 pub(crate) use readers::Readers;
+pub(crate) use sides::Sides;
 
 /// A lock's name as one handle uses it. Who may nest is decided here: the guards of a handle share one
 /// possession.

@@ -34,6 +34,7 @@ impl Losses {
             FoundBy::Extension => "found by an extension",
             FoundBy::Execution => "found by an execution",
             FoundBy::HandOff => "found by a hand-off",
+            FoundBy::Reader => "found by a reader of its handle",
         };
         if valid {
             self.events.lost(possession.key_and_id(), loss, how, now);

@@ -135,6 +135,8 @@ struct Rare {
     release_missed: bool,
     /// Holds that Redis turned out not to have, and whose guards live on.
     lost: Vec<(HoldId, Arc<Validity>)>,
+    /// Of a writer: a reader of the same handle may be beside it.
+    has_reader: bool,
 }
 
 #[derive(Default)]

@@ -118,20 +118,21 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Asks Redis to let `owner` hold the lock `count` times, and for so many `tokens`. `entry` is that of
-    /// this client, if Redis keeps a queue. Also returns when it was sent, and what Redis said of its queue.
+    /// Asks Redis to let `owner` hold the lock so many times, and for so many tokens. `entry` is that of
+    /// this client, if Redis keeps a queue. `beside` is the owner of the same handle that has a read-write lock already.
+    /// Also returns when it was sent, and what Redis said of its queue.
     pub(crate) async fn acquire(
         &mut self,
         names: &Names,
         owner: &str,
-        lease: Duration,
-        count: u32,
-        tokens: u32,
+        terms: Terms,
         entry: Option<QueueEntry>,
+        beside: Option<&str>,
     ) -> Result<(Acquired, Instant, QueueNews), Error> {
         if let Some(entry) = entry.filter(|_| names.is_read_write()) {
-            return self.acquire_read_write(names, owner, lease, count, entry).await;
+            return self.acquire_read_write(names, owner, terms, entry, beside).await;
         }
+        let Terms { count, lease, tokens } = terms;
         let mut request = match entry {
             None => self.acquire_request(tokens, names, owner, lease, count),
             Some(entry) => {

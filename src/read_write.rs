@@ -11,17 +11,16 @@ use std::time::Duration;
 use crate::acquire::{Wait, forever};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::handle::Handle;
+use crate::handle::{Handle, Sides};
 use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::protocol::Names;
 
 mod calls;
+mod changes;
 mod guards;
 mod inspect;
-mod own;
 pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
-use own::Own;
 
 /// A handle to a read-write lock: any number of readers share it, over all processes, or one writer has it
 /// alone. In Redis it is Redisson's `RReadWriteLock`.
@@ -43,10 +42,16 @@ use own::Own;
 ///
 /// # One handle
 ///
-/// A handle is an owner, as that of a [`Lock`](crate::Lock) is: a clone is a new one. A guard of it that reads lets
-/// further reads of this handle pass all waiters. A second write nests. Two calls would wait for
-/// the guards of their own handle: to write while it reads, and to read while it writes. They return
-/// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at once. (The tries that do not wait return `None`.)
+/// A handle is an owner, as that of a [`Lock`](crate::Lock) is: a clone is a new one. Its guards keep others out, and
+/// never the handle itself:
+///
+/// - a handle that reads or writes reads again at once, past all waiters. One that writes writes again;
+/// - a handle that reads writes at once if nobody else reads. Else it would wait for its own guard, and returns
+///   [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at once. (The tries that do not wait return `None`.)
+///
+/// Guards of both sorts are given back in any order, and others may read when the last one that writes is. So to
+/// give the write back first is what [`downgrade`](WriteGuard::downgrade) does;
+/// [`try_upgrade`](ReadGuard::try_upgrade) is the other way round.
 ///
 /// # Leases and losses
 ///
@@ -54,6 +59,10 @@ use own::Own;
 /// Redis finds it gone, all of them are lost. An explicit lease ends by itself, as ever; Redis may keep the lock
 /// for the longest that was asked for since the first of these readers came, if the process dies. To give
 /// back a guard that is not the last one of these readers is local: `unlock` then asks Redis nothing.
+///
+/// A handle that reads and writes has two owners in Redis, and each of its guards its own lease. But Redis has one time
+/// for a writer and for all that are beside it: if the lease of a write has ended, others wait until its guard is
+/// dropped, or until the lease of the read ends, too.
 ///
 /// # Errors
 ///
@@ -77,8 +86,9 @@ use own::Own;
 /// reading.unlock().await?;
 ///
 /// let writing = config.write().await?;
-/// // No other owner reads or writes.
-/// writing.unlock().await?;
+/// // No other owner reads or writes. From here on others may read, and still none writes.
+/// let reading = writing.downgrade().await?;
+/// reading.unlock().await?;
 ///
 /// // Waits for a second at most, for a lease of ten seconds that the client never renews.
 /// let (wait, lease) = (Duration::from_secs(1), Duration::from_secs(10));
@@ -96,19 +106,19 @@ use own::Own;
 /// | to read or write on a free name, and to give that back | 1 each |
 /// | to read where this client does | 0 while readers may join, as above; 1 by the next one |
 /// | to give a read back that is not the last one of its client | 0 |
+/// | to read where this handle writes, or to write where it is the only reader | 1; 0 to read again |
+/// | [`downgrade`](WriteGuard::downgrade), [`try_upgrade`](ReadGuard::try_upgrade) | 2 |
 /// | to write where readers are | 1 more, which looks whether they are alive |
 /// | a waiter | as with a [fair lock](crate::FairLock#costs); a turn of a writer of the same client costs 0 |
 ///
 /// # In Redis
 ///
-/// As Redisson has it: a hash with the field `mode`, and a field for each owner; `{name}:<owner>:rwlock_timeout:1` is
+/// As Redisson has it: a hash with the field `mode`, and a field for each owner, also if a writer reads; `{name}:<owner>:rwlock_timeout:1` is
 /// the lease of a reader; messages come on `redisson_rwlock:{name}`. The queue is in `redlatch_rw_queue:{name}` and
 /// `redlatch_rw_waiting:{name}`, which expire by themselves.
 pub struct ReadWriteLock {
     engine: Arc<Engine>,
-    read: Arc<Handle>,
-    write: Arc<Handle>,
-    own: Arc<Own>,
+    sides: Arc<Sides>,
 }
 
 impl ReadWriteLock {
@@ -125,8 +135,13 @@ impl ReadWriteLock {
             true => engine.readers.of(&names, &engine.possessions),
             false => handle(Kind::Read),
         };
-        let write = handle(Kind::Write);
-        Self { engine, read, write, own: Arc::default() }
+        let sides = Sides::new(read, handle(Kind::Write));
+        Self { engine, sides: sides.into() }
+    }
+
+    /// The same owner, for a guard of it.
+    fn of_guard(&self) -> Self {
+        Self { engine: self.engine.clone(), sides: self.sides.clone() }
     }
 
     /// Acquires the lock to read, waiting for as long as it takes. The lease is the watchdog timeout (30 s), which
@@ -134,8 +149,7 @@ impl ReadWriteLock {
     ///
     /// # Errors
     ///
-    /// As for [`Lock::lock`](crate::Lock::lock), and [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) while this handle
-    /// has a guard that writes.
+    /// As for [`Lock::lock`](crate::Lock::lock).
     ///
     /// # Panics
     ///
@@ -173,8 +187,7 @@ impl ReadWriteLock {
     ///
     /// # Errors
     ///
-    /// As for [`Lock::try_lock`](crate::Lock::try_lock), and [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if it may
-    /// wait while this handle has a guard that writes.
+    /// As for [`Lock::try_lock`](crate::Lock::try_lock).
     ///
     /// # Panics
     ///
@@ -214,8 +227,8 @@ impl ReadWriteLock {
     ///
     /// # Errors
     ///
-    /// As for [`Lock::lock`](crate::Lock::lock), and [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) while this handle
-    /// has a guard that reads.
+    /// As for [`Lock::lock`](crate::Lock::lock), and [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if this handle
+    /// reads and is not the [only reader](Self#one-handle).
     ///
     /// # Panics
     ///
@@ -255,7 +268,7 @@ impl ReadWriteLock {
     /// # Errors
     ///
     /// As for [`Lock::try_lock`](crate::Lock::try_lock), and [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if it may
-    /// wait while this handle has a guard that reads.
+    /// wait, and this handle reads and is not the [only reader](Self#one-handle).
     ///
     /// # Panics
     ///
@@ -293,21 +306,21 @@ impl ReadWriteLock {
     /// The name for which the client made this handle.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.engine.config.without_prefix(self.write.names.key())
+        self.engine.config.without_prefix(self.sides.write.names.key())
     }
 
     /// The id of this handle, for logs: `<uuid of the client>:<number>`. The owner that stands in Redis is that of
     /// the guard.
     #[must_use]
     pub fn owner(&self) -> &str {
-        self.write.id(&self.engine.possessions)
+        self.sides.write.id(&self.engine.possessions)
     }
 }
 
 /// A new owner of the same name, which does not share the original's holds.
 impl Clone for ReadWriteLock {
     fn clone(&self) -> Self {
-        Self::of(self.write.names.clone(), self.engine.clone())
+        Self::of(self.sides.write.names.clone(), self.engine.clone())
     }
 }
 

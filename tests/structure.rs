@@ -64,7 +64,16 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "read_write",
         &[
-            "guard", "acquire", "engine", "handle", "protocol", "kind", "lease", "spans", "clock",
+            "guard",
+            "acquire",
+            "engine",
+            "handle",
+            "possession",
+            "protocol",
+            "kind",
+            "lease",
+            "spans",
+            "clock",
             "error",
         ],
     ),
@@ -212,7 +221,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ),
     ("released", &["host", "protocol", "transport"]),
     // Who may nest, what the client has in Redis, what the wire says, and the way to Redis.
-    ("handle", &["possession", "protocol", "kind"]),
+    ("handle", &["possession", "protocol", "kind", "lease"]),
     ("possession", &["host", "protocol", "kind", "lease", "token", "config", "clock", "error"]),
     ("protocol", &["transport", "lease", "config", "clock", "slot", "token", "error"]),
     (
@@ -723,8 +732,9 @@ fn every_future_of_a_read_write_lock_can_be_spawned(
         reading.lost().await;
         let _ = reading.run_until_lost(async {}).await;
         let _ = writing.extend(SECOND).await;
-        let _ = reading.unlock().await;
-        writing.unlock().await
+        let _ = reading.try_upgrade().await;
+        let reading = writing.downgrade().await?;
+        reading.unlock().await
     });
 }
 

@@ -124,7 +124,7 @@ impl Acquisition<'_, All<'_>> {
         let mut taken = Taken { engine: self.engine, holds: Vec::new() };
         for handle in handles {
             let until = self.until().into_iter().fold(clock::now() + step, Instant::min);
-            let one = One { handle, recurs: false };
+            let one = One { handle, sides: None, recurs: false };
             let one = acquire_one(self.engine, one, self.lease, Wait::Until(until));
             match Box::pin(one).await.map_err(|error| taken.explain(error))? {
                 Some(hold) => taken.holds.push(hold),

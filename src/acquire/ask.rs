@@ -8,11 +8,12 @@ use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::handle::Handle;
 use crate::possession::{AcquiredHold, Ask, FoundBy, Nesting, Possession};
-use crate::protocol::{Acquired, Call, QueueEntry, ServerClock};
+use crate::protocol::{Acquired, Call, QueueEntry, ServerClock, Terms};
 use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
 use crate::wait::{SILENCE, Ticket};
 
+use super::readers::found_beside;
 use super::{Acquisition, One, Question, Tried};
 
 /// For how long readers may join without a request at most, where an answer takes no longer.
@@ -36,10 +37,12 @@ impl Question for One<'_> {
         let deadline = acquisition.deadline(now, gives_up_at)?;
         loop {
             let (session, ask) = acquisition.prepare(handle, deadline, now).await?;
-            if ask.count == 1 {
-                return acquisition.ask_first(session, ask, ticket).await;
-            }
-            if let Some(tried) = acquisition.ask_nested(session, ask, ticket).await? {
+            let writer = acquisition.own_writer(session.possession(), ask);
+            let tried = match ask.count {
+                1 => acquisition.ask_first(session, ask, ticket, writer.as_ref()).await?,
+                _ => acquisition.ask_nested(session, ask, ticket, writer.as_ref()).await?,
+            };
+            if let Some(tried) = tried {
                 return Ok(tried);
             }
             now = clock::now();
@@ -104,7 +107,11 @@ impl<'a, Q> Acquisition<'a, Q> {
         }
     }
 
-    fn session(&self, possession: Arc<Possession>, deadline: Instant) -> PossessionSession<'a> {
+    pub(super) fn session(
+        &self,
+        possession: Arc<Possession>,
+        deadline: Instant,
+    ) -> PossessionSession<'a> {
         let Self { engine, requested, .. } = *self;
         let call = Call::new(&engine.router, deadline);
         PossessionSession::new(call, possession, &engine.releaser, None, requested)
@@ -143,10 +150,11 @@ impl Acquisition<'_, One<'_>> {
         mut session: PossessionSession<'_>,
         ask: Ask,
         ticket: Option<Ticket>,
+        beside: Option<&Arc<Possession>>,
     ) -> Result<Option<Tried<AcquiredHold>>, Error> {
         let One { handle, .. } = self.question;
         let entry = self.nested_entry(ticket);
-        let (acquired, sent, _) = self.ask(handle, &mut session, ask, 0, entry).await?;
+        let (acquired, sent, _) = self.ask(handle, &mut session, ask, 0, entry, beside).await?;
         let possession = session.possession();
         let loss = match acquired {
             // The holds on which it was to stand were lost meanwhile.
@@ -154,6 +162,7 @@ impl Acquisition<'_, One<'_>> {
             Acquired::Granted(tokens) => {
                 self.await_replicas(&mut session).await?;
                 let granted = self.granted(handle, session.possession(), ask, tokens, sent);
+                self.has_own_reader(&granted.validity);
                 self.entered(handle, session.possession(), true);
                 return Ok(Some(Tried::Granted(granted)));
             }
@@ -167,13 +176,15 @@ impl Acquisition<'_, One<'_>> {
         Ok(None)
     }
 
-    /// Asks Redis for the first hold of a possession, which this handle begins.
-    async fn ask_first(
+    /// Asks Redis for the first hold of a possession, which this handle begins. `None` if the one is gone beside which
+    /// it was to stand.
+    pub(super) async fn ask_first(
         &self,
         mut session: PossessionSession<'_>,
         ask: Ask,
         ticket: Option<Ticket>,
-    ) -> Result<Tried<AcquiredHold>, Error> {
+        beside: Option<&Arc<Possession>>,
+    ) -> Result<Option<Tried<AcquiredHold>>, Error> {
         let Self { engine, question: One { handle, .. }, .. } = *self;
         let mut reclaimed = false;
         loop {
@@ -185,30 +196,33 @@ impl Acquisition<'_, One<'_>> {
                 self.queue_entry(handle, ticket).map(|entry| QueueEntry { tokens, ..entry });
             let came = entry.as_ref().and_then(|entry| entry.since);
             let (acquired, sent, clock) =
-                self.ask(handle, &mut session, ask, tokens, entry).await?;
+                self.ask(handle, &mut session, ask, tokens, entry, beside).await?;
             match acquired {
                 Acquired::Granted(tokens) => {
                     self.await_replicas(&mut session).await?;
                     let granted = self.granted(handle, session.possession(), ask, tokens, sent);
+                    self.has_own_reader(&granted.validity);
                     self.entered(handle, session.possession(), false);
-                    return Ok(Tried::Granted(granted));
+                    return Ok(Some(Tried::Granted(granted)));
                 }
                 Acquired::Refused { remaining, holder } => {
                     self.take_own_grant(&handle.names, &holder, remaining, came, sent, clock);
                     let deadline = session.call.deadline;
                     if reclaimed || !self.reclaim(&handle.names, &holder, deadline).await {
                         session.possession().holds.lock().refused();
-                        return Ok(Tried::Refused { of: 0, remaining, holder });
+                        return Ok(Some(Tried::Refused { of: 0, remaining, holder }));
                     }
                     reclaimed = true;
                 }
-                // A first hold stands on no other: Redis does not say this.
-                Acquired::Gone(_) => {
-                    return Err(Error::new(
-                        ErrorKind::Server,
-                        Outcome::Unknown,
-                        "a first hold was gone",
-                    ));
+                Acquired::Gone(loss) => {
+                    let Some(beside) = beside else {
+                        // A first hold stands on no other: Redis does not say this.
+                        let (kind, message) = (ErrorKind::Server, "a first hold was gone");
+                        return Err(Error::new(kind, Outcome::Unknown, message));
+                    };
+                    session.possession().holds.lock().refused();
+                    engine.losses.found_gone(beside, found_beside(handle), loss);
+                    return Ok(None);
                 }
             }
         }
@@ -240,10 +254,13 @@ impl<Q> Acquisition<'_, Q> {
         ask: Ask,
         tokens: u32,
         entry: Option<QueueEntry>,
+        beside: Option<&Arc<Possession>>,
     ) -> Result<(Acquired, Instant, Option<ServerClock>), Error> {
         let Self { engine, requested, .. } = *self;
         let (names, id) = (&handle.names, session.possession().id);
-        let answer = session.call.acquire(names, &id, requested, ask.count, tokens, entry).await;
+        let terms = Terms { count: ask.count, lease: requested, tokens };
+        let other = beside.map(|beside| &*beside.id);
+        let answer = session.call.acquire(names, &id, terms, entry, other).await;
         if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
             session.possession().holds.lock().not_executed(ask);
         }

@@ -1,30 +1,130 @@
-//! A reader that joins those that its client has already, without a request.
+//! A read-write lock: a reader that joins those that its client has already, without a request, and a handle that
+//! reads and writes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock;
-use crate::possession::{AcquiredHold, Join};
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Outcome};
+use crate::handle::{Handle, Sides};
+use crate::lease::{Lease, Validity};
+use crate::possession::{AcquiredHold, Ask, FoundBy, Join, Possession};
 use crate::protocol::QueueEntry;
 use crate::wait::Ticket;
 
-use super::{Acquisition, One, Wait};
+use super::{Acquisition, One, Tried, Wait, acquire_one};
+
+/// Acquires one hold that reads; `None` if the wait ends first. If its handle reads or writes already, it passes all
+/// that wait.
+pub(crate) async fn acquire_to_read(
+    engine: &Engine,
+    sides: &Sides,
+    lease: Lease,
+    wait: Wait,
+) -> Result<Option<AcquiredHold>, Error> {
+    let attempt = engine.events.counters.attempt();
+    let recurs = sides.is_inside(clock::now());
+    let one = One { handle: &sides.read, sides: Some(sides), recurs };
+    let granted = acquire_one(engine, one, lease, wait).await;
+    attempt.end(&granted);
+    granted
+}
+
+/// Acquires one hold that writes; `None` if the wait ends first, and an error if it would wait for its own handle.
+pub(crate) async fn acquire_to_write(
+    engine: &Engine,
+    sides: &Sides,
+    lease: Lease,
+    wait: Wait,
+) -> Result<Option<AcquiredHold>, Error> {
+    let attempt = engine.events.counters.attempt();
+    let granted = write_or_upgrade(engine, sides, lease, wait).await;
+    attempt.end(&granted);
+    granted
+}
+
+async fn write_or_upgrade(
+    engine: &Engine,
+    sides: &Sides,
+    lease: Lease,
+    wait: Wait,
+) -> Result<Option<AcquiredHold>, Error> {
+    let one = One { handle: &sides.write, sides: Some(sides), recurs: false };
+    // It never waits while its handle reads: that would be for itself.
+    while sides.reads(clock::now()) {
+        let writes = sides.writes(clock::now());
+        let granted = match writes {
+            true => acquire_one(engine, one, lease, Wait::Once).await?,
+            false => upgrade(engine, sides, one, lease).await?,
+        };
+        if granted.is_some() {
+            return Ok(granted);
+        }
+        // Else its readers were lost, or its writer, or another call of it writes.
+        let now = clock::now();
+        if !writes && sides.reads(now) && !sides.writes(now) {
+            let deadlocks = !matches!(wait, Wait::Once);
+            return if deadlocks { Err(waits_for_itself(&sides.write)) } else { Ok(None) };
+        }
+    }
+    acquire_one(engine, one, lease, wait).await
+}
+
+fn waits_for_itself(handle: &Handle) -> Error {
+    let key = handle.names.key();
+    let message = format!("this handle of `{key}` reads, and would wait for that for ever");
+    Error::new(ErrorKind::WouldDeadlock, Outcome::NotExecuted, message)
+}
+
+/// Acquires the first hold that writes of a handle that reads; `None` if others read, too, or if its readers are
+/// lost.
+///
+/// While the request is under way it has the permits of both possessions. So no other reader of this client asks
+/// then.
+async fn upgrade(
+    engine: &Engine,
+    sides: &Sides,
+    one: One<'_>,
+    lease: Lease,
+) -> Result<Option<AcquiredHold>, Error> {
+    let acquisition = Acquisition::new(engine, one, lease, Wait::Once)?;
+    let tried = engine.process.bind(Box::pin(acquisition.ask_beside_readers(sides))).await?;
+    let granted = tried.and_then(|tried| acquisition.granted_outside(tried, acquisition.begun));
+    if granted.is_some() {
+        engine.waiters.wake_to_nest(&sides.write);
+    }
+    Ok(granted)
+}
+
+/// What it is to find that the other side is gone, for a handle that was to stand beside it.
+pub(super) fn found_beside(handle: &Handle) -> FoundBy {
+    // One that is to write has the permit of the readers.
+    if handle.kind.is_shared() { FoundBy::Reader } else { FoundBy::NestedAcquire }
+}
 
 impl Acquisition<'_, One<'_>> {
     /// Joins the readers of this client, if there are some. `passes` says that the call need not wait for its turn: its
     /// caller reads already, or it was woken because it came next. Any other has to be the only one
     /// that waits, and the share has to be open.
     pub(super) fn join_readers(&self, passes: bool) -> Option<AcquiredHold> {
-        let Self { engine, lease, requested, question: One { handle, .. }, .. } = *self;
-        if !handle.kind.is_shared() {
-            return None;
-        }
+        let Self { engine, lease, requested, question: One { handle, sides, .. }, .. } = *self;
+        let sides = sides.filter(|_| handle.kind.is_shared())?;
         let possession = handle.last()?;
         if engine.waiters.is_closed() || !passes && !engine.waiters.lets_in(&handle.names) {
             return None;
         }
+        let now = clock::now();
         let has_limit = engine.config.max_hold < Duration::MAX;
-        let join = Join { handle: handle.number, lease, requested, passes, has_limit };
-        let hold = possession.holds.lock().join(join, clock::now())?;
+        let (writes_as, writes) = (sides.write.number, sides.writes(now));
+        let join =
+            Join { handle: handle.number, lease, requested, passes, writes_as, writes, has_limit };
+        let hold = {
+            let mut holds = possession.holds.lock();
+            let hold = holds.join(join, now)?;
+            sides.add(&hold.1);
+            hold
+        };
         engine.watchdog.watch(handle);
         engine.events.counters.handed_off.add(1);
         Some(AcquiredHold::new(possession, hold, requested))
@@ -34,9 +134,65 @@ impl Acquisition<'_, One<'_>> {
     /// while another client is next.
     pub(super) fn nested_entry(&self, ticket: Option<Ticket>) -> Option<QueueEntry> {
         let waits = ticket.is_some() || matches!(self.wait, Wait::Once);
-        let One { handle, recurs } = self.question;
-        let in_turn = handle.kind.is_shared() && !recurs && waits;
+        let One { handle, sides, recurs } = self.question;
+        let passes = recurs && sides.is_some_and(|sides| sides.is_inside(clock::now()));
+        let in_turn = handle.kind.is_shared() && !passes && waits;
         let entry = self.queue_entry(handle, ticket.filter(|_| in_turn))?;
         Some(QueueEntry { in_turn, ..entry })
+    }
+
+    /// The writer of the caller's handle beside which a reader is to stand, for which Redis is about to be asked.
+    pub(super) fn own_writer(&self, readers: &Possession, ask: Ask) -> Option<Arc<Possession>> {
+        let One { handle, sides, .. } = self.question;
+        let write = &sides.filter(|_| handle.kind.is_shared())?.write;
+        if ask.count > 1 {
+            return readers.holds.lock().writer_of(write.number);
+        }
+        let writer = write.last()?;
+        if !writer.holds.lock().takes_reader(write.number) {
+            return None;
+        }
+        readers.holds.lock().stand_beside(&writer);
+        Some(writer)
+    }
+
+    /// The caller has got a guard, which may read: before other calls of its client ask who reads.
+    pub(super) fn has_own_reader(&self, validity: &Arc<Validity>) {
+        let One { handle, sides, .. } = self.question;
+        if let Some(sides) = sides.filter(|_| handle.kind.is_shared()) {
+            sides.add(validity);
+        }
+    }
+
+    /// Asks Redis for a writer beside the readers of this client, which are all of its handle. `None` if they are not,
+    /// or are gone.
+    async fn ask_beside_readers(
+        &self,
+        sides: &Sides,
+    ) -> Result<Option<Tried<AcquiredHold>>, Error> {
+        let own = |one: &_| sides.is_own(one);
+        let Some(readers) = sides.read.last() else { return Ok(None) };
+        if !readers.holds.lock().are_all(own, self.begun) {
+            return Ok(None);
+        }
+        let deadline = self.deadline(self.begun, None)?;
+        let mut reading = self.session(readers.clone(), deadline);
+        let now = reading.acquire_permit(self.begun).await?;
+        let (session, ask) = self.prepare(&sides.write, deadline, now).await?;
+        let writer = session.possession();
+        let stands = {
+            let mut holds = readers.holds.lock();
+            let stands = ask.count == 1 && holds.are_all(own, clock::now());
+            if stands {
+                holds.stand_beside(writer);
+            }
+            stands
+        };
+        if !stands {
+            writer.holds.lock().not_executed(ask);
+            return Ok(None);
+        }
+        writer.holds.lock().has_reader();
+        self.ask_first(session, ask, None, Some(&readers)).await
     }
 }

@@ -119,6 +119,20 @@ impl Hold {
         self.granted.validity.check(now).map_or(Duration::ZERO, |until| until - now)
     }
 
+    /// An error if it is lost.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.is_lost() { Err(self.is_gone()) } else { Ok(()) }
+    }
+
+    /// The lease that it asks for, from now on: a default one, or what is left of its own.
+    pub(crate) fn lease_left(&self) -> Result<Lease, Error> {
+        self.check()?;
+        let _on = self.engine.host.enter();
+        let lease =
+            self.granted.possession.holds.lock().lease_left(self.granted.hold, clock::now());
+        lease.ok_or_else(|| self.is_gone())
+    }
+
     pub(crate) async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = Lease::Fixed(lease);
         let extend =
@@ -158,7 +172,7 @@ impl Hold {
     }
 
     /// What a caller learns whose work the loss has stopped.
-    pub(super) fn is_gone(&self) -> Error {
+    pub(crate) fn is_gone(&self) -> Error {
         self.was_lost(Outcome::NotExecuted).about(self.name())
     }
 

@@ -18,6 +18,8 @@ pub(crate) enum FoundBy {
     Extension,
     Execution,
     HandOff,
+    /// That of a reader of the same handle, beside which it was to stand.
+    Reader,
 }
 
 impl Possession {
@@ -27,12 +29,12 @@ impl Possession {
         let mut valid = None;
         let (lost, confirms) = {
             let mut holds = self.holds.lock();
-            let lost = if by == FoundBy::Renewal {
+            let lost = if matches!(by, FoundBy::Renewal | FoundBy::Reader) {
                 if holds.live.is_empty() {
                     return None;
                 }
                 let counted = holds.counted;
-                // A release of everything may be under way, and be what the renewal found. A pending
+                // A release of everything may be under way, and be what the request found. A pending
                 // release learns of a loss from its own reply; live holds had been lost by the clock.
                 let lost = if holds.freeing { holds.lose_live() } else { holds.lose_all() };
                 // A request under way may still be executed: if dropped, its undo stays pending.

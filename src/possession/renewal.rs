@@ -79,6 +79,16 @@ impl HoldState {
         }
     }
 
+    /// The lease of a valid hold from now on: the default one, or what is left of its own.
+    pub(crate) fn lease_left(&self, hold: HoldId, now: Instant) -> Option<Lease> {
+        let live = self.live.iter().find(|live| live.number == hold)?;
+        let until = live.validity.check(now)?;
+        Some(match live.lease {
+            Lease::Watchdog => Lease::Watchdog,
+            Lease::Fixed(_) => Lease::Fixed(until - now),
+        })
+    }
+
     /// Redis confirmed that one hold has `lease` from `sent` on. False if it was lost by then.
     pub(crate) fn extended(
         &mut self,

@@ -9,6 +9,9 @@
 //!    new reader asks Redis whether that is still so: no stream of readers keeps a writer out.
 //! 3. Redis may keep the lock for the longest lease of these guards. When the guard that needed it is given
 //!    back, a release is pending that makes it shorter.
+//! 4. **Beside a writer no other handle reads.** A handle that reads and writes has a guard here, and Redis lets
+//!    all readers of the client in as one. So from before the request that brings the two together, until Redis
+//!    has released the writer, only a reader of that handle joins.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +19,7 @@ use std::time::{Duration, Instant};
 use crate::lease::{Lease, Validity, valid_until};
 
 use super::handoff::LEAST;
-use super::{HandleId, HoldState, NewHold};
+use super::{HandleId, HoldState, NewHold, Possession};
 
 #[derive(Default)]
 pub(super) struct Shared {
@@ -24,6 +27,15 @@ pub(super) struct Shared {
     open_until: Option<Instant>,
     /// Whether not all leases are the default one.
     uneven: bool,
+    /// The writer beside these readers, or the last one that was (invariant 4). Its mutex is taken under this one.
+    writer: Option<Arc<Possession>>,
+}
+
+impl Shared {
+    /// The writer that Redis may have beside these readers.
+    fn writer(&self) -> Option<&Arc<Possession>> {
+        self.writer.as_ref().filter(|writer| writer.holds.lock().may_have_pending())
+    }
 }
 
 /// A reader that wants to join those that its client has.
@@ -35,6 +47,9 @@ pub(crate) struct Join {
     pub(crate) requested: Duration,
     /// It may join whether or not the share is open.
     pub(crate) passes: bool,
+    /// Its handle where that writes, and whether it does.
+    pub(crate) writes_as: HandleId,
+    pub(crate) writes: bool,
     /// There is a limit to how long the watchdog renews a lease.
     pub(crate) has_limit: bool,
 }
@@ -64,6 +79,44 @@ impl HoldState {
         }
     }
 
+    /// Redis is asked for a reader beside that writer, or for that writer beside these readers.
+    pub(crate) fn stand_beside(&mut self, writer: &Arc<Possession>) {
+        if let Some(shared) = &mut self.shared {
+            shared.writer = Some(writer.clone());
+        }
+    }
+
+    /// The writer that Redis may have beside these readers, if it is that of this handle.
+    pub(crate) fn writer_of(&self, handle: HandleId) -> Option<Arc<Possession>> {
+        let writer = self.shared.as_ref()?.writer()?;
+        writer.holds.lock().is_of(handle).then(|| writer.clone())
+    }
+
+    /// Whether there are readers, and all of them are `own`.
+    pub(crate) fn are_all(&self, own: impl Fn(&Arc<Validity>) -> bool, now: Instant) -> bool {
+        let mut valid = self.live.iter().filter(|hold| hold.validity.check(now).is_some());
+        !self.over && self.holding(now) && valid.all(|hold| own(&hold.validity))
+    }
+
+    /// Whether that handle writes here. If it does, a reader of it may be beside this writer from here on.
+    pub(crate) fn takes_reader(&mut self, handle: HandleId) -> bool {
+        let takes = self.is_of(handle) && !self.live.is_empty();
+        if takes {
+            self.has_reader();
+        }
+        takes
+    }
+
+    /// A reader of the same handle may be beside this writer from here on, which is not handed off any more.
+    pub(crate) fn has_reader(&mut self) {
+        self.rare().has_reader = true;
+    }
+
+    /// Whether no other handle takes this possession over: these are readers, or a reader may be beside it.
+    pub(super) fn is_of_one_handle(&self) -> bool {
+        self.shared.is_some() || self.rare.as_ref().is_some_and(|rare| rare.has_reader)
+    }
+
     /// Whether readers are left after one was given back, so that Redis has nothing to hear.
     pub(crate) fn is_shared_still(&self, now: Instant) -> bool {
         let even = self.shared.as_ref().is_some_and(|shared| !shared.uneven);
@@ -79,8 +132,17 @@ impl HoldState {
 
     /// Lets a reader join, if that needs no request.
     pub(crate) fn join(&mut self, join: Join, now: Instant) -> Option<NewHold> {
-        let Join { handle, lease, requested, passes, has_limit } = join;
-        let is_open = self.shared.as_ref()?.open_until.is_some_and(|until| now < until);
+        let Join { handle, lease, requested, passes, writes_as, writes, has_limit } = join;
+        let shared = self.shared.as_ref()?;
+        let is_beside = match shared.writer() {
+            Some(writer) => writer.holds.lock().is_of(writes_as),
+            // Redis lets no reader of others in beside a writer: these are lost, or will be.
+            None => !writes,
+        };
+        if !is_beside {
+            return None;
+        }
+        let is_open = shared.open_until.is_some_and(|until| now < until);
         let lives = self.counted > 0 && !self.over && !self.freeing;
         if !(passes || is_open) || !lives || !self.holds_for(handle, now) {
             return None;

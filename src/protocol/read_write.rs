@@ -14,7 +14,7 @@ use crate::transport::{Answer, Request};
 use super::fair::say_entry;
 use super::replies::{acquired, unexpected};
 use super::scripts::SCRIPTS;
-use super::{Acquired, Call, Names, QueueEntry, QueueNews, evalsha, millis};
+use super::{Acquired, Call, Names, QueueEntry, QueueNews, Terms, evalsha, millis};
 
 /// What stands at the end of the owner of a writer.
 const WRITER: &str = ":write";
@@ -24,6 +24,16 @@ const MOST_MARKERS: u32 = 16;
 
 /// The field of a reader, and its count.
 pub(super) type Reader = (String, u32);
+
+/// What a request says that asks for the lock.
+#[derive(Clone, Copy)]
+struct Says<'a> {
+    owner: &'a str,
+    terms: Terms,
+    entry: QueueEntry,
+    /// The owner of the same handle that has the lock already, beside which this one is to stand.
+    beside: Option<&'a str>,
+}
 
 /// Whether the owner of a read-write lock is that of a writer.
 fn writes(owner: &str) -> bool {
@@ -43,14 +53,17 @@ impl Call<'_> {
         &mut self,
         names: &Names,
         owner: &str,
-        lease: Duration,
-        count: u32,
+        terms: Terms,
         entry: QueueEntry,
+        beside: Option<&str>,
     ) -> Result<(Acquired, Instant, QueueNews), Error> {
-        let mut answer = self.ask_read_write(names, owner, lease, count, entry, &[]).await?;
-        let readers = readers(&answer.value);
+        let says = Says { owner, terms, entry, beside };
+        let mut answer = self.ask_read_write(names, says, &[]).await?;
+        let mut readers = readers(&answer.value);
+        // That one is alive.
+        readers.retain(|(reader, _)| beside != Some(reader));
         if !readers.is_empty() {
-            answer = self.ask_read_write(names, owner, lease, count, entry, &readers).await?;
+            answer = self.ask_read_write(names, says, &readers).await?;
         }
         let news = QueueNews::take(&mut answer);
         let (acquired, sent) = acquired(answer, 0)?;
@@ -60,12 +73,10 @@ impl Call<'_> {
     async fn ask_read_write(
         &mut self,
         names: &Names,
-        owner: &str,
-        lease: Duration,
-        count: u32,
-        entry: QueueEntry,
+        Says { owner, terms, entry, beside }: Says<'_>,
         readers: &[Reader],
     ) -> Result<Answer, Error> {
+        let Terms { count, lease, .. } = terms;
         let markers = readers.iter().flat_map(|(reader, count)| {
             (1..=*count).map(move |number| names.marker_key(reader, number))
         });
@@ -76,6 +87,7 @@ impl Call<'_> {
             for flag in [entry.of_another, entry.in_turn] {
                 cmd.arg(if flag { "1" } else { "" });
             }
+            cmd.arg(beside.unwrap_or_default());
             for (reader, count) in readers {
                 cmd.arg(reader).arg(*count);
             }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tracing::{Instrument, Span};
 
-use crate::acquire::{Wait, acquire_beside};
+use crate::acquire::{Wait, acquire_to_read, acquire_to_write};
 use crate::clock;
-use crate::error::{Error, ErrorKind, Outcome};
+use crate::error::Error;
 use crate::guard::Hold;
 use crate::handle::Handle;
 use crate::lease::Lease;
+use crate::possession::AcquiredHold;
 use crate::spans;
 
 use super::ReadWriteLock;
@@ -21,7 +22,7 @@ impl ReadWriteLock {
         if self.name().is_empty() {
             return Err(Error::invalid("a lock needs a name"));
         }
-        self.write.names.check(&self.engine.router)
+        self.sides.write.names.check(&self.engine.router)
     }
 
     /// How long a call waits that begins now.
@@ -35,9 +36,9 @@ impl ReadWriteLock {
         lease: Lease,
         wait: Wait,
     ) -> Result<Option<ReadGuard>, Error> {
-        let writes = || self.write.holding(clock::now()).is_some();
-        let hold = self.acquire(&self.read, lease, wait, writes).await?;
-        Ok(hold.map(|hold| ReadGuard::reads(self.engine.clone(), hold, &self.own)))
+        let granted = acquire_to_read(&self.engine, &self.sides, lease, wait);
+        let hold = self.acquire(&self.sides.read, granted).await?;
+        Ok(hold.map(|hold| ReadGuard::reads(self.of_guard(), hold)))
     }
 
     pub(super) async fn acquire_to_write(
@@ -45,17 +46,16 @@ impl ReadWriteLock {
         lease: Lease,
         wait: Wait,
     ) -> Result<Option<WriteGuard>, Error> {
-        let hold = self.acquire(&self.write, lease, wait, || self.own.reads()).await?;
-        Ok(hold.map(WriteGuard::writes))
+        let granted = acquire_to_write(&self.engine, &self.sides, lease, wait);
+        let hold = self.acquire(&self.sides.write, granted).await?;
+        Ok(hold.map(|hold| WriteGuard::writes(self.of_guard(), hold)))
     }
 
-    /// `deadlocks` says whether this handle has a guard for which the call would wait.
+    /// Makes a hold of that handle of what is granted.
     async fn acquire(
         &self,
         handle: &Arc<Handle>,
-        lease: Lease,
-        wait: Wait,
-        deadlocks: impl Fn() -> bool + Send + Sync,
+        granted: impl Future<Output = Result<Option<AcquiredHold>, Error>> + Send,
     ) -> Result<Option<Hold>, Error> {
         let about = |error: Error| error.about(self.name());
         // Before the span: the subscriber may have a mutex of its own.
@@ -65,13 +65,7 @@ impl ReadWriteLock {
         let span = spans::acquire(key, || self.owner(), server);
         let call = async {
             self.check_name()?;
-            if !matches!(wait, Wait::Once) && deadlocks() {
-                let message =
-                    format!("this handle of `{key}` has a guard for which it would wait for ever");
-                return Err(Error::new(ErrorKind::WouldDeadlock, Outcome::NotExecuted, message));
-            }
-            let recurs = handle.kind.is_shared() && self.own.reads();
-            let granted = acquire_beside(&self.engine, handle, lease, wait, recurs).await?;
+            let granted = granted.await?;
             // Makes a hold at once: from here on its drop is the undo.
             let hold = |granted| Hold::new(self.engine.clone(), handle.clone(), granted, &span);
             Ok(granted.map(hold))

@@ -1,14 +1,12 @@
 //! The guards of a read-write lock.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::Engine;
 use crate::error::{Error, Loss};
 use crate::guard::Hold;
 
-use super::own::Own;
+use super::ReadWriteLock;
 
 /// One hold of a [`ReadWriteLock`](crate::ReadWriteLock): a [`ReadGuard`] or a [`WriteGuard`], as `S` says.
 ///
@@ -27,8 +25,8 @@ use super::own::Own;
 #[must_use = "a dropped guard gives the lock back at once: keep it for as long as you need the lock"]
 pub struct ReadWriteGuard<S: Side> {
     // Before the hold: a handle that has given its guard back reads no more.
-    side: S,
-    hold: Hold,
+    pub(super) side: S,
+    pub(super) hold: Hold,
 }
 
 /// One hold of a [`ReadWriteLock`](crate::ReadWriteLock) that reads. Others may read at the same time; no
@@ -66,9 +64,8 @@ pub type WriteGuard = ReadWriteGuard<Writing>;
 mod side {
     use std::sync::Arc;
 
-    use crate::engine::Engine;
     use crate::lease::Validity;
-    use crate::read_write::own::Own;
+    use crate::read_write::ReadWriteLock;
 
     /// What a guard of a read-write lock does: outside of this crate it has no name.
     pub trait Side: Send + Sync + 'static {
@@ -78,30 +75,20 @@ mod side {
 
     /// That a handle has a guard that reads.
     pub struct Reading {
-        engine: Arc<Engine>,
-        own: Arc<Own>,
-        validity: Arc<Validity>,
+        pub(in crate::read_write) lock: ReadWriteLock,
+        pub(in crate::read_write) validity: Arc<Validity>,
     }
 
     /// That a guard writes.
-    pub struct Writing;
-
-    impl Reading {
-        pub(in crate::read_write) fn begin(
-            engine: Arc<Engine>,
-            own: &Arc<Own>,
-            validity: &Arc<Validity>,
-        ) -> Self {
-            own.add(validity);
-            Self { engine, own: own.clone(), validity: validity.clone() }
-        }
+    pub struct Writing {
+        pub(in crate::read_write) lock: ReadWriteLock,
     }
 
     impl Drop for Reading {
         fn drop(&mut self) {
             // In a forked child a mutex of the parent may be locked for ever.
-            if self.engine.process.is_this_one() {
-                self.own.remove(&self.validity);
+            if self.lock.engine.process.is_this_one() {
+                self.lock.sides.remove(&self.validity);
             }
         }
     }
@@ -117,14 +104,16 @@ mod side {
 use side::{Reading, Side, Writing};
 
 impl ReadGuard {
-    pub(super) fn reads(engine: Arc<Engine>, hold: Hold, own: &Arc<Own>) -> Self {
-        Self { side: Reading::begin(engine, own, &hold.granted.validity), hold }
+    /// Of a hold that its handle knows as its own.
+    pub(super) fn reads(lock: ReadWriteLock, hold: Hold) -> Self {
+        let validity = hold.granted.validity.clone();
+        Self { side: Reading { lock, validity }, hold }
     }
 }
 
 impl WriteGuard {
-    pub(super) fn writes(hold: Hold) -> Self {
-        Self { side: Writing, hold }
+    pub(super) fn writes(lock: ReadWriteLock, hold: Hold) -> Self {
+        Self { side: Writing { lock }, hold }
     }
 }
 

@@ -58,7 +58,7 @@ impl ReadWriteLock {
     ///
     /// Once the client has sent it, it may take effect even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        let (names, grace) = (&self.write.names, self.engine.config.fair_grace);
+        let (names, grace) = (&self.sides.write.names, self.engine.config.fair_grace);
         let free = async { self.call()?.force_unlock(names, grace).await };
         let freed = self.engine.call(self.name(), free).await?;
         if freed {
@@ -68,7 +68,7 @@ impl ReadWriteLock {
     }
 
     async fn mode(&self) -> Result<Option<Mode>, Error> {
-        let mode = async { self.call()?.mode(&self.write.names).await };
+        let mode = async { self.call()?.mode(&self.sides.write.names).await };
         self.engine.call(self.name(), mode).await
     }
 

@@ -10,6 +10,7 @@ use crate::prelude::*;
 mod dropped;
 mod leases;
 mod limits;
+mod sides;
 
 async fn reads(lock: &ReadWriteLock) -> ReadGuard {
     soon("reading", lock.read()).await.expect("to read")
@@ -194,27 +195,9 @@ async fn a_handle_that_reads_passes_a_writer_that_waits_and_others_do_not() {
 }
 
 #[tokio::test]
-async fn a_call_that_would_wait_for_its_own_handle_says_so() {
+async fn a_reader_that_is_lost_keeps_no_writer_of_its_handle_waiting() {
     let server = Server::start();
-    let client = connect(&server).await;
-    let lock = client.read_write_lock("config");
-    let deadlocks = |error: Error| {
-        assert_eq!(
-            (error.kind(), error.outcome()),
-            (ErrorKind::WouldDeadlock, Outcome::NotExecuted)
-        );
-        assert!(error.to_string().contains("config"), "{error}");
-    };
-    let reading = reads(&lock).await;
-    deadlocks(soon("a write", lock.write()).await.unwrap_err());
-    deadlocks(soon("a try", lock.try_write(MINUTE, MINUTE)).await.unwrap_err());
-    assert!(lock.try_write_now().await.unwrap().is_none());
-    reading.unlock().await.unwrap();
-    let writing = writes(&lock).await;
-    deadlocks(soon("a read", lock.read()).await.unwrap_err());
-    assert!(lock.try_read_now().await.unwrap().is_none());
-    writing.unlock().await.unwrap();
-    // One that is lost keeps nobody waiting.
+    let lock = connect(&server).await.read_write_lock("config");
     let brief = lock.read_with_lease(ms(20)).await.unwrap();
     soon("the end of the lease", brief.lost()).await;
     writes(&lock).await.unlock().await.unwrap();

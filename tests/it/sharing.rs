@@ -86,25 +86,36 @@ pub(crate) async fn calls_of_one_handle_nest_or_say_that_they_would_deadlock(set
     let (client, other) = (setup.connect().await, setup.connect().await);
     let lock = client.read_write_lock(NAME);
     let outer = reads(&lock).await;
+    for client in [&client, &other] {
+        let elsewhere = reads(&client.read_write_lock(NAME)).await;
+        let error = soon("a write", lock.write()).await.unwrap_err();
+        let (kind, outcome) = (error.kind(), error.outcome());
+        assert_eq!((kind, outcome), (ErrorKind::WouldDeadlock, Outcome::NotExecuted));
+        elsewhere.unlock().await.unwrap();
+    }
     let waiting = waits_to_write(&other);
     queued(&setup, 1).await;
     // It passes the writer that waits, and nobody else does.
     let inner = reads(&lock).await;
     let tried = lock.try_read_now().await.unwrap().expect("to read again");
     assert!(client.read_write_lock(NAME).try_read_now().await.unwrap().is_none());
-    let error = soon("a write", lock.write()).await.unwrap_err();
-    assert_eq!((error.kind(), error.outcome()), (ErrorKind::WouldDeadlock, Outcome::NotExecuted));
+    let writing = soon("the only reader", lock.write()).await.unwrap();
+    assert_eq!(setup.fields(NAME).len(), 3, "both sides, and the mode");
+    let reading = soon("the way back", writing.downgrade()).await.unwrap();
     for guard in [outer, tried, inner] {
-        assert!(!waiting.is_finished());
         guard.unlock().await.unwrap();
+        assert!(!waiting.is_finished());
     }
+    let writing = soon("the last guard", reading.try_upgrade()).await.unwrap().expect("to write");
+    assert!(!waiting.is_finished());
+    writing.unlock().await.unwrap();
     soon("the writer", waiting).await.unwrap().unwrap().unlock().await.unwrap();
 
     let (outer, inner) = (writes(&lock).await, writes(&lock).await);
     assert_eq!(outer.owner(), inner.owner());
-    let error = soon("a read", lock.read()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WouldDeadlock);
+    let reading = soon("a read", lock.read()).await.unwrap();
     outer.unlock().await.unwrap();
+    reading.unlock().await.unwrap();
     assert!(!is_free_to_write(&other).await, "a nested hold is left");
     inner.unlock().await.unwrap();
     assert!(is_free_to_write(&other).await);

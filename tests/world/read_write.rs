@@ -7,6 +7,8 @@ use redlatch::{Lease, ReadWriteLock};
 
 use crate::prelude::*;
 
+mod sides;
+
 /// Who is inside: readers above zero, a writer below.
 #[derive(Clone, Default)]
 struct Inside(Arc<AtomicI64>);

@@ -8,6 +8,8 @@ use super::super::read_write::{Reader, readers};
 use super::server::Server;
 use super::*;
 
+mod beside;
+mod life;
 mod model;
 use model::Model;
 
@@ -66,6 +68,20 @@ struct Ask {
     came: Option<Came>,
     count: u32,
     in_turn: bool,
+    /// The other side of its handle.
+    beside: Option<String>,
+}
+
+impl Ask {
+    /// For a first hold, of a call that does not wait.
+    fn once(client: usize, owner: &str) -> Self {
+        let (owner, writes) = (owner.to_owned(), owner.ends_with(":write"));
+        Self { client, owner, writes, came: None, count: 1, in_turn: false, beside: None }
+    }
+
+    fn beside(self, other: &str) -> Self {
+        Self { beside: Some(other.to_owned()), ..self }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -126,6 +142,7 @@ impl Real {
         let flag = |flag| if flag { "1" } else { "" }.to_owned();
         let mut args = vec![ask.owner.clone(), LEASE.to_string(), ask.count.to_string()];
         args.extend([mode.to_owned(), String::new(), flag(ask.in_turn)]);
+        args.push(ask.beside.clone().unwrap_or_default());
         for (reader, count) in looks_at {
             keys.push(marker(reader));
             args.extend([reader.clone(), count.to_string()]);
@@ -136,7 +153,8 @@ impl Real {
 
     fn ask(&mut self, ask: &Ask) -> Reply {
         let mut reply = self.ask_once(ask, &[]);
-        let named = readers(&reply);
+        let mut named = readers(&reply);
+        named.retain(|(reader, _)| ask.beside.as_ref() != Some(reader));
         if !named.is_empty() {
             reply = self.ask_once(ask, &named);
             assert!(readers(&reply).is_empty(), "it has looked");
@@ -174,203 +192,5 @@ impl Real {
         for key in self.query::<Vec<String>>(&["KEYS", "*"]) {
             assert!(self.query::<i64>(&["PTTL", &key]) > 0, "{key}");
         }
-    }
-}
-
-/// What the clients of a random life know.
-#[derive(Default)]
-struct Client {
-    /// Its oldest waiter, with the owner that it asks for.
-    waits: Option<(Came, String)>,
-    holds: Vec<String>,
-    ended: Vec<String>,
-    last_ticket: u64,
-}
-
-const CLIENTS: usize = 4;
-
-/// Random steps, one in five of them sent twice: each reply, the hash and the queue are as the model says.
-fn live(real: &mut Real, steps: u32, random: &mut impl FnMut(u64) -> u64) -> [u32; 2] {
-    let (mut model, mut clients, mut number, mut clock) =
-        (Model::default(), [(); CLIENTS].map(|()| Client::default()), 0, 0);
-    let mut granted = [0; 2];
-    real.query::<()>(&["FLUSHALL"]);
-    for step in 0..steps {
-        let client = random(CLIENTS as u64) as usize;
-        let me = &mut clients[client];
-        let owner = |writes, number: &mut u64| {
-            *number += 1;
-            format!("c{client}:{number}{}", if writes { ":write" } else { "" })
-        };
-        let twice = random(5) == 0;
-        clock += 1;
-        match random(12) {
-            0..5 => {
-                let (came, owner) = me.waits.clone().unwrap_or_else(|| {
-                    me.last_ticket += 1;
-                    let writes = random(3) == 0;
-                    let came = Came { at: clock, ticket: me.last_ticket, writes };
-                    (came, owner(writes, &mut number))
-                });
-                let ask = Ask {
-                    client,
-                    owner: owner.clone(),
-                    writes: came.writes,
-                    came: Some(came),
-                    count: 1,
-                    in_turn: false,
-                };
-                let (said, expected) = (real.ask(&ask), model.ask(&ask));
-                assert_eq!(said, expected, "step {step}: {ask:?}");
-                if twice {
-                    assert_eq!(real.ask(&ask), model.ask(&ask), "step {step} again: {ask:?}");
-                }
-                me.waits = (said == Reply::Refused).then(|| (came, owner.clone()));
-                if said == Reply::Granted {
-                    granted[usize::from(came.writes)] += 1;
-                    me.holds.push(owner);
-                }
-            }
-            5 => {
-                let writes = random(2) == 0;
-                let ask = Ask {
-                    client,
-                    owner: owner(writes, &mut number),
-                    writes,
-                    came: None,
-                    count: 1,
-                    in_turn: false,
-                };
-                let said = real.ask(&ask);
-                assert_eq!(said, model.ask(&ask), "step {step}: {ask:?}");
-                if said == Reply::Granted {
-                    me.holds.push(ask.owner);
-                }
-            }
-            // A nested hold, of an owner that may have ended.
-            6 => {
-                let all: Vec<_> = me.holds.iter().chain(&me.ended).cloned().collect();
-                let Some(owner) = all.get(random(all.len().max(1) as u64) as usize) else {
-                    continue;
-                };
-                let writes = owner.ends_with(":write");
-                let in_turn = !writes && random(2) == 0;
-                let came =
-                    me.waits.as_ref().map(|(came, _)| *came).filter(|came| in_turn && !came.writes);
-                let count = if writes { 2 + random(2) as u32 } else { 2 };
-                let ask = Ask { client, owner: owner.clone(), writes, came, count, in_turn };
-                let said = real.ask(&ask);
-                assert_eq!(said, model.ask(&ask), "step {step}: {ask:?}");
-                if said == Reply::Granted && came.is_some() {
-                    me.waits = None;
-                }
-                if twice && said != Reply::Granted {
-                    assert_eq!(real.ask(&ask), model.ask(&ask), "step {step} again: {ask:?}");
-                }
-            }
-            7 => {
-                let Some((came, _)) = me.waits.take() else { continue };
-                let says = Says { client, came: None, ticket: came.ticket };
-                let _ = real.run(&SCRIPTS.rw_leave, &says, &[], &[]);
-                model.enter(client, None, came.ticket);
-            }
-            8..11 => {
-                let all: Vec<_> = me.holds.iter().chain(me.ended.iter().take(1)).cloned().collect();
-                let Some(owner) = all.get(random(all.len().max(1) as u64) as usize) else {
-                    continue;
-                };
-                let came = me.waits.as_ref().map(|(came, _)| *came);
-                let says = Says { client, came, ticket: me.last_ticket };
-                for _ in 0..=u8::from(twice) {
-                    assert_eq!(
-                        real.release(owner, &says),
-                        model.release(owner, &says),
-                        "step {step}: {owner}"
-                    );
-                }
-                me.holds.retain(|hold| hold != owner);
-                me.ended.push(owner.clone());
-            }
-            _ if random(4) == 0 => {
-                let says = Says { client, came: None, ticket: 0 };
-                let freed = real.run(&SCRIPTS.rw_force_unlock, &says, &[], &[]);
-                assert_eq!(matches!(freed, Value::Int(_)), model.mode().is_some(), "step {step}");
-                model.owners.clear();
-                model.dead.clear();
-            }
-            // A reader dies: its marker ends, and its field stays.
-            _ => {
-                let mut readers = model.owners.keys().filter(|owner| !owner.ends_with(":write"));
-                let Some(dies) = readers.find(|owner| !model.dead.contains(owner)).cloned() else {
-                    continue;
-                };
-                real.query::<()>(&["DEL", &marker(&dies)]);
-                clients.iter_mut().for_each(|client| client.holds.retain(|hold| *hold != dies));
-                model.dead.push(dies);
-            }
-        }
-        assert_eq!(real.hash(), model.hash(), "step {step}");
-        let order: Vec<_> = model.queue.iter().map(|(client, _)| format!("c{client}")).collect();
-        assert_eq!(real.order(), order, "step {step}");
-        for owner in model
-            .owners
-            .keys()
-            .filter(|owner| !owner.ends_with(":write") && !model.dead.contains(owner))
-        {
-            assert!(real.query::<bool>(&["EXISTS", &marker(owner)]), "step {step}: {owner}");
-        }
-        if step % 50 == 0 {
-            real.assert_nothing_eternal();
-        }
-    }
-    granted
-}
-
-#[test]
-fn the_scripts_of_the_read_write_lock_do_what_a_naive_lock_does() {
-    let mut real = Real::new();
-    let mut total = [0; 2];
-    for seed in 1..=20_u64 {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut random = |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 11) % below
-        };
-        let granted = live(&mut real, 400, &mut random);
-        for (total, granted) in total.iter_mut().zip(granted) {
-            *total += granted;
-        }
-    }
-    assert!(total[0] > 200 && total[1] > 100, "{total:?}: few grants");
-}
-
-/// The server evicts what is known of the waiting clients, and leaves their queue.
-#[test]
-fn a_client_of_which_the_server_has_kept_a_part_is_notified_and_never_granted_the_lock() {
-    let mut real = Real { counts: true, ..Real::new() };
-    let ask = |client: usize, at| {
-        let came = Some(Came { at, ticket: 1, writes: true });
-        let owner = format!("c{client}:1:write");
-        Ask { client, owner, writes: true, came, count: 1, in_turn: false }
-    };
-    let (holds, waits) = (ask(0, 1), ask(1, 2));
-    assert_eq!((real.ask(&holds), real.ask(&waits)), (Reply::Granted, Reply::Refused));
-    let mut listener = real.server.connect();
-    let mut listener = listener.as_pubsub();
-    listener.subscribe(format!("{CHANNEL}:c1")).unwrap();
-    for alive in [false, true] {
-        real.query::<()>(&["DEL", WAITING]);
-        if alive {
-            let until = "9000000000000000";
-            real.query::<()>(&["HSET", WAITING, "alive:c1", until]);
-        }
-        let says = Says { client: 0, came: None, ticket: 1 };
-        real.release(&holds.owner, &says);
-        assert_eq!(real.hash(), BTreeMap::new(), "no grant: only one that asks may have it");
-        assert_eq!(real.ask(&waits), Reply::Granted);
-        real.release(&waits.owner, &Says { client: 1, came: None, ticket: 1 });
-        assert_eq!((real.ask(&holds), real.ask(&waits)), (Reply::Granted, Reply::Refused));
     }
 }

@@ -6,7 +6,7 @@ use crate::cancellation::{at_every_await, step};
 type Call = fn(ReadWriteLock) -> BoxFuture<'static, bool>;
 
 /// The calls: whether each came to a guard, which it drops.
-const CALLS: [(&str, Call); 6] = [
+const CALLS: [(&str, Call); 10] = [
     ("read", |lock| async move { lock.read().await.map(drop).is_ok() }.boxed()),
     ("write", |lock| async move { lock.write().await.map(drop).is_ok() }.boxed()),
     ("try_read", |lock| {
@@ -20,6 +20,31 @@ const CALLS: [(&str, Call); 6] = [
     }),
     ("write_now", |lock| {
         async move { lock.try_write_now().await.is_ok_and(|g| g.is_some()) }.boxed()
+    }),
+    ("read_in_write", |lock| {
+        async move {
+            let outer = lock.write().await;
+            let inner = lock.read().await;
+            drop(outer);
+            inner.is_ok()
+        }
+        .boxed()
+    }),
+    ("write_in_read", |lock| {
+        async move {
+            let outer = lock.read().await;
+            let inner = lock.write().await;
+            drop(outer);
+            inner.is_ok()
+        }
+        .boxed()
+    }),
+    ("try_upgrade", |lock| {
+        async move { lock.read().await.unwrap().try_upgrade().await.is_ok_and(|g| g.is_ok()) }
+            .boxed()
+    }),
+    ("downgrade", |lock| {
+        async move { lock.write().await.unwrap().downgrade().await.is_ok() }.boxed()
     }),
 ];
 

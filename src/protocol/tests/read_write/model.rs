@@ -5,7 +5,7 @@ use super::*;
 /// A lock so simple that it is hardly wrong.
 #[derive(Default)]
 pub(super) struct Model {
-    /// The owners, with their counts: readers, or one writer.
+    /// The owners, with their counts: readers, or one writer, which may have one reader beside it.
     pub(super) owners: BTreeMap<String, u32>,
     /// Readers whose markers have ended.
     pub(super) dead: Vec<String>,
@@ -15,8 +15,8 @@ pub(super) struct Model {
 
 impl Model {
     pub(super) fn mode(&self) -> Option<&'static str> {
-        let (owner, _) = self.owners.first_key_value()?;
-        Some(if owner.ends_with(":write") { "write" } else { "read" })
+        let writes = self.owners.keys().any(|owner| owner.ends_with(":write"));
+        (!self.owners.is_empty()).then_some(if writes { "write" } else { "read" })
     }
 
     pub(super) fn enter(&mut self, client: usize, came: Option<Came>, ticket: u64) {
@@ -34,41 +34,38 @@ impl Model {
 
     pub(super) fn ask(&mut self, ask: &Ask) -> Reply {
         let has = self.owners.contains_key(&ask.owner);
-        if ask.count > 1 && !has {
+        let stands = ask.beside.as_ref().is_some_and(|other| self.owners.contains_key(other));
+        if !has && (ask.count > 1 || ask.beside.is_some() && !stands) {
             return if self.owners.is_empty() { Reply::Gone } else { Reply::Taken };
         }
-        if ask.count > 1 && !ask.in_turn {
-            self.owners.insert(ask.owner.clone(), if ask.writes { ask.count } else { 1 });
-            return Reply::Granted;
+        if ask.writes && self.mode() == Some("read") {
+            let is_out = |owner: &String| ask.beside.as_ref() != Some(owner);
+            let out: Vec<_> = self.dead.extract_if(.., |owner| is_out(owner)).collect();
+            self.owners.retain(|owner, _| !out.contains(owner));
         }
-        if has && !ask.in_turn {
-            if let Some(came) = ask.came {
-                self.enter(ask.client, None, came.ticket);
-            }
-            return Reply::Granted;
-        }
-        if ask.came.is_some() {
+        let (fits, joins) = match self.mode() {
+            None => (true, false),
+            Some("read") if ask.writes => (false, stands && self.owners.len() == 1),
+            Some("read") => (true, false),
+            Some(_) => (ask.writes && has, stands && !ask.writes),
+        };
+        let waits = !joins && (!has || ask.in_turn);
+        if waits && ask.came.is_some() {
             self.enter(ask.client, ask.came, 0);
         }
-        if ask.writes && self.mode() == Some("read") {
-            let dead = std::mem::take(&mut self.dead);
-            self.owners.retain(|owner, _| !dead.contains(owner));
-        }
-        let fits = match self.mode() {
-            None => true,
-            Some(mode) => mode == "read" && !ask.writes,
-        };
         let is_next = match self.queue.first() {
             None => true,
             Some((first, _)) => ask.came.is_some() && *first == ask.client,
         };
-        if !fits || !is_next {
+        if !(fits || joins) || waits && !is_next {
             return Reply::Refused;
         }
-        if ask.came.is_some() {
+        if waits && ask.came.is_some() {
             self.queue.retain(|(client, _)| *client != ask.client);
+        } else if let Some(came) = ask.came {
+            self.enter(ask.client, None, came.ticket);
         }
-        self.owners.insert(ask.owner.clone(), 1);
+        self.owners.insert(ask.owner.clone(), if ask.writes { ask.count } else { 1 });
         Reply::Granted
     }
 

@@ -1,0 +1,180 @@
+//! The scripts beside the model, through random lives of a few clients.
+
+use super::*;
+
+/// What the clients of a random life know.
+#[derive(Default)]
+struct Client {
+    /// Its oldest waiter, with the owner that it asks for.
+    waits: Option<(Came, String)>,
+    holds: Vec<String>,
+    ended: Vec<String>,
+    last_ticket: u64,
+}
+
+const CLIENTS: usize = 4;
+
+/// Random steps, one in five of them sent twice: each reply, the hash and the queue are as the model says.
+fn live(real: &mut Real, steps: u32, random: &mut impl FnMut(u64) -> u64) -> [u32; 4] {
+    let (mut model, mut clients, mut number, mut clock) =
+        (Model::default(), [(); CLIENTS].map(|()| Client::default()), 0, 0);
+    let mut granted = [0; 4];
+    real.query::<()>(&["FLUSHALL"]);
+    for step in 0..steps {
+        let client = random(CLIENTS as u64) as usize;
+        let me = &mut clients[client];
+        let owner = |writes, number: &mut u64| {
+            *number += 1;
+            format!("c{client}:{number}{}", if writes { ":write" } else { "" })
+        };
+        let twice = random(5) == 0;
+        clock += 1;
+        match random(14) {
+            0..5 => {
+                let (came, owner) = me.waits.clone().unwrap_or_else(|| {
+                    me.last_ticket += 1;
+                    let writes = random(3) == 0;
+                    let came = Came { at: clock, ticket: me.last_ticket, writes };
+                    (came, owner(writes, &mut number))
+                });
+                let ask = Ask { came: Some(came), ..Ask::once(client, &owner) };
+                let (said, expected) = (real.ask(&ask), model.ask(&ask));
+                assert_eq!(said, expected, "step {step}: {ask:?}");
+                if twice {
+                    assert_eq!(real.ask(&ask), model.ask(&ask), "step {step} again: {ask:?}");
+                }
+                me.waits = (said == Reply::Refused).then(|| (came, owner.clone()));
+                if said == Reply::Granted {
+                    granted[usize::from(came.writes)] += 1;
+                    me.holds.push(owner);
+                }
+            }
+            5 => {
+                let ask = Ask::once(client, &owner(random(2) == 0, &mut number));
+                let said = real.ask(&ask);
+                assert_eq!(said, model.ask(&ask), "step {step}: {ask:?}");
+                if said == Reply::Granted {
+                    me.holds.push(ask.owner);
+                }
+            }
+            // A nested hold, of an owner that may have ended.
+            6 => {
+                let all: Vec<_> = me.holds.iter().chain(&me.ended).cloned().collect();
+                let Some(owner) = all.get(random(all.len().max(1) as u64) as usize) else {
+                    continue;
+                };
+                let writes = owner.ends_with(":write");
+                let in_turn = !writes && random(2) == 0;
+                let came =
+                    me.waits.as_ref().map(|(came, _)| *came).filter(|came| in_turn && !came.writes);
+                let count = if writes { 2 + random(2) as u32 } else { 2 };
+                let ask = Ask { came, count, in_turn, ..Ask::once(client, owner) };
+                // Its writer, or another one that has no part in it.
+                let other = me.holds.iter().find(|other| !writes && other.ends_with(":write"));
+                let beside = other.filter(|_| random(3) > 0).cloned();
+                let ask = Ask { beside, ..ask };
+                let said = real.ask(&ask);
+                assert_eq!(said, model.ask(&ask), "step {step}: {ask:?}");
+                if said == Reply::Granted && came.is_some() {
+                    me.waits = None;
+                }
+                if twice && said != Reply::Granted {
+                    assert_eq!(real.ask(&ask), model.ask(&ask), "step {step} again: {ask:?}");
+                }
+            }
+            7 => {
+                let Some((came, _)) = me.waits.take() else { continue };
+                let says = Says { client, came: None, ticket: came.ticket };
+                let _ = real.run(&SCRIPTS.rw_leave, &says, &[], &[]);
+                model.enter(client, None, came.ticket);
+            }
+            8..11 => {
+                let all: Vec<_> = me.holds.iter().chain(me.ended.iter().take(1)).cloned().collect();
+                let Some(owner) = all.get(random(all.len().max(1) as u64) as usize) else {
+                    continue;
+                };
+                let came = me.waits.as_ref().map(|(came, _)| *came);
+                let says = Says { client, came, ticket: me.last_ticket };
+                for _ in 0..=u8::from(twice) {
+                    assert_eq!(
+                        real.release(owner, &says),
+                        model.release(owner, &says),
+                        "step {step}: {owner}"
+                    );
+                }
+                me.holds.retain(|hold| hold != owner);
+                me.ended.push(owner.clone());
+            }
+            // A handle that has one side asks for the other.
+            11 | 12 => {
+                let all: Vec<_> = me.holds.iter().chain(me.ended.iter().take(1)).cloned().collect();
+                let Some(other) = all.get(random(all.len().max(1) as u64) as usize) else {
+                    continue;
+                };
+                let asks = owner(!other.ends_with(":write"), &mut number);
+                let ask = Ask::once(client, &asks).beside(other);
+                let said = real.ask(&ask);
+                assert_eq!(said, model.ask(&ask), "step {step}: {ask:?}");
+                if twice {
+                    assert_eq!(real.ask(&ask), model.ask(&ask), "step {step} again: {ask:?}");
+                }
+                if said == Reply::Granted {
+                    granted[2 + usize::from(ask.writes)] += 1;
+                    me.holds.push(ask.owner);
+                }
+            }
+            _ if random(4) == 0 => {
+                let says = Says { client, came: None, ticket: 0 };
+                let freed = real.run(&SCRIPTS.rw_force_unlock, &says, &[], &[]);
+                assert_eq!(matches!(freed, Value::Int(_)), model.mode().is_some(), "step {step}");
+                model.owners.clear();
+                model.dead.clear();
+            }
+            // A reader dies: its marker ends, and its field stays.
+            _ => {
+                let mut readers = model.owners.keys().filter(|owner| !owner.ends_with(":write"));
+                let Some(dies) = readers.find(|owner| !model.dead.contains(owner)).cloned() else {
+                    continue;
+                };
+                real.query::<()>(&["DEL", &marker(&dies)]);
+                clients.iter_mut().for_each(|client| client.holds.retain(|hold| *hold != dies));
+                model.dead.push(dies);
+            }
+        }
+        assert_eq!(real.hash(), model.hash(), "step {step}");
+        let order: Vec<_> = model.queue.iter().map(|(client, _)| format!("c{client}")).collect();
+        assert_eq!(real.order(), order, "step {step}");
+        for owner in model
+            .owners
+            .keys()
+            .filter(|owner| !owner.ends_with(":write") && !model.dead.contains(owner))
+        {
+            assert!(real.query::<bool>(&["EXISTS", &marker(owner)]), "step {step}: {owner}");
+        }
+        if step % 50 == 0 {
+            real.assert_nothing_eternal();
+        }
+    }
+    granted
+}
+
+#[test]
+fn the_scripts_of_the_read_write_lock_do_what_a_naive_lock_does() {
+    let mut real = Real::new();
+    let mut total = [0; 4];
+    for seed in 1..=20_u64 {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut random = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) % below
+        };
+        let granted = live(&mut real, 400, &mut random);
+        for (total, granted) in total.iter_mut().zip(granted) {
+            *total += granted;
+        }
+    }
+    assert!(total[0] > 200 && total[1] > 100, "{total:?}: few grants");
+    assert!(total[2] > 40 && total[3] > 20, "{total:?}: few beside each other");
+}

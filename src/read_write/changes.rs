@@ -1,0 +1,78 @@
+//! How a guard that reads becomes one that writes, and the other way round.
+
+use crate::acquire::Wait;
+use crate::error::{Error, ErrorKind};
+
+use super::{ReadGuard, WriteGuard};
+
+impl ReadGuard {
+    /// Writes from now on, instead of reading, if nobody else reads: no owner has written in between. `Ok(Err(guard))`
+    /// gives the guard back, which still reads, if another owner reads, or another handle of this client does. It never
+    /// waits for the others to finish: each of two readers that both did that would wait for the other.
+    ///
+    /// The guard that writes has the default lease if this one has, else what is left of its lease. If this is
+    /// not the only guard of its handle, the others go on reading beside it.
+    ///
+    /// Two round trips: to write, and to give the read back. The second one is saved where the handle has other guards
+    /// that read, and with [`write`](crate::ReadWriteLock::write), which keeps this one. A client that knows of another
+    /// reader of its own asks Redis nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost) if this guard is lost, or turns out to be. Else those of
+    /// [every call](crate::Lock#errors). With any error the client gives this guard back.
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](crate::Lock#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the client gives back what it has: neither this guard nor one that writes is left.
+    pub async fn try_upgrade(self) -> Result<Result<WriteGuard, ReadGuard>, Error> {
+        let lease = self.hold.lease_left()?;
+        let writes = self.side.lock.acquire_to_write(lease, Wait::Once).await?;
+        // The lock may have been free, and granted to this handle as to any other.
+        self.hold.check()?;
+        let Some(writes) = writes else { return Ok(Err(self)) };
+        // What becomes of it is of no interest: the background goes on with it.
+        drop(self.unlock().await);
+        Ok(Ok(writes))
+    }
+}
+
+impl WriteGuard {
+    /// Reads from now on, instead of writing: no owner has written in between. Others may read from here on, and the
+    /// readers that wait are woken, up to the first writer that waits.
+    ///
+    /// The guard that reads has the default lease if this one has, else what is left of its lease. If this is not the
+    /// only guard of its handle that writes, the handle goes on writing.
+    ///
+    /// Two round trips: to read beside the writer, and to give the write back. The first one is saved where the handle
+    /// has a guard that reads already.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost) if this guard is lost, or turns out to be. Else those of
+    /// [every call](crate::Lock#errors). With any error the client gives this guard back. That Redis did not confirm
+    /// the end of the write is none: the client goes on with that in the background.
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](crate::Lock#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the client gives back what it has: neither this guard nor one that reads is left.
+    pub async fn downgrade(self) -> Result<ReadGuard, Error> {
+        let lease = self.hold.lease_left()?;
+        let reads = self.side.lock.acquire_to_read(lease, Wait::Once).await?;
+        // The lock may have been free, and granted to this handle as to any other.
+        self.hold.check()?;
+        let reads = reads.ok_or_else(|| self.hold.is_gone())?;
+        match self.unlock().await {
+            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+            Ok(()) | Err(_) => Ok(reads),
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Handles that read and write: nobody else is inside beside one that writes, whatever becomes what, and whenever a
+//! call is dropped.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use redlatch::{ReadGuard, WriteGuard};
+
+use super::*;
+
+/// How many guards each handle has that read, and that write.
+#[derive(Clone, Default)]
+struct Guards(Arc<Mutex<BTreeMap<String, [u32; 2]>>>);
+
+/// A guard, and the note of it.
+struct Noted<G> {
+    guard: G,
+    _note: Note,
+}
+
+struct Note {
+    guards: Guards,
+    handle: String,
+    writes: bool,
+}
+
+impl Guards {
+    fn note(&self, lock: &ReadWriteLock, writes: bool) -> Note {
+        let handle = lock.owner().to_owned();
+        let mut all = self.0.lock().unwrap();
+        for (other, [readers, writers]) in all.iter().filter(|(other, _)| **other != handle) {
+            assert!(*writers == 0, "{handle} is inside beside {other}, which writes");
+            assert!(!writes || *readers == 0, "{handle} writes beside {other}");
+        }
+        all.entry(handle.clone()).or_default()[usize::from(writes)] += 1;
+        Note { guards: self.clone(), handle, writes }
+    }
+
+    fn reads(&self, lock: &ReadWriteLock, guard: ReadGuard) -> Noted<ReadGuard> {
+        Noted { guard, _note: self.note(lock, false) }
+    }
+
+    fn writes(&self, lock: &ReadWriteLock, guard: WriteGuard) -> Noted<WriteGuard> {
+        Noted { guard, _note: self.note(lock, true) }
+    }
+
+    fn are_none(&self) -> bool {
+        self.0.lock().unwrap().values().all(|both| *both == [0, 0])
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        // Also if a check has failed meanwhile.
+        let all = self.guards.0.lock();
+        let mut all = all.unwrap_or_else(std::sync::PoisonError::into_inner);
+        all.get_mut(&self.handle).unwrap()[usize::from(self.writes)] -= 1;
+    }
+}
+
+/// Gives a guard back, in one way or the other; it is noted until just before that.
+macro_rules! give_back {
+    ($noted:expr, $random:expr) => {{
+        let Noted { guard, _note } = $noted;
+        drop(_note);
+        if $random.permille(500) { drop(guard) } else { guard.unlock().await.unwrap() }
+    }};
+}
+
+async fn changes(lock: ReadWriteLock, all: Guards, mut random: Random, rounds: u32) {
+    for _ in 0..rounds {
+        sleep(ms(random.below(12))).await;
+        match random.below(9) {
+            0 | 1 => {
+                let guard = all.reads(&lock, lock.read().await.unwrap());
+                sleep(ms(random.below(6))).await;
+                give_back!(guard, random);
+            }
+            2 => {
+                let guard = all.writes(&lock, lock.write().await.unwrap());
+                sleep(ms(random.below(6))).await;
+                give_back!(guard, random);
+            }
+            3 => {
+                let outer = all.writes(&lock, lock.write().await.unwrap());
+                let inner = all.reads(&lock, lock.read().await.unwrap());
+                sleep(ms(random.below(4))).await;
+                if random.permille(500) {
+                    give_back!(outer, random);
+                    sleep(ms(random.below(4))).await;
+                    give_back!(inner, random);
+                } else {
+                    give_back!(inner, random);
+                    sleep(ms(random.below(4))).await;
+                    give_back!(outer, random);
+                }
+            }
+            4 => {
+                let outer = all.reads(&lock, lock.read().await.unwrap());
+                sleep(ms(random.below(3))).await;
+                match lock.write().await {
+                    Ok(inner) => {
+                        let inner = all.writes(&lock, inner);
+                        sleep(ms(random.below(4))).await;
+                        give_back!(inner, random);
+                    }
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::WouldDeadlock, "{error}"),
+                }
+                sleep(ms(random.below(4))).await;
+                give_back!(outer, random);
+            }
+            5 => {
+                let Noted { guard, _note } = all.reads(&lock, lock.read().await.unwrap());
+                match guard.try_upgrade().await.unwrap() {
+                    Ok(guard) => {
+                        drop(_note);
+                        let guard = all.writes(&lock, guard);
+                        sleep(ms(random.below(4))).await;
+                        give_back!(guard, random);
+                    }
+                    Err(guard) => give_back!(Noted { guard, _note }, random),
+                }
+            }
+            6 => {
+                let Noted { guard, _note } = all.writes(&lock, lock.write().await.unwrap());
+                drop(_note);
+                let guard = all.reads(&lock, guard.downgrade().await.unwrap());
+                sleep(ms(random.below(4))).await;
+                give_back!(guard, random);
+            }
+            7 => {
+                // Dropped wherever it is.
+                let reading = all.reads(&lock, lock.read().await.unwrap());
+                drop(timeout(ms(random.below(8)), lock.write()).await);
+                give_back!(reading, random);
+                let writing = lock.write().await.unwrap();
+                drop(timeout(ms(random.below(8)), writing.downgrade()).await);
+            }
+            _ => {
+                if let Some(guard) = lock.try_write_now().await.unwrap() {
+                    give_back!(all.writes(&lock, guard), random);
+                }
+                if let Some(guard) = lock.try_read_now().await.unwrap() {
+                    give_back!(all.reads(&lock, guard), random);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_is_inside_beside_a_handle_that_writes() {
+    for seed in 0..in_short(6, 60) {
+        for away in [ms(0), ms(2), ms(20)] {
+            play(seed, async |scene| {
+                let (guards, mut machines, mut tasks) = (Guards::default(), vec![], vec![]);
+                for number in 0..3 {
+                    let (machine, client) = scene.client(away, LockClient::builder()).await;
+                    for task in 0..4 {
+                        let random = Random::new(seed * 100 + number * 10 + task);
+                        let lock = client.read_write_lock("config");
+                        tasks.push(machine.spawn(changes(lock, guards.clone(), random, 30)));
+                    }
+                    machines.push(machine);
+                }
+                for task in tasks {
+                    let task = timeout(Duration::from_secs(600), task).await;
+                    task.expect("no call waits for ever").unwrap();
+                }
+                assert!(guards.are_none());
+                sleep(ms(1_000)).await;
+                assert_eq!(scene.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0], "{away:?}");
+            });
+        }
+    }
+}
+
+type Change = fn(ReadWriteLock) -> BoxFuture<'static, ()>;
+
+const CHANGES: [(&str, Change); 4] = [
+    ("a read in a write", |lock| {
+        async move {
+            let _outer = lock.write().await.unwrap();
+            drop(lock.read().await.unwrap());
+        }
+        .boxed()
+    }),
+    ("a write in a read", |lock| {
+        async move {
+            let _outer = lock.read().await.unwrap();
+            drop(lock.write().await);
+        }
+        .boxed()
+    }),
+    ("an upgrade", |lock| {
+        async move { drop(lock.read().await.unwrap().try_upgrade().await.unwrap()) }.boxed()
+    }),
+    ("a downgrade", |lock| {
+        async move { drop(lock.write().await.unwrap().downgrade().await.unwrap()) }.boxed()
+    }),
+];
+
+/// Each call is dropped at each moment of its life, while others of its client and of another one come.
+#[test]
+fn a_change_that_is_dropped_leaves_neither_side_and_those_that_wait_come_in() {
+    for away in [ms(0), ms(2), ms(100)] {
+        for (what, change) in CHANGES {
+            // Nothing takes time there.
+            for part in 0..if away.is_zero() { 4 } else { 64 } {
+                let others = part % 4;
+                play(part.into(), async |scene| {
+                    let (_one, ours) = scene.client(away, LockClient::builder()).await;
+                    let (_other, theirs) = scene.client(away, LockClient::builder()).await;
+                    let mut waits = Vec::new();
+                    for (client, comes) in [(&ours, others & 1), (&theirs, others & 2)] {
+                        let lock = client.read_write_lock("config");
+                        let at = away * part / 16;
+                        waits.extend((comes > 0).then(|| {
+                            tokio::spawn(async move {
+                                sleep(at / 2).await;
+                                lock.read().await.unwrap().unlock().await.unwrap();
+                                lock.write().await.unwrap().unlock().await.unwrap();
+                            })
+                        }));
+                    }
+                    let lock = ours.read_write_lock("config");
+                    drop(timeout(away * part / 16, change(lock)).await);
+                    for one in waits {
+                        let one = timeout(20 * away + ms(200), one).await;
+                        one.unwrap_or_else(|_| panic!("{what}, {part}: who waits")).unwrap();
+                    }
+                    sleep(4 * away + ms(10)).await;
+                    let keys: Vec<String> = scene.ask(&["KEYS", "*"]);
+                    assert!(keys.is_empty(), "{what} at {away:?}, {part}: {keys:?}");
+                    let again = ours.read_write_lock("config");
+                    let again = timeout(2 * away + ms(1), again.try_write_now()).await;
+                    again.expect("an answer").unwrap().expect("it is free").unlock().await.unwrap();
+                });
+            }
+        }
+    }
+}
+
+/// A reader of another handle comes at each moment about that of the upgrade, whose share is open or over.
+#[test]
+fn a_reader_that_comes_during_an_upgrade_comes_before_it_or_after_what_it_brings() {
+    for away in [ms(2), ms(100)] {
+        for comes in 0..24 {
+            for pause in [ms(0), ms(300)] {
+                for granted in [true, false] {
+                    play(comes.into(), async |scene| {
+                        let (_one, ours) = scene.client(away, LockClient::builder()).await;
+                        let (_other, theirs) = scene.client(away, LockClient::builder()).await;
+                        let (lock, other) =
+                            (ours.read_write_lock("config"), ours.read_write_lock("config"));
+                        let foreign = theirs.read_write_lock("config");
+                        let foreign =
+                            if granted { None } else { Some(foreign.read().await.unwrap()) };
+                        let all = Guards::default();
+                        let reading = all.reads(&lock, lock.read().await.unwrap());
+                        sleep(pause).await;
+                        let reads = tokio::spawn({
+                            let all = all.clone();
+                            async move {
+                                sleep(away * comes / 8).await;
+                                let guard = all.reads(&other, other.read().await.unwrap());
+                                sleep(ms(1)).await;
+                                drop(guard);
+                            }
+                        });
+                        sleep(away).await;
+                        match lock.write().await {
+                            Ok(writing) => {
+                                let writing = all.writes(&lock, writing);
+                                assert!(granted);
+                                sleep(2 * away).await;
+                                drop(writing);
+                            }
+                            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldDeadlock),
+                        }
+                        timeout(4 * away + ms(20), reads).await.expect("its turn").unwrap();
+                        drop((reading, foreign));
+                        sleep(2 * away + ms(10)).await;
+                        assert_eq!(scene.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
+                    });
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_each_change_costs_in_round_trips() {
+    for away in [ms(2), ms(100)] {
+        play(1, async |scene| {
+            let (_one, client) = scene.client(away, LockClient::builder()).await;
+            let lock = client.read_write_lock("config");
+            drop(lock.read().await.unwrap());
+            sleep(away * 2).await;
+            let writing = lock.write().await.unwrap();
+            let begun = Instant::now();
+            let reading = lock.read().await.unwrap();
+            assert_eq!(begun.elapsed(), away, "to read beside the writer");
+            drop(lock.read().await.unwrap());
+            assert_eq!(begun.elapsed(), away, "to read again");
+            let reading = (reading, writing.downgrade().await.unwrap());
+            assert_eq!(begun.elapsed(), 2 * away, "to give the write back");
+            drop(reading.0);
+            let writing = reading.1.try_upgrade().await.unwrap().expect("the only reader");
+            assert_eq!(begun.elapsed(), 4 * away, "to write, and to give the read back");
+            let reading = writing.downgrade().await.unwrap();
+            assert_eq!(begun.elapsed(), 6 * away, "to read, and to give the write back");
+            let other = client.read_write_lock("config").read().await.unwrap();
+            let begun = Instant::now();
+            let error = lock.write().await.unwrap_err();
+            assert_eq!((error.kind(), begun.elapsed()), (ErrorKind::WouldDeadlock, ms(0)));
+            drop(other);
+            lock.write().await.unwrap().unlock().await.unwrap();
+            assert_eq!(begun.elapsed(), 2 * away);
+            reading.unlock().await.unwrap();
+            assert_eq!(scene.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
+        });
+    }
+}

@@ -11,7 +11,8 @@ mod support;
 
 use clap::Parser;
 
-use harness::{Contestant, Fair, Floor, Peer, Redlatch, family, serve, serve_family};
+use harness::family::Reading;
+use harness::{Contestant, Fair, Floor, Peer, Redlatch, serve};
 
 #[derive(Parser)]
 struct Args {
@@ -25,17 +26,14 @@ async fn main() -> support::Result<()> {
         return match &*name {
             Floor::NAME => serve::<Floor>(&url).await,
             Fair::NAME => serve::<Fair>(&url).await,
-            Redlatch::NAME => serve::<Redlatch>(&url).await,
-            _ => serve_family(&name, &url).await,
+            Reading::NAME => serve::<Reading>(&url).await,
+            _ => serve::<Redlatch>(&url).await,
         };
     }
     let mut contestants = vec![Contestant::of::<Floor>()?, Contestant::of::<Redlatch>()?];
     let mut options = Args::parse().options;
     if options.fair {
         contestants.push(Contestant::of::<Fair>()?);
-    }
-    if options.family {
-        contestants.extend(family()?);
     }
     // `cargo bench` says so; `cargo test` does not, and has no time to look at times.
     options.counts |= !options.bench;

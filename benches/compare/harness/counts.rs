@@ -5,14 +5,22 @@ use std::time::Duration;
 
 use super::board::Board;
 use super::crew::Contestant;
+use super::family::Reading;
 use super::figures::Metric;
 use super::scenarios::{Bench, Scenario};
 use super::{Config, Floor, Peer, Redlatch};
 use crate::support::Result;
 
+type Limit = (Scenario, Metric, f64, f64);
+
+/// Of readers of one process: many join one that has asked. They have nothing to do, so the last one of those that are
+/// inside together gives the lock back, and the next one asks.
+const OF_READERS: &[Limit] =
+    &[(Scenario::Crowd, Metric::Sent, 0.0, 1.0), (Scenario::Crowd, Metric::Starved, 0.0, 0.0)];
+
 /// What is counted, and between what it has to lie. One task alone sends the two commands
 /// exactly; many share calls, and hand a lock over, how often depends on who comes when.
-const LIMITS: &[(Scenario, Metric, f64, f64)] = &[
+const LIMITS: &[Limit] = &[
     (Scenario::Alone, Metric::Sent, 2.0, 2.0),
     (Scenario::Apart, Metric::Sent, 0.0, 1.0),
     (Scenario::Crowd, Metric::Sent, 0.0, 1.0),
@@ -39,19 +47,23 @@ pub(crate) async fn check(
         turns: Some(25),
         ..config
     };
+    let bench = Bench::new(url, url, config.clone()).await?;
+    let (floor, ours) = (<Floor as Peer>::NAME, <Redlatch as Peer>::NAME);
+    let contestants = contestants.into_iter().filter(|it| [floor, ours].contains(&it.name));
+    let board = super::measure(bench, contestants.collect(), Scenario::ALL.to_vec()).await?;
     let bench = Bench::new(url, url, config).await?;
-    let counted = [<Floor as Peer>::NAME, <Redlatch as Peer>::NAME];
-    let contestants = contestants.into_iter().filter(|it| counted.contains(&it.name)).collect();
-    let board = super::measure(bench, contestants, Scenario::ALL.to_vec()).await?;
+    let readers = vec![Contestant::of::<Reading>()?];
+    let of_readers = super::measure(bench, readers, vec![Scenario::Crowd]).await?;
 
     let mut wrong = Vec::new();
-    for &(scenario, metric, least, most) in LIMITS {
-        let (floor, ours) = (counted[0], counted[1]);
+    let of_ours = LIMITS.iter().map(|limit| (&board, ours, limit));
+    let readers = OF_READERS.iter().map(|limit| (&of_readers, Reading::NAME, limit));
+    for (board, ours, &(scenario, metric, least, most)) in of_ours.chain(readers) {
         let value = board.value(scenario, ours, metric).ok_or("it could not be measured")?;
         let (what, of) = (metric.key(), scenario.key());
-        println!("count {of} {what} {value:.3} of {least:.1} to {most:.1}");
+        println!("count {of} {ours} {what} {value:.3} of {least:.1} to {most:.1}");
         if value < least || value > most {
-            wrong.push(format!("{of}: {what} is {value:.3}, not {least:.1} to {most:.1}"));
+            wrong.push(format!("{of} {ours}: {what} is {value:.3}, not {least:.1} to {most:.1}"));
         }
         // That the counting counts: the floor's is known.
         let known = board.value(scenario, floor, Metric::Sent).is_none_or(|sent| sent == 2.0);

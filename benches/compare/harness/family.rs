@@ -1,65 +1,58 @@
-//! The kinds of locks that only their siblings can be compared with: readers, readers of which one in ten
-//! writes, and several names at once beside the same names one after the other.
+//! The other kinds of redlatch: who reads, who reads mostly, and who takes several locks at once.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use redlatch::{Lock, LockClient, LockGuard, MultiGuard, MultiLock};
-use redlatch::{ReadGuard, ReadWriteLock, WriteGuard};
+use redlatch::{
+    Lock, LockClient, LockGuard, MultiGuard, MultiLock, ReadGuard, ReadWriteLock, WriteGuard,
+};
 
-use super::crew::Contestant;
 use super::peer::{Handle, Peer};
-use super::worker::serve;
 use crate::support::Result;
 
-/// All of them.
-pub(crate) fn family() -> Result<Vec<Contestant>> {
-    Ok(vec![
-        Contestant::of::<Readers>()?,
-        Contestant::of::<Mixed>()?,
-        Contestant::of::<Together<3>>()?,
-        Contestant::of::<InOrder<3>>()?,
-        Contestant::of::<Together<10>>()?,
-        Contestant::of::<InOrder<10>>()?,
-    ])
-}
+/// One in so many turns of who reads mostly is to write.
+const WRITES: u32 = 10;
 
-/// This process is the one with that name.
-pub(crate) async fn serve_family(name: &str, url: &str) -> Result<()> {
-    match name {
-        Readers::NAME => serve::<Readers>(url).await,
-        Mixed::NAME => serve::<Mixed>(url).await,
-        <Together<3> as Peer>::NAME => serve::<Together<3>>(url).await,
-        <InOrder<3> as Peer>::NAME => serve::<InOrder<3>>(url).await,
-        <Together<10> as Peer>::NAME => serve::<Together<10>>(url).await,
-        <InOrder<10> as Peer>::NAME => serve::<InOrder<10>>(url).await,
-        _ => Err(format!("nobody is called {name}").into()),
+/// Says who writes in its turn, and who reads.
+#[derive(Default)]
+pub(crate) struct Turns(AtomicU32);
+
+impl Turns {
+    /// Each tenth one, and not the same one for all that begin together.
+    pub(crate) fn writes(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) % WRITES == WRITES - 1
+    }
+
+    pub(crate) fn of(name: &str) -> Self {
+        Self(AtomicU32::new(name.bytes().map(u32::from).sum::<u32>() % WRITES))
     }
 }
 
-/// All tasks read one name.
-pub(crate) struct Readers(LockClient);
+/// The keys of who takes several locks.
+pub(crate) fn keys(name: &str, many: usize) -> Vec<String> {
+    (0..many).map(|key| format!("{name}:{key}")).collect()
+}
 
-pub(crate) struct Reader(ReadWriteLock);
+pub(crate) struct Reading(LockClient);
 
-impl Peer for Readers {
+impl Peer for Reading {
     const NAME: &'static str = "redlatch-read";
 
-    type Handle = Reader;
+    type Handle = ReadWriteLock;
 
     async fn connect(url: &str) -> Result<Self> {
         Ok(Self(LockClient::connect(url).await?))
     }
 
-    fn handle(&self, name: &str) -> Result<Reader> {
-        Ok(Reader(self.0.read_write_lock(name)))
+    fn handle(&self, name: &str) -> Result<ReadWriteLock> {
+        Ok(self.0.read_write_lock(name))
     }
 }
 
-impl Handle for Reader {
+impl Handle for ReadWriteLock {
     type Guard = ReadGuard;
 
     async fn lock(&self) -> Result<ReadGuard> {
-        Ok(self.0.read().await?)
+        Ok(self.read().await?)
     }
 
     async fn unlock(&self, guard: ReadGuard) -> Result<()> {
@@ -67,65 +60,56 @@ impl Handle for Reader {
     }
 }
 
-/// Nine of ten turns of a task read, and one writes.
-pub(crate) struct Mixed(LockClient);
+pub(crate) struct ReadingMostly(LockClient);
 
-pub(crate) struct ReaderOrWriter {
-    lock: ReadWriteLock,
-    turns: AtomicU64,
+pub(crate) struct ReadsMostly(ReadWriteLock, Turns);
+
+pub(crate) enum Side<R, W> {
+    Reads(R),
+    Writes(W),
 }
 
-pub(crate) enum Side {
-    Read(ReadGuard),
-    Write(WriteGuard),
-}
+impl Peer for ReadingMostly {
+    const NAME: &'static str = "redlatch-read-mostly";
 
-impl Peer for Mixed {
-    const NAME: &'static str = "redlatch-90-read";
-
-    type Handle = ReaderOrWriter;
+    type Handle = ReadsMostly;
 
     async fn connect(url: &str) -> Result<Self> {
         Ok(Self(LockClient::connect(url).await?))
     }
 
-    fn handle(&self, name: &str) -> Result<ReaderOrWriter> {
-        // The tasks do not write in step.
-        static HANDLES: AtomicU64 = AtomicU64::new(0);
-        let turns = HANDLES.fetch_add(1, Ordering::Relaxed).into();
-        Ok(ReaderOrWriter { lock: self.0.read_write_lock(name), turns })
+    fn handle(&self, name: &str) -> Result<ReadsMostly> {
+        let lock = self.0.read_write_lock(name);
+        let turns = Turns::of(lock.owner());
+        Ok(ReadsMostly(lock, turns))
     }
 }
 
-impl Handle for ReaderOrWriter {
-    type Guard = Side;
+impl Handle for ReadsMostly {
+    type Guard = Side<ReadGuard, WriteGuard>;
 
-    async fn lock(&self) -> Result<Side> {
-        let turn = self.turns.fetch_add(1, Ordering::Relaxed);
-        Ok(match turn % 10 {
-            0 => Side::Write(self.lock.write().await?),
-            _ => Side::Read(self.lock.read().await?),
+    async fn lock(&self) -> Result<Self::Guard> {
+        let Self(lock, turns) = self;
+        Ok(match turns.writes() {
+            true => Side::Writes(lock.write().await?),
+            false => Side::Reads(lock.read().await?),
         })
     }
 
-    async fn unlock(&self, guard: Side) -> Result<()> {
+    async fn unlock(&self, guard: Self::Guard) -> Result<()> {
         match guard {
-            Side::Read(guard) => guard.unlock().await?,
-            Side::Write(guard) => guard.unlock().await?,
+            Side::Reads(guard) => guard.unlock().await?,
+            Side::Writes(guard) => guard.unlock().await?,
         }
         Ok(())
     }
 }
 
-/// So many names together.
-pub(crate) struct Together<const MANY: usize>(LockClient);
+/// Takes so many locks at once.
+pub(crate) struct Several<const MANY: usize>(LockClient);
 
-fn names(name: &str, many: usize) -> impl Iterator<Item = String> {
-    (0..many).map(move |number| format!("{name}:of:{number}"))
-}
-
-impl<const MANY: usize> Peer for Together<MANY> {
-    const NAME: &'static str = if MANY == 3 { "redlatch-multi-3" } else { "redlatch-multi-10" };
+impl<const MANY: usize> Peer for Several<MANY> {
+    const NAME: &'static str = if MANY == 3 { "redlatch-several-3" } else { "redlatch-several-10" };
 
     type Handle = MultiLock;
 
@@ -134,7 +118,7 @@ impl<const MANY: usize> Peer for Together<MANY> {
     }
 
     fn handle(&self, name: &str) -> Result<MultiLock> {
-        Ok(self.0.multi_lock(names(name, MANY)))
+        Ok(self.0.multi_lock(keys(name, MANY)))
     }
 }
 
@@ -150,11 +134,12 @@ impl Handle for MultiLock {
     }
 }
 
-/// The same names one after the other, in an order that all have.
+/// Takes so many locks one after the other, always in the same order.
 pub(crate) struct InOrder<const MANY: usize>(LockClient);
 
 impl<const MANY: usize> Peer for InOrder<MANY> {
-    const NAME: &'static str = if MANY == 3 { "redlatch-single-3" } else { "redlatch-single-10" };
+    const NAME: &'static str =
+        if MANY == 3 { "redlatch-in-order-3" } else { "redlatch-in-order-10" };
 
     type Handle = Vec<Lock>;
 
@@ -163,7 +148,7 @@ impl<const MANY: usize> Peer for InOrder<MANY> {
     }
 
     fn handle(&self, name: &str) -> Result<Vec<Lock>> {
-        Ok(names(name, MANY).map(|name| self.0.lock(name)).collect())
+        Ok(keys(name, MANY).into_iter().map(|key| self.0.lock(key)).collect())
     }
 }
 
@@ -171,7 +156,7 @@ impl Handle for Vec<Lock> {
     type Guard = Vec<LockGuard>;
 
     async fn lock(&self) -> Result<Vec<LockGuard>> {
-        let mut guards = Vec::with_capacity(self.len());
+        let mut guards = Vec::new();
         for lock in self {
             guards.push(lock.lock().await?);
         }

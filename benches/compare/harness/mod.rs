@@ -6,7 +6,8 @@
 mod board;
 mod counts;
 mod crew;
-mod family;
+#[allow(dead_code, reason = "only one of the two programs has all of them")]
+pub(crate) mod family;
 mod figures;
 mod floor;
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
@@ -28,7 +29,6 @@ pub(crate) use board::Board;
 #[allow(unused_imports, reason = "only a contestant that is not written in Rust names it")]
 pub(crate) use crew::Sends;
 pub(crate) use crew::{BEFORE, Contestant};
-pub(crate) use family::{family, serve_family};
 #[allow(
     unused_imports,
     reason = "the chart needs it, which only one of the two programs draws"
@@ -68,9 +68,6 @@ pub(crate) struct Options {
     /// Also with fair locks
     #[arg(long)]
     pub(crate) fair: bool,
-    /// Also with readers, with readers and writers, and with several names at once
-    #[arg(long)]
-    pub(crate) family: bool,
     /// Another build of this bench: the redlatch that is in it takes part as `before`
     #[arg(long)]
     pub(crate) before: Option<std::path::PathBuf>,
@@ -133,11 +130,11 @@ pub(crate) async fn run(options: &Options, mut contestants: Vec<Contestant>) -> 
         contestants.push(Contestant::before::<Redlatch>(program));
     }
     let server = Server::private()?;
+    // The floor and what it is about are in each.
+    let always: Vec<_> = contestants.iter().take(2).map(|one| one.name).chain([BEFORE]).collect();
     let wanted = |contestant: &Contestant| {
         let named = options.only.iter().any(|name| name == contestant.name);
-        let always = [<Floor as Peer>::NAME, <Redlatch as Peer>::NAME, BEFORE];
-        let always = always.contains(&contestant.name);
-        options.only.is_empty() || named || always
+        options.only.is_empty() || named || always.contains(&contestant.name)
     };
     let contestants: Vec<_> = contestants.into_iter().filter(wanted).collect();
     if options.counts {

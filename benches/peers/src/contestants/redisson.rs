@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::harness::{Contestant, Sends};
 use crate::support::Result;
 
-/// From the directory that Maven built in; with its fair lock, or the plain one.
-pub(crate) fn redisson(target: &Path, fair: bool) -> Result<Contestant> {
+/// From the directory that Maven built in, with that kind of lock.
+pub(crate) fn redisson(target: &Path, kind: &str, name: &'static str) -> Result<Contestant> {
     let jar = target.join("contestant.jar");
     if !jar.is_file() {
         return Err(format!("{} is not there", jar.display()).into());
@@ -20,10 +20,9 @@ pub(crate) fn redisson(target: &Path, fair: bool) -> Result<Contestant> {
         Some(home) => Path::new(&home).join("bin").join("java").into_os_string(),
         None => "java".into(),
     };
-    let kind = format!("-Dfair={fair}").into();
+    let kind = format!("-Dkind={kind}").into();
     let command = vec![java, kind, "-cp".into(), classes, "bench.Contestant".into()];
     // It deletes a key of its own after each release, whose script deletes the lock and publishes.
     let sends = Sends { also: &["del"], called_with: &["publish"] };
-    let name = if fair { "Redisson-fair" } else { "Redisson" };
     Ok(Contestant { name, command, sends })
 }

@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
@@ -42,9 +43,35 @@ public final class Contestant {
         contestant.client.shutdown(0, 1, TimeUnit.SECONDS);
     }
 
-    /** The fair lock is asked for by a property. */
+    /** A property says which lock. */
     private RLock lock(String name) {
-        return Boolean.getBoolean("fair") ? client.getFairLock(name) : client.getLock(name);
+        String kind = System.getProperty("kind", "lock");
+        return switch (kind) {
+            case "fair" -> client.getFairLock(name);
+            case "read", "read-mostly" -> client.getReadWriteLock(name).readLock();
+            case "several-3" -> several(name, 3);
+            case "several-10" -> several(name, 10);
+            default -> client.getLock(name);
+        };
+    }
+
+    private RLock several(String name, int many) {
+        RLock[] locks = new RLock[many];
+        for (int key = 0; key < many; key++) {
+            locks[key] = client.getLock(name + ":" + key);
+        }
+        return client.getMultiLock(locks);
+    }
+
+    /** The lock of each turn: who reads mostly writes in one of ten. */
+    private Supplier<RLock> turns(String name, int task) {
+        RLock lock = lock(name);
+        if (!System.getProperty("kind", "lock").equals("read-mostly")) {
+            return () -> lock;
+        }
+        RLock write = client.getReadWriteLock(name).writeLock();
+        int[] turn = {task % 10};
+        return () -> turn[0]++ % 10 == 9 ? write : lock;
     }
 
     private void warmUp() {
@@ -105,7 +132,7 @@ public final class Contestant {
         List<Task> tasks = new ArrayList<>();
         for (int task = 0; task < Integer.parseInt(words[2]); task++) {
             String name = ownNames ? words[3] + ":" + task : words[3];
-            tasks.add(new Task(lock(name), turns, hold, limit, go));
+            tasks.add(new Task(turns(name, task), turns, hold, limit, go));
         }
         tasks.forEach(Thread::start);
         say("set");
@@ -138,7 +165,7 @@ public final class Contestant {
     }
 
     private static final class Task extends Thread {
-        private final RLock lock;
+        private final Supplier<RLock> next;
         private final long wanted;
         private final long hold;
         private final long limit;
@@ -149,8 +176,8 @@ public final class Contestant {
         private long errors;
         private long late;
 
-        Task(RLock lock, long wanted, long hold, long limit, CountDownLatch go) {
-            this.lock = lock;
+        Task(Supplier<RLock> next, long wanted, long hold, long limit, CountDownLatch go) {
+            this.next = next;
             this.wanted = wanted;
             this.hold = hold;
             this.limit = limit;
@@ -167,6 +194,7 @@ public final class Contestant {
             }
             long end = System.nanoTime() + limit * 1_000;
             while (turns < wanted && System.nanoTime() < end) {
+                RLock lock = next.get();
                 long asked = System.nanoTime();
                 try {
                     lock.lockInterruptibly();

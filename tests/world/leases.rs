@@ -286,9 +286,15 @@ async fn the_next_in_a_queue_is_told_of_a_lease_that_ends_within_the_grace() {
             let holder = lock(0).write().await.unwrap();
             let first = lock(1);
             let first = tokio::spawn(async move {
-                match reads {
-                    true => first.read_with_lease(TINY).await.unwrap().lost().await,
-                    false => first.write_with_lease(TINY).await.unwrap().lost().await,
+                // A guard that is dropped when it is lost may still release the lock.
+                if reads {
+                    let guard = first.read_with_lease(TINY).await.unwrap();
+                    sleep(2 * soon).await;
+                    assert!(guard.is_lost());
+                } else {
+                    let guard = first.write_with_lease(TINY).await.unwrap();
+                    sleep(2 * soon).await;
+                    assert!(guard.is_lost());
                 }
             });
             sleep(each_way * 20 + ms(10)).await;

@@ -67,6 +67,7 @@ pub(crate) fn all() -> Vec<Trial> {
         orphans::trials::who_has_a_clock_that_jumped_leaves_it_to_the_lease,
         orphans::trials::a_loss_whose_release_is_unknown_is_undone_promptly,
         orphans::trials::a_killed_process_blocks_for_its_lease,
+        orphans::trials::a_release_grants_to_the_dead_while_they_have_a_place,
         orphans::trials::nothing_is_left_and_nothing_is_eternal,
         orphans::trials::a_closed_client_has_nothing,
         orphans::trials::what_arrives_after_its_process_died_blocks_for_its_lease,

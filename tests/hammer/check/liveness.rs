@@ -17,7 +17,7 @@ use crate::round::LONGEST_LEASE;
 const GRACE: u64 = 1_000 * MS;
 
 /// So long a client counts as alive that has not been heard of.
-const TERM: u64 = 10_000 * MS;
+pub(crate) const TERM: u64 = 10_000 * MS;
 
 /// One stretch in which a name is taken, and by whom.
 pub(crate) struct Taken<'a> {

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use crate::check::count::Possible;
+use crate::check::liveness::TERM;
 use crate::prelude::*;
+use crate::witness::GRANTED;
 
 /// From when on the server can have nothing more of a call: at once if its release was confirmed,
 /// after a calm stretch if that is done in the background, at the end of the lease if its process
@@ -46,7 +48,9 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
     let possible = Possible::new(history);
     let mut found = Vec::new();
     let mut wrong = |what: &str, sample: &Sample| {
-        let what = format!("name {} at the server, TTL {} ms: {what}", sample.key, sample.pttl);
+        let Sample { key, pttl, owner, .. } = sample;
+        let by = if owner.1 >= GRANTED { ", granted by a release" } else { "" };
+        let what = format!("name {key} at the server, TTL {pttl} ms{by}: {what}");
         let mut violation = Violation::new("H11", what, (sample.t0, sample.t1));
         let of = (sample.owner.0, sample.key);
         let of_client =
@@ -62,7 +66,7 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
         }
         if closed.get(&(sample.owner.0, sample.key)).is_some_and(|closed| *closed < sample.t0) {
             wrong("the client of its owner was closed before", sample);
-        } else if possible.holds(sample) == 0 {
+        } else if possible.holds(sample) == 0 && !is_granted_to_the_dead(sample, history) {
             wrong("its client holds nothing", sample);
         }
     }
@@ -70,6 +74,19 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
         wrong("left after everybody had gone and every lease had ended", sample);
     }
     found
+}
+
+/// Whether a release has granted the lock to a client whose process was killed. It may do that for as long as the
+/// client has its place in the queue, if a connection of it lives on.
+fn is_granted_to_the_dead(sample: &Sample, history: &History) -> bool {
+    let is_of = |process: &usize| {
+        let clients = &history.processes[*process].clients;
+        clients.iter().any(|client| client.uuid == sample.owner.0)
+    };
+    let process = (0..history.processes.len()).find(is_of);
+    let dead = process.filter(|process| history.processes[*process].killed.is_some());
+    let dead = dead.and_then(|process| history.dead(process));
+    sample.owner.1 >= GRANTED && dead.is_some_and(|dead| sample.t1 < dead + TERM + 1_000 * MS)
 }
 
 /// For each name of a client that was closed in a calm time, when `close()` had returned: unless a
@@ -157,6 +174,19 @@ pub(crate) mod trials {
         history.processes[0].killed = Some(500 * MS);
         for (t, orphans) in [(1400, 0), (2600, 1)] {
             history.samples = vec![seen(&hold, t, 100)];
+            assert_eq!(check(&history).len(), orphans);
+        }
+    }
+
+    pub(crate) fn a_release_grants_to_the_dead_while_they_have_a_place() {
+        let hold = held(0, 10);
+        let mut history = history(vec![hold.clone()]);
+        history.processes[0].killed = Some(500 * MS);
+        let granted = |t| Sample { owner: (hold.owner.0, GRANTED + 7), ..seen(&hold, t, 100) };
+        for (sample, orphans) in
+            [(granted(9_000), 0), (granted(11_600), 1), (seen(&hold, 9_000, 100), 1)]
+        {
+            history.samples = vec![sample];
             assert_eq!(check(&history).len(), orphans);
         }
     }

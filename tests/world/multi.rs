@@ -242,6 +242,22 @@ fn a_set_that_is_never_free_as_a_whole_is_taken_one_by_one() {
     }
 }
 
+/// Has `b` for a moment, again and again, until the call that waits for `a` and `b` takes them one by one: it has `a`.
+/// Returns the guard of `b`.
+async fn starve<T>(scene: &Scene, b: &Lock, waiting: &JoinHandle<T>) -> LockGuard {
+    loop {
+        let guard = b.lock().await.unwrap();
+        sleep(ms(60)).await;
+        if scene.holds("a").len() == 1 {
+            return guard;
+        }
+        assert!(!waiting.is_finished());
+        drop(guard);
+        // Before the request of the one that waits.
+        scene.ask::<u64>(&["DEL", "b"]);
+    }
+}
+
 /// Somebody holds one lock while it waits for the other, in the wrong order.
 #[test]
 fn what_was_taken_one_by_one_is_given_back_to_who_waits_for_it_in_another_order() {
@@ -249,20 +265,9 @@ fn what_was_taken_one_by_one_is_given_back_to_who_waits_for_it_in_another_order(
         let (_machine, ours) = client(scene, ms(2)).await;
         let (_other, theirs) = client(scene, ms(2)).await;
         let all = ours.multi_lock(["a", "b"]);
-        // Starved by somebody who has `b` for a moment, again and again.
         let b = theirs.lock("b");
         let waiting = tokio::spawn(async move { all.lock().await });
-        let guard = loop {
-            let guard = b.lock().await.unwrap();
-            sleep(ms(60)).await;
-            if scene.holds("a").len() == 1 {
-                break guard;
-            }
-            assert!(!waiting.is_finished());
-            drop(guard);
-            // Before the request of the one that waits.
-            scene.ask::<u64>(&["DEL", "b"]);
-        };
+        let guard = starve(scene, &b, &waiting).await;
         let a = timeout(ms(1_200), theirs.lock("a").lock()).await.expect("no deadlock").unwrap();
         guard.unlock().await.unwrap();
         a.unlock().await.unwrap();
@@ -280,16 +285,7 @@ fn who_had_a_part_when_it_failed_does_not_say_that_nothing_was_executed() {
         let all = ours.multi_lock(["a", "b"]);
         let b = theirs.lock("b");
         let waiting = tokio::spawn(async move { all.lock().await });
-        let guard = loop {
-            let guard = b.lock().await.unwrap();
-            sleep(ms(60)).await;
-            if scene.holds("a").len() == 1 {
-                break guard;
-            }
-            assert!(!waiting.is_finished());
-            drop(guard);
-            scene.ask::<u64>(&["DEL", "b"]);
-        };
+        let guard = starve(scene, &b, &waiting).await;
         let closing = tokio::spawn(async move { ours.close().await });
         let error = waiting.await.unwrap().unwrap_err();
         assert_eq!((error.kind(), error.outcome()), (ErrorKind::Closed, Outcome::Unknown));

@@ -51,7 +51,7 @@ local function drop(whom, ...)
 end
 
 -- tell_end: has the next two clients ask when a lease of so many milliseconds will have ended. They may
--- know of a longer one, and a lease that ends by itself tells nobody.
+-- know of a longer one, and when a lease ends by itself, Redis publishes nothing.
 local function tell_end(lease)
   local after = lease + 1
   for _, whom in ipairs(redis.call('ZRANGE', queue, 0, 1)) do

@@ -38,7 +38,7 @@
 -- The owner that has the lock already has sent this twice. Meanwhile the client may have
 -- another waiter, with a higher ticket: its entry stays.
 -- The entry goes before the lock comes: what is not permitted leaves no hold.
--- The next client was told to ask after the grace. It hears of a lease that ends before that.
+-- A message has the next client ask after the grace. Another one says if the lease ends before that.
 -- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
 -- between "it is not" and my entry no release may pass.
 

@@ -40,8 +40,8 @@
 -- says when the first of these leases could end.
 -- What this sent twice does, and why the entry goes before the lock comes, is in fair_acquire. A
 -- hold that is there already never gets a shorter lease.
--- A reader passes the turn on: the next client may want to read, too. The next client was told to ask
--- after the grace. It hears of a lease that ends before that.
+-- A reader passes the turn on: the next client may want to read, too. A message has the next client
+-- ask after the grace. Another one says if the lease ends before that.
 -- A handle that writes may read, too, and one that is the only reader may write: it waits for
 -- nothing. The lock is then one to write, with both owners, as that of a writer of Redisson that
 -- reads. All readers of a client are one owner, and this one is let in beside the writer because

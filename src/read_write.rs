@@ -46,7 +46,7 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 /// never the handle itself:
 ///
 /// - a handle that reads or writes reads again at once, past all waiters. One that writes writes again;
-/// - a handle that reads writes at once if nobody else reads. Else it would wait for its own guard, and returns
+/// - a handle that reads writes at once if no other handle reads. Else it would wait for its own guard, and returns
 ///   [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at once. (The tries that do not wait return `None`.)
 ///
 /// Guards of both sorts are given back in any order, and others may read when the last one that writes is. So to

@@ -162,14 +162,14 @@ impl Redis {
         self.ask(redis::cmd("PEXPIRE").arg(name).arg(30_000));
     }
 
-    /// Gives a read-write lock to another owner for 30 s, to read: `<id>:<number>`. Whoever held it has lost it.
+    /// Gives a read-write lock to another owner for 30 s, to read: `<id>:<number>`. Its holders have lost it.
     pub fn give_to_reader(&self, name: &str, owner: &str) {
         self.give_side(name, "read", owner);
         let lease = Names::of_read_write("", name, &"-".repeat(36)).marker_key(owner, 1);
         self.ask(redis::cmd("SET").arg(lease).arg(1).arg("PX").arg(30_000));
     }
 
-    /// Gives a read-write lock to another owner for 30 s, to write: `<id>:<number>:write`. Whoever held it has lost
+    /// Gives a read-write lock to another owner for 30 s, to write: `<id>:<number>:write`. Its holders have lost
     /// it.
     pub fn give_to_writer(&self, name: &str, owner: &str) {
         self.give_side(name, "write", owner);

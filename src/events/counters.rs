@@ -61,7 +61,7 @@ impl Counters {
         *self.last_renewal.lock()
     }
 
-    /// A call that acquires begins.
+    /// A call that acquires begins. It does not hand its future in here: a parked call would have that twice.
     pub(crate) fn attempt(&self) -> Attempt<'_> {
         Attempt { counters: self, is_over: false }
     }

@@ -151,8 +151,8 @@ impl HoldState {
     }
 
     /// Until when a hold would be valid that gets the lock now. `None` if a guard is left, if no other handle may
-    /// have it, if the lock is lost or soon will be, if its key is to stay, or if it may have been freed already: so may one have been that
-    /// Redis named as the holder after it was released.
+    /// have it, if the lock is lost or soon will be, if its key is to stay, or if it may have been freed already: so
+    /// may one have been that Redis named as the holder after it was released.
     pub(crate) fn can_hand_off(&self, now: Instant) -> Option<Instant> {
         let missed = self.rare.as_ref().is_some_and(|rare| rare.release_missed);
         let frees = self.freeing || missed || self.counted == 0 || self.retention(now).is_some();

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 use super::{ReadGuard, WriteGuard};
 
 impl ReadGuard {
-    /// Writes from now on, instead of reading, if nobody else reads: no owner has written in between. `Ok(Err(guard))`
+    /// Writes from now on, instead of reading, if no other handle reads: no owner has written in between. `Ok(Err(guard))`
     /// gives the guard back, which still reads, if another owner reads, or another handle of this client does. It never
     /// waits for the others to finish: each of two readers that both did that would wait for the other.
     ///

@@ -7,7 +7,8 @@ use crate::protocol::{Call, Mode};
 use super::ReadWriteLock;
 
 impl ReadWriteLock {
-    /// Asks Redis whether any owner reads. One round trip.
+    /// Asks Redis whether the lock is held to read. False while a handle that writes reads, too: then it is held to
+    /// write. One round trip.
     ///
     /// # Errors
     ///

@@ -135,7 +135,7 @@ impl<W> Queues<W> {
 
     /// What a waiter does next. One that parks needs the messages of the channel.
     pub(crate) fn step(&mut self, names: &Arc<Names>, ticket: Ticket) -> WaitStep {
-        // One that has left was handed the lock, and needs no message any more: nobody would end the subscription.
+        // One that has left was handed the lock, and needs no message any more: no call would end the subscription.
         let queue = self.by_lock.get_mut(&**names).filter(|queue| queue.has(ticket));
         let Some(queue) = queue else { return WaitStep::Park(None) };
         let step = queue.step(ticket, self.cx.at.now);

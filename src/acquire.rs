@@ -88,7 +88,14 @@ trait Question: Copy + Send + Sync {
     }
 
     /// What a waiter has that was handed such a lock.
-    fn handed(granted: AcquiredHold) -> Self::Granted;
+    fn handed(acquisition: &Acquisition<'_, Self>, granted: AcquiredHold) -> Self::Granted;
+
+    /// The call has what it asks for: other calls of this client may have it, too.
+    fn has_acquired(acquisition: &Acquisition<'_, Self>, _: &Self::Granted) {
+        for handle in acquisition.question.handles() {
+            acquisition.engine.waiters.wake_to_nest(handle);
+        }
+    }
 
     /// Whether the call has been refused so often that it has to go about it in another way.
     fn is_starved(_: &Acquisition<'_, Self>) -> bool {
@@ -156,7 +163,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
 
     /// Notes that this call has taken the lock that was handed off to it.
     fn claimed(&self, handle: &Arc<Handle>, granted: &AcquiredHold) {
-        granted.possession.holds.lock().claimed();
+        granted.possession.holds.lock().takes(granted.hold, clock::now());
         self.entered(handle, &granted.possession, false);
         spans::handed_off();
         self.engine.events.counters.handed_off.add(1);
@@ -166,10 +173,8 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
     /// Acquires what the call asks for; `None` if the wait ends first, or if the call is starved.
     async fn acquire(&self) -> Result<Option<Q::Granted>, Error> {
         let granted = self.ask_or_wait().await?;
-        if granted.is_some() && !self.question.recurs() {
-            for handle in self.question.handles() {
-                self.engine.waiters.wake_to_nest(handle);
-            }
+        if let Some(granted) = granted.as_ref().filter(|_| !self.question.recurs()) {
+            Q::has_acquired(self, granted);
         }
         Ok(granted)
     }
@@ -263,7 +268,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 }
                 Next::Handed(granted) => {
                     self.claimed(waiting.handle(), &granted);
-                    return Ok(Some(Q::handed(granted)));
+                    return Ok(Some(Q::handed(self, granted)));
                 }
                 Next::Ask(gives_up_at) => {
                     let asked_at = clock::now();

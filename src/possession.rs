@@ -88,6 +88,15 @@ struct Hold {
     number: HoldId,
     lease: Lease,
     validity: Arc<Validity>,
+    /// The call that was let in with it has yet to go on (invariant 5 of [`shared`]).
+    unclaimed: bool,
+}
+
+impl Hold {
+    /// Whether the watchdog renews its lease.
+    fn is_watched(&self) -> bool {
+        self.lease == Lease::Watchdog && !self.unclaimed
+    }
 }
 
 /// What to ask Redis for one more hold: the absolute count to reach.
@@ -264,7 +273,7 @@ impl HoldState {
             self.tokens = tokens;
             self.token = self.tokens.draw();
         }
-        let watching = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
+        let watching = self.live.iter().any(Hold::is_watched);
         if lease == Lease::Watchdog && !watching {
             self.renewed_at = Some(sent);
         }
@@ -286,7 +295,7 @@ impl HoldState {
             // As a rule it is the only one.
             self.live.reserve_exact(1);
         }
-        self.live.push(Hold { number, lease, validity: validity.clone() });
+        self.live.push(Hold { number, lease, validity: validity.clone(), unclaimed: false });
         (number, validity, self.token)
     }
 

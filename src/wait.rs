@@ -162,14 +162,7 @@ impl Waiters {
                     waiter.nests.store(true, Ordering::Relaxed);
                     cx.effects.wake.push(waiter.clone());
                 };
-                if handle.kind.is_shared() {
-                    // Those behind a writer wait, and those before whom another client came.
-                    let order = &queue.order;
-                    let comes = |waiter: &&Arc<Waiter>| order.is_next(waiter.since);
-                    queue.waiters().take_while(is_own).take_while(comes).for_each(&mut nests);
-                } else {
-                    queue.waiters().filter(is_own).for_each(&mut nests);
-                }
+                queue.waiters().filter(is_own).for_each(&mut nests);
             })
         });
     }

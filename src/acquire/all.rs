@@ -262,7 +262,7 @@ impl Question for All<'_> {
         self.handles.len() == 1
     }
 
-    fn handed(granted: AcquiredHold) -> Vec<AcquiredHold> {
+    fn handed(_: &Acquisition<'_, Self>, granted: AcquiredHold) -> Vec<AcquiredHold> {
         vec![granted]
     }
 

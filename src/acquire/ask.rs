@@ -49,8 +49,16 @@ impl Question for One<'_> {
         }
     }
 
-    fn handed(granted: AcquiredHold) -> AcquiredHold {
+    fn handed(acquisition: &Acquisition<'_, Self>, granted: AcquiredHold) -> AcquiredHold {
+        acquisition.has_own_reader(&granted.validity);
         granted
+    }
+
+    fn has_acquired(acquisition: &Acquisition<'_, Self>, granted: &AcquiredHold) {
+        match acquisition.question.handle.kind.is_shared() {
+            true => acquisition.let_readers_in(&granted.possession),
+            false => acquisition.engine.waiters.wake_to_nest(acquisition.question.handle),
+        }
     }
 
     fn recurs(&self) -> bool {

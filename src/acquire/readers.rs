@@ -9,11 +9,14 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handle::{Handle, Sides};
 use crate::lease::{Lease, Validity};
-use crate::possession::{AcquiredHold, Ask, FoundBy, Join, Possession};
+use crate::possession::{AcquiredHold, Ask, FoundBy, HandleId, Join, Possession};
 use crate::protocol::QueueEntry;
-use crate::wait::Ticket;
+use crate::wait::{Ticket, Waiter};
 
 use super::{Acquisition, One, Tried, Wait, acquire_one};
+
+/// No handle has that number.
+const NOBODY: HandleId = 0;
 
 /// Acquires one hold that reads; `None` if the wait ends first. If its handle reads or writes already, it passes all
 /// that wait.
@@ -117,8 +120,16 @@ impl Acquisition<'_, One<'_>> {
         let now = clock::now();
         let has_limit = engine.config.max_hold < Duration::MAX;
         let (writes_as, writes) = (sides.write.number, sides.writes(now));
-        let join =
-            Join { handle: handle.number, lease, requested, passes, writes_as, writes, has_limit };
+        let join = Join {
+            handle: handle.number,
+            lease,
+            requested,
+            passes,
+            writes_as,
+            writes,
+            has_limit,
+            is_let_in: false,
+        };
         let hold = {
             let mut holds = possession.holds.lock();
             let hold = holds.join(join, now)?;
@@ -128,6 +139,37 @@ impl Acquisition<'_, One<'_>> {
         engine.watchdog.watch(handle);
         engine.events.counters.handed_off.add(1);
         Some(AcquiredHold::new(possession, hold, requested))
+    }
+
+    /// Has those readers of this client come in that wait and come next, now that one has.
+    ///
+    /// They have the lock from this moment, and not only when they go on: else the first one that is done would
+    /// release it before the last one has come.
+    pub(super) fn let_readers_in(&self, possession: &Arc<Possession>) {
+        let Self { engine, question: One { handle, .. }, .. } = *self;
+        let (now, has_limit) = (clock::now(), engine.config.max_hold < Duration::MAX);
+        let readers = engine.waiters.take_readers(handle, now, |waiter| {
+            let Waiter { lease, requested, .. } = *waiter;
+            // Beside a writer only its own handle reads, and that one does not wait.
+            let (writes_as, writes) = (NOBODY, false);
+            let join = Join {
+                handle: handle.number,
+                lease,
+                requested,
+                passes: true,
+                writes_as,
+                writes,
+                has_limit,
+                is_let_in: true,
+            };
+            let hold = possession.holds.lock().join(join, now)?;
+            Some(AcquiredHold::new(possession.clone(), hold, requested))
+        });
+        for (waiter, granted) in readers {
+            if let Err(granted) = waiter.hand(granted) {
+                engine.releaser.give_back(&granted);
+            }
+        }
     }
 
     /// What a nested request says of this client's entry. One of a reader that has to wait for its turn is refused

@@ -40,8 +40,8 @@ impl HoldState {
                 // Its deadline may be later, if it was extended: with the margin for that time.
                 Lease::Watchdog => {
                     let left = until - now;
-                    let extended = left + left / 99 + Duration::from_millis(1);
-                    watchdog_timeout.max(whole_millis(extended))
+                    let left = whole_millis(left + left / 99 + Duration::from_millis(1));
+                    if hold.unclaimed { left } else { watchdog_timeout.max(left) }
                 }
                 // Without the margin that its deadline has: Redis has to keep the requested lease,
                 // and every guard's deadline stays ahead of the key's.

@@ -25,7 +25,7 @@ pub(crate) enum Renewal {
 impl HoldState {
     /// From when the period of that handle's watched leases counts; `None` if the watchdog has nothing to do.
     pub(crate) fn watched_since(&self, handle: HandleId) -> Option<Instant> {
-        let watches = self.live.iter().any(|hold| hold.lease == Lease::Watchdog);
+        let watches = self.live.iter().any(Hold::is_watched);
         if watches && self.inside == handle && !self.is_unclaimed() {
             debug_assert!(self.renewed_at.is_some(), "BUG: nothing would renew this lease");
             self.renewed_at
@@ -42,7 +42,7 @@ impl HoldState {
         period: Duration,
         max_hold: Duration,
     ) -> Renewal {
-        let is_watched = |hold: &&Hold| hold.lease == Lease::Watchdog;
+        let is_watched = |hold: &&Hold| hold.is_watched();
         let watched = self.live.iter().filter(is_watched);
         let valid = watched.filter_map(|hold| hold.validity.check(now)).min();
         match (valid, self.renewed_at) {
@@ -126,7 +126,7 @@ impl HoldState {
         let until = valid_until(sent, lease);
         self.reaches(lease, until);
         let mut in_time = true;
-        for hold in self.live.iter().filter(|hold| hold.lease == Lease::Watchdog) {
+        for hold in self.live.iter().filter(|hold| hold.is_watched()) {
             in_time &= hold.validity.extend(until, now);
         }
         in_time

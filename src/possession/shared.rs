@@ -12,6 +12,8 @@
 //! 4. **Beside a writer no other handle reads.** A handle that reads and writes has a guard here, and Redis lets
 //!    all readers of the client in as one. So from before the request that brings the two together, until Redis
 //!    has released the writer, only a reader of that handle joins.
+//! 5. **A reader can be let in before its call goes on** (see [`crate::acquire`]). Until then the watchdog does not
+//!    renew its lease, as that of a hand-off: a call that is never polled again does not keep a writer out for ever.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +21,7 @@ use std::time::{Duration, Instant};
 use crate::lease::{Lease, Validity, valid_until};
 
 use super::handoff::LEAST;
-use super::{HandleId, HoldState, NewHold, Possession};
+use super::{HandleId, Hold, HoldId, HoldState, NewHold, Possession};
 
 #[derive(Default)]
 pub(super) struct Shared {
@@ -52,6 +54,8 @@ pub(crate) struct Join {
     pub(crate) writes: bool,
     /// There is a limit to how long the watchdog renews a lease.
     pub(crate) has_limit: bool,
+    /// It has yet to go on, and is let in meanwhile.
+    pub(crate) is_let_in: bool,
 }
 
 impl HoldState {
@@ -132,7 +136,8 @@ impl HoldState {
 
     /// Lets a reader join, if that needs no request.
     pub(crate) fn join(&mut self, join: Join, now: Instant) -> Option<NewHold> {
-        let Join { handle, lease, requested, passes, writes_as, writes, has_limit } = join;
+        let Join { handle, lease, requested, passes, writes_as, writes, has_limit, is_let_in } =
+            join;
         let shared = self.shared.as_ref()?;
         let is_beside = match shared.writer() {
             Some(writer) => writer.holds.lock().is_of(writes_as),
@@ -150,8 +155,7 @@ impl HoldState {
         let until = self.until.filter(|until| now + LEAST <= *until)?;
         let own = valid_until(now, requested);
         let mut live = self.live.iter();
-        let watched =
-            live.any(|hold| hold.lease == Lease::Watchdog && hold.validity.check(now).is_some());
+        let watched = live.any(|hold| hold.is_watched() && hold.validity.check(now).is_some());
         if lease == Lease::Watchdog {
             if !watched && own <= until {
                 // Its lease is in force, and is renewed a period from now.
@@ -166,6 +170,22 @@ impl HoldState {
             return None;
         }
         self.has_lease(lease);
-        Some(self.add(lease, Arc::new(Validity::new(own.min(until)))))
+        let added = self.add(lease, Arc::new(Validity::new(own.min(until))));
+        self.live.iter_mut().rev().take(1).for_each(|hold| hold.unclaimed = is_let_in);
+        Some(added)
+    }
+
+    /// The call that was handed that hold, or let in with it, has it now.
+    pub(crate) fn takes(&mut self, hold: HoldId, now: Instant) {
+        self.claimed();
+        let until = self.until;
+        let is_it = |live: &&mut Hold| live.number == hold && live.unclaimed;
+        if let Some(live) = self.live.iter_mut().find(is_it) {
+            live.unclaimed = false;
+            // The others were renewed meanwhile, and all of them are one hold in Redis.
+            if let Some(until) = until.filter(|_| live.lease == Lease::Watchdog) {
+                live.validity.extend(until, now);
+            }
+        }
     }
 }

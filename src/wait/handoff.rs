@@ -5,9 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::clock;
+use crate::handle::Handle;
 use crate::protocol::Names;
 
 use super::change::{LONGEST_PARK, NextWaiter};
+use super::subscriptions::LINGER;
 use super::{Effects, Waiter, Waiters};
 
 impl Waiters {
@@ -61,6 +63,45 @@ impl Waiters {
             effects.wake.clear();
         }
         Some((waiter, taken, effects))
+    }
+
+    /// Takes those readers from the queue of a lock that this client reads that may come in, if `takes` gives them
+    /// the lock: all before the first writer, of this client or another one. The caller has to hand it to them. One
+    /// that is asking Redis, or that is given nothing, joins when it goes on.
+    pub(crate) fn take_readers<T>(
+        &self,
+        handle: &Arc<Handle>,
+        now: Instant,
+        takes: impl Fn(&Waiter) -> Option<T>,
+    ) -> Vec<(Arc<Waiter>, T)> {
+        if handle.waiting.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let names = &handle.names;
+        let (taken, effects) = self.change_quietly(now, |queues| {
+            if queues.closed {
+                return Vec::new();
+            }
+            let reads = |waiter: &Waiter| Arc::ptr_eq(&waiter.handle, handle);
+            let readers = queues.get(names).map(|queue| queue.readers(reads)).unwrap_or_default();
+            let (mut taken, mut tickets) = (Vec::new(), Vec::new());
+            for (ticket, waiter, is_asking) in readers {
+                if let Some(given) = (!is_asking).then(|| takes(&waiter)).flatten() {
+                    tickets.push(ticket);
+                    taken.push((waiter, given));
+                } else {
+                    waiter.nests.store(true, Ordering::Relaxed);
+                    queues.cx.effects.wake.push(waiter);
+                }
+            }
+            queues.change(names, |queue, cx| queue.record_let_in(&tickets, cx));
+            if !tickets.is_empty() {
+                queues.keep_if_empty(names, LINGER);
+            }
+            taken
+        });
+        self.run(effects);
+        taken
     }
 
     /// How many fencing tokens this client draws for the waiters of a lock that need some: enough for those

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use super::change::{Context, Holder, LONGEST_PARK, NextWaiter, Stay, Ticket, WaitStep, park_for};
 use super::order::Order;
 use super::reach::Reach;
+mod readers;
 mod waiting;
 
 pub(super) struct WaitQueue<W> {
@@ -93,11 +94,6 @@ impl<W> WaitQueue<W> {
     /// The waiter with that ticket, if it can be woken.
     pub(super) fn waiter(&self, ticket: Ticket) -> Option<&Arc<W>> {
         self.entries.get(self.position(ticket).ok()?)?.waiter.as_ref()
-    }
-
-    /// The waiters that are not asking Redis.
-    pub(super) fn parked(&self) -> impl Iterator<Item = &Arc<W>> {
-        self.entries.iter().filter(|entry| entry.asking.is_none()).filter_map(|e| e.waiter.as_ref())
     }
 
     /// Adds a waiter behind those with a lower ticket. `hears`: the channel is live.

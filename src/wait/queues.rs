@@ -205,7 +205,7 @@ impl<W> Queues<W> {
 
     /// If no waiter is left for the locks on a channel, its subscription is kept for a while, and so is what the
     /// client knows of the locks.
-    fn keep_if_empty(&mut self, names: &Names, keep: Duration) {
+    pub(super) fn keep_if_empty(&mut self, names: &Names, keep: Duration) {
         let is_empty = |names: &Names| self.by_lock.get(names).is_none_or(WaitQueue::is_empty);
         if is_empty(names) && self.subscriptions.has(names) {
             let channel = names.channel();

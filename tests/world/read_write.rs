@@ -7,6 +7,7 @@ use redlatch::{Lease, ReadWriteLock};
 
 use crate::prelude::*;
 
+mod crowds;
 mod sides;
 
 /// Who is inside: readers above zero, a writer below.

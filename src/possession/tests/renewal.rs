@@ -163,3 +163,43 @@ fn a_renewal_that_is_heard_of_after_the_lease_was_shortened_lets_no_next_hold_be
     let ends = valid_until(story.now, WATCHDOG / 2);
     assert!(validity.check(story.now) <= Some(ends), "Redis ends it before that");
 }
+
+/// A reader that may join, also if it has yet to go on.
+fn joins(story: &Story, is_let_in: bool) -> Option<NewHold> {
+    let join = Join {
+        handle: ME,
+        lease: Lease::Watchdog,
+        requested: WATCHDOG,
+        passes: true,
+        writes_as: 0,
+        writes: false,
+        has_limit: false,
+        is_let_in,
+    };
+    story.holds().join(join, story.now)
+}
+
+#[test]
+fn a_reader_that_was_let_in_is_renewed_from_when_it_goes_on() {
+    let mut story = Story::new();
+    story.holds().set_shared(true);
+    let (first, _) = story.grant(Lease::Watchdog);
+    let (late, validity, _) = joins(&story, true).expect("it comes in");
+    let (_, never, _) = joins(&story, true).expect("it comes in");
+    let ends = validity.check(story.now).unwrap();
+    story.now += 2 * PERIOD;
+    story.holds().renewed(story.now, WATCHDOG, story.now);
+    assert_eq!(validity.check(story.now), Some(ends));
+    story.holds().takes(late, story.now);
+    assert_eq!(validity.check(story.now), Some(valid_until(story.now, WATCHDOG)));
+    story.give_back(first);
+    assert!(matches!(story.renewal(ME), Renewal::NotBefore(_)));
+    story.give_back(late);
+    assert_eq!(story.pending(), None, "the other one is inside");
+    assert_eq!(story.renewal(ME), Renewal::Idle { ran_out: false });
+    story.now += Duration::from_millis(1);
+    assert!(joins(&story, false).is_none(), "nothing renews its lease: it asks Redis");
+    story.now = ends;
+    assert_eq!(never.check(story.now), None);
+    assert_eq!(story.pending().map(|pending| pending.count), Some(0));
+}

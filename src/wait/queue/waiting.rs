@@ -1,5 +1,6 @@
 //! Which calls wait, for those who count them.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Entry, WaitQueue};
@@ -9,5 +10,10 @@ impl<W> WaitQueue<W> {
     pub(in crate::wait) fn waiting(&self) -> impl Iterator<Item = Instant> {
         let waits = |entry: &&Entry<W>| entry.requests > 0 || entry.asking.is_none();
         self.entries.iter().filter(waits).map(|entry| entry.since)
+    }
+
+    /// The waiters that are not asking Redis.
+    pub(in crate::wait) fn parked(&self) -> impl Iterator<Item = &Arc<W>> {
+        self.entries.iter().filter(|entry| entry.asking.is_none()).filter_map(|e| e.waiter.as_ref())
     }
 }

@@ -5,6 +5,7 @@ use crate::clock;
 use crate::protocol::ServerClock;
 
 mod cut;
+mod let_in;
 
 const HOUR: Duration = Duration::from_secs(3600);
 

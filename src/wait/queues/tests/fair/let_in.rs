@@ -1,0 +1,49 @@
+//! Readers that come in together with one that has the lock.
+
+use super::*;
+
+impl World {
+    fn let_in(&mut self, tickets: &[Ticket]) -> Vec<Arc<u32>> {
+        let names = self.names.clone();
+        self.queues.take_effects();
+        self.at().change(&names, |queue, cx| queue.record_let_in(tickets, cx));
+        self.queues.take_effects().wake
+    }
+}
+
+/// Redis granted the lock to the one before them, and has no entry of this client.
+#[test]
+fn the_head_behind_readers_that_were_let_in_asks_at_once() {
+    let mut world = World::new();
+    let [first, second, third] = [1, 2, 3].map(|waiter| world.join(waiter));
+    assert!(world.asks(first));
+    world.granted(first, HOUR);
+    assert_eq!(world.let_in(&[second]), [3.into()]);
+    assert!(world.asks(third), "Redis does not know that it waits");
+}
+
+#[test]
+fn an_entry_that_a_reader_has_left_is_brought_up_to_date_at_once_or_given_up() {
+    let mut world = World::new();
+    let [first, second] = [1, 2].map(|waiter| world.join(waiter));
+    assert!(world.asks(first));
+    world.refused(first, HOUR);
+    assert_eq!(world.let_in(&[first]), [2.into()]);
+    assert!(world.has_entry() && !world.leave(first));
+    assert!(world.asks(second), "the entry is that of the first");
+    world.refused(second, HOUR);
+    assert_eq!(world.let_in(&[second]), []);
+    assert!(world.leave(second), "nobody waits");
+}
+
+#[test]
+fn a_reader_that_asks_keeps_its_entry_when_those_behind_it_are_let_in() {
+    let mut world = World::new();
+    let [first, second, third] = [1, 2, 3].map(|waiter| world.join(waiter));
+    assert!(world.asks(first));
+    assert_eq!(world.let_in(&[second]), []);
+    world.refused(first, HOUR);
+    assert!(world.has_entry() && !world.asks(first));
+    assert!(!world.leave(first), "it is that of its client");
+    assert!(world.leave(third), "its request brought the entry");
+}

@@ -1,0 +1,219 @@
+//! Many that read: those of a client come in together, and the first that is done is not the last one.
+
+use tokio_test::task;
+
+use super::*;
+
+/// They have nothing to do inside, so the first that is done would be the last one of its client, if those that wait
+/// had the lock only when they go on.
+#[tokio::test(start_paused = true)]
+async fn readers_that_have_nothing_to_do_are_let_in_together() {
+    for each_way in [1, 50].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let client = redis.client();
+        client.read_write_lock("config").read().await.unwrap().unlock().await.unwrap();
+        let begun = Instant::now();
+        let reads = (0..64).map(|_| {
+            let lock = client.read_write_lock("config");
+            tokio::spawn(async move {
+                for _ in 0..100 {
+                    lock.read().await.unwrap().unlock().await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+            })
+        });
+        for one in reads.collect::<Vec<_>>() {
+            one.await.unwrap();
+        }
+        // They come in with one round trip, and with one more the last of them leaves.
+        assert_eq!(begun.elapsed(), 100 * 4 * each_way);
+    }
+}
+
+/// A reader waits behind a writer of another client until that has gone. Returns the call, which is polled while it
+/// waits, and never again.
+async fn never_polled_again(lock: ReadWriteLock, waits: Duration) -> impl Send + 'static {
+    let mut call = task::spawn(Box::pin(async move { lock.read().await.map(drop) }));
+    let until = Instant::now() + waits;
+    while Instant::now() < until {
+        assert!(call.poll().is_pending());
+        sleep(ms(1)).await;
+    }
+    call
+}
+
+/// The call that is never polled again was let in with another one. The watchdog renews that one alone.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_was_let_in_and_never_goes_on_keeps_writers_out_for_its_lease_only() {
+    for (each_way, reads) in
+        [(ms(1), ms(0)), (ms(1), ms(20_000)), (ms(50), ms(0)), (ms(50), ms(20_000))]
+    {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let client = redis.builder().watchdog_timeout(ms(3_000)).connect().await.unwrap();
+        let other = redis.client().read_write_lock("config");
+        let holder = other.write().await.unwrap();
+        let lock = client.read_write_lock("config");
+        let first = tokio::spawn(async move { lock.read().await.unwrap() });
+        sleep(each_way * 20).await;
+        let parked = never_polled_again(client.read_write_lock("config"), each_way * 20).await;
+        holder.unlock().await.unwrap();
+        let first = first.await.unwrap();
+        sleep(reads).await;
+        assert!(!first.is_lost(), "the watchdog renews it");
+        first.unlock().await.unwrap();
+        let most = if reads.is_zero() { ms(3_000) + each_way * 4 } else { each_way * 10 };
+        let begun = Instant::now();
+        let guard = timeout(ms(60_000), other.write()).await.expect("a turn").unwrap();
+        assert!(begun.elapsed() <= most, "{each_way:?}, {reads:?}: {:?}", begun.elapsed());
+        guard.unlock().await.unwrap();
+        drop(parked);
+    }
+}
+
+/// One that goes on late is valid for as long as those with which it was let in.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_was_let_in_and_goes_on_late_is_renewed_from_then_on() {
+    for each_way in [1, 50].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let client = redis.builder().watchdog_timeout(ms(3_000)).connect().await.unwrap();
+        let other = redis.client().read_write_lock("config");
+        let holder = other.write().await.unwrap();
+        let lock = client.read_write_lock("config");
+        let first = tokio::spawn(async move { lock.read().await.unwrap() });
+        sleep(each_way * 20).await;
+        let lock = client.read_write_lock("config");
+        let mut late = task::spawn(Box::pin(async move { lock.read().await.unwrap() }));
+        assert!(late.poll().is_pending());
+        holder.unlock().await.unwrap();
+        let first = first.await.unwrap();
+        sleep(ms(2_800)).await;
+        let late = late.await;
+        assert!(late.remaining() > ms(1_500), "{:?}", late.remaining());
+        first.unlock().await.unwrap();
+        sleep(ms(10_000)).await;
+        assert!(!late.is_lost());
+        late.unlock().await.unwrap();
+        drop(timeout(each_way * 10, other.write()).await.expect("it is free").unwrap());
+    }
+}
+
+/// The writer behind readers of its client that come in together has its place in Redis within a round
+/// trip: no reader of another client that comes later passes it, although others read.
+#[tokio::test(start_paused = true)]
+async fn a_writer_behind_readers_that_were_let_in_keeps_its_place() {
+    for each_way in [1, 50].map(ms) {
+        for readers in [1, 2, 5] {
+            let redis = Redis::new();
+            redis.delay(each_way);
+            let (client, other) = (redis.client(), redis.client());
+            let holder = other.read_write_lock("config").write().await.unwrap();
+            let mut all = Vec::new();
+            for _ in 0..readers {
+                let lock = client.read_write_lock("config");
+                all.push(tokio::spawn(async move {
+                    let guard = lock.read().await.unwrap();
+                    sleep(ms(2_000)).await;
+                    guard.unlock().await.unwrap();
+                }));
+                sleep(each_way * 20).await;
+            }
+            let writer = client.read_write_lock("config");
+            let writes =
+                tokio::spawn(async move { (writer.write().await.unwrap(), Instant::now()) });
+            sleep(each_way * 20).await;
+            let released = Instant::now();
+            holder.unlock().await.unwrap();
+            // The message, the request of the reader, and that of the writer, who waits behind one for a hand-off first.
+            sleep(each_way * 5 + if readers == 1 { ms(11) } else { ms(0) }).await;
+            let later = other.read_write_lock("config");
+            let reads = tokio::spawn(async move { (later.read().await.unwrap(), Instant::now()) });
+            let (guard, wrote) = timeout(ms(20_000), writes).await.expect("its turn").unwrap();
+            assert!(!reads.is_finished(), "{readers} readers, {each_way:?}");
+            let most = ms(2_000) + each_way * 20;
+            assert!(wrote - released <= most, "{:?}", wrote - released);
+            guard.unlock().await.unwrap();
+            let (guard, read) = timeout(ms(20_000), reads).await.expect("its turn").unwrap();
+            assert!(read >= wrote);
+            guard.unlock().await.unwrap();
+            for one in all {
+                one.await.unwrap();
+            }
+        }
+    }
+}
+
+/// Whenever one of the calls is dropped, the others have their turns, and nothing is left.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_is_dropped_while_others_are_let_in_holds_nobody_up() {
+    for each_way in [1, 50].map(ms) {
+        for dropped in 0..4 {
+            for step in 0..24 {
+                let redis = Redis::new();
+                redis.delay(each_way);
+                let (client, other) = (redis.client(), redis.client());
+                let holder = other.read_write_lock("config").write().await.unwrap();
+                let inside = Inside::default();
+                let mut all = Vec::new();
+                for number in 0..4 {
+                    let (lock, inside) = (client.read_write_lock("config"), inside.clone());
+                    all.push(tokio::spawn(async move {
+                        match number {
+                            3 => inside.writes(&lock, ms(0)).await,
+                            _ => inside.reads(&lock, ms(0)).await,
+                        }
+                    }));
+                    sleep(each_way * 10).await;
+                }
+                holder.unlock().await.unwrap();
+                sleep(each_way * step / 3).await;
+                all[dropped].abort();
+                for one in all {
+                    let ended = timeout(each_way * 30 + ms(20), one).await;
+                    ended.expect("it has its turn").ok();
+                }
+                let write = other.read_write_lock("config");
+                let guard = timeout(each_way * 20 + ms(20), write.write()).await;
+                guard.expect("nobody is inside").unwrap().unlock().await.unwrap();
+                sleep(ms(1_000)).await;
+                assert_eq!(keys(&redis), [""; 0], "{dropped} at {step} of {each_way:?}");
+            }
+        }
+    }
+}
+
+/// A client closes while its first reader asks: whatever comes of that request, those that wait are not let in.
+#[tokio::test(start_paused = true)]
+async fn nobody_is_let_in_by_a_client_that_has_closed() {
+    let mut granted_after = 0;
+    for each_way in [1, 50].map(ms) {
+        for step in 0..18 {
+            let redis = Redis::new();
+            redis.delay(each_way);
+            let client = redis.client();
+            let other = redis.client().read_write_lock("config");
+            let holder = other.write().await.unwrap();
+            let lock = client.read_write_lock("config");
+            let first = tokio::spawn(async move {
+                let granted = lock.read().await;
+                (granted.map(drop).is_ok(), Instant::now())
+            });
+            sleep(each_way * 10).await;
+            let parked = never_polled_again(client.read_write_lock("config"), each_way * 20).await;
+            tokio::spawn(async move { holder.unlock().await.unwrap() });
+            sleep(each_way * step / 3).await;
+            let closed = Instant::now();
+            client.close().await;
+            let (granted, ended) = timeout(ms(10_000), first).await.expect("it ends").unwrap();
+            if granted && ended > closed {
+                granted_after += 1;
+                let guard = timeout(each_way * 12, other.write()).await;
+                guard.expect("nobody is inside").unwrap().unlock().await.unwrap();
+            }
+            drop(parked);
+        }
+    }
+    assert!(granted_after > 0, "an answer came later");
+}

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::builder::LockClientBuilder;
-use crate::engine::Engine;
+use crate::engine::{Engine, Shutdown};
 use crate::error::Error;
 use crate::lock::{FairLock, FencedFairLock, FencedLock, Lock, MultiLock};
 use crate::read_write::ReadWriteLock;
@@ -183,6 +184,47 @@ impl LockClient {
     /// the background; call it again to wait for them.
     pub async fn close(&self) {
         self.engine.close().await;
+    }
+
+    /// Closes the client without leaving a lock behind, as when a process is told to stop (`SIGTERM`): whoever waits for
+    /// its locks has them within round trips, and not when their leases end.
+    ///
+    /// Refuses new calls at once, nested ones as well, and ends waiting ones with [`Closed`](crate::ErrorKind::Closed).
+    /// Then it waits until the guards are dropped or unlocked, for `patience` at most, and renews their leases meanwhile.
+    /// After that it releases the locks whose guards are still alive. Their holders are told first: those guards are
+    /// lost, with [`Loss::Closed`](crate::Loss::Closed). In the end it waits until Redis has confirmed all releases, for
+    /// the command timeout at most, and stops renewing. It returns what was left.
+    ///
+    /// A lock that [`hold_at_least`](crate::LockGuard::hold_at_least) keeps stays until that time. A guard that is lost is
+    /// no holder: the call does not wait for it. Call it from as many places as you like: each waits for its own
+    /// `patience`, the shortest one ends the holders, and each result names what that call has released. In a
+    /// [forked child](Self#forking) it does nothing.
+    ///
+    /// # Panics
+    ///
+    /// As for [every call](crate::Lock#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped half-way, the client still refuses new calls. Guards that it has not released stay as
+    /// they are, and their leases are renewed until they are dropped or unlocked; releases go on in the background. Call
+    /// it again to go on.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redlatch::LockClient) {
+    /// use std::time::Duration;
+    ///
+    /// // After SIGTERM. Kubernetes kills the process 30 s later.
+    /// let left = client.shutdown(Duration::from_secs(20)).await;
+    /// if !left.is_clean() {
+    ///     eprintln!("{left:?}");
+    /// }
+    /// # }
+    /// ```
+    pub async fn shutdown(&self, patience: Duration) -> Shutdown {
+        self.engine.shutdown(patience).await
     }
 }
 

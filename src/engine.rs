@@ -37,6 +37,9 @@ use crate::transport::{Endpoint, Push, Router};
 use crate::wait::{Limits, TurnLimits, Waiters};
 use crate::watchdog::Watchdog;
 
+mod shutdown;
+pub use shutdown::Shutdown;
+
 /// Everything that a client, its handles and its guards share, and the process that it belongs to.
 pub(crate) struct Engine {
     pub(crate) process: Process,
@@ -136,16 +139,25 @@ impl Engine {
         // A lazy client that has made no call makes none.
         self.connects.store(true, Ordering::Relaxed);
         let close = async {
-            // While a grant that is on its way here still comes: behind that there is an answer.
-            for (names, behind) in self.waiters.close() {
-                self.releaser.enqueue(Job::Leave(names, behind));
-            }
+            self.refuse_calls();
             let drain = self.releaser.drain();
             let _ = clock::timeout(self.config.command_timeout, drain).await;
-            self.stop_renewing.send_replace(true);
-            self.router.hang_up();
+            self.stop();
         };
         self.process.bind(self.host.run(close)).await;
+    }
+
+    /// Refuses new calls, and sends waiting ones home.
+    fn refuse_calls(&self) {
+        // While a grant that is on its way here still comes: behind that there is an answer.
+        for (names, behind) in self.waiters.close() {
+            self.releaser.enqueue(Job::Leave(names, behind));
+        }
+    }
+
+    fn stop(&self) {
+        self.stop_renewing.send_replace(true);
+        self.router.hang_up();
     }
 }
 

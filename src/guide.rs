@@ -49,6 +49,8 @@ pub mod deployment {}
 /// [`connect_lazy`]: crate::LockClientBuilder::connect_lazy
 /// [`connect`]: crate::LockClient::connect
 /// [`close`]: crate::LockClient::close
+/// [`shutdown`]: crate::LockClient::shutdown
+/// [clean]: crate::Shutdown::is_clean
 /// [`force_unlock`]: crate::Lock::force_unlock
 /// [fenced lock]: crate::FencedLock
 /// [fair lock]: crate::FairLock

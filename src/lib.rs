@@ -65,6 +65,7 @@ mod watchdog;
 
 pub use builder::LockClientBuilder;
 pub use client::LockClient;
+pub use engine::Shutdown;
 pub use error::{Error, ErrorKind, Loss, Outcome};
 pub use guard::{FencedLockGuard, LockGuard, MultiGuard};
 #[doc(no_inline)]

@@ -28,6 +28,7 @@ use crate::protocol::Names;
 use crate::token::{FencingToken, TokenBlock};
 
 mod acquired_hold;
+mod ending;
 mod handoff;
 mod id;
 mod lose;

@@ -99,6 +99,16 @@ impl Releaser {
         }
     }
 
+    /// Releases the lock under its guards, because the client ends: they are lost from here on. Returns whether one of
+    /// them was valid.
+    pub(crate) fn take_back(&self, possession: &Arc<Possession>) -> bool {
+        let valid = possession.take_back(clock::now());
+        let lease = possession.holds.lock().longest_lease();
+        let permit = possession.try_permit();
+        self.enqueue(Job::Release(BackgroundRelease::new(possession.clone(), permit, lease)));
+        valid
+    }
+
     /// Hands the lock off to the next waiter of this client. The client's thread does what is left to do,
     /// whatever becomes of the caller, which asks it in the same step. False if the caller has to release it.
     fn hand_off(

@@ -126,6 +126,30 @@ fn a_web_service_says_busy_and_unavailable() {
     );
 }
 
+#[test]
+#[cfg(unix)]
+fn a_process_that_is_told_to_stop_blocks_nobody_for_a_lease() {
+    let server = Server::private().expect("a server");
+    let run = Run::new(program("shutdown").env("REDIS_URL", server.url()));
+    run.must_succeed();
+    let lines = run.lines();
+    assert_eq!(
+        lines[..5],
+        [
+            "the first process: the endless job stops: its client was shut down",
+            "the first process: locks released under their holders: 1",
+            "the first process: locks that Redis may keep: 0",
+            "the second process: has the lock of the short job",
+            "the second process: has the lock of the endless job",
+        ]
+    );
+    // It waited for its jobs, and the lease is 30 s.
+    let took = number_in(lines[5], "it had both locks ");
+    assert!((1_000..15_000).contains(&took), "{run:?}");
+    assert_eq!(keys_in(&server), 0, "no lock is left");
+    assert_eq!(connections_to(&server), 1, "its processes are gone");
+}
+
 /// Two tests had one server once, which ended with the first of them.
 #[test]
 fn a_private_server_is_no_other_that_took_its_port() {

@@ -24,6 +24,7 @@ const MODULES: &[(&str, &[&str])] = &[
         &[
             "builder",
             "client",
+            "engine",
             "error",
             "guard",
             "guide",
@@ -129,6 +130,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "protocol",
             "transport",
             "config",
+            "lease",
             "process",
             "clock",
             "error",
@@ -687,7 +689,9 @@ fn every_future_can_be_spawned(client: LockClient, lock: &'static Lock, guard: L
     const SECOND: Duration = Duration::from_secs(1);
     can_be_spawned(LockClient::connect("redis://127.0.0.1/"));
     can_be_spawned(LockClient::builder().connect());
-    can_be_spawned(async move { client.close().await });
+    let closed = client.clone();
+    can_be_spawned(async move { closed.close().await });
+    can_be_spawned(async move { client.shutdown(Duration::ZERO).await });
     can_be_spawned(lock.lock());
     can_be_spawned(lock.lock_with_lease(SECOND));
     can_be_spawned(lock.try_lock(SECOND, SECOND));

@@ -97,8 +97,8 @@ impl<'a, Q> Acquisition<'a, Q> {
                 && possession.holds.lock().is_of(handle.number)
             {
                 let nested = self.prepare_nested(handle, possession, deadline, now).await?;
-                if let Some(prepared) = nested {
-                    return Ok(prepared);
+                if let Some((session, ask)) = nested {
+                    return self.unless_closed(session, ask);
                 }
                 now = clock::now();
             }
@@ -110,9 +110,23 @@ impl<'a, Q> Acquisition<'a, Q> {
             }
             // Unless another call of this handle, or a hand-off, came first.
             if let Some(ask) = handle.asks_for(&possession) {
-                return Ok((session, ask));
+                return self.unless_closed(session, ask);
             }
         }
+    }
+
+    /// The hold state has the request by now: either it is seen here that the client is closed, or who closes it waits
+    /// for that request.
+    fn unless_closed(
+        &self,
+        session: PossessionSession<'a>,
+        ask: Ask,
+    ) -> Result<(PossessionSession<'a>, Ask), Error> {
+        if self.engine.waiters.is_closed() {
+            session.possession().holds.lock().not_executed(ask);
+            return Err(Error::closed());
+        }
+        Ok((session, ask))
     }
 
     pub(super) fn session(

@@ -32,6 +32,9 @@ pub enum Loss {
     KeyGone,
     /// Another owner had the lock when the client asked: the key was gone, and that owner came since.
     TakenOver,
+    /// The client released the lock under its guard: [`LockClient::shutdown`](crate::LockClient::shutdown) waited for
+    /// the holder in vain.
+    Closed,
 }
 
 impl fmt::Display for Loss {
@@ -40,6 +43,7 @@ impl fmt::Display for Loss {
             Self::LeaseEnded => "its lease has ended",
             Self::KeyGone => "its key is gone",
             Self::TakenOver => "another owner has it",
+            Self::Closed => "its client was shut down",
         })
     }
 }

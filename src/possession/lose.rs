@@ -52,6 +52,7 @@ impl Possession {
             (lost, holds.take_confirms(usize::MAX))
         };
         lost.iter().for_each(|validity| validity.wake());
+        self.changed();
         for confirm in confirms {
             let _ = confirm.send(Ok(Some(loss)));
         }
@@ -72,7 +73,7 @@ impl HoldState {
     }
 
     /// The possession is lost. Returns the validities of its live holds.
-    fn lose_live(&mut self) -> Vec<Arc<Validity>> {
+    pub(super) fn lose_live(&mut self) -> Vec<Arc<Validity>> {
         self.over = true;
         let lost = std::mem::take(&mut self.live);
         let lives_on = lost.iter().map(|hold| (hold.number, hold.validity.clone()));

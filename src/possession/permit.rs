@@ -39,5 +39,6 @@ impl Possession {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.0.permit.add_permits(1);
+        self.0.changed();
     }
 }

@@ -7,11 +7,12 @@
 //!    key is not to stay. If Redis counts a hold for an idle one, a server has missed its release, say in
 //!    a failover.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::id::without_writer;
 use super::{HandleId, Id, Permit, Possession};
@@ -27,6 +28,9 @@ pub(crate) struct Possessions {
     uuid: uuid::Uuid,
     next: AtomicU64,
     registered: Mutex<Registered>,
+    /// Whether somebody waits until they have ended.
+    pub(super) end: AtomicBool,
+    pub(super) changed: Notify,
 }
 
 struct Registered {
@@ -43,7 +47,13 @@ enum Entry {
 impl Default for Possessions {
     fn default() -> Self {
         let registered = Registered { entries: HashMap::default(), sweep_at: SWEEP_FROM };
-        Self { uuid: new_uuid(), next: AtomicU64::new(1), registered: registered.into() }
+        Self {
+            uuid: new_uuid(),
+            next: AtomicU64::new(1),
+            registered: registered.into(),
+            end: AtomicBool::new(false),
+            changed: Notify::new(),
+        }
     }
 }
 

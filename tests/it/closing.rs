@@ -71,3 +71,54 @@ async fn closing_waits_until_dropped_guards_are_given_back() {
         assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
     }
 }
+
+pub(crate) async fn shutting_down_ends_the_holders_that_are_not_done(setup: Setup) {
+    let (client, other) = (setup.connect().await, setup.connect().await);
+    let (kept, given_back) = (hold(&client.lock("kept")).await, hold(&client.lock("done")).await);
+    let waiter = tokio::spawn(async move { hold(&other.lock("kept")).await });
+    wait_until("a subscription", SOON, || setup.subscribers("kept") == 1).await;
+    let shutdown = tokio::spawn({
+        let client = client.clone();
+        async move { client.shutdown(ms(300)).await }
+    });
+    wait_until("a closed client", SOON, || client.health().is_closed).await;
+    let refused = client.lock("another").lock().await.expect_err("no new call");
+    assert_eq!(refused.kind(), ErrorKind::Closed);
+    release(given_back).await;
+    soon("the loss", kept.lost()).await;
+    assert_eq!(kept.loss(), Some(Loss::Closed));
+    let left = soon("the shutdown", shutdown).await.expect("no panic");
+    assert_eq!((left.released, left.unreleased), (vec!["kept".to_owned()], vec![]));
+    // Sooner than the lease would end.
+    release(soon("the lock", waiter).await.expect("no panic")).await;
+    let error = kept.unlock().await.expect_err("it was lost");
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(Loss::Closed)));
+    wait_until("free locks", SOON, || !setup.exists("kept") && !setup.exists("done")).await;
+}
+
+/// Nobody can drop a guard that a task had which never goes on.
+#[tokio::test]
+async fn shutting_down_releases_what_a_runtime_left_that_has_ended() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let lock = client.lock("left");
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let guard = runtime.block_on(hold(&lock));
+        runtime.shutdown_background();
+        std::mem::forget(guard);
+    })
+    .join()
+    .expect("no panic");
+    assert!(server.exists("left"));
+    let left = soon("the shutdown", client.shutdown(ms(50))).await;
+    assert_eq!(left.released, ["left"]);
+    assert!(!server.exists("left"));
+}
+
+#[tokio::test]
+async fn a_lazy_client_that_has_made_no_call_shuts_down_at_once() {
+    let client = LockClient::builder().url("redis://127.0.0.1:1/").connect_lazy().unwrap();
+    let left = soon("the shutdown", client.shutdown(Duration::MAX)).await;
+    assert!(left.is_clean() && client.health().is_closed);
+}

@@ -73,7 +73,8 @@ macro_rules! cases {
                 w26_a_hold_that_was_given_back_and_is_still_counted_is_released_again;
             closing:
                 closing_sends_parked_waiters_home,
-                a_guard_that_is_alive_when_its_client_closes_is_not_renewed_but_can_be_given_back;
+                a_guard_that_is_alive_when_its_client_closes_is_not_renewed_but_can_be_given_back,
+                shutting_down_ends_the_holders_that_are_not_done;
             wire:
                 an_owner_is_the_uuid_of_the_client_and_a_number,
                 an_explicit_lease_is_the_ttl_to_the_millisecond,

@@ -18,6 +18,7 @@ mod prelude;
 mod read_write;
 mod scene;
 mod seeds;
+mod shutdown;
 mod silence;
 mod streaks;
 mod turns;

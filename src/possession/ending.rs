@@ -1,0 +1,112 @@
+//! The end of a client: waits until its possessions are given back, and takes back those that are not.
+//!
+//! 1. **Nobody waits for what does not come.** A possession whose guards are all lost is waited for no more, however long
+//!    they live on.
+//! 2. **Guards are lost before their release is sent**: their holders know it before another owner can come.
+//! 3. **No change is missed.** It is made under the mutex of the holds, and told after that, if somebody waits. Who waits
+//!    says so before the first look.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::error::Loss;
+
+use super::{HoldState, Possession, Possessions};
+
+impl Possessions {
+    /// Waits until no guard has a valid hold, and no request or release is under way. The caller sees to it that none
+    /// begins. Meanwhile `each` sees those that have guards.
+    pub(crate) async fn all_given_back(&self, mut each: impl FnMut(&Arc<Possession>)) {
+        self.end.store(true, Ordering::Relaxed);
+        loop {
+            let mut left = self.all();
+            left.retain(|one| one.holds.lock().is_in_use(clock::now()));
+            if left.is_empty() {
+                return;
+            }
+            for possession in left {
+                possession.given_back(self, &mut each).await;
+            }
+        }
+    }
+
+    /// Those whose guards are alive.
+    pub(crate) fn with_guards(&self) -> Vec<Arc<Possession>> {
+        let mut all = self.all();
+        all.retain(|one| one.holds.lock().has_holds());
+        all
+    }
+
+    /// Those of which Redis may have a hold.
+    pub(crate) fn unreleased(&self) -> Vec<Arc<Possession>> {
+        let mut all = self.all();
+        all.retain(|one| one.holds.lock().may_have_pending());
+        all
+    }
+}
+
+impl Possession {
+    async fn given_back(self: &Arc<Self>, all: &Possessions, each: &mut impl FnMut(&Arc<Self>)) {
+        loop {
+            let changed = all.changed.notified();
+            if self.holds.lock().has_holds() {
+                each(self);
+            }
+            let until = {
+                let (holds, now) = (self.holds.lock(), clock::now());
+                if !holds.is_in_use(now) {
+                    return;
+                }
+                holds.valid_until(now)
+            };
+            let ends = async {
+                match until {
+                    Some(until) => clock::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = ends => {}
+            }
+        }
+    }
+
+    /// Something has changed that somebody may wait for.
+    pub(super) fn changed(&self) {
+        if let Some(registry) = &self.registry
+            && registry.end.load(Ordering::Relaxed)
+        {
+            registry.changed.notify_waiters();
+        }
+    }
+
+    /// Sets its guards to lost, and returns whether one of them was valid. From here on its release is pending, which
+    /// the caller must send.
+    pub(crate) fn take_back(&self, now: Instant) -> bool {
+        let (lost, valid) = {
+            let mut holds = self.holds.lock();
+            let lost = holds.lose_live();
+            // Inside the mutex, as every loss.
+            let valid = lost.iter().filter(|lost| lost.lose(Loss::Closed, now)).count();
+            (lost, valid)
+        };
+        lost.iter().for_each(|validity| validity.wake());
+        valid > 0
+    }
+}
+
+impl HoldState {
+    /// Whether a guard is valid, or Redis may have a hold of which no guard is left.
+    fn is_in_use(&self, now: Instant) -> bool {
+        self.holding(now) || self.may_have_pending() && !self.has_holds()
+    }
+
+    /// The longest lease for which Redis was asked.
+    pub(crate) fn longest_lease(&self) -> Duration {
+        Duration::from_millis(self.lease)
+    }
+}

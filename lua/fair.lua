@@ -10,6 +10,8 @@
 --            ticket:<client>  that of its oldest waiter
 --            mode:<client>    what happens when it has its turn
 --            tokens:<client>  how many fencing tokens its next grant draws
+--            writer:<client>  of a read-write lock: when its oldest waiter came that wants to write,
+--                             in microseconds of the server's clock; missing if none does
 --            notified         the client that was notified last that it has its turn
 -- KEYS[4]  its fencing token, as acquire has it; left out if the lock is not fenced, or if the
 --          script neither draws one nor gives a turn
@@ -46,7 +48,7 @@ end
 -- drop: removes the entry of a client, and other fields with it. Whether there was one.
 local function drop(whom, ...)
   redis.call('HDEL', waiting, 'alive:' .. whom, 'ticket:' .. whom, 'mode:' .. whom,
-    'tokens:' .. whom, ...)
+    'tokens:' .. whom, 'writer:' .. whom, ...)
   return redis.call('ZREM', queue, whom) == 1
 end
 
@@ -84,10 +86,13 @@ end
 -- script keeps the older entry. A client that asks has answered, so it has its full term again.
 -- One that is not subscribed yet has the grace: by then it has asked again, or it died before
 -- that.
+-- `wrote` is how long the oldest waiter of the client has waited that wants to write: nil if the
+-- lock is no read-write lock, empty if none does. It may be younger than the oldest waiter of all.
+-- While that is the same, an older time stays, as that of the entry does.
 -- When Redis's memory is full, a client that has no entry gets none until it asks again. One
 -- that has an entry keeps it: the PEXPIRE is allowed then, and after it what follows.
 -- Why atomic: an entry without its term would be that of a dead client.
-local function enter(now, waited)
+local function enter(now, waited, wrote)
   local last = tonumber(redis.call('HGET', waiting, 'ticket:' .. client))
   if last and ticket < last then
     return nil
@@ -111,6 +116,14 @@ local function enter(now, waited)
   local alive = string.format('%.0f', math.floor(now / 1000) + stays)
   redis.call('HSET', waiting, 'ticket:' .. client, ticket, 'mode:' .. client, mode,
     'alive:' .. client, alive, 'tokens:' .. client, wanted)
+  if wrote == '' then
+    redis.call('HDEL', waiting, 'writer:' .. client)
+  elseif wrote then
+    local came = now - wrote
+    local before = ticket == last and tonumber(redis.call('HGET', waiting, 'writer:' .. client))
+    came = math.min(came, before or came)
+    redis.call('HSET', waiting, 'writer:' .. client, string.format('%.0f', came))
+  end
   redis.call('PEXPIRE', waiting, 3 * term)
   return nil
 end
@@ -234,4 +247,47 @@ local function writer_waits(now, asking)
   local alive = tonumber(redis.call('HGET', waiting, 'alive:' .. first)) or 0
   local left = alive - math.floor(now / 1000)
   return left > 0 and left or nil
+end
+
+-- oldest_writer: when the oldest waiter came that wants to write, and for how many milliseconds
+-- more its client counts as alive; nil if none came before `limit`. It leaves the client `but` out.
+--
+-- For a reader no others count. The entry of a client says when its oldest waiter came, which may
+-- be a reader before that writer: no writer of a client came before its entry.
+local function oldest_writer(now, but, limit)
+  local came, left
+  for from = 0, math.huge, 100 do
+    local page = redis.call('ZRANGE', queue, from, from + 99, 'WITHSCORES')
+    for i = 1, #page, 2 do
+      if tonumber(page[i + 1]) >= limit then
+        return came, left
+      end
+      local whom = page[i]
+      local one = whom ~= but and tonumber(redis.call('HGET', waiting, 'writer:' .. whom))
+      if one and one < limit then
+        local alive = tonumber(redis.call('HGET', waiting, 'alive:' .. whom)) or 0
+        alive = alive - math.floor(now / 1000)
+        if alive > 0 then
+          came, left, limit = one, alive, one
+        end
+      end
+    end
+    if #page < 200 then
+      return came, left
+    end
+  end
+end
+
+-- stand_for_writer: the reader has the lock for which the client had its entry. From now on the
+-- entry stands for the oldest waiter of the client that wants to write, if there is one: else
+-- others would pass that until the client asks again.
+local function stand_for_writer()
+  local came = redis.call('HGET', waiting, 'writer:' .. client)
+  if not came then
+    return drop(client)
+  end
+  redis.call('ZADD', queue, came, client)
+  if mode ~= 'arriving' then
+    redis.call('HSET', waiting, 'mode:' .. client, 'write')
+  end
 end

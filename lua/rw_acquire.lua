@@ -18,6 +18,7 @@
 -- ARGV[16]  1 if a nested hold of a reader waits for its turn as if it were a first one; else empty
 -- ARGV[17]  the owner beside which it is to stand: of a reader the writer, of a writer the only
 --           reader. Both are of one handle. Empty for any other
+-- ARGV[18]  how long the oldest waiter of the client has waited that wants to write, as ARGV[2]
 -- ARGV[a]   a reader at which a writer looks,
 -- ARGV[a+1] and its count, which is the number of its markers
 --
@@ -40,8 +41,10 @@
 -- says when the first of these leases could end.
 -- What this sent twice does, and why the entry goes before the lock comes, is in fair_acquire. A
 -- hold that is there already never gets a shorter lease.
--- A reader passes the turn on: the next client may want to read, too. A message has the next client
--- ask after the grace. Another one says if the lease ends before that.
+-- Readers do not wait for each other: one has its turn if no writer of another client came before
+-- it, and its reply says of the other clients how long the oldest writer has waited. It passes the
+-- turn on: the next client may want to read, too. A message has the next client ask after the
+-- grace. Another one says if the lease ends before that.
 -- A handle that writes may read, too, and one that is the only reader may write: it waits for
 -- nothing. The lock is then one to write, with both owners, as that of a writer of Redisson that
 -- reads. All readers of a client are one owner, and this one is let in beside the writer because
@@ -52,11 +55,12 @@
 
 local key, owner, lease, count, wants = KEYS[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14]
 local is_of_another, in_turn, beside = ARGV[15] ~= '', ARGV[16] ~= '', ARGV[17]
+local wrote = ARGV[18]
 local mode, holder, failed = mode_of(key)
 if failed then
   return failed
 end
-local k, a, soonest = 4, 18, nil
+local k, a, soonest = 4, 19, nil
 while mode == 'read' and ARGV[a] do
   local longest = -2
   for _ = 1, ARGV[a + 1] do
@@ -71,7 +75,7 @@ while mode == 'read' and ARGV[a] do
   end
   a = a + 2
 end
-if a > 18 and redis.call('HLEN', key) == 1 then
+if a > 19 and redis.call('HLEN', key) == 1 then
   redis.call('DEL', key)
   mode, holder = nil, nil
 end
@@ -82,14 +86,14 @@ if not has and (count ~= '1' or beside ~= '' and not stands) then
 end
 local joins = stands and mode ~= wants and (wants == 'read' or redis.call('HLEN', key) == 2)
 local fits = not mode or joins or mode == wants and (has or wants == 'read')
-local asks = not joins and (not has or in_turn)
+local asks, is_free = not joins and (not has or in_turn), not mode
 
 -- What a refusal says of those that have the lock.
 local function refused(foreign, now)
   local left, named = redis.call('PTTL', key), false
   if soonest then
     left = left < 0 and soonest or math.min(left, soonest)
-  elseif mode == 'read' and a == 18 then
+  elseif mode == 'read' and a == 19 then
     named = redis.call('HRANDFIELD', key, 64, 'WITHVALUES')
   end
   return {{left, holder}, foreign, now, named}
@@ -106,7 +110,7 @@ if looks and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) 
   local now, notified = now_us(), redis.pcall('HGET', waiting, 'notified')
   local entered = false
   if type(notified) ~= 'table' then
-    entered = asking and enter(now, age) or not asking and redis.pcall('ZSCORE', queue, client)
+    entered = asking and enter(now, age, wrote) or not asking and redis.pcall('ZSCORE', queue, client)
   end
   for i, look in ipairs({entered, notified}) do
     if type(look) == 'table' and string.find(look.err, 'WRONGTYPE', 1, true) then
@@ -123,19 +127,27 @@ if looks and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) 
   if not fits then
     return refused(oldest_foreign(now), now)
   elseif asks then
-    local left = mode and writer_waits(now, asking)
-    if left then
-      return {{left, ''}, false, now}
+    local is_own = asking and not is_of_another
+    local first, left
+    if is_free then
+      first, left = give_turn(now, asking)
     end
-    local first
-    first, left = give_turn(now, asking)
-    if first ~= nil and (first ~= asking or is_of_another) then
-      return {{math.max(1, math.min(left, grace)), ''}, false, now}
+    if wants == 'read' then
+      local came = is_own and tonumber(redis.call('ZSCORE', queue, client))
+      local _, alive = oldest_writer(now, came and client, came or math.huge)
+      left = alive and (left or alive)
+    elseif first == nil or first == asking and is_own then
+      left = nil
+    end
+    if left then
+      return {{is_free and math.max(1, math.min(left, grace)) or left, ''}, false, now}
     end
   end
-  if asking then
+  if asking and wants == 'read' then
+    stand_for_writer()
+  elseif asking then
     drop(client, 'notified')
-  elseif age ~= '' then
+  elseif age ~= '' and wants == 'write' then
     enter(now, '')
   end
   oldest = oldest_foreign(now)
@@ -144,6 +156,10 @@ if looks and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) 
       give_turn(now)
     elseif tonumber(lease) < grace then
       tell_end(lease)
+    end
+    if wants == 'read' then
+      local came = oldest_writer(now, client, math.huge)
+      oldest = came and math.max(0, now - came) or -1
     end
   end
 end

@@ -7,6 +7,7 @@
 -- ARGV[11]  owner
 -- ARGV[12]  hold count to reach: at least 1, and no more than the owner has
 -- ARGV[13]  lease in milliseconds, a whole number, at least 1
+-- ARGV[14]  how long the oldest waiter of the client has waited that wants to write
 --
 -- Replies  an      array of two: as prolong has it, but that nothing is known and no token is drawn;
 --                  and how long the oldest waiter of other clients has waited, in microseconds
@@ -43,7 +44,7 @@ local oldest = -1
 pcall(function()
   -- Behind   fair
   local now = now_us()
-  enter(now, age)
+  enter(now, age, ARGV[14])
   if is_alone and (remaining < 0 or remaining > tonumber(lease) + 50) then
     redis.pcall(ARGV[8], ARGV[7], KEYS[4] and '0' or '1')
     tell_end(lease)

@@ -8,6 +8,7 @@
 -- ARGV[7]   the channel of the lock
 -- ARGV[8]   how to publish on it; and what else fair has
 -- ARGV[11]  owner
+-- ARGV[12]  how long the oldest waiter of the client has waited that wants to write
 --
 -- Replies  number  released: so many clients received the message on the lock's channel; 0, and no
 --                  message, if other readers have the lock
@@ -41,7 +42,7 @@ if ARGV[2] ~= '' or redis.call('EXISTS', KEYS[2]) == 1 then
   pcall(function()
     -- Behind   fair
     local now = now_us()
-    enter(now, age)
+    enter(now, age, ARGV[12])
     if is_last or ends and not writer_waits(now) then
       give_turn(now, nil, client)
     end

@@ -34,7 +34,7 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 ///
 /// - readers of one client join each other without asking Redis for up to 10 ms
 ///   ([`max_handoff_time`](crate::LockClientBuilder::max_handoff_time), a second at most), or a round trip if
-///   that is longer, after Redis has said that no other client waits: they may pass a writer in another client
+///   that is longer, after Redis has said that no other client waits to write: they may pass a writer in another client
 ///   that came within that time. The next one asks Redis again;
 /// - a client whose first waiter wants to write and has died behind readers counts as alive for up to 10 s;
 /// - readers and writers of Redisson do not see the queue. A stream of its readers can keep a writer

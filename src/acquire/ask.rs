@@ -289,6 +289,9 @@ impl<Q> Acquisition<'_, Q> {
         let (acquired, sent, news) = answer?;
         engine.waiters.record_foreign(names, news.foreign);
         engine.waiters.record_clock(names, news.clock);
+        if matches!(acquired, Acquired::Granted(_)) && handle.kind.is_shared() {
+            engine.waiters.record_reader(names, entry);
+        }
         if matches!(acquired, Acquired::Granted(_))
             && let Some(foreign) = news.foreign
         {

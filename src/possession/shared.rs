@@ -5,7 +5,7 @@
 //!
 //! 1. **A guard that joins is valid no longer than Redis has confirmed**, and no longer than its own lease.
 //!    Where that is too short, it asks Redis.
-//! 2. **The share is open for a short time** after Redis has said that no other client waits. After that a
+//! 2. **The share is open for a short time** after Redis has said that no other client waits to write. After that a
 //!    new reader asks Redis whether that is still so: no stream of readers keeps a writer out.
 //! 3. Redis may keep the lock for the longest lease of these guards. When the guard that needed it is given
 //!    back, a release is pending that makes it shorter.
@@ -76,7 +76,7 @@ impl HoldState {
         }
     }
 
-    /// Redis has said whether other clients wait: none does if the share is `open_until` then.
+    /// Redis has said whether other clients wait to write: none does if the share is `open_until` then.
     pub(crate) fn set_share(&mut self, open_until: Option<Instant>) {
         if let Some(shared) = &mut self.shared {
             shared.open_until = open_until;

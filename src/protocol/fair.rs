@@ -32,14 +32,16 @@ pub(crate) struct QueueEntry {
     pub(crate) tokens: u32,
     /// A nested hold of a reader waits for its turn.
     pub(crate) in_turn: bool,
+    /// Since when the oldest waiter of this client has waited that wants to write a read-write lock.
+    pub(crate) writer: Option<Instant>,
 }
 
 impl QueueEntry {
     /// No waiter waits, and no request with a ticket has been sent.
     pub(crate) fn none(grace: Duration) -> Self {
         let mode = TurnMode::Arriving;
-        let (since, of_another, in_turn) = (None, false, false);
-        Self { since, ticket: 0, of_another, grace, mode, tokens: 0, in_turn }
+        let (since, of_another, in_turn, writer) = (None, false, false, None);
+        Self { since, ticket: 0, of_another, grace, mode, tokens: 0, in_turn, writer }
     }
 }
 
@@ -209,7 +211,7 @@ pub(super) fn say_entry(cmd: &mut Cmd, names: &Names, entry: QueueEntry, channel
 }
 
 /// In microseconds, at this moment; empty if no waiter waits.
-fn age(since: Option<Instant>) -> String {
+pub(super) fn age(since: Option<Instant>) -> String {
     let age = since.map(|since| clock::now().saturating_duration_since(since));
     age.map_or_else(String::new, |age| age.as_micros().to_string())
 }

@@ -11,7 +11,7 @@ use redis::{Cmd, Script, Value};
 use crate::error::Error;
 use crate::transport::{Answer, Request};
 
-use super::fair::say_entry;
+use super::fair::{age, say_entry};
 use super::replies::{acquired, unexpected};
 use super::scripts::SCRIPTS;
 use super::{Acquired, Call, Names, QueueEntry, QueueNews, Terms, evalsha, millis};
@@ -87,7 +87,7 @@ impl Call<'_> {
             for flag in [entry.of_another, entry.in_turn] {
                 cmd.arg(if flag { "1" } else { "" });
             }
-            cmd.arg(beside.unwrap_or_default());
+            cmd.arg(beside.unwrap_or_default()).arg(age(entry.writer));
             for (reader, count) in readers {
                 cmd.arg(reader).arg(*count);
             }
@@ -102,8 +102,8 @@ impl Call<'_> {
         owner: &'r str,
         entry: QueueEntry,
     ) -> Request<'r> {
-        let (marker, args) = (own_marker(names, owner), move |cmd: &mut Cmd| _ = cmd.arg(owner));
-        let markers = marker.into_iter().collect();
+        let args = move |cmd: &mut Cmd| _ = cmd.arg(owner).arg(age(entry.writer));
+        let markers = own_marker(names, owner).into_iter().collect();
         self.read_write_request(&SCRIPTS.rw_release, names, entry, markers, args)
     }
 
@@ -115,6 +115,10 @@ impl Call<'_> {
         args: impl Fn(&mut Cmd) + Send + Sync + 'r,
     ) -> Request<'r> {
         let markers = own_marker(names, owner).into_iter().collect();
+        let args = move |cmd: &mut Cmd| {
+            args(cmd);
+            cmd.arg(age(entry.writer));
+        };
         self.read_write_request(&SCRIPTS.rw_prolong, names, entry, markers, args)
     }
 

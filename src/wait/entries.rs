@@ -39,7 +39,8 @@ impl Waiters {
                     Some(waiter) if hears && names.is_read_write() => waiter.wants(),
                     _ => TurnMode::of(hears, config.takes_grants() && !names.is_read_write()),
                 };
-                QueueEntry { since: Some(since), ticket, mode, tokens, ..none }
+                let writer = queues.first_writer(names).map(|(_, since)| since);
+                QueueEntry { since: Some(since), ticket, mode, tokens, writer, ..none }
             }
             Err(ticket) => QueueEntry { ticket, ..none },
         }
@@ -49,6 +50,13 @@ impl Waiters {
     pub(crate) fn record_foreign(&self, names: &Names, foreign: Option<OldestForeignWaiter>) {
         if let Some(foreign) = foreign {
             self.queues.lock().record_foreign(names, foreign);
+        }
+    }
+
+    /// Redis has granted a read-write lock to a reader by a request with that entry.
+    pub(crate) fn record_reader(&self, names: &Names, entry: Option<QueueEntry>) {
+        if let Some(own) = self.queues.lock().own_entry(names) {
+            own.set_stays(entry.is_some_and(|entry| entry.writer.is_some()));
         }
     }
 

@@ -6,7 +6,7 @@
 //! 2. An entry goes with a grant, and is given up when the last waiter leaves. A waiter that leaves
 //!    others behind costs nothing: the next request says how old the new head is.
 //! 3. **The lock is handed off inside this client only to a waiter that came before all others.** How
-//!    old those are, Redis says with each grant and each hand-off.
+//!    old those are, Redis says with each grant and each hand-off; to a reader it says that of the writers alone.
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,8 @@ const WHILE_HELD: Duration = Duration::from_millis(10);
 pub(super) struct OwnEntry {
     /// A request that takes an entry has been sent since the last grant.
     taken: bool,
+    /// The next grant leaves the entry there: that of a reader, before a writer of this client.
+    stays: bool,
     /// Who waited in other clients when this one had the lock last.
     foreign: Option<OldestForeignWaiter>,
     /// What the clock of the server said last.
@@ -39,10 +41,15 @@ impl OwnEntry {
         std::mem::replace(&mut self.taken, taken)
     }
 
-    /// Redis granted the lock to the head for `lease`, and the entry went with that. Returns when the
+    /// Redis has granted the lock to a reader, and the entry stands for a writer from then on, or is gone.
+    pub(super) fn set_stays(&mut self, stays: bool) {
+        self.stays = stays;
+    }
+
+    /// Redis granted the lock to the head for `lease`, and the entry went with that unless it stays. Returns when the
     /// next head asks (invariant 1): before that lease could end.
     pub(super) fn record_grant(&mut self, lease: Duration, now: Instant) -> Instant {
-        self.taken = false;
+        self.taken = std::mem::take(&mut self.stays);
         now + WHILE_HELD.min(lease / 2)
     }
 

@@ -360,7 +360,7 @@ impl<W> WaitQueue<W> {
         self.entry(ticket)
     }
 
-    fn is_head(&self, ticket: Ticket, now: Instant) -> bool {
+    pub(super) fn is_head(&self, ticket: Ticket, now: Instant) -> bool {
         self.before(ticket).all(|before| self.is_passed(before, now))
     }
 

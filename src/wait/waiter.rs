@@ -135,6 +135,21 @@ impl Waiters {
     }
 }
 
+impl Queues<Waiter> {
+    /// The first waiter for a read-write lock that wants to write, and when it came.
+    pub(super) fn first_writer(&self, names: &Names) -> Option<(Ticket, Instant)> {
+        let queue = self.get(names).filter(|_| names.is_read_write())?;
+        queue.first_writer(|waiter| waiter.wants() == TurnMode::Read, self.cx.at.now)
+    }
+
+    /// Whether that waiter wants to write, and is neither the head of its queue nor behind another writer: Redis has to
+    /// hear when it comes, and when it leaves.
+    pub(super) fn is_first_writer_behind(&self, names: &Names, ticket: Ticket) -> bool {
+        let is_head = || self.get(names).is_none_or(|queue| queue.is_head(ticket, self.cx.at.now));
+        self.first_writer(names).is_some_and(|(first, _)| first == ticket) && !is_head()
+    }
+}
+
 impl Registration<'_> {
     /// Its place in the wait queue.
     pub(crate) fn ticket(&self) -> Ticket {
@@ -170,7 +185,13 @@ impl Registration<'_> {
     fn join(&mut self, until: Option<Instant>, now: Instant) {
         let stay = Stay { since: self.since, until };
         let waiter = self.names().is_read_write().then(|| self.waiter().clone());
-        let join = |queues: &mut Queues<Waiter>| queues.join(self.names(), waiter, stay);
+        let join = |queues: &mut Queues<Waiter>| {
+            let ticket = queues.join(self.names(), waiter, stay);
+            if queues.is_first_writer_behind(self.names(), ticket) {
+                queues.change(self.names(), |queue, cx| queue.record_first_writer(cx));
+            }
+            ticket
+        };
         let (ticket, effects) = self.waiters.change_quietly(now, join);
         self.waiters.run(effects);
         self.ticket = ticket;
@@ -327,7 +348,14 @@ impl Registration<'_> {
     /// back. The flag says that this client has an entry in a queue that Redis keeps, and no waiter: the
     /// caller must give that up, too.
     pub(crate) fn leave(&self) -> (Option<AcquiredHold>, bool) {
-        let entry_is_left = self.waiters.change(|queues| queues.leave(self.names(), self.ticket));
+        let entry_is_left = self.waiters.change(|queues| {
+            let is_first_writer = queues.is_first_writer_behind(self.names(), self.ticket);
+            let entry_is_left = queues.leave(self.names(), self.ticket);
+            if is_first_writer {
+                queues.change(self.names(), |queue, cx| queue.record_first_writer(cx));
+            }
+            entry_is_left
+        });
         let granted = self.waiter.get().and_then(|waiter| waiter.take(GrantSlot::Closed));
         self.notify_thread();
         (granted, entry_is_left)

@@ -138,7 +138,7 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
             if queue.starts_with("redlatch_queue:") || queue.starts_with("redlatch_rw_queue:") =>
         {
             match rest {
-                [who] => vec![(*key, *who, What::GivenBack)],
+                [who] | [who, _] => vec![(*key, *who, What::GivenBack)],
                 [who, _, _] | [who, _, _, _] => vec![(*key, *who, What::Told)],
                 [who, _, _, _, _, ..] => vec![(*key, *who, What::Asked)],
                 _ => Vec::new(),
@@ -192,6 +192,7 @@ pub(crate) fn acquires_releases_and_writes_are_heard() {
     );
     assert_eq!(heard(&several), [asked, other]);
     assert_eq!(fair(&format!("\"{uuid}:7\"")), [given_back]);
+    assert_eq!(fair(&format!("\"{uuid}:7\" \"\"")), [given_back]);
     assert_eq!(fair(&format!("\"{uuid}:7\" \"1\" \"600\" \"0\"")), [told]);
     assert_eq!(fair(&format!("\"{uuid}:7\" \"600\" \"1\" \"0\" \"\"")), [asked]);
 }

@@ -57,6 +57,14 @@ struct Came {
     at: u64,
     ticket: u64,
     writes: bool,
+    /// When the oldest waiter of its client came that wants to write: this one, or one behind it.
+    writer: Option<u64>,
+}
+
+impl Came {
+    fn new(at: u64, ticket: u64, writes: bool) -> Self {
+        Self { at, ticket, writes, writer: writes.then_some(at) }
+    }
 }
 
 /// One request for the lock.
@@ -126,14 +134,17 @@ impl Real {
     fn run(&mut self, script: &Script, says: &Says, keys: &[String], args: &[String]) -> Value {
         let all = [LOCK, QUEUE, WAITING].into_iter().chain(keys.iter().map(String::as_str));
         let mut cmd = evalsha(script, &all.collect::<Vec<_>>());
-        let age = says
-            .came
-            .map_or_else(String::new, |came| ((self.now - came.at) * 1_000_000).to_string());
+        let age = self.age(says.came.map(|came| came.at));
         let mode = says.came.map_or("arriving", |came| if came.writes { "write" } else { "read" });
         let ticket = says.came.map_or(says.ticket, |came| came.ticket);
         cmd.arg(format!("c{}", says.client)).arg(age).arg(ticket).arg(mode).arg(TERM).arg(GRACE);
         cmd.arg(CHANNEL).arg("PUBLISH").arg(if self.counts { "1" } else { "" }).arg(0).arg(args);
         self.redis.req_command(&cmd).expect("an answer")
+    }
+
+    /// In microseconds, if there is one that came at that time.
+    fn age(&self, came: Option<u64>) -> String {
+        came.map_or_else(String::new, |came| ((self.now - came) * 1_000_000).to_string())
     }
 
     fn ask_once(&mut self, ask: &Ask, looks_at: &[Reader]) -> Value {
@@ -143,6 +154,7 @@ impl Real {
         let mut args = vec![ask.owner.clone(), LEASE.to_string(), ask.count.to_string()];
         args.extend([mode.to_owned(), String::new(), flag(ask.in_turn)]);
         args.push(ask.beside.clone().unwrap_or_default());
+        args.push(self.age(ask.came.and_then(|came| came.writer)));
         for (reader, count) in looks_at {
             keys.push(marker(reader));
             args.extend([reader.clone(), count.to_string()]);
@@ -177,7 +189,8 @@ impl Real {
     fn release(&mut self, owner: &str, says: &Says) -> Value {
         let keys: Vec<_> =
             (!owner.ends_with(":write")).then(|| marker(owner)).into_iter().collect();
-        self.run(&SCRIPTS.rw_release, says, &keys, &[owner.to_owned()])
+        let writer = self.age(says.came.and_then(|came| came.writer));
+        self.run(&SCRIPTS.rw_release, says, &keys, &[owner.to_owned(), writer])
     }
 
     fn hash(&mut self) -> BTreeMap<String, String> {

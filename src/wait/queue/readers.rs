@@ -1,6 +1,7 @@
-//! The readers of a read-write lock that come in together with one that has it.
+//! The readers and the writers among those that wait for a read-write lock.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::wait::Ticket;
 use crate::wait::change::Context;
@@ -20,6 +21,24 @@ impl<W> WaitQueue<W> {
             is_next.then(|| (entry.ticket, waiter.clone(), entry.asking.is_some()))
         };
         self.entries.iter().map_while(comes).collect()
+    }
+
+    /// The first waiter that `reads` does not accept, and when it came.
+    pub(in crate::wait) fn first_writer(
+        &self,
+        reads: impl Fn(&W) -> bool,
+        now: Instant,
+    ) -> Option<(Ticket, Instant)> {
+        let writes = |entry: &&Entry<W>| entry.waiter.as_ref().is_some_and(|waiter| !reads(waiter));
+        let first = self.counting(now).find(writes)?;
+        Some((first.ticket, first.since))
+    }
+
+    /// The first writer has come, or left. If Redis has an entry of this client, the head says that.
+    pub(in crate::wait) fn record_first_writer(&mut self, cx: &mut Context<W>) {
+        if self.order.has_entry() && !self.is_empty() {
+            self.ask_at(cx.at.now, false, cx);
+        }
     }
 
     /// Those waiters have the lock, and leave. No request has said so: Redis has no entry of this client, or that of one

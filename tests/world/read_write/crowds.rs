@@ -217,3 +217,116 @@ async fn nobody_is_let_in_by_a_client_that_has_closed() {
     }
     assert!(granted_after > 0, "an answer came later");
 }
+
+/// Nobody writes: the clients do not take turns.
+#[tokio::test(start_paused = true)]
+async fn readers_of_different_clients_do_not_wait_for_each_other() {
+    for each_way in [1, 50].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let clients: Vec<_> = (0..4).map(|_| redis.client()).collect();
+        let reads = (0..12).map(|number| {
+            let lock = clients[number % 4].read_write_lock("config");
+            tokio::spawn(async move {
+                let (mut random, mut longest) = (Random::new(number as u64), ms(0));
+                for turn in 0..100 {
+                    let begun = Instant::now();
+                    let guard = lock.read().await.unwrap();
+                    // The first one connects.
+                    if turn > 0 {
+                        longest = longest.max(begun.elapsed());
+                    }
+                    sleep(Duration::from_micros(random.below(500))).await;
+                    guard.unlock().await.unwrap();
+                    sleep(Duration::from_micros(random.below(500))).await;
+                }
+                longest
+            })
+        });
+        for one in reads.collect::<Vec<_>>() {
+            // Behind the release of the last reader of its client.
+            let longest = one.await.unwrap();
+            assert!(longest <= 4 * each_way, "{longest:?} at {each_way:?}");
+        }
+    }
+}
+
+/// A client has a writer behind a reader. A reader of another client that came after both waits for that writer, although
+/// the oldest waiter of its client reads. If one of them gives up at any time, the others have their turns.
+#[tokio::test(start_paused = true)]
+async fn a_reader_waits_for_a_writer_that_stands_behind_a_reader_of_its_client() {
+    for each_way in [1, 50].map(ms) {
+        for (dropped, step) in
+            [(3, 0)].into_iter().chain((0..3).flat_map(|one| (0..30).map(move |step| (one, step))))
+        {
+            let redis = Redis::new();
+            redis.delay(each_way);
+            let (holder, one, other) = (redis.client(), redis.client(), redis.client());
+            let holder = holder.read_write_lock("config").write().await.unwrap();
+            let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let mut all = Vec::new();
+            for (number, client) in [&one, &one, &other].into_iter().enumerate() {
+                let (lock, order) = (client.read_write_lock("config"), order.clone());
+                all.push(tokio::spawn(async move {
+                    let came = || order.lock().unwrap().push(number);
+                    if number == 1 {
+                        let guard = lock.write().await.unwrap();
+                        came();
+                        sleep(ms(300)).await;
+                        guard.unlock().await.unwrap();
+                    } else {
+                        let guard = lock.read().await.unwrap();
+                        came();
+                        sleep(ms(300)).await;
+                        guard.unlock().await.unwrap();
+                    }
+                }));
+                sleep(each_way * 20).await;
+            }
+            let released = Instant::now();
+            tokio::spawn(async move { holder.unlock().await.unwrap() });
+            if dropped < 3 {
+                sleep(each_way * step / 3).await;
+                all[dropped].abort();
+            }
+            for one in all {
+                timeout(ms(20_000), one).await.expect("no call waits for ever").ok();
+            }
+            let mut order = order.lock().unwrap().clone();
+            order.retain(|one| *one != dropped);
+            let expected: Vec<_> = (0..3).filter(|one| *one != dropped).collect();
+            assert!(dropped == 1 || order == expected, "{dropped} at {step}: {order:?}");
+            let most = ms(900) + each_way * 30 + ms(20);
+            assert!(released.elapsed() <= most, "{dropped} at {step}: {:?}", released.elapsed());
+            sleep(ms(1_000)).await;
+            assert_eq!(keys(&redis), [""; 0], "{dropped} at {step} of {each_way:?}");
+        }
+    }
+}
+
+/// The writer that gives up was all that kept the reader of another client out, and others read.
+#[tokio::test(start_paused = true)]
+async fn readers_of_all_clients_come_in_when_the_writer_before_them_gives_up() {
+    for each_way in [1, 50].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let clients: Vec<_> = (0..4).map(|_| redis.client()).collect();
+        let [holds, gives_up, reads, waits] = &clients[..] else { unreachable!() };
+        let reading = holds.read_write_lock("config").read().await.unwrap();
+        let writer = gives_up.read_write_lock("config");
+        let writes =
+            tokio::spawn(async move { writer.try_write(each_way * 60, Lease::Watchdog).await });
+        sleep(each_way * 20).await;
+        let waiting = [reads, waits].map(|client| {
+            let lock = client.read_write_lock("config");
+            tokio::spawn(async move { lock.read().await.unwrap() })
+        });
+        assert!(writes.await.unwrap().unwrap().is_none());
+        for one in waiting {
+            let guard =
+                timeout(each_way * 12, one).await.expect("one is told by the other").unwrap();
+            guard.unlock().await.unwrap();
+        }
+        reading.unlock().await.unwrap();
+    }
+}

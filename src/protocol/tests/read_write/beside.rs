@@ -20,7 +20,7 @@ fn a_handle_that_writes_may_read_and_is_left_with_what_it_has_not_given_back() {
         assert_eq!(real.ask(first), Reply::Granted);
         let second = if first.writes { reads.clone() } else { writes.clone() };
         // It waits for nobody, whoever came first.
-        let waits = Came { at: 1, ticket: 1, writes: true };
+        let waits = Came::new(1, 1, true);
         let other = Ask { came: Some(waits), ..Ask::once(1, "c1:1:write") };
         assert_eq!(real.ask(&other), Reply::Refused);
         let second = second.beside(&first.owner);
@@ -81,7 +81,7 @@ fn only_the_only_reader_may_write_and_none_that_is_gone() {
 fn a_client_of_which_the_server_has_kept_a_part_is_notified_and_never_granted_the_lock() {
     let mut real = Real { counts: true, ..Real::new() };
     let ask = |client: usize, at| {
-        let came = Some(Came { at, ticket: 1, writes: true });
+        let came = Some(Came::new(at, 1, true));
         Ask { came, ..Ask::once(client, &format!("c{client}:1:write")) }
     };
     let (holds, waits) = (ask(0, 1), ask(1, 2));
@@ -102,4 +102,66 @@ fn a_client_of_which_the_server_has_kept_a_part_is_notified_and_never_granted_th
         real.release(&waits.owner, &Says { client: 1, came: None, ticket: 1 });
         assert_eq!((real.ask(&holds), real.ask(&waits)), (Reply::Granted, Reply::Refused));
     }
+}
+
+/// Of the waiting clients those matter to a reader that want to write, whether or not a reader of theirs came before.
+#[test]
+fn a_reader_waits_for_the_writers_before_it_alone_and_hears_of_no_others() {
+    let mut real = Real::new();
+    let ask = |client: usize, came: Came| {
+        let owner = format!("c{client}:1{}", if came.writes { ":write" } else { "" });
+        Ask { came: Some(came), ..Ask::once(client, &owner) }
+    };
+    let age = |real: &Real, came: u64| i64::try_from((real.now - came) * 1_000_000).unwrap();
+    let oldest = |reply: Value| {
+        let Value::Array(reply) = reply else { panic!("no grant") };
+        let [Value::Nil, Value::Int(oldest)] = *reply else { panic!("{reply:?}") };
+        oldest
+    };
+    assert_eq!(real.ask(&Ask::once(0, "c0:1:write")), Reply::Granted);
+    let [first, second, last] =
+        [(1, 1), (2, 2), (5, 9)].map(|(client, at)| ask(client, Came::new(at, 1, false)));
+    let behind = ask(3, Came { writer: Some(6), ..Came::new(3, 1, false) });
+    let before = ask(4, Came::new(8, 1, true));
+    for one in [&first, &second, &behind] {
+        assert_eq!(real.ask(one), Reply::Refused);
+    }
+    real.release("c0:1:write", &nobody(0));
+    // It is the turn of the first, which has yet to come.
+    let heard = oldest(real.ask_once(&second, &[]));
+    assert!((age(&real, 6)..age(&real, 5)).contains(&heard), "{heard}: that of the writer");
+    assert_eq!(real.ask(&before), Reply::Refused, "others read");
+    assert_eq!(real.ask(&last), Reply::Refused, "two writers came before it");
+    assert_eq!(real.ask(&Ask::once(0, "c0:2")), Reply::Refused, "it would go before those");
+    // The reader goes, and the writer behind it stays, also if the request comes twice.
+    let heard = oldest(real.ask_once(&behind, &[]));
+    assert!((age(&real, 8)..age(&real, 7)).contains(&heard), "{heard}: that of the next writer");
+    real.ask(&behind);
+    let heard = oldest(real.ask_once(&first, &[]));
+    assert!((age(&real, 6)..age(&real, 5)).contains(&heard), "{heard}: the writer has an entry");
+    assert_eq!(real.order(), ["c3", "c4", "c5"]);
+}
+
+/// It may be all that keeps a reader out, and is told as it is by each request.
+#[test]
+fn a_writer_that_leaves_readers_of_its_client_behind_keeps_nobody_out() {
+    let mut real = Real::new();
+    let ask = |client: usize, came: Came| {
+        let owner = format!("c{client}:1{}", if came.writes { ":write" } else { "" });
+        Ask { came: Some(came), ..Ask::once(client, &owner) }
+    };
+    assert_eq!(real.ask(&Ask::once(0, "c0:1")), Reply::Granted);
+    // The writer of the first client has yet to subscribe.
+    let arriving = Came { writes: false, writer: Some(1), ..Came::new(1, 1, true) };
+    let (waits, reads) = (ask(1, arriving), ask(2, Came::new(2, 1, false)));
+    assert_eq!(
+        real.ask(&Ask { owner: "c1:1:write".into(), writes: true, ..waits }),
+        Reply::Refused
+    );
+    assert_eq!(real.ask(&reads), Reply::Refused);
+    let says = Says { client: 1, came: Some(Came::new(3, 2, false)), ticket: 2 };
+    let keys = [marker("c0:1")];
+    let args = ["c0:1".to_owned(), "1".into(), LEASE.to_string(), String::new()];
+    real.run(&SCRIPTS.rw_prolong, &says, &keys, &args);
+    assert_eq!(real.ask(&reads), Reply::Granted);
 }

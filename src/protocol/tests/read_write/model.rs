@@ -25,10 +25,12 @@ impl Model {
         if known.is_some_and(|at| ticket < self.queue[at].1.ticket) {
             return;
         }
-        if let Some(at) = known {
-            self.queue.remove(at);
-        }
-        self.queue.extend(came.map(|came| (client, came)));
+        let before = known.map(|at| self.queue.remove(at).1);
+        let before = before.filter(|before| before.ticket == ticket).and_then(|one| one.writer);
+        self.queue.extend(came.map(|came| {
+            let writer = came.writer.map(|writer| writer.min(before.unwrap_or(writer)));
+            (client, Came { writer, ..came })
+        }));
         self.queue.sort_by_key(|(_, came)| came.at);
     }
 
@@ -53,16 +55,29 @@ impl Model {
         if waits && ask.came.is_some() {
             self.enter(ask.client, ask.came, 0);
         }
-        let is_next = match self.queue.first() {
-            None => true,
-            Some((first, _)) => ask.came.is_some() && *first == ask.client,
+        let is_own = |client: usize| ask.came.is_some() && client == ask.client;
+        let is_next = if ask.writes {
+            self.queue.first().is_none_or(|(first, _)| is_own(*first))
+        } else {
+            // It waits for the writers of others that came before it.
+            let came = self.queue.iter().find(|(client, _)| is_own(*client));
+            let came = came.map_or(u64::MAX, |(_, came)| came.at);
+            let mut others = self.queue.iter().filter(|(client, _)| !is_own(*client));
+            others.all(|(_, other)| other.writer.is_none_or(|writer| writer > came))
         };
         if !(fits || joins) || waits && !is_next {
             return Reply::Refused;
         }
         if waits && ask.came.is_some() {
-            self.queue.retain(|(client, _)| *client != ask.client);
-        } else if let Some(came) = ask.came {
+            let is_own = |(client, _): &(usize, Came)| *client == ask.client;
+            let at = self.queue.iter().position(is_own).expect("it has entered");
+            let (_, own) = self.queue.remove(at);
+            // A reader leaves the entry to the writer behind it.
+            let writer = own.writer.filter(|_| !ask.writes);
+            let stays = writer.map(|writer| Came { at: writer, writes: true, ..own });
+            self.queue.extend(stays.map(|stays| (ask.client, stays)));
+            self.queue.sort_by_key(|(_, came)| came.at);
+        } else if let Some(came) = ask.came.filter(|_| ask.writes) {
             self.enter(ask.client, None, came.ticket);
         }
         self.owners.insert(ask.owner.clone(), if ask.writes { ask.count } else { 1 });

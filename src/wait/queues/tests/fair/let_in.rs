@@ -47,3 +47,40 @@ fn a_reader_that_asks_keeps_its_entry_when_those_behind_it_are_let_in() {
     assert!(!world.leave(first), "it is that of its client");
     assert!(world.leave(third), "its request brought the entry");
 }
+
+/// It stood for a reader, and stands for the writer behind it.
+#[test]
+fn an_entry_that_stays_when_a_reader_has_the_lock_is_given_up_with_the_last_waiter() {
+    for stays in [false, true] {
+        let mut world = World::new();
+        let [first, second] = [1, 2].map(|waiter| world.join(waiter));
+        assert!(world.asks(first));
+        world.entry().set_stays(stays);
+        world.granted(first, HOUR);
+        assert_eq!(world.has_entry(), stays);
+        assert_eq!(world.leave(second), stays);
+        let third = world.join(3);
+        assert!(world.asks(third));
+        world.granted(third, HOUR);
+        assert!(!world.has_entry(), "it goes with the next grant");
+    }
+}
+
+#[test]
+fn the_head_says_at_once_that_the_first_writer_behind_it_has_come_or_left() {
+    let mut world = World::new();
+    let names = world.names.clone();
+    let changes = |world: &mut World| {
+        world.at().change(&names, |queue, cx| queue.record_first_writer(cx));
+    };
+    changes(&mut world);
+    let first = world.join(1);
+    assert!(world.asks(first));
+    changes(&mut world);
+    world.refused(first, HOUR);
+    assert!(world.asks(first), "its request may be older than the writer");
+    world.refused(first, HOUR);
+    assert!(!world.asks(first));
+    changes(&mut world);
+    assert!(world.asks(first));
+}

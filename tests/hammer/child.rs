@@ -6,8 +6,7 @@
 
 use std::path::PathBuf;
 
-use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::platform::Real;
 use crate::prelude::*;
@@ -46,17 +45,14 @@ pub(crate) fn main(assignment: &Assignment) {
 }
 
 async fn serve(assignment: &Assignment) {
-    let mut orders = BufReader::new(tokio::io::stdin()).lines();
+    let mut orders = orders();
     let log = Arc::new(Recorder::create(&assignment.log).expect("a new file for the history"));
     let heard = log.clone();
     std::thread::spawn(move || watch_the_clock(&heard));
     tokio::spawn(watch_the_runtime(log.clone()));
 
     let stop = Stop::default();
-    let shared = tokio::select! {
-        shared = open(assignment, log, stop.clone()) => Arc::new(shared),
-        () = gone(&mut orders) => return,
-    };
+    let shared = Arc::new(open(assignment, log, stop.clone()).await);
     let Assignment { seed, tasks, .. } = *assignment;
     let workers: Vec<_> = (0..tasks)
         .map(|task| tokio::spawn(Worker::new(shared.clone(), task, seed).run()))
@@ -72,9 +68,7 @@ async fn serve(assignment: &Assignment) {
     });
     println!("ready");
 
-    if order(&mut orders).await != "stop" {
-        std::process::exit(1);
-    }
+    assert_eq!(orders.recv().await.as_deref(), Some("stop"));
     stop.tell();
     let mut kept = Vec::new();
     for worker in workers {
@@ -87,9 +81,7 @@ async fn serve(assignment: &Assignment) {
     let kept = keep(&shared, kept);
     println!("kept");
 
-    if order(&mut orders).await != "end" {
-        std::process::exit(1);
-    }
+    assert_eq!(orders.recv().await.as_deref(), Some("end"));
     for hold in kept {
         hold.drop_guard(&shared.log, How::Drop, drop);
     }
@@ -120,12 +112,16 @@ pub(crate) fn keep(shared: &Shared, held: Vec<Hold>) -> Vec<Hold> {
     kept
 }
 
-async fn order(orders: &mut Lines<BufReader<Stdin>>) -> String {
-    orders.next_line().await.ok().flatten().unwrap_or_default()
-}
-
-async fn gone(orders: &mut Lines<BufReader<Stdin>>) {
-    while !order(orders).await.is_empty() {}
+/// What the parent says, kept until it is asked for: it may say `stop` before this process is ready.
+fn orders() -> UnboundedReceiver<String> {
+    let (said, orders) = unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            let _ = said.send(line);
+        }
+        std::process::exit(1);
+    });
+    orders
 }
 
 /// Writes down when this process was not run for a while.

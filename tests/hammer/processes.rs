@@ -213,3 +213,29 @@ fn pid(process: &Child) -> Option<Pid> {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+pub(crate) mod trials {
+    use super::*;
+    use crate::support::Server;
+
+    pub(crate) fn a_process_that_is_told_to_stop_while_it_starts_stops() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::start();
+        let plan = Plan {
+            folder: folder.path().into(),
+            servers: vec![server.url()],
+            proxies: Vec::new(),
+            sentinel: String::new(),
+            resource: server.url(),
+            processes: 2,
+            seed: 0,
+            names: 4,
+            tasks: 1,
+        };
+        let processes = Processes { plan, members: Mutex::default(), logs: Mutex::default() };
+        let member = processes.member(0).unwrap();
+        lock(&processes.members).push(member);
+        processes.tell("stop", "kept").unwrap();
+        processes.end().unwrap();
+    }
+}

@@ -16,7 +16,7 @@ const SHOWN: usize = 5;
 const LISTED: usize = 40;
 
 /// Lines of one window.
-const LINES: usize = 60;
+const LINES: usize = 90;
 
 pub(crate) fn summary(done: &Done) -> String {
     let mut table = Table::new();
@@ -94,10 +94,14 @@ fn window(violation: &Violation, history: &History) -> String {
             lines.push((0, error));
         }
         lines.extend(of_process);
+        let killed = history.processes[usize::from(process)].killed;
+        lines.extend(killed.map(|t| (t, format!("process {process} is dead, killed"))));
     }
+    // What befell the calls in question as well, and not only what did at the end.
+    let since = lines.iter().map(|(t, _)| *t).min().unwrap_or(NEVER).min(violation.from);
     for fault in &history.faults {
         let arrived = fault.late.unwrap_or(fault.t1);
-        if fault.t0 <= violation.to + 100 * MS && arrived + 2000 * MS >= violation.from {
+        if fault.t0 <= violation.to + 100 * MS && arrived + 2000 * MS >= since {
             let effect = if fault.took_effect { "" } else { ", without effect" };
             let text = format!("nemesis: {} {}{effect}", fault.kind, fault.target);
             lines.push((fault.t0, format!("{text}: begins")));

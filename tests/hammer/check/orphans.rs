@@ -1,5 +1,6 @@
 //! H11: nothing stays at the server that nobody holds, and nothing has no end.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use crate::check::count::Possible;
@@ -55,8 +56,9 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
         let of = (sample.owner.0, sample.key);
         let of_client =
             history.acquires.iter().filter(|acquire| (acquire.owner.0, acquire.key) == of);
-        let last = of_client.filter(|acquire| acquire.inv <= sample.t1).max_by_key(|a| a.inv);
-        violation.calls.extend(last.map(|acquire| acquire.id));
+        let mut last: Vec<_> = of_client.filter(|acquire| acquire.inv <= sample.t1).collect();
+        last.sort_by_key(|acquire| Reverse(acquire.inv));
+        violation.calls.extend(last.iter().take(4).map(|acquire| acquire.id));
         found.push(violation);
     };
     let closed = nothing_after_close(history);

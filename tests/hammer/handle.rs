@@ -8,6 +8,8 @@ use crate::record::{BELIEVED, FOLLOWS, NESTED, READ, SEVERAL, WATCHDOG};
 use crate::shared::Member;
 use crate::witness::owner;
 
+mod change;
+
 enum Of {
     Plain(Lock),
     Fenced(FencedLock),

@@ -164,6 +164,9 @@ impl Worker {
                 handle.hold_count(&self.shared.log, (self.task, self.shared.next_call())).await;
             }
         }
+        if is_read_write && self.one_in(5) {
+            held = self.change_one(held).await;
+        }
         if held.is_empty() {
             // Without an answer the name would count as freed for ever.
             let stays = self.heir.is_none();
@@ -173,6 +176,16 @@ impl Worker {
             yield_now().await;
         } else {
             self.work_under(&mut held, &handle).await;
+        }
+        held
+    }
+
+    /// Lets one of them read instead of writing, or write instead of reading.
+    async fn change_one(&mut self, mut held: Vec<Hold>) -> Vec<Hold> {
+        if !held.is_empty() && !self.shared.stop.is_told() {
+            let hold = held.swap_remove(self.rng.usize(..held.len()));
+            let call = (self.task, self.shared.next_call());
+            held.extend(hold.change_sides(call).await);
         }
         held
     }

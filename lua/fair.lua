@@ -35,7 +35,7 @@
 -- same when the client asks again, and no clock of a client matters.
 -- The entries expire after three terms: nothing is eternal.
 local lock, queue, waiting, counter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local client, age, ticket, mode = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local client, age, ticket, own_mode = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local term, grace = tonumber(ARGV[5]), tonumber(ARGV[6])
 local channel, publish, is_counted = ARGV[7], ARGV[8], ARGV[9] ~= ''
 local wanted = ARGV[10]
@@ -112,9 +112,9 @@ local function enter(now, waited, wrote)
     redis.call('ZREM', queue, client)
     return expires == 0 and entered or expires
   end
-  local stays = mode == 'arriving' and grace or term
+  local stays = own_mode == 'arriving' and grace or term
   local alive = string.format('%.0f', math.floor(now / 1000) + stays)
-  redis.call('HSET', waiting, 'ticket:' .. client, ticket, 'mode:' .. client, mode,
+  redis.call('HSET', waiting, 'ticket:' .. client, ticket, 'mode:' .. client, own_mode,
     'alive:' .. client, alive, 'tokens:' .. client, wanted)
   if wrote == '' then
     redis.call('HDEL', waiting, 'writer:' .. client)

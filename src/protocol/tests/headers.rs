@@ -193,3 +193,37 @@ fn every_function_in_front_of_scripts_says_what_it_is_and_is_called() {
     }
     assert!(functions >= 10, "{functions} found: is this test blind?");
 }
+
+/// The names that a text declares with `local`, where `is_meant` says so of the line.
+fn declared(text: &str, is_meant: impl Fn(&str) -> bool) -> Words {
+    let mut found = Words::new();
+    for line in text.lines().filter(|line| is_meant(line)) {
+        let Some((_, names)) = line.split_once("local ") else { continue };
+        let names = names.trim_start_matches("function ");
+        let names = names.split(['=', '(']).next().unwrap_or_default();
+        found.extend(names.split(',').map(|name| name.trim().to_owned()));
+    }
+    found
+}
+
+/// A script stands around a text that it shares. Where that gives a name of the script another meaning, the script
+/// reads the wrong value, and Lua says nothing.
+#[test]
+fn no_name_of_a_script_means_something_else_in_what_it_shares() {
+    let mut seen = 0;
+    for shared in ["fair", "lib"] {
+        let file = files().into_iter().find(|file| file.name == format!("{shared}.lua"));
+        let shared_names =
+            declared(&file.expect("it is there").body, |line| line.starts_with("local "));
+        for script in scripts() {
+            let stands_behind = format!("Behind   {shared}");
+            if shared == "lib" || script.body.contains(&stands_behind) {
+                let own = declared(&script.body, |line| line.trim_start().starts_with("local "));
+                let both: Vec<_> = own.intersection(&shared_names).collect();
+                assert!(both.is_empty(), "{}: {both:?} are names of {shared}.lua", script.name);
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 20, "{seen} found: is this test blind?");
+}

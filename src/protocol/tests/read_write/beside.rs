@@ -165,3 +165,25 @@ fn a_writer_that_leaves_readers_of_its_client_behind_keeps_nobody_out() {
     real.run(&SCRIPTS.rw_prolong, &says, &keys, &args);
     assert_eq!(real.ask(&reads), Reply::Granted);
 }
+
+/// Redis publishes nothing when a lease ends by itself: who asks next has the first one in the queue told.
+#[test]
+fn the_first_in_the_queue_of_a_free_lock_is_notified_when_another_client_asks() {
+    let mut real = Real::new();
+    for writes in [true, false] {
+        let waits = |client: usize, writes| {
+            let came = Came::new(client as u64, 1, writes);
+            let owner = format!("c{client}:1{}", if writes { ":write" } else { "" });
+            Ask { came: Some(came), ..Ask::once(client, &owner) }
+        };
+        assert_eq!(real.ask(&Ask::once(0, "c0:1:write")), Reply::Granted);
+        let (first, second) = (waits(1, true), waits(2, writes));
+        assert_eq!((real.ask(&first), real.ask(&second)), (Reply::Refused, Reply::Refused));
+        real.query::<()>(&["DEL", LOCK]);
+        assert_eq!(real.ask(&second), Reply::Refused);
+        let notified: Option<String> = real.query(&["HGET", WAITING, "notified"]);
+        assert_eq!(notified.as_deref(), Some("c1"), "writes: {writes}");
+        assert_eq!(real.ask(&first), Reply::Granted);
+        real.query::<()>(&["FLUSHALL"]);
+    }
+}

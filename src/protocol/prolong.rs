@@ -36,8 +36,13 @@ impl Call<'_> {
         listens: bool,
         entry: Option<QueueEntry>,
     ) -> Result<Result<Prolonged, (Loss, bool)>, Error> {
+        let has_no_tokens = entry.is_some() && names.is_read_write();
         let args = move |cmd: &mut Cmd| {
-            cmd.arg(owner).arg(terms.count).arg(millis(terms.lease)).arg(terms.tokens);
+            cmd.arg(owner).arg(terms.count).arg(millis(terms.lease));
+            // A read-write lock draws none: there the age of a writer follows.
+            if !has_no_tokens {
+                cmd.arg(terms.tokens);
+            }
         };
         let mut request = match entry {
             None => self.prolong_request(names, terms.tokens > 0, listens, args),

@@ -287,7 +287,7 @@ local function stand_for_writer()
     return drop(client)
   end
   redis.call('ZADD', queue, came, client)
-  if mode ~= 'arriving' then
+  if own_mode ~= 'arriving' then
     redis.call('HSET', waiting, 'mode:' .. client, 'write')
   end
 end

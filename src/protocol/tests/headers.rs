@@ -194,7 +194,7 @@ fn every_function_in_front_of_scripts_says_what_it_is_and_is_called() {
     assert!(functions >= 10, "{functions} found: is this test blind?");
 }
 
-/// The names that a text declares with `local`, where `is_meant` says so of the line.
+/// The names that a text declares: with `local` in the lines that `is_meant` accepts.
 fn declared(text: &str, is_meant: impl Fn(&str) -> bool) -> Words {
     let mut found = Words::new();
     for line in text.lines().filter(|line| is_meant(line)) {
@@ -206,21 +206,41 @@ fn declared(text: &str, is_meant: impl Fn(&str) -> bool) -> Words {
     found
 }
 
-/// A script stands around a text that it shares. Where that gives a name of the script another meaning, the script
-/// reads the wrong value, and Lua says nothing.
+/// The words of a text that could be names, without those in comments and between quotes.
+fn words(text: &str) -> Words {
+    let code = text.lines().map(|line| line.split("--").next().unwrap_or_default());
+    let unquoted = code.flat_map(|line| line.split('\'').step_by(2));
+    let is_of_a_name = |letter: char| letter.is_alphanumeric() || letter == '_';
+    unquoted
+        .flat_map(|part| part.split(|letter| !is_of_a_name(letter)))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A script stands around a text that it shares. Where one of them takes a name of the other for its own, it reads
+/// the wrong value, and Lua says nothing.
 #[test]
 fn no_name_of_a_script_means_something_else_in_what_it_shares() {
+    let is_local = |line: &str| line.trim_start().starts_with("local ");
     let mut seen = 0;
     for shared in ["fair", "lib"] {
         let file = files().into_iter().find(|file| file.name == format!("{shared}.lua"));
-        let shared_names =
-            declared(&file.expect("it is there").body, |line| line.starts_with("local "));
+        let text = file.expect("it is there").body;
+        let of_all = declared(&text, |line| line.starts_with("local "));
+        let of_functions = declared(&text, is_local);
+        let parameters = text.lines().filter(|line| line.contains("function"));
+        let parameters: Words = parameters.flat_map(words).collect();
+        let used: Words = words(&text).difference(&of_functions).cloned().collect();
+        let used: Words = used.difference(&parameters).cloned().collect();
         for script in scripts() {
             let stands_behind = format!("Behind   {shared}");
             if shared == "lib" || script.body.contains(&stands_behind) {
-                let own = declared(&script.body, |line| line.trim_start().starts_with("local "));
-                let both: Vec<_> = own.intersection(&shared_names).collect();
-                assert!(both.is_empty(), "{}: {both:?} are names of {shared}.lua", script.name);
+                let mut own = declared(&script.body, is_local);
+                own.remove("_");
+                let hidden: Vec<_> = own.intersection(&of_all).collect();
+                assert!(hidden.is_empty(), "{} hides {hidden:?} of {shared}.lua", script.name);
+                let taken: Vec<_> = own.intersection(&used).collect();
+                assert!(taken.is_empty(), "{shared}.lua uses {taken:?} of {}", script.name);
                 seen += 1;
             }
         }

@@ -132,10 +132,21 @@ impl Real {
     }
 
     fn run(&mut self, script: &Script, says: &Says, keys: &[String], args: &[String]) -> Value {
+        let mode = says.came.map_or("arriving", |came| if came.writes { "write" } else { "read" });
+        self.run_as(mode, script, says, keys, args)
+    }
+
+    fn run_as(
+        &mut self,
+        mode: &str,
+        script: &Script,
+        says: &Says,
+        keys: &[String],
+        args: &[String],
+    ) -> Value {
         let all = [LOCK, QUEUE, WAITING].into_iter().chain(keys.iter().map(String::as_str));
         let mut cmd = evalsha(script, &all.collect::<Vec<_>>());
         let age = self.age(says.came.map(|came| came.at));
-        let mode = says.came.map_or("arriving", |came| if came.writes { "write" } else { "read" });
         let ticket = says.came.map_or(says.ticket, |came| came.ticket);
         cmd.arg(format!("c{}", says.client)).arg(age).arg(ticket).arg(mode).arg(TERM).arg(GRACE);
         cmd.arg(CHANNEL).arg("PUBLISH").arg(if self.counts { "1" } else { "" }).arg(0).arg(args);

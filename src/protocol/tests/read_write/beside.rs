@@ -2,6 +2,12 @@
 
 use super::*;
 
+/// For a call that waits.
+fn ask(client: usize, came: Came) -> Ask {
+    let owner = format!("c{client}:1{}", if came.writes { ":write" } else { "" });
+    Ask { came: Some(came), ..Ask::once(client, &owner) }
+}
+
 /// Of a client in which no call waits.
 fn nobody(client: usize) -> Says {
     Says { client, came: None, ticket: 9 }
@@ -108,10 +114,6 @@ fn a_client_of_which_the_server_has_kept_a_part_is_notified_and_never_granted_th
 #[test]
 fn a_reader_waits_for_the_writers_before_it_alone_and_hears_of_no_others() {
     let mut real = Real::new();
-    let ask = |client: usize, came: Came| {
-        let owner = format!("c{client}:1{}", if came.writes { ":write" } else { "" });
-        Ask { came: Some(came), ..Ask::once(client, &owner) }
-    };
     let age = |real: &Real, came: u64| i64::try_from((real.now - came) * 1_000_000).unwrap();
     let oldest = |reply: Value| {
         let Value::Array(reply) = reply else { panic!("no grant") };
@@ -142,14 +144,10 @@ fn a_reader_waits_for_the_writers_before_it_alone_and_hears_of_no_others() {
     assert_eq!(real.order(), ["c3", "c4", "c5"]);
 }
 
-/// It may be all that keeps a reader out, and is told as it is by each request.
+/// It may be all that keeps a reader out, and each request of its client says how old it is.
 #[test]
 fn a_writer_that_leaves_readers_of_its_client_behind_keeps_nobody_out() {
     let mut real = Real::new();
-    let ask = |client: usize, came: Came| {
-        let owner = format!("c{client}:1{}", if came.writes { ":write" } else { "" });
-        Ask { came: Some(came), ..Ask::once(client, &owner) }
-    };
     assert_eq!(real.ask(&Ask::once(0, "c0:1")), Reply::Granted);
     // The writer of the first client has yet to subscribe.
     let arriving = Came { writes: false, writer: Some(1), ..Came::new(1, 1, true) };
@@ -166,16 +164,12 @@ fn a_writer_that_leaves_readers_of_its_client_behind_keeps_nobody_out() {
     assert_eq!(real.ask(&reads), Reply::Granted);
 }
 
-/// Redis publishes nothing when a lease ends by itself: who asks next has the first one in the queue told.
+/// Redis publishes nothing when a lease ends by itself: the request of another client notifies the first in the queue.
 #[test]
 fn the_first_in_the_queue_of_a_free_lock_is_notified_when_another_client_asks() {
     let mut real = Real::new();
     for writes in [true, false] {
-        let waits = |client: usize, writes| {
-            let came = Came::new(client as u64, 1, writes);
-            let owner = format!("c{client}:1{}", if writes { ":write" } else { "" });
-            Ask { came: Some(came), ..Ask::once(client, &owner) }
-        };
+        let waits = |client: usize, writes| ask(client, Came::new(client as u64, 1, writes));
         assert_eq!(real.ask(&Ask::once(0, "c0:1:write")), Reply::Granted);
         let (first, second) = (waits(1, true), waits(2, writes));
         assert_eq!((real.ask(&first), real.ask(&second)), (Reply::Refused, Reply::Refused));
@@ -185,5 +179,25 @@ fn the_first_in_the_queue_of_a_free_lock_is_notified_when_another_client_asks() 
         assert_eq!(notified.as_deref(), Some("c1"), "writes: {writes}");
         assert_eq!(real.ask(&first), Reply::Granted);
         real.query::<()>(&["FLUSHALL"]);
+    }
+}
+
+/// Its channel has no subscriber yet: the server must not take it for dead when its turn comes.
+#[test]
+fn a_client_that_has_yet_to_subscribe_is_still_arriving_when_its_reader_has_the_lock() {
+    for arrives in [true, false] {
+        let mut real = Real::new();
+        assert_eq!(real.ask(&Ask::once(0, "c0:1")), Reply::Granted);
+        let says = Says { client: 1, came: Some(Came::new(2, 1, false)), ticket: 1 };
+        let mut args = ["c1:1", "1000000", "1", "read", "", "", ""].map(str::to_owned).to_vec();
+        args.push(real.age(Some(3)));
+        if arrives {
+            real.run_as("arriving", &SCRIPTS.rw_acquire, &says, &[marker("c1:1")], &args);
+        } else {
+            real.run(&SCRIPTS.rw_acquire, &says, &[marker("c1:1")], &args);
+        }
+        assert!(real.hash().contains_key("c1:1"));
+        let mode: Option<String> = real.query(&["HGET", WAITING, "mode:c1"]);
+        assert_eq!(mode.as_deref(), Some(if arrives { "arriving" } else { "write" }));
     }
 }

@@ -253,6 +253,7 @@ async fn retain(
 ) -> Result<(Released, bool), Error> {
     let names = &possession.names;
     let until = clock::now() + retention;
+    possession.stays_until(until);
     let server = call.router.movable_server_of(names.key());
     Ok(match handoffs.prolong(call, possession, Prolong::retaining(retention)).await? {
         Ok(_) => {

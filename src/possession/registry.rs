@@ -34,19 +34,17 @@ pub(crate) struct Possessions {
 }
 
 struct Registered {
-    entries: HashMap<u64, Entry>,
+    entries: HashMap<u64, Weak<Possession>>,
+    /// Until when the keys of those stay with no handle inside, from before Redis can know that. So nothing depends on
+    /// the time at which the possession ends.
+    retained: HashMap<u64, Instant>,
     sweep_at: usize,
-}
-
-enum Entry {
-    Possession(Weak<Possession>),
-    /// It has ended, and its key stays until then.
-    Retained(Instant),
 }
 
 impl Default for Possessions {
     fn default() -> Self {
-        let registered = Registered { entries: HashMap::default(), sweep_at: SWEEP_FROM };
+        let (entries, retained) = Default::default();
+        let registered = Registered { entries, retained, sweep_at: SWEEP_FROM };
         Self {
             uuid: new_uuid(),
             next: AtomicU64::new(1),
@@ -89,8 +87,6 @@ impl Possessions {
     ) -> Arc<Possession> {
         let number = self.draw();
         let id = Id::of(self.uuid, number, kind);
-        // One whose key stays is registered as such by its drop, which needs the registry.
-        let spare = spare.filter(|spare| spare.holds.lock().retained_until().is_none());
         let mut registered = self.registered.lock();
         let again = spare.and_then(|spare| registered.begin_again(spare, id));
         let possession = again.unwrap_or_else(|| self.made(names.clone(), id));
@@ -125,11 +121,10 @@ impl Possessions {
         let number = self.number(holder)?;
         let possession = {
             let mut registered = self.registered.lock();
-            let known = match registered.entries.get(&number) {
-                Some(Entry::Retained(until)) if !missed && clock::now() < *until => return None,
-                Some(Entry::Retained(_)) | None => None,
-                Some(Entry::Possession(possession)) => possession.upgrade(),
-            };
+            if !missed && registered.stays(number, clock::now()) {
+                return None;
+            }
+            let known = registered.entries.get(&number).and_then(Weak::upgrade);
             known.unwrap_or_else(|| {
                 let possession = self.made(names.clone(), holder.into());
                 // So that the next caller finds it during its release.
@@ -140,7 +135,7 @@ impl Possessions {
         let permit = possession.try_permit()?;
         {
             let mut holds = possession.holds.lock();
-            if !holds.is_idle() || !missed && holds.retention(clock::now()).is_some() {
+            if !holds.is_idle() {
                 return None;
             }
             holds.counted = 1;
@@ -159,11 +154,7 @@ impl Possessions {
     /// The last reference to one of them is not dropped under the mutex.
     pub(super) fn all(&self) -> Vec<Arc<Possession>> {
         let registered = self.registered.lock();
-        let alive = |entry: &Entry| match entry {
-            Entry::Possession(possession) => possession.upgrade(),
-            Entry::Retained(_) => None,
-        };
-        registered.entries.values().filter_map(alive).collect()
+        registered.entries.values().filter_map(Weak::upgrade).collect()
     }
 
     fn made(self: &Arc<Self>, names: Arc<Names>, id: Id) -> Arc<Possession> {
@@ -200,15 +191,28 @@ impl Registered {
     }
 
     fn insert(&mut self, number: u64, possession: &Arc<Possession>) {
-        if self.entries.len() >= self.sweep_at {
+        if self.entries.len() + self.retained.len() >= self.sweep_at {
             let now = clock::now();
-            self.entries.retain(|_, entry| match entry {
-                Entry::Possession(possession) => possession.strong_count() > 0,
-                Entry::Retained(until) => now < *until,
-            });
-            self.sweep_at = SWEEP_FROM.max(2 * self.entries.len());
+            self.entries.retain(|_, possession| possession.strong_count() > 0);
+            self.retained.retain(|_, until| now < *until);
+            self.sweep_at = SWEEP_FROM.max(2 * (self.entries.len() + self.retained.len()));
         }
-        self.entries.insert(number, Entry::Possession(Arc::downgrade(possession)));
+        self.entries.insert(number, Arc::downgrade(possession));
+    }
+
+    /// Whether the key of that possession stays with no handle inside.
+    fn stays(&self, number: u64, now: Instant) -> bool {
+        self.retained.get(&number).is_some_and(|until| now < *until)
+    }
+}
+
+impl Possession {
+    /// Redis is about to hear that the key stays until then, with no handle inside.
+    pub(crate) fn stays_until(&self, until: Instant) {
+        let (Some(registry), Some(number)) = (&self.registry, number_of(&self.id)) else { return };
+        let mut registered = registry.registered.lock();
+        let noted = registered.retained.entry(number).or_insert(until);
+        *noted = until.max(*noted);
     }
 }
 
@@ -216,12 +220,10 @@ impl Drop for Possession {
     fn drop(&mut self) {
         let Some(registry) = self.registry.take() else { return };
         let Some(number) = number_of(&self.id) else { return };
-        // A registry in use is swept later. In a forked child it may be in use forever.
-        let Some(mut registered) = registry.registered.try_lock() else { return };
-        match self.holds.get_mut().retained_until() {
-            Some(until) => registered.entries.insert(number, Entry::Retained(until)),
-            None => registered.entries.remove(&number),
-        };
+        // An entry that is left is swept later. In a forked child the registry may be in use forever.
+        if let Some(mut registered) = registry.registered.try_lock() {
+            registered.entries.remove(&number);
+        }
     }
 }
 
@@ -343,6 +345,9 @@ mod tests {
             holds.give_back(hold);
             let pending = holds.pending(clock::now(), SECOND).expect("a release");
             assert!(pending.retains || until <= clock::now());
+            if pending.retains {
+                possession.stays_until(until);
+            }
             holds.release_confirmed(pending);
             drop(holds);
             assert_eq!(is_idle(&possessions, &possession.id), until <= clock::now());
@@ -350,11 +355,20 @@ mod tests {
         };
         assert!(!is_idle(&possessions, &retained(clock::now() + 100 * SECOND)));
         assert!(is_idle(&possessions, &retained(clock::now())));
+        // So it is where the possession ends while another task uses the registry.
+        let possession = begin(&possessions);
+        let id = possession.id;
+        possession.stays_until(clock::now() + 100 * SECOND);
+        let registered = possessions.registered.lock();
+        drop(possession);
+        drop(registered);
+        assert!(!is_idle(&possessions, &id));
         // The key of one that has ended is remembered for as long as it stays.
         for _ in 0..2 * SWEEP_FROM {
             retained(clock::now());
         }
-        assert!(possessions.registered.lock().entries.len() <= SWEEP_FROM + 1);
+        let registered = possessions.registered.lock();
+        assert!(registered.entries.len() + registered.retained.len() <= SWEEP_FROM + 2);
     }
 
     #[test]

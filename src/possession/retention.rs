@@ -31,11 +31,6 @@ impl HoldState {
         Some(whole_millis(until - now))
     }
 
-    /// Until when the key was to stay, whatever the time.
-    pub(super) fn retained_until(&self) -> Option<Instant> {
-        self.rare.as_deref()?.held_until
-    }
-
     /// Whether Redis has no hold of this possession, as far as is known.
     pub(super) fn is_idle(&self) -> bool {
         self.counted == 0 && self.live.is_empty() && self.given_back.is_empty()

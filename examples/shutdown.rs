@@ -1,4 +1,4 @@
-//! A process is told to stop while it holds locks, and the next one has them at once.
+//! A process receives `SIGTERM` while it holds locks, and the next process gets them at once.
 //!
 //! One process runs two jobs under locks: a short one, and one that has no end. Another process waits for
 //! both locks. The first process gets `SIGTERM`, as from a deployment, and calls `client.shutdown`. That
@@ -22,7 +22,7 @@ use support::{Result, Server, unique};
 use tokio::time::{sleep, timeout};
 use workers::{Workers, orders, say};
 
-/// How long the short job goes on after the process was told to stop.
+/// How long the short job goes on after the order to stop.
 const SHORT: Duration = Duration::from_millis(300);
 
 /// How long the process waits for its jobs. Orchestrators kill it some time later: Kubernetes after 30 s, if not told
@@ -63,7 +63,7 @@ async fn run(url: &str, short: &str, long: &str) -> Result<()> {
         println!("the second process: {line}");
     }
     println!(
-        "it had both locks {} ms after the first was told to stop",
+        "it had both locks {} ms after the first got the order to stop",
         begun.elapsed().as_millis()
     );
     first.close().await;
@@ -71,15 +71,15 @@ async fn run(url: &str, short: &str, long: &str) -> Result<()> {
     Ok(())
 }
 
-/// The process that is told to stop.
+/// The process that receives the order to stop.
 async fn holds(short: &str, long: &str) -> Result<()> {
     let client = LockClient::connect(std::env::var("REDIS_URL")?).await?;
     let (short, long) = (client.lock(short).lock().await?, client.lock(long).lock().await?);
     let endless = tokio::spawn(endless_job(long));
-    let told = told_to_stop()?;
+    let stopped = order_to_stop()?;
     say(&std::process::id().to_string())?;
 
-    told.await;
+    stopped.await;
     tokio::spawn(async move {
         sleep(SHORT).await;
         drop(short);
@@ -120,8 +120,8 @@ async fn stop(first: &mut Workers, _: &str) -> Result<()> {
     first.tell(0, "stop").await
 }
 
-/// By a signal, or because whoever started this process has gone, or says so.
-fn told_to_stop() -> Result<impl Future<Output = ()>> {
+/// Completes with a signal, with the order to stop of the process that started this one, or when that one has ended.
+fn order_to_stop() -> Result<impl Future<Output = ()>> {
     let mut orders = orders();
     let terminated = terminated()?;
     Ok(async move {

@@ -186,14 +186,14 @@ impl LockClient {
         self.engine.close().await;
     }
 
-    /// Closes the client without leaving a lock behind, as when a process is told to stop (`SIGTERM`): whoever waits for
-    /// its locks has them within round trips, and not when their leases end.
+    /// Closes the client without leaving a lock behind, as when a process receives `SIGTERM`: other clients get its
+    /// locks within round trips, and not when their leases end.
     ///
     /// Refuses new calls at once, nested ones as well, and ends waiting ones with [`Closed`](crate::ErrorKind::Closed).
     /// Then it waits until the guards are dropped or unlocked, for `patience` at most, and renews their leases meanwhile.
-    /// After that it releases the locks whose guards are still alive. Their holders are told first: those guards are
-    /// lost, with [`Loss::Closed`](crate::Loss::Closed). In the end it waits until Redis has confirmed all releases, for
-    /// the command timeout at most, and stops renewing. It returns what was left.
+    /// After that it sets the guards that are still alive to lost, with [`Loss::Closed`](crate::Loss::Closed), and then
+    /// releases their locks: a holder knows its loss before another client can get the lock. In the end it waits until
+    /// Redis has confirmed all releases, for the command timeout at most, and stops renewing. It returns what was left.
     ///
     /// A lock that [`hold_at_least`](crate::LockGuard::hold_at_least) keeps stays until that time. A guard that is lost is
     /// no holder: the call does not wait for it. Call it from as many places as you like: each waits for its own

@@ -1,10 +1,10 @@
 //! The end of a client: waits until its possessions are given back, and takes back those that are not.
 //!
-//! 1. **Nobody waits for what does not come.** A possession whose guards are all lost is waited for no more, however long
+//! 1. **The wait ends when the last valid guard does.** It ignores a possession whose guards are all lost, however long
 //!    they live on.
-//! 2. **Guards are lost before their release is sent**: their holders know it before another owner can come.
-//! 3. **No change is missed.** It is made under the mutex of the holds, and told after that, if somebody waits. Who waits
-//!    says so before the first look.
+//! 2. **Guards are lost before their release is sent**: their holders know it before another owner can get the lock.
+//! 3. **The wait misses no change.** A call changes the holds under their mutex, and wakes the wait after that, if `end`
+//!    is set. The wait sets `end` before it looks at the holds for the first time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -75,7 +75,7 @@ impl Possession {
         }
     }
 
-    /// Something has changed that somebody may wait for.
+    /// Wakes the wait for the end of the client, if there is one: the holds or the permit have changed.
     pub(super) fn changed(&self) {
         if let Some(registry) = &self.registry
             && registry.end.load(Ordering::Relaxed)

@@ -28,7 +28,7 @@ pub(crate) struct Possessions {
     uuid: uuid::Uuid,
     next: AtomicU64,
     registered: Mutex<Registered>,
-    /// Whether somebody waits until they have ended.
+    /// Whether a task waits until they have ended.
     pub(super) end: AtomicBool,
     pub(super) changed: Notify,
 }

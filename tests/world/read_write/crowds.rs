@@ -1,5 +1,6 @@
 //! Many that read: those of a client come in together, and the first that is done is not the last one.
 
+use redlatch::{ReadGuard, WriteGuard};
 use tokio_test::task;
 
 use super::*;
@@ -43,12 +44,16 @@ async fn never_polled_again(lock: ReadWriteLock, waits: Duration) -> impl Send +
     call
 }
 
-/// The call that is never polled again was let in with another one. The watchdog renews that one alone.
-#[tokio::test(start_paused = true)]
-async fn a_reader_that_was_let_in_and_never_goes_on_keeps_writers_out_for_its_lease_only() {
-    for (each_way, reads) in
-        [(ms(1), ms(0)), (ms(1), ms(20_000)), (ms(50), ms(0)), (ms(50), ms(20_000))]
-    {
+/// A reader of a client with a short watchdog timeout waits behind a writer of another client.
+struct Behind {
+    client: LockClient,
+    other: ReadWriteLock,
+    holder: WriteGuard,
+    first: JoinHandle<ReadGuard>,
+}
+
+impl Behind {
+    async fn a_writer(each_way: Duration) -> Self {
         let redis = Redis::new();
         redis.delay(each_way);
         let client = redis.builder().watchdog_timeout(ms(3_000)).connect().await.unwrap();
@@ -57,6 +62,17 @@ async fn a_reader_that_was_let_in_and_never_goes_on_keeps_writers_out_for_its_le
         let lock = client.read_write_lock("config");
         let first = tokio::spawn(async move { lock.read().await.unwrap() });
         sleep(each_way * 20).await;
+        Self { client, other, holder, first }
+    }
+}
+
+/// The call that is never polled again was let in with another one. The watchdog renews that one alone.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_was_let_in_and_never_goes_on_keeps_writers_out_for_its_lease_only() {
+    for (each_way, reads) in
+        [(ms(1), ms(0)), (ms(1), ms(20_000)), (ms(50), ms(0)), (ms(50), ms(20_000))]
+    {
+        let Behind { client, other, holder, first } = Behind::a_writer(each_way).await;
         let parked = never_polled_again(client.read_write_lock("config"), each_way * 20).await;
         holder.unlock().await.unwrap();
         let first = first.await.unwrap();
@@ -76,14 +92,7 @@ async fn a_reader_that_was_let_in_and_never_goes_on_keeps_writers_out_for_its_le
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_was_let_in_and_goes_on_late_is_renewed_from_then_on() {
     for each_way in [1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
-        let client = redis.builder().watchdog_timeout(ms(3_000)).connect().await.unwrap();
-        let other = redis.client().read_write_lock("config");
-        let holder = other.write().await.unwrap();
-        let lock = client.read_write_lock("config");
-        let first = tokio::spawn(async move { lock.read().await.unwrap() });
-        sleep(each_way * 20).await;
+        let Behind { client, other, holder, first } = Behind::a_writer(each_way).await;
         let lock = client.read_write_lock("config");
         let mut late = task::spawn(Box::pin(async move { lock.read().await.unwrap() }));
         assert!(late.poll().is_pending());
@@ -324,7 +333,7 @@ async fn readers_of_all_clients_come_in_when_the_writer_before_them_gives_up() {
         assert!(writes.await.unwrap().unwrap().is_none());
         for one in waiting {
             let guard =
-                timeout(each_way * 12, one).await.expect("one is told by the other").unwrap();
+                timeout(each_way * 12, one).await.expect("the other reader lets it in").unwrap();
             guard.unlock().await.unwrap();
         }
         reading.unlock().await.unwrap();

@@ -36,7 +36,10 @@ impl Hold {
         granted: AcquiredHold,
         acquired_in: &Span,
     ) -> Self {
-        let acquired = engine.uptime(clock::now());
+        let acquired = {
+            let _on = engine.host.enter();
+            engine.uptime(clock::now())
+        };
         let span = spans::Hold::begin(handle.names.key(), &granted.possession.id, acquired_in);
         Self { engine, handle, granted, acquired, unlocking: false, span }
     }
@@ -44,7 +47,10 @@ impl Hold {
     pub(crate) async fn unlock(mut self) -> Result<(), Error> {
         // If this fails, the drop gives the hold back.
         self.engine.begin_call().map_err(|error| error.about(self.name()))?;
-        self.end_span();
+        {
+            let _on = self.engine.host.enter();
+            self.end_span();
+        }
         let key = self.handle.names.key();
         let server = || self.engine.router.address_of(key);
         let span = spans::release(key, &self.granted.possession.id, false, server);

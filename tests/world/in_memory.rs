@@ -218,6 +218,20 @@ async fn a_wait_is_as_long_as_was_said_however_much_time_has_passed() {
     }
 }
 
+/// The client is older than the hold, by virtual time alone.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_to_stay_for_a_time_stays_for_that_time_from_its_acquire() {
+    let redis = Redis::new();
+    let client = redis.builder().connect().await.unwrap();
+    sleep(HOUR).await;
+    let guard = client.lock("job").lock().await.unwrap();
+    sleep(ms(10_000)).await;
+    guard.hold_at_least(ms(60_000));
+    guard.unlock().await.unwrap();
+    let left: u64 = redis.query(redis::cmd("PTTL").arg("job")).unwrap();
+    assert_eq!(left, 50_000);
+}
+
 #[test]
 #[should_panic(expected = "ended with the runtime in which it was made")]
 fn a_server_that_is_made_in_a_runtime_ends_with_it_and_says_so() {

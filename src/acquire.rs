@@ -21,6 +21,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::handle::{Handle, Sides};
 use crate::lease::Lease;
+use crate::metrics::Waits;
 use crate::possession::{AcquiredHold, Possession};
 use crate::spans;
 use crate::wait::{Next, Reached, Stay, Ticket, WaitLimits};
@@ -120,7 +121,7 @@ pub(crate) async fn acquire(
     lease: Lease,
     wait: Wait,
 ) -> Result<Option<AcquiredHold>, Error> {
-    let attempt = engine.events.counters.attempt();
+    let attempt = engine.events.attempt(&handle.names.series, Some(handle.kind));
     let one = One { handle, sides: None, recurs: false };
     let granted = acquire_one(engine, one, lease, wait).await;
     attempt.end(&granted);
@@ -166,7 +167,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         granted.possession.holds.lock().takes(granted.hold, clock::now());
         self.entered(handle, &granted.possession, false);
         spans::handed_off();
-        self.engine.events.counters.handed_off.add(1);
+        granted.set_handed_off();
         self.engine.watchdog.watch(handle);
     }
 
@@ -206,8 +207,11 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 return self.may_be_pending(result);
             }
         }
-        let granted = self.wait_for_grant(&mut waiting, limits, trouble);
-        let granted = process.bind(granted).await;
+        let granted = {
+            let _waits = self.waits();
+            let granted = self.wait_for_grant(&mut waiting, limits, trouble);
+            process.bind(granted).await
+        };
         engine.events.counters.has_waited(clock::now().saturating_duration_since(begun));
         self.may_be_pending(granted)
     }
@@ -223,6 +227,12 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
             self.engine.waiters.record_try(&handle.names, granted.is_some(), asked_at);
         }
         granted
+    }
+
+    fn waits(&self) -> Option<Waits> {
+        let several = self.question.handles().len() > 1;
+        let first = self.question.handles().first();
+        first.map(|one| one.names.series.waits((!several).then_some(one.kind)))
     }
 
     fn until(&self) -> Option<Instant> {

@@ -246,6 +246,30 @@ impl LockClientBuilder {
         self
     }
 
+    /// Puts the names of locks into groups, which are a label of the [exported
+    /// metrics](crate::guide::operations#metrics). Without it no series says which lock it is about.
+    ///
+    /// The function gets the name of each new handle, without the [prefix](Self::name_prefix). It has to return one of a
+    /// few groups: the first 32 have series of their own, and all other names count in the group `other`, with a warning
+    /// in the log. So do names for which it panics. It may run in any thread, and takes the time of each call that makes a
+    /// handle.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// // `order:4711` and `order:4712` are `order`.
+    /// let builder = redlatch::LockClient::builder()
+    ///     .metrics_group(|name| name.split(':').next().unwrap_or_default().to_owned().into());
+    /// ```
+    #[cfg(feature = "metrics")]
+    pub fn metrics_group(
+        mut self,
+        group: impl Fn(&str) -> std::borrow::Cow<'static, str> + Send + Sync + 'static,
+    ) -> Self {
+        self.config.metrics_group = crate::metrics::Grouping::new(group);
+        self
+    }
+
     #[cfg(feature = "test-util")]
     pub(crate) fn on(mut self, host: Host) -> Self {
         self.host = Some(host);

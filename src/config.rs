@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::metrics::Grouping;
 
 /// How long a client that waits for a fair lock counts as alive after its last request. It refreshes
 /// its entries each third of that, so that two refreshes can fail. Redis skips a dead client when its turn comes,
@@ -23,6 +24,7 @@ pub(crate) struct Config {
     pub(crate) replicas: Option<Replicas>,
     pub(crate) fair_grace: Duration,
     pub(crate) fair_turn: Duration,
+    pub(crate) metrics_group: Grouping,
 }
 
 /// How many replicas have to have a lock, and how long they may take.
@@ -46,6 +48,7 @@ impl Default for Config {
             replicas: None,
             fair_grace: Duration::from_secs(1),
             fair_turn: Duration::ZERO,
+            metrics_group: Grouping::default(),
         }
     }
 }

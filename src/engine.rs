@@ -27,17 +27,22 @@ use crate::events::Events;
 use crate::handle::Readers;
 use crate::handoff::Handoffs;
 use crate::host::{self, Entered, Host};
+use crate::kind::Kind;
 use crate::loss::Losses;
+use crate::metrics::Metrics;
 use crate::possession::Possessions;
 use crate::process::Process;
-use crate::protocol::{self, Call};
+use crate::protocol::{self, Call, Names};
 use crate::reclaim::reclaim_after_failovers;
 use crate::releaser::{Job, Releaser, do_jobs};
+
 use crate::transport::{Endpoint, Push, Router};
 use crate::wait::{Limits, TurnLimits, Waiters};
 use crate::watchdog::Watchdog;
 
+mod levels;
 mod shutdown;
+use levels::export_levels;
 pub use shutdown::Shutdown;
 
 /// Everything that a client, its handles and its guards share, and the process that it belongs to.
@@ -92,6 +97,13 @@ impl Engine {
             (clock::now(), Parts::start_lazily(endpoint, config)?)
         };
         Ok(Self { process: Process::current(), begun, parts: Arc::new(parts), host })
+    }
+
+    /// What a lock of that kind and name is called.
+    pub(crate) fn names(&self, kind: Kind, name: &str) -> Arc<Names> {
+        let series = self.events.series_of(name, kind);
+        let names = self.possessions.names(kind, &self.config.name_prefix, name);
+        Arc::new(names.counted_in(series))
     }
 
     /// Milliseconds since it was made: they wrap after 49 days.
@@ -281,6 +293,7 @@ impl Parts {
                 () = waiters.keep_entries(&router, QUEUE_TERM / 3, config.command_timeout) => {}
                 () = do_jobs(queued, granted, &router, &handoffs) => {}
                 () = waiters.listen(&router, pushed, grants) => {}
+                () = export_levels(&router, &possessions, &waiters) => {}
             }
         };
         (parts, work)
@@ -311,7 +324,8 @@ fn new_router(
     let (patience, replicas) = (config.command_timeout, config.replicas.is_some());
     let possessions = possessions.clone();
     let held = move |of: &dyn Fn(&str) -> bool| possessions.holders(of, clock::now()).len();
-    let (scripts, events) = (protocol::scripts(), Events::new(Box::new(held)).into());
+    let metrics = Metrics::new("", &config.metrics_group);
+    let (scripts, events) = (protocol::scripts(), Events::new(Box::new(held), metrics).into());
     Ok((Router::new(endpoint, patience, scripts, replicas, pushes, events)?, pushed))
 }
 

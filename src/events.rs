@@ -10,11 +10,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Loss};
+use crate::kind::Kind;
+use crate::metrics::{Metrics, Series, Warning};
 
 mod counters;
 mod limit;
 mod outage;
-use counters::Counters;
+pub(crate) use counters::Acquires;
+use counters::{Attempt, Counters};
 use limit::{Limit, Repeats};
 use outage::{Line, Outages, Summary};
 
@@ -32,6 +35,7 @@ pub(crate) struct Events {
     outages: Outages,
     held: Option<Held>,
     pub(crate) counters: Counters,
+    pub(crate) metrics: Metrics,
 }
 
 /// How many locks the client holds, of those whose keys the argument accepts.
@@ -71,8 +75,23 @@ macro_rules! log_failure {
 }
 
 impl Events {
-    pub(crate) fn new(held: Held) -> Self {
-        Self { held: Some(held), ..Self::default() }
+    pub(crate) fn new(held: Held, metrics: Metrics) -> Self {
+        Self { held: Some(held), metrics, ..Self::default() }
+    }
+
+    /// Where a lock of that name and kind counts.
+    pub(crate) fn series_of(&self, name: &str, kind: Kind) -> Series {
+        let (series, trouble) = self.metrics.series_of(name, kind);
+        if let Some(trouble) = trouble {
+            tracing::warn!("{trouble}: the names in question count in the group `other`");
+        }
+        series
+    }
+
+    /// A call that acquires begins, of such a lock; `None` is several at once. It does not hand its future in here: a
+    /// parked call would have that twice.
+    pub(crate) fn attempt(&self, series: &Series, kind: Option<Kind>) -> Attempt<'_> {
+        Attempt::new(&self.counters, series.attempt(kind))
     }
 
     /// A lock is lost. If many are, their warnings would hide the reason.
@@ -84,6 +103,7 @@ impl Events {
 
     /// A lock is held for longer than `max_hold`.
     pub(crate) fn held_long(&self, (name, owner): Of<'_>, remaining_lease: Duration, now: Instant) {
+        self.metrics.warns(Warning::LongHold);
         let (is_worth_one, end) = self.long_holds.admit(now);
         log!(is_worth_one => name, owner, ?remaining_lease,
             "a lock is held for longer than max_hold: its lease is renewed no more{end}");
@@ -97,9 +117,13 @@ impl Events {
         holder: impl FnOnce() -> Holder,
         now: Instant,
     ) {
+        self.metrics.warns(Warning::LongWait);
         let (is_worth_one, end) = self.long_waits.admit(now);
         let Holder { owner: holder, remaining_lease, advice } =
             if is_worth_one { holder() } else { Holder::default() };
+        if !advice.is_empty() {
+            self.metrics.warns(Warning::WaitsForItself);
+        }
         let remaining_lease = remaining_lease.map(tracing::field::debug);
         log!(is_worth_one => name, owner, ?waited, holder, remaining_lease,
             "a call waits long for a lock{advice}{end}");
@@ -107,6 +131,7 @@ impl Events {
 
     /// Two tasks are inside by one handle.
     pub(crate) fn handle_shared(&self, (name, owner): Of<'_>, now: Instant) {
+        self.metrics.warns(Warning::SharedHandle);
         let (is_worth_one, end) = self.shared_handles.admit(now);
         log!(is_worth_one => name, owner,
             "two tasks hold a lock at the same time, unless its guard was moved to this one: \

@@ -3,6 +3,7 @@
 #![doc = include_str!("guide/charts/ratios.md")]
 //! [promises]: guide::promises
 //! [deployment]: guide::deployment
+//! [operations]: guide::operations
 //! [choosing]: guide::choosing
 //! [builder]: LockClient::builder
 //! [execute]: LockGuard::execute
@@ -40,6 +41,7 @@ pub mod kind;
 mod lease;
 mod lock;
 mod loss;
+mod metrics;
 mod possession;
 mod process;
 mod protocol;

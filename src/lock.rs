@@ -118,7 +118,7 @@ pub struct Lock<K = Reentrant> {
 
 impl<K: LockKind> Lock<K> {
     pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
-        let names = engine.possessions.names(K::KIND, &engine.config.name_prefix, name);
+        let names = engine.names(K::KIND, name);
         Self::of(names, engine)
     }
 

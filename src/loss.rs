@@ -37,7 +37,7 @@ impl Losses {
             FoundBy::Reader => "found by a reader of its handle",
         };
         if valid {
-            self.events.lost(possession.key_and_id(), loss, how, now);
+            possession.report_loss(&self.events, loss, how, now);
         }
         self.waiters.record_loss(&possession.names);
     }

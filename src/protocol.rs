@@ -38,7 +38,7 @@ pub(crate) use prolong::Prolonged;
 pub(crate) use read_write::Mode;
 use replies::{acquired, inspected, loss_of, unexpected};
 pub(crate) use scripts::scripts;
-use scripts::{SCRIPTS, count_listeners, publish};
+use scripts::{SCRIPTS, count_listeners, operation, publish};
 
 /// The reply to an acquire.
 #[derive(Debug, PartialEq, Eq)]
@@ -353,6 +353,7 @@ impl<'a> Call<'a> {
             cmd,
             make: None,
             script,
+            operation: operation(script),
             batch: None,
             key: Some(key),
             publishes_on: None,

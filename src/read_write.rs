@@ -123,8 +123,7 @@ pub struct ReadWriteLock {
 
 impl ReadWriteLock {
     pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
-        let prefix = &engine.config.name_prefix;
-        let names = engine.possessions.names(Kind::Write, prefix, name);
+        let names = engine.names(Kind::Write, name);
         Self::of(names, engine)
     }
 

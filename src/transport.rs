@@ -30,6 +30,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::clock;
 use crate::error::Error;
 use crate::events::Events;
+use crate::metrics::Operation;
 
 mod address;
 mod coalescer;
@@ -89,6 +90,8 @@ pub(crate) struct Request<'a> {
     pub(crate) make: Option<Box<dyn Fn() -> Cmd + Send + Sync + 'a>>,
     /// The script that it calls, for a server that does not know it.
     pub(crate) script: Option<&'static Script>,
+    /// What it asks for, as the client exports it.
+    pub(crate) operation: Operation,
     /// Set if it may be sent in a batch.
     pub(crate) batch: Option<Batchable>,
     /// The key whose server it goes to; `None` for any server.

@@ -207,8 +207,7 @@ impl Watchdog {
             Renewal::Due { until } => return Some(Entry { handle, possession, until }),
             Renewal::NotBefore(due) => self.insert(&handle, due + self.early),
             Renewal::Idle { ran_out: true } => {
-                let (of, how) = (possession.key_and_id(), "not renewed in time");
-                self.events.lost(of, Loss::LeaseEnded, how, now);
+                possession.report_loss(&self.events, Loss::LeaseEnded, "not renewed in time", now);
             }
             Renewal::Idle { ran_out: false } => {}
             Renewal::Over { until } => {
@@ -248,6 +247,9 @@ impl Watchdog {
                 let renewed = held.iter().filter(|held| held.is_ok()).count();
                 self.events.counters.has_renewed(renewed, now);
                 for (entry, held) in batch.iter().zip(held) {
+                    if held.is_ok() {
+                        self.events.metrics.renewed(entry.until, now);
+                    }
                     self.apply_answer(entry, held, sent, now);
                 }
             }

@@ -41,7 +41,17 @@ const MODULES: &[(&str, &[&str])] = &[
     ("client", &["builder", "lock", "read_write", "stats", "engine", "error"]),
     (
         "builder",
-        &["client", "engine", "transport", "simulation", "error", "events", "config", "host"],
+        &[
+            "metrics",
+            "client",
+            "engine",
+            "transport",
+            "simulation",
+            "error",
+            "events",
+            "config",
+            "host",
+        ],
     ),
     ("stats", &["engine", "clock"]),
     // Public handle and guard.
@@ -81,6 +91,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "guard",
         &[
+            "metrics",
             "host",
             "join",
             "engine",
@@ -99,6 +110,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "acquire",
         &[
+            "metrics",
             "join",
             "engine",
             "wait",
@@ -118,6 +130,8 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "engine",
         &[
+            "kind",
+            "metrics",
             "host",
             "reclaim",
             "releaser",
@@ -224,17 +238,30 @@ const MODULES: &[(&str, &[&str])] = &[
     ("released", &["host", "protocol", "transport"]),
     // Who may nest, what the client has in Redis, what the wire says, and the way to Redis.
     ("handle", &["possession", "protocol", "kind", "lease"]),
-    ("possession", &["host", "protocol", "kind", "lease", "token", "config", "clock", "error"]),
-    ("protocol", &["transport", "lease", "config", "clock", "slot", "token", "error"]),
+    (
+        "possession",
+        &[
+            "host", "protocol", "kind", "lease", "token", "events", "config", "metrics", "clock",
+            "error",
+        ],
+    ),
+    ("protocol", &["transport", "lease", "config", "metrics", "clock", "slot", "token", "error"]),
     (
         "transport",
-        &["host", "signal", "backoff", "config", "slot", "clock", "ready", "error", "events"],
+        &[
+            "host", "signal", "backoff", "config", "metrics", "slot", "clock", "ready", "error",
+            "events",
+        ],
     ),
     ("simulation", &["host", "slot"]),
     // Leaves.
     ("backoff", &[]),
     ("spans", &["clock", "error"]),
     ("lease", &["clock", "error"]),
+    ("events", &["metrics", "kind", "error"]),
+    ("config", &["metrics", "error"]),
+    // With the feature of that name; else it is empty.
+    ("metrics", &["host", "clock", "kind", "error"]),
     ("clock", &["host", "sync"]),
     ("host", &[]),
     ("signal", &[]),
@@ -245,8 +272,6 @@ const MODULES: &[(&str, &[&str])] = &[
     ("join", &[]),
     ("kind", &["token"]),
     ("token", &[]),
-    ("config", &["error"]),
-    ("events", &["error"]),
     ("error", &[]),
     ("guide", &[]),
 ];

@@ -54,7 +54,8 @@ pub(crate) async fn acquire_all(
     lease: Lease,
     wait: Wait,
 ) -> Result<Option<Vec<AcquiredHold>>, Error> {
-    let attempt = engine.events.counters.attempt();
+    let series = handles.first().map(|first| first.names.series.clone()).unwrap_or_default();
+    let attempt = engine.events.attempt(&series, None);
     let granted = Box::pin(acquire_together(engine, handles, lease, wait)).await;
     attempt.end(&granted);
     granted

@@ -7,6 +7,7 @@ use crate::clock;
 use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::handle::Handle;
+use crate::metrics::Operation;
 use crate::possession::{AcquiredHold, Ask, FoundBy, Nesting, Possession};
 use crate::protocol::{Acquired, Call, QueueEntry, ServerClock, Terms};
 use crate::releaser::PossessionSession;
@@ -351,6 +352,8 @@ impl<Q> Acquisition<'_, Q> {
         let two = 2 * replicas.timeout + SILENCE;
         let deadline = session.call.deadline.max(clock::now() + two);
         let Possession { names, id, .. } = &**session.possession();
-        Call::await_replicas(&self.engine.router, names, id, replicas, deadline).await
+        let (router, events) = (&self.engine.router, &self.engine.events);
+        let replicated = Call::await_replicas(router, names, id, replicas, deadline);
+        events.metrics.timed(Operation::Wait, replicated).await
     }
 }

@@ -26,7 +26,7 @@ pub(crate) async fn acquire_to_read(
     lease: Lease,
     wait: Wait,
 ) -> Result<Option<AcquiredHold>, Error> {
-    let attempt = engine.events.counters.attempt();
+    let attempt = engine.events.attempt(&sides.read.names.series, Some(sides.read.kind));
     let recurs = sides.is_inside(clock::now());
     let one = One { handle: &sides.read, sides: Some(sides), recurs };
     let granted = acquire_one(engine, one, lease, wait).await;
@@ -41,7 +41,7 @@ pub(crate) async fn acquire_to_write(
     lease: Lease,
     wait: Wait,
 ) -> Result<Option<AcquiredHold>, Error> {
-    let attempt = engine.events.counters.attempt();
+    let attempt = engine.events.attempt(&sides.write.names.series, Some(sides.write.kind));
     let granted = write_or_upgrade(engine, sides, lease, wait).await;
     attempt.end(&granted);
     granted
@@ -137,8 +137,9 @@ impl Acquisition<'_, One<'_>> {
             hold
         };
         engine.watchdog.watch(handle);
-        engine.events.counters.handed_off.add(1);
-        Some(AcquiredHold::new(possession, hold, requested))
+        let granted = AcquiredHold::new(possession, hold, requested);
+        granted.set_handed_off();
+        Some(granted)
     }
 
     /// Has those readers of this client come in that wait and come next, now that one has.

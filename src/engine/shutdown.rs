@@ -89,8 +89,8 @@ impl Engine {
 
     fn take_back(&self, possession: &Arc<Possession>, taken: &mut BTreeSet<String>) {
         if self.releaser.take_back(possession) {
-            let (of, how) = (possession.key_and_id(), "and released under its guard");
-            self.events.lost(of, Loss::Closed, how, clock::now());
+            let how = "and released under its guard";
+            possession.report_loss(&self.events, Loss::Closed, how, clock::now());
             taken.insert(self.name_of(possession));
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::error::Error;
+use crate::metrics::{self, Outcome};
 
 #[derive(Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -60,29 +61,40 @@ impl Counters {
     pub(crate) fn last_renewal(&self) -> Option<Instant> {
         *self.last_renewal.lock()
     }
-
-    /// A call that acquires begins. It does not hand its future in here: a parked call would have that twice.
-    pub(crate) fn attempt(&self) -> Attempt<'_> {
-        Attempt { counters: self, is_over: false }
-    }
 }
 
 /// A call that acquires. Its drop is that of the call: it counts as cancelled.
 pub(crate) struct Attempt<'a> {
     counters: &'a Counters,
+    metrics: metrics::Attempt,
     is_over: bool,
 }
 
-impl Attempt<'_> {
-    pub(crate) fn end<G>(mut self, result: &Result<Option<G>, Error>) {
+/// What a call can acquire.
+pub(crate) trait Acquires {
+    /// Whether it came without a request, from another holder or reader of this client.
+    fn is_handed_off(&self) -> bool;
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(counters: &'a Counters, metrics: metrics::Attempt) -> Self {
+        Self { counters, metrics, is_over: false }
+    }
+
+    pub(crate) fn end(mut self, result: &Result<Option<impl Acquires>, Error>) {
         self.is_over = true;
-        let Counters { acquired, busy, failed, .. } = self.counters;
-        let outcome = match result {
-            Ok(Some(_)) => acquired,
-            Ok(None) => busy,
-            Err(_) => failed,
+        let Counters { acquired, busy, failed, handed_off, .. } = self.counters;
+        let (counter, outcome) = match result {
+            Ok(Some(acquires)) if acquires.is_handed_off() => {
+                handed_off.add(1);
+                (acquired, Outcome::HandedOff)
+            }
+            Ok(Some(_)) => (acquired, Outcome::Granted),
+            Ok(None) => (busy, Outcome::Busy),
+            Err(error) => (failed, Outcome::of(error)),
         };
-        outcome.add(1);
+        counter.add(1);
+        self.metrics.ends(outcome);
     }
 }
 
@@ -90,6 +102,7 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             self.counters.cancelled.add(1);
+            self.metrics.ends(Outcome::Cancelled);
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::error::{Error, Loss, Outcome};
 use crate::handle::Handle;
 use crate::host::Entered;
 use crate::lease::{Lease, MAX_LEASE};
+use crate::metrics::End;
 use crate::possession::{AcquiredHold, FoundBy};
 use crate::protocol::Call;
 use crate::releaser::{PossessionSession, Unlock};
@@ -81,6 +82,16 @@ impl Hold {
     fn end_span(&mut self) {
         let validity = &self.granted.validity;
         self.span.end(|| validity.loss(clock::now()));
+    }
+
+    /// Its guard has gone, or its `unlock` has ended: like this, unless it was lost.
+    fn ends(&self, end: End) {
+        self.handle.names.series.held(self.handle.kind, || {
+            let now = clock::now();
+            let held = self.engine.uptime(now).wrapping_sub(self.acquired);
+            let end = self.granted.validity.loss(now).map_or(end, End::from);
+            (end, Duration::from_millis(held.into()))
+        });
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -215,13 +226,14 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let Some(_on) = self.local() else { return self.span.forget() };
         if self.unlocking {
-            return;
+            return self.ends(End::Released);
         }
         let now = clock::now();
         if let Some(loss) = self.granted.validity.unreported_loss(now) {
             let how = "and then its guard was dropped";
-            self.engine.events.lost(self.granted.possession.key_and_id(), loss, how, now);
+            self.granted.possession.report_loss(&self.engine.events, loss, how, now);
         }
+        self.ends(End::Dropped);
         self.engine.releaser.give_back(&self.granted);
         self.end_span();
     }

@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn readers_of_a_name_share_a_handle_for_as_long_as_one_of_them_has_it() {
         let (readers, possessions) = (Readers::default(), Possessions::default());
-        let names = |name: &str| possessions.names(Kind::Read, "", name);
+        let names = |name: &str| Arc::new(possessions.names(Kind::Read, "", name));
         let one = readers.of(&names("a"), &possessions);
         assert!(Arc::ptr_eq(&one, &readers.of(&names("a"), &possessions)));
         assert_ne!(one.number, readers.of(&names("b"), &possessions).number);

@@ -74,8 +74,7 @@ impl MultiLock {
         engine: Arc<Engine>,
         names: impl IntoIterator<Item = N>,
     ) -> Self {
-        let prefix = &engine.config.name_prefix;
-        let of = |name: N| engine.possessions.names(Kind::Reentrant, prefix, name.as_ref());
+        let of = |name: N| engine.names(Kind::Reentrant, name.as_ref());
         let mut all: Vec<_> = names.into_iter().map(of).collect();
         all.sort_by_cached_key(|one| (engine.router.slot_of(one.key()), one.key().to_owned()));
         all.dedup();

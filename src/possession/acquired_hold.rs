@@ -1,9 +1,10 @@
 //! What a guard is made of.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::events::Acquires;
 use crate::lease::Validity;
 use crate::token::FencingToken;
 
@@ -16,6 +17,8 @@ pub(crate) struct AcquiredHold {
     pub(crate) validity: Arc<Validity>,
     /// The longest lease that the client has asked for, in milliseconds.
     lease: AtomicU64,
+    /// Another holder or reader of this client has left it: Redis was not asked.
+    handed_off: AtomicBool,
     /// If the lock is fenced.
     pub(crate) token: Option<FencingToken>,
 }
@@ -27,7 +30,12 @@ impl AcquiredHold {
         lease: Duration,
     ) -> Self {
         let lease = AtomicU64::new(lease.as_millis() as u64);
-        Self { possession, hold, validity, lease, token }
+        Self { possession, hold, validity, lease, handed_off: false.into(), token }
+    }
+
+    /// It came without a request.
+    pub(crate) fn set_handed_off(&self) {
+        self.handed_off.store(true, Ordering::Relaxed);
     }
 
     /// The client is about to ask for this lease, too.
@@ -38,5 +46,18 @@ impl AcquiredHold {
     /// For how long Redis may keep the lock from now on, whatever it has answered.
     pub(crate) fn longest_lease(&self) -> Duration {
         Duration::from_millis(self.lease.load(Ordering::Relaxed))
+    }
+}
+
+impl Acquires for AcquiredHold {
+    fn is_handed_off(&self) -> bool {
+        self.handed_off.load(Ordering::Relaxed)
+    }
+}
+
+/// Several at once take a request.
+impl Acquires for Vec<AcquiredHold> {
+    fn is_handed_off(&self) -> bool {
+        false
     }
 }

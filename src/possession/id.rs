@@ -43,6 +43,11 @@ pub(super) fn without_writer(id: &str) -> &str {
 }
 
 impl Possession {
+    /// Whether it is that of the writer of a read-write lock.
+    pub(crate) fn writes(&self) -> bool {
+        self.id.ends_with(WRITER)
+    }
+
     /// The key, and the field of its hash.
     pub(crate) fn key_and_id(&self) -> (&str, &str) {
         (self.names.key(), &self.id)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::Loss;
+use crate::events::Events;
 use crate::lease::Validity;
 
 use super::{HoldState, Possession};
@@ -23,6 +24,12 @@ pub(crate) enum FoundBy {
 }
 
 impl Possession {
+    /// Reports that it is lost: a guard was valid until then.
+    pub(crate) fn report_loss(&self, events: &Events, loss: Loss, how: &str, now: Instant) {
+        events.lost(self.key_and_id(), loss, how, now);
+        self.names.series.lost(self.writes(), loss);
+    }
+
     /// Sets holds to lost. Returns whether one of them was still valid, and `None` if there is no
     /// hold that the finding is about.
     pub(crate) fn lose(&self, by: FoundBy, loss: Loss, now: Instant) -> Option<bool> {

@@ -3,11 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::{Possession, Possessions};
+use crate::metrics::OfKinds;
 
 #[derive(Debug, Default)]
 pub(crate) struct Overview {
     /// How many locks the client has.
     pub(crate) held: usize,
+    pub(crate) held_of: OfKinds,
     pub(crate) pending_releases: usize,
     /// How many guards are lost and not given back, and since when the first of them is.
     pub(crate) lost_guards: usize,
@@ -27,7 +29,10 @@ impl Possessions {
 impl Overview {
     fn add(&mut self, possession: &Possession, now: Instant) {
         let holds = possession.holds.lock();
-        self.held += usize::from(holds.holding(now));
+        if holds.holding(now) {
+            self.held += 1;
+            self.held_of.count(&possession.names.series, possession.writes());
+        }
         // A first request that is under way may have to be undone, too.
         let is_given_back = !holds.given_back.is_empty() || !possession.is_permit_taken();
         if is_given_back && holds.pending(now, Duration::ZERO).is_some() {

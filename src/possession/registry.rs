@@ -57,14 +57,14 @@ impl Default for Possessions {
 
 impl Possessions {
     /// What a lock of that kind is called.
-    pub(crate) fn names(&self, kind: Kind, prefix: &str, name: &str) -> Arc<Names> {
+    pub(crate) fn names(&self, kind: Kind, prefix: &str, name: &str) -> Names {
         let mut text = uuid::Uuid::encode_buffer();
         let client = self.uuid.as_hyphenated().encode_lower(&mut text);
-        Arc::new(match kind.is_in_order() {
+        match kind.is_in_order() {
             _ if kind.is_of_read_write() => Names::of_read_write(prefix, name, client),
             true => Names::new(prefix, name).with_own_channel(client),
             false => Names::new(prefix, name),
-        })
+        }
     }
 
     /// The number of a new handle.

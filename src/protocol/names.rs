@@ -1,6 +1,7 @@
 //! What the keys and the channel of one lock are called.
 
 use crate::error::Error;
+use crate::metrics::Series;
 use crate::slot;
 use crate::transport::Router;
 
@@ -15,6 +16,8 @@ pub(crate) struct Names {
     own_channel: bool,
     /// Whether it is a read-write lock.
     read_write: bool,
+    /// Where the client counts what happens to it.
+    pub(crate) series: Series,
 }
 
 const CHANNEL: &str = "redisson_lock__channel:";
@@ -45,7 +48,7 @@ impl Names {
         let wrapped = !prefix.contains('{') && !name.contains('{');
         let (open, close) = if wrapped { ("{", "}") } else { ("", "") };
         let channel = format!("{channel}{open}{prefix}{name}{close}").into();
-        Self { channel, wrapped, own_channel: false, read_write: false }
+        Self { channel, wrapped, own_channel: false, read_write: false, series: Series::default() }
     }
 
     /// Those of a lock for which Redis keeps the order: its channel is the client's own.
@@ -53,6 +56,11 @@ impl Names {
         debug_assert!(client.len() == CLIENT && !self.own_channel, "BUG: no id of a client");
         let channel = format!("{}:{client}", self.channel).into();
         Self { channel, own_channel: true, ..self }
+    }
+
+    /// What happens to the lock counts there.
+    pub(crate) fn counted_in(self, series: Series) -> Self {
+        Self { series, ..self }
     }
 
     /// Those of the lock with that key, if this is the channel of a client for it.

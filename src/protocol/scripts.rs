@@ -4,33 +4,58 @@ use std::sync::LazyLock;
 
 use redis::Script;
 
+use crate::metrics::Operation;
 use crate::transport::Channels;
 
 use super::texts::text;
 
 macro_rules! scripts {
-    ($($name:ident)*) => {
+    ($($operation:ident { $($name:ident)* })*) => {
         /// The scripts, with the digests by which they are called.
         pub(super) struct Scripts {
-            $(pub(super) $name: Script,)*
+            $($(pub(super) $name: Script,)*)*
         }
 
         pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-            $($name: Script::new(&text(stringify!($name), str::to_owned)),)*
+            $($($name: Script::new(&text(stringify!($name), str::to_owned)),)*)*
         });
 
         impl Scripts {
             pub(super) fn named(&self) -> Vec<(&'static str, &Script)> {
-                vec![$((stringify!($name), &self.$name)),*]
+                vec![$($((stringify!($name), &self.$name)),*),*]
             }
+        }
+
+        /// What a script does, as the client exports it.
+        #[cfg(feature = "metrics")]
+        pub(super) fn operation(script: Option<&Script>) -> Operation {
+            let Some(script) = script else { return Operation::Other };
+            let scripts = &*SCRIPTS;
+            $($(if std::ptr::eq(script, &scripts.$name) {
+                return Operation::$operation;
+            })*)*
+            Operation::Other
         }
     };
 }
 
 scripts! {
-    acquire release renew prolong force_unlock inspect rewrite execute batch acquire_all
-    fair_acquire fair_release fair_prolong fair_leave fair_refresh fair_force_unlock
-    rw_acquire rw_release rw_prolong rw_renew rw_force_unlock rw_inspect rw_rewrite rw_leave
+    Acquire { acquire acquire_all fair_acquire rw_acquire }
+    Release { release fair_release rw_release }
+    Renew { renew rw_renew }
+    HandOff { prolong fair_prolong rw_prolong }
+    Execute { execute }
+    Queue { fair_leave fair_refresh rw_leave }
+    ForceUnlock { force_unlock fair_force_unlock rw_force_unlock }
+    Inspect { inspect rw_inspect }
+    Wait { rewrite rw_rewrite }
+    Other { batch }
+}
+
+/// Without the feature the client does not use it.
+#[cfg(not(feature = "metrics"))]
+pub(super) fn operation(_: Option<&Script>) -> Operation {
+    Operation::Other
 }
 
 /// All of them, for servers to have before they are called.

@@ -73,7 +73,7 @@ fn parks<'a>(handoffs: &'a Handoffs, handle: &Arc<Handle>) -> Registration<'a> {
 async fn first_waiter_leaves() {
     let handoffs = handoffs(&Arc::new(Config { fair_turn: GRACE, ..Config::default() }));
     let possessions: Arc<Possessions> = Arc::default();
-    let names = possessions.names(Kind::Fair, "", "lock");
+    let names = Arc::new(possessions.names(Kind::Fair, "", "lock"));
     let handle = {
         let names = names.clone();
         move || Arc::new(Handle::new(Kind::Fair, names.clone(), &possessions))

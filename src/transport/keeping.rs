@@ -122,6 +122,7 @@ impl Supervisor {
                 dialed = dialer.dial(client, asks_role) => Some(dialed),
             };
             let (router, node, runtime_slot) = self.all()?;
+            let was_connected = !runtime_slot.dial_time().is_zero();
             let error = match dialed {
                 Some(Ok((connection, _))) if is_unneeded(&node, &runtime_slot) => {
                     connection.record().carried_no_request();
@@ -136,6 +137,9 @@ impl Supervisor {
                     if runtime_slot.install(&connection, begun, |server| node.is_at(server)) =>
                 {
                     router.log_answer(connection.server(), begun);
+                    if was_connected {
+                        router.events.metrics.reconnected();
+                    }
                     return Some(connection);
                 }
                 Some(Ok((connection, Role::Primary))) => {

@@ -27,7 +27,16 @@ impl Router {
     /// drops this future can send something behind the request.
     ///
     /// Rare steps are boxed: every waiting request has the size of this future.
-    pub(crate) async fn call(
+    pub(crate) fn call(
+        &self,
+        connection: &mut Option<Connection>,
+        request: &mut Request<'_>,
+    ) -> impl Future<Output = Result<Answer, Error>> + Send {
+        let operation = request.operation;
+        self.events.metrics.timed(operation, self.send_until_answered(connection, request))
+    }
+
+    async fn send_until_answered(
         &self,
         connection: &mut Option<Connection>,
         request: &mut Request<'_>,

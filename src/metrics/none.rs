@@ -1,0 +1,73 @@
+//! Without the feature `metrics`: empty.
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Loss};
+use crate::kind::Kind;
+
+use super::{End, Operation, Outcome, Warning};
+
+#[derive(Debug, Default)]
+pub(crate) struct Metrics;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Series(());
+
+/// What the user's function makes of names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Grouping(());
+
+/// How many locks of each kind.
+#[derive(Debug, Default)]
+pub(crate) struct OfKinds;
+
+pub(crate) struct Attempt;
+
+pub(crate) struct Waits;
+
+impl Metrics {
+    pub(crate) fn new(_client: &str, _: &Grouping) -> Self {
+        Self
+    }
+
+    pub(crate) fn series_of(&self, _name: &str, _kind: Kind) -> (Series, Option<&'static str>) {
+        (Series::default(), None)
+    }
+
+    /// The answer of a request, as it is.
+    pub(crate) fn timed<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        _: Operation,
+        request: F,
+    ) -> F {
+        request
+    }
+
+    pub(crate) fn renewed(&self, _until: Instant, _now: Instant) {}
+
+    pub(crate) fn warns(&self, _: Warning) {}
+
+    pub(crate) fn reconnected(&self) {}
+}
+
+impl Series {
+    pub(crate) fn attempt(&self, _: Option<Kind>) -> Attempt {
+        Attempt
+    }
+
+    pub(crate) fn waits(&self, _: Option<Kind>) -> Waits {
+        Waits
+    }
+
+    pub(crate) fn lost(&self, _writes: bool, _: Loss) {}
+
+    pub(crate) fn held(&self, _: Kind, _: impl FnOnce() -> (End, Duration)) {}
+}
+
+impl OfKinds {
+    pub(crate) fn count(&mut self, _: &Series, _writes: bool) {}
+}
+
+impl Attempt {
+    pub(crate) fn ends(&self, _: Outcome) {}
+}

@@ -1,0 +1,166 @@
+//! With the feature `metrics`: what a client counts of each lock, by its kind and group.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use metrics::{Counter, Gauge, Histogram, Label};
+
+use super::labels::{KINDS, kind};
+use super::{End, Outcome};
+use crate::clock;
+use crate::error::Loss;
+use crate::kind::Kind;
+
+/// The handles of the names of one group.
+#[derive(Default)]
+pub(super) struct Group {
+    labels: Vec<Label>,
+    acquires: [[OnceLock<Histogram>; Outcome::TEXTS.len()]; KINDS],
+    holds: [[OnceLock<Histogram>; End::TEXTS.len()]; KINDS],
+    losses: [[OnceLock<Counter>; End::TEXTS.len()]; KINDS],
+    waiting: [OnceLock<Gauge>; KINDS],
+}
+
+/// The group of one name, and the kind of its lock. It tells no two names apart.
+#[derive(Clone, Default)]
+pub(crate) struct Series {
+    pub(super) group: Arc<Group>,
+    pub(super) kind: Option<Kind>,
+}
+
+/// How many locks of each kind.
+#[derive(Debug, Default)]
+pub(crate) struct OfKinds(pub(super) [usize; KINDS]);
+
+/// A call that acquires.
+pub(crate) struct Attempt {
+    group: Arc<Group>,
+    kind: Option<Kind>,
+    begun: Instant,
+}
+
+/// A call that waits.
+pub(crate) struct Waits(Gauge);
+
+impl Group {
+    pub(super) fn new(labels: Vec<Label>) -> Self {
+        Self { labels, ..Self::default() }
+    }
+
+    fn labels(&self, kind: &'static str, more: impl Iterator<Item = Label>) -> Vec<Label> {
+        self.labels.iter().cloned().chain(label("kind", kind)).chain(more).collect()
+    }
+}
+
+impl Group {
+    /// Makes the series of a kind that are zero as long as nothing happens.
+    pub(super) fn begins(&self, of: Kind) {
+        if self.waiting[kind(Some(of)).0].get().is_none() {
+            self.waiting(Some(of)).increment(0.0);
+            for cause in [Loss::LeaseEnded, Loss::KeyGone, Loss::TakenOver, Loss::Closed] {
+                self.losses(Some(of), cause).increment(0);
+            }
+        }
+    }
+
+    fn waiting(&self, of: Option<Kind>) -> &Gauge {
+        let (at, of) = kind(of);
+        self.waiting[at]
+            .get_or_init(|| metrics::gauge!("redlatch_waiting", self.labels(of, None.into_iter())))
+    }
+
+    fn losses(&self, of: Option<Kind>, loss: Loss) -> &Counter {
+        let ((at, of), cause) = (kind(of), End::from(loss));
+        self.losses[at][cause as usize].get_or_init(|| {
+            let labels = self.labels(of, label("cause", cause.text()));
+            metrics::counter!("redlatch_losses_total", labels)
+        })
+    }
+}
+
+impl Series {
+    pub(crate) fn attempt(&self, kind: Option<Kind>) -> Attempt {
+        Attempt { group: self.group.clone(), kind, begun: clock::now() }
+    }
+
+    /// A call waits until the result is dropped.
+    pub(crate) fn waits(&self, of: Option<Kind>) -> Waits {
+        let gauge = self.group.waiting(of);
+        gauge.increment(1.0);
+        Waits(gauge.clone())
+    }
+
+    /// A lock is lost, as the client has just found out.
+    pub(crate) fn lost(&self, writes: bool, loss: Loss) {
+        self.group.losses(self.kind_of(writes), loss).increment(1);
+    }
+
+    /// A hold has ended, after so long.
+    pub(crate) fn held(&self, of: Kind, how: impl FnOnce() -> (End, Duration)) {
+        let (at, of) = kind(Some(of));
+        let (end, time) = how();
+        let histogram = self.group.holds[at][end as usize].get_or_init(|| {
+            let labels = self.group.labels(of, label("end", end.text()));
+            metrics::histogram!("redlatch_hold_duration_seconds", labels)
+        });
+        histogram.record(time);
+    }
+
+    /// The kind of the lock: of a read-write lock, of one of its sides.
+    fn kind_of(&self, writes: bool) -> Option<Kind> {
+        self.kind.map(|kind| match kind.is_of_read_write() {
+            true if writes => Kind::Write,
+            true => Kind::Read,
+            false => kind,
+        })
+    }
+}
+
+impl OfKinds {
+    /// A lock of that series.
+    pub(crate) fn count(&mut self, series: &Series, writes: bool) {
+        self.0[kind(series.kind_of(writes)).0] += 1;
+    }
+}
+
+impl Attempt {
+    pub(crate) fn ends(&self, outcome: Outcome) {
+        let (at, of) = kind(self.kind);
+        let histogram = self.group.acquires[at][outcome as usize].get_or_init(|| {
+            let labels = self.group.labels(of, label("outcome", outcome.text()));
+            metrics::histogram!("redlatch_acquire_duration_seconds", labels)
+        });
+        histogram.record(clock::now().saturating_duration_since(self.begun));
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+impl PartialEq for Series {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Series {}
+
+impl Hash for Series {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl fmt::Debug for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Series").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// A label, unless it would be empty.
+pub(super) fn label(name: &'static str, value: &str) -> impl Iterator<Item = Label> {
+    (!value.is_empty()).then(|| Label::new(name, value.to_owned())).into_iter()
+}

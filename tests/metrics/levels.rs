@@ -1,0 +1,132 @@
+//! Gauges: what the client has now.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redlatch::test_util::Redis;
+use tokio::time::{sleep, timeout};
+
+use crate::recorder::{Recorder, Value};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The recorder sets gauges back to zero with each look at them, and clients only add to these: this has the sums.
+struct Levels {
+    recorder: Recorder,
+    sums: BTreeMap<String, f64>,
+}
+
+impl Levels {
+    fn new() -> Self {
+        Self { recorder: Recorder::install(), sums: BTreeMap::new() }
+    }
+
+    fn look(&mut self) {
+        for (series, value) in self.recorder.all() {
+            if let Value::Gauge(more) = value {
+                *self.sums.entry(series).or_default() += more;
+            }
+        }
+    }
+
+    fn of(&self, series: &str) -> f64 {
+        *self.sums.get(series).unwrap_or_else(|| panic!("no {series} in {:?}", self.sums))
+    }
+}
+
+/// After that, the client has looked.
+const LOOKED: Duration = ms(1_100);
+
+/// Two clients without a label share the series: it is their sum.
+#[tokio::test(start_paused = true)]
+async fn what_is_held_and_waits_is_seen_and_goes_away() {
+    let mut recorder = Levels::new();
+    let redis = Redis::new();
+    let (client, other) = (redis.client(), redis.client());
+    let (a, b) = (client.lock("a").lock().await.unwrap(), other.lock("b").lock().await.unwrap());
+    let reads = client.read_write_lock("config").read().await.unwrap();
+    let waiting = other.lock("a");
+    let waits = tokio::spawn(async move {
+        timeout(ms(5_000), waiting.lock()).await.expect_err("it is held");
+    });
+    sleep(LOOKED).await;
+    recorder.look();
+    assert_eq!(recorder.of("redlatch_held{kind=lock}"), 2.0);
+    assert_eq!(recorder.of("redlatch_held{kind=read}"), 1.0);
+    assert_eq!(recorder.of("redlatch_held{kind=write}"), 0.0);
+    assert_eq!(recorder.of("redlatch_waiting{kind=lock}"), 1.0);
+    assert_eq!(recorder.of("redlatch_connections{state=up}"), 2.0);
+    waits.await.unwrap();
+    a.unlock().await.unwrap();
+    reads.unlock().await.unwrap();
+    sleep(LOOKED).await;
+    recorder.look();
+    assert_eq!(recorder.of("redlatch_held{kind=lock}"), 1.0);
+    assert_eq!(recorder.of("redlatch_held{kind=read}"), 0.0);
+    assert_eq!(recorder.of("redlatch_waiting{kind=lock}"), 0.0);
+    drop((b, other));
+    sleep(LOOKED).await;
+    recorder.look();
+    assert_eq!(recorder.of("redlatch_connections{state=up}"), 1.0, "a client takes its part along");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_oldest_wait_is_the_time_of_the_one_that_came_first() {
+    let redis = Redis::new();
+    // Made before there is a recorder: clients of one recorder share a series unless a label tells them apart.
+    let holder = redis.client().lock("a").lock().await.unwrap();
+    let recorder = Recorder::install();
+    let client = redis.client();
+    let waits = tokio::spawn(async move { client.lock("a").lock().await.unwrap() });
+    sleep(ms(10_000)).await;
+    let Value::Gauge(oldest) = recorder.all()["redlatch_oldest_wait_seconds{}"] else {
+        panic!("no gauge")
+    };
+    assert!((8.9..=10.0).contains(&oldest), "{oldest}");
+    holder.unlock().await.unwrap();
+    waits.await.unwrap().unlock().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_lives_on_after_its_loss_is_a_zombie() {
+    let mut recorder = Levels::new();
+    let redis = Redis::new();
+    let client = redis.builder().watchdog_timeout(ms(3_000)).connect().await.unwrap();
+    let guard = client.lock("a").lock().await.unwrap();
+    sleep(LOOKED).await;
+    recorder.look();
+    assert_eq!(recorder.of("redlatch_zombie_guards{}"), 0.0);
+    redis.lose("a");
+    guard.lost().await;
+    sleep(LOOKED).await;
+    recorder.look();
+    assert_eq!(recorder.of("redlatch_zombie_guards{}"), 1.0);
+    drop(guard);
+    sleep(LOOKED).await;
+    recorder.look();
+    assert_eq!(recorder.of("redlatch_zombie_guards{}"), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_comes_back_is_counted() {
+    let recorder = Recorder::install();
+    let redis = Redis::new();
+    redis.delay(ms(1));
+    let client = redis.builder().connect().await.unwrap();
+    sleep(LOOKED).await;
+    let all = recorder.all();
+    assert_eq!(all["redlatch_reconnects_total{}"], Value::Counter(0), "the first ones are none");
+    assert_eq!(all["redlatch_connections{state=up}"], Value::Gauge(1.0));
+    redis.stop();
+    sleep(ms(3_000)).await;
+    let all = recorder.all();
+    assert_eq!(all["redlatch_connections{state=up}"], Value::Gauge(-1.0), "one fewer");
+    assert_eq!(all["redlatch_connections{state=dialing}"], Value::Gauge(1.0));
+    redis.start();
+    sleep(ms(10_000)).await;
+    let again = &recorder.all()["redlatch_reconnects_total{}"];
+    assert_eq!(*again, Value::Counter(2), "that of commands, and the thread's own");
+    drop(client);
+}

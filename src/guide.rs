@@ -2,6 +2,7 @@
 //!
 //! - [`promises`]: what the lock promises, what it does not, and which tests check it.
 //! - [`deployment`]: one server, Sentinel, cluster, replicas, TLS, the rights of a Redis user, probes and logs.
+//! - [`operations`]: metrics, three incidents told apart, alerts, a dashboard.
 //! - [`choosing`]: which lock when, this one or one of your database, etcd or ZooKeeper, measured.
 //!
 //! # In the repository
@@ -40,6 +41,14 @@ pub mod choosing {}
 /// [a test]: crate::guide#in-the-repository
 #[doc = include_str!("guide/deployment.md")]
 pub mod deployment {}
+
+/// [`stats`]: crate::LockClient::stats
+/// [`health`]: crate::LockClient::health
+/// [alerts]: crate::guide::operations#alertsyml
+/// [dashboard]: crate::guide#in-the-repository
+#[doc = include_str!("guide/operations.md")]
+#[doc = concat!("## alerts.yml\n\n```yaml\n", include_str!("guide/operations/alerts.yml"), "```\n")]
+pub mod operations {}
 
 /// [`is_lost`]: crate::LockGuard::is_lost
 /// [`lost`]: crate::LockGuard::lost

@@ -8,6 +8,8 @@
 //! | [`Fenced<Fair>`](Fenced) | [`FencedFairLock`](crate::FencedFairLock) | [`FencedLockGuard`](crate::FencedLockGuard) | as with `Fair` |
 //!
 //! All have the same methods. Locks of one name exclude each other, whatever their kinds.
+//!
+//! What stands for `K` in [`ReadWriteLock<K>`](crate::ReadWriteLock) is a kind of its own: [`ReadWrite`].
 
 use std::marker::PhantomData;
 
@@ -85,6 +87,50 @@ pub enum Fair {}
 #[derive(Debug, Clone, Copy)]
 pub struct Fenced<K = Reentrant>(PhantomData<K>);
 
+/// A kind of read-write lock. Code that is right for each of them can be generic over it; no other type
+/// can implement it.
+///
+/// # Examples
+///
+/// ```no_run
+/// use redlatch::kind::ReadWriteKind;
+/// use redlatch::{Error, ReadWriteLock};
+///
+/// /// Waits until no owner writes.
+/// async fn settles<K: ReadWriteKind>(lock: &ReadWriteLock<K>) -> Result<(), Error> {
+///     lock.read().await?.unlock().await
+/// }
+/// ```
+pub trait ReadWriteKind: 'static {
+    /// Of its readers. Outside of this crate its type has no name.
+    #[doc(hidden)]
+    const READ: sealed::Kind;
+
+    /// Of its writers.
+    #[doc(hidden)]
+    const WRITE: sealed::Kind;
+}
+
+/// The kind of a [`ReadWriteLock`](crate::ReadWriteLock) without a parameter: Redisson's `RReadWriteLock`.
+///
+/// # Examples
+///
+/// ```
+/// use redlatch::ReadWriteLock;
+/// use redlatch::kind::ReadWrite;
+///
+/// fn is_the_same(lock: ReadWriteLock) -> ReadWriteLock<ReadWrite> {
+///     lock
+/// }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub enum ReadWrite {}
+
+impl ReadWriteKind for ReadWrite {
+    const READ: Kind = Kind::Read;
+    const WRITE: Kind = Kind::Write;
+}
+
 impl LockKind for Reentrant {
     type Token = ();
     const KIND: Kind = Kind::Reentrant;
@@ -137,6 +183,11 @@ impl Kind {
             Self::FencedFair => "FencedFairLock",
             Self::Read | Self::Write => "ReadWriteLock",
         }
+    }
+
+    /// What a guard of a read-write lock calls itself.
+    pub(crate) fn name_of_guard(self) -> &'static str {
+        if self.is_shared() { "ReadGuard" } else { "WriteGuard" }
     }
 
     /// Whether a first hold needs a token, which only Redis can give. The client draws several at once, for

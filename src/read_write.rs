@@ -5,6 +5,7 @@
 //! are its own.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::acquire::{Wait, forever};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::handle::{Handle, Sides};
-use crate::kind::Kind;
+use crate::kind::{ReadWrite, ReadWriteKind};
 use crate::lease::Lease;
 use crate::protocol::Names;
 
@@ -116,14 +117,15 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 /// As Redisson has it: a hash with the field `mode`, and a field for each owner, also if a writer reads; `{name}:<owner>:rwlock_timeout:1` is
 /// the lease of a reader; messages come on `redisson_rwlock:{name}`. The queue is in `redlatch_rw_queue:{name}` and
 /// `redlatch_rw_waiting:{name}`, which expire by themselves.
-pub struct ReadWriteLock {
+pub struct ReadWriteLock<K = ReadWrite> {
     engine: Arc<Engine>,
     sides: Arc<Sides>,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl ReadWriteLock {
+impl<K: ReadWriteKind> ReadWriteLock<K> {
     pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
-        let names = engine.names(Kind::Write, name);
+        let names = engine.names(K::WRITE, name);
         Self::of(names, engine)
     }
 
@@ -132,15 +134,15 @@ impl ReadWriteLock {
         // In a forked child a mutex of the parent may be locked for ever, and every call is refused.
         let read = match engine.process.is_this_one() {
             true => engine.readers.of(&names, &engine.possessions),
-            false => handle(Kind::Read),
+            false => handle(K::READ),
         };
-        let sides = Sides::new(read, handle(Kind::Write));
-        Self { engine, sides: sides.into() }
+        let sides = Sides::new(read, handle(K::WRITE));
+        Self { engine, sides: sides.into(), kind: PhantomData }
     }
 
     /// The same owner, for a guard of it.
     fn of_guard(&self) -> Self {
-        Self { engine: self.engine.clone(), sides: self.sides.clone() }
+        Self { engine: self.engine.clone(), sides: self.sides.clone(), kind: PhantomData }
     }
 
     /// Acquires the lock to read, waiting for as long as it takes. The lease is the watchdog timeout (30 s), which
@@ -158,7 +160,7 @@ impl ReadWriteLock {
     ///
     /// Dropping the future leaves the wait queue. The client gives a grant that was on its way back in the
     /// background, as with [`Lock::lock`](crate::Lock::lock).
-    pub async fn read(&self) -> Result<ReadGuard, Error> {
+    pub async fn read(&self) -> Result<ReadGuard<K>, Error> {
         forever(self.acquire_to_read(Lease::Watchdog, Wait::Forever).await)
     }
 
@@ -177,7 +179,7 @@ impl ReadWriteLock {
     /// # Cancel safety
     ///
     /// As for [`read`](Self::read).
-    pub async fn read_with_lease(&self, lease: Duration) -> Result<ReadGuard, Error> {
+    pub async fn read_with_lease(&self, lease: Duration) -> Result<ReadGuard<K>, Error> {
         forever(self.acquire_to_read(Lease::Fixed(lease), Wait::Forever).await)
     }
 
@@ -199,7 +201,7 @@ impl ReadWriteLock {
         &self,
         wait: Duration,
         lease: impl Into<Lease>,
-    ) -> Result<Option<ReadGuard>, Error> {
+    ) -> Result<Option<ReadGuard<K>>, Error> {
         self.acquire_to_read(lease.into(), self.wait(wait)).await
     }
 
@@ -217,7 +219,7 @@ impl ReadWriteLock {
     /// # Cancel safety
     ///
     /// If the future is dropped, the client gives back what it was granted.
-    pub async fn try_read_now(&self) -> Result<Option<ReadGuard>, Error> {
+    pub async fn try_read_now(&self) -> Result<Option<ReadGuard<K>>, Error> {
         self.acquire_to_read(Lease::Watchdog, Wait::Once).await
     }
 
@@ -238,7 +240,7 @@ impl ReadWriteLock {
     /// Dropping the future leaves the wait queue. The client gives a grant that was on its way back in the
     /// background, and passes a lock that was handed off to the next waiter, as with
     /// [`Lock::lock`](crate::Lock::lock).
-    pub async fn write(&self) -> Result<WriteGuard, Error> {
+    pub async fn write(&self) -> Result<WriteGuard<K>, Error> {
         forever(self.acquire_to_write(Lease::Watchdog, Wait::Forever).await)
     }
 
@@ -257,7 +259,7 @@ impl ReadWriteLock {
     /// # Cancel safety
     ///
     /// As for [`write`](Self::write).
-    pub async fn write_with_lease(&self, lease: Duration) -> Result<WriteGuard, Error> {
+    pub async fn write_with_lease(&self, lease: Duration) -> Result<WriteGuard<K>, Error> {
         forever(self.acquire_to_write(Lease::Fixed(lease), Wait::Forever).await)
     }
 
@@ -280,7 +282,7 @@ impl ReadWriteLock {
         &self,
         wait: Duration,
         lease: impl Into<Lease>,
-    ) -> Result<Option<WriteGuard>, Error> {
+    ) -> Result<Option<WriteGuard<K>>, Error> {
         self.acquire_to_write(lease.into(), self.wait(wait)).await
     }
 
@@ -298,7 +300,7 @@ impl ReadWriteLock {
     /// # Cancel safety
     ///
     /// If the future is dropped, the client gives back what it was granted.
-    pub async fn try_write_now(&self) -> Result<Option<WriteGuard>, Error> {
+    pub async fn try_write_now(&self) -> Result<Option<WriteGuard<K>>, Error> {
         self.acquire_to_write(Lease::Watchdog, Wait::Once).await
     }
 
@@ -317,15 +319,15 @@ impl ReadWriteLock {
 }
 
 /// A new owner of the same name, which does not share the original's holds.
-impl Clone for ReadWriteLock {
+impl<K: ReadWriteKind> Clone for ReadWriteLock<K> {
     fn clone(&self) -> Self {
         Self::of(self.sides.write.names.clone(), self.engine.clone())
     }
 }
 
-impl fmt::Debug for ReadWriteLock {
+impl<K: ReadWriteKind> fmt::Debug for ReadWriteLock<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadWriteLock")
+        f.debug_struct(K::WRITE.name_of_handle())
             .field("name", &self.name())
             .field("owner", &self.owner())
             .finish_non_exhaustive()

@@ -10,6 +10,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::guard::Hold;
 use crate::handle::Handle;
+use crate::kind::ReadWriteKind;
 use crate::lease::Lease;
 use crate::possession::AcquiredHold;
 use crate::spans;
@@ -17,7 +18,7 @@ use crate::spans;
 use super::ReadWriteLock;
 use super::guards::{ReadGuard, WriteGuard};
 
-impl ReadWriteLock {
+impl<K: ReadWriteKind> ReadWriteLock<K> {
     pub(super) fn check_name(&self) -> Result<(), Error> {
         if self.name().is_empty() {
             return Err(Error::invalid("a lock needs a name"));
@@ -35,7 +36,7 @@ impl ReadWriteLock {
         &self,
         lease: Lease,
         wait: Wait,
-    ) -> Result<Option<ReadGuard>, Error> {
+    ) -> Result<Option<ReadGuard<K>>, Error> {
         let granted = acquire_to_read(&self.engine, &self.sides, lease, wait);
         let hold = self.acquire(&self.sides.read, granted).await?;
         Ok(hold.map(|hold| ReadGuard::reads(self.of_guard(), hold)))
@@ -45,7 +46,7 @@ impl ReadWriteLock {
         &self,
         lease: Lease,
         wait: Wait,
-    ) -> Result<Option<WriteGuard>, Error> {
+    ) -> Result<Option<WriteGuard<K>>, Error> {
         let granted = acquire_to_write(&self.engine, &self.sides, lease, wait);
         let hold = self.acquire(&self.sides.write, granted).await?;
         Ok(hold.map(|hold| WriteGuard::writes(self.of_guard(), hold)))

@@ -2,10 +2,11 @@
 
 use crate::acquire::Wait;
 use crate::error::{Error, ErrorKind};
+use crate::kind::ReadWriteKind;
 
 use super::{ReadGuard, WriteGuard};
 
-impl ReadGuard {
+impl<K: ReadWriteKind> ReadGuard<K> {
     /// Writes from now on, instead of reading, if no other handle reads: no owner has written in between. `Ok(Err(guard))`
     /// gives the guard back, which still reads, if another owner reads, or another handle of this client does. It never
     /// waits for the others to finish: each of two readers that both did that would wait for the other.
@@ -29,7 +30,7 @@ impl ReadGuard {
     /// # Cancel safety
     ///
     /// If the future is dropped, the client gives back what it has: neither this guard nor one that writes is left.
-    pub async fn try_upgrade(self) -> Result<Result<WriteGuard, ReadGuard>, Error> {
+    pub async fn try_upgrade(self) -> Result<Result<WriteGuard<K>, ReadGuard<K>>, Error> {
         let lease = self.hold.lease_left()?;
         let writes = self.side.lock.acquire_to_write(lease, Wait::Once).await?;
         // The lock may have been free, and granted to this handle as to any other.
@@ -41,7 +42,7 @@ impl ReadGuard {
     }
 }
 
-impl WriteGuard {
+impl<K: ReadWriteKind> WriteGuard<K> {
     /// Reads from now on, instead of writing: no owner has written in between. Others may read from here on, and the
     /// readers that wait are woken, up to the first writer that waits.
     ///
@@ -64,7 +65,7 @@ impl WriteGuard {
     /// # Cancel safety
     ///
     /// If the future is dropped, the client gives back what it has: neither this guard nor one that reads is left.
-    pub async fn downgrade(self) -> Result<ReadGuard, Error> {
+    pub async fn downgrade(self) -> Result<ReadGuard<K>, Error> {
         let lease = self.hold.lease_left()?;
         let reads = self.side.lock.acquire_to_read(lease, Wait::Once).await?;
         // The lock may have been free, and granted to this handle as to any other.

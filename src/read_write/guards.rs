@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Loss};
 use crate::guard::Hold;
+use crate::kind::{ReadWrite, ReadWriteKind};
 
 use super::ReadWriteLock;
 
@@ -43,7 +44,7 @@ pub struct ReadWriteGuard<S: Side> {
 /// # Ok(())
 /// # }
 /// ```
-pub type ReadGuard = ReadWriteGuard<Reading>;
+pub type ReadGuard<K = ReadWrite> = ReadWriteGuard<Reading<K>>;
 
 /// One hold of a [`ReadWriteLock`](crate::ReadWriteLock) that writes. No other owner reads or writes until
 /// [`remaining`](Self::remaining) reaches zero, as far as one healthy Redis can promise it.
@@ -59,32 +60,33 @@ pub type ReadGuard = ReadWriteGuard<Reading>;
 /// # Ok(())
 /// # }
 /// ```
-pub type WriteGuard = ReadWriteGuard<Writing>;
+pub type WriteGuard<K = ReadWrite> = ReadWriteGuard<Writing<K>>;
 
 mod side {
     use std::sync::Arc;
 
+    use crate::kind::ReadWriteKind;
     use crate::lease::Validity;
     use crate::read_write::ReadWriteLock;
 
     /// What a guard of a read-write lock does: outside of this crate it has no name.
     pub trait Side: Send + Sync + 'static {
         #[doc(hidden)]
-        const GUARD: &'static str;
+        fn guard() -> &'static str;
     }
 
     /// That a handle has a guard that reads.
-    pub struct Reading {
-        pub(in crate::read_write) lock: ReadWriteLock,
+    pub struct Reading<K: ReadWriteKind> {
+        pub(in crate::read_write) lock: ReadWriteLock<K>,
         pub(in crate::read_write) validity: Arc<Validity>,
     }
 
     /// That a guard writes.
-    pub struct Writing {
-        pub(in crate::read_write) lock: ReadWriteLock,
+    pub struct Writing<K: ReadWriteKind> {
+        pub(in crate::read_write) lock: ReadWriteLock<K>,
     }
 
-    impl Drop for Reading {
+    impl<K: ReadWriteKind> Drop for Reading<K> {
         fn drop(&mut self) {
             // In a forked child a mutex of the parent may be locked for ever.
             if self.lock.engine.process.is_this_one() {
@@ -93,26 +95,30 @@ mod side {
         }
     }
 
-    impl Side for Reading {
-        const GUARD: &'static str = "ReadGuard";
+    impl<K: ReadWriteKind> Side for Reading<K> {
+        fn guard() -> &'static str {
+            K::READ.name_of_guard()
+        }
     }
 
-    impl Side for Writing {
-        const GUARD: &'static str = "WriteGuard";
+    impl<K: ReadWriteKind> Side for Writing<K> {
+        fn guard() -> &'static str {
+            K::WRITE.name_of_guard()
+        }
     }
 }
 use side::{Reading, Side, Writing};
 
-impl ReadGuard {
+impl<K: ReadWriteKind> ReadGuard<K> {
     /// Of a hold that its handle knows as its own.
-    pub(super) fn reads(lock: ReadWriteLock, hold: Hold) -> Self {
+    pub(super) fn reads(lock: ReadWriteLock<K>, hold: Hold) -> Self {
         let validity = hold.granted.validity.clone();
         Self { side: Reading { lock, validity }, hold }
     }
 }
 
-impl WriteGuard {
-    pub(super) fn writes(lock: ReadWriteLock, hold: Hold) -> Self {
+impl<K: ReadWriteKind> WriteGuard<K> {
+    pub(super) fn writes(lock: ReadWriteLock<K>, hold: Hold) -> Self {
         Self { side: Writing { lock }, hold }
     }
 }
@@ -230,7 +236,7 @@ impl<S: Side> ReadWriteGuard<S> {
 
 impl<S: Side> fmt::Debug for ReadWriteGuard<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct(S::GUARD);
+        let mut shown = f.debug_struct(S::guard());
         self.hold.show(&mut shown);
         shown.finish_non_exhaustive()
     }

@@ -2,11 +2,12 @@
 
 use crate::clock;
 use crate::error::Error;
+use crate::kind::ReadWriteKind;
 use crate::protocol::{Call, Mode};
 
 use super::ReadWriteLock;
 
-impl ReadWriteLock {
+impl<K: ReadWriteKind> ReadWriteLock<K> {
     /// Asks Redis whether the lock is held to read. False while a handle that writes reads, too: then it is held to
     /// write. One round trip.
     ///

@@ -7,8 +7,11 @@
 -- KEYS[3]   its waiting clients
 -- KEYS[4]   the marker of a reader: a string with the TTL of its lease
 -- KEYS[k]   the markers of the readers at which a writer looks: those of ARGV[a]
+-- KEYS[#KEYS]  its fencing token, as acquire has it; left out if ARGV[10] is 0
 -- ARGV[2]   how long the oldest waiter of the client has waited; empty for a call that takes
 --           no entry; and what else fair has
+-- ARGV[10]  how many fencing tokens a writer draws; 1 for a reader that asks for the last one; 0 if
+--           the lock is not fenced or the hold is a nested one
 -- ARGV[11]  owner; that of a writer has `:write` at its end
 -- ARGV[12]  lease in milliseconds, a whole number, at least 1
 -- ARGV[13]  1 for a first hold; for a nested one more, which is the hold count to reach of a writer.
@@ -22,7 +25,8 @@
 -- ARGV[a]   a reader at which a writer looks,
 -- ARGV[a+1] and its count, which is the number of its markers
 --
--- Replies  an          array, granted or refused: nil, or an array of two, what PTTL says of the
+-- Replies  an          array, granted or refused: nil, or the last of the fencing tokens drawn, or
+--                      an array of two, what PTTL says of the
 --                      lease of the holders, and one of these, as acquire has them; then how long
 --                      the oldest waiter of other clients has waited and the server's clock, as
 --                      fair_acquire has them; then the readers because of which a writer is refused
@@ -32,6 +36,7 @@
 --          +GONE       the outer holds, on which a nested one was to stand, or the owner of
 --                      ARGV[17] no longer exist; nothing was written
 --          +TAKEN      the same, and others have the lock
+--          -ERR        the fencing token is none; the reader has nothing
 --          -WRONGTYPE  the key is a hash, but not a read-write lock; nothing was written. The same,
 --                      and `key 2` or `key 3`: that one is of another type than the queue has
 --
@@ -163,6 +168,16 @@ if looks and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) 
     end
   end
 end
+local token = false
+if ARGV[10] ~= '0' and wants == 'write' then
+  token = draw(KEYS[#KEYS], ARGV[10])
+elseif ARGV[10] ~= '0' then
+  token = redis.call('GET', KEYS[#KEYS])
+  token = token ~= '0' and token
+  if token and not string.find(token, '^%d+$') then
+    return redis.error_reply('ERR the fencing token is not a number')
+  end
+end
 if wants == 'read' then
   local kept = math.max(tonumber(lease), redis.call('PTTL', KEYS[4]))
   local marked = redis.pcall('SET', KEYS[4], 1, 'PX', string.format('%.0f', kept))
@@ -185,6 +200,6 @@ if not mode or redis.call('PTTL', key) < tonumber(lease) then
   end
 end
 if asks or count == '1' then
-  return {false, oldest}
+  return {token, oldest}
 end
 return nil

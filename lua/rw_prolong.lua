@@ -1,15 +1,17 @@
 -- rw_prolong: set the hold count and the lease of a reader or a writer that has a read-write lock.
 --
 -- KEYS[1]   the lock, as rw_acquire has it
--- KEYS[4]   the marker of the reader; left out for a writer; and what else fair has
+-- KEYS[4]   the marker of the reader; left out for a writer, for which its fencing token, as acquire
+--           has it, stands there if it draws some; and what else fair has
 -- ARGV[7]   the channel of the lock
 -- ARGV[8]   how to publish on it; and what else fair has
+-- ARGV[10]  how many fencing tokens a writer draws; 0 for a reader
 -- ARGV[11]  owner
 -- ARGV[12]  hold count to reach: at least 1, and no more than the owner has
 -- ARGV[13]  lease in milliseconds, a whole number, at least 1
 -- ARGV[14]  how long the oldest waiter of the client has waited that wants to write
 --
--- Replies  an      array of two: as prolong has it, but that nothing is known and no token is drawn;
+-- Replies  an      array of two: as prolong has it, but that nothing is known of listeners;
 --                  and how long the oldest waiter of other clients has waited, in microseconds
 --                  (-1: there is none, or it is not known)
 --          +GONE   the owner holds nothing here; nothing was written
@@ -24,6 +26,7 @@
 -- owner may come in, whose lock this would change.
 
 local key, owner, count, lease = KEYS[1], ARGV[11], ARGV[12], ARGV[13]
+local marker = ARGV[10] == '0' and KEYS[4]
 local failed, held = lost_field(key, owner)
 if failed then
   return failed
@@ -33,22 +36,26 @@ local is_alone = redis.call('HLEN', key) <= 2
 if is_alone or remaining < tonumber(lease) then
   redis.call('PEXPIRE', key, lease)
 end
-if KEYS[4] then
-  if redis.call('PEXPIRE', KEYS[4], lease) == 0 then
-    redis.call('SET', KEYS[4], 1, 'PX', lease)
+if marker then
+  if redis.call('PEXPIRE', marker, lease) == 0 then
+    redis.call('SET', marker, 1, 'PX', lease)
   end
 elseif tonumber(held) > tonumber(count) then
   redis.call('HSET', key, owner, count)
 end
-local oldest = -1
+local token, oldest = 0, -1
+if ARGV[10] ~= '0' then
+  local drawn, last = pcall(draw, KEYS[4], ARGV[10])
+  token = drawn and last or 0
+end
 pcall(function()
   -- Behind   fair
   local now = now_us()
   enter(now, age, ARGV[14])
   if is_alone and (remaining < 0 or remaining > tonumber(lease) + 50) then
-    redis.pcall(ARGV[8], ARGV[7], KEYS[4] and '0' or '1')
+    redis.pcall(ARGV[8], ARGV[7], marker and '0' or '1')
     tell_end(lease)
   end
   oldest = oldest_foreign(now)
 end)
-return {{-1, 0}, oldest}
+return {{-1, token}, oldest}

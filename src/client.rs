@@ -8,7 +8,7 @@ use crate::builder::LockClientBuilder;
 use crate::engine::{Engine, Shutdown};
 use crate::error::Error;
 use crate::lock::{FairLock, FencedFairLock, FencedLock, Lock, MultiLock};
-use crate::read_write::ReadWriteLock;
+use crate::read_write::{FencedReadWriteLock, ReadWriteLock};
 use crate::stats::{Health, Stats};
 
 /// A client of the locks in one Redis: a server, a primary with Sentinels, or a cluster. Cloning is
@@ -137,6 +137,13 @@ impl LockClient {
     /// plain lock of that name is another kind of lock: give them different names. No I/O.
     #[must_use]
     pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock {
+        ReadWriteLock::new(self.engine.clone(), name.as_ref())
+    }
+
+    /// Makes a handle to the read-write lock of that name whose guards have a
+    /// [`FencingToken`](crate::FencingToken): a writer a new one, and a reader that of the last writer. No I/O.
+    #[must_use]
+    pub fn fenced_read_write_lock(&self, name: impl AsRef<str>) -> FencedReadWriteLock {
         ReadWriteLock::new(self.engine.clone(), name.as_ref())
     }
 

@@ -9,7 +9,12 @@
 //!
 //! All have the same methods. Locks of one name exclude each other, whatever their kinds.
 //!
-//! What stands for `K` in [`ReadWriteLock<K>`](crate::ReadWriteLock) is a kind of its own: [`ReadWrite`].
+//! What stands for `K` in [`ReadWriteLock<K>`](crate::ReadWriteLock) is a kind of its own:
+//!
+//! | type | alias | its guards |
+//! |---|---|---|
+//! | [`ReadWrite`] | [`ReadWriteLock`](crate::ReadWriteLock) | [`ReadGuard`](crate::ReadGuard), [`WriteGuard`](crate::WriteGuard) |
+//! | [`Fenced<ReadWrite>`](Fenced) | [`FencedReadWriteLock`](crate::FencedReadWriteLock) | [`FencedReadGuard`](crate::FencedReadGuard), [`FencedWriteGuard`](crate::FencedWriteGuard) |
 
 use std::marker::PhantomData;
 
@@ -71,8 +76,8 @@ pub enum Reentrant {}
 #[derive(Debug, Clone, Copy)]
 pub enum Fair {}
 
-/// The kind of a [`FencedLock`](crate::FencedLock), Redisson's `RFencedLock`: a lock of kind `K` whose guards
-/// have a [`FencingToken`].
+/// The kind of a [`FencedLock`](crate::FencedLock), Redisson's `RFencedLock`: a lock of kind `K`, which may be
+/// [`ReadWrite`], whose guards have a [`FencingToken`].
 ///
 /// # Examples
 ///
@@ -131,6 +136,11 @@ impl ReadWriteKind for ReadWrite {
     const WRITE: Kind = Kind::Write;
 }
 
+impl ReadWriteKind for Fenced<ReadWrite> {
+    const READ: Kind = Kind::FencedRead;
+    const WRITE: Kind = Kind::FencedWrite;
+}
+
 impl LockKind for Reentrant {
     type Token = ();
     const KIND: Kind = Kind::Reentrant;
@@ -164,6 +174,8 @@ mod sealed {
         /// Of a read-write lock: its readers, which are one handle in each client, and its writers.
         Read,
         Write,
+        FencedRead,
+        FencedWrite,
     }
 
     pub trait Token: Send + Sync + Unpin + 'static {
@@ -182,18 +194,29 @@ impl Kind {
             Self::Fair => "FairLock",
             Self::FencedFair => "FencedFairLock",
             Self::Read | Self::Write => "ReadWriteLock",
+            Self::FencedRead | Self::FencedWrite => "FencedReadWriteLock",
         }
     }
 
     /// What a guard of a read-write lock calls itself.
     pub(crate) fn name_of_guard(self) -> &'static str {
-        if self.is_shared() { "ReadGuard" } else { "WriteGuard" }
+        match self {
+            Self::Read => "ReadGuard",
+            Self::FencedRead => "FencedReadGuard",
+            Self::FencedWrite => "FencedWriteGuard",
+            _ => "WriteGuard",
+        }
     }
 
     /// Whether a first hold needs a token, which only Redis can give. The client draws several at once, for
     /// the holders to which it hands the lock on; where none is left, it releases the lock instead.
     pub(crate) fn has_token(self) -> bool {
-        matches!(self, Self::Fenced | Self::FencedFair)
+        matches!(self, Self::Fenced | Self::FencedFair | Self::FencedWrite)
+    }
+
+    /// Whether a first hold has the token of the last holder that drew one.
+    pub(crate) fn reads_token(self) -> bool {
+        self == Self::FencedRead
     }
 
     /// Whether Redis keeps the order in which clients wait. Then each client listens on a channel of
@@ -204,12 +227,17 @@ impl Kind {
 
     /// Whether it is a read-write lock.
     pub(crate) fn is_of_read_write(self) -> bool {
-        matches!(self, Self::Read | Self::Write)
+        self.is_shared() || self.writes()
+    }
+
+    /// Whether it is the writer of a read-write lock.
+    pub(crate) fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::FencedWrite)
     }
 
     /// Whether all calls of a client share one handle, and one hold in Redis.
     pub(crate) fn is_shared(self) -> bool {
-        self == Self::Read
+        matches!(self, Self::Read | Self::FencedRead)
     }
 }
 

@@ -74,7 +74,10 @@ pub use guard::{FencedLockGuard, LockGuard, MultiGuard};
 pub use guide::promises;
 pub use lease::Lease;
 pub use lock::{FairLock, FencedFairLock, FencedLock, Lock, MultiLock};
-pub use read_write::{ReadGuard, ReadWriteGuard, ReadWriteLock, WriteGuard};
+pub use read_write::{
+    FencedReadGuard, FencedReadWriteLock, FencedWriteGuard, ReadGuard, ReadWriteGuard,
+    ReadWriteLock, WriteGuard,
+};
 /// The driver, in the version whose `Client` [`LockClientBuilder::client`] takes.
 #[doc(no_inline)]
 pub use redis;

@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 
 use crate::lease::{Lease, Validity, valid_until};
 use crate::protocol::Names;
-use crate::token::{FencingToken, TokenBlock};
+use crate::token::{Drawn, FencingToken, TokenBlock};
 
 mod acquired_hold;
 mod ending;
@@ -127,8 +127,8 @@ pub(crate) struct PendingRelease {
     pub(crate) lease: Duration,
     /// No hold remains, and the key stays all the same.
     pub(crate) retains: bool,
-    /// The lock has fencing tokens.
-    pub(crate) fenced: bool,
+    /// If the lock has fencing tokens.
+    pub(crate) drawn: Option<Drawn>,
     /// How many of the holds in `given_back` it is about, and of those before hand-offs.
     given_back: usize,
     unconfirmed: usize,
@@ -272,7 +272,8 @@ impl HoldState {
         self.has_lease(lease);
         if ask.count == 1 {
             self.tokens = tokens;
-            self.token = self.tokens.draw();
+            let drawn = self.tokens.draw();
+            self.token = self.token_of_writer().or(drawn);
         }
         let watching = self.live.iter().any(Hold::is_watched);
         if lease == Lease::Watchdog && !watching {

@@ -13,7 +13,7 @@ use redis::{Cmd, Script, Value};
 use crate::clock;
 use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
-use crate::token::TokenBlock;
+use crate::token::{Drawn, TokenBlock};
 use crate::transport::{Batchable, Connection, Request, Rewrite, Router};
 
 mod all;
@@ -79,7 +79,7 @@ pub(crate) struct Terms {
     /// The hold count.
     pub(crate) count: u32,
     pub(crate) lease: Duration,
-    /// How many fencing tokens the client draws.
+    /// How many fencing tokens the client draws. One for a reader is the last one that was drawn.
     pub(crate) tokens: u32,
 }
 
@@ -206,7 +206,7 @@ impl<'a> Call<'a> {
     }
 
     /// Asks Redis to leave `owner` only `count` holds of the lock, to which `lease` is promised.
-    /// `entry` is that of this client's next waiter, if Redis keeps a queue, and `fenced` says that the lock has
+    /// `entry` is that of this client's next waiter, if Redis keeps a queue, and `drawn` is there if the lock has
     /// tokens. The flag says that an earlier sending was never answered: it may have caused `Nothing`.
     pub(crate) async fn release(
         &mut self,
@@ -214,7 +214,7 @@ impl<'a> Call<'a> {
         owner: &str,
         count: u32,
         lease: Duration,
-        fenced: bool,
+        drawn: Option<Drawn>,
         entry: Option<QueueEntry>,
     ) -> Result<(Released, bool), Error> {
         if count > 0 {
@@ -226,10 +226,12 @@ impl<'a> Call<'a> {
         }
         let mut request = match entry {
             None => self.release_request(names, owner),
-            Some(entry) if names.is_read_write() => self.release_read_write(names, owner, entry),
+            Some(entry) if names.is_read_write() => {
+                self.release_read_write(names, owner, drawn, entry)
+            }
             Some(entry) => {
                 let args = move |cmd: &mut Cmd| _ = cmd.arg(owner);
-                self.queue_request(&SCRIPTS.fair_release, names, entry, fenced, args)
+                self.queue_request(&SCRIPTS.fair_release, names, entry, drawn.is_some(), args)
             }
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;

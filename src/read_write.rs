@@ -19,8 +19,10 @@ use crate::protocol::Names;
 
 mod calls;
 mod changes;
+mod fenced;
 mod guards;
 mod inspect;
+pub use fenced::{FencedReadGuard, FencedReadWriteLock, FencedWriteGuard};
 pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 
 /// A handle to a read-write lock: any number of readers share it, over all processes, or one writer has it
@@ -133,7 +135,7 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         let handle = |kind| Arc::new(Handle::new(kind, names.clone(), &engine.possessions));
         // In a forked child a mutex of the parent may be locked for ever, and every call is refused.
         let read = match engine.process.is_this_one() {
-            true => engine.readers.of(&names, &engine.possessions),
+            true => engine.readers.of(K::READ, &names, &engine.possessions),
             false => handle(K::READ),
         };
         let sides = Sides::new(read, handle(K::WRITE));

@@ -204,7 +204,7 @@ async fn send_release(
         if pending.count == 0 && entry.is_none() {
             handoffs.frees(names, now);
         }
-        call.release(names, id, pending.count, pending.lease, pending.fenced, entry).await
+        call.release(names, id, pending.count, pending.lease, pending.drawn, entry).await
     };
     let (released, repeated) = match answer {
         Err(error) => {

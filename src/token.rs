@@ -84,4 +84,32 @@ impl TokenBlock {
     pub(crate) fn left(self) -> u32 {
         self.left
     }
+
+    /// The last token, if one is left.
+    fn last(self) -> Option<FencingToken> {
+        let last = self.left.checked_sub(1)?;
+        NonZeroU64::new(self.next + u64::from(last)).map(FencingToken)
+    }
+}
+
+/// What a release says of the fencing tokens of its possession.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Drawn {
+    /// That of its last holder.
+    used: Option<FencingToken>,
+    /// The last one that was drawn, if there are some left.
+    last: Option<FencingToken>,
+}
+
+impl Drawn {
+    /// `None` if the lock is not fenced.
+    pub(crate) fn of(used: Option<FencingToken>, rest: TokenBlock) -> Option<Self> {
+        let last = rest.last();
+        (used.is_some() || last.is_some()).then_some(Self { used, last })
+    }
+
+    /// The token of the last holder and the last one that was drawn, if no holder has those in between.
+    pub(crate) fn ahead(self) -> Option<(FencingToken, FencingToken)> {
+        self.used.zip(self.last)
+    }
 }

@@ -213,7 +213,7 @@ impl Acquisition<'_, One<'_>> {
         loop {
             let tokens = match handle.kind.has_token() {
                 true => engine.waiters.tokens_wanted(&handle.names).max(1),
-                false => 0,
+                false => handle.kind.reads_token().into(),
             };
             let entry =
                 self.queue_entry(handle, ticket).map(|entry| QueueEntry { tokens, ..entry });

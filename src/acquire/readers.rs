@@ -236,6 +236,10 @@ impl Acquisition<'_, One<'_>> {
             return Ok(None);
         }
         writer.holds.lock().has_reader();
-        self.ask_first(session, ask, None, Some(&readers)).await
+        let tried = self.ask_first(session, ask, None, Some(&readers)).await?;
+        if let Some(Tried::Granted(writer)) = &tried {
+            readers.holds.lock().follow(writer.token);
+        }
+        Ok(tried)
     }
 }

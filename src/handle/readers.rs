@@ -11,11 +11,14 @@ use crate::protocol::Names;
 
 use super::Handle;
 
+/// Those of a fenced lock know the token of its last writer: they have a handle of their own.
+const KINDS: usize = 2;
+
 /// Below this many entries there is no sweep.
 const SWEEP_FROM: usize = 1024;
 
 #[derive(Default)]
-pub(crate) struct Readers(Mutex<State>);
+pub(crate) struct Readers([Mutex<State>; KINDS]);
 
 #[derive(Default)]
 struct State {
@@ -24,9 +27,14 @@ struct State {
 }
 
 impl Readers {
-    /// The handle of all that read that lock. It lives as long as one of them, or a guard or call of it.
-    pub(crate) fn of(&self, names: &Arc<Names>, possessions: &Possessions) -> Arc<Handle> {
-        let mut state = self.0.lock();
+    /// The handle of that kind of all that read that lock. It lives as long as one of them, or a guard or call of it.
+    pub(crate) fn of(
+        &self,
+        kind: Kind,
+        names: &Arc<Names>,
+        possessions: &Possessions,
+    ) -> Arc<Handle> {
+        let mut state = self.0[usize::from(kind.reads_token())].lock();
         if let Some(handle) = state.by_key.get(names.key()).and_then(Weak::upgrade) {
             return handle;
         }
@@ -34,7 +42,7 @@ impl Readers {
             state.by_key.retain(|_, handle| handle.strong_count() > 0);
             state.sweep_at = SWEEP_FROM.max(2 * state.by_key.len());
         }
-        let handle = Arc::new(Handle::new(Kind::Read, names.clone(), possessions));
+        let handle = Arc::new(Handle::new(kind, names.clone(), possessions));
         state.by_key.insert(names.key().into(), Arc::downgrade(&handle));
         handle
     }
@@ -48,15 +56,19 @@ mod tests {
     fn readers_of_a_name_share_a_handle_for_as_long_as_one_of_them_has_it() {
         let (readers, possessions) = (Readers::default(), Possessions::default());
         let names = |name: &str| Arc::new(possessions.names(Kind::Read, "", name));
-        let one = readers.of(&names("a"), &possessions);
-        assert!(Arc::ptr_eq(&one, &readers.of(&names("a"), &possessions)));
-        assert_ne!(one.number, readers.of(&names("b"), &possessions).number);
+        let of = |name: &str| readers.of(Kind::Read, &names(name), &possessions);
+        let one = of("a");
+        assert!(Arc::ptr_eq(&one, &of("a")));
+        assert_ne!(one.number, of("b").number);
+        let fenced = readers.of(Kind::FencedRead, &names("a"), &possessions);
+        assert_ne!(one.number, fenced.number, "it knows a token");
+        assert!(fenced.kind.is_shared() && fenced.kind.reads_token());
         let number = one.number;
         drop(one);
-        assert_ne!(number, readers.of(&names("a"), &possessions).number);
+        assert_ne!(number, of("a").number);
         for number in 0..3 * SWEEP_FROM {
-            readers.of(&names(&number.to_string()), &possessions);
+            of(&number.to_string());
         }
-        assert!(readers.0.lock().by_key.len() <= SWEEP_FROM, "names do not pile up");
+        assert!(readers.0[0].lock().by_key.len() <= SWEEP_FROM, "names do not pile up");
     }
 }

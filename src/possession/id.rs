@@ -30,7 +30,7 @@ impl Id {
         let mut text = [0; LONGEST];
         client.as_hyphenated().encode_lower(&mut text);
         let mut rest = &mut text[uuid::fmt::Hyphenated::LENGTH..];
-        let writer = if kind == Kind::Write { WRITER } else { "" };
+        let writer = if kind.writes() { WRITER } else { "" };
         write!(rest, ":{number}{writer}").expect("BUG: a number of more than 20 digits");
         let length = LONGEST - rest.len();
         Self { text, length: length as u8 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::lease::{Lease, valid_until, whole_millis};
+use crate::token::{Drawn, TokenBlock};
 
 use super::{Hold, HoldState, PendingRelease};
 
@@ -26,7 +27,7 @@ impl HoldState {
             count,
             lease,
             retains: retention.is_some(),
-            fenced: self.token.is_some() || self.has_tokens(),
+            drawn: Drawn::of(self.token, self.tokens),
             given_back,
             unconfirmed,
         })
@@ -75,6 +76,10 @@ impl HoldState {
     pub(crate) fn release_confirmed(&mut self, pending: PendingRelease) {
         self.counted = self.counted.min(pending.count);
         self.freeing = false;
+        if pending.count == 0 {
+            // It is given to no holder any more.
+            self.tokens = TokenBlock::default();
+        }
         self.confirmed(pending.unconfirmed);
         self.given_back.drain(..pending.given_back.min(self.given_back.len()));
     }

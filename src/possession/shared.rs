@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::lease::{Lease, Validity, valid_until};
+use crate::token::FencingToken;
 
 use super::handoff::LEAST;
 use super::{HandleId, Hold, HoldId, HoldState, NewHold, Possession};
@@ -88,6 +89,16 @@ impl HoldState {
         if let Some(shared) = &mut self.shared {
             shared.writer = Some(writer.clone());
         }
+    }
+
+    /// The fencing token of the writer beside which these readers are let in.
+    pub(super) fn token_of_writer(&self) -> Option<FencingToken> {
+        self.shared.as_ref()?.writer.as_ref()?.holds.lock().token
+    }
+
+    /// A writer is beside these readers, with that token: those that come from now on have it, too.
+    pub(crate) fn follow(&mut self, writer: Option<FencingToken>) {
+        self.token = writer.or(self.token);
     }
 
     /// The writer that Redis may have beside these readers, if it is that of this handle.

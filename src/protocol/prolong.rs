@@ -36,18 +36,18 @@ impl Call<'_> {
         listens: bool,
         entry: Option<QueueEntry>,
     ) -> Result<Result<Prolonged, (Loss, bool)>, Error> {
-        let has_no_tokens = entry.is_some() && names.is_read_write();
+        let is_said = entry.is_some() && names.is_read_write();
         let args = move |cmd: &mut Cmd| {
             cmd.arg(owner).arg(terms.count).arg(millis(terms.lease));
-            // A read-write lock draws none: there the age of a writer follows.
-            if !has_no_tokens {
+            // That of a read-write lock says it with its entry: there the age of a writer follows.
+            if !is_said {
                 cmd.arg(terms.tokens);
             }
         };
         let mut request = match entry {
             None => self.prolong_request(names, terms.tokens > 0, listens, args),
             Some(entry) if names.is_read_write() => {
-                self.prolong_read_write(names, owner, entry, args)
+                self.prolong_read_write(names, owner, terms.tokens, entry, args)
             }
             Some(entry) => {
                 self.queue_request(&SCRIPTS.fair_prolong, names, entry, terms.tokens > 0, args)

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Script, Value};
 
 use crate::error::Error;
+use crate::token::Drawn;
 use crate::transport::{Answer, Request};
 
 use super::fair::{age, say_entry};
@@ -66,7 +67,9 @@ impl Call<'_> {
             answer = self.ask_read_write(names, says, &readers).await?;
         }
         let news = QueueNews::take(&mut answer);
-        let (acquired, sent) = acquired(answer, 0)?;
+        // For a reader there is no token before the first writer.
+        let has_none = !writes(owner) && answer.value == Value::Nil;
+        let (acquired, sent) = acquired(answer, if has_none { 0 } else { terms.tokens })?;
         Ok((acquired, sent, news))
     }
 
@@ -76,11 +79,12 @@ impl Call<'_> {
         Says { owner, terms, entry, beside }: Says<'_>,
         readers: &[Reader],
     ) -> Result<Answer, Error> {
-        let Terms { count, lease, .. } = terms;
+        let Terms { count, lease, tokens } = terms;
         let markers = readers.iter().flat_map(|(reader, count)| {
             (1..=*count).map(move |number| names.marker_key(reader, number))
         });
-        let markers = own_marker(names, owner).into_iter().chain(markers).collect();
+        let keys =
+            own_marker(names, owner).into_iter().chain(markers).chain(token_key(names, tokens));
         let args = move |cmd: &mut Cmd| {
             cmd.arg(owner).arg(millis(lease)).arg(count);
             cmd.arg(if writes(owner) { "write" } else { "read" });
@@ -92,7 +96,9 @@ impl Call<'_> {
                 cmd.arg(reader).arg(*count);
             }
         };
-        let mut request = self.read_write_request(&SCRIPTS.rw_acquire, names, entry, markers, args);
+        let entry = QueueEntry { tokens, ..entry };
+        let keys = keys.collect();
+        let mut request = self.read_write_request(&SCRIPTS.rw_acquire, names, entry, keys, args);
         self.router.call(&mut self.connection, &mut request).await
     }
 
@@ -100,42 +106,53 @@ impl Call<'_> {
         &self,
         names: &'r Names,
         owner: &'r str,
+        drawn: Option<Drawn>,
         entry: QueueEntry,
     ) -> Request<'r> {
-        let args = move |cmd: &mut Cmd| _ = cmd.arg(owner).arg(age(entry.writer));
-        let markers = own_marker(names, owner).into_iter().collect();
-        self.read_write_request(&SCRIPTS.rw_release, names, entry, markers, args)
+        let ahead = drawn.and_then(Drawn::ahead);
+        let args = move |cmd: &mut Cmd| {
+            cmd.arg(owner).arg(age(entry.writer));
+            if let Some((used, last)) = ahead {
+                cmd.arg(last.get()).arg(used.get());
+            }
+        };
+        let keys = own_marker(names, owner).into_iter().chain(ahead.map(|_| names.token_key()));
+        let (entry, keys) = (QueueEntry { tokens: 0, ..entry }, keys.collect());
+        self.read_write_request(&SCRIPTS.rw_release, names, entry, keys, args)
     }
 
     pub(super) fn prolong_read_write<'r>(
         &self,
         names: &'r Names,
         owner: &'r str,
+        tokens: u32,
         entry: QueueEntry,
         args: impl Fn(&mut Cmd) + Send + Sync + 'r,
     ) -> Request<'r> {
-        let markers = own_marker(names, owner).into_iter().collect();
+        let keys = own_marker(names, owner).into_iter().chain(token_key(names, tokens)).collect();
+        let entry = QueueEntry { tokens, ..entry };
         let args = move |cmd: &mut Cmd| {
             args(cmd);
             cmd.arg(age(entry.writer));
         };
-        self.read_write_request(&SCRIPTS.rw_prolong, names, entry, markers, args)
+        self.read_write_request(&SCRIPTS.rw_prolong, names, entry, keys, args)
     }
 
-    /// A request about a lock, its queue and these markers.
+    /// A request about a lock, its queue, and these keys behind them: markers, and then the fencing token, if the
+    /// entry says that the script needs it.
     fn read_write_request<'r>(
         &self,
         script: &'static Script,
         names: &'r Names,
         entry: QueueEntry,
-        markers: Vec<String>,
+        more: Vec<String>,
         args: impl Fn(&mut Cmd) + Send + Sync + 'r,
     ) -> Request<'r> {
         let channels = self.router.channels();
         let make = move || {
             let [queue, waiting] = names.queue_keys();
             let keys = [names.key(), &queue, &waiting].into_iter();
-            let keys = keys.chain(markers.iter().map(String::as_str));
+            let keys = keys.chain(more.iter().map(String::as_str));
             let mut cmd = evalsha(script, &keys.collect::<Vec<_>>());
             say_entry(&mut cmd, names, entry, channels);
             args(&mut cmd);
@@ -173,6 +190,11 @@ impl Call<'_> {
 /// The marker of a reader that is a client of this crate: it has one hold.
 fn own_marker(names: &Names, owner: &str) -> Option<String> {
     (!writes(owner)).then(|| names.marker_key(owner, 1))
+}
+
+/// The key of the fencing tokens, for a script that draws some, or reads the last one.
+fn token_key(names: &Names, tokens: u32) -> Option<String> {
+    (tokens > 0).then(|| names.token_key())
 }
 
 /// The readers because of which a writer was refused that has not looked at them yet.

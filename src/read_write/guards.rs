@@ -238,6 +238,9 @@ impl<S: Side> fmt::Debug for ReadWriteGuard<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct(S::guard());
         self.hold.show(&mut shown);
+        if let Some(token) = self.hold.granted.token {
+            shown.field("token", &token);
+        }
         shown.finish_non_exhaustive()
     }
 }

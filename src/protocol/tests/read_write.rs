@@ -11,11 +11,13 @@ use super::*;
 mod beside;
 mod life;
 mod model;
+mod tokens;
 use model::Model;
 
 const LOCK: &str = "lock";
 const QUEUE: &str = "queue";
 const WAITING: &str = "waiting";
+const TOKEN: &str = "token";
 const CHANNEL: &str = "channel";
 /// Leases, a term and a grace so long that the test ends before the smallest of them.
 const LEASE: u64 = 1_000_000;
@@ -78,13 +80,24 @@ struct Ask {
     in_turn: bool,
     /// The other side of its handle.
     beside: Option<String>,
+    /// How many fencing tokens it draws; one for a reader is the last one.
+    tokens: u32,
 }
 
 impl Ask {
     /// For a first hold, of a call that does not wait.
     fn once(client: usize, owner: &str) -> Self {
         let (owner, writes) = (owner.to_owned(), owner.ends_with(":write"));
-        Self { client, owner, writes, came: None, count: 1, in_turn: false, beside: None }
+        Self {
+            client,
+            owner,
+            writes,
+            came: None,
+            count: 1,
+            in_turn: false,
+            beside: None,
+            tokens: 0,
+        }
     }
 
     fn beside(self, other: &str) -> Self {
@@ -108,8 +121,16 @@ struct Says {
     ticket: u64,
 }
 
+impl Says {
+    fn mode(&self) -> &'static str {
+        self.came.map_or("arriving", |came| if came.writes { "write" } else { "read" })
+    }
+}
+
 struct Real {
     redis: Connection,
+    /// The token that came with the last grant.
+    granted: Option<u64>,
     counts: bool,
     /// The time by which ages are computed, in seconds.
     now: u64,
@@ -123,7 +144,7 @@ impl Real {
         for (_, script) in SCRIPTS.named() {
             script.load(&mut redis).expect("a script that loads");
         }
-        Self { redis, counts: false, now: 100_000, server }
+        Self { redis, granted: None, counts: false, now: 100_000, server }
     }
 
     fn query<T: FromRedisValue>(&mut self, command: &[&str]) -> T {
@@ -132,13 +153,14 @@ impl Real {
     }
 
     fn run(&mut self, script: &Script, says: &Says, keys: &[String], args: &[String]) -> Value {
-        let mode = says.came.map_or("arriving", |came| if came.writes { "write" } else { "read" });
-        self.run_as(mode, script, says, keys, args)
+        self.run_as(says.mode(), 0, script, says, keys, args)
     }
 
+    /// `tokens`: with so many, the last of the keys is that of the fencing token.
     fn run_as(
         &mut self,
         mode: &str,
+        tokens: u32,
         script: &Script,
         says: &Says,
         keys: &[String],
@@ -149,7 +171,8 @@ impl Real {
         let age = self.age(says.came.map(|came| came.at));
         let ticket = says.came.map_or(says.ticket, |came| came.ticket);
         cmd.arg(format!("c{}", says.client)).arg(age).arg(ticket).arg(mode).arg(TERM).arg(GRACE);
-        cmd.arg(CHANNEL).arg("PUBLISH").arg(if self.counts { "1" } else { "" }).arg(0).arg(args);
+        cmd.arg(CHANNEL).arg("PUBLISH").arg(if self.counts { "1" } else { "" });
+        cmd.arg(tokens).arg(args);
         self.redis.req_command(&cmd).expect("an answer")
     }
 
@@ -170,11 +193,15 @@ impl Real {
             keys.push(marker(reader));
             args.extend([reader.clone(), count.to_string()]);
         }
+        if ask.tokens > 0 {
+            keys.push(TOKEN.to_owned());
+        }
         let says = Says { client: ask.client, came: ask.came, ticket: 0 };
-        self.run(&SCRIPTS.rw_acquire, &says, &keys, &args)
+        self.run_as(says.mode(), ask.tokens, &SCRIPTS.rw_acquire, &says, &keys, &args)
     }
 
     fn ask(&mut self, ask: &Ask) -> Reply {
+        self.granted = None;
         let mut reply = self.ask_once(ask, &[]);
         let mut named = readers(&reply);
         named.retain(|(reader, _)| ask.beside.as_ref() != Some(reader));
@@ -184,7 +211,10 @@ impl Real {
         }
         match &reply {
             Value::Nil => Reply::Granted,
-            Value::Array(parts) if parts[0] == Value::Nil => Reply::Granted,
+            Value::Array(parts) if !matches!(parts[0], Value::Array(_)) => {
+                self.granted = redis::from_redis_value_ref(&parts[0]).expect("a token, or none");
+                Reply::Granted
+            }
             Value::Array(parts) => {
                 let (left, _) = refusal(&parts[0]).expect("a refusal");
                 assert!(left.is_some_and(|left| !left.is_zero()), "{reply:?}");
@@ -198,10 +228,24 @@ impl Real {
     }
 
     fn release(&mut self, owner: &str, says: &Says) -> Value {
-        let keys: Vec<_> =
-            (!owner.ends_with(":write")).then(|| marker(owner)).into_iter().collect();
+        self.release_with(owner, says, None)
+    }
+
+    /// `ahead`: the last token that was drawn, and the one that was used last.
+    fn release_with(&mut self, owner: &str, says: &Says, ahead: Option<(u64, u64)>) -> Value {
+        let marker = (!owner.ends_with(":write")).then(|| marker(owner));
+        let keys: Vec<_> = marker.into_iter().chain(ahead.map(|_| TOKEN.to_owned())).collect();
         let writer = self.age(says.came.and_then(|came| came.writer));
-        self.run(&SCRIPTS.rw_release, says, &keys, &[owner.to_owned(), writer])
+        let mut args = vec![owner.to_owned(), writer];
+        args.extend(
+            ahead.into_iter().flat_map(|(last, used)| [last.to_string(), used.to_string()]),
+        );
+        self.run(&SCRIPTS.rw_release, says, &keys, &args)
+    }
+
+    /// The last token, as the server has it.
+    fn counter(&mut self) -> Option<u64> {
+        self.query(&["GET", TOKEN])
     }
 
     fn hash(&mut self) -> BTreeMap<String, String> {
@@ -213,7 +257,8 @@ impl Real {
     }
 
     fn assert_nothing_eternal(&mut self) {
-        for key in self.query::<Vec<String>>(&["KEYS", "*"]) {
+        let keys = self.query::<Vec<String>>(&["KEYS", "*"]);
+        for key in keys.into_iter().filter(|key| key != TOKEN) {
             assert!(self.query::<i64>(&["PTTL", &key]) > 0, "{key}");
         }
     }

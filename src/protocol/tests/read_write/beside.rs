@@ -192,7 +192,7 @@ fn a_client_that_has_yet_to_subscribe_is_still_arriving_when_its_reader_has_the_
         let mut args = ["c1:1", "1000000", "1", "read", "", "", ""].map(str::to_owned).to_vec();
         args.push(real.age(Some(3)));
         if arrives {
-            real.run_as("arriving", &SCRIPTS.rw_acquire, &says, &[marker("c1:1")], &args);
+            real.run_as("arriving", 0, &SCRIPTS.rw_acquire, &says, &[marker("c1:1")], &args);
         } else {
             real.run(&SCRIPTS.rw_acquire, &says, &[marker("c1:1")], &args);
         }

@@ -10,15 +10,36 @@ struct Client {
     holds: Vec<String>,
     ended: Vec<String>,
     last_ticket: u64,
+    /// What its writers have drawn: the first token and the last one.
+    drawn: BTreeMap<String, (u64, u64)>,
 }
 
 const CLIENTS: usize = 4;
 
+/// What both say, and what a writer drew.
+fn asked(real: &mut Real, model: &mut Model, me: &mut Client, ask: &Ask, step: &str) -> Reply {
+    let said = real.ask(ask);
+    assert_eq!(said, model.ask(ask), "{step}: {ask:?}");
+    if said == Reply::Granted {
+        model.draws(ask, real.granted);
+    }
+    assert_eq!(real.counter(), model.last, "{step}: {ask:?}");
+    if let Some(last) = real.granted.filter(|_| ask.writes) {
+        me.drawn.insert(ask.owner.clone(), (last + 1 - u64::from(ask.tokens), last));
+    }
+    said
+}
+
 /// Random steps, one in five of them sent twice: each reply, the hash and the queue are as the model says.
-fn live(real: &mut Real, steps: u32, random: &mut impl FnMut(u64) -> u64) -> [u32; 4] {
+fn live(
+    real: &mut Real,
+    fenced: bool,
+    steps: u32,
+    random: &mut impl FnMut(u64) -> u64,
+) -> [u32; 5] {
     let (mut model, mut clients, mut number, mut clock) =
         (Model::default(), [(); CLIENTS].map(|()| Client::default()), 0, 0);
-    let mut granted = [0; 4];
+    let mut granted = [0; 5];
     real.query::<()>(&["FLUSHALL"]);
     for step in 0..steps {
         let client = random(CLIENTS as u64) as usize;
@@ -28,6 +49,10 @@ fn live(real: &mut Real, steps: u32, random: &mut impl FnMut(u64) -> u64) -> [u3
             format!("c{client}:{number}{}", if writes { ":write" } else { "" })
         };
         let twice = random(5) == 0;
+        let draws = |writes: bool, random: &mut dyn FnMut(u64) -> u64| match fenced {
+            true if writes => 1 + random(3) as u32,
+            fenced => u32::from(fenced),
+        };
         clock += 1;
         match random(14) {
             0..5 => {
@@ -41,11 +66,11 @@ fn live(real: &mut Real, steps: u32, random: &mut impl FnMut(u64) -> u64) -> [u3
                 if !came.writes && came.at < clock && random(2) == 0 {
                     came.writer = came.writer.xor(Some(clock)).filter(|at| *at == clock);
                 }
-                let ask = Ask { came: Some(came), ..Ask::once(client, &owner) };
-                let (said, expected) = (real.ask(&ask), model.ask(&ask));
-                assert_eq!(said, expected, "step {step}: {ask:?}");
+                let tokens = draws(came.writes, random);
+                let ask = Ask { came: Some(came), tokens, ..Ask::once(client, &owner) };
+                let said = asked(real, &mut model, me, &ask, &format!("step {step}"));
                 if twice {
-                    assert_eq!(real.ask(&ask), model.ask(&ask), "step {step} again: {ask:?}");
+                    asked(real, &mut model, me, &ask, &format!("step {step} again"));
                 }
                 me.waits = (said == Reply::Refused).then(|| (came, owner.clone()));
                 if said == Reply::Granted {
@@ -61,8 +86,8 @@ fn live(real: &mut Real, steps: u32, random: &mut impl FnMut(u64) -> u64) -> [u3
             }
             5 => {
                 let ask = Ask::once(client, &owner(random(2) == 0, &mut number));
-                let said = real.ask(&ask);
-                assert_eq!(said, model.ask(&ask), "step {step}: {ask:?}");
+                let ask = Ask { tokens: draws(ask.writes, random), ..ask };
+                let said = asked(real, &mut model, me, &ask, &format!("step {step}"));
                 if said == Reply::Granted {
                     me.holds.push(ask.owner);
                 }
@@ -105,12 +130,19 @@ fn live(real: &mut Real, steps: u32, random: &mut impl FnMut(u64) -> u64) -> [u3
                 };
                 let came = me.waits.as_ref().map(|(came, _)| *came);
                 let says = Says { client, came, ticket: me.last_ticket };
+                // Its writers have used some of them, one at least.
+                let drawn = me.drawn.get(owner).filter(|(first, last)| first < last);
+                let ahead = drawn.map(|(first, last)| (*last, first + random(last - first)));
+                granted[4] += u32::from(ahead.is_some());
                 for _ in 0..=u8::from(twice) {
-                    assert_eq!(
-                        real.release(owner, &says),
-                        model.release(owner, &says),
-                        "step {step}: {owner}"
-                    );
+                    let said = real.release_with(owner, &says, ahead);
+                    let expected = model.release(owner, &says);
+                    if let Some((last, used)) = ahead.filter(|_| expected == Value::Int(0)) {
+                        assert_eq!(model.last, Some(last), "step {step}: drawn beside a writer");
+                        model.last = Some(used);
+                    }
+                    assert_eq!(said, expected, "step {step}: {owner}");
+                    assert_eq!(real.counter(), model.last, "step {step}: {owner}");
                 }
                 me.holds.retain(|hold| hold != owner);
                 me.ended.push(owner.clone());
@@ -123,10 +155,10 @@ fn live(real: &mut Real, steps: u32, random: &mut impl FnMut(u64) -> u64) -> [u3
                 };
                 let asks = owner(!other.ends_with(":write"), &mut number);
                 let ask = Ask::once(client, &asks).beside(other);
-                let said = real.ask(&ask);
-                assert_eq!(said, model.ask(&ask), "step {step}: {ask:?}");
+                let ask = Ask { tokens: draws(ask.writes, random), ..ask };
+                let said = asked(real, &mut model, me, &ask, &format!("step {step}"));
                 if twice {
-                    assert_eq!(real.ask(&ask), model.ask(&ask), "step {step} again: {ask:?}");
+                    asked(real, &mut model, me, &ask, &format!("step {step} again"));
                 }
                 if said == Reply::Granted {
                     granted[2 + usize::from(ask.writes)] += 1;
@@ -171,7 +203,7 @@ fn live(real: &mut Real, steps: u32, random: &mut impl FnMut(u64) -> u64) -> [u3
 #[test]
 fn the_scripts_of_the_read_write_lock_do_what_a_naive_lock_does() {
     let mut real = Real::new();
-    let mut total = [0; 4];
+    let mut total = [0; 5];
     for seed in 1..=25_u64 {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut random = |below: u64| {
@@ -180,11 +212,12 @@ fn the_scripts_of_the_read_write_lock_do_what_a_naive_lock_does() {
             state ^= state << 17;
             (state >> 11) % below
         };
-        let granted = live(&mut real, 400, &mut random);
+        let granted = live(&mut real, seed % 2 == 0, 400, &mut random);
         for (total, granted) in total.iter_mut().zip(granted) {
             *total += granted;
         }
     }
     assert!(total[0] > 200 && total[1] > 100, "{total:?}: few grants");
     assert!(total[2] > 40 && total[3] > 20, "{total:?}: few beside each other");
+    assert!(total[4] > 20, "{total:?}: few give tokens back");
 }

@@ -11,6 +11,8 @@ pub(super) struct Model {
     pub(super) dead: Vec<String>,
     /// The clients that wait, first come first.
     pub(super) queue: Vec<(usize, Came)>,
+    /// The last token that a writer drew, if nobody gave it back.
+    pub(super) last: Option<u64>,
 }
 
 impl Model {
@@ -94,6 +96,18 @@ impl Model {
             self.enter(says.client, says.came, says.ticket);
         }
         Value::Int(0)
+    }
+
+    /// That request was granted, with that token.
+    pub(super) fn draws(&mut self, ask: &Ask, granted: Option<u64>) {
+        if ask.tokens == 0 || !ask.writes {
+            assert_eq!(granted, self.last.filter(|_| ask.tokens > 0), "{ask:?}");
+            return;
+        }
+        let last = granted.expect("a token for a writer");
+        let before = self.last.unwrap_or_default();
+        assert!(last >= before + u64::from(ask.tokens), "{before}, {last}: {ask:?}");
+        self.last = Some(last);
     }
 
     pub(super) fn hash(&self) -> BTreeMap<String, String> {

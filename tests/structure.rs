@@ -9,11 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redlatch::kind::LockKind;
+use redlatch::kind::{LockKind, ReadWriteKind};
 use redlatch::{
-    Error, ErrorKind, FairLock, FencedFairLock, FencedLock, FencedLockGuard, FencingToken, Lease,
-    Lock, LockClient, LockClientBuilder, LockGuard, Loss, Outcome, ReadGuard, ReadWriteLock,
-    WriteGuard,
+    Error, ErrorKind, FairLock, FencedFairLock, FencedLock, FencedLockGuard, FencedReadGuard,
+    FencedReadWriteLock, FencedWriteGuard, FencingToken, Lease, Lock, LockClient,
+    LockClientBuilder, LockGuard, Loss, Outcome, ReadGuard, ReadWriteLock, WriteGuard,
 };
 
 /// Each module, and what of the crate it may use. Arrows point down, but for the two pairs in one
@@ -83,6 +83,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "protocol",
             "kind",
             "lease",
+            "token",
             "spans",
             "clock",
             "error",
@@ -700,6 +701,9 @@ fn every_public_type_can_be_shared_between_threads_and_outlives_its_maker() {
     is_shared::<ReadWriteLock>();
     is_shared::<ReadGuard>();
     is_shared::<WriteGuard>();
+    is_shared::<FencedReadWriteLock>();
+    is_shared::<FencedReadGuard>();
+    is_shared::<FencedWriteGuard>();
     is_shared::<FencingToken>();
     is_shared::<Lease>();
     is_shared::<Error>();
@@ -740,10 +744,10 @@ fn every_future_can_be_spawned(client: LockClient, lock: &'static Lock, guard: L
 
 /// Compiled and never run: there is no server.
 #[expect(dead_code, reason = "that it compiles is the test")]
-fn every_future_of_a_read_write_lock_can_be_spawned(
-    lock: &'static ReadWriteLock,
-    reading: ReadGuard,
-    writing: WriteGuard,
+fn every_future_of_a_read_write_lock_can_be_spawned<K: ReadWriteKind>(
+    lock: &'static ReadWriteLock<K>,
+    reading: ReadGuard<K>,
+    writing: WriteGuard<K>,
 ) {
     const SECOND: Duration = Duration::from_secs(1);
     can_be_spawned(lock.read());
@@ -806,9 +810,30 @@ async fn any_kind<K: LockKind>(lock: Lock<K>) -> Result<(), Error> {
     LockGuard::unlock(guard).await
 }
 
+async fn any_read_write_kind<K: ReadWriteKind>(lock: ReadWriteLock<K>) -> Result<(), Error> {
+    let guard: ReadGuard<K> = lock.write().await?.downgrade().await?;
+    println!("{lock:?} {guard:?}");
+    guard.unlock().await
+}
+
+/// What a program keeps of read-write locks: no type needs a parameter.
+async fn kept_sides(client: LockClient) -> Result<Option<FencingToken>, Error> {
+    let plain: ReadWriteLock = client.read_write_lock("a");
+    let fenced: FencedReadWriteLock = client.fenced_read_write_lock("a");
+    let _: (ReadGuard, WriteGuard) =
+        (plain.read().await?, ReadWriteLock::write(&plain.clone()).await?);
+    let writing: FencedWriteGuard = fenced.write().await?;
+    let token: FencingToken = writing.token();
+    let reading: FencedReadGuard = fenced.read().await?;
+    Ok(reading.token().filter(|last| *last == token))
+}
+
 /// Compiled and never run: there is no server.
 #[expect(dead_code, reason = "that it compiles is the test")]
 fn every_kind_can_be_used_alike(client: &LockClient) {
+    can_be_spawned(any_read_write_kind(client.read_write_lock("a")));
+    can_be_spawned(any_read_write_kind(client.fenced_read_write_lock("a")));
+    can_be_spawned(kept_sides(client.clone()));
     let mut kept = Kept::new(client);
     can_be_spawned(any_kind(kept.locks.0.clone()));
     can_be_spawned(any_kind(kept.locks.1.clone()));

@@ -305,7 +305,6 @@ impl HoldState {
     pub(crate) fn prolong(&mut self, config: &Config, block: u32, now: Instant) -> Option<Prolong> {
         let lease = self.promised(now, config.watchdog_timeout).filter(|_| !self.over);
         let (count, counted, left) = (self.live_count(), self.counted, self.tokens.left());
-        let block = if self.is_of_one_handle() { 0 } else { block };
         let handed = self.handed.as_mut()?;
         let tokens = if left < block.div_ceil(2) { block } else { 0 };
         let says = handed.unwritten.is_some()

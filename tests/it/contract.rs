@@ -109,6 +109,11 @@ macro_rules! cases {
                 a_forced_unlock_frees_readers_and_writers,
                 a_read_write_lock_refuses_a_name_of_another_kind_and_a_plain_lock_its_own,
                 a_crowd_that_reads_and_writes_never_meets on 2;
+            fenced_sharing:
+                a_writer_has_a_token_of_its_own_and_a_reader_that_of_the_last_writer,
+                writers_of_a_client_have_tokens_that_grow_and_readers_the_last,
+                a_guard_that_changes_sides_keeps_its_token_or_has_a_new_one,
+                a_crowd_finds_the_token_of_the_last_writer_whoever_that_was on 2;
         })+
     };
     (@list $topology:ident $($file:ident: $($case:ident $(on $threads:literal)?),+;)+) => {

@@ -62,6 +62,19 @@ async fn a_handle_shows_its_name_and_owner_and_a_guard_its_holds_and_what_became
     shows(&fenced, &["FencedLock", "name: \"fenced\"", fenced.owner()]);
     let guard = soon("locking", fenced.lock()).await.unwrap();
     shows(&guard, &["FencedLockGuard", "holds: 1", &format!("FencingToken({})", guard.token())]);
+
+    let shared = client.fenced_read_write_lock("shared");
+    shows(&shared, &["FencedReadWriteLock", "name: \"shared\"", shared.owner()]);
+    let writing = soon("writing", shared.write()).await.unwrap();
+    let token = format!("token: FencingToken({})", writing.token());
+    shows(&writing, &["FencedWriteGuard", "holds: 1", &token]);
+    let reading = soon("downgrading", writing.downgrade()).await.unwrap();
+    shows(&reading, &["FencedReadGuard", "holds: 1", &token]);
+    let plain = client.read_write_lock("plain");
+    shows(&plain, &["ReadWriteLock", "name: \"plain\""]);
+    let reading = soon("reading", plain.read()).await.unwrap();
+    shows(&reading, &["ReadGuard", "holds: 1"]);
+    assert!(!format!("{plain:?}{reading:?}").contains("Fenc"));
 }
 
 #[tokio::test]

@@ -32,6 +32,7 @@ mod extending;
 mod fair;
 mod faults;
 mod fenced;
+mod fenced_sharing;
 mod fixtures;
 mod giving_back;
 mod hand_off;

@@ -9,6 +9,7 @@ use crate::prelude::*;
 
 mod crowds;
 mod sides;
+mod tokens;
 
 /// Who is inside: readers above zero, a writer below.
 #[derive(Clone, Default)]

@@ -128,3 +128,29 @@ fn a_lease_that_was_written_ahead_is_what_the_next_hold_relies_on() {
     let ends = valid_until(story.now, short);
     assert!(validity.check(story.now) <= Some(ends), "Redis ends it before that");
 }
+
+#[test]
+fn a_release_says_once_which_tokens_no_holder_got() {
+    let story = Story::new();
+    let ask = story.holds().ask_first(ME);
+    let tokens = TokenBlock::up_to(token(12), 3);
+    let granted = story.holds().granted(ask, Lease::Watchdog, WATCHDOG, tokens, story.now);
+    let drawn = |pending: Option<PendingRelease>| pending.expect("a release").drawn;
+    let ahead = |pending| drawn(pending).expect("a fenced lock").ahead();
+    assert_eq!(ahead(story.give_back(granted.0)), Some((token(10), token(12))));
+    let handed = story.try_hand_off(NEXT, Lease::Watchdog, true, &mut None).expect("a hand-off");
+    let pending = story.give_back(handed.hold.0).expect("a release");
+    assert_eq!(ahead(Some(pending)), Some((token(11), token(12))));
+    story.holds().release_confirmed(pending);
+    // A server has missed it, and by then others may have drawn some.
+    story.holds().counted = 1;
+    assert_eq!(ahead(story.pending()), None);
+
+    let story = Story::new();
+    let ask = story.holds().ask_first(ME);
+    let all = TokenBlock::up_to(token(10), 1);
+    let granted = story.holds().granted(ask, Lease::Watchdog, WATCHDOG, all, story.now);
+    assert_eq!(ahead(story.give_back(granted.0)), None, "it has used all of them");
+    let story = Story::given_back(Lease::Watchdog);
+    assert_eq!(drawn(story.pending()), None, "this lock has none");
+}

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use futures::StreamExt;
+use redlatch::FencedReadWriteLock;
 
 use crate::prelude::*;
 
@@ -13,7 +14,7 @@ use crate::prelude::*;
 const RIGHTS: &[(&str, &str, &[&str])] = &[
     // The names, of locks, of the counters of fenced ones, and of what waiters listen to.
     ("~lock:*", "lock:", &["locks", "is_locked", "is forced"]),
-    ("~redisson_lock_token:*", "redisson_lock_token:{lock:fenced}", &["counts tokens"]),
+    ("~redisson_lock_token:*", "redisson_lock_token:{lock:", &["counts tokens", "shares a token"]),
     ("&redisson_lock__channel:*", "redisson_lock__channel:{lock:", &["is woken"]),
     // What the client sends.
     ("+evalsha", "evalsha", &["locks", "locks several", "executes", "is forced"]),
@@ -61,10 +62,10 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     // `max_handoffs` and `max_handoff_time` even when nobody does.
     ("+pubsub|numsub", "pubsub|numsub", &[]),
     // For fenced locks alone.
-    ("+time", "time", &["counts tokens"]),
-    ("+incrby", "incrby", &["counts tokens"]),
-    ("+set", "set", &["counts tokens"]),
-    ("+get", "get", &["counts tokens"]),
+    ("+time", "time", &["counts tokens", "shares a token"]),
+    ("+incrby", "incrby", &["counts tokens", "shares a token"]),
+    ("+set", "set", &["counts tokens", "shares a token"]),
+    ("+get", "get", &["counts tokens", "shares a token"]),
     // For fair locks alone.
     ("~redlatch_*", "redlatch_", &["is served in order"]),
     ("+exists", "exists", &["is served in order"]),
@@ -236,6 +237,27 @@ async fn counts_tokens(client: &LockClient) -> Deed {
     guard.unlock().await.map(|()| grows)
 }
 
+/// A writer draws some for those that wait in its client, and readers have that of the last one.
+async fn shares_a_token(client: &LockClient, server: &Server) -> Deed {
+    let lock = client.fenced_read_write_lock("written");
+    let guard = lock.write_with_lease(SOON).await?;
+    let waits = |lock: FencedReadWriteLock| {
+        tokio::spawn(async move { lock.try_write(ms(3_000), SOON).await })
+    };
+    let line = [waits(lock.clone()), waits(lock.clone())];
+    until_parked(server, "lock:written").await;
+    guard.unlock().await?;
+    let mut last = None;
+    for next in line {
+        let Some(guard) = next.await.expect("a waiter")? else { return Ok(false) };
+        last = Some(guard.token());
+        guard.unlock().await?;
+    }
+    let reading = lock.read().await?;
+    let is_last = reading.token() == last;
+    reading.unlock().await.map(|()| is_last)
+}
+
 async fn is_forced(client: &LockClient, server: &Server) -> Deed {
     server.hold_by_hand("lock:forced", "somebody:1", Duration::from_secs(60));
     client.lock("forced").force_unlock().await
@@ -274,6 +296,7 @@ async fn deeds(server: &Server) -> Wrong {
     done.insert("is renewed", is_renewed(&mine).await);
     done.insert("executes", executes(&mine).await);
     done.insert("counts tokens", counts_tokens(&mine).await);
+    done.insert("shares a token", shares_a_token(&mine, server).await);
     done.insert("is forced", is_forced(&mine, server).await);
     done.insert("is_locked", status.is_locked().await);
     done.insert("hold_count", status.hold_count().await.map(|count| count == 0));

@@ -47,6 +47,9 @@ async fn every_call_refuses(client: &LockClient, name: &str) {
     refused("try_write", lock.try_write(MINUTE, MINUTE)).await;
     refused("is_read_locked", lock.is_read_locked()).await;
     refused("rw force_unlock", lock.force_unlock()).await;
+    let lock = client.fenced_read_write_lock(name);
+    refused("fenced read", lock.read()).await;
+    refused("fenced try_write", lock.try_write(MINUTE, MINUTE)).await;
     let all = client.multi_lock(["sound", name]);
     refused("multi lock", all.lock()).await;
     refused("multi try_lock_now", all.try_lock_now()).await;
@@ -94,6 +97,12 @@ async fn names_with_a_tag_work_in_a_cluster() {
         assert!(cluster.exists(name));
         assert!(client.lock(name).try_lock_now().await.expect(name).is_none());
         soon(name, guard.unlock()).await.expect(name);
+        assert!(!cluster.exists(name));
+        let writing = soon(name, client.fenced_read_write_lock(name).write()).await.expect(name);
+        let token = writing.token();
+        let reading = soon(name, writing.downgrade()).await.expect(name);
+        assert_eq!(reading.token(), Some(token));
+        soon(name, reading.unlock()).await.expect(name);
         assert!(!cluster.exists(name));
     }
 }

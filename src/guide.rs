@@ -18,6 +18,8 @@
 /// [`FencedLock`]: crate::FencedLock
 /// [`FairLock`]: crate::FairLock
 /// [`FencedFairLock`]: crate::FencedFairLock
+/// [`ReadWriteLock`]: crate::ReadWriteLock
+/// [`FencedReadWriteLock`]: crate::FencedReadWriteLock
 /// [`execute`]: crate::LockGuard::execute
 /// [`promises`]: crate::promises
 /// [`benches/elsewhere/run`]: crate::guide#in-the-repository
@@ -64,6 +66,7 @@ pub mod operations {}
 /// [fenced lock]: crate::FencedLock
 /// [fair lock]: crate::FairLock
 /// [read-write lock]: crate::ReadWriteLock
+/// [fenced read-write lock]: crate::FencedReadWriteLock
 /// [multi lock]: crate::MultiLock
 /// [grace]: crate::LockClientBuilder::fair_grace
 /// [token]: crate::FencingToken

@@ -28,6 +28,9 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 /// A handle to a read-write lock: any number of readers share it, over all processes, or one writer has it
 /// alone. In Redis it is Redisson's `RReadWriteLock`.
 ///
+/// `K` says which [kind](crate::kind) it is: the guards of a [`FencedReadWriteLock`] have a token, too. All else on this
+/// page is true of both.
+///
 /// # Who has it next
 ///
 /// First come, first served, as with a [`FairLock`](crate::FairLock): a reader that comes behind a waiting

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// A number that grows with every hold of a fenced lock, for a store to compare: it refuses a
-/// write whose token is lower than one that it has seen.
+/// A number that grows with every hold of a fenced lock, or with every one that writes of a fenced
+/// read-write lock, for a store to compare: it refuses a write whose token is lower than one that it
+/// has seen.
 ///
 /// Tokens of one name are in the order of the holds. They are not dense, and tokens of two names
 /// have nothing to do with each other. They fit a signed 64-bit column.
